@@ -1,0 +1,271 @@
+"""Autograd: Function, the graph it leaves behind, the backward walk, no_grad."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from functools import wraps
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+import alpha.tensor as _tensor
+from alpha.dtypes import is_float
+from alpha.errors import GraphError, ShapeError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_sequence = itertools.count()
+
+
+class _Mode(threading.local):
+    enabled = True
+
+
+_mode = _Mode()
+
+
+def is_grad_enabled() -> bool:
+    """Whether functions called now on this thread leave a graph."""
+    return _mode.enabled
+
+
+class set_grad_enabled:
+    """Context manager and decorator: turns the recording of the graph on or off on this thread."""
+
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = enabled
+        self._outer: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._outer.append(_mode.enabled)
+        _mode.enabled = self._enabled
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        _mode.enabled = self._outer.pop()
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            with set_grad_enabled(self._enabled):
+                return function(*args, **kwargs)
+
+        return call
+
+
+class no_grad(set_grad_enabled):
+    """``with no_grad():`` or ``@no_grad()``: functions leave no graph."""
+
+    def __init__(self) -> None:
+        super().__init__(False)
+
+
+class enable_grad(set_grad_enabled):
+    """``with enable_grad():`` within no_grad: functions leave a graph again."""
+
+    def __init__(self) -> None:
+        super().__init__(True)
+
+
+class Function:
+    """A differentiable function: subclass, write ``forward`` and ``backward``, call ``Sub.apply(*args)``.
+
+    ``forward(self, *args, **kwargs)`` computes with tensors (no graph is recorded inside) and returns a tensor or a
+    tuple of them; ``self.save(...)`` keeps what backward needs. ``backward(self, *grads)`` gets one gradient an output
+    (None where nothing flowed back) and returns one an argument of ``forward``, None for those not in
+    ``self.needs``; a single tensor for a single argument; trailing Nones may be left out.
+
+    Attributes:
+        needs: per positional argument, whether its gradient is asked for.
+        fresh: whether every tensor that backward returns is newly made and held by nobody else, so that the walk
+            may add into it.
+    """
+
+    fresh = False
+    needs: tuple[bool, ...]
+
+    def __init__(self) -> None:
+        self._saved: tuple[tuple[_tensor.Tensor, int] | None, ...] | None = ()
+        self._edges: tuple[Edge, ...] = ()
+        self._sequence = next(_sequence)
+        self._outputs: tuple[tuple[tuple[int, ...], Any], ...] = ()
+        self._hooks: dict[int, list[Callable[[_tensor.Tensor], _tensor.Tensor | None]]] = {}
+        self._retained: dict[int, _tensor.Tensor] = {}
+        self._pending: dict[int, _Pending] = {}
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's value."""
+        raise NotImplementedError(f"[{type(self).__name__}] expected a subclass with forward, got none: write one")
+
+    def backward(self, *grads: Any) -> Any:
+        """The arguments' gradients."""
+        raise NotImplementedError(f"[{type(self).__name__}] expected a subclass with backward, got none: write one")
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Calls ``forward`` and, where an argument requires a gradient, enters the result into the graph."""
+        function = cls()
+        record = _mode.enabled
+        function.needs = tuple(record and isinstance(a, _tensor.Tensor) and a.requires_grad for a in args)
+        record = any(function.needs)
+        with no_grad():
+            result = function.forward(*args, **kwargs)
+        if not record:
+            return result
+        function._edges = tuple(
+            (arg._node or arg, arg._output) if need else None for arg, need in zip(args, function.needs, strict=True)
+        )
+        outputs = result if isinstance(result, tuple) else (result,)
+        # An argument handed through unchanged becomes a new tensor: its old place in the graph must stay.
+        outputs = tuple(out.detach() if any(out is arg for arg in args) else out for out in outputs)
+        function._outputs = tuple((out.shape, out.engine) for out in outputs)
+        for index, out in enumerate(outputs):
+            if is_float(out.dtype):
+                out._enter(function, index)
+        return outputs if isinstance(result, tuple) else outputs[0]
+
+    def save(self, *tensors: _tensor.Tensor | None) -> None:
+        """Keeps tensors for backward; each is guarded against being overwritten until then."""
+        # A detached alias: keeping an output itself would tie it and this node into a reference cycle.
+        self._saved = tuple(None if t is None else (t.detach(), t.version) for t in tensors)
+
+    @property
+    def saved(self) -> tuple[Any, ...]:
+        """What ``save`` kept; GraphError if one was overwritten or all were freed."""
+        if self._saved is None:
+            raise GraphError(_SECOND_BACKWARD)
+        for entry in self._saved:
+            if entry is not None and entry[0].version != entry[1]:
+                raise GraphError(
+                    f"[{type(self).__name__}.backward] expected the saved tensor of shape {entry[0].shape} at version "
+                    f"{entry[1]}, got version {entry[0].version}: an in-place operation overwrote what backward "
+                    "needs; use the operation that makes a new tensor, or .clone() before"
+                )
+        return tuple(None if entry is None else entry[0] for entry in self._saved)
+
+    def accumulator(self, argument: int) -> _tensor.Tensor | None:
+        """A gradient that has already arrived for an argument and may be added into, if there is one.
+
+        A backward that adds its own contribution into it returns that same tensor, and saves a pass over memory.
+        """
+        edge = self._edges[argument]
+        if edge is None or not isinstance(edge[0], Function):
+            return None
+        pending = edge[0]._pending.get(edge[1])
+        return pending.grad if pending is not None and pending.owned else None
+
+    def _release(self) -> None:
+        self._saved = None
+        self._edges = ()
+        self._retained = {}
+
+
+class _Pending:
+    """A gradient that waits for its node, and whether the walk alone holds it."""
+
+    __slots__ = ("grad", "owned")
+
+    def __init__(self, grad: _tensor.Tensor, owned: bool) -> None:
+        self.grad, self.owned = grad, owned
+
+
+Edge = tuple[Any, int] | None
+"""Where a gradient goes: (Function, index of its output) or (leaf Tensor, 0); None if it is not asked for."""
+
+_SECOND_BACKWARD = (
+    "[backward] expected a graph that still holds its saved tensors, got one freed by an earlier backward: call the "
+    "first with retain_graph=True, or compute the loss again"
+)
+
+
+def backward(roots: Sequence[_tensor.Tensor], grads: Sequence[_tensor.Tensor], retain_graph: bool = False) -> None:
+    """Walks the graph from the roots and adds to ``.grad`` of every leaf that requires a gradient.
+
+    Nodes run in the reverse order of their making, so each runs once, after all that used its outputs. Unless
+    ``retain_graph`` each node's saved tensors are freed as soon as it has run.
+    """
+    queue: list[tuple[int, Function]] = []
+    visited: list[Function] = []
+    with no_grad():
+        try:
+            for root, grad in zip(roots, grads, strict=True):
+                _deliver((root._node or root, root._output), grad, False, queue, visited)
+            while queue:
+                _run(heapq.heappop(queue)[1], retain_graph, queue, visited)
+        finally:
+            for function in visited:  # an error on the way leaves no half gradients behind
+                function._pending.clear()
+
+
+def _run(function: Function, retain_graph: bool, queue: list[tuple[int, Function]], visited: list[Function]) -> None:
+    if function._saved is None:
+        raise GraphError(_SECOND_BACKWARD)
+    pending, function._pending = function._pending, {}
+    outgoing: list[_tensor.Tensor | None] = []
+    for index in range(len(function._outputs)):
+        grad = pending[index].grad if index in pending else None
+        if grad is not None:
+            grad = _observe(function, index, grad)
+        outgoing.append(grad)
+    pending.clear()
+    result = function.backward(*outgoing)
+    outgoing.clear()
+    incoming = list(result) if isinstance(result, tuple | list) else [result]
+    if len(incoming) > len(function._edges):
+        raise GraphError(
+            f"[{type(function).__name__}.backward] expected at most {len(function._edges)} gradients, one an "
+            f"argument of forward, got {len(incoming)}"
+        )
+    del result
+    edges, fresh = function._edges, function.fresh
+    if not retain_graph:
+        function._release()
+    for argument, edge in enumerate(edges[: len(incoming)]):
+        grad, incoming[argument] = incoming[argument], None
+        if edge is not None and grad is not None:
+            _deliver(edge, grad, fresh, queue, visited)
+
+
+def _observe(function: Function, index: int, grad: _tensor.Tensor) -> _tensor.Tensor:
+    """Runs the hooks of an output, and keeps its gradient where ``retain_grad`` asked for it."""
+    for hook in function._hooks.get(index, ()):
+        replaced = hook(grad)
+        grad = grad if replaced is None else replaced
+    if index in function._retained:
+        tensor = function._retained[index]
+        tensor.grad = grad if tensor.grad is None else tensor.grad + grad
+    return grad
+
+
+def _deliver(
+    edge: tuple[Any, int],
+    grad: _tensor.Tensor,
+    owned: bool,
+    queue: list[tuple[int, Function]],
+    visited: list[Function],
+) -> None:
+    target, index = edge
+    if not isinstance(target, Function):
+        target._accumulate_grad(grad, owned)
+        return
+    if target._saved is None:
+        raise GraphError(_SECOND_BACKWARD)
+    shape, engine = target._outputs[index]
+    if grad.shape != shape or grad.engine is not engine:
+        raise ShapeError(
+            f"[backward] expected a gradient of shape {shape} on {engine.name} for the result of "
+            f"{type(target).__name__}, got {grad.shape} on {grad.engine.name}: return gradients shaped as the arguments"
+        )
+    if not target._pending:
+        heapq.heappush(queue, (-target._sequence, target))
+        visited.append(target)
+    pending = target._pending.get(index)
+    if pending is None:
+        target._pending[index] = _Pending(grad, owned)
+    elif grad is pending.grad:
+        return  # the function added its part into accumulator()
+    elif pending.owned:
+        engine.elementwise("add", pending.grad, grad, out=pending.grad)
+    else:
+        target._pending[index] = _Pending(engine.elementwise("add", pending.grad, grad), True)

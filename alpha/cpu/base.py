@@ -1,0 +1,120 @@
+"""HostEngine: what every family of the CPU engine stands on: memory, array views of tensors, and launches."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from alpha.engine import Engine
+from alpha.errors import ArgumentError
+from alpha.mempool import MemoryPool
+from alpha.tensor import Storage, Tensor
+
+Array = np.ndarray[Any, Any]
+_PAGE = 4096
+
+
+class HostEngine(Engine):
+    """Tensors in the host's memory. Families of operations subclass it, and ``CPUEngine`` gathers them.
+
+    Args:
+        memory: the pool's cap; by default 90 % of the machine's memory.
+        threads: threads that compute; by default as many as the process may use.
+    """
+
+    def __init__(self, memory: str | int | None = None, threads: int | None = None) -> None:
+        self.name = "cpu"
+        self.memory = MemoryPool(memory if memory is not None else _machine_memory() * 9 // 10, _allocate)
+        self.threads = available_threads()
+        # One launch at a time: each uses all threads, and Numba's simplest threading layer allows no more.
+        self._launch_lock = threading.Lock()
+        self.configure(threads=threads)
+
+    def configure(self, *, memory: str | int | None = None, threads: int | None = None) -> None:
+        if threads is not None:
+            if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+                raise ArgumentError(f"[engine] expected threads >= 1, got {threads!r}")
+            self.threads = threads
+        if memory is not None:
+            self.memory.cap = memory  # type: ignore[assignment]  # the setter parses "8GB"
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: the CPU engine's work is done when a call returns."""
+
+    def allocate(self, nbytes: int) -> Storage:
+        return Storage(self, self.memory.take(nbytes), nbytes)
+
+    def array(self, tensor: Tensor) -> Array:
+        """The tensor's memory as an array; it keeps the storage alive."""
+        view: Array | None = tensor._array
+        if view is None:
+            item = tensor.dtype.itemsize
+            view = tensor._array = np.ndarray(
+                tensor.shape,
+                tensor.dtype,
+                np.asarray(_Export(tensor.storage)),
+                tensor.offset * item,
+                tuple(s * item for s in tensor.strides),
+            )
+        return view
+
+    def from_numpy(self, array: Array) -> Tensor:
+        strides = [abs(s) for s in array.strides]
+        order = sorted(range(array.ndim), key=lambda axis: -strides[axis])  # stable: ties stay row-major
+        out = self.empty(array.shape, array.dtype, order)
+        np.copyto(self.array(out), array)
+        return out
+
+    def to_numpy(self, tensor: Tensor) -> Array:
+        return self.array(tensor)
+
+    def copy(self, source: Tensor, out: Tensor) -> None:
+        np.copyto(self.array(out), self.array(source), casting="unsafe")
+
+    def fill(self, out: Tensor, value: bool | int | float) -> None:
+        self.array(out).fill(value)
+
+    def launch(self, kernel: Callable[..., Any], *arguments: Any) -> Any:
+        """Runs a compiled kernel, whose first argument is the number of threads, alone on this engine."""
+        with self._launch_lock:
+            return kernel(self.threads, *arguments)
+
+
+class _Export:
+    """Shows a storage to NumPy, and keeps it alive as the base of every array made from it."""
+
+    __slots__ = ("__array_interface__", "storage")
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (storage.nbytes,),
+            "data": (storage.address, False),
+        }
+
+
+def _allocate(nbytes: int) -> tuple[int, Array]:
+    raw = np.empty(nbytes + _PAGE, np.uint8)
+    return -(-raw.ctypes.data // _PAGE) * _PAGE, raw
+
+
+def _machine_memory() -> int:
+    """Bytes of memory that this process may use: the machine's, or its control group's limit where that is lower."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 4 << 30
+    try:
+        with open("/sys/fs/cgroup/memory.max") as file:
+            return min(total, int(file.read()))
+    except (OSError, ValueError):  # no control groups, or "max"
+        return total
+
+
+def available_threads() -> int:
+    """Processors that this process may run on."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

@@ -1,0 +1,23 @@
+"""CPUEngine: the embedded engine, gathered from its families of operations."""
+
+from __future__ import annotations
+
+from alpha.cpu.arrays import ArrayOperations
+from alpha.cpu.convolution import ConvolutionOperations
+from alpha.cpu.dropout import DropoutOperations
+from alpha.cpu.losses import LossOperations
+from alpha.cpu.normalisation import NormalisationOperations
+from alpha.cpu.optimizers import OptimizerOperations
+from alpha.cpu.pooling import PoolingOperations
+
+
+class CPUEngine(
+    ArrayOperations,
+    ConvolutionOperations,
+    NormalisationOperations,
+    PoolingOperations,
+    LossOperations,
+    DropoutOperations,
+    OptimizerOperations,
+):
+    """The host's processors: NumPy for the general families, compiled kernels for what training spends its time in."""

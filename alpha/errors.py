@@ -1,0 +1,47 @@
+"""The errors that Dragon-Alpha raises.
+
+Each subclasses the built-in that a NumPy or PyTorch user would catch, so ``except ValueError`` keeps working.
+Every message has one form: ``[function] expected ..., got ...: what to do``.
+"""
+
+from __future__ import annotations
+
+
+class AlphaError(Exception):
+    """Base of every error raised on purpose by Dragon-Alpha."""
+
+
+class ShapeError(AlphaError, ValueError):
+    """Shapes (or an axis, or an index) do not fit the function."""
+
+
+class DtypeError(AlphaError, TypeError):
+    """A dtype that the function does not take, or two that do not go together."""
+
+
+class EngineError(AlphaError, RuntimeError):
+    """Tensors of two engines met, or an engine cannot be had on this machine."""
+
+
+class GraphError(AlphaError, RuntimeError):
+    """Misuse of the autograd graph: a second backward, a saved tensor overwritten, an in-place write to a leaf."""
+
+
+class OutOfMemoryError(AlphaError, MemoryError):
+    """An allocation would exceed the pool's cap. Freeing tensors makes the pool usable again."""
+
+
+class ArgumentError(AlphaError, ValueError):
+    """A value outside what the function takes (an unknown option, a negative size)."""
+
+
+class DataError(AlphaError, RuntimeError):
+    """A data set's file is missing, corrupt or cannot be had."""
+
+
+class CheckpointError(AlphaError, RuntimeError):
+    """A checkpoint or weight file is missing, corrupt, or of another model."""
+
+
+class NumericsError(AlphaError, ArithmeticError):
+    """A loss or gradient stopped being finite."""

@@ -1,0 +1,183 @@
+"""C-K-S as index arithmetic: sizes, trims, splits, leaps and useful FLOPs of a convolution, in integers alone.
+
+A convolution along one axis is a relation between three indices,
+
+    i = o * stride + f * dilation - padding,        0 <= i < I, 0 <= o < O, 0 <= f < F,
+
+of input position i, output position o and filter tap f. Its members are exactly the products that do not involve a
+zero of padding or of dilation, and the three operators of C-K-S are three ways to group it:
+
+==============  ===========================================  ==========================================
+grouped by      operator                                     what the grouping leaves out
+==============  ===========================================  ==========================================
+output ``o``    ConvV2: convolution, filter trimmed          zeros of the padding
+input ``i``     KS-deconv-V2: deconvolution, filter split    zeros between the elements of dY, and around
+                into stride kernels, each trimmed
+tap ``f``       Sk-dilated-V2: dilated convolution, leaping  zeros in the dilated dY, and of the padding
+==============  ===========================================  ==========================================
+
+Two axes are independent, so the pairs of a 2-D problem are the product of its axes' pairs.
+Source: Zhang et al., "Reduce Computational Complexity for Convolutional Layers by Skipping Zeros", arXiv 2306.15951.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from alpha.errors import ArgumentError, ShapeError
+
+Groups = tuple[tuple[tuple[int, int], ...], ...]
+"""For each index of the grouping axis, the pairs of the two other indices that meet there."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a convolution: sizes of input and filter, stride, padding (low, high) and dilation.
+
+    ``output`` is computed unless given; a transposed convolution gives the larger side as ``input``.
+    """
+
+    input: int
+    filter: int
+    stride: int = 1
+    padding: tuple[int, int] = (0, 0)
+    dilation: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.input, self.filter, self.stride, self.dilation) < 1 or min(self.padding) < 0:
+            raise ArgumentError(
+                f"[geometry] expected sizes, stride and dilation >= 1 and padding >= 0, got input {self.input}, "
+                f"filter {self.filter}, stride {self.stride}, padding {self.padding}, dilation {self.dilation}"
+            )
+        if self.output < 1:
+            raise ShapeError(
+                f"[geometry] expected a filter that fits its input, got a filter of extent {self.extent} over "
+                f"{self.input} elements padded by {self.padding}: use a smaller filter or dilation, or more padding"
+            )
+
+    @property
+    def extent(self) -> int:
+        """Elements from the filter's first tap to its last, both included."""
+        return (self.filter - 1) * self.dilation + 1
+
+    @property
+    def output(self) -> int:
+        """Number of output positions."""
+        return (self.input + sum(self.padding) - self.extent) // self.stride + 1
+
+    def source(self, output: int, tap: int) -> int:
+        """The input index under a tap at an output position; outside 0..input-1 it lies in the padding."""
+        return output * self.stride + tap * self.dilation - self.padding[0]
+
+    def trim(self, output: int) -> range:
+        """The taps at an output position that lie inside the input: always one run (ConvV2's trim)."""
+        start = self.source(output, 0)
+        first = max(0, -(start // self.dilation))
+        last = min(self.filter - 1, (self.input - 1 - start) // self.dilation)
+        return range(first, max(first, last + 1))
+
+    def split(self, input: int) -> range:
+        """The taps that reach an input index from an output index inside the grid (KS-deconv's sub-kernel, trimmed).
+
+        Taps reach an input only from positions a whole stride apart: the sub-kernel of the residue
+        (input + padding) mod stride, whose taps lie stride / gcd(stride, dilation) apart.
+        """
+        shifted = input + self.padding[0]
+        taps = [f for f in range(self.filter) if (shifted - f * self.dilation) % self.stride == 0]
+        inside = [f for f in taps if 0 <= (shifted - f * self.dilation) // self.stride < self.output]
+        if not inside:
+            return range(0)
+        step = inside[1] - inside[0] if len(inside) > 1 else 1
+        return range(inside[0], inside[-1] + 1, step)
+
+    def leap(self, tap: int) -> range:
+        """The output positions at which a tap lies inside the input: one run (Sk-dilated's trimmed, leaping access)."""
+        start = self.source(0, tap)
+        first = max(0, -(start // self.stride))
+        last = min(self.output - 1, (self.input - 1 - start) // self.stride)
+        return range(first, max(first, last + 1))
+
+    @cached_property
+    def by_output(self) -> Groups:
+        """For each output position its pairs (input index, tap)."""
+        return tuple(tuple((self.source(o, f), f) for f in self.trim(o)) for o in range(self.output))
+
+    @cached_property
+    def by_input(self) -> Groups:
+        """For each input index its pairs (output position, tap)."""
+        shift = self.padding[0]
+        return tuple(
+            tuple(((i + shift - f * self.dilation) // self.stride, f) for f in self.split(i)) for i in range(self.input)
+        )
+
+    @cached_property
+    def by_tap(self) -> Groups:
+        """For each tap its pairs (input index, output position)."""
+        return tuple(tuple((self.source(o, f), o) for o in self.leap(f)) for f in range(self.filter))
+
+    @cached_property
+    def useful(self) -> int:
+        """Number of (output, tap) pairs inside the input: what an algorithm without zeros multiplies."""
+        return sum(len(self.leap(f)) for f in range(self.filter))
+
+    @property
+    def nominal(self) -> int:
+        """Number of (output, tap) pairs with the padding's: what a plain algorithm multiplies."""
+        return self.output * self.filter
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A 2-D convolution's two axes."""
+
+    rows: Axis
+    columns: Axis
+
+    @staticmethod
+    def make(
+        size: tuple[int, int],
+        filter: tuple[int, int],
+        stride: tuple[int, int] = (1, 1),
+        padding: tuple[int, int] = (0, 0),
+        dilation: tuple[int, int] = (1, 1),
+    ) -> Geometry:
+        """From PyTorch's arguments: (rows, columns) of input size, filter, stride, symmetric padding and dilation."""
+        axes = [
+            Axis(i, f, s, (p, p), d) for i, f, s, p, d in zip(size, filter, stride, padding, dilation, strict=True)
+        ]
+        return Geometry(axes[0], axes[1])
+
+    @property
+    def output(self) -> tuple[int, int]:
+        """(OH, OW)."""
+        return self.rows.output, self.columns.output
+
+    @property
+    def input(self) -> tuple[int, int]:
+        """(IH, IW)."""
+        return self.rows.input, self.columns.input
+
+    @property
+    def filter(self) -> tuple[int, int]:
+        """(FH, FW)."""
+        return self.rows.filter, self.columns.filter
+
+    @property
+    def useful(self) -> int:
+        """Pairs of output position and tap inside the input."""
+        return self.rows.useful * self.columns.useful
+
+    @property
+    def nominal(self) -> int:
+        """Pairs of output position and tap, padding included."""
+        return self.rows.nominal * self.columns.nominal
+
+    def macs(self, batch: int, in_channels: int, out_channels: int, groups: int = 1) -> int:
+        """Multiply-adds of any of the three operators when no zero is multiplied."""
+        return self.useful * batch * in_channels * out_channels // groups
+
+
+def transposed_input(output: int, filter: int, stride: int, padding: int, output_padding: int, dilation: int) -> int:
+    """The size of a transposed convolution's result: (O - 1) * stride - 2 * padding + extent + output_padding."""
+    return (output - 1) * stride - 2 * padding + (filter - 1) * dilation + 1 + output_padding

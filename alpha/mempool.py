@@ -1,0 +1,313 @@
+"""MemoryPool: blocks of an engine's memory under a hard cap, reused, counted."""
+
+from __future__ import annotations
+
+import gc
+import re
+import threading
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from alpha.errors import ArgumentError, OutOfMemoryError
+
+GRAIN = 512
+"""Bytes to which every request is rounded: also the alignment of a block within its segment."""
+
+SLACK = 64
+"""Bytes after every request that a kernel may read (never write): vector loads may run over the end of a row."""
+
+SMALL = 1 << 20
+"""Requests below this share segments of ``SMALL_SEGMENT`` bytes; larger ones get segments of their own size."""
+
+SMALL_SEGMENT = 2 << 20
+
+_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes of ``"8GB"``, ``"512 MiB"``, ``"1.5G"`` or an int; units are powers of 1024."""
+    if isinstance(text, int) and not isinstance(text, bool):
+        size = text
+    else:
+        match = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?)(I?B)?\s*", str(text).upper())
+        try:
+            size = int(float(match[1]) * _UNITS[match[2] + "B" if match[2] else ""]) if match else -1
+        except ValueError:
+            size = -1
+    if size <= 0:
+        raise ArgumentError(f'[memory] expected a size such as "8GB", "512MB" or a number of bytes, got {text!r}')
+    return size
+
+
+def format_bytes(size: int) -> str:
+    """``1536 -> "1.5 KiB"``."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            break
+        value /= 1024
+    return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+class Segment:
+    """One allocation from the engine, cut into blocks that lie end to end."""
+
+    __slots__ = ("address", "handle", "nbytes", "small")
+
+    def __init__(self, address: int, nbytes: int, handle: object, small: bool) -> None:
+        self.address, self.nbytes, self.handle, self.small = address, nbytes, handle, small
+
+
+class Block:
+    """A piece of a segment: in use, or free and waiting in the pool."""
+
+    __slots__ = ("address", "free", "nbytes", "next", "previous", "segment")
+
+    def __init__(self, segment: Segment, address: int, nbytes: int) -> None:
+        self.segment, self.address, self.nbytes = segment, address, nbytes
+        self.free = False
+        self.previous: Block | None = None
+        self.next: Block | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the block is all of its segment."""
+        return self.previous is None and self.next is None
+
+
+@dataclass(frozen=True)
+class MemoryStatistics:
+    """A pool's figures at one moment, in bytes; printable."""
+
+    cap: int
+    in_use: int
+    held: int
+    peak: int
+    requests: int
+    hits: int
+
+    def __str__(self) -> str:
+        share = f"{self.hits / self.requests:.1%}" if self.requests else "none"
+        return (
+            f"in use {format_bytes(self.in_use)}, held {format_bytes(self.held)}, peak {format_bytes(self.peak)}, "
+            f"cap {format_bytes(self.cap)}, hits {self.hits} of {self.requests} ({share})"
+        )
+
+
+class MemoryPool:
+    """Best fit with split and merge over segments that are kept for reuse, under a cap on all that is held.
+
+    ``in_use`` counts what tensors hold, ``held`` all that the pool has from the engine, ``peak`` the largest
+    ``in_use``, ``hits`` the requests served without the engine. Exhaustion climbs a ladder: free the unused segments,
+    then collect Python's garbage, then raise OutOfMemoryError with the figures; the pool stays usable.
+
+    Args:
+        cap: most bytes that may be held; ``"8GB"`` or an int.
+        allocate: bytes -> (address, handle); may raise MemoryError. The handle keeps the memory alive.
+        release: called with the handle when a segment is given back.
+    """
+
+    def __init__(
+        self,
+        cap: str | int,
+        allocate: Callable[[int], tuple[int, object]],
+        release: Callable[[object], None] | None = None,
+    ) -> None:
+        self._cap = parse_bytes(cap)
+        self._allocate = allocate
+        self._release = release
+        self._lock = threading.Lock()
+        # The garbage collector may free a block while this very thread is inside take(): give() only notes it here,
+        # and whoever holds the lock, or comes next, sorts it in.
+        self._returned: deque[Block] = deque()
+        self._free: list[tuple[int, int, Block]] = []
+        self._in_use = self._held = self._peak = self._requests = self._hits = 0
+
+    @property
+    def cap(self) -> int:
+        """Most bytes the pool may hold."""
+        return self._cap
+
+    @cap.setter
+    def cap(self, value: str | int) -> None:
+        cap = parse_bytes(value)
+        with self._lock:
+            self._sort_in()
+            if cap < self._held:
+                self._release_idle()
+            if cap < self._held:
+                raise ArgumentError(
+                    f"[memory] expected a cap of at least the {format_bytes(self._held)} held, got "
+                    f"{format_bytes(cap)}: drop tensors first"
+                )
+            self._cap = cap
+
+    @property
+    def in_use(self) -> int:
+        """Bytes that live tensors hold."""
+        return self.statistics().in_use
+
+    @property
+    def held(self) -> int:
+        """Bytes taken from the engine: in use and cached."""
+        return self._held
+
+    @property
+    def peak(self) -> int:
+        """Largest ``in_use`` since the start or ``reset_peak()``."""
+        return self._peak
+
+    @property
+    def hits(self) -> int:
+        """Requests served from what was held already."""
+        return self._hits
+
+    @property
+    def requests(self) -> int:
+        """Requests in all."""
+        return self._requests
+
+    def statistics(self) -> MemoryStatistics:
+        """The figures at this moment."""
+        with self._lock:
+            self._sort_in()
+            return self._figures()
+
+    def _figures(self) -> MemoryStatistics:
+        return MemoryStatistics(self._cap, self._in_use, self._held, self._peak, self._requests, self._hits)
+
+    def __str__(self) -> str:
+        return str(self.statistics())
+
+    def __repr__(self) -> str:
+        return f"<MemoryPool {self}>"
+
+    def reset_peak(self) -> None:
+        """Starts ``peak`` again from what is in use, and ``hits`` of ``requests`` from zero."""
+        with self._lock:
+            self._sort_in()
+            self._peak, self._requests, self._hits = self._in_use, 0, 0
+
+    def take(self, nbytes: int) -> Block:
+        """A block of at least ``nbytes`` + SLACK bytes, aligned to GRAIN; OutOfMemoryError beyond the cap."""
+        size = -(-(nbytes + SLACK) // GRAIN) * GRAIN
+        with self._lock:
+            self._sort_in()
+            self._requests += 1
+            block = self._best_fit(size)
+            if block is not None:
+                self._hits += 1
+            else:
+                block = self._grow(size)
+            if self._splits(block, size):
+                self._split(block, size)
+            self._in_use += block.nbytes
+            self._peak = max(self._peak, self._in_use)
+            return block
+
+    def give(self, block: Block) -> None:
+        """Takes a block back. Safe from any thread and from a finalizer."""
+        self._returned.append(block)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._sort_in()
+            finally:
+                self._lock.release()
+
+    def release_cached(self) -> int:
+        """Gives every wholly free segment back to the engine; returns the bytes given back."""
+        with self._lock:
+            self._sort_in()
+            return self._release_idle()
+
+    def _release_idle(self) -> int:
+        idle = [entry for entry in self._free if entry[2].whole]
+        self._free = [entry for entry in self._free if not entry[2].whole]
+        for entry in idle:
+            self._drop(entry[2].segment)
+        return sum(entry[0] for entry in idle)
+
+    def _sort_in(self) -> None:
+        """Puts returned blocks among the free ones, merged with free neighbours; the lock is held."""
+        while self._returned:
+            block = self._returned.popleft()
+            self._in_use -= block.nbytes
+            block.free = True
+            for neighbour in (block.previous, block.next):
+                if neighbour is not None and neighbour.free:
+                    self._remove(neighbour)
+                    block = self._merge(block, neighbour)
+            insort(self._free, (block.nbytes, block.address, block))
+
+    def _best_fit(self, size: int) -> Block | None:
+        small = size < SMALL
+        for index in range(bisect_left(self._free, (size, 0)), len(self._free)):
+            block = self._free[index][2]
+            # Small and large requests keep to their own segments, so that a stray scalar never pins a large one.
+            if block.segment.small == small:
+                del self._free[index]
+                block.free = False
+                return block
+        return None
+
+    def _grow(self, size: int) -> Block:
+        small = size < SMALL
+        segment_size = SMALL_SEGMENT if small else size
+        for relief in (None, self._release_idle, gc.collect):
+            if relief is not None:
+                relief()
+                self._sort_in()
+                # What the relief merged or freed may serve the request without the engine.
+                block = self._best_fit(size)
+                if block is not None:
+                    return block
+            # Near the cap a small request takes a segment of its own size.
+            for wanted in dict.fromkeys((segment_size, size)):
+                if self._held + wanted <= self._cap:
+                    try:
+                        address, handle = self._allocate(wanted)
+                    except MemoryError:
+                        continue
+                    self._held += wanted
+                    return Block(Segment(address, wanted, handle, small), address, wanted)
+        raise OutOfMemoryError(
+            f"[memory] expected room for {size} bytes ({format_bytes(size)}), got {self._figures()}: use a smaller "
+            "batch, raise the engine's memory=, or drop tensors that are no longer needed"
+        )
+
+    @staticmethod
+    def _splits(block: Block, size: int) -> bool:
+        # A large block keeps a small rest to itself: splitting it would leave slivers that only small requests fit.
+        return block.nbytes - size >= (GRAIN if block.segment.small else SMALL)
+
+    @staticmethod
+    def _link(first: Block, second: Block | None) -> None:
+        first.next = second
+        if second is not None:
+            second.previous = first
+
+    def _split(self, block: Block, size: int) -> None:
+        rest = Block(block.segment, block.address + size, block.nbytes - size)
+        self._link(rest, block.next)
+        self._link(block, rest)
+        block.nbytes = size
+        rest.free = True
+        insort(self._free, (rest.nbytes, rest.address, rest))
+
+    def _merge(self, first: Block, second: Block) -> Block:
+        low, high = (first, second) if first.address < second.address else (second, first)
+        low.nbytes += high.nbytes
+        self._link(low, high.next)
+        low.free = True
+        return low
+
+    def _remove(self, block: Block) -> None:
+        del self._free[bisect_left(self._free, (block.nbytes, block.address))]
+
+    def _drop(self, segment: Segment) -> None:
+        self._held -= segment.nbytes
+        if self._release is not None:
+            self._release(segment.handle)
+        segment.handle = None
