@@ -1,0 +1,53 @@
+"""Dragon-Alpha for Python: a self-contained deep-learning framework whose convolutions never compute with a zero."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alpha import _packages
+from alpha.tensor import Tensor, tensor  # isort: skip  (first: the modules below need Tensor)
+from alpha import errors, functions, random
+from alpha.autograd import Function, enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from alpha.dtypes import bool_, float32, float64, int32, int64, uint8
+from alpha.engine import Engine
+from alpha.engines import default_engine, engine, set_default_engine
+from alpha.functions import *  # noqa: F403
+from alpha.random import manual_seed
+from alpha.serialization import load, save
+
+if TYPE_CHECKING:
+    import datasets
+    import nn
+    import optim
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Engine",
+    "Function",
+    "Tensor",
+    "bool_",
+    "default_engine",
+    "enable_grad",
+    "engine",
+    "errors",
+    "float32",
+    "float64",
+    "int32",
+    "int64",
+    "is_grad_enabled",
+    "load",
+    "manual_seed",
+    "no_grad",
+    "random",
+    "save",
+    "set_default_engine",
+    "set_grad_enabled",
+    "tensor",
+    "uint8",
+    *functions.__all__,
+]
+
+
+def __getattr__(name: str) -> Any:
+    return _packages.get(name)

@@ -1,0 +1,356 @@
+"""ArrayOperations: the CPU engine's general families: element-wise, reductions, sorting, products, indexing."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from alpha.cpu.base import Array, HostEngine
+from alpha.cpu.compile import compiled
+from alpha.dtypes import bool_, float32, float64, int64, is_float
+from alpha.engine import Index, Operand
+from alpha.errors import ArgumentError
+from alpha.tensor import Tensor
+
+PARALLEL_SIZE = 1 << 18
+"""Elements from which an element-wise operation is split between threads: below, waking them costs more than it saves."""
+
+SUM_BLOCK = 128
+"""Rows that are added up one after another before their sum joins the others': the blocks of a pairwise sum."""
+
+_COMPARISONS = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+    "logical_not": np.logical_not,
+    "isfinite": np.isfinite,
+}
+_ARITHMETIC = {
+    "neg": np.negative,
+    "abs": np.absolute,
+    "exp": np.exp,
+    "log": np.log,
+    "log1p": np.log1p,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "sign": np.sign,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "reciprocal": np.reciprocal,
+    "square": np.square,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.true_divide,
+    "floor_divide": np.floor_divide,
+    "remainder": np.remainder,
+    "pow": np.power,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+}
+_REDUCTIONS = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "any": np.logical_or,
+    "all": np.logical_and,
+}
+
+Loop = Callable[..., Any]
+"""``loop(*inputs, out=array)``, as a ufunc is called."""
+
+
+class ArrayOperations(HostEngine):
+    """NumPy's ufuncs writing into the pool's memory, large arrays split between threads."""
+
+    def elementwise(self, op: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
+        loop = _LOOPS.get(op)
+        if loop is None:
+            raise ArgumentError(f"[elementwise] expected one of {', '.join(sorted(_LOOPS))}, got {op!r}")
+        tensors = [t for t in operands if isinstance(t, Tensor)]
+        dtype = tensors[-1].dtype
+        if out is None:
+            out = self._result(tensors, bool_ if op in _COMPARISONS else dtype)
+        inputs = [
+            self.array(value) if isinstance(value, Tensor) else value if op in _COMPARISONS else _scalar(value, dtype)
+            for value in operands
+        ]
+        target = self.array(out)
+        self._run(loop, [_apart(value, target) for value in inputs], target, out.memory_order())
+        return out
+
+    def _result(self, tensors: Sequence[Tensor], dtype: np.dtype[Any]) -> Tensor:
+        """An empty tensor of the operands' broadcast shape, in the memory order of the largest."""
+        largest = max(tensors, key=Tensor.numel)
+        if all(t.shape == largest.shape for t in tensors):
+            return self.empty_like(largest, dtype)
+        shape = np.broadcast_shapes(*(t.shape for t in tensors))
+        missing = len(shape) - largest.ndim
+        strides = (0,) * missing + tuple(
+            0 if n == 1 else s for n, s in zip(largest.shape, largest.strides, strict=True)
+        )
+        return self.empty(shape, dtype, largest.view(0, shape, strides).memory_order())
+
+    def _run(self, loop: Loop, inputs: Sequence[Any], out: Array, order: Sequence[int]) -> None:
+        """Calls the loop, on pieces along the outermost long axis in memory where the result is large."""
+        if out.size < PARALLEL_SIZE or self.threads == 1:
+            _quietly(loop, inputs, out)
+            return
+        axis = next((a for a in order if out.shape[a] >= 4 * self.threads), max(order, key=lambda a: out.shape[a]))
+        jobs = []
+        for piece in _pieces(out.shape[axis], self.threads):
+            cut = (slice(None),) * axis + (piece,)
+            jobs.append((loop, [_cut(value, out, axis, piece) for value in inputs], out[cut]))
+        _share(_quietly, jobs)
+
+    def reduce(self, op: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+        array = self.array(x)
+        kept = [n for axis, n in enumerate(x.shape) if axis not in axes]
+        dtype = x.dtype
+        if op in ("any", "all"):
+            dtype = bool_
+        elif op in ("sum", "prod") and not is_float(dtype):
+            dtype = int64
+        out = self.empty(kept, dtype, _order_without(x, axes))
+        target = self.array(out)
+        with np.errstate(all="ignore"):
+            if op == "sum" and is_float(dtype):
+                _accurate_sum(array, axes, target)
+            elif op == "prod" and dtype == float32:
+                np.copyto(target, np.multiply.reduce(array, axis=axes, dtype=float64), casting="same_kind")
+            else:
+                _REDUCTIONS[op].reduce(array, axis=axes, out=target, dtype=dtype if op in ("sum", "prod") else None)
+        return _with_axes(out, axes) if keepdims else out
+
+    def arg_reduce(self, op: str, x: Tensor, axis: int) -> Tensor:
+        function = {"argmax": np.argmax, "argmin": np.argmin}[op]
+        out = self.empty(x.shape[:axis] + x.shape[axis + 1 :], int64)
+        function(self.array(x), axis=axis, out=self.array(out))
+        return out
+
+    def sort(self, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+        array = self.array(x)
+        values, indices = self.empty_like(x), self.empty_like(x, int64)
+        order = np.argsort(array, axis=axis, kind="stable")
+        np.copyto(self.array(indices), order)
+        np.copyto(self.array(values), np.take_along_axis(array, order, axis))
+        return values, indices
+
+    def cumsum(self, x: Tensor, axis: int) -> Tensor:
+        dtype = x.dtype if is_float(x.dtype) else int64
+        out = self.empty_like(x, dtype)
+        # Sums of float32 run in float64: a running sum has no pairwise form.
+        sums = np.add.accumulate(self.array(x), axis=axis, dtype=float64 if is_float(dtype) else int64)
+        np.copyto(self.array(out), sums, casting="same_kind")
+        return out
+
+    def matmul(self, x: Tensor, y: Tensor) -> Tensor:
+        left, right = _for_blas(self.array(x)), _for_blas(self.array(y))
+        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        out = self.empty((*batch, left.shape[-2], right.shape[-1]), x.dtype)
+        with np.errstate(all="ignore"):
+            np.matmul(left, right, out=self.array(out))
+        return out
+
+    def gather(self, x: Tensor, index: Index) -> Tensor:
+        array, native = self.array(x), self._native(index)
+        axis = _only_axis(native)
+        if axis is not None:
+            shape = x.shape[:axis] + native[axis].shape + x.shape[axis + 1 :]
+            out = self.empty(shape, x.dtype)
+            # "wrap" because "raise" makes NumPy gather into a buffer first; the indices are in range.
+            np.take(array, native[axis], axis=axis, out=self.array(out), mode="wrap")
+            return out
+        values = np.asarray(array[native])
+        out = self.empty(values.shape, x.dtype)
+        np.copyto(self.array(out), values)
+        return out
+
+    def scatter(self, out: Tensor, index: Index, values: Operand, accumulate: bool) -> None:
+        target, native = self.array(out), self._native(index)
+        source = self.array(values) if isinstance(values, Tensor) else values
+        if not accumulate:
+            target[native] = source
+        elif any(isinstance(entry, np.ndarray) and entry.dtype != bool for entry in native):
+            np.add.at(target, native, source)
+        else:
+            target[native] += source
+
+    def _native(self, index: Index) -> tuple[Any, ...]:
+        return tuple(self.array(entry) if isinstance(entry, Tensor) else entry for entry in index)
+
+
+# -- element-wise loops ------------------------------------------------------------------------------------------
+
+
+def _quietly(loop: Loop, inputs: Sequence[Any], out: Array) -> None:
+    with np.errstate(all="ignore"):  # infinities and NaN are values here; the error state is a thread's own
+        loop(*inputs, out=out)
+
+
+def _sigmoid(x: Any, out: Array) -> None:
+    np.negative(x, out=out)
+    np.exp(out, out=out)
+    np.add(out, 1, out=out)
+    np.reciprocal(out, out=out)
+
+
+def _where(condition: Any, x: Any, y: Any, out: Array) -> None:
+    if np.may_share_memory(condition, out):
+        condition = np.array(condition)
+    if np.may_share_memory(x, out):
+        np.copyto(out, y, where=np.logical_not(condition))
+    else:
+        np.copyto(out, y)
+        np.copyto(out, x, where=condition)
+
+
+@compiled(parallel=False)
+def _erf_flat(values: Array) -> None:
+    for i in range(values.size):
+        values[i] = math.erf(values[i])
+
+
+def _erf(x: Any, out: Array) -> None:
+    dense = out if _in_order(out).flags.c_contiguous else np.empty_like(out)
+    np.copyto(dense, x)
+    _erf_flat(_in_order(dense).reshape(-1))
+    if dense is not out:
+        np.copyto(out, dense)
+
+
+def _in_order(array: Array) -> Array:
+    """A view whose axes run from the outermost to the innermost in memory."""
+    return array.transpose(sorted(range(array.ndim), key=lambda axis: -array.strides[axis]))
+
+
+_LOOPS: dict[str, Loop] = {**_COMPARISONS, **_ARITHMETIC, "sigmoid": _sigmoid, "erf": _erf, "where": _where}
+
+
+def _apart(value: Any, out: Array) -> Any:
+    """An operand that is the result's memory itself or shares none of it: one that lies across it is copied first."""
+    if not isinstance(value, np.ndarray) or not np.may_share_memory(value, out):
+        return value
+    same = value.ctypes.data == out.ctypes.data and value.strides == out.strides and value.shape == out.shape
+    return value if same else value.copy()
+
+
+def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:
+    """A Python number in the tensors' dtype; integers wrap as the tensors' own arithmetic does."""
+    with np.errstate(all="ignore"):
+        return np.asarray(value).astype(dtype)
+
+
+# -- splitting between threads -----------------------------------------------------------------------------------
+
+
+def _pieces(length: int, count: int) -> Iterator[slice]:
+    """Runs of nearly equal length that cover ``range(length)``."""
+    edges = [length * i // count for i in range(count + 1)]
+    return (slice(a, b) for a, b in zip(edges, edges[1:], strict=False) if b > a)
+
+
+def _cut(value: Any, out: Array, axis: int, piece: slice) -> Any:
+    """The part of an operand that meets a piece of the result along one of the result's axes."""
+    if not isinstance(value, np.ndarray):
+        return value
+    own = axis - (out.ndim - value.ndim)
+    if own < 0 or value.shape[own] == 1:
+        return value
+    return value[(slice(None),) * own + (piece,)]
+
+
+_executor: ThreadPoolExecutor | None = None
+
+
+def _forget_executor() -> None:
+    global _executor
+    _executor = None
+
+
+if hasattr(os, "register_at_fork"):  # a child process inherits the executor without its threads
+    os.register_at_fork(after_in_child=_forget_executor)
+
+
+def _share(function: Callable[..., None], jobs: Sequence[tuple[Any, ...]]) -> None:
+    """Calls ``function(*job)`` for every job, the first here and the others on the executor's threads."""
+    global _executor
+    if _executor is None:
+        _executor = ThreadPoolExecutor(os.cpu_count() or 1, "alpha-cpu")
+    futures: list[Future[None]] = [_executor.submit(function, *job) for job in jobs[1:]]
+    try:
+        function(*jobs[0])
+    finally:
+        for future in futures:  # the memory must not be given up while a thread still writes to it
+            future.exception()
+    for future in futures:
+        future.result()
+
+
+# -- reductions, products, indices -------------------------------------------------------------------------------
+
+
+def _order_without(x: Tensor, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The memory order of what is left of a tensor without some axes."""
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    return tuple(kept.index(axis) for axis in x.memory_order() if axis in kept)
+
+
+def _with_axes(out: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """The result with each reduced axis put back at length 1."""
+    shape, strides = list(out.shape), list(out.strides)
+    for axis in axes:
+        shape.insert(axis, 1)
+        strides.insert(axis, 1)
+    return out.view(out.offset, tuple(shape), tuple(strides))
+
+
+def _accurate_sum(array: Array, axes: tuple[int, ...], out: Array) -> None:
+    """Sums whose error does not grow with the number of elements.
+
+    NumPy adds pairwise only along the innermost axis in memory. float32 is added up in float64 instead; float64 is
+    first added in blocks, so that no running sum is longer than a block.
+    """
+    if array.dtype == float32:
+        np.copyto(out, np.add.reduce(array, axis=axes, dtype=float64), casting="same_kind")
+        return
+    for axis in reversed(axes):
+        array = _blocked_sum(array, axis)
+    np.copyto(out, array)
+
+
+def _blocked_sum(array: Array, axis: int) -> Array:
+    while array.shape[axis] > SUM_BLOCK:
+        starts = np.arange(0, array.shape[axis], SUM_BLOCK)
+        array = np.add.reduceat(array, starts, axis=axis)
+    return np.asarray(np.add.reduce(array, axis=axis))
+
+
+def _for_blas(array: Array) -> Array:
+    """The array with one of its last two axes dense, which BLAS takes as it is; NumPy's own loop is far slower."""
+    (rows, columns), (down, across), item = array.shape[-2:], array.strides[-2:], array.itemsize
+    by_rows = across == item and down >= columns * item
+    by_columns = down == item and across >= rows * item
+    return array if by_rows or by_columns else np.ascontiguousarray(array)
+
+
+def _only_axis(index: tuple[Any, ...]) -> int | None:
+    """The axis of an index that holds one integer array and otherwise whole axes."""
+    arrays = [axis for axis, entry in enumerate(index) if isinstance(entry, np.ndarray)]
+    others = [entry for entry in index if not isinstance(entry, np.ndarray)]
+    whole = all(isinstance(entry, slice) and entry == slice(None) for entry in others)
+    return arrays[0] if len(arrays) == 1 and whole and index[arrays[0]].dtype != bool else None

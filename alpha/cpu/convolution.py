@@ -1,0 +1,141 @@
+"""ConvolutionOperations: the CPU engine's three operators of C-K-S, from tensors to plans to kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alpha.cpu import plans
+from alpha.cpu.base import HostEngine
+from alpha.cpu.kernels import convolution as kernels
+from alpha.cpu.kernels.microkernel import ADD, BIAS, STORE
+from alpha.engine import IMAGE_ORDER
+from alpha.geometry import Geometry
+from alpha.tensor import Tensor
+
+MACS = {"conv2d": 0, "conv2d_input_grad": 0, "conv2d_weight_grad": 0}
+"""Multiply-adds that the last call of each operator issued, as counted by its kernel."""
+
+
+class ConvolutionOperations(HostEngine):
+    """Convolutions over images with any strides whose channels are contiguous; other images are copied first."""
+
+    def conv2d(self, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, groups: int) -> Tensor:
+        x = self._image(x)
+        out = self.empty((x.shape[0], *geometry.output, w.shape[0]), x.dtype, IMAGE_ORDER)
+        problem = _problem(x, out, geometry, groups)
+        plan = plans.forward(problem)
+        packed = self._packed(w, plan, by_output=True)
+        mode, address = (STORE, 0) if bias is None else (BIAS, self._vector(bias, out.shape[3]).address)
+        MACS["conv2d"] = self._gather(plan, x, packed, out, mode, address)
+        return out
+
+    def conv2d_input_grad(
+        self,
+        dy: Tensor,
+        w: Tensor,
+        geometry: Geometry,
+        groups: int,
+        bias: Tensor | None = None,
+        accumulate: Tensor | None = None,
+    ) -> Tensor:
+        dy = self._image(dy)
+        channels = w.shape[3] * groups
+        shape = (dy.shape[0], *geometry.input, channels)
+        if accumulate is not None and accumulate.shape == shape and accumulate.is_contiguous(IMAGE_ORDER):
+            out, mode, address = accumulate, ADD, 0
+        else:
+            out = self.empty(shape, dy.dtype, IMAGE_ORDER)
+            mode, address = (STORE, 0) if bias is None else (BIAS, self._vector(bias, channels).address)
+        problem = _problem(out, dy, geometry, groups)
+        plan = plans.input_grad(problem)
+        packed = self._packed(w, plan, by_output=False)
+        MACS["conv2d_input_grad"] = self._gather(plan, dy, packed, out, mode, address)
+        if accumulate is not None and out is not accumulate:
+            return self.elementwise("add", accumulate, out, out=accumulate)
+        return out
+
+    def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
+        x, dy = self._image(x), self._image(dy)
+        problem = _problem(x, dy, geometry, groups)
+        plan = plans.weight_grad(problem)
+        dw = self.empty((dy.shape[3], *geometry.filter, problem.group_in), x.dtype)
+        target = dw if plan.parts == 1 else self.empty((plan.parts, dw.numel()), x.dtype)
+        self.array(target).fill(0)
+        tables = (_tag(x), _counter(), plan.first_row, plan.rows, plan.columns)
+        addresses = (x.address, dy.address, target.address)
+        if plan.pack is not None:
+            macs = self.launch(kernels.leap_packed, *tables, plan.sizes, plan.pack, *addresses)
+        else:
+            macs = self.launch(kernels.leap, *tables, plan.places, plan.widths, plan.sizes, *addresses)
+        MACS["conv2d_weight_grad"] = macs
+        if target is not dw:
+            self.launch(kernels.add_parts, _counter(), self.array(target), self.array(dw).reshape(-1))
+        return dw
+
+    def _gather(self, plan: plans.GatherPlan, x: Tensor, packed: Tensor, out: Tensor, mode: int, bias: int) -> int:
+        macs: int = self.launch(
+            kernels.gather, _tag(x), _counter(), plan.order, plan.rows, plan.columns, plan.runs, plan.sizes,
+            x.address, packed.address, out.address, mode, bias,
+        )  # fmt: skip
+        return macs
+
+    def _image(self, x: Tensor) -> Tensor:
+        """x with contiguous channels, each pixel a run of memory; a copy in image order where it is not so."""
+        if (x.strides[3] == 1 or x.shape[3] == 1) and min(x.strides[:3]) >= x.shape[3]:
+            return x
+        out = self.empty(x.shape, x.dtype, IMAGE_ORDER)
+        self.copy(x, out)
+        return out
+
+    def _vector(self, bias: Tensor, channels: int) -> Tensor:
+        """The bias with stride 1."""
+        if bias.strides == (1,) or channels == 1:
+            return bias
+        out = self.empty((channels,), bias.dtype)
+        self.copy(bias, out)
+        return out
+
+    def _packed(self, w: Tensor, plan: plans.GatherPlan, by_output: bool) -> Tensor:
+        """The filters in the panels that the plan wants.
+
+        The forward's are kept with the filters' storage until these change: inference packs once. The input
+        gradient's serve once a step, and go back to the pool.
+        """
+        key = f"packed {w.offset} {w.shape} {w.strides} {plan.packed_shape}"
+        if by_output and key in w.storage.cache:
+            version, packed = w.storage.cache[key]
+            if version == w.version:
+                return packed  # type: ignore[no-any-return]
+            del w.storage.cache[key]
+        packed = self.empty(plan.packed_shape, w.dtype)
+        groups, taps = plan.packed_shape[0], plan.packed_shape[2]
+        source = np.ascontiguousarray(self.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
+        kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
+        self.launch(kernel, _counter(), source, self.array(packed))
+        if by_output:
+            w.storage.cache[key] = (w.version, packed)
+        return packed
+
+
+def _problem(x: Tensor, y: Tensor, geometry: Geometry, groups: int) -> plans.Problem:
+    return plans.Problem(
+        geometry,
+        x.shape[0],
+        x.shape[3],
+        y.shape[3],
+        groups,
+        x.dtype.itemsize,
+        (x.strides[0], x.strides[1], x.strides[2]),
+        (y.strides[0], y.strides[1], y.strides[2]),
+    )
+
+
+def _tag(x: Tensor) -> Any:
+    """A number whose type tells the kernels theirs."""
+    return x.dtype.type(0)
+
+
+def _counter() -> np.ndarray[Any, Any]:
+    return np.zeros(1, np.int64)

@@ -1,0 +1,59 @@
+"""The instruction path: register tile of the micro-kernels for this processor, or the one asked for."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+
+from alpha.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Isa:
+    """A path's register tile: ``rows`` x ``vectors`` accumulators of ``bytes`` each.
+
+    The tile, its operands' registers and one broadcast fill the register file: 32 of 64 bytes for AVX-512, 16 of 32
+    for AVX2. The generic path's 16-byte vectors exist on every 64-bit processor.
+    """
+
+    name: str
+    bytes: int
+    rows: int
+    vectors: int
+    requires: tuple[str, ...]
+
+    def lanes(self, itemsize: int) -> int:
+        """Numbers in a vector."""
+        return self.bytes // itemsize
+
+    def panel(self, itemsize: int) -> int:
+        """Columns of a tile: the width of a packed filter panel."""
+        return self.lanes(itemsize) * self.vectors
+
+
+PATHS = (
+    Isa("avx512", 64, 12, 2, ("avx512f",)),
+    Isa("avx2", 32, 6, 2, ("avx2", "fma")),
+    Isa("generic", 16, 4, 2, ()),
+)
+
+
+def _detect() -> Isa:
+    features = llvm.get_host_cpu_features()
+    available = [path for path in PATHS if all(features.get(feature, False) for feature in path.requires)]
+    wanted = os.environ.get("ALPHA_CPU_ISA")
+    if not wanted:
+        return available[0]
+    for path in available:
+        if path.name == wanted:
+            return path
+    raise ArgumentError(
+        f"[alpha.cpu] expected ALPHA_CPU_ISA to be one of {', '.join(p.name for p in available)} on this processor, "
+        f"got {wanted!r}"
+    )
+
+
+ISA = _detect()
+"""The path of this process."""

@@ -1,0 +1,420 @@
+"""Drivers of the three convolution operators: each walks tables of taps and calls the micro-kernel.
+
+Addresses arrive as integers: the plan (``alpha/cpu/plans.py``) has checked that every offset stays inside its tensor.
+Every driver returns the multiply-adds it executed, counted where they are issued.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import prange
+
+from alpha.cpu.compile import compiled, take_task
+from alpha.cpu.kernels.microkernel import ADD, ROWS, copy_panels, copy_rows, outer_product, panel_product
+
+Int64s = Any  # np.ndarray of int64; Numba types it by the value
+
+
+class AxisTable(NamedTuple):
+    """Pairs of one axis in compressed rows: those of index i are start[i]..start[i + 1]. Offsets in bytes."""
+
+    start: Int64s
+    source: Int64s
+    """Offset of a pair's element in the tensor that is read (for the weight's gradient: in x)."""
+    other: Int64s
+    """Offset of its tap in the packed filter (for the weight's gradient: of its position in dy)."""
+
+
+class GatherSizes(NamedTuple):
+    """Sizes and byte steps of a forward or input-gradient problem."""
+
+    images: int
+    chunk: int
+    """Images a task."""
+    columns: int
+    """Positions in a row of the result."""
+    groups: int
+    depth: int
+    """Channels summed a tap and group."""
+    channels: int
+    """Channels of the result a group."""
+    panel: int
+    """Channels a filter panel."""
+    item: int
+    source_image: int
+    target_image: int
+    target_row: int
+    target_column: int
+    panel_bytes: int
+
+
+@compiled
+def gather(threads, tag, counter, order, rows, columns, runs, sizes, x, w, y, mode, bias):  # type: ignore[no-untyped-def]
+    """ConvV2 and KS-deconv-V2: each result position is the sum of its taps' products, no other is visited.
+
+    A task is a position and a chunk of images; positions are drawn in ``order``. ``runs[c]`` multiplies the depth of
+    column c: where a filter's taps along a row and their channels are contiguous, a whole run is one tap.
+    """
+    chunks = (sizes.images + sizes.chunk - 1) // sizes.chunk
+    tasks = order.size * chunks
+    longest = 0
+    for i in range(rows.start.size - 1):
+        longest = max(longest, rows.start[i + 1] - rows.start[i])
+    widest = 0
+    for i in range(columns.start.size - 1):
+        widest = max(widest, columns.start[i + 1] - columns.start[i])
+    panels = (sizes.channels + sizes.panel - 1) // sizes.panel
+    done = np.zeros((threads, 8), np.int64)  # a cache line each
+    for worker in prange(threads):
+        from_x = np.empty(longest * widest + 1, np.int64)
+        from_w = np.empty(longest * widest + 1, np.int64)
+        while True:
+            task = take_task(counter.ctypes.data)
+            if task >= tasks:
+                break
+            position = order[task // chunks]
+            first = (task % chunks) * sizes.chunk
+            count = min(sizes.chunk, sizes.images - first)
+            row = position // sizes.columns
+            column = position - row * sizes.columns
+            taps = 0
+            for i in range(rows.start[row], rows.start[row + 1]):
+                for j in range(columns.start[column], columns.start[column + 1]):
+                    from_x[taps] = rows.source[i] + columns.source[j]
+                    from_w[taps] = rows.other[i] + columns.other[j]
+                    taps += 1
+            depth = sizes.depth * runs[column]
+            source = x + first * sizes.source_image
+            target = y + row * sizes.target_row + column * sizes.target_column + first * sizes.target_image
+            for group in range(sizes.groups):
+                for panel in range(panels):
+                    channel = panel * sizes.panel
+                    at = (group * sizes.channels + channel) * sizes.item
+                    panel_product(
+                        tag,
+                        count,
+                        source + group * sizes.depth * sizes.item,
+                        from_x.ctypes.data,
+                        w + (group * panels + panel) * sizes.panel_bytes,
+                        from_w.ctypes.data,
+                        taps,
+                        sizes.source_image,
+                        sizes.panel * sizes.item,
+                        depth,
+                        target + at,
+                        sizes.target_image,
+                        mode,
+                        bias + at,
+                        sizes.channels - channel,
+                    )
+            done[worker, 0] += taps * depth * count * sizes.channels * sizes.groups
+    total = 0
+    for worker in range(threads):
+        total += done[worker, 0]
+    return total
+
+
+class LeapSizes(NamedTuple):
+    """Sizes and byte steps of a weight-gradient problem."""
+
+    images: int
+    part: int
+    """Images a part; each part sums into a filter of its own."""
+    chunk: int
+    """Images whose taps are summed at a time."""
+    output_rows: int
+    row_chunk: int
+    """Output rows whose taps are summed at a time."""
+    column_chunk: int
+    """Output columns whose taps are summed at a time."""
+    groups: int
+    in_channels: int
+    out_channels: int
+    slice: int
+    """Output channels a task."""
+    panel: int
+    item: int
+    x_image: int
+    dy_image: int
+    out_channel: int
+    """Bytes from one output channel's filter to the next."""
+    tap_row: int
+    """Bytes from one filter row to the next."""
+    filter_bytes: int
+
+
+GAP = 64
+"""Bytes between the tiles' copies of dy."""
+
+
+class PackSizes(NamedTuple):
+    """What ``leap_packed`` needs besides, to copy a chunk: steps in bytes, row arithmetic, room for the copies."""
+
+    input_rows: int
+    input_columns: int
+    output_columns: int
+    stride: int
+    padding: int
+    extent: int
+    x_row: int
+    x_column: int
+    dy_row: int
+    dy_column: int
+    x_bytes: int
+    dy_bytes: int
+
+
+@compiled
+def leap(threads, tag, counter, first_row, rows, columns, places, widths, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
+    """Sk-dilated-V2: each tap's filter element is the sum over the positions where the tap lies inside x.
+
+    A task is a part of the images and a slice of the output channels. ``columns`` lists sets of column pairs that fall
+    to the same filter columns: ``places[q]`` is their offset in the filter, ``widths[q]`` how many columns they are.
+    ``first_row[f]`` is the output row of tap row f's first pair; its pairs lie in successive output rows. The filters
+    must be zero beforehand.
+    """
+    parts = (sizes.images + sizes.part - 1) // sizes.part
+    slices = (sizes.out_channels + sizes.slice - 1) // sizes.slice
+    tasks = parts * sizes.groups * slices
+    done = np.zeros((threads, 8), np.int64)
+    for worker in prange(threads):
+        from_x = np.empty(sizes.row_chunk * sizes.column_chunk, np.int64)
+        from_dy = np.empty(sizes.row_chunk * sizes.column_chunk, np.int64)
+        while True:
+            task = take_task(counter.ctypes.data)
+            if task >= tasks:
+                break
+            part = task // (sizes.groups * slices)
+            group = task // slices % sizes.groups
+            low = task % slices * sizes.slice
+            high = min(low + sizes.slice, sizes.out_channels)
+            channel = group * sizes.out_channels + low
+            end = min((part + 1) * sizes.part, sizes.images)
+            for image in range(part * sizes.part, end, sizes.chunk):
+                count = min(sizes.chunk, end - image)
+                x_at = x + image * sizes.x_image + group * sizes.in_channels * sizes.item
+                dy_at = dy + image * sizes.dy_image + channel * sizes.item
+                for output in range(0, sizes.output_rows, sizes.row_chunk):
+                    for tap_row in range(rows.start.size - 1):
+                        base = rows.start[tap_row] - first_row[tap_row]
+                        i0 = max(rows.start[tap_row], base + output)
+                        i1 = min(rows.start[tap_row + 1], base + output + sizes.row_chunk)
+                        if i1 <= i0:
+                            continue
+                        for q in range(widths.size):
+                            for j0 in range(columns.start[q], columns.start[q + 1], sizes.column_chunk):
+                                j1 = min(j0 + sizes.column_chunk, columns.start[q + 1])
+                                taps = 0
+                                for i in range(i0, i1):
+                                    for j in range(j0, j1):
+                                        from_x[taps] = rows.source[i] + columns.source[j]
+                                        from_dy[taps] = rows.other[i] + columns.other[j]
+                                        taps += 1
+                                target = (
+                                    dw
+                                    + part * sizes.filter_bytes
+                                    + channel * sizes.out_channel
+                                    + tap_row * sizes.tap_row
+                                    + places[q]
+                                )
+                                for panel in range(0, widths[q], sizes.panel):
+                                    outer_product(
+                                        tag,
+                                        sizes.item,
+                                        high - low,
+                                        dy_at,
+                                        ROWS * sizes.item,
+                                        from_dy.ctypes.data,
+                                        x_at + panel * sizes.item,
+                                        from_x.ctypes.data,
+                                        taps,
+                                        sizes.dy_image,
+                                        sizes.x_image,
+                                        count,
+                                        target + panel * sizes.item,
+                                        sizes.out_channel,
+                                        ADD,
+                                        widths[q] - panel,
+                                    )
+                                done[worker, 0] += taps * count * (high - low) * widths[q]
+    total = 0
+    for worker in range(threads):
+        total += done[worker, 0]
+    return total
+
+
+@compiled
+def leap_packed(threads, tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[no-untyped-def]
+    """Sk-dilated-V2 with the x and dy of a chunk copied to where they lie in the order in which they are read.
+
+    The same sums as ``leap``, a set of columns a tap. In place, images lie a power of two of bytes apart, and a
+    panel's lines fall into few sets of the first cache; a chunk's copy is read by every tap and every tile.
+    """
+    parts = (sizes.images + sizes.part - 1) // sizes.part
+    slices = (sizes.out_channels + sizes.slice - 1) // sizes.slice
+    tasks = parts * sizes.groups * slices
+    done = np.zeros((threads, 8), np.int64)
+    panel_row = sizes.panel * sizes.item
+    tile_row = ROWS * sizes.item
+    tap_rows = rows.start.size - 1
+    most = (pack.output_columns + 1) * sizes.row_chunk
+    for worker in prange(threads):
+        x_copy = np.empty(pack.x_bytes, np.uint8)
+        dy_copy = np.empty(pack.dy_bytes, np.uint8)
+        x_base = (x_copy.ctypes.data + 63) // 64 * 64
+        dy_base = (dy_copy.ctypes.data + 63) // 64 * 64
+        from_x = np.empty(most, np.int64)
+        from_dy = np.empty(most, np.int64)
+        while True:
+            task = take_task(counter.ctypes.data)
+            if task >= tasks:
+                break
+            part = task // (sizes.groups * slices)
+            group = task // slices % sizes.groups
+            low = task % slices * sizes.slice
+            height = min(low + sizes.slice, sizes.out_channels) - low
+            tiles = (height + ROWS - 1) // ROWS
+            channel = group * sizes.out_channels + low
+            end = min((part + 1) * sizes.part, sizes.images)
+            filters = dw + part * sizes.filter_bytes + channel * sizes.out_channel
+            for image in range(part * sizes.part, end, sizes.chunk):
+                count = min(sizes.chunk, end - image)
+                x_at = x + image * sizes.x_image + group * sizes.in_channels * sizes.item
+                dy_at = dy + image * sizes.dy_image + channel * sizes.item
+                for output in range(0, sizes.output_rows, sizes.row_chunk):
+                    output_end = min(output + sizes.row_chunk, sizes.output_rows)
+                    row_low = max(0, output * pack.stride - pack.padding)
+                    row_high = min(pack.input_rows, (output_end - 1) * pack.stride - pack.padding + pack.extent)
+                    # A copy of a tile's row runs up to a vector over its end: the gap keeps the next tile's first.
+                    block = (output_end - output) * pack.output_columns * count * tile_row + GAP
+                    for o in range(output, output_end):
+                        for c in range(pack.output_columns):
+                            source = dy_at + o * pack.dy_row + c * pack.dy_column
+                            target = dy_base + ((o - output) * pack.output_columns + c) * count * tile_row
+                            for n in range(count):
+                                copy_rows(
+                                    tag, source + n * sizes.dy_image, tile_row, target + n * tile_row, block, tiles
+                                )
+                    for panel in range(0, sizes.in_channels, sizes.panel):
+                        for i in range(row_low, row_high):
+                            for c in range(pack.input_columns):
+                                copy_panels(
+                                    tag,
+                                    x_at + i * pack.x_row + c * pack.x_column + panel * sizes.item,
+                                    sizes.x_image,
+                                    x_base + ((i - row_low) * pack.input_columns + c) * count * panel_row,
+                                    panel_row,
+                                    count,
+                                )
+                        for tap_row in range(tap_rows):
+                            base = rows.start[tap_row] - first_row[tap_row]
+                            i0 = max(rows.start[tap_row], base + output)
+                            i1 = min(rows.start[tap_row + 1], base + output_end)
+                            if i1 <= i0:
+                                continue
+                            for q in range(columns.start.size - 1):
+                                for j0 in range(columns.start[q], columns.start[q + 1], sizes.column_chunk):
+                                    j1 = min(j0 + sizes.column_chunk, columns.start[q + 1])
+                                    taps = 0
+                                    for i in range(i0, i1):
+                                        x_row = (rows.source[i] - row_low) * pack.input_columns
+                                        dy_row = (rows.other[i] - output) * pack.output_columns
+                                        for j in range(j0, j1):
+                                            from_x[taps] = (x_row + columns.source[j]) * count * panel_row
+                                            from_dy[taps] = (dy_row + columns.other[j]) * count * tile_row
+                                            taps += 1
+                                    outer_product(
+                                        tag,
+                                        sizes.item,
+                                        height,
+                                        dy_base,
+                                        block,
+                                        from_dy.ctypes.data,
+                                        x_base,
+                                        from_x.ctypes.data,
+                                        taps,
+                                        tile_row,
+                                        panel_row,
+                                        count,
+                                        filters + tap_row * sizes.tap_row + (q * sizes.in_channels + panel) * sizes.item,
+                                        sizes.out_channel,
+                                        ADD,
+                                        sizes.in_channels - panel,
+                                    )
+                                    done[worker, 0] += taps * count * height * min(sizes.panel, sizes.in_channels - panel)
+    total = 0
+    for worker in range(threads):
+        total += done[worker, 0]
+    return total
+
+
+@compiled
+def add_parts(threads, counter, parts, total):  # type: ignore[no-untyped-def]
+    """total[i] = sum over p of parts[p, i], in the order of p."""
+    count = total.size
+    tasks = (count + 16383) // 16384
+    for _worker in prange(threads):
+        while True:
+            task = take_task(counter.ctypes.data)
+            if task >= tasks:
+                break
+            for i in range(task * 16384, min((task + 1) * 16384, count)):
+                value = parts[0, i]
+                for p in range(1, parts.shape[0]):
+                    value += parts[p, i]
+                total[i] = value
+
+
+@compiled
+def pack_by_output(threads, counter, w, packed):  # type: ignore[no-untyped-def]
+    """Filters (G, OC, T, IC) as panels of output channels (G, panels, T, IC, panel), zero where channels run out."""
+    groups, panels, taps, depth, width = packed.shape
+    channels = w.shape[1]
+    tasks = groups * panels * taps
+    zero = w.dtype.type(0)
+    for _worker in prange(threads):
+        while True:
+            task = take_task(counter.ctypes.data)
+            if task >= tasks:
+                break
+            group = task // (panels * taps)
+            panel = task // taps % panels
+            tap = task % taps
+            base = panel * width
+            full = min(width, channels - base)
+            for k0 in range(0, depth, 16):
+                k1 = min(k0 + 16, depth)
+                for lane in range(full):
+                    for k in range(k0, k1):
+                        packed[group, panel, tap, k, lane] = w[group, base + lane, tap, k]
+                for lane in range(full, width):
+                    for k in range(k0, k1):
+                        packed[group, panel, tap, k, lane] = zero
+
+
+@compiled
+def pack_by_input(threads, counter, w, packed):  # type: ignore[no-untyped-def]
+    """Filters (G, OC, T, IC) as panels of input channels (G, panels, T, OC, panel), zero where channels run out."""
+    groups, panels, taps, depth, width = packed.shape
+    channels = w.shape[3]
+    tasks = groups * panels * taps
+    zero = w.dtype.type(0)
+    for _worker in prange(threads):
+        while True:
+            task = take_task(counter.ctypes.data)
+            if task >= tasks:
+                break
+            group = task // (panels * taps)
+            panel = task // taps % panels
+            tap = task % taps
+            base = panel * width
+            full = min(width, channels - base)
+            for k in range(depth):
+                for lane in range(full):
+                    packed[group, panel, tap, k, lane] = w[group, k, tap, base + lane]
+                for lane in range(full, width):
+                    packed[group, panel, tap, k, lane] = zero
+
+

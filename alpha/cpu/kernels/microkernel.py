@@ -1,0 +1,325 @@
+"""The batch-reduce GEMM micro-kernel, emitted as LLVM IR: the inner loop of every convolution.
+
+It computes one register tile, ``C[m, n] (+)= sum over taps t, k of A_t[m, k] * B_t[k, n]``, where every tap has its own
+offsets into A and B: a convolution that skips zeros is then a list of taps. Numba cannot be relied on to keep a tile in
+registers, so the IR says it: accumulators that LLVM promotes to registers, one vector load of B a column, one
+broadcast of A a row, one FMA each.
+
+The idea of a batch-reduce GEMM: Georganas et al., "High-Performance Deep Learning via a Single Building Block",
+arXiv 1906.06440.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from alpha.cpu.compile import inlined
+from alpha.cpu.isa import ISA
+
+I64 = ir.IntType(64)
+I32 = ir.IntType(32)
+
+STORE, ADD, BIAS = 0, 1, 2
+"""What happens to C: overwritten, added to, or overwritten with a bias row added."""
+
+
+def _constant(value: int) -> ir.Constant:
+    return ir.Constant(I64, value)
+
+
+class _Emitter:
+    """Emits the IR of one tile; the attributes are the kernel's arguments as LLVM values."""
+
+    NAMES = ("a", "a_taps", "b", "b_taps", "taps", "a_step", "b_step", "depth", "c", "c_step", "mode", "bias", "columns")
+
+    def __init__(self, builder: ir.IRBuilder, arguments: Any, scalar: ir.Type, item: int, rows: int, across: bool):
+        self.builder = builder
+        for name, value in zip(self.NAMES, arguments, strict=True):
+            setattr(self, name, value)
+        self.scalar, self.item, self.rows, self.across = scalar, item, rows, across
+        self.lanes = ISA.lanes(item)
+        self.vector = ir.VectorType(scalar, self.lanes)
+        zero = ir.Constant(self.vector, [ir.Constant(scalar, 0.0)] * self.lanes)
+        self.tile = [[cgutils.alloca_once(builder, self.vector) for _ in range(ISA.vectors)] for _ in range(rows)]
+        for row in self.tile:
+            for accumulator in row:
+                builder.store(zero, accumulator)
+        name = f"llvm.fma.v{self.lanes}f{8 * item}"
+        self.fma = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(self.vector, [self.vector] * 3), name
+        )
+
+    a: Any
+    a_taps: Any
+    b: Any
+    b_taps: Any
+    taps: Any
+    a_step: Any
+    b_step: Any
+    depth: Any
+    c: Any
+    c_step: Any
+    mode: Any
+    bias: Any
+    columns: Any
+
+    def emit(self) -> None:
+        """The whole kernel."""
+        with cgutils.for_range(self.builder, self.taps, intp=I64) as loop:
+            at = self.builder.mul(loop.index, _constant(8))
+            a = self.builder.add(self.a, self._load_i64(self.builder.add(self.a_taps, at)))
+            b = self.builder.add(self.b, self._load_i64(self.builder.add(self.b_taps, at)))
+            self._depth_loop(a, b)
+        full = self.builder.icmp_signed(">=", self.columns, _constant(self.lanes * ISA.vectors))
+        with self.builder.if_else(full) as (then, otherwise):
+            with then:
+                self._finish(self._load, self._store)
+            with otherwise:
+                self._finish(self._load_masked, self._store_masked)
+
+    def _depth_loop(self, a: Any, b: Any) -> None:
+        """for k: one FMA an accumulator. Rows of A three apart share a base pointer, which x86 addressing can index."""
+        builder = self.builder
+        twice = builder.add(self.a_step, self.a_step)
+        bases = [a]
+        if not self.across:
+            thrice = builder.add(twice, self.a_step)
+            for _ in range(1, (self.rows + 2) // 3):
+                bases.append(builder.add(bases[-1], thrice))
+        before = builder.block
+        body, end = builder.append_basic_block("depth"), builder.append_basic_block("depth.end")
+        builder.cbranch(builder.icmp_signed(">", self.depth, _constant(0)), body, end)
+        builder.position_at_end(body)
+        left = builder.phi(I64)
+        left.add_incoming(self.depth, before)
+        b_at = builder.phi(I64)
+        b_at.add_incoming(b, before)
+        a_at = []
+        for base in bases:
+            pointer = builder.phi(I64)
+            pointer.add_incoming(base, before)
+            a_at.append(pointer)
+        self._multiply(a_at, b_at, twice)
+        b_at.add_incoming(builder.add(b_at, self.b_step), builder.block)
+        step = self.a_step if self.across else _constant(self.item)
+        for pointer in a_at:
+            pointer.add_incoming(builder.add(pointer, step), builder.block)
+        rest = builder.sub(left, _constant(1))
+        left.add_incoming(rest, builder.block)
+        builder.cbranch(builder.icmp_signed(">", rest, _constant(0)), body, end)
+        builder.position_at_end(end)
+
+    def _multiply(self, a_at: list[Any], b_at: Any, twice: Any) -> None:
+        builder = self.builder
+        columns = [self._load(b_at, v) for v in range(ISA.vectors)]
+        for m in range(self.rows):
+            if self.across:
+                address = builder.add(a_at[0], _constant(self.item * m)) if m else a_at[0]
+            else:
+                group, place = divmod(m, 3)
+                address = (
+                    builder.add(a_at[group], self.a_step if place == 1 else twice) if place else a_at[group]
+                )
+            value = self._broadcast(address)
+            for v in range(ISA.vectors):
+                accumulator = self.tile[m][v]
+                builder.store(builder.call(self.fma, [value, columns[v], builder.load(accumulator)]), accumulator)
+
+    def _finish(self, load: Callable[[Any, int], Any], store: Callable[[Any, Any, int], None]) -> None:
+        builder = self.builder
+        with builder.if_then(builder.icmp_signed("==", self.mode, _constant(ADD))):
+            self._add_rows(self.c, self.c_step, load)
+        with builder.if_then(builder.icmp_signed("==", self.mode, _constant(BIAS))):
+            self._add_rows(self.bias, None, load)
+        row = self.c
+        for m in range(self.rows):
+            for v in range(ISA.vectors):
+                store(builder.load(self.tile[m][v]), row, v)
+            row = builder.add(row, self.c_step)
+
+    def _add_rows(self, start: Any, step: Any, load: Callable[[Any, int], Any]) -> None:
+        row = start
+        for m in range(self.rows):
+            for v in range(ISA.vectors):
+                accumulator = self.tile[m][v]
+                self.builder.store(self.builder.fadd(self.builder.load(accumulator), load(row, v)), accumulator)
+            if step is not None:
+                row = self.builder.add(row, step)
+
+    def _at(self, address: Any, v: int) -> Any:
+        offset = v * ISA.bytes
+        return self.builder.add(address, _constant(offset)) if offset else address
+
+    def _pointer(self, address: Any, pointee: ir.Type) -> Any:
+        return self.builder.inttoptr(address, pointee.as_pointer())
+
+    def _load_i64(self, address: Any) -> Any:
+        return self.builder.load(self._pointer(address, I64))
+
+    def _load(self, address: Any, v: int) -> Any:
+        value = self.builder.load(self._pointer(self._at(address, v), self.vector))
+        value.align = self.item
+        return value
+
+    def _store(self, value: Any, address: Any, v: int) -> None:
+        self.builder.store(value, self._pointer(self._at(address, v), self.vector)).align = self.item
+
+    def _broadcast(self, address: Any) -> Any:
+        value = self.builder.load(self._pointer(address, self.scalar))
+        value.align = self.item
+        undefined = ir.Constant(self.vector, ir.Undefined)
+        first = self.builder.insert_element(undefined, value, ir.Constant(I32, 0))
+        lanes = ir.Constant(ir.VectorType(I32, self.lanes), [ir.Constant(I32, 0)] * self.lanes)
+        return self.builder.shuffle_vector(first, undefined, lanes)
+
+    def _mask(self, v: int) -> Any:
+        """Which lanes of vector v lie inside the columns."""
+        builder = self.builder
+        vector = ir.VectorType(I32, self.lanes)
+        undefined = ir.Constant(vector, ir.Undefined)
+        first = builder.insert_element(undefined, builder.trunc(self.columns, I32), ir.Constant(I32, 0))
+        zeros = ir.Constant(vector, [ir.Constant(I32, 0)] * self.lanes)
+        count = builder.shuffle_vector(first, undefined, zeros)
+        places = ir.Constant(vector, [ir.Constant(I32, v * self.lanes + i) for i in range(self.lanes)])
+        return builder.icmp_signed("<", places, count)
+
+    def _masked(self, kind: str, result: ir.Type, arguments: list[ir.Type]) -> Any:
+        name = f"llvm.masked.{kind}.v{self.lanes}f{8 * self.item}.p0"
+        return cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(result, arguments), name)
+
+    def _load_masked(self, address: Any, v: int) -> Any:
+        pointer = self.vector.as_pointer()
+        mask = self._mask(v)
+        zero = ir.Constant(self.vector, [ir.Constant(self.scalar, 0.0)] * self.lanes)
+        load = self._masked("load", self.vector, [pointer, I32, mask.type, self.vector])
+        at = self._pointer(self._at(address, v), self.vector)
+        return self.builder.call(load, [at, ir.Constant(I32, self.item), mask, zero])
+
+    def _store_masked(self, value: Any, address: Any, v: int) -> None:
+        pointer = self.vector.as_pointer()
+        mask = self._mask(v)
+        store = self._masked("store", ir.VoidType(), [self.vector, pointer, I32, mask.type])
+        at = self._pointer(self._at(address, v), self.vector)
+        self.builder.call(store, [value, at, ir.Constant(I32, self.item), mask])
+
+
+def _tile(rows: int, across: bool) -> Any:
+    """A tile kernel of so many rows. ``across``: A's rows are neighbours in memory and its depth is strided.
+
+    Arguments, all int64 but the first, whose type chooses float32 or float64; steps and offsets in bytes:
+    tag; a, a_taps, b, b_taps: base addresses and addresses of the taps' offsets; taps: their number; a_step: from row
+    to row of A (``across``: from k to k); b_step: from k to k of B; depth: number of k; c, c_step: the result and its
+    row step; mode: STORE, ADD or BIAS; bias: address of a row; columns: how many columns of C may be written.
+    """
+
+    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def kernel(
+        _typing: Any, tag: Any, a: Any, a_taps: Any, b: Any, b_taps: Any, taps: Any, a_step: Any, b_step: Any, depth: Any,
+        c: Any, c_step: Any, mode: Any, bias: Any, columns: Any,
+    ) -> Any:  # fmt: skip
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            scalar, item = (ir.FloatType(), 4) if tag == types.float32 else (ir.DoubleType(), 8)
+            _Emitter(builder, arguments[1:], scalar, item, rows, across).emit()
+            return context.get_dummy_value()
+
+        return types.void(tag, *[types.int64] * 13), codegen
+
+    return kernel
+
+
+ROWS = ISA.rows
+# Tails are made of powers of two: a 12-row tile leaves up to 11 rows, 8 + 2 + 1.
+_LONG_0, _LONG_8, _LONG_4, _LONG_2, _LONG_1 = (_tile(n, False) for n in (ROWS, min(8, ROWS), 4, 2, 1))
+_WIDE_0, _WIDE_8, _WIDE_4, _WIDE_2, _WIDE_1 = (_tile(n, True) for n in (ROWS, min(8, ROWS), 4, 2, 1))
+
+
+@inlined
+def panel_product(  # type: ignore[no-untyped-def]
+    tag, m, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, columns
+):
+    """C (m rows, one panel of columns) from A with rows ``a_step`` bytes apart."""
+    done = 0
+    while m - done >= ROWS:
+        _LONG_0(tag, a + done * a_step, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, bias, columns)
+        done += ROWS
+    if ROWS > 8 and m - done >= 8:
+        _LONG_8(tag, a + done * a_step, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, bias, columns)
+        done += 8
+    if m - done >= 4:
+        _LONG_4(tag, a + done * a_step, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, bias, columns)
+        done += 4
+    if m - done >= 2:
+        _LONG_2(tag, a + done * a_step, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, bias, columns)
+        done += 2
+    if m - done >= 1:
+        _LONG_1(tag, a + done * a_step, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, bias, columns)
+
+
+@inlined
+def outer_product(  # type: ignore[no-untyped-def]
+    tag, item, m, a, block, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, columns
+):
+    """C (m rows, one panel of columns) from A with neighbouring rows and ``a_step`` bytes from k to k.
+
+    ``block``: bytes from one tile's rows of A to the next tile's: ROWS * item where A is used as it lies.
+    """
+    done = 0
+    while m - done >= ROWS:
+        _WIDE_0(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, columns)
+        done += ROWS
+        a += block
+    if ROWS > 8 and m - done >= 8:
+        _WIDE_8(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, columns)
+        done += 8
+        a += 8 * item
+    if m - done >= 4:
+        _WIDE_4(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, columns)
+        done += 4
+        a += 4 * item
+    if m - done >= 2:
+        _WIDE_2(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, columns)
+        done += 2
+        a += 2 * item
+    if m - done >= 1:
+        _WIDE_1(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, columns)
+
+
+def _copier(vectors: Callable[[int], int]) -> Any:
+    """Copies ``count`` pieces of ``vectors(itemsize)`` whole vectors from strided to strided memory.
+
+    Where pieces are written closer than they are long, the later one is what remains.
+    """
+
+    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def copy(_typing: Any, tag: Any, source: Any, source_step: Any, target: Any, target_step: Any, count: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            _, source, source_step, target, target_step, count = arguments
+            scalar, item = (ir.FloatType(), 4) if tag == types.float32 else (ir.DoubleType(), 8)
+            vector = ir.VectorType(scalar, ISA.lanes(item))
+            with cgutils.for_range(builder, count, intp=I64) as loop:
+                read = builder.add(source, builder.mul(loop.index, source_step))
+                write = builder.add(target, builder.mul(loop.index, target_step))
+                for v in range(vectors(item)):
+                    offset = _constant(v * ISA.bytes)
+                    value = builder.load(builder.inttoptr(builder.add(read, offset), vector.as_pointer()))
+                    value.align = item
+                    place = builder.inttoptr(builder.add(write, offset), vector.as_pointer())
+                    builder.store(value, place).align = item
+            return context.get_dummy_value()
+
+        return types.void(tag, *[types.int64] * 5), codegen
+
+    return copy
+
+
+copy_rows = _copier(lambda item: -(-ROWS * item // ISA.bytes))
+"""Pieces of at least ROWS numbers: A for ``outer_product``."""
+
+copy_panels = _copier(lambda item: ISA.vectors)
+"""Pieces of a panel's width: B."""

@@ -1,0 +1,350 @@
+"""Plans of the CPU's convolutions: a geometry made into tables of byte offsets, and the choice of blocking.
+
+A plan depends on shapes, strides and dtype alone; it is made once and cached. Making one checks that every offset that
+its tables can produce lies inside the tensors it will be used with: the kernels follow raw pointers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.convolution import GAP, AxisTable, GatherSizes, LeapSizes, PackSizes
+from alpha.errors import EngineError
+from alpha.geometry import Geometry, Groups
+
+Array = np.ndarray[Any, Any]
+
+RUN_CHANNELS = 16
+"""Below so many channels a row of taps whose channels are contiguous is read as one long tap (3-channel stems)."""
+
+CHUNK_ROWS = 64
+"""Images a task of the gather, about: its rows of A stay in the second-level cache beside a panel of filters."""
+
+PART_LIMIT = 1 << 19
+"""Bytes of a filter up to which the images are parted between tasks, each summing into a filter of its own."""
+
+
+X_COPY = 128 << 10
+"""Bytes of a panel's copy of x in the weight gradient, about."""
+
+DEPTH = 256
+"""Pairs of positions times images that the weight gradient sums in one call, about."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a plan is made for. Strides in elements over (N, H, W); channels have stride 1."""
+
+    geometry: Geometry
+    images: int
+    in_channels: int
+    out_channels: int
+    groups: int
+    item: int
+    x_strides: tuple[int, int, int]
+    y_strides: tuple[int, int, int]
+
+    @property
+    def group_in(self) -> int:
+        """Input channels a group."""
+        return self.in_channels // self.groups
+
+    @property
+    def group_out(self) -> int:
+        """Output channels a group."""
+        return self.out_channels // self.groups
+
+
+@dataclass(frozen=True)
+class GatherPlan:
+    """Tables and sizes of a forward convolution or an input gradient."""
+
+    order: Array
+    rows: AxisTable
+    columns: AxisTable
+    runs: Array
+    sizes: GatherSizes
+    packed_shape: tuple[int, ...]
+    macs: int
+
+
+@dataclass(frozen=True)
+class LeapPlan:
+    """Tables and sizes of a weight gradient."""
+
+    first_row: Array
+    rows: AxisTable
+    columns: AxisTable
+    places: Array
+    widths: Array
+    sizes: LeapSizes
+    pack: PackSizes | None
+    """Where a chunk's x and dy are copied to be read in order; None reads them in place."""
+    parts: int
+    macs: int
+
+
+def _table(groups: Groups, source: int, other: int) -> AxisTable:
+    """Compressed rows of index pairs, each index times its step in bytes."""
+    start = np.cumsum([0, *(len(pairs) for pairs in groups)], dtype=np.int64)
+    flat = np.array([pair for pairs in groups for pair in pairs], np.int64).reshape(-1, 2)
+    return AxisTable(start, flat[:, 0] * source, flat[:, 1] * other)
+
+
+def _runs(groups: Groups) -> tuple[Groups, Array]:
+    """Each column's pairs, which lie side by side, as its first pair and their number."""
+    return tuple(pairs[:1] for pairs in groups), np.array([len(pairs) for pairs in groups], np.int64)
+
+
+def _order(rows: AxisTable, columns: AxisTable, runs: Array) -> Array:
+    """Positions with the most taps first, otherwise as they lie: what is left at the end is small."""
+    cost = np.multiply.outer(np.diff(rows.start), np.diff(columns.start) * runs).ravel()
+    return np.argsort(-cost, kind="stable").astype(np.int64)
+
+
+def _chunk(images: int) -> int:
+    """Images a task: equal chunks, whole tiles."""
+    chunks = max(1, round(images / CHUNK_ROWS))
+    return math.ceil(math.ceil(images / chunks) / ISA.rows) * ISA.rows
+
+
+def _check(what: str, offsets: tuple[Array, Array], tail: int, limit: int) -> None:
+    """EngineError unless every sum of a row's and a column's offset, and ``tail`` bytes on, lies in 0..limit."""
+    rows, columns = offsets
+    low = int(rows.min(initial=0)) + int(columns.min(initial=0))
+    high = int(rows.max(initial=0)) + int(columns.max(initial=0)) + tail
+    if low < 0 or high > limit:
+        raise EngineError(
+            f"[plan] expected offsets within the {limit} bytes of {what}, got {low}..{high}: a fault of the planner, "
+            "please report the shapes"
+        )
+
+
+def _extent(shape: tuple[int, int, int], channels: int, strides: tuple[int, int, int], item: int) -> int:
+    """Bytes from the first element of an image tensor to the end of its last."""
+    return (sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + channels) * item
+
+
+def contiguous_runs(problem: Problem) -> bool:
+    """Whether a row of taps is one run of memory in x, and short enough a depth each for that to matter."""
+    return (
+        problem.group_in < RUN_CHANNELS
+        and problem.groups == 1
+        and problem.geometry.columns.dilation == 1
+        and problem.x_strides[2] == problem.in_channels
+    )
+
+
+@lru_cache(maxsize=1024)
+def forward(problem: Problem) -> GatherPlan:
+    """ConvV2: pairs grouped by output position."""
+    g, item = problem.geometry, problem.item
+    width = ISA.panel(item)
+    depth = problem.group_in
+    panels = math.ceil(problem.group_out / width)
+    image, row, column = (s * item for s in problem.x_strides)
+    tap = depth * width * item
+    by_column, runs = g.columns.by_output, np.ones(g.columns.output, np.int64)
+    if contiguous_runs(problem):
+        by_column, runs = _runs(by_column)
+    rows = _table(g.rows.by_output, row, g.columns.filter * tap)
+    columns = _table(by_column, column, tap)
+    taps = g.rows.filter * g.columns.filter
+    sizes = GatherSizes(
+        images=problem.images,
+        chunk=_chunk(problem.images),
+        columns=g.columns.output,
+        groups=problem.groups,
+        depth=depth,
+        channels=problem.group_out,
+        panel=width,
+        item=item,
+        source_image=image,
+        target_image=problem.y_strides[0] * item,
+        target_row=problem.y_strides[1] * item,
+        target_column=problem.y_strides[2] * item,
+        panel_bytes=taps * tap,
+    )
+    longest = _longest(columns, runs, depth * item)
+    last = (problem.images - 1) * image + (problem.in_channels - depth) * item
+    x_limit = _extent((problem.images, *g.input), problem.in_channels, problem.x_strides, item)
+    _check("x", (rows.source, longest), last, x_limit)
+    _check("the filter", (rows.other, _longest(columns._replace(source=columns.other), runs, tap)), 0, taps * tap)
+    macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
+    shape = (problem.groups, panels, taps, depth, width)
+    return GatherPlan(_order(rows, columns, runs), rows, columns, runs, sizes, shape, macs)
+
+
+def _longest(columns: AxisTable, runs: Array, unit: int) -> Array:
+    """Where each column's reads end, relative to its row: its last source plus its run."""
+    ends = columns.source + np.repeat(runs, np.diff(columns.start)) * unit
+    return np.concatenate([columns.source, ends])
+
+
+@lru_cache(maxsize=1024)
+def input_grad(problem: Problem) -> GatherPlan:
+    """KS-deconv-V2: pairs grouped by input position."""
+    g, item = problem.geometry, problem.item
+    width = ISA.panel(item)
+    depth = problem.group_out
+    panels = math.ceil(problem.group_in / width)
+    image, row, column = (s * item for s in problem.y_strides)
+    tap = depth * width * item
+    taps = g.rows.filter * g.columns.filter
+    rows = _table(g.rows.by_input, row, g.columns.filter * tap)
+    columns = _table(g.columns.by_input, column, tap)
+    runs = np.ones(g.columns.input, np.int64)
+    sizes = GatherSizes(
+        images=problem.images,
+        chunk=_chunk(problem.images),
+        columns=g.columns.input,
+        groups=problem.groups,
+        depth=depth,
+        channels=problem.group_in,
+        panel=width,
+        item=item,
+        source_image=image,
+        target_image=problem.x_strides[0] * item,
+        target_row=problem.x_strides[1] * item,
+        target_column=problem.x_strides[2] * item,
+        panel_bytes=taps * tap,
+    )
+    last = (problem.images - 1) * image + problem.out_channels * item
+    limit = _extent((problem.images, *g.output), problem.out_channels, problem.y_strides, item)
+    _check("dy", (rows.source, columns.source), last, limit)
+    _check("the filter", (rows.other, columns.other), tap, taps * tap)
+    macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
+    shape = (problem.groups, panels, taps, depth, width)
+    return GatherPlan(_order(rows, columns, runs), rows, columns, runs, sizes, shape, macs)
+
+
+def _column_sets(problem: Problem) -> tuple[Groups, Array, Array]:
+    """Sets of column pairs (input, output) with the filter columns they fall to: offset and width in channels.
+
+    Usually a set a tap. Where a row of taps is one run of memory, a set for each distinct trim.
+    """
+    axis, depth = problem.geometry.columns, problem.group_in
+    if not contiguous_runs(problem):
+        taps = np.arange(axis.filter, dtype=np.int64)
+        return axis.by_tap, taps * depth, np.full(axis.filter, depth, np.int64)
+    trims: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for output in range(axis.output):
+        trim = axis.trim(output)
+        if trim:
+            trims.setdefault((trim.start, len(trim)), []).append((axis.source(output, trim.start), output))
+    keys = np.array(list(trims), np.int64).reshape(-1, 2)
+    return tuple(tuple(pairs) for pairs in trims.values()), keys[:, 0] * depth, keys[:, 1] * depth
+
+
+@lru_cache(maxsize=1024)
+def weight_grad(problem: Problem) -> LeapPlan:
+    """Sk-dilated-V2: pairs grouped by tap."""
+    g, item = problem.geometry, problem.item
+    x_image, x_row, x_column = (s * item for s in problem.x_strides)
+    y_image, y_row, y_column = (s * item for s in problem.y_strides)
+    rows = _table(g.rows.by_tap, x_row, y_row)
+    sets, places, widths = _column_sets(problem)
+    columns = _table(sets, x_column, y_column)
+    tap_row = g.columns.filter * problem.group_in * item
+    filter_bytes = problem.out_channels * g.rows.filter * tap_row
+    part = _part(problem, filter_bytes)
+    packed = not contiguous_runs(problem)
+    chunk, row_chunk, column_chunk = _leap_blocking(problem, part) if packed else (min(part, 32), 1, 4)
+    sizes = LeapSizes(
+        images=problem.images,
+        part=part,
+        chunk=chunk,
+        output_rows=g.rows.output,
+        row_chunk=row_chunk,
+        column_chunk=column_chunk,
+        groups=problem.groups,
+        in_channels=problem.group_in,
+        out_channels=problem.group_out,
+        slice=_slice(problem.group_out, part < problem.images),
+        panel=ISA.panel(item),
+        item=item,
+        x_image=x_image,
+        dy_image=y_image,
+        out_channel=g.rows.filter * tap_row,
+        tap_row=tap_row,
+        filter_bytes=filter_bytes,
+    )
+    reach = columns.source + np.repeat(widths, np.diff(columns.start)) * item
+    x_limit = _extent((problem.images, *g.input), problem.in_channels, problem.x_strides, item)
+    x_last = (problem.images - 1) * x_image + (problem.in_channels - problem.group_in) * item
+    _check("x", (rows.source, np.concatenate([columns.source, reach])), x_last, x_limit)
+    y_limit = _extent((problem.images, *g.output), problem.out_channels, problem.y_strides, item)
+    y_last = (problem.images - 1) * y_image + problem.out_channels * item
+    _check("dy", (rows.other, columns.other), y_last, y_limit)
+    _check("the filter", (np.zeros(1, np.int64), (places + widths) * item), 0, tap_row)
+    first_row = np.array([g.rows.leap(f).start for f in range(g.rows.filter)], np.int64)
+    macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
+    parts = math.ceil(problem.images / part)
+    pack = _pack_sizes(problem, sizes) if packed else None
+    if pack is not None:  # the copies are addressed by index
+        rows, columns = _table(g.rows.by_tap, 1, 1), _table(sets, 1, 1)
+    return LeapPlan(first_row, rows, columns, places * item, widths, sizes, pack, parts, macs)
+
+
+def _rows_read(problem: Problem, row_chunk: int) -> int:
+    """Rows of x that a chunk of output rows reads, at most."""
+    axis = problem.geometry.rows
+    return min(axis.input, (row_chunk - 1) * axis.stride + axis.extent)
+
+
+def _pack_sizes(problem: Problem, sizes: LeapSizes) -> PackSizes:
+    g, item = problem.geometry, problem.item
+    tiles = math.ceil(sizes.slice / ISA.rows)
+    x_pixels = _rows_read(problem, sizes.row_chunk) * g.columns.input * sizes.chunk
+    dy_pixels = sizes.row_chunk * g.columns.output * sizes.chunk
+    room = 2 * ISA.bytes + 64  # alignment, and the vector that copies write over a piece's end
+    return PackSizes(
+        input_rows=g.rows.input,
+        input_columns=g.columns.input,
+        output_columns=g.columns.output,
+        stride=g.rows.stride,
+        padding=g.rows.padding[0],
+        extent=g.rows.extent,
+        x_row=problem.x_strides[1] * item,
+        x_column=problem.x_strides[2] * item,
+        dy_row=problem.y_strides[1] * item,
+        dy_column=problem.y_strides[2] * item,
+        x_bytes=x_pixels * sizes.panel * item + room,
+        dy_bytes=tiles * (dy_pixels * ISA.rows * item + GAP) + room,
+    )
+
+
+def _part(problem: Problem, filter_bytes: int) -> int:
+    """Images a part: all for a large filter; for a small one about an eighth, at least 8. Never by thread count,
+    so that the order of sums is the same on any machine."""
+    if filter_bytes > PART_LIMIT:
+        return problem.images
+    return max(min(8, problem.images), math.ceil(problem.images / 8))
+
+
+def _slice(channels: int, parted: bool) -> int:
+    """Output channels a task: all where images are parted, else about an eighth in whole tiles."""
+    if parted:
+        return channels
+    return min(channels, max(ISA.rows * 4, math.ceil(channels / 8 / ISA.rows) * ISA.rows))
+
+
+def _leap_blocking(problem: Problem, part: int) -> tuple[int, int, int]:
+    """Images, output rows and output columns summed at a time.
+
+    A panel's copy of x for one row of output is to stay within X_COPY bytes (the second cache holds it beside dy's),
+    and the pairs of one call within DEPTH (the first cache holds their panel of x while it meets every tile of dy).
+    """
+    pixels = _rows_read(problem, 1) * problem.geometry.columns.input
+    panel_row = ISA.panel(problem.item) * problem.item
+    chunk = max(1, min(part, 32, X_COPY // (pixels * panel_row)))
+    columns = problem.geometry.columns.output
+    column_chunk = max(1, min(columns, DEPTH // chunk))
+    row_chunk = max(1, min(problem.geometry.rows.output, DEPTH // (chunk * columns)))
+    return chunk, row_chunk, column_chunk

@@ -1,0 +1,49 @@
+"""Dropout with counter-based random numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alpha import random
+from alpha.autograd import Function
+from alpha.dtypes import is_float
+from alpha.errors import ArgumentError, DtypeError
+from alpha.tensor import Tensor
+
+__all__ = ["dropout"]
+
+
+class Dropout(Function):
+    """Zeroes elements at random and scales the others."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, p: float) -> Tensor:
+        seed, offset = random.reserve(x.numel())
+        out, mask = x.engine.dropout(x, p, seed, offset)
+        self.scale = 1 / (1 - p) if p < 1 else 0.0
+        self.save(mask)
+        return out
+
+    def backward(self, grad: Tensor) -> Tensor:
+        (mask,) = self.saved
+        scaled = grad.engine.elementwise("mul", grad, self.scale)
+        # Not a product with the mask: a gradient that is not finite must stay out of what was dropped.
+        return grad.engine.elementwise("where", mask, scaled, 0.0, out=scaled)
+
+
+def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Each element is 0 with probability p, else x / (1 - p); x itself unless ``training``.
+
+    The draw depends on ``alpha.manual_seed`` and what was drawn before, and is the same on every engine.
+    Srivastava et al., JMLR 15, 2014.
+    """
+    if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 1:
+        raise ArgumentError(f"[dropout] expected a probability p in 0..1, got {p!r}")
+    if not isinstance(x, Tensor) or not is_float(x.dtype):
+        kind: Any = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise DtypeError(f"[dropout] expected a float32 or float64 tensor, got {kind}: cast it with .float()")
+    if not training or p == 0:
+        return x
+    out: Tensor = Dropout.apply(x, float(p))
+    return out

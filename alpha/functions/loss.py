@@ -1,0 +1,255 @@
+"""Loss functions: cross entropy, negative log likelihood, squared, absolute and binary errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import alpha.functions as F
+from alpha.autograd import Function
+from alpha.dtypes import int64, is_float
+from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.tensor import Tensor
+
+__all__ = ["binary_cross_entropy_with_logits", "cross_entropy", "l1_loss", "mse_loss", "nll_loss"]
+
+
+class CrossEntropy(Function):
+    """A row's -log softmax(logits)[label], softmax kept for the gradient."""
+
+    fresh = True
+
+    def forward(self, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+        losses, probabilities = logits.engine.cross_entropy(logits, labels, smoothing)
+        self.smoothing = smoothing
+        self.save(probabilities, labels)
+        return losses
+
+    def backward(self, grad: Tensor) -> Tensor:
+        probabilities, labels = self.saved
+        return grad.engine.cross_entropy_grad(probabilities, labels, grad, self.smoothing)
+
+
+class BinaryCrossEntropy(Function):
+    """(1 - y) x + (1 + (w - 1) y) softplus(-x), with w the positive class's weight: finite for every finite x."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
+        self.save(x, y, weight)
+        factor = 1.0 if weight is None else 1 + (weight - 1) * y
+        return (1 - y) * x + factor * _softplus_of_minus(x)
+
+    def backward(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, y, weight = self.saved
+        dx = dy = None
+        if self.needs[0] and weight is None:
+            dx = grad * (x.sigmoid() - y)
+        elif self.needs[0]:
+            dx = grad * ((1 + (weight - 1) * y) * x.sigmoid() - weight * y)
+        if self.needs[1]:
+            dy = grad * -x if weight is None else grad * ((weight - 1) * _softplus_of_minus(x) - x)
+        return dx, dy
+
+
+def cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    ignore_index: int = -100,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """-log softmax(logits)[target], softmax over the last axis.
+
+    Classes come last, as all channels here do (PyTorch has them at axis 1).
+
+    Args:
+        logits: (N, C), or (..., C).
+        target: (N,), or (...), int64 class indices; rows whose target is ``ignore_index`` count nothing.
+        reduction: "mean" over the rows (weighted by their target's weight), "sum", or "none": losses as target's shape.
+        label_smoothing: e in 0..1; the target distribution is (1 - e) * onehot + e / C.
+        weight: (C,), a factor for each class.
+    """
+    name = "cross_entropy"
+    if not isinstance(label_smoothing, int | float) or not 0 <= label_smoothing <= 1:
+        raise ArgumentError(f"[{name}] expected label_smoothing in 0..1, got {label_smoothing!r}")
+    _check_classes(name, logits, target, reduction, weight)
+    rows, labels, kept = _rows(name, logits, target, ignore_index)
+    losses: Tensor
+    if weight is not None and label_smoothing > 0:
+        log_p = F.log_softmax(rows, -1)
+        smooth = -(log_p * weight).sum(-1) * (label_smoothing / rows.shape[1])
+        losses = (1 - label_smoothing) * (_picked(log_p, labels) * -_of_class(weight, labels)) + smooth
+    else:
+        losses = CrossEntropy.apply(rows, labels, float(label_smoothing))
+        if weight is not None:
+            losses = losses * _of_class(weight, labels)
+    return _reduce_rows(losses, labels, kept, weight, target, reduction)
+
+
+def nll_loss(
+    log_probabilities: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """-log_probabilities[target] over the last axis; arguments as ``cross_entropy``'s."""
+    _check_classes("nll_loss", log_probabilities, target, reduction, weight)
+    rows, labels, kept = _rows("nll_loss", log_probabilities, target, ignore_index)
+    losses = -_picked(rows, labels)
+    if weight is not None:
+        losses = losses * _of_class(weight, labels)
+    return _reduce_rows(losses, labels, kept, weight, target, reduction)
+
+
+def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """(x - target)^2, over all elements "mean", "sum" or "none"; both of one shape."""
+    _check_alike("mse_loss", x, target, reduction)
+    difference = x - target
+    return _reduce(difference * difference, reduction)
+
+
+def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """|x - target|, over all elements "mean", "sum" or "none"; both of one shape. The gradient is 0 at 0."""
+    _check_alike("l1_loss", x, target, reduction)
+    return _reduce((x - target).abs(), reduction)
+
+
+def binary_cross_entropy_with_logits(
+    x: Tensor, target: Tensor, reduction: str = "mean", pos_weight: Tensor | None = None
+) -> Tensor:
+    """-(w y log s(x) + (1 - y) log(1 - s(x))) with s the sigmoid: x and target y (0..1) of one shape.
+
+    ``pos_weight`` w broadcasts to x and takes no gradient. Computed without overflow for any finite x.
+    """
+    name = "binary_cross_entropy_with_logits"
+    _check_alike(name, x, target, reduction)
+    if pos_weight is not None:
+        _check_float(name, "pos_weight", pos_weight)
+        if pos_weight.dtype != x.dtype:
+            raise DtypeError(f"[{name}] expected pos_weight of dtype {x.dtype}, got {pos_weight.dtype}: cast it")
+        if pos_weight.requires_grad:
+            raise ArgumentError(f"[{name}] expected pos_weight outside the graph, got one that requires grad: detach it")
+        _check_broadcast(name, x.shape, pos_weight.shape)
+        x.engine.check_owner(name, pos_weight)
+    return _reduce(BinaryCrossEntropy.apply(x, target, pos_weight), reduction)
+
+
+def _softplus_of_minus(x: Tensor) -> Tensor:
+    """log(1 + exp(-x)) without overflow."""
+    run = x.engine.elementwise
+    tail = run("log1p", run("exp", run("neg", run("abs", x))))
+    return run("add", tail, run("maximum", run("neg", x), 0.0))
+
+
+def _rows(function: str, logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(N, C) logits, (N,) labels in range, and a 0/1 factor a row where some are ignored.
+
+    ArgumentError naming the first label out of range.
+    """
+    classes = logits.shape[-1]
+    labels = np.asarray(target).reshape(-1)
+    ignored = labels == ignore_index
+    wrong = np.flatnonzero(((labels < 0) | (labels >= classes)) & ~ignored)
+    if len(wrong):
+        raise ArgumentError(
+            f"[{function}] expected labels in 0..{classes - 1} for {classes} classes, got {labels[wrong[0]]} at "
+            f"row {wrong[0]}: check the labels, or the last layer's size"
+        )
+    rows = F.reshape(logits, (-1, classes))
+    if not ignored.any():
+        return rows, F.reshape(target, (-1,)), None
+    engine = logits.engine
+    kept = engine.from_numpy((~ignored).astype(logits.dtype))
+    return rows, engine.from_numpy(np.where(ignored, 0, labels)), kept
+
+
+def _picked(rows: Tensor, labels: Tensor) -> Tensor:
+    """rows[i, labels[i]]."""
+    index = rows.engine.from_numpy(np.arange(rows.shape[0]))
+    return rows[index, labels]
+
+
+def _of_class(weight: Tensor, labels: Tensor) -> Tensor:
+    """The weight of each row's class."""
+    return weight[labels]
+
+
+def _reduce_rows(
+    losses: Tensor, labels: Tensor, kept: Tensor | None, weight: Tensor | None, target: Tensor, reduction: str
+) -> Tensor:
+    if kept is not None:
+        # Not a product: the loss of an ignored row may be infinite.
+        losses = F.where(kept != 0, losses, 0.0)
+    if reduction == "none":
+        return F.reshape(losses, target.shape)
+    total = losses.sum()
+    if reduction == "sum":
+        return total
+    if weight is None:
+        return total / (losses.shape[0] if kept is None else kept.sum())
+    factors = _of_class(weight, labels)
+    return total / (factors if kept is None else factors * kept).sum()
+
+
+def _reduce(losses: Tensor, reduction: str) -> Tensor:
+    if reduction == "none":
+        return losses
+    return losses.mean() if reduction == "mean" else losses.sum()
+
+
+def _check_classes(function: str, logits: Any, target: Any, reduction: str, weight: Tensor | None) -> None:
+    _check_reduction(function, reduction)
+    _check_float(function, "logits", logits)
+    if not isinstance(target, Tensor) or target.dtype != int64:
+        kind = target.dtype if isinstance(target, Tensor) else type(target).__name__
+        raise DtypeError(f"[{function}] expected int64 class indices as target, got {kind}: cast it with .long()")
+    if logits.ndim < 1 or logits.shape[-1] < 1 or target.shape != logits.shape[:-1]:
+        raise ShapeError(
+            f"[{function}] expected logits (..., classes) and target (...), got logits: {logits.shape} and target: "
+            f"{target.shape}: classes are the last axis"
+        )
+    logits.engine.check_owner(function, target)
+    if weight is not None:
+        _check_float(function, "weight", weight)
+        if weight.shape != logits.shape[-1:] or weight.dtype != logits.dtype:
+            raise ShapeError(
+                f"[{function}] expected weight: {logits.shape[-1:]} {logits.dtype}, got {weight.shape} {weight.dtype}"
+            )
+        logits.engine.check_owner(function, weight)
+
+
+def _check_alike(function: str, x: Any, target: Any, reduction: str) -> None:
+    _check_reduction(function, reduction)
+    _check_float(function, "x", x)
+    _check_float(function, "target", target)
+    if x.shape != target.shape:
+        raise ShapeError(
+            f"[{function}] expected x and target of one shape, got x: {x.shape} and target: {target.shape}: reshape one"
+        )
+    if x.dtype != target.dtype:
+        raise DtypeError(f"[{function}] expected x and target of one dtype, got {x.dtype} and {target.dtype}: cast one")
+    x.engine.check_owner(function, target)
+
+
+def _check_broadcast(function: str, shape: tuple[int, ...], weight: tuple[int, ...]) -> None:
+    try:
+        fits = np.broadcast_shapes(shape, weight) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(f"[{function}] expected pos_weight that broadcasts to x: {shape}, got {weight}")
+
+
+def _check_float(function: str, name: str, value: Any) -> None:
+    if not isinstance(value, Tensor) or not is_float(value.dtype):
+        kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise DtypeError(f"[{function}] expected {name} as a float32 or float64 tensor, got {kind}: cast it")
+
+
+def _check_reduction(function: str, reduction: str) -> None:
+    if reduction not in ("mean", "sum", "none"):
+        raise ArgumentError(f'[{function}] expected reduction "mean", "sum" or "none", got {reduction!r}')

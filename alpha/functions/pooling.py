@@ -1,0 +1,190 @@
+"""Pooling of images (N, H, W, C): maximum, average, adaptive average."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import alpha.functions as F
+from alpha.autograd import Function
+from alpha.dtypes import is_float
+from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.geometry import Axis, Geometry
+from alpha.tensor import Tensor
+
+__all__ = ["adaptive_avg_pool2d", "avg_pool2d", "max_pool2d"]
+
+Size = int | Sequence[int]
+
+
+class MaxPool2d(Function):
+    """Maxima over windows; the gradient goes to the element that won."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, geometry: Geometry) -> Tensor:
+        out, taps = x.engine.max_pool2d(x, geometry)
+        self.geometry = geometry
+        self.save(taps)
+        return out
+
+    def backward(self, grad: Tensor) -> Tensor:
+        (taps,) = self.saved
+        return grad.engine.max_pool2d_grad(grad, taps, self.geometry)
+
+
+class AvgPool2d(Function):
+    """Means over windows."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, geometry: Geometry, count_padding: bool) -> Tensor:
+        self.geometry, self.count_padding = geometry, count_padding
+        return x.engine.avg_pool2d(x, geometry, count_padding)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return grad.engine.avg_pool2d_grad(grad, self.geometry, self.count_padding)
+
+
+def max_pool2d(
+    x: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Maxima over windows of ``kernel_size``, ``stride`` (by default the kernel's size) apart.
+
+    x: (N, H, W, C); returns (N, OH, OW, C) with OH = floor((H + 2p - d(k - 1) - 1) / s) + 1, ``ceil`` with
+    ``ceil_mode`` (no window starts beyond the input). Padding never wins; NaN always does.
+    """
+    kernel, stride_, padding_ = _window("max_pool2d", kernel_size, stride, padding)
+    dilation_ = _pair("max_pool2d", "dilation", dilation, 1)
+    _check_image("max_pool2d", x)
+    out: Tensor = MaxPool2d.apply(x, _geometry("max_pool2d", x, kernel, stride_, padding_, dilation_, ceil_mode))
+    return out
+
+
+def avg_pool2d(
+    x: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """Means over windows of ``kernel_size``, ``stride`` (by default the kernel's size) apart.
+
+    x: (N, H, W, C); sizes as in ``max_pool2d``. Zeros of the padding count as elements unless ``count_include_pad`` is
+    False; what ``ceil_mode`` lets a window reach beyond the padding never counts.
+    """
+    kernel, stride_, padding_ = _window("avg_pool2d", kernel_size, stride, padding)
+    _check_image("avg_pool2d", x)
+    geometry = _geometry("avg_pool2d", x, kernel, stride_, padding_, (1, 1), ceil_mode)
+    out: Tensor = AvgPool2d.apply(x, geometry, count_include_pad)
+    axes = (geometry.rows, geometry.columns)
+    if count_include_pad and any(axis.padding[1] > p for axis, p in zip(axes, padding_, strict=True)):
+        out = F.mul(out, _correction(x, axes, padding_))
+    return out
+
+
+def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
+    """Means over OH x OW windows that cover the image: rows floor(i H / OH) to ceil((i + 1) H / OH), columns alike.
+
+    x: (N, H, W, C); ``output_size``: OH = OW, or (OH, OW), None for the input's own. (1, 1) is the global mean, whose
+    result keeps its axes: (N, 1, 1, C).
+    """
+    _check_image("adaptive_avg_pool2d", x)
+    sizes = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
+    wanted = tuple(own if size is None else size for size, own in zip(sizes, x.shape[1:3], strict=False))
+    rows, columns = _pair("adaptive_avg_pool2d", "output_size", wanted if len(sizes) == 2 else sizes, 1)
+    if x.shape[1] % rows == 0 and x.shape[2] % columns == 0:
+        return avg_pool2d(x, (x.shape[1] // rows, x.shape[2] // columns))
+    return _adaptive_mean(_adaptive_mean(x, 1, rows), 2, columns)
+
+
+def _adaptive_mean(x: Tensor, axis: int, output: int) -> Tensor:
+    """Means over one axis. All windows of a row of windows have one size, so a mean of means is the windows' mean."""
+    size = x.shape[axis]
+    bounds = [(i * size // output, -(-(i + 1) * size // output)) for i in range(output)]
+    rest = (slice(None),) * axis
+    return F.concat([F.mean(x[(*rest, slice(low, high))], axis, True) for low, high in bounds], axis)
+
+
+def _correction(x: Tensor, axes: tuple[Axis, Axis], padding: tuple[int, int]) -> Tensor:
+    """(1, OH, OW, 1): a window's full size over its elements inside the input and the padding asked for."""
+    rows, columns = (_excess(axis, p) for axis, p in zip(axes, padding, strict=True))
+    return x.engine.from_numpy(np.multiply.outer(rows, columns)[None, :, :, None].astype(x.dtype))
+
+
+def _excess(axis: Axis, padding: int) -> list[float]:
+    starts = [axis.source(output, 0) for output in range(axis.output)]
+    return [axis.filter / (min(start + axis.filter, axis.input + padding) - start) for start in starts]
+
+
+def _geometry(
+    function: str,
+    x: Tensor,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    ceil_mode: bool,
+) -> Geometry:
+    axes = []
+    for size, k, s, p, d in zip(x.shape[1:3], kernel, stride, padding, dilation, strict=True):
+        extent = (k - 1) * d + 1
+        if size + 2 * p < extent:
+            raise ShapeError(
+                f"[{function}] expected windows that fit the padded image, got x: {x.shape} with kernel_size {kernel}, "
+                f"padding {padding} and dilation {dilation}: use a smaller kernel or more padding"
+            )
+        axes.append(Axis(size, k, s, (p, p + (_overhang(size, extent, s, p) if ceil_mode else 0)), d))
+    return Geometry(axes[0], axes[1])
+
+
+def _overhang(size: int, extent: int, stride: int, padding: int) -> int:
+    """Padding to add at the high end so that a last, incomplete window fits, if it starts inside input or padding."""
+    rest = (size + 2 * padding - extent) % stride
+    if rest == 0:
+        return 0
+    start = size + 2 * padding - extent - rest + stride - padding
+    return stride - rest if start < size else 0
+
+
+def _window(
+    function: str, kernel_size: Size, stride: Size | None, padding: Size
+) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+    kernel = _pair(function, "kernel_size", kernel_size, 1)
+    steps = kernel if stride is None else _pair(function, "stride", stride, 1)
+    pads = _pair(function, "padding", padding, 0)
+    if any(2 * p > k for p, k in zip(pads, kernel, strict=True)):
+        raise ArgumentError(
+            f"[{function}] expected a padding of at most half the kernel_size {kernel}, got {pads}: windows would hold "
+            "padding alone"
+        )
+    return kernel, steps, pads
+
+
+def _pair(function: str, name: str, value: Any, least: int) -> tuple[int, int]:
+    """(rows, columns) of an int or a pair of ints."""
+    values = tuple(value) if isinstance(value, list | tuple) else (value, value)
+    try:
+        numbers = [operator.index(v) for v in values]
+    except TypeError:
+        numbers = []
+    if len(numbers) != 2 or min(numbers) < least:
+        raise ArgumentError(f"[{function}] expected {name} as an int >= {least} or a pair of them, got {value!r}")
+    return numbers[0], numbers[1]
+
+
+def _check_image(function: str, x: Any) -> None:
+    if not isinstance(x, Tensor) or not is_float(x.dtype):
+        kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise DtypeError(f"[{function}] expected a float32 or float64 tensor, got {kind}: cast it with .float()")
+    if x.ndim != 4 or min(x.shape[1:3]) < 1:
+        raise ShapeError(f"[{function}] expected images (N, H, W, C), got {x.shape}: add the missing axes")

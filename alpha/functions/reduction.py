@@ -1,0 +1,408 @@
+"""Reductions along axes, running sums and sorting; PyTorch's names and semantics."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from alpha import dtypes
+from alpha.autograd import Function
+from alpha.errors import ArgumentError, ShapeError
+from alpha.functions.elementwise import abs as _abs
+from alpha.functions.elementwise import cast, pow
+from alpha.functions.operands import (
+    all_axes,
+    broadcast_view,
+    call,
+    check_float,
+    check_tensor,
+    compute,
+    filled,
+    one_axis,
+)
+from alpha.functions.shape import flip, reshape
+from alpha.tensor import Shape, Tensor
+
+__all__ = [
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "cumsum",
+    "logsumexp",
+    "max",
+    "mean",
+    "min",
+    "norm",
+    "prod",
+    "sort",
+    "std",
+    "sum",
+    "var",
+]
+
+Axes = tuple[int, ...]
+
+
+def _keeping(x: Tensor, shape: Shape, axes: Axes) -> Tensor:
+    """A reduction's result or gradient seen with its axes at length 1, so that it broadcasts to the argument."""
+    strides = list(x.strides)
+    if x.ndim != len(shape):
+        for axis in axes:
+            strides.insert(axis, 1)
+    return x.view(x.offset, tuple(1 if a in axes else n for a, n in enumerate(shape)), tuple(strides))
+
+
+def _count(shape: Shape, axes: Axes) -> int:
+    return math.prod(shape[axis] for axis in axes)
+
+
+# -- sums --------------------------------------------------------------------------------------------------------
+
+
+class Sum(Function):
+    """The sum over axes."""
+
+    def forward(self, x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+        self.shape, self.axes = x.shape, axes
+        return x.engine.reduce("sum", x, axes, keepdims)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return broadcast_view(_keeping(grad, self.shape, self.axes), self.shape)
+
+
+class Mean(Function):
+    """The mean over axes."""
+
+    def forward(self, x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+        self.shape, self.axes = x.shape, axes
+        total = x.engine.reduce("sum", x, axes, keepdims)
+        return compute("div", total, _count(x.shape, axes), out=total)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        share = compute("div", grad, _count(self.shape, self.axes))
+        return broadcast_view(_keeping(share, self.shape, self.axes), self.shape)
+
+
+class Var(Function):
+    """The variance over axes: sum((x - mean(x)) ** 2) / (n - correction), in two passes."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, axes: Axes, correction: int, keepdims: bool) -> Tensor:
+        self.axes = axes
+        self.divisor = _count(x.shape, axes) - correction
+        total = x.engine.reduce("sum", x, axes, True)
+        mean = compute("div", total, _count(x.shape, axes), out=total)
+        self.save(x, mean)
+        squares = compute("sub", x, mean)
+        compute("square", squares, out=squares)
+        out = x.engine.reduce("sum", squares, axes, keepdims)
+        return compute("div", out, self.divisor, out=out) if self.divisor > 0 else filled(out, math.nan)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        x, mean = self.saved
+        scale = compute("mul", _keeping(grad, x.shape, self.axes), 2 / self.divisor if self.divisor > 0 else math.nan)
+        return compute("mul", compute("sub", x, mean), scale)
+
+
+class Prod(Function):
+    """The product over axes; the gradient is exact where factors are 0."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+        self.axes = axes
+        self.save(x)
+        return x.engine.reduce("prod", x, axes, keepdims)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        (x,) = self.saved
+        zero = compute("eq", x, 0)
+        zeros = x.engine.reduce("sum", zero, self.axes, True)
+        factors = compute("where", zero, 1.0, x)
+        others = compute("div", x.engine.reduce("prod", factors, self.axes, True), factors)
+        # Two zeros leave no gradient; one takes it all.
+        none, one = compute("eq", zeros, 0), compute("eq", zeros, 1)
+        counts = compute("where", zero, one, none)
+        return compute("where", counts, compute("mul", others, _keeping(grad, x.shape, self.axes)), 0.0)
+
+
+def sum(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Sum over an axis, several, or all (None); of bools and integers int64."""
+    check_tensor("sum", x)
+    return call(Sum, x, all_axes("sum", dim, x.ndim), keepdim)
+
+
+def mean(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Mean over an axis, several, or all (None); NaN of nothing. DtypeError unless float."""
+    check_float("mean", x)
+    return call(Mean, x, all_axes("mean", dim, x.ndim), keepdim)
+
+
+def var(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
+    """Variance over an axis, several, or all: divided by n - 1, or by n unless ``unbiased``."""
+    check_float("var", x)
+    return call(Var, x, all_axes("var", dim, x.ndim), int(unbiased), keepdim)
+
+
+def std(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
+    """Square root of ``var``."""
+    check_float("std", x)
+    return var(x, dim, unbiased, keepdim).sqrt()
+
+
+def prod(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Product over an axis, several, or all; of bools and integers int64."""
+    check_tensor("prod", x)
+    return call(Prod, x, all_axes("prod", dim, x.ndim), keepdim)
+
+
+class Cumsum(Function):
+    """Running sums; the gradient is the running sum from the other end."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, axis: int) -> Tensor:
+        self.axis = axis
+        return x.engine.cumsum(x, axis)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return flip(grad.engine.cumsum(flip(grad, self.axis), self.axis), self.axis)
+
+
+def cumsum(x: Tensor, dim: int) -> Tensor:
+    """Running sums along an axis; of bools and integers int64."""
+    check_tensor("cumsum", x)
+    return call(Cumsum, x, one_axis("cumsum", dim, x.ndim))
+
+
+# -- extremes ----------------------------------------------------------------------------------------------------
+
+
+class Extreme(Function):
+    """The largest or smallest element over axes; equal ones share the gradient, as in PyTorch."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, op: str, axes: Axes, keepdims: bool) -> Tensor:
+        self.axes = axes
+        y = x.engine.reduce(op, x, axes, keepdims)
+        self.save(x, y)
+        return y
+
+    def backward(self, grad: Tensor) -> Tensor:
+        x, y = self.saved
+        found = compute("eq", x, _keeping(y, x.shape, self.axes))
+        count = x.engine.reduce("sum", found, self.axes, True)
+        share = compute("div", _keeping(grad, x.shape, self.axes), cast(count, x.dtype))
+        return compute("where", found, share, 0.0)
+
+
+class Chosen(Function):
+    """The elements at given positions along an axis, one each."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, index: Tensor, axis: int, keepdims: bool) -> Tensor:
+        self.shape, self.axis = x.shape, axis
+        self.save(index)
+        out = x.engine.gather(x, self._positions(index))
+        return _keeping(out, x.shape, (axis,)) if keepdims else out
+
+    def backward(self, grad: Tensor) -> Tensor:
+        (index,) = self.saved
+        out = grad.engine.empty(self.shape, grad.dtype)
+        grad.engine.fill(out, 0)
+        if grad.ndim == len(self.shape):
+            grad = grad.view(grad.offset, index.shape, _without(grad.strides, self.axis))
+        grad.engine.scatter(out, self._positions(index), grad, False)
+        return out
+
+    def _positions(self, index: Tensor) -> tuple[Tensor, ...]:
+        others = iter(grid(index))
+        return tuple(index if axis == self.axis else next(others) for axis in range(len(self.shape)))
+
+
+def _without(values: Shape, axis: int) -> Shape:
+    return values[:axis] + values[axis + 1 :]
+
+
+def grid(like: Tensor) -> list[Tensor]:
+    """For each axis its positions 0, 1, ..., shaped so that all of them broadcast to the tensor's shape."""
+    out = []
+    for axis, n in enumerate(like.shape):
+        line = like.engine.empty((n,), dtypes.int64)
+        like.engine.fill(line, 1)
+        line = like.engine.cumsum(line, 0)
+        compute("sub", line, 1, out=line)
+        shape = tuple(n if a == axis else 1 for a in range(like.ndim))
+        out.append(line.view(0, shape, tuple(1 for _ in shape)))
+    return out
+
+
+def max(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The largest element; along an axis ``(values, indices)``. NaN where there is one, the first on ties."""
+    return _extreme("max", x, dim, keepdim)
+
+
+def min(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The smallest element; along an axis ``(values, indices)``. NaN where there is one, the first on ties."""
+    return _extreme("min", x, dim, keepdim)
+
+
+def _extreme(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Any:
+    check_tensor(name, x)
+    if dim is None:
+        _check_not_empty(name, x, all_axes(name, None, x.ndim))
+        return call(Extreme, x, name, all_axes(name, None, x.ndim), keepdim)
+    axis = one_axis(name, dim, x.ndim)
+    index = _arg_reduce(f"arg{name}", x, axis)
+    values = call(Chosen, x, index, axis, keepdim)
+    return values, _keeping(index, x.shape, (axis,)) if keepdim else index
+
+
+def _check_not_empty(name: str, x: Tensor, axes: Axes) -> None:
+    if _count(x.shape, axes) == 0:
+        raise ShapeError(f"[{name}] expected at least one element along axes {axes}, got shape {x.shape}")
+
+
+def _arg_reduce(name: str, x: Tensor, axis: int) -> Tensor:
+    _check_not_empty(name, x, (axis,))
+    return x.engine.arg_reduce(name, x.detach(), axis)
+
+
+def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Index of the largest element, the first on ties, along an axis or in the flattened tensor."""
+    return _arg("argmax", x, dim, keepdim)
+
+
+def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Index of the smallest element, the first on ties, along an axis or in the flattened tensor."""
+    return _arg("argmin", x, dim, keepdim)
+
+
+def _arg(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    check_tensor(name, x)
+    if dim is None:
+        index = _arg_reduce(name, reshape(x.detach(), (-1,)) if x.numel() else x.view(0, (0,), (1,)), 0)
+        return index.view(index.offset, (1,) * x.ndim, (1,) * x.ndim) if keepdim else index
+    axis = one_axis(name, dim, x.ndim)
+    index = _arg_reduce(name, x, axis)
+    return _keeping(index, x.shape, (axis,)) if keepdim else index
+
+
+def any(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Whether any element differs from 0, over an axis, several, or all."""
+    check_tensor("any", x)
+    return x.engine.reduce("any", x.detach(), all_axes("any", dim, x.ndim), keepdim)
+
+
+def all(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Whether every element differs from 0, over an axis, several, or all."""
+    check_tensor("all", x)
+    return x.engine.reduce("all", x.detach(), all_axes("all", dim, x.ndim), keepdim)
+
+
+# -- sorting -----------------------------------------------------------------------------------------------------
+
+
+class Sort(Function):
+    """Values in order along an axis, and the indices they came from."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, axis: int, descending: bool) -> tuple[Tensor, Tensor]:
+        self.axis = axis
+        # Turning the axis round before and after keeps equal elements in their order.
+        values, indices = x.engine.sort(flip(x, axis) if descending else x, axis)
+        if descending:
+            values, indices = flip(values, axis), flip(indices, axis)
+            compute("sub", x.shape[axis] - 1, indices, out=indices)
+        self.save(indices)
+        return values, indices
+
+    def backward(self, grad: Tensor, _: Tensor | None) -> Tensor:
+        (indices,) = self.saved
+        out = filled(grad, 0)
+        positions = tuple(indices if a == self.axis else line for a, line in enumerate(grid(indices)))
+        grad.engine.scatter(out, positions, grad, False)
+        return out
+
+
+def sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
+    """Values in stable order along an axis, and their int64 indices; NaN counts as the largest."""
+    check_tensor("sort", x)
+    values, indices = Sort.apply(x, one_axis("sort", dim, x.ndim), descending)
+    return values, indices
+
+
+# -- norms -------------------------------------------------------------------------------------------------------
+
+
+class LogSumExp(Function):
+    """log(sum(exp(x))) over axes."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+        self.axes = axes
+        top = x.engine.reduce("max", x, axes, True)
+        top = compute("where", compute("isfinite", top), top, 0.0)
+        total = x.engine.reduce("sum", compute("exp", compute("sub", x, top)), axes, True)
+        kept = compute("add", compute("log", total), top)
+        self.save(x, kept)
+        return kept if keepdims else _dropped(kept, axes)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        x, y = self.saved
+        base = compute("where", compute("isfinite", y), y, 0.0)  # all of -inf: every weight is 0, not NaN
+        weights = compute("exp", compute("sub", x, base))
+        return compute("mul", weights, _keeping(grad, x.shape, self.axes))
+
+
+def _dropped(x: Tensor, axes: Axes) -> Tensor:
+    kept = [a for a in range(x.ndim) if a not in axes]
+    return x.view(x.offset, tuple(x.shape[a] for a in kept), tuple(x.strides[a] for a in kept))
+
+
+class EuclideanNorm(Function):
+    """sqrt(sum(x * x)) over axes; its gradient at 0 is 0."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+        self.axes = axes
+        total = x.engine.reduce("sum", compute("square", x), axes, keepdims)
+        y = compute("sqrt", total, out=total)
+        self.save(x, y)
+        return y
+
+    def backward(self, grad: Tensor) -> Tensor:
+        x, y = self.saved
+        scale = compute("where", compute("eq", y, 0), 0.0, compute("div", grad, y))
+        return compute("mul", x, _keeping(scale, x.shape, self.axes))
+
+
+def logsumexp(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """log(sum(exp(x))) over an axis, several, or all, without overflow."""
+    check_float("logsumexp", x)
+    axes = all_axes("logsumexp", dim, x.ndim)
+    _check_not_empty("logsumexp", x, axes)
+    return call(LogSumExp, x, axes, keepdim)
+
+
+def norm(x: Tensor, p: float = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Vector norm (sum(|x| ** p)) ** (1 / p) over an axis, several, or all; ``p`` may be infinite."""
+    check_float("norm", x)
+    axes = all_axes("norm", dim, x.ndim)
+    if not p > 0:
+        raise ArgumentError(f"[norm] expected p > 0 (math.inf for the largest), got {p}")
+    if p == 2:
+        return call(EuclideanNorm, x, axes, keepdim)
+    if p == math.inf:
+        _check_not_empty("norm", x, axes)
+        return call(Extreme, _abs(x), "max", axes, keepdim)
+    if p == 1:
+        return sum(_abs(x), axes, keepdim)
+    return pow(sum(pow(_abs(x), p), axes, keepdim), 1 / p)

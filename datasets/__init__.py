@@ -1,0 +1,23 @@
+"""Data sets, transforms and the loader that makes batches of them: ``from alpha import datasets``."""
+
+from __future__ import annotations
+
+from datasets import transforms
+from datasets.cifar import CIFAR10, CIFAR100
+from datasets.dataset import ArrayDataset, BatchedDataset, Dataset
+from datasets.digits import Digits
+from datasets.loader import DataLoader
+from datasets.mnist import MNIST, FashionMNIST
+
+__all__ = [
+    "CIFAR10",
+    "CIFAR100",
+    "MNIST",
+    "ArrayDataset",
+    "BatchedDataset",
+    "DataLoader",
+    "Dataset",
+    "Digits",
+    "FashionMNIST",
+    "transforms",
+]

@@ -1,0 +1,168 @@
+"""Data sets: the protocol, the in-memory base class, and how single samples become a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, cast, runtime_checkable
+
+import numpy as np
+
+from alpha import errors
+from datasets.transforms import Images, Transform
+
+FloatImages = np.ndarray[Any, np.dtype[np.float32]]
+Labels = np.ndarray[Any, np.dtype[np.int64]]
+Batch = tuple[FloatImages, Labels]
+"""float32 images (n, H, W, C), contiguous, and int64 labels (n,)."""
+
+_SINGLE_SAMPLE = 2  # a random stream of its own for dataset[i]; a batch is given its generator by the loader
+
+
+class Dataset(Protocol):
+    """What DataLoader needs: a length, and ``dataset[index] -> (image, label)`` for 0 <= index < len(dataset).
+
+    ``image`` is an array (H, W, C), the same shape for every index; ``label`` is an integer.
+    """
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> tuple[Any, Any]: ...
+
+
+@runtime_checkable
+class BatchedDataset(Protocol):
+    """A data set that prepares a whole batch at once; DataLoader prefers ``batch`` over single samples.
+
+    All randomness must come from ``rng``: then a batch does not depend on who prepares it.
+    """
+
+    def batch(self, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator) -> Batch: ...
+
+
+class ArrayDataset:
+    """Images held in memory, transformed a whole batch at a time.
+
+    Args:
+        images: (n, H, W, C) uint8.
+        labels: (n,) integers, 0 <= label < len(classes).
+        classes: a name for each label; by default the numbers themselves.
+        transform: from a uint8 batch (n, H, W, C) to a batch of n images; None leaves the values 0..255.
+
+    Raises:
+        ShapeError, DtypeError, ArgumentError: arrays that do not fit each other or the above.
+    """
+
+    def __init__(
+        self,
+        images: np.ndarray[Any, Any],
+        labels: np.ndarray[Any, Any] | Sequence[int],
+        classes: Sequence[str] | None = None,
+        transform: Transform | None = None,
+    ) -> None:
+        function = type(self).__name__
+        self.images: np.ndarray[Any, np.dtype[np.uint8]] = _check_images(function, np.asarray(images))
+        self.labels: Labels = _check_labels(function, np.asarray(labels), len(self.images))
+        top = int(self.labels.max(initial=-1))
+        self.classes = tuple(map(str, range(top + 1))) if classes is None else tuple(classes)
+        self.transform = transform
+        if top >= len(self.classes) or int(self.labels.min(initial=0)) < 0:
+            raise errors.ArgumentError(
+                f"[{function}] expected labels in 0..{len(self.classes) - 1}, got {self.labels.min()}..{top}: "
+                "give one class name for each label"
+            )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[FloatImages, int]:
+        """One transformed image (H, W, C) and its label.
+
+        A random transform draws from alpha's global seed and the index, so the same sample looks the same each time.
+        """
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"[{type(self).__name__}] expected an index below {len(self)}, got {index}: use len()")
+        position = int(index) % len(self)
+        from alpha import random  # here: alpha's packages may be importing this one
+
+        images, labels = self.batch(np.array([position]), random.numpy_generator(_SINGLE_SAMPLE, position))
+        return images[0], int(labels[0])
+
+    def batch(self, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator) -> Batch:
+        """The images at ``indices``, transformed together: float32 (n, H, W, C), contiguous, and int64 (n,)."""
+        images: Images = self.images[indices]
+        if self.transform is not None:
+            images = np.asarray(self.transform(images, rng))
+        if images.ndim != 4 or len(images) != len(indices):
+            raise errors.ShapeError(
+                f"[{type(self).__name__}.batch] expected {len(indices)} images (n, H, W, C) from the transform, got "
+                f"{images.shape}: check {self.transform!r}"
+            )
+        return np.ascontiguousarray(images, np.float32), self.labels[indices]
+
+    def __repr__(self) -> str:
+        n, *image = self.images.shape
+        return f"{type(self).__name__}({n} images of {tuple(image)}, {len(self.classes)} classes)"
+
+
+def fetch(dataset: Dataset, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator) -> Batch:
+    """The batch at ``indices``: through the data set's own ``batch`` if it has one, else sample by sample."""
+    if isinstance(dataset, BatchedDataset):
+        return dataset.batch(indices, rng)
+    return collate([dataset[int(index)] for index in indices])
+
+
+def collate(samples: Sequence[tuple[Any, Any]]) -> Batch:
+    """Stacks (image, label) pairs to float32 images, contiguous, and int64 labels.
+
+    Raises:
+        ArgumentError: a sample is not a pair. ShapeError: images of several shapes. DtypeError: a label is no integer.
+    """
+    images, labels = [], []
+    for number, sample in enumerate(samples):
+        if not isinstance(sample, (tuple, list)) or len(sample) != 2:
+            raise errors.ArgumentError(
+                f"[DataLoader] expected dataset[index] to give (image, label), got {type(sample).__name__} as sample "
+                f"{number} of the batch: return a pair"
+            )
+        images.append(np.asarray(sample[0], np.float32))
+        labels.append(_integer_label(sample[1]))
+        if images[number].shape != images[0].shape:
+            raise errors.ShapeError(
+                f"[DataLoader] expected images of one shape, got {images[0].shape} and {images[number].shape} in one "
+                "batch: crop or resize them in the data set"
+            )
+    return np.stack(images), np.array(labels, np.int64)
+
+
+def _integer_label(label: Any) -> int:
+    value = np.asarray(label)
+    if value.shape != () or value.dtype.kind not in "iub":
+        raise errors.DtypeError(
+            f"[DataLoader] expected an integer label, got {value.dtype} of shape {value.shape}: return int(label)"
+        )
+    return int(value)
+
+
+def _check_images(function: str, images: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    if images.dtype != np.uint8:
+        raise errors.DtypeError(
+            f"[{function}] expected uint8 images, got {images.dtype}: keep raw pixels 0..255 here and scale them in "
+            "the transform"
+        )
+    if images.ndim != 4:
+        raise errors.ShapeError(
+            f"[{function}] expected images (n, H, W, C), got {images.shape}: add a channel axis with images[..., None]"
+        )
+    return np.ascontiguousarray(images)
+
+
+def _check_labels(function: str, labels: np.ndarray[Any, Any], count: int) -> Labels:
+    if labels.dtype.kind not in "iu":
+        raise errors.DtypeError(
+            f"[{function}] expected integer labels, got {labels.dtype}: give each image the number of its class"
+        )
+    if labels.shape != (count,):
+        raise errors.ShapeError(
+            f"[{function}] expected one label an image, got labels: {labels.shape} and {count} images: cut them alike"
+        )
+    return cast(Labels, labels.astype(np.int64))

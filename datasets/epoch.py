@@ -1,0 +1,53 @@
+"""One epoch's batches: their order, their random numbers and their preparation, the same wherever they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from datasets.dataset import Batch, Dataset, fetch
+
+# One random stream for each purpose, beside each other under the seed.
+_ORDER, _BATCH = 0, 1
+
+
+def count_batches(samples: int, batch_size: int, drop_last: bool) -> int:
+    """Batches in an epoch; a last one that is not full counts unless it is dropped."""
+    return samples // batch_size if drop_last else -(-samples // batch_size)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Everything that decides what each batch of one epoch holds.
+
+    The order depends on (seed, epoch) alone and a batch's augmentation on (seed, epoch, batch), so a thread, a worker
+    process and a resumed run all make the very same batch.
+    """
+
+    dataset: Dataset
+    batch_size: int
+    shuffle: bool
+    drop_last: bool
+    seed: int
+    number: int
+
+    def __len__(self) -> int:
+        return count_batches(len(self.dataset), self.batch_size, self.drop_last)
+
+    @cached_property
+    def order(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The samples' indices in the order in which they are handed out."""
+        count = len(self.dataset)
+        return self._generator(_ORDER).permutation(count) if self.shuffle else np.arange(count)
+
+    def prepare(self, batch: int) -> Batch:
+        """The images and labels of one batch."""
+        indices = self.order[batch * self.batch_size : (batch + 1) * self.batch_size]
+        return fetch(self.dataset, indices, self._generator(_BATCH, batch))
+
+    def _generator(self, purpose: int, *stream: int) -> np.random.Generator:
+        sequence = np.random.SeedSequence(self.seed, spawn_key=(purpose, self.number, *stream))
+        return np.random.Generator(np.random.PCG64(sequence))

@@ -1,0 +1,169 @@
+"""Transforms: what happens to a batch of images between the data set and the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from alpha import errors
+
+Images = np.ndarray[Any, np.dtype[Any]]
+"""A batch (n, H, W, C), uint8 or float32."""
+
+
+class Transform(Protocol):
+    """Anything that takes a batch (n, H, W, C) and a generator and returns a new batch of n images."""
+
+    def __call__(self, images: Images, rng: np.random.Generator) -> Images: ...
+
+
+class Compose:
+    """Applies several transforms in order, all drawing from the one generator."""
+
+    def __init__(self, transforms: Sequence[Transform]) -> None:
+        self.transforms = tuple(transforms)
+        for transform in self.transforms:
+            if not callable(transform):
+                raise errors.ArgumentError(
+                    f"[Compose] expected transforms that can be called, got {transform!r}: pass objects, not names"
+                )
+
+    def __call__(self, images: Images, rng: np.random.Generator) -> Images:
+        for transform in self.transforms:
+            images = transform(images, rng)
+        return images
+
+    def __repr__(self) -> str:
+        return f"Compose({', '.join(map(repr, self.transforms))})"
+
+
+@dataclass(frozen=True)
+class ToUnitRange:
+    """uint8 pixels 0..255 to float32 in [-1, 1]: x / 127.5 - 1, rounded once."""
+
+    def __call__(self, images: Images, rng: np.random.Generator) -> Images:
+        _check_batch("ToUnitRange", images)
+        if images.dtype != np.uint8:
+            raise errors.DtypeError(
+                f"[ToUnitRange] expected uint8 pixels, got {images.dtype}: use it once, before any other scaling"
+            )
+        # x - 127.5 is exact in float32, so the division rounds only once and 0 and 255 give exactly -1 and 1.
+        scaled = np.subtract(images, np.float32(127.5), dtype=np.float32)
+        scaled /= np.float32(127.5)
+        return scaled
+
+
+class Normalize:
+    """(x - mean) / std for each channel, in float32.
+
+    uint8 pixels are scaled to [0, 1] first, so the usual published constants fit; float32 images are taken as they are.
+    """
+
+    def __init__(self, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
+        self.mean = _channel_values("mean", mean)
+        self.std = _channel_values("std", std)
+        if not (self.std > 0).all():
+            raise errors.ArgumentError(f"[Normalize] expected std > 0, got {std}: leave constant channels out")
+
+    def __call__(self, images: Images, rng: np.random.Generator) -> Images:
+        _check_batch("Normalize", images)
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values.size not in (1, images.shape[3]):
+                raise errors.ShapeError(
+                    f"[Normalize] expected {name} with 1 or images.shape[3] values, got {values.size} values and "
+                    f"images: {images.shape}: give one value a channel"
+                )
+        n, h, w, c = images.shape
+        scale = np.float32(255.0) if images.dtype == np.uint8 else np.float32(1.0)
+        # A whole row of pixels at once: with the few channels as innermost loop NumPy is several times slower.
+        mean, std = (np.broadcast_to(values * scale, (w, c)).reshape(w * c) for values in (self.mean, self.std))
+        normalized: Images = np.subtract(images.reshape(n, h, w * c), mean, dtype=np.float32)
+        normalized /= std
+        return normalized.reshape(n, h, w, c)
+
+    def __repr__(self) -> str:
+        return f"Normalize(mean={self.mean.tolist()}, std={self.std.tolist()})"
+
+
+class RandomCrop:
+    """A window of ``size`` at a random place of each image, after ``padding`` pixels of zeros on every side.
+
+    Zero is black for uint8 pixels and mid-grey after ToUnitRange.
+
+    Args:
+        size: height and width of the result, or one number for both.
+        padding: zeros added on each side first.
+
+    Raises:
+        ShapeError: the window is larger than the padded image.
+    """
+
+    def __init__(self, size: int | tuple[int, int], padding: int = 0) -> None:
+        self.size = (size, size) if isinstance(size, int) else tuple(size)
+        self.padding = padding
+        if len(self.size) != 2 or min(self.size) < 1:
+            raise errors.ArgumentError(
+                f"[RandomCrop] expected size >= 1 or a pair of them, got {size}: give (height, width) in pixels"
+            )
+        if padding < 0:
+            raise errors.ArgumentError(f"[RandomCrop] expected padding >= 0, got {padding}: use a smaller size instead")
+
+    def __call__(self, images: Images, rng: np.random.Generator) -> Images:
+        _check_batch("RandomCrop", images)
+        n, h, w, c = images.shape
+        p, (height, width) = self.padding, self.size
+        down, across = h + 2 * p - height, w + 2 * p - width
+        if down < 0 or across < 0:
+            raise errors.ShapeError(
+                f"[RandomCrop] expected a window inside the padded image, got size {self.size}, padding {p} and "
+                f"images: {images.shape}: use a smaller size or more padding"
+            )
+        tops = rng.integers(0, down + 1, n)
+        lefts = rng.integers(0, across + 1, n)
+        # Columns and channels as one axis: a row of a window is then one contiguous run.
+        padded = np.zeros((n, h + 2 * p, (w + 2 * p) * c), images.dtype)
+        padded[:, p : p + h, p * c : (p + w) * c] = images.reshape(n, h, w * c)
+        windows = sliding_window_view(padded, (height, width * c), axis=(1, 2))
+        cropped: Images = windows[np.arange(n), tops, lefts * c]
+        return cropped.reshape(n, height, width, c)
+
+    def __repr__(self) -> str:
+        return f"RandomCrop(size={self.size}, padding={self.padding})"
+
+
+@dataclass(frozen=True)
+class RandomHorizontalFlip:
+    """Mirrors each image, left to right, with probability ``p``."""
+
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.p <= 1:
+            raise errors.ArgumentError(
+                f"[RandomHorizontalFlip] expected 0 <= p <= 1, got {self.p}: p is the probability of a mirrored image"
+            )
+
+    def __call__(self, images: Images, rng: np.random.Generator) -> Images:
+        _check_batch("RandomHorizontalFlip", images)
+        chosen = rng.random(len(images)) < self.p
+        flipped = images.copy()
+        flipped[chosen] = images[chosen, :, ::-1]
+        return flipped
+
+
+def _check_batch(function: str, images: Images) -> None:
+    if images.ndim != 4:
+        raise errors.ShapeError(
+            f"[{function}] expected a batch (n, H, W, C), got images: {images.shape}: for one image use image[None]"
+        )
+
+
+def _channel_values(name: str, values: float | Sequence[float]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    array = np.atleast_1d(np.asarray(values, np.float32))
+    if array.ndim != 1 or not np.isfinite(array).all():
+        raise errors.ArgumentError(f"[Normalize] expected {name} as one number a channel, got {values!r}: use a list")
+    return array

@@ -1,0 +1,48 @@
+"""Modules, layers, losses, initialisation, functional forms and models."""
+
+from __future__ import annotations
+
+from nn import functional, init, models
+from nn.activation import GELU, LeakyReLU, ReLU, Sigmoid, SiLU, Softmax, Tanh
+from nn.containers import ModuleDict, ModuleList, Sequential
+from nn.conv import Conv2d, ConvTranspose2d
+from nn.dropout import Dropout
+from nn.linear import Linear
+from nn.loss import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
+from nn.module import Module
+from nn.norm import BatchNorm1d, BatchNorm2d
+from nn.parameter import Parameter
+from nn.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from nn.shape import Flatten, Identity
+
+__all__ = [
+    "GELU",
+    "AdaptiveAvgPool2d",
+    "AvgPool2d",
+    "BCEWithLogitsLoss",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "Conv2d",
+    "ConvTranspose2d",
+    "CrossEntropyLoss",
+    "Dropout",
+    "Flatten",
+    "Identity",
+    "LeakyReLU",
+    "Linear",
+    "MSELoss",
+    "MaxPool2d",
+    "Module",
+    "ModuleDict",
+    "ModuleList",
+    "Parameter",
+    "ReLU",
+    "Sequential",
+    "SiLU",
+    "Sigmoid",
+    "Softmax",
+    "Tanh",
+    "functional",
+    "init",
+    "models",
+]

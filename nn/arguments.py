@@ -1,0 +1,54 @@
+"""What layers do with their constructors' arguments: check them, and make the parameters they size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alpha import Tensor, default_engine, float32
+from alpha.errors import ArgumentError
+from nn.parameter import Parameter
+
+Size = int | tuple[int, int]
+"""One number for rows and columns, or (rows, columns)."""
+
+
+def positive(value: Any, name: str, layer: str, least: int = 1) -> int:
+    """The value, if it is an integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ArgumentError(f"[{layer}] expected {name} as an integer >= {least}, got {value!r}")
+    return value
+
+
+def pair(value: Any, name: str, layer: str, least: int = 1) -> tuple[int, int]:
+    """(rows, columns) from one integer or two."""
+    both = tuple(value) if isinstance(value, tuple | list) else (value, value)
+    if len(both) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) and n >= least for n in both):
+        raise ArgumentError(f"[{layer}] expected {name} as one or two integers >= {least}, got {value!r}")
+    return both
+
+
+def probability(value: Any, name: str, layer: str) -> float:
+    """The value, if it is a number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ArgumentError(f"[{layer}] expected {name} from 0 to 1, got {value!r}")
+    return value
+
+
+def choice(value: Any, options: tuple[str, ...], name: str, layer: str) -> str:
+    """The value, if it is one of the options."""
+    if value not in options:
+        listed = ", ".join(f'"{option}"' for option in options)
+        raise ArgumentError(f"[{layer}] expected {name} as one of {listed}, got {value!r}")
+    return str(value)
+
+
+def empty(*shape: int, dtype: np.dtype[Any] = float32) -> Tensor:
+    """An uninitialised tensor on the default engine."""
+    return default_engine().empty(shape, dtype)
+
+
+def empty_parameter(*shape: int) -> Parameter:
+    """An uninitialised float32 parameter on the default engine."""
+    return Parameter(empty(*shape))

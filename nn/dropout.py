@@ -1,0 +1,26 @@
+"""Dropout: random zeros in training."""
+
+from __future__ import annotations
+
+from alpha import Tensor
+from alpha import functions as F
+from nn.arguments import probability
+from nn.module import Module
+
+
+class Dropout(Module):
+    """In training zeroes each element with probability p and scales the others by 1 / (1 - p); else changes nothing.
+
+    The draws come from ``alpha.random`` and repeat after ``alpha.manual_seed``.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        self.p = probability(p, "p", "Dropout")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape to the same."""
+        return F.dropout(x, self.p, self.training)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"

@@ -1,0 +1,156 @@
+"""Initialisation of weights in place, drawn on the host from ``alpha.random``: the same on every engine.
+
+Filters are (OC, FH, FW, IC/groups), for transposed convolutions (IC, FH, FW, OC/groups), linear weights (out, in): so
+fan_in is the last axis and fan_out the first, each times the receptive field between them, as PyTorch counts them.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from alpha import Tensor, dtypes, random
+from alpha.errors import ArgumentError, DtypeError, ShapeError
+from nn.state import assign
+
+Array = np.ndarray[Any, Any]
+
+
+def fans(tensor: Tensor, function: str = "fans") -> tuple[int, int]:
+    """(fan_in, fan_out) of a weight: inputs that an output sums over, and outputs that an input reaches."""
+    if tensor.ndim < 2:
+        raise ShapeError(f"[{function}] expected a weight with at least 2 axes, got shape {tensor.shape}")
+    field = math.prod(tensor.shape[1:-1])
+    return tensor.shape[-1] * field, tensor.shape[0] * field
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The factor that keeps the variance of activations through a nonlinearity.
+
+    linear, conv2d, sigmoid: 1; tanh: 5/3; relu: sqrt(2); leaky_relu: sqrt(2 / (1 + param**2)), param 0.01 by default;
+    selu: 3/4.
+    """
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
+    gains = {"relu": math.sqrt(2), "tanh": 5 / 3, "selu": 3 / 4}
+    gains |= dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "sigmoid"), 1.0)
+    gains |= dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), 1.0)
+    if nonlinearity not in gains:
+        raise ArgumentError(
+            f"[calculate_gain] expected one of {', '.join([*gains, 'leaky_relu'])}, got {nonlinearity!r}"
+        )
+    return gains[nonlinearity]
+
+
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
+    """Uniform on [a, b)."""
+    dtype = _float(tensor, "uniform_")
+    if a > b:
+        raise ArgumentError(f"[uniform_] expected a <= b, got a={a} and b={b}")
+    return _set(tensor, random.uniform(tensor.shape, a, b, dtype))
+
+
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    """Normal with a mean and a standard deviation."""
+    dtype = _float(tensor, "normal_")
+    if std < 0:
+        raise ArgumentError(f"[normal_] expected std >= 0, got {std}")
+    return _set(tensor, random.normal(tensor.shape, mean, std, dtype))
+
+
+def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
+    """Normal, but never outside [a, b] (bounds in absolute values): the inverse of its CDF at uniform draws."""
+    _float(tensor, "trunc_normal_")
+    if std <= 0 or a >= b:
+        raise ArgumentError(f"[trunc_normal_] expected std > 0 and a < b, got std={std}, a={a} and b={b}")
+    normal = NormalDist(mean, std)
+    low, high = normal.cdf(a), normal.cdf(b)
+    if not 0 < low + high < 2 or low == high:
+        raise ArgumentError(
+            f"[trunc_normal_] expected bounds that hold some of the normal's mass, got a={a} and b={b} with "
+            f"mean={mean} and std={std}"
+        )
+    draws = random.uniform(tensor.shape, low, high, np.float64).ravel()
+    inside = np.clip(draws, np.nextafter(0, 1), np.nextafter(1, 0))  # inv_cdf takes neither 0 nor 1
+    values = np.fromiter((normal.inv_cdf(p) for p in inside.tolist()), np.float64, inside.size)
+    return _set(tensor, np.clip(values, a, b).reshape(tensor.shape))
+
+
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """Every element one value."""
+    return _set(tensor, np.full(tensor.shape, val))
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    """Every element 0."""
+    return constant_(tensor, 0)
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    """Every element 1."""
+    return constant_(tensor, 1)
+
+
+def kaiming_uniform_(
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
+) -> Tensor:
+    """Uniform on ±sqrt(3) * gain / sqrt(fan). He et al., arXiv 1502.01852.
+
+    Args:
+        tensor: the weight.
+        a: the leaky_relu's slope behind the layer.
+        mode: ``"fan_in"`` keeps the variance forward, ``"fan_out"`` backward.
+        nonlinearity: see ``calculate_gain``.
+    """
+    bound = math.sqrt(3) * _kaiming_std(tensor, a, mode, nonlinearity, "kaiming_uniform_")
+    return uniform_(tensor, -bound, bound)
+
+
+def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+    """Normal with std gain / sqrt(fan); arguments as for ``kaiming_uniform_``. He et al., arXiv 1502.01852."""
+    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity, "kaiming_normal_"))
+
+
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Uniform on ±gain * sqrt(6 / (fan_in + fan_out)). Glorot & Bengio, AISTATS 2010."""
+    bound = gain * math.sqrt(6 / sum(fans(tensor, "xavier_uniform_")))
+    return uniform_(tensor, -bound, bound)
+
+
+def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Normal with std gain * sqrt(2 / (fan_in + fan_out)). Glorot & Bengio, AISTATS 2010."""
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(fans(tensor, "xavier_normal_"))))
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """(First axis) x (all others) as a matrix with orthonormal rows or columns, times gain. Saxe et al., arXiv
+    1312.6120."""
+    _float(tensor, "orthogonal_")
+    if tensor.ndim < 2:
+        raise ShapeError(f"[orthogonal_] expected a weight with at least 2 axes, got shape {tensor.shape}")
+    rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
+    draws = random.normal((max(rows, columns), min(rows, columns)), 0.0, 1.0, np.float64)
+    q, r = np.linalg.qr(draws)
+    q *= np.where(np.diag(r) < 0, -1.0, 1.0)  # makes the distribution uniform over orthogonal matrices
+    return _set(tensor, gain * (q if rows >= columns else q.T).reshape(tensor.shape))
+
+
+def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str, function: str) -> float:
+    both = dict(zip(("fan_in", "fan_out"), fans(tensor, function), strict=True))
+    if mode not in both:
+        raise ArgumentError(f'[{function}] expected mode "fan_in" or "fan_out", got {mode!r}')
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(both[mode], 1))
+
+
+def _float(tensor: Tensor, function: str) -> np.dtype[Any]:
+    if not dtypes.is_float(tensor.dtype):
+        raise DtypeError(f"[{function}] expected a float32 or float64 tensor, got {tensor.dtype}")
+    return tensor.dtype
+
+
+def _set(tensor: Tensor, values: Array) -> Tensor:
+    assign(tensor, values)
+    return tensor

@@ -1,0 +1,337 @@
+"""Module: the base of every layer and network: what it is made of, its modes, its state and its hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Self
+
+from alpha import Engine, Tensor
+from alpha.errors import ArgumentError
+from nn import state
+from nn.parameter import Parameter
+
+PreHook = Callable[["Module", tuple[Any, ...]], Any]
+Hook = Callable[["Module", tuple[Any, ...], Any], Any]
+
+
+def _no_forward(self: Module, *args: Any, **kwargs: Any) -> Any:
+    raise NotImplementedError(f"[{type(self).__name__}] expected a subclass with forward, got none: write one")
+
+
+class LoadResult(NamedTuple):
+    """What ``load_state_dict(strict=False)`` left out."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+class Hooks:
+    """A module's hooks, in the order they were registered."""
+
+    __slots__ = ("after", "before")
+
+    def __init__(self) -> None:
+        self.before: dict[RemovableHandle, PreHook] = {}
+        self.after: dict[RemovableHandle, Hook] = {}
+
+
+class RemovableHandle:
+    """Takes a hook away again: ``handle.remove()``, or at the end of ``with handle:``."""
+
+    def __init__(self, hooks: dict[RemovableHandle, Any], hook: Any) -> None:
+        self._hooks = hooks
+        hooks[self] = hook
+
+    def remove(self) -> None:
+        """Takes the hook away; a second call does nothing."""
+        self._hooks.pop(self, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+class Module:
+    """A layer or a network: subclass it, make its parts in ``__init__`` and write ``forward``.
+
+    Every attribute that is a ``Parameter`` or a ``Module`` is part of it, and so are those in lists, tuples and dicts
+    that are attributes, however deep: ``self.blocks = [Conv2d(...), Conv2d(...)]`` has the parameters
+    ``blocks.0.weight`` and ``blocks.1.weight``, and a block appended later belongs to it too.
+
+    Attributes:
+        training: whether it is in training mode (BatchNorm, Dropout); set by ``train`` and ``eval``.
+    """
+
+    forward: Callable[..., Any] = _no_forward
+    training: bool
+    _hooks: Hooks
+    _buffer_names: dict[str, bool]  # whether each buffer is part of the state_dict
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        # Here, so that a subclass that forgets super().__init__() works all the same.
+        self = super().__new__(cls)
+        vars(self).update(training=True, _hooks=Hooks(), _buffer_names={})
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """``forward`` between the hooks."""
+        hooks = self._hooks
+        for before in tuple(hooks.before.values()):
+            replaced = before(self, args)
+            if replaced is not None:
+                args = replaced if isinstance(replaced, tuple) else (replaced,)
+        result = self.forward(*args, **kwargs)
+        for after in tuple(hooks.after.values()):
+            replaced = after(self, args, result)
+            result = result if replaced is None else replaced
+        return result
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        old = vars(self).get(name)
+        if isinstance(old, Parameter) and isinstance(value, Tensor) and not isinstance(value, Parameter):
+            raise ArgumentError(
+                f"[{type(self).__name__}] expected a Parameter for {name}, got a Tensor: wrap it in nn.Parameter, or "
+                f"change the values with {name}.copy_() under no_grad"
+            )
+        super().__setattr__(name, value)
+
+    # -- registration --------------------------------------------------------------------------------------------
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Makes a tensor that is not trained part of the module; ``persistent`` puts it into the state_dict."""
+        self._check_name(name, "register_buffer", self._buffer_names)
+        if tensor is not None and (not isinstance(tensor, Tensor) or isinstance(tensor, Parameter)):
+            raise ArgumentError(
+                f"[register_buffer] expected a Tensor or None for {name}, got {type(tensor).__name__}: a Parameter is "
+                "registered by assigning it"
+            )
+        self._buffer_names[name] = persistent
+        setattr(self, name, tensor)
+
+    def register_parameter(self, name: str, parameter: Parameter | None) -> None:
+        """``self.<name> = parameter``, for names made at run time."""
+        self._check_name(name, "register_parameter", vars(self))
+        if parameter is not None and not isinstance(parameter, Parameter):
+            raise ArgumentError(
+                f"[register_parameter] expected a Parameter or None for {name}, got {type(parameter).__name__}: wrap "
+                "it in nn.Parameter"
+            )
+        setattr(self, name, parameter)
+
+    def add_module(self, name: str, module: Module) -> None:
+        """``self.<name> = module``, for names made at run time."""
+        self._check_name(name, "add_module", vars(self))
+        if not isinstance(module, Module):
+            raise ArgumentError(f"[add_module] expected a Module for {name!r}, got {type(module).__name__}")
+        setattr(self, name, module)
+
+    def _check_name(self, name: str, function: str, known: Mapping[str, Any]) -> None:
+        if not isinstance(name, str) or not name or "." in name:
+            raise ArgumentError(f"[{function}] expected a name without dots, got {name!r}")
+        internal = name in ("training", "_hooks", "_buffer_names")
+        if internal or (name not in known and hasattr(self, name)):
+            raise ArgumentError(
+                f"[{function}] expected a name that {type(self).__name__} does not use yet, got {name!r}: choose another"
+            )
+
+    def _parts(self) -> Iterator[tuple[str, Parameter | Module]]:
+        """The parameters and modules that are attributes, or lie in lists, tuples and dicts that are."""
+        for name, value in vars(self).items():
+            if name not in self._buffer_names:
+                yield from _parts_in(name, value)
+
+    # -- what it is made of --------------------------------------------------------------------------------------
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The modules directly below, each once, with their names."""
+        seen: set[int] = set()
+        for name, part in self._parts():
+            if isinstance(part, Module) and id(part) not in seen:
+                seen.add(id(part))
+                yield name, part
+
+    def children(self) -> Iterator[Module]:
+        """The modules directly below, each once."""
+        return (child for _, child in self.named_children())
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """The module itself and all modules below, each once, with their dotted names (the module's own is '')."""
+        seen: set[int] = set()
+        for name, module in self._paths(prefix, ()):
+            if id(module) not in seen:
+                seen.add(id(module))
+                yield name, module
+
+    def modules(self) -> Iterator[Module]:
+        """The module itself and all modules below, each once."""
+        return (module for _, module in self.named_modules())
+
+    def _paths(self, prefix: str, above: tuple[Module, ...]) -> Iterator[tuple[str, Module]]:
+        """The module itself and all below, a shared module under each of its names; never its own ancestor."""
+        yield prefix, self
+        above = (*above, self)
+        for name, part in self._parts():
+            if isinstance(part, Module) and not any(part is module for module in above):
+                yield from part._paths(_join(prefix, name), above)
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
+        """The parameters, each once (under its first name), with their dotted names."""
+        seen: set[int] = set()
+        for path, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
+            for name, part in module._parts():
+                if isinstance(part, Parameter) and id(part) not in seen:
+                    seen.add(id(part))
+                    yield _join(path, name), part
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """The parameters, each once: what an optimizer takes."""
+        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+
+    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+        """The buffers, each once, with their dotted names."""
+        seen: set[int] = set()
+        for path, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
+            for name in module._buffer_names:
+                buffer = getattr(module, name, None)
+                if buffer is not None and id(buffer) not in seen:
+                    seen.add(id(buffer))
+                    yield _join(path, name), buffer
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers, each once."""
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    # -- modes and places, each returns self -----------------------------------------------------------------------
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets training mode (or, with False, evaluation mode) here and below; returns self."""
+        if not isinstance(mode, bool):
+            raise ArgumentError(f"[train] expected True or False, got {mode!r}")
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """Sets evaluation mode here and below; returns self."""
+        return self.train(False)
+
+    def to(self, target: Engine | Any) -> Self:
+        """Moves parameters and buffers to an engine (an Engine or its name), or casts them to a dtype; returns self.
+
+        The Parameter objects stay the same, so an optimizer that holds them goes on working. A dtype, float32 or
+        float64, changes floating-point tensors alone.
+        """
+        engine, dtype = state.destination(target)
+        for tensor in (*self.parameters(), *self.buffers()):
+            state.move(tensor, engine, dtype)
+        return self
+
+    def apply(self, function: Callable[[Module], Any]) -> Self:
+        """Calls ``function(module)`` for every module below, each once, and then for this one; returns self."""
+        for module in self._bottom_up(set()):
+            function(module)
+        return self
+
+    def _bottom_up(self, seen: set[int]) -> Iterator[Module]:
+        seen.add(id(self))
+        for child in self.children():
+            if id(child) not in seen:
+                yield from child._bottom_up(seen)
+        yield self
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Freezes (False) or trains (True) all parameters; returns self."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self) -> Self:
+        """Drops all parameters' gradients (sets them to None); returns self."""
+        for parameter in self.parameters():
+            parameter.grad = None
+        return self
+
+    # -- state ---------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Parameters and persistent buffers by dotted name, sharing the module's memory; a shared one by each name."""
+        entries: dict[str, Tensor] = {}
+        for path, module in self._paths("", ()):
+            for name, tensor in module._own_state():
+                key = _join(path, name)
+                if key in entries:
+                    raise ArgumentError(f"[state_dict] expected one tensor a name, got two called {key!r}: rename one")
+                entries[key] = tensor.detach()
+        return entries
+
+    def _own_state(self) -> Iterator[tuple[str, Tensor]]:
+        for name, part in self._parts():
+            if isinstance(part, Parameter):
+                yield name, part
+        for name, persistent in self._buffer_names.items():
+            buffer = getattr(self, name, None)
+            if persistent and buffer is not None:
+                yield name, buffer
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> LoadResult:
+        """Copies values into parameters and buffers in place.
+
+        Args:
+            state_dict: tensors or NumPy arrays by dotted name.
+            strict: whether missing and unexpected keys are errors; a wrong shape always is.
+
+        Errors: one CheckpointError that lists missing, unexpected and misshaped keys; then nothing was loaded.
+        """
+        own = self.state_dict()
+        missing, unexpected = state.load(type(self).__name__, own, state_dict, strict)
+        return LoadResult(missing, unexpected)
+
+    # -- hooks ---------------------------------------------------------------------------------------------------
+
+    def register_forward_pre_hook(self, hook: PreHook) -> RemovableHandle:
+        """Calls ``hook(module, args)`` before each forward; what it returns, if not None, replaces the arguments."""
+        return RemovableHandle(self._hooks.before, hook)
+
+    def register_forward_hook(self, hook: Hook) -> RemovableHandle:
+        """Calls ``hook(module, args, result)`` after each forward; what it returns, if not None, is the result."""
+        return RemovableHandle(self._hooks.after, hook)
+
+    # -- to look at ----------------------------------------------------------------------------------------------
+
+    def summary(self, input_shape: tuple[int, ...] | None = None) -> str:
+        """A table of all modules with their own parameters and, given an input's shape, their results' shapes.
+
+        Args:
+            input_shape: shape with the batch, (1, 32, 32, 3); zeros of it are run through in evaluation mode.
+        """
+        from nn.summary import summarize
+
+        return summarize(self, input_shape)
+
+    def extra_repr(self) -> str:
+        """What the repr shows between the parentheses; for subclasses to write."""
+        return ""
+
+    def __repr__(self) -> str:
+        name, extra = type(self).__name__, self.extra_repr()
+        children = [f"({key}): {child!r}".replace("\n", "\n  ") for key, child in self.named_children()]
+        if not children:
+            return f"{name}({extra})"
+        return "\n  ".join([f"{name}({extra}", *children]) + "\n)"
+
+
+def _join(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+def _parts_in(name: str, value: Any) -> Iterator[tuple[str, Parameter | Module]]:
+    if isinstance(value, Parameter | Module):
+        yield name, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _parts_in(f"{name}.{key}", item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _parts_in(f"{name}.{index}", item)

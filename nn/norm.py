@@ -1,0 +1,157 @@
+"""Batch normalisation layers: BatchNorm1d, BatchNorm2d."""
+
+from __future__ import annotations
+
+import math
+
+from alpha import Tensor, int64
+from alpha import functions as F
+from alpha.errors import ArgumentError, ShapeError
+from nn import init
+from nn.arguments import empty, empty_parameter, positive
+from nn.module import Module
+from nn.parameter import Parameter
+
+
+class _BatchNorm(Module):
+    """Normalisation over all axes but the last, channel by channel, with an optional residual and activation fused."""
+
+    axes: tuple[int, ...]  # how many axes its input may have
+    layout: str
+    weight: Parameter | None
+    bias: Parameter | None
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.num_features = positive(num_features, "num_features", name)
+        if not eps >= 0 or (momentum is not None and not 0 <= momentum <= 1):
+            raise ArgumentError(
+                f"[{name}] expected eps >= 0 and momentum from 0 to 1 or None, got eps={eps} and momentum={momentum}"
+            )
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        self.weight = empty_parameter(num_features) if affine else None
+        self.bias = empty_parameter(num_features) if affine else None
+        self.register_buffer("running_mean", empty(num_features) if track_running_stats else None)
+        self.register_buffer("running_var", empty(num_features) if track_running_stats else None)
+        # Only the cumulative average needs the count.
+        counts = track_running_stats and momentum is None
+        self.register_buffer("num_batches_tracked", empty(dtype=int64) if counts else None)
+        self.reset_running_stats()
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Sets the running mean to 0, the running variance to 1 and the count of batches to 0."""
+        for buffer, value in ((self.running_mean, 0), (self.running_var, 1), (self.num_batches_tracked, 0)):
+            if buffer is not None:
+                init.constant_(buffer, value)
+
+    def reset_parameters(self) -> None:
+        """Sets the weight to 1 and the bias to 0."""
+        if self.weight is not None and self.bias is not None:
+            init.ones_(self.weight)
+            init.zeros_(self.bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        residual: Tensor | None = None,
+        activation: str | None = None,
+        negative_slope: float = 0.01,
+    ) -> Tensor:
+        """act(normalised x * weight + bias + residual), in one pass over memory.
+
+        Args:
+            x: channels last.
+            residual: added before the activation, shaped as x.
+            activation: ``None``, ``"relu"`` or ``"leaky_relu"``.
+            negative_slope: the leaky_relu's.
+        """
+        self._check(x)
+        batch_statistics = self.training or self.running_mean is None
+        if batch_statistics and math.prod(x.shape[:-1]) < 2:
+            raise ShapeError(
+                f"[batch_norm] expected more than 1 value per channel when training, got x: {x.shape}: use a larger "
+                "batch, or eval()"
+            )
+        momentum = self._momentum() if self.training and self.running_mean is not None else 0.0
+        return F.batch_norm(
+            x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            training=batch_statistics,
+            momentum=momentum,
+            eps=self.eps,
+            residual=residual,
+            activation=activation,
+            negative_slope=negative_slope,
+        )
+
+    def _momentum(self) -> float:
+        """The share of this batch in the running statistics; without a momentum the average over all batches."""
+        if self.momentum is not None:
+            return self.momentum
+        counter = self.num_batches_tracked
+        if counter is None:
+            return 0.0
+        count = int(counter.item()) + 1
+        init.constant_(counter, count)
+        return 1 / count
+
+    def _check(self, x: Tensor) -> None:
+        if x.ndim not in self.axes or x.shape[-1] != self.num_features:
+            axes = " or ".join(str(n) for n in self.axes)
+            raise ShapeError(
+                f"[batch_norm] expected x with {axes} axes, the last of {self.num_features} channels, got {x.shape}: "
+                f"channels come last, as {self.layout}"
+            )
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalisation of (N, C), or of (N, L, C), over all axes but the last. Ioffe & Szegedy, arXiv 1502.03167.
+
+    y = (x - mean) / sqrt(var + eps) * weight + bias. In training mode mean and (biased) variance are the batch's, and
+    the running statistics take over ``momentum`` of them (of the unbiased variance); in evaluation mode the running
+    statistics serve.
+
+    Args:
+        num_features: the number of channels.
+        eps: added to the variance.
+        momentum: share of the newest batch in the running statistics; None for the average over all batches.
+        affine: whether weight and bias are learned.
+        track_running_stats: whether there are running statistics; without them each batch's own serve always.
+    """
+
+    axes = (2, 3)
+    layout = "(N, C) or (N, L, C)"
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalisation of images (N, H, W, C) over N, H and W; arguments as for BatchNorm1d.
+
+    ``forward`` takes a residual and an activation to be fused: ``bn(x, residual=shortcut, activation="relu")``.
+    """
+
+    axes = (4,)
+    layout = "(N, H, W, C)"

@@ -1,0 +1,31 @@
+"""Parameter: a tensor that a module trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alpha import Tensor, dtypes, tensor
+from alpha.errors import DtypeError
+
+
+class Parameter(Tensor):
+    """A tensor that belongs to a module's parameters when it is an attribute of it.
+
+    Args:
+        data: a tensor, whose memory it shares, or an array or nested lists, which it copies.
+        requires_grad: whether backward fills ``.grad``.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, data: Any, requires_grad: bool = True) -> None:
+        source = data if isinstance(data, Tensor) else tensor(data)
+        if requires_grad and not dtypes.is_float(source.dtype):
+            raise DtypeError(
+                f"[Parameter] expected float32 or float64, got {source.dtype}: cast it, or pass requires_grad=False"
+            )
+        super().__init__(source.storage, source.offset, source.shape, source.strides, source.dtype)
+        self.requires_grad = requires_grad
+
+    def __repr__(self) -> str:
+        return f"Parameter containing:\n{super().__repr__()}"

@@ -1,0 +1,97 @@
+"""Pooling layers over images (N, H, W, C): MaxPool2d, AvgPool2d, AdaptiveAvgPool2d."""
+
+from __future__ import annotations
+
+from alpha import Tensor
+from alpha import functions as F
+from nn.arguments import Size, pair
+from nn.module import Module
+
+
+class MaxPool2d(Module):
+    """The largest value in each window.
+
+    Args:
+        kernel_size: the window's size.
+        stride: step from one window to the next; by default the window's size.
+        padding: rows and columns on each side that never win.
+        dilation: step from one element of the window to the next.
+        ceil_mode: whether a last window may reach over the edge.
+    """
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        *,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = pair(kernel_size, "kernel_size", "MaxPool2d")
+        self.stride = self.kernel_size if stride is None else pair(stride, "stride", "MaxPool2d")
+        self.padding = pair(padding, "padding", "MaxPool2d", least=0)
+        self.dilation = pair(dilation, "dilation", "MaxPool2d")
+        self.ceil_mode = ceil_mode
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, H, W, C) to (N, OH, OW, C)."""
+        return F.max_pool2d(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+
+    def extra_repr(self) -> str:
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
+            f"ceil_mode={self.ceil_mode}"
+        )
+
+
+class AvgPool2d(Module):
+    """The mean of each window.
+
+    Args:
+        kernel_size: the window's size.
+        stride: step from one window to the next; by default the window's size.
+        padding: rows and columns of zeros on each side.
+        ceil_mode: whether a last window may reach over the edge.
+        count_include_pad: whether the zeros of the padding count in the mean.
+    """
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = pair(kernel_size, "kernel_size", "AvgPool2d")
+        self.stride = self.kernel_size if stride is None else pair(stride, "stride", "AvgPool2d")
+        self.padding = pair(padding, "padding", "AvgPool2d", least=0)
+        self.ceil_mode = ceil_mode
+        self.count_include_pad = count_include_pad
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, H, W, C) to (N, OH, OW, C)."""
+        return F.avg_pool2d(
+            x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
+        )
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AdaptiveAvgPool2d(Module):
+    """Means over as many windows as ``output_size`` (rows, columns) says, covering the image; 1 is the global mean."""
+
+    def __init__(self, output_size: Size) -> None:
+        super().__init__()
+        self.output_size = pair(output_size, "output_size", "AdaptiveAvgPool2d")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, H, W, C) to (N, *output_size, C)."""
+        return F.adaptive_avg_pool2d(x, self.output_size)
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"

@@ -1,0 +1,41 @@
+"""Layers without arithmetic: Flatten, Identity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alpha import Tensor
+from nn.module import Module
+
+
+class Flatten(Module):
+    """The axes from ``start_dim`` to ``end_dim`` made into one, in row-major order.
+
+    An image (N, H, W, C) becomes (N, H * W * C) with the channel varying fastest. PyTorch, whose images are
+    (N, C, H, W), flattens with the column varying fastest; ``nn.models.from_torch`` and ``to_torch`` reorder the inputs
+    of a Linear behind a Flatten accordingly where they are told the height and width of the maps (the models here tell
+    them). For maps of 1 x 1 both orders are one.
+    """
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim = start_dim
+        self.end_dim = end_dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, H, W, C) to (N, H * W * C)."""
+        return x.flatten(self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Identity(Module):
+    """Its input. Takes any arguments to its constructor, so that it can stand in for any layer."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def forward(self, x: Any) -> Any:
+        """Anything to itself."""
+        return x

@@ -1,0 +1,52 @@
+"""RMSprop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from alpha.engine import Engine
+from alpha.tensor import Tensor
+from optim.optimizer import Group, Optimizer
+
+
+class RMSprop(Optimizer):
+    """RMSprop: v = alpha v + (1 - alpha) g^2, p -= lr g / (sqrt(v) + eps).
+
+    ``centered`` subtracts the square of the gradient's running mean from v; with ``momentum`` the quotient runs
+    through a buffer b = momentum b + quotient. Tieleman & Hinton, Coursera lecture 6.5, 2012; Graves, arXiv 1308.0850.
+    """
+
+    state_tensors: ClassVar[tuple[str, ...]] = ("square_avg", "momentum_buffer", "grad_avg")
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+    ) -> None:
+        options = {"lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, {**options, "momentum": momentum, "centered": centered})
+
+    def check_options(self, options: Group) -> None:
+        super().check_options(options)
+        for option in ("alpha", "eps", "momentum"):
+            self.at_least(option, options[option], 0)
+
+    def update(self, engine: Engine, params: list[Tensor], options: Group) -> None:
+        engine.rmsprop_step(
+            params,
+            [p.grad for p in params if p.grad is not None],
+            [self.entry(p, "square_avg") for p in params],
+            [self.entry(p, "momentum_buffer") for p in params] if options["momentum"] > 0 else None,
+            [self.entry(p, "grad_avg") for p in params] if options["centered"] else None,
+            options["lr"],
+            options["alpha"],
+            options["eps"],
+            options["weight_decay"],
+            options["momentum"],
+        )

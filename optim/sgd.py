@@ -1,0 +1,66 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from alpha.engine import Engine
+from alpha.errors import ArgumentError
+from alpha.tensor import Tensor
+from optim.optimizer import Group, Optimizer
+
+
+class SGD(Optimizer):
+    """SGD with momentum: b = momentum b + (1 - dampening) g, p -= lr b; the first b is g.
+
+    ``nesterov`` moves by g + momentum b; ``weight_decay`` adds weight_decay * p to the gradient.
+    """
+
+    state_tensors: ClassVar[tuple[str, ...]] = ("momentum_buffer",)
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        options = {"lr": lr, "momentum": momentum, "dampening": dampening}
+        super().__init__(params, {**options, "weight_decay": weight_decay, "nesterov": nesterov})
+
+    def check_options(self, options: Group) -> None:
+        super().check_options(options)
+        self.at_least("momentum", options["momentum"], 0)
+        if options["nesterov"] and (options["momentum"] <= 0 or options["dampening"] != 0):
+            raise ArgumentError(
+                f"[SGD] expected momentum > 0 and dampening 0 for nesterov, got {options['momentum']} and "
+                f"{options['dampening']}"
+            )
+
+    def update(self, engine: Engine, params: list[Tensor], options: Group) -> None:
+        if options["momentum"] == 0:
+            self._update(engine, params, options, None, False)
+            return
+        fresh = [p for p in params if p not in self.state]
+        moving = [p for p in params if p in self.state]
+        for chosen, first in ((fresh, True), (moving, False)):
+            if chosen:
+                self._update(engine, chosen, options, [self.entry(p, "momentum_buffer") for p in chosen], first)
+
+    def _update(
+        self, engine: Engine, params: list[Tensor], options: Group, momenta: list[Tensor] | None, first: bool
+    ) -> None:
+        engine.sgd_step(
+            params,
+            [p.grad for p in params if p.grad is not None],
+            momenta,
+            options["lr"],
+            options["momentum"],
+            options["dampening"],
+            options["nesterov"],
+            options["weight_decay"],
+            first,
+        )

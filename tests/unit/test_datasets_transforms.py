@@ -1,0 +1,143 @@
+"""Transforms against their definitions, image by image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from alpha import errors
+from datasets import transforms
+from datasets.transforms import Images, Transform
+
+
+def generator(seed: int = 0) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def pixels(n: int, h: int, w: int, c: int) -> Images:
+    return generator(7).integers(0, 256, (n, h, w, c), dtype=np.uint8)
+
+
+def test_to_unit_range_is_the_correctly_rounded_formula_for_every_pixel_value() -> None:
+    images = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
+    result = transforms.ToUnitRange()(images, generator())
+    expected = (images.astype(np.float64) / 127.5 - 1).astype(np.float32)
+    assert result.dtype == np.float32
+    np.testing.assert_array_equal(result, expected)
+    assert result.flat[0] == -1 and result.flat[255] == 1
+
+
+def test_to_unit_range_refuses_pixels_that_were_scaled_before() -> None:
+    with pytest.raises(errors.DtypeError, match=r"\[ToUnitRange\] expected uint8 pixels, got float32"):
+        transforms.ToUnitRange()(np.zeros((1, 2, 2, 3), np.float32), generator())
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_normalize_is_its_definition(dtype: Any) -> None:
+    images = pixels(3, 5, 4, 3).astype(dtype)
+    mean, std = [0.4914, 0.4822, 0.4465], [0.247, 0.243, 0.261]
+    result = transforms.Normalize(mean, std)(images, generator())
+    values = images.astype(np.float64) / (255 if dtype == np.uint8 else 1)
+    assert result.dtype == np.float32 and result.shape == images.shape
+    # Three float32 roundings (constant, difference, quotient) of values of the size of 1 / 0.243, or 255 / 0.243.
+    np.testing.assert_allclose(result, (values - mean) / std, rtol=4e-7, atol=1e-6)
+
+
+def test_normalize_takes_one_number_for_all_channels() -> None:
+    images = np.full((1, 2, 2, 3), 3, np.float32)
+    assert (transforms.Normalize(1.0, 2.0)(images, generator()) == 1).all()
+
+
+def test_normalize_refuses_constants_that_do_not_fit() -> None:
+    with pytest.raises(errors.ArgumentError, match="expected std > 0"):
+        transforms.Normalize([0.5], [0.0])
+    with pytest.raises(errors.ArgumentError, match="expected mean as one number a channel"):
+        transforms.Normalize([float("nan")], [1.0])
+    with pytest.raises(errors.ShapeError, match=r"got 2 values and images: \(1, 4, 4, 3\)"):
+        transforms.Normalize([0.5, 0.5], [1.0, 1.0])(pixels(1, 4, 4, 3), generator())
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "padding"),
+    [((300, 5, 7, 2), (4, 6), 1), ((300, 6, 6, 3), 6, 2), ((20, 4, 5, 1), (4, 5), 0), ((50, 3, 3, 4), 1, 0)],
+)
+def test_random_crop_gives_each_possible_window_and_nothing_else(
+    shape: tuple[int, int, int, int], size: int | tuple[int, int], padding: int
+) -> None:
+    images = np.arange(1, np.prod(shape) + 1, dtype=np.int32).reshape(shape)  # every pixel differs, none is padding
+    before = images.copy()
+    result = transforms.RandomCrop(size, padding)(images, generator())
+    h, w = (size, size) if isinstance(size, int) else size
+    padded = np.pad(images, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    offsets = [(i, j) for i in range(padded.shape[1] - h + 1) for j in range(padded.shape[2] - w + 1)]
+    seen = set()
+    for image, cropped in zip(padded, result, strict=True):
+        matches = [(i, j) for i, j in offsets if np.array_equal(image[i : i + h, j : j + w], cropped)]
+        assert len(matches) == 1
+        seen.add(matches[0])
+    assert seen == set(offsets)  # with this seed, and these counts, every place has its turn
+    np.testing.assert_array_equal(images, before)
+
+
+def test_random_crop_keeps_the_dtype_and_is_contiguous() -> None:
+    result = transforms.RandomCrop(32, 4)(pixels(3, 32, 32, 3), generator())
+    assert result.dtype == np.uint8 and result.shape == (3, 32, 32, 3) and result.flags.c_contiguous
+
+
+def test_random_crop_refuses_impossible_windows() -> None:
+    with pytest.raises(errors.ShapeError, match=r"got size \(9, 9\), padding 0 and images: \(2, 8, 8, 3\)"):
+        transforms.RandomCrop(9)(pixels(2, 8, 8, 3), generator())
+    with pytest.raises(errors.ArgumentError, match="expected size >= 1"):
+        transforms.RandomCrop(0)
+    with pytest.raises(errors.ArgumentError, match="expected padding >= 0"):
+        transforms.RandomCrop(4, -1)
+
+
+def test_flip_mirrors_none_all_or_about_half() -> None:
+    images = pixels(1000, 3, 5, 2)
+    before = images.copy()
+    never, always, half = (transforms.RandomHorizontalFlip(p)(images, generator()) for p in (0.0, 1.0, 0.5))
+    np.testing.assert_array_equal(never, before)
+    np.testing.assert_array_equal(always, before[:, :, ::-1])
+    mirrored = (half == before[:, :, ::-1]).all(axis=(1, 2, 3))
+    assert (mirrored | (half == before).all(axis=(1, 2, 3))).all()
+    assert abs(mirrored.sum() - 500) < 80  # five standard deviations of a fair coin
+    np.testing.assert_array_equal(images, before)
+
+
+def test_flip_refuses_what_is_no_probability() -> None:
+    with pytest.raises(errors.ArgumentError, match=r"expected 0 <= p <= 1, got 1\.5"):
+        transforms.RandomHorizontalFlip(1.5)
+
+
+def test_compose_applies_in_order_and_draws_from_one_generator() -> None:
+    images = pixels(40, 8, 8, 3)
+    crop, flip, scale = transforms.RandomCrop(8, 2), transforms.RandomHorizontalFlip(), transforms.ToUnitRange()
+    rng = generator(3)
+    expected = scale(flip(crop(images, rng), rng), rng)
+    np.testing.assert_array_equal(transforms.Compose([crop, flip, scale])(images, generator(3)), expected)
+    assert not np.array_equal(transforms.Compose([crop, flip, scale])(images, generator(4)), expected)
+
+
+def test_compose_refuses_what_cannot_be_called() -> None:
+    with pytest.raises(errors.ArgumentError, match="expected transforms that can be called, got 'flip'"):
+        transforms.Compose(["flip"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        transforms.ToUnitRange(),
+        transforms.Normalize(0.5, 0.5),
+        transforms.RandomCrop(2),
+        transforms.RandomHorizontalFlip(),
+    ],
+    ids=lambda transform: type(transform).__name__,
+)
+def test_a_single_image_is_no_batch(transform: Transform) -> None:
+    with pytest.raises(errors.ShapeError, match=r"expected a batch \(n, H, W, C\), got images: \(4, 4, 3\)"):
+        transform(np.zeros((4, 4, 3), np.uint8), generator())
+    assert len(transform(np.zeros((0, 4, 4, 3), np.uint8), generator())) == 0
+    assert repr(transform).startswith(type(transform).__name__)
