@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from functools import wraps
 from types import TracebackType
@@ -80,9 +81,12 @@ class Function:
         needs: per positional argument, whether its gradient is asked for.
         fresh: whether every tensor that backward returns is newly made and held by nobody else, so that the walk
             may add into it.
+        views: whether the results may be views of the first argument's memory; one written to in place later then
+            takes the other's place in the graph along.
     """
 
     fresh = False
+    views = False
     needs: tuple[bool, ...]
 
     def __init__(self) -> None:
@@ -91,7 +95,8 @@ class Function:
         self._sequence = next(_sequence)
         self._outputs: tuple[tuple[tuple[int, ...], Any], ...] = ()
         self._hooks: dict[int, list[Callable[[_tensor.Tensor], _tensor.Tensor | None]]] = {}
-        self._retained: dict[int, _tensor.Tensor] = {}
+        # Weakly: the tensor holds this node, and a cycle would keep the graph's memory until a garbage collection.
+        self._retained: dict[int, weakref.ref[_tensor.Tensor]] = {}
         self._pending: dict[int, _Pending] = {}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -107,10 +112,16 @@ class Function:
         """Calls ``forward`` and, where an argument requires a gradient, enters the result into the graph."""
         function = cls()
         record = _mode.enabled
+        for arg in args if record else ():
+            if isinstance(arg, _tensor.Tensor) and arg._base is not None:
+                arg._follow_base()
         function.needs = tuple(record and isinstance(a, _tensor.Tensor) and a.requires_grad for a in args)
         record = any(function.needs)
         with no_grad():
             result = function.forward(*args, **kwargs)
+        if cls.views:
+            for out in result if isinstance(result, tuple) else (result,):
+                out._set_base(args[0])
         if not record:
             return result
         function._edges = tuple(
@@ -118,7 +129,7 @@ class Function:
         )
         outputs = result if isinstance(result, tuple) else (result,)
         # An argument handed through unchanged becomes a new tensor: its old place in the graph must stay.
-        outputs = tuple(out.detach() if any(out is arg for arg in args) else out for out in outputs)
+        outputs = tuple(_another(out) if any(out is arg for arg in args) else out for out in outputs)
         function._outputs = tuple((out.shape, out.engine) for out in outputs)
         for index, out in enumerate(outputs):
             if is_float(out.dtype):
@@ -198,6 +209,13 @@ def backward(roots: Sequence[_tensor.Tensor], grads: Sequence[_tensor.Tensor], r
                 function._pending.clear()
 
 
+def _another(tensor: _tensor.Tensor) -> _tensor.Tensor:
+    """A new tensor over the same memory."""
+    view = tensor.detach()
+    view._set_base(tensor)
+    return view
+
+
 def _run(function: Function, retain_graph: bool, queue: list[tuple[int, Function]], visited: list[Function]) -> None:
     if function._saved is None:
         raise GraphError(_SECOND_BACKWARD)
@@ -232,8 +250,8 @@ def _observe(function: Function, index: int, grad: _tensor.Tensor) -> _tensor.Te
     for hook in function._hooks.get(index, ()):
         replaced = hook(grad)
         grad = grad if replaced is None else replaced
-    if index in function._retained:
-        tensor = function._retained[index]
+    tensor = function._retained[index]() if index in function._retained else None
+    if tensor is not None:
         tensor.grad = grad if tensor.grad is None else tensor.grad + grad
     return grad
 

@@ -208,7 +208,7 @@ class Engine(ABC):
         eps: float,
         residual: Tensor | None,
         slope: float | None,
-    ) -> Tensor:
+    ) -> tuple[Tensor, BatchNormState]:
         """The same with given statistics."""
 
     @abstractmethod

@@ -15,6 +15,10 @@ class ShapeError(AlphaError, ValueError):
     """Shapes (or an axis, or an index) do not fit the function."""
 
 
+class IndexingError(ShapeError, IndexError):
+    """An index outside its axis, or of a kind that does not index."""
+
+
 class DtypeError(AlphaError, TypeError):
     """A dtype that the function does not take, or two that do not go together."""
 

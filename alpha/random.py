@@ -1,7 +1,8 @@
 """Random numbers: Philox4x32-10, counter-based, so that every engine and thread count draws the same.
 
 Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. A draw is a function of (seed, offset, element):
-key = seed (64 bits), counter = offset + element // 4 (64 bits in words 0 and 1; words 2 and 3 are 0), word = element % 4.
+the key is the seed (64 bits), the counter offset + element // 4 (64 bits in words 0 and 1; words 2 and 3 are 0), and
+the element's word is number element % 4 of the four that come out.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ class Tensor:
     __slots__ = (
         "__weakref__",
         "_array",
+        "_base",
+        "_base_version",
         "_leaf_hooks",
         "_node",
         "_output",
@@ -73,6 +76,10 @@ class Tensor:
         self._output = 0
         self._array: Any = None
         self._leaf_hooks: list[Callable[[Tensor], Tensor | None]] | None = None
+        # Of a view: the tensor whose memory it shares, and the version at which their places in the graph agreed;
+        # -1 for a view made within no_grad of a tensor in the graph, which stays outside.
+        self._base: Tensor | None = None
+        self._base_version = 0
 
     @staticmethod
     def dense(engine: Engine, shape: Shape, dtype: np.dtype[Any], order: Sequence[int] | None = None) -> Tensor:
@@ -222,6 +229,7 @@ class Tensor:
             gradient: gradient of the final result with respect to this tensor; 1 for a tensor of one element.
             retain_graph: keep the saved tensors for another backward.
         """
+        self._follow_base()
         if not self.requires_grad:
             raise GraphError(
                 "[backward] expected a tensor made from one that requires grad, got one outside the graph: set "
@@ -255,7 +263,7 @@ class Tensor:
     def retain_grad(self) -> None:
         """Has backward keep the gradient of a function's result in ``.grad`` too."""
         if self._node is not None:
-            self._node._retained[self._output] = self
+            self._node._retained[self._output] = weakref.ref(self)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Callable[[], None]:
         """Calls ``hook(grad)`` when this tensor's gradient is known; what it returns (if not None) replaces it.
@@ -273,6 +281,20 @@ class Tensor:
 
     def _enter(self, node: Function, output: int) -> None:
         self._node, self._output, self.requires_grad = node, output, True
+
+    def _set_base(self, source: Tensor) -> None:
+        """Notes that this tensor views another's memory, unless it is a copy or that tensor itself."""
+        if self.storage is source.storage and self is not source:
+            self._base = base = source._base if source._base is not None else source
+            self._base_version = -1 if base.requires_grad and not autograd.is_grad_enabled() else self.version
+
+    def _follow_base(self) -> None:
+        """Takes a view's place in the graph from its base again after an in-place write to the shared memory."""
+        if self._base is not None and 0 <= self._base_version != self.version:
+            self._base_version = self.version
+            leaf = self.requires_grad and self._node is None
+            if self._base.requires_grad and not leaf:
+                inplace.follow(self, self._base)
 
     def _accumulate_grad(self, grad: Tensor, owned: bool) -> None:
         if grad.shape != self.shape or grad.engine is not self.engine:
@@ -661,3 +683,4 @@ def tensor(
 
 from alpha import autograd, engines  # noqa: E402  (these modules need Tensor)
 from alpha import functions as F  # noqa: E402
+from alpha.functions import inplace  # noqa: E402

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -87,6 +87,9 @@ class ArrayDataset:
         images, labels = self.batch(np.array([position]), random.numpy_generator(_SINGLE_SAMPLE, position))
         return images[0], int(labels[0])
 
+    def __iter__(self) -> Iterator[tuple[FloatImages, int]]:
+        return (self[index] for index in range(len(self)))
+
     def batch(self, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator) -> Batch:
         """The images at ``indices``, transformed together: float32 (n, H, W, C), contiguous, and int64 (n,)."""
         images: Images = self.images[indices]
@@ -107,7 +110,8 @@ class ArrayDataset:
 def fetch(dataset: Dataset, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator) -> Batch:
     """The batch at ``indices``: through the data set's own ``batch`` if it has one, else sample by sample."""
     if isinstance(dataset, BatchedDataset):
-        return dataset.batch(indices, rng)
+        images, labels = dataset.batch(indices, rng)
+        return _check_batch(type(dataset).__name__, images, labels, len(indices))
     return collate([dataset[int(index)] for index in indices])
 
 
@@ -132,6 +136,21 @@ def collate(samples: Sequence[tuple[Any, Any]]) -> Batch:
                 "batch: crop or resize them in the data set"
             )
     return np.stack(images), np.array(labels, np.int64)
+
+
+def _check_batch(name: str, images: Any, labels: Any, count: int) -> Batch:
+    """What a data set's ``batch`` gave, as the dtypes a batch has; free of cost where it has them already."""
+    images, labels = np.asarray(images), np.asarray(labels)
+    if images.shape[:1] != (count,) or labels.shape != (count,):
+        raise errors.ShapeError(
+            f"[DataLoader] expected {count} images and labels from {name}.batch, got {images.shape} and labels: "
+            f"{labels.shape}: return one of each for every index"
+        )
+    if labels.dtype.kind not in "iub":
+        raise errors.DtypeError(
+            f"[DataLoader] expected integer labels from {name}.batch, got {labels.dtype}: give numbers of classes"
+        )
+    return np.ascontiguousarray(images, np.float32), labels.astype(np.int64, copy=False)
 
 
 def _integer_label(label: Any) -> int:

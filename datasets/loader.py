@@ -107,8 +107,8 @@ class DataLoader:
         """The position in the data, as plain numbers: what a run needs to go on with the very next batch.
 
         It counts the batches handed to the caller, not those prepared ahead, and stays where it is when a ``for`` is
-        left early: a loader that loads it goes on with the batch after the last one handed out. At the end of an epoch
-        it is the start of the next.
+        left early: a loader that loads it goes on with the batch after the last one handed out. So take it after the
+        step on that batch, not before. At the end of an epoch it is the start of the next.
         """
         at_end = self._batch >= len(self)
         seed = self._epoch_seed if self._started else self._current_seed()
@@ -186,14 +186,15 @@ class _Iteration(Iterator["tuple[Tensor, Tensor]"]):
     def __next__(self) -> tuple[Tensor, Tensor]:
         if self.closed:
             raise StopIteration
+        import alpha  # here: alpha's packages may be importing this one
+
+        engine = self._loader.engine
         try:
             images, labels = self._next_batch()
+            tensors = alpha.tensor(images, engine=engine), alpha.tensor(labels, engine=engine)
         except BaseException:  # an interrupt too ends the iteration
             self.close()
             raise
-        import alpha  # here: alpha's packages may be importing this one
-
-        tensors = alpha.tensor(images, engine=self._loader.engine), alpha.tensor(labels, engine=self._loader.engine)
         self._loader._handed_out(self, self._next)
         self._next += 1
         return tensors

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from datasets.dataset import Batch
 
-_PATIENCE = 5.0  # seconds that closing waits for the batch in preparation; the thread is a daemon, so exit never waits
+_PATIENCE = 2.0  # seconds that closing waits for the batch in preparation; the thread is a daemon, so exit never waits
 
 _Outcome = Batch | BaseException  # a batch, what went wrong, or StopIteration at the end
 

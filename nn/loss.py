@@ -57,6 +57,4 @@ class BCEWithLogitsLoss(Module):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Two tensors of one shape to a number, or to that shape with reduction "none"."""
-        return F.binary_cross_entropy_with_logits(
-            input, target, pos_weight=self.pos_weight, reduction=self.reduction
-        )
+        return F.binary_cross_entropy_with_logits(input, target, pos_weight=self.pos_weight, reduction=self.reduction)

@@ -133,7 +133,7 @@ class Module:
         internal = name in ("training", "_hooks", "_buffer_names")
         if internal or (name not in known and hasattr(self, name)):
             raise ArgumentError(
-                f"[{function}] expected a name that {type(self).__name__} does not use yet, got {name!r}: choose another"
+                f"[{function}] expected a name that {type(self).__name__} does not use yet, got {name!r}: choose one"
             )
 
     def _parts(self) -> Iterator[tuple[str, Parameter | Module]]:
@@ -156,11 +156,14 @@ class Module:
         """The modules directly below, each once."""
         return (child for _, child in self.named_children())
 
-    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """The module itself and all modules below, each once, with their dotted names (the module's own is '')."""
+    def named_modules(self, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
+        """The module itself (under the prefix) and all modules below with their dotted names.
+
+        A module in two places comes once, or with ``remove_duplicate=False`` under each of its names.
+        """
         seen: set[int] = set()
         for name, module in self._paths(prefix, ()):
-            if id(module) not in seen:
+            if not (remove_duplicate and id(module) in seen):
                 seen.add(id(module))
                 yield name, module
 
@@ -169,9 +172,8 @@ class Module:
         return (module for _, module in self.named_modules())
 
     def _paths(self, prefix: str, above: tuple[Module, ...]) -> Iterator[tuple[str, Module]]:
-        """The module itself and all below, a shared module under each of its names; never its own ancestor."""
         yield prefix, self
-        above = (*above, self)
+        above = (*above, self)  # a part that refers back to one of these is not entered again
         for name, part in self._parts():
             if isinstance(part, Module) and not any(part is module for module in above):
                 yield from part._paths(_join(prefix, name), above)
@@ -258,7 +260,7 @@ class Module:
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and persistent buffers by dotted name, sharing the module's memory; a shared one by each name."""
         entries: dict[str, Tensor] = {}
-        for path, module in self._paths("", ()):
+        for path, module in self.named_modules(remove_duplicate=False):
             for name, tensor in module._own_state():
                 key = _join(path, name)
                 if key in entries:

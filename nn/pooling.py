@@ -74,9 +74,7 @@ class AvgPool2d(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, C) to (N, OH, OW, C)."""
-        return F.avg_pool2d(
-            x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
-        )
+        return F.avg_pool2d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"

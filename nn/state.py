@@ -53,25 +53,32 @@ def assign(tensor: Tensor, values: Array) -> None:
     tensor.storage.version += 1
 
 
-def load(
-    owner: str, own: Mapping[str, Tensor], given: Mapping[str, Any], strict: bool
-) -> tuple[list[str], list[str]]:
+def load(owner: str, own: Mapping[str, Tensor], given: Mapping[str, Any], strict: bool) -> tuple[list[str], list[str]]:
     """Copies the given values into a module's own tensors, once all fit; returns missing and unexpected keys."""
     if not isinstance(given, Mapping):
         raise ArgumentError(f"[load_state_dict] expected a dict of tensors, got {type(given).__name__}")
-    missing = [key for key in own if key not in given]
-    unexpected = [str(key) for key in given if key not in own]
-    arrays = {key: _array(given[key]) for key in own if key in given}
-    misfits = [f"{key} {why}" for key, array in arrays.items() if (why := _misfit(own[key], array))]
+    arrays = {key: _array(value) if key in own else None for key, value in given.items()}
+    missing, unexpected = check("load_state_dict", owner, own, arrays, strict)
+    for key, array in arrays.items():
+        if array is not None:
+            assign(own[key], array)
+    return missing, unexpected
+
+
+def check(
+    function: str, owner: str, own: Mapping[str, Tensor], arrays: Mapping[str, Array | None], strict: bool = True
+) -> tuple[list[str], list[str]]:
+    """Missing and unexpected keys; one CheckpointError for them (if strict) and for all arrays that do not fit."""
+    missing = [key for key in own if key not in arrays]
+    unexpected = [str(key) for key in arrays if key not in own]
+    misfits = [f"{key} {why}" for key, array in arrays.items() if key in own and (why := _misfit(own[key], array))]
     found = {"missing": missing if strict else [], "unexpected": unexpected if strict else [], "misshaped": misfits}
     if any(found.values()):
         listed = "; ".join(f"{kind}: {_list(keys)}" for kind, keys in found.items() if keys)
         raise CheckpointError(
-            f"[load_state_dict] expected the state of this {owner}, got another's ({listed}): load it into the model "
-            "it was saved from; nothing was loaded"
+            f"[{function}] expected the state of this {owner}, got another's ({listed}): take the model it was saved "
+            "from; nothing was loaded"
         )
-    for key, array in arrays.items():
-        assign(own[key], array)
     return missing, unexpected
 
 
@@ -81,8 +88,10 @@ def _array(value: Any) -> Array:
     return np.asarray(value)
 
 
-def _misfit(tensor: Tensor, array: Array) -> str:
+def _misfit(tensor: Tensor, array: Array | None) -> str:
     """What is wrong with an array for a tensor, or nothing."""
+    if array is None:
+        return f"expected {tensor.shape}, got None"
     if array.shape != tensor.shape:
         return f"expected {tensor.shape}, got {array.shape}"
     if not np.can_cast(array.dtype, tensor.dtype, "same_kind"):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from alpha.engine import Engine
 from alpha.errors import ArgumentError
 from alpha.tensor import Tensor
-from optim.optimizer import Group, Optimizer
+from optim.optimizer import Group, Optimizer, gradients
 
 
 class Adam(Optimizer):
@@ -48,7 +48,7 @@ class Adam(Optimizer):
         for step, chosen in by_step.items():
             engine.adam_step(
                 chosen,
-                [p.grad for p in chosen if p.grad is not None],
+                gradients(chosen),
                 [self.entry(p, "exp_avg") for p in chosen],
                 [self.entry(p, "exp_avg_sq") for p in chosen],
                 options["lr"],

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from alpha.autograd import no_grad
 from alpha.errors import ArgumentError, NumericsError
 from alpha.tensor import Tensor
+from optim.optimizer import gradients
 
 
 @no_grad()
@@ -53,7 +54,7 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     tensors = [parameters] if isinstance(parameters, Tensor) else parameters
-    return [p.grad for p in tensors if p.grad is not None]
+    return gradients(tensors)
 
 
 def _norm(grad: Tensor, norm_type: float) -> float:

@@ -1,10 +1,10 @@
-"""Schedules of the learning rate: each gives the rate of a step in closed form, from the groups' initial rates."""
+"""Schedules of the learning rate, each in closed form: a step's rate follows from the groups' initial rates alone."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from alpha.errors import ArgumentError, CheckpointError
@@ -14,18 +14,18 @@ from optim.optimizer import Group, Optimizer
 class LRScheduler:
     """Base of the schedulers: sets every group's ``lr`` when made, and again at each ``step()``.
 
-    A subclass writes ``rate(base, group, step)``. Call ``step()`` after ``optimizer.step()``.
+    A subclass writes ``rate``. Call ``step()`` after ``optimizer.step()``.
 
     Attributes:
         last_epoch: how often ``step()`` was called.
-        base_lrs: the groups' rates at the start, kept in their ``initial_lr`` where several schedulers share them.
+        base_lrs: the groups' rates before any scheduler, which their ``initial_lr`` keeps.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
             raise ArgumentError(f"[{self._name}] expected an Optimizer, got {type(optimizer).__name__}")
         self.optimizer = optimizer
-        self.base_lrs: list[float] = [group["lr"] for group in optimizer.param_groups]
+        self.base_lrs: list[float] = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
         self.last_epoch = 0
         self.apply()
 
@@ -34,13 +34,20 @@ class LRScheduler:
         return type(self).__name__
 
     def rate(self, base: float, group: int, step: int) -> float:
-        """The rate of a group after a number of steps; a subclass's part."""
+        """The rate of the group of that number after so many steps, from its initial rate; a subclass's part."""
         raise NotImplementedError(f"[{self._name}] expected a subclass with rate, got none: write one")
 
     def apply(self) -> None:
         """Sets the groups' options to what they are at ``last_epoch``."""
-        for index, (group, base) in enumerate(zip(self.optimizer.param_groups, self.base_lrs, strict=True)):
-            group["lr"] = self.rate(base, index, self.last_epoch)
+        groups = self.optimizer.param_groups
+        if len(groups) != len(self.base_lrs):
+            raise ArgumentError(
+                f"[{self._name}] expected the {len(self.base_lrs)} parameter groups it was made with, got "
+                f"{len(groups)}: add groups before making the scheduler"
+            )
+        rates = [self.rate(base, index, self.last_epoch) for index, base in enumerate(self.base_lrs)]
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate
 
     def step(self) -> Self:
         """Goes one step on."""
@@ -51,3 +58,274 @@ class LRScheduler:
     def get_last_lr(self) -> list[float]:
         """The groups' rates now."""
         return [group["lr"] for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Position and initial rates; the schedule's own numbers come from the constructor."""
+        return {"scheduler": self._name, "last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Self:
+        """Takes back what ``state_dict`` gave and sets the rates; CheckpointError where it does not fit."""
+        self.check_state(state)
+        self.adopt(state)
+        self.apply()
+        return self
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """CheckpointError unless ``adopt`` may take the state."""
+        own = self.state_dict()
+        fits = isinstance(state, Mapping) and set(state) == set(own) and state["scheduler"] == self._name
+        if not fits or len(state["base_lrs"]) != len(self.base_lrs):
+            raise CheckpointError(
+                f"[{self._name}.load_state_dict] expected the state of a {self._name} of {len(self.base_lrs)} groups, "
+                f"got {state!r}: make the scheduler that was saved"
+            )
+
+    def adopt(self, state: Mapping[str, Any]) -> None:
+        """Takes a state that was checked."""
+        self.last_epoch, self.base_lrs = state["last_epoch"], list(state["base_lrs"])
+
+
+class StepLR(LRScheduler):
+    """The rate times gamma every ``step_size`` steps."""
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
+        self.step_size, self.gamma = _count("StepLR", "step_size", step_size), gamma
+        super().__init__(optimizer)
+
+    def rate(self, base: float, group: int, step: int) -> float:
+        return base * self.gamma ** (step // self.step_size)
+
+
+class MultiStepLR(LRScheduler):
+    """The rate times gamma at each milestone, a number of steps."""
+
+    def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1) -> None:
+        self.milestones, self.gamma = sorted(milestones), gamma
+        super().__init__(optimizer)
+
+    def rate(self, base: float, group: int, step: int) -> float:
+        return base * self.gamma ** bisect_right(self.milestones, step)
+
+
+class ExponentialLR(LRScheduler):
+    """The rate times gamma at every step."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer)
+
+    def rate(self, base: float, group: int, step: int) -> float:
+        return base * self.gamma**step
+
+
+class CosineAnnealingLR(LRScheduler):
+    """From the rate down to ``eta_min`` in ``T_max`` steps along half a cosine, and up again in as many.
+
+    Loshchilov & Hutter, arXiv 1608.03983, without restarts.
+    """
+
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
+        self.T_max, self.eta_min = _count("CosineAnnealingLR", "T_max", T_max), eta_min
+        super().__init__(optimizer)
+
+    def rate(self, base: float, group: int, step: int) -> float:
+        return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * step / self.T_max)) / 2
+
+
+class LinearLR(LRScheduler):
+    """Linear warm-up: the rate times a factor that goes from ``start_factor`` to ``end_factor`` in ``total_iters``."""
+
+    def __init__(
+        self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
+    ) -> None:
+        if not 0 < start_factor <= 1 or not 0 <= end_factor <= 1:
+            got = f"{start_factor} and {end_factor}"
+            raise ArgumentError(f"[LinearLR] expected 0 < start_factor <= 1 and 0 <= end_factor <= 1, got {got}")
+        self.start_factor, self.end_factor = start_factor, end_factor
+        self.total_iters = _count("LinearLR", "total_iters", total_iters)
+        super().__init__(optimizer)
+
+    def rate(self, base: float, group: int, step: int) -> float:
+        done = min(step, self.total_iters) / self.total_iters
+        return base * (self.start_factor + (self.end_factor - self.start_factor) * done)
+
+
+class LambdaLR(LRScheduler):
+    """The rate times ``lr_lambda(step)``: one function, or one a group. A state_dict does not hold the functions."""
+
+    def __init__(
+        self, optimizer: Optimizer, lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]]
+    ) -> None:
+        groups = len(optimizer.param_groups)
+        self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else list(lr_lambda)
+        if len(self.lr_lambdas) != groups:
+            raise ArgumentError(f"[LambdaLR] expected {groups} functions, one a group, got {len(self.lr_lambdas)}")
+        super().__init__(optimizer)
+
+    def rate(self, base: float, group: int, step: int) -> float:
+        return base * self.lr_lambdas[group](step)
+
+
+class SequentialLR(LRScheduler):
+    """One scheduler after another: the next begins, at its own step 0, at each milestone."""
+
+    def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]) -> None:
+        if len(schedulers) != len(milestones) + 1 or list(milestones) != sorted(milestones):
+            raise ArgumentError(
+                "[SequentialLR] expected ascending milestones, one fewer than schedulers, got "
+                f"{list(milestones)} for {len(schedulers)} schedulers"
+            )
+        if any(scheduler.optimizer is not optimizer for scheduler in schedulers):
+            raise ArgumentError("[SequentialLR] expected schedulers of the same optimizer, got one of another")
+        self.schedulers, self.milestones = list(schedulers), list(milestones)
+        super().__init__(optimizer)
+
+    def apply(self) -> None:
+        current = bisect_right(self.milestones, self.last_epoch)
+        scheduler = self.schedulers[current]
+        scheduler.last_epoch = self.last_epoch - (self.milestones[current - 1] if current else 0)
+        scheduler.apply()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "schedulers": [scheduler.state_dict() for scheduler in self.schedulers]}
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        super().check_state(state)
+        if len(state["schedulers"]) != len(self.schedulers):
+            raise CheckpointError(
+                f"[SequentialLR.load_state_dict] expected the states of {len(self.schedulers)} schedulers, got "
+                f"{len(state['schedulers'])}: make the scheduler that was saved"
+            )
+        for scheduler, inner in zip(self.schedulers, state["schedulers"], strict=True):
+            scheduler.check_state(inner)
+
+    def adopt(self, state: Mapping[str, Any]) -> None:
+        super().adopt(state)
+        for scheduler, inner in zip(self.schedulers, state["schedulers"], strict=True):
+            scheduler.adopt(inner)
+
+
+class OneCycleLR(LRScheduler):
+    """One cycle: up from max_lr / div_factor to ``max_lr``, then down to the first over ``final_div_factor``.
+
+    ``step()`` is called after each batch, not each epoch.
+    Momentum (or Adam's first beta) goes the other way, between ``max_momentum`` and ``base_momentum``, if
+    ``cycle_momentum``. Smith & Topin, arXiv 1708.07120.
+
+    Args:
+        max_lr: the highest rate: one, or one a group.
+        total_steps: steps of the cycle; or else ``epochs`` and ``steps_per_epoch``, whose product it is.
+        pct_start: share of the steps that go up.
+        anneal_strategy: "cos" or "linear".
+        three_phase: down to the first rate as long as it went up, and then to the last.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: float | Sequence[float],
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float | Sequence[float] = 0.85,
+        max_momentum: float | Sequence[float] = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+    ) -> None:
+        if total_steps is None and (epochs is None or steps_per_epoch is None):
+            raise ArgumentError("[OneCycleLR] expected total_steps, or epochs and steps_per_epoch, got neither")
+        steps = total_steps if total_steps is not None else (epochs or 0) * (steps_per_epoch or 0)
+        self.total_steps = _count("OneCycleLR", "total_steps", steps)
+        if not 0 <= pct_start <= 1:
+            raise ArgumentError(f"[OneCycleLR] expected pct_start in 0..1, got {pct_start!r}")
+        if anneal_strategy not in ("cos", "linear"):
+            raise ArgumentError(f'[OneCycleLR] expected anneal_strategy "cos" or "linear", got {anneal_strategy!r}')
+        self.anneal_strategy = anneal_strategy
+        self.div_factor, self.final_div_factor = div_factor, final_div_factor
+        groups = optimizer.param_groups
+        self.max_lrs = _per_group("max_lr", max_lr, len(groups))
+        self.momenta = list(
+            zip(
+                _per_group("max_momentum", max_momentum, len(groups)),
+                _per_group("base_momentum", base_momentum, len(groups)),
+                strict=True,
+            )
+        )
+        self.cycle_momentum = cycle_momentum
+        if cycle_momentum and not {"momentum", "betas"} & set(optimizer.defaults):
+            raise ArgumentError(
+                f"[OneCycleLR] expected an optimizer with momentum or betas, got {type(optimizer).__name__}: pass "
+                "cycle_momentum=False"
+            )
+        self._phases = self._make_phases(pct_start, three_phase)
+        for group, highest in zip(groups, self.max_lrs, strict=True):
+            group["initial_lr"] = highest / div_factor
+        super().__init__(optimizer)
+
+    def _make_phases(self, share: float, three: bool) -> list[tuple[float, str, str, int, int]]:
+        """Each phase's last step, the rates it goes from and to, and the momenta (0 highest, 1 lowest)."""
+        up = share * self.total_steps - 1
+        last = self.total_steps - 1.0
+        if three:
+            return [(up, "first", "max", 0, 1), (2 * up, "max", "first", 1, 0), (last, "first", "last", 0, 0)]
+        return [(up, "first", "max", 0, 1), (last, "max", "last", 1, 0)]
+
+    def _phase(self, step: int) -> tuple[tuple[float, str, str, int, int], float]:
+        """The phase of a step and the share of it that is done."""
+        if step > self.total_steps:
+            raise ArgumentError(
+                f"[OneCycleLR] expected at most total_steps = {self.total_steps} steps, got {step}: make total_steps "
+                "the number of batches in all"
+            )
+        start = 0.0
+        for phase in self._phases[:-1]:
+            if step <= phase[0]:
+                return phase, _share(step, start, phase[0])
+            start = phase[0]
+        return self._phases[-1], _share(step, start, self._phases[-1][0])
+
+    def _anneal(self, start: float, end: float, done: float) -> float:
+        if self.anneal_strategy == "linear":
+            return start + (end - start) * done
+        return end + (start - end) / 2 * (1 + math.cos(math.pi * done))
+
+    def rate(self, base: float, group: int, step: int) -> float:
+        (_, start, end, _, _), done = self._phase(step)
+        rates = {"first": base, "max": self.max_lrs[group], "last": base / self.final_div_factor}
+        return self._anneal(rates[start], rates[end], done)
+
+    def apply(self) -> None:
+        super().apply()
+        if self.cycle_momentum:
+            (_, _, _, start, end), done = self._phase(self.last_epoch)
+            for group, momenta in zip(self.optimizer.param_groups, self.momenta, strict=True):
+                _set_momentum(group, self._anneal(momenta[start], momenta[end], done))
+
+
+def _set_momentum(group: Group, value: float) -> None:
+    if "betas" in group:
+        group["betas"] = (value, group["betas"][1])
+    else:
+        group["momentum"] = value
+
+
+def _share(step: int, start: float, end: float) -> float:
+    """How much of a phase is done. The step after the last one still has the last one's rate."""
+    return min(1.0, (step - start) / (end - start)) if end > start else 1.0
+
+
+def _count(name: str, option: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(f"[{name}] expected {option} as an int >= 1, got {value!r}")
+    return value
+
+
+def _per_group(option: str, value: float | Sequence[float], groups: int) -> list[float]:
+    values = list(value) if isinstance(value, list | tuple) else [value] * groups
+    if len(values) != groups:
+        raise ArgumentError(f"[OneCycleLR] expected {option} as one number or {groups}, one a group, got {values}")
+    return values

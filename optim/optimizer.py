@@ -161,8 +161,10 @@ class Optimizer:
         if sizes != wanted:
             raise self._misfit(f"groups of {wanted} parameters", f"{sizes}")
         for group in groups:
-            if set(group) != set(self.defaults) | {"params"}:
-                raise self._misfit(f"the options {sorted(self.defaults)}", f"{sorted(set(group) - {'params'})}")
+            # A scheduler keeps initial_lr beside the options.
+            options = set(group) - {"params", "initial_lr"}
+            if options != set(self.defaults):
+                raise self._misfit(f"the options {sorted(self.defaults)}", f"{sorted(options)}")
             try:
                 self.check_options(group)
             except AlphaError as error:
@@ -203,6 +205,11 @@ class Optimizer:
     def __repr__(self) -> str:
         options = [", ".join(f"{k}={v}" for k, v in g.items() if k != "params") for g in self.param_groups]
         return f"{self._name}({'; '.join(options)})"
+
+
+def gradients(params: Iterable[Tensor]) -> list[Tensor]:
+    """The gradients of the parameters that have one."""
+    return [p.grad for p in params if p.grad is not None]
 
 
 def _is_number(value: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from alpha.engine import Engine
 from alpha.tensor import Tensor
-from optim.optimizer import Group, Optimizer
+from optim.optimizer import Group, Optimizer, gradients
 
 
 class RMSprop(Optimizer):
@@ -40,7 +40,7 @@ class RMSprop(Optimizer):
     def update(self, engine: Engine, params: list[Tensor], options: Group) -> None:
         engine.rmsprop_step(
             params,
-            [p.grad for p in params if p.grad is not None],
+            gradients(params),
             [self.entry(p, "square_avg") for p in params],
             [self.entry(p, "momentum_buffer") for p in params] if options["momentum"] > 0 else None,
             [self.entry(p, "grad_avg") for p in params] if options["centered"] else None,

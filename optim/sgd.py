@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from alpha.engine import Engine
 from alpha.errors import ArgumentError
 from alpha.tensor import Tensor
-from optim.optimizer import Group, Optimizer
+from optim.optimizer import Group, Optimizer, gradients
 
 
 class SGD(Optimizer):
@@ -55,7 +55,7 @@ class SGD(Optimizer):
     ) -> None:
         engine.sgd_step(
             params,
-            [p.grad for p in params if p.grad is not None],
+            gradients(params),
             momenta,
             options["lr"],
             options["momentum"],

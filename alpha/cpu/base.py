@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,19 @@ class HostEngine(Engine):
     def fill(self, out: Tensor, value: bool | int | float) -> None:
         self.array(out).fill(value)
 
+    def dense(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
+        """x, or a copy, without gaps: in the given order of axes, or in whatever order it lies."""
+        wanted = x.memory_order() if order is None else order
+        if x.is_contiguous(wanted):
+            return x
+        out = self.empty(x.shape, x.dtype, order)
+        self.copy(x, out)
+        return out
+
+    def flat(self, x: Tensor) -> Array:
+        """A dense tensor's elements as they lie in memory."""
+        return self.array(x.view(x.offset, (x.numel(),), (1,)))
+
     def launch(self, kernel: Callable[..., Any], *arguments: Any) -> Any:
         """Runs a compiled kernel, whose first argument is the number of threads, alone on this engine."""
         with self._launch_lock:
@@ -97,6 +110,11 @@ class _Export:
             "shape": (storage.nbytes,),
             "data": (storage.address, False),
         }
+
+
+def counter() -> Array:
+    """A fresh counter for the tasks of one launch."""
+    return np.zeros(1, np.int64)
 
 
 def _allocate(nbytes: int) -> tuple[int, Array]:

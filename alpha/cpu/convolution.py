@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from alpha.cpu import plans
-from alpha.cpu.base import HostEngine
+from alpha.cpu.base import HostEngine, counter
 from alpha.cpu.kernels import convolution as kernels
 from alpha.cpu.kernels.microkernel import ADD, BIAS, STORE
 from alpha.engine import IMAGE_ORDER
@@ -27,8 +27,7 @@ class ConvolutionOperations(HostEngine):
         problem = _problem(x, out, geometry, groups)
         plan = plans.forward(problem)
         packed = self._packed(w, plan, by_output=True)
-        mode, address = (STORE, 0) if bias is None else (BIAS, self._vector(bias, out.shape[3]).address)
-        MACS["conv2d"] = self._gather(plan, x, packed, out, mode, address)
+        MACS["conv2d"] = self._gather(plan, x, packed, out, STORE, bias)
         return out
 
     def conv2d_input_grad(
@@ -44,14 +43,13 @@ class ConvolutionOperations(HostEngine):
         channels = w.shape[3] * groups
         shape = (dy.shape[0], *geometry.input, channels)
         if accumulate is not None and accumulate.shape == shape and accumulate.is_contiguous(IMAGE_ORDER):
-            out, mode, address = accumulate, ADD, 0
+            out, mode = accumulate, ADD
         else:
-            out = self.empty(shape, dy.dtype, IMAGE_ORDER)
-            mode, address = (STORE, 0) if bias is None else (BIAS, self._vector(bias, channels).address)
+            out, mode = self.empty(shape, dy.dtype, IMAGE_ORDER), STORE
         problem = _problem(out, dy, geometry, groups)
         plan = plans.input_grad(problem)
         packed = self._packed(w, plan, by_output=False)
-        MACS["conv2d_input_grad"] = self._gather(plan, dy, packed, out, mode, address)
+        MACS["conv2d_input_grad"] = self._gather(plan, dy, packed, out, mode, bias)
         if accumulate is not None and out is not accumulate:
             return self.elementwise("add", accumulate, out, out=accumulate)
         return out
@@ -63,7 +61,7 @@ class ConvolutionOperations(HostEngine):
         dw = self.empty((dy.shape[3], *geometry.filter, problem.group_in), x.dtype)
         target = dw if plan.parts == 1 else self.empty((plan.parts, dw.numel()), x.dtype)
         self.array(target).fill(0)
-        tables = (_tag(x), _counter(), plan.first_row, plan.rows, plan.columns)
+        tables = (_tag(x), counter(), plan.first_row, plan.rows, plan.columns)
         addresses = (x.address, dy.address, target.address)
         if plan.pack is not None:
             macs = self.launch(kernels.leap_packed, *tables, plan.sizes, plan.pack, *addresses)
@@ -71,13 +69,17 @@ class ConvolutionOperations(HostEngine):
             macs = self.launch(kernels.leap, *tables, plan.places, plan.widths, plan.sizes, *addresses)
         MACS["conv2d_weight_grad"] = macs
         if target is not dw:
-            self.launch(kernels.add_parts, _counter(), self.array(target), self.array(dw).reshape(-1))
+            self.launch(kernels.add_parts, counter(), self.array(target), self.array(dw).reshape(-1))
         return dw
 
-    def _gather(self, plan: plans.GatherPlan, x: Tensor, packed: Tensor, out: Tensor, mode: int, bias: int) -> int:
+    def _gather(
+        self, plan: plans.GatherPlan, x: Tensor, packed: Tensor, out: Tensor, mode: int, bias: Tensor | None
+    ) -> int:
+        if bias is not None:
+            bias, mode = self.dense(bias, (0,)), BIAS
         macs: int = self.launch(
-            kernels.gather, _tag(x), _counter(), plan.order, plan.rows, plan.columns, plan.runs, plan.sizes,
-            x.address, packed.address, out.address, mode, bias,
+            kernels.gather, _tag(x), counter(), plan.order, plan.rows, plan.columns, plan.runs, plan.sizes,
+            x.address, packed.address, out.address, mode, 0 if bias is None else bias.address,
         )  # fmt: skip
         return macs
 
@@ -85,17 +87,7 @@ class ConvolutionOperations(HostEngine):
         """x with contiguous channels, each pixel a run of memory; a copy in image order where it is not so."""
         if (x.strides[3] == 1 or x.shape[3] == 1) and min(x.strides[:3]) >= x.shape[3]:
             return x
-        out = self.empty(x.shape, x.dtype, IMAGE_ORDER)
-        self.copy(x, out)
-        return out
-
-    def _vector(self, bias: Tensor, channels: int) -> Tensor:
-        """The bias with stride 1."""
-        if bias.strides == (1,) or channels == 1:
-            return bias
-        out = self.empty((channels,), bias.dtype)
-        self.copy(bias, out)
-        return out
+        return self.dense(x, IMAGE_ORDER)
 
     def _packed(self, w: Tensor, plan: plans.GatherPlan, by_output: bool) -> Tensor:
         """The filters in the panels that the plan wants.
@@ -113,7 +105,7 @@ class ConvolutionOperations(HostEngine):
         groups, taps = plan.packed_shape[0], plan.packed_shape[2]
         source = np.ascontiguousarray(self.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
         kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
-        self.launch(kernel, _counter(), source, self.array(packed))
+        self.launch(kernel, counter(), source, self.array(packed))
         if by_output:
             w.storage.cache[key] = (w.version, packed)
         return packed
@@ -135,7 +127,3 @@ def _problem(x: Tensor, y: Tensor, geometry: Geometry, groups: int) -> plans.Pro
 def _tag(x: Tensor) -> Any:
     """A number whose type tells the kernels theirs."""
     return x.dtype.type(0)
-
-
-def _counter() -> np.ndarray[Any, Any]:
-    return np.zeros(1, np.int64)

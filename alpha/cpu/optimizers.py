@@ -103,8 +103,8 @@ class OptimizerOperations(HostEngine):
         for dtype in dict.fromkeys(p.dtype for p in parameters):
             chosen = [row for row in rows if row[0].dtype == dtype]
             self._launch(kernel, dtype, chosen, [s is not None for s in states], scalars, flags)
-        for _, tensors in enumerate(lists[:1] + lists[2:]):
-            for tensor in tensors:
+        for written in (parameters, *lists[2:]):
+            for tensor in written:
                 tensor.storage.version += 1
 
     def _check(self, function: str, row: Sequence[Tensor]) -> None:
@@ -134,8 +134,7 @@ class OptimizerOperations(HostEngine):
         flags: tuple[bool, ...],
     ) -> None:
         dense = [self._aligned(row) for row in rows]
-        sizes = tuple(row[0].numel() for row in dense)
-        owners, starts, lengths = _tasks(sizes)
+        owners, starts, lengths = _tasks(tuple(row[0].numel() for row in dense))
         # The rows of absent states stay 0 and are never followed: the kernel's flags say so.
         addresses = np.zeros((2 + len(present), len(rows)), np.int64)
         slots = [0, 1] + [2 + index for index, there in enumerate(present) if there]
@@ -145,31 +144,39 @@ class OptimizerOperations(HostEngine):
         self.launch(kernel, counter, owners, starts, lengths, addresses, np.asarray(scalars, dtype), *flags)
         for row, used in zip(rows, dense, strict=True):
             for index, (tensor, copy) in enumerate(zip(row, used, strict=True)):
-                if copy is not tensor and index != 1:
+                if copy is not tensor and index != 1:  # gradients are only read
                     self.copy(copy, tensor)
 
-    def _aligned(self, row: Sequence[Tensor]) -> list[Tensor]:
+    def _aligned(self, row: Sequence[Tensor]) -> Sequence[Tensor]:
         """The row's tensors, all dense in the parameter's memory order: themselves, or copies where they are not."""
-        parameter = row[0]
-        order = parameter.memory_order()
-        out = []
-        for tensor in row:
-            if (tensor.strides == parameter.strides and out and out[0] is parameter) or tensor.is_contiguous(order):
-                out.append(tensor)
-            else:
-                copy = self.empty(tensor.shape, tensor.dtype, order)
-                self.copy(tensor, copy)
-                out.append(copy)
-        return out
+        strides = row[0].strides
+        if _is_dense(row[0].shape, strides) and all(tensor.strides == strides for tensor in row):
+            return row
+        order = row[0].memory_order()
+        return [tensor if tensor.is_contiguous(order) else self._copied(tensor, order) for tensor in row]
+
+    def _copied(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
+        copy = self.empty(tensor.shape, tensor.dtype, order)
+        self.copy(tensor, copy)
+        return copy
+
+
+@lru_cache(maxsize=1024)
+def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether elements lie without gaps, in whatever order of the axes."""
+    step = 1
+    for stride, size in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):
+        if stride != step:
+            return False
+        step *= size
+    return True
 
 
 @lru_cache(maxsize=64)
 def _tasks(sizes: tuple[int, ...]) -> tuple[Array, Array, Array]:
     """(tensor, first element, number of elements) of each task."""
     tasks = [
-        (index, start, min(CHUNK, size - start))
-        for index, size in enumerate(sizes)
-        for start in range(0, size, CHUNK)
+        (index, start, min(CHUNK, size - start)) for index, size in enumerate(sizes) for start in range(0, size, CHUNK)
     ]
     table = np.array(tasks, np.int64).reshape(-1, 3)
     return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()

@@ -81,15 +81,13 @@ class Binary(Function):
 
     op = ""
 
-    def forward(self, x: Tensor | Number, y: Tensor | Number, out: Tensor | None = None) -> Tensor:
-        """``out`` is given by the in-place form, and then shares no memory with what is kept."""
+    def forward(self, x: Tensor | Number, y: Tensor | Number, in_place: bool = False) -> Tensor:
+        """``in_place`` writes into x, of which a copy is kept then if a gradient needs it."""
         self.shapes = tuple(value.shape if isinstance(value, Tensor) else () for value in (x, y))
-        kept = self.keep(x, y)
-        if out is not None:
-            kept = tuple(k.clone() if isinstance(k, Tensor) and k.storage is out.storage else k for k in kept)
+        kept = tuple(value.clone() if in_place and value is x else value for value in self.keep(x, y))
         self.numbers = tuple(None if isinstance(k, Tensor) else k for k in kept)
         self.save(*(k if isinstance(k, Tensor) else None for k in kept))
-        return compute(self.op, x, y, out=out)
+        return compute(self.op, x, y, out=x if in_place and isinstance(x, Tensor) else None)
 
     def keep(self, x: Any, y: Any) -> tuple[Any, ...]:
         """The operands that the gradients need."""

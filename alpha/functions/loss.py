@@ -132,7 +132,7 @@ def binary_cross_entropy_with_logits(
         if pos_weight.dtype != x.dtype:
             raise DtypeError(f"[{name}] expected pos_weight of dtype {x.dtype}, got {pos_weight.dtype}: cast it")
         if pos_weight.requires_grad:
-            raise ArgumentError(f"[{name}] expected pos_weight outside the graph, got one that requires grad: detach it")
+            raise ArgumentError(f"[{name}] expected pos_weight outside the graph, got one that requires grad")
         _check_broadcast(name, x.shape, pos_weight.shape)
         x.engine.check_owner(name, pos_weight)
     return _reduce(BinaryCrossEntropy.apply(x, target, pos_weight), reduction)

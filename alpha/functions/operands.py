@@ -159,3 +159,13 @@ def shape_of(function: str, shape: Any) -> Shape:
     if any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0 for n in shape):
         raise ShapeError(f"[{function}] expected a shape of ints >= 0, got {tuple(shape)}")
     return tuple(int(n) for n in shape)
+
+
+def grid(like: Tensor) -> list[Tensor]:
+    """For each axis its positions 0, 1, ..., shaped so that together they broadcast to the tensor's shape."""
+    ndim = like.ndim
+    lines = [like.engine.from_numpy(np.arange(n, dtype=np.int64)) for n in like.shape]
+    return [
+        line.view(0, tuple(n if a == axis else 1 for a in range(ndim)), (1,) * ndim)
+        for axis, (line, n) in enumerate(zip(lines, like.shape, strict=True))
+    ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from alpha import dtypes
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, ShapeError
 from alpha.functions.elementwise import abs as _abs
@@ -18,6 +17,7 @@ from alpha.functions.operands import (
     check_tensor,
     compute,
     filled,
+    grid,
     one_axis,
 )
 from alpha.functions.shape import flip, reshape
@@ -226,19 +226,6 @@ class Chosen(Function):
 
 def _without(values: Shape, axis: int) -> Shape:
     return values[:axis] + values[axis + 1 :]
-
-
-def grid(like: Tensor) -> list[Tensor]:
-    """For each axis its positions 0, 1, ..., shaped so that all of them broadcast to the tensor's shape."""
-    out = []
-    for axis, n in enumerate(like.shape):
-        line = like.engine.empty((n,), dtypes.int64)
-        like.engine.fill(line, 1)
-        line = like.engine.cumsum(line, 0)
-        compute("sub", line, 1, out=line)
-        shape = tuple(n if a == axis else 1 for a in range(like.ndim))
-        out.append(line.view(0, shape, tuple(1 for _ in shape)))
-    return out
 
 
 def max(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:

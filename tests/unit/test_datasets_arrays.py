@@ -56,7 +56,7 @@ def test_an_item_is_one_transformed_image_and_an_int() -> None:
     np.testing.assert_array_equal(image, (data.images[4] - np.float32(127.5)) / np.float32(127.5))
     assert label == 1 and type(label) is int
     np.testing.assert_array_equal(data[-1][0], data[9][0])
-    assert len(list(data)) == 10  # the sequence protocol ends at IndexError
+    assert [label for _, label in data] == data.labels.tolist()
     for index in (10, -11):
         with pytest.raises(IndexError, match=rf"expected an index below 10, got {index}"):
             data[index]
@@ -112,6 +112,26 @@ def test_single_samples_are_stacked() -> None:
     assert x.dtype == np.float32 and x.flags.c_contiguous and y.dtype == np.int64
     np.testing.assert_array_equal(x, np.array([9.0, 1.0]).reshape(2, 1, 1, 1) * np.ones((2, 2, 3, 1)))
     np.testing.assert_array_equal(y, [3, 1])
+
+
+class Ready(Squares):
+    """A user's own data set that prepares whole batches."""
+
+    def __init__(self, images: Any, labels: Any) -> None:
+        self.made = images, labels
+
+    def batch(self, indices: Any, rng: np.random.Generator) -> Any:
+        return self.made
+
+
+def test_a_batch_of_ones_own_gets_the_right_dtypes() -> None:
+    data = Ready(np.ones((2, 3, 1, 4)).transpose(0, 2, 3, 1), [1, 0])
+    x, y = fetch(data, np.array([0, 1]), generator())
+    assert x.dtype == np.float32 and x.flags.c_contiguous and x.shape == (2, 1, 4, 3) and y.dtype == np.int64
+    with pytest.raises(errors.ShapeError, match=r"expected 3 images and labels from Ready.batch, got \(2, 1,"):
+        fetch(data, np.array([0, 1, 2]), generator())
+    with pytest.raises(errors.DtypeError, match=r"expected integer labels from Ready.batch, got float64"):
+        fetch(Ready(np.ones((2, 3)), [0.5, 1.0]), np.array([0, 1]), generator())
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,15 @@ def _row_offset(row, shape, strides):  # type: ignore[no-untyped-def]
     return offset
 
 
+@inlined
+def _apply(x, y, mask, step, words, threshold, scale):  # type: ignore[no-untyped-def]
+    """Keeps or zeroes as many elements, a step apart, as there are words."""
+    for i in range(len(words)):
+        keep = (words[i] >> np.uint32(8)) >= threshold
+        mask[i * step] = keep
+        y[i * step] = x[i * step] * scale if keep else x.dtype.type(0)
+
+
 @compiled
 def dropout(threads, counter, x, y, mask, shape, strides, seed, offset, threshold, scale):  # type: ignore[no-untyped-def]
     """y = x * scale where the top 24 bits of an element's word reach the threshold, else 0.
@@ -50,7 +59,6 @@ def dropout(threads, counter, x, y, mask, shape, strides, seed, offset, threshol
     """
     place = counter.ctypes.data
     size, width, step = len(x), shape[-1], strides[-1]
-    zero = x.dtype.type(0)
     for _ in prange(threads):
         words = np.empty(CHUNK, np.uint32)
         while True:
@@ -64,9 +72,10 @@ def dropout(threads, counter, x, y, mask, shape, strides, seed, offset, threshol
                 column = element % width
                 run = min(width - column, stop - element)
                 base = _row_offset(element // width, shape, strides) + column * step
-                for i in range(run):
-                    at = base + i * step
-                    keep = (words[element - start + i] >> np.uint32(8)) >= threshold
-                    mask[at] = keep
-                    y[at] = x[at] * scale if keep else zero
+                drawn = words[element - start : element - start + run]
+                # A literal step of 1 lets the compiler use vectors.
+                if step == 1:
+                    _apply(x[base:], y[base:], mask[base:], 1, drawn, threshold, scale)
+                else:
+                    _apply(x[base:], y[base:], mask[base:], step, drawn, threshold, scale)
                 element += run

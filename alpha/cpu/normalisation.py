@@ -1,0 +1,187 @@
+"""NormalisationOperations: BatchNorm with its fused activation and residual, and LeakyReLU, on the CPU engine."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alpha.cpu.base import Array, HostEngine, counter
+from alpha.cpu.kernels import normalisation as kernels
+from alpha.cpu.kernels.normalisation import MASK_X, MASK_Y, PLAIN
+from alpha.engine import BatchNormState
+from alpha.tensor import Tensor
+
+TASKS = 32
+"""Tasks that a reduction over rows is cut into, whatever the threads."""
+
+
+class NormalisationOperations(HostEngine):
+    """Tensors are seen as (rows, channels): all axes but the last in whatever order they lie in memory."""
+
+    def channel_sum(self, x: Tensor) -> Tensor:
+        rows = self._rows(self._channels_dense(x))
+        partial = np.zeros((_tasks(rows), rows.shape[1]))
+        self.launch(kernels.channel_sums, counter(), rows, partial)
+        out = self.empty((x.shape[-1],), x.dtype)
+        self.array(out)[...] = partial.sum(0)
+        return out
+
+    def batch_norm(
+        self,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        momentum: float,
+        eps: float,
+        residual: Tensor | None,
+        slope: float | None,
+    ) -> tuple[Tensor, BatchNormState]:
+        x = self._channels_dense(x)
+        mean, var, count = self._statistics(x)
+        if running_mean is not None:
+            self._blend(running_mean, mean, momentum)
+        if running_var is not None:
+            self._blend(running_var, var * (count / max(count - 1, 1)), momentum)
+        inverse_std = 1.0 / np.sqrt(var + eps)
+        state = BatchNormState(self._per_channel(mean, x), self._per_channel(inverse_std, x))
+        return self._normalise(x, weight, bias, state, residual, slope), state
+
+    def batch_norm_inference(
+        self,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        mean: Tensor,
+        var: Tensor,
+        eps: float,
+        residual: Tensor | None,
+        slope: float | None,
+    ) -> tuple[Tensor, BatchNormState]:
+        inverse_std = 1.0 / np.sqrt(self.array(var).astype(np.float64) + eps)
+        state = BatchNormState(self._per_channel(self.array(mean), x), self._per_channel(inverse_std, x))
+        return self._normalise(self._channels_dense(x), weight, bias, state, residual, slope), state
+
+    def batch_norm_grad(
+        self,
+        dy: Tensor,
+        x: Tensor,
+        y: Tensor | None,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        state: BatchNormState,
+        slope: float | None,
+        need_residual: bool,
+        training: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        x = self._channels_dense(x)
+        dy = self._ordered_as(dy, x)
+        rows = self._rows(x)
+        scale, shift = self._scale_shift(weight, bias, state)
+        typed = tuple(v.astype(x.dtype) for v in (scale, shift))
+        mask = PLAIN if slope is None else MASK_X if y is None else MASK_Y
+        factor = x.dtype.type(1 if slope is None else slope)
+        past = self.empty_like(x) if mask == MASK_Y else dy
+        partial = np.zeros((_tasks(rows), 2, rows.shape[1]))
+        y_rows = rows if y is None else self._rows(self._ordered_as(y, x))
+        self.launch(
+            kernels.grad_sums, counter(), self._rows(dy), rows, y_rows, self.array(state.mean), *typed, factor, mask,
+            self._rows(past), partial,
+        )  # fmt: skip
+        sum_g, sum_gx = partial.sum(0)
+        inverse_std = self.array(state.inverse_std).astype(np.float64)
+        dweight = sum_gx * inverse_std
+        a, b, d = scale, np.zeros_like(scale), np.zeros_like(scale)
+        if training:
+            b = -scale * inverse_std * dweight / rows.shape[0]
+            d = -scale * sum_g / rows.shape[0]
+        # Nobody needs the masked gradient again unless it is the residual's: then dx may take its place.
+        dx = past if mask == MASK_Y and not need_residual else self.empty_like(x)
+        coefficients = tuple(v.astype(x.dtype) for v in (a, b, d))
+        self.launch(
+            kernels.grad_apply, counter(), self._rows(past), rows, self.array(state.mean), *typed, factor,
+            mask == MASK_X, *coefficients, self._rows(dx),
+        )  # fmt: skip
+        return dx, self._per_channel(dweight, x), self._per_channel(sum_g, x), past if need_residual else None
+
+    def leaky_relu(self, x: Tensor, slope: float) -> Tensor:
+        x = self.dense(x)
+        y = self.empty_like(x)
+        self.launch(kernels.leaky_relu, counter(), self.flat(x), x.dtype.type(slope), self.flat(y))
+        return y
+
+    def leaky_relu_grad(self, dy: Tensor, y: Tensor, slope: float) -> Tensor:
+        y = self.dense(y)
+        dy = self._ordered_as(dy, y)
+        dx = self.empty_like(y)
+        self.launch(
+            kernels.leaky_relu_grad, counter(), self.flat(dy), self.flat(y), y.dtype.type(slope), self.flat(dx)
+        )
+        return dx
+
+    def _statistics(self, x: Tensor) -> tuple[Array, Array, int]:
+        """Each channel's mean and (biased) variance in float64, and the number of rows. Chan et al., 1979."""
+        rows = self._rows(x)
+        partial = np.empty((_tasks(rows), 2, rows.shape[1]))
+        self.launch(kernels.statistics, counter(), rows, partial)
+        count, tasks = rows.shape[0], partial.shape[0]
+        counts = np.diff(np.arange(tasks + 1) * count // tasks)[:, None]
+        mean = (partial[:, 0] * counts).sum(0) / count
+        squares = (partial[:, 1] + counts * (partial[:, 0] - mean) ** 2).sum(0)
+        return mean, squares / count, count
+
+    def _normalise(
+        self,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        state: BatchNormState,
+        residual: Tensor | None,
+        slope: float | None,
+    ) -> Tensor:
+        scale, shift = (v.astype(x.dtype) for v in self._scale_shift(weight, bias, state))
+        out = self.empty_like(x)
+        rows = self._rows(x)
+        added = rows if residual is None else self._rows(self._ordered_as(residual, x))
+        factor = x.dtype.type(1 if slope is None else slope)
+        self.launch(
+            kernels.apply, counter(), rows, scale, shift, added, residual is not None, factor, slope is not None,
+            self._rows(out),
+        )  # fmt: skip
+        return out
+
+    def _scale_shift(self, weight: Tensor | None, bias: Tensor | None, state: BatchNormState) -> tuple[Array, Array]:
+        """BatchNorm as x * scale + shift, in float64."""
+        scale = self.array(state.inverse_std).astype(np.float64)
+        if weight is not None:
+            scale = scale * self.array(weight)
+        shift = -self.array(state.mean) * scale
+        return scale, shift if bias is None else shift + self.array(bias)
+
+    def _blend(self, running: Tensor, value: Array, momentum: float) -> None:
+        array = self.array(running)
+        array[...] = (1 - momentum) * array.astype(np.float64) + momentum * value
+        running.storage.version += 1
+
+    def _per_channel(self, values: Array, like: Tensor) -> Tensor:
+        out = self.empty(values.shape, like.dtype)
+        self.array(out)[...] = values
+        return out
+
+    def _channels_dense(self, x: Tensor) -> Tensor:
+        """x, or a copy, without gaps and with the last axis innermost."""
+        innermost = x.strides[-1] == 1 or x.shape[-1] == 1
+        return self.dense(x, None if innermost else tuple(range(x.ndim)))
+
+    def _ordered_as(self, x: Tensor, like: Tensor) -> Tensor:
+        """x, or a copy, in the memory order of ``like``, which is dense."""
+        return self.dense(x, like.memory_order())
+
+    def _rows(self, x: Tensor) -> Array:
+        """A dense tensor as (rows, channels)."""
+        channels = x.shape[-1]
+        return self.array(x.view(x.offset, (x.numel() // channels, channels), (channels, 1)))
+
+
+def _tasks(rows: Array) -> int:
+    return max(1, min(TASKS, rows.shape[0] // kernels.BLOCK))

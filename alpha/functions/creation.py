@@ -1,0 +1,134 @@
+"""Tensors made from a shape: constants, ranges, random numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from alpha import dtypes, engines, random
+from alpha.engine import Engine
+from alpha.errors import ArgumentError
+from alpha.functions.operands import Number, check_tensor, filled, shape_of
+from alpha.tensor import Tensor
+
+__all__ = [
+    "arange",
+    "empty",
+    "eye",
+    "full",
+    "full_like",
+    "ones",
+    "ones_like",
+    "rand",
+    "randn",
+    "zeros",
+    "zeros_like",
+]
+
+EngineLike = Engine | str | None
+
+
+def _finish(out: Tensor, requires_grad: bool) -> Tensor:
+    return out.requires_grad_() if requires_grad else out
+
+
+def empty(
+    *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
+) -> Tensor:
+    """An uninitialised tensor: ``empty(2, 3)`` or ``empty((2, 3))``."""
+    out = engines.resolve(engine).empty(shape_of("empty", shape), dtypes.as_dtype(dtype, "empty"))
+    return _finish(out, requires_grad)
+
+
+def full(
+    shape: Any,
+    value: Number,
+    dtype: dtypes.DtypeLike | None = None,
+    requires_grad: bool = False,
+    engine: EngineLike = None,
+) -> Tensor:
+    """A tensor with one number in each element; without ``dtype`` bool, int64 or float32 as the number is."""
+    kind = dtypes.of_scalar(value) if dtype is None else dtypes.as_dtype(dtype, "full")
+    target = engines.resolve(engine)
+    out = target.empty(shape_of("full", (shape,) if isinstance(shape, tuple | list) else ((shape,),)), kind)
+    target.fill(out, value)
+    return _finish(out, requires_grad)
+
+
+def zeros(
+    *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
+) -> Tensor:
+    """A tensor of zeros: ``zeros(2, 3)`` or ``zeros((2, 3))``."""
+    return full(shape_of("zeros", shape), 0, dtype, requires_grad, engine)
+
+
+def ones(
+    *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
+) -> Tensor:
+    """A tensor of ones: ``ones(2, 3)`` or ``ones((2, 3))``."""
+    return full(shape_of("ones", shape), 1, dtype, requires_grad, engine)
+
+
+def full_like(x: Tensor, value: Number, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False) -> Tensor:
+    """A tensor of the same shape, engine, memory order and (unless given) dtype with one number in each element."""
+    check_tensor("full_like", x)
+    return _finish(filled(x, value, x.dtype if dtype is None else dtypes.as_dtype(dtype, "full_like")), requires_grad)
+
+
+def zeros_like(x: Tensor, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False) -> Tensor:
+    """Zeros of the same shape, engine, memory order and (unless given) dtype."""
+    return full_like(x, 0, dtype, requires_grad)
+
+
+def ones_like(x: Tensor, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False) -> Tensor:
+    """Ones of the same shape, engine, memory order and (unless given) dtype."""
+    return full_like(x, 1, dtype, requires_grad)
+
+
+def arange(
+    start: Number,
+    end: Number | None = None,
+    step: Number = 1,
+    dtype: dtypes.DtypeLike | None = None,
+    requires_grad: bool = False,
+    engine: EngineLike = None,
+) -> Tensor:
+    """start, start + step, ... below ``end``; ``arange(n)`` counts from 0. Ints give int64, floats float32."""
+    first, last = (0, start) if end is None else (start, end)
+    if step == 0 or not all(math.isfinite(n) for n in (first, last, step)):
+        raise ArgumentError(f"[arange] expected finite bounds and a step other than 0, got {first}, {last}, {step}")
+    whole = all(isinstance(n, int | np.integer) for n in (first, last, step))
+    kind = dtypes.as_dtype(dtype if dtype is not None else int if whole else float, "arange")
+    values = np.arange(first, last, step).astype(kind)
+    return _finish(engines.resolve(engine).from_numpy(values), requires_grad)
+
+
+def eye(
+    rows: int,
+    columns: int | None = None,
+    dtype: dtypes.DtypeLike = dtypes.float32,
+    requires_grad: bool = False,
+    engine: EngineLike = None,
+) -> Tensor:
+    """Ones on the diagonal, zeros elsewhere."""
+    shape = shape_of("eye", (rows, rows if columns is None else columns))
+    values = np.eye(*shape, dtype=dtypes.as_dtype(dtype, "eye"))
+    return _finish(engines.resolve(engine).from_numpy(values), requires_grad)
+
+
+def rand(
+    *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
+) -> Tensor:
+    """Random numbers in [0, 1), from ``alpha.manual_seed``'s sequence."""
+    values = random.uniform(shape_of("rand", shape), dtype=dtypes.as_dtype(dtype, "rand"))
+    return _finish(engines.resolve(engine).from_numpy(values), requires_grad)
+
+
+def randn(
+    *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
+) -> Tensor:
+    """Random numbers of the standard normal distribution, from ``alpha.manual_seed``'s sequence."""
+    values = random.normal(shape_of("randn", shape), dtype=dtypes.as_dtype(dtype, "randn"))
+    return _finish(engines.resolve(engine).from_numpy(values), requires_grad)

@@ -1,0 +1,326 @@
+"""Indexing: reading and writing parts of a tensor by NumPy's rules, gathering, one-hot, masking."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from alpha import dtypes
+from alpha.autograd import Function
+from alpha.errors import DtypeError, IndexingError, ShapeError
+from alpha.functions.elementwise import where
+from alpha.functions.inplace import check_fits, write, written_value
+from alpha.functions.operands import Number, broadcast_view, call, check_tensor, compute, grid, one_axis, sum_to
+from alpha.functions.shape import broadcast_to
+from alpha.tensor import Shape, Tensor, tensor
+
+__all__ = [
+    "gather",
+    "getitem",
+    "index_select",
+    "masked_fill",
+    "one_hot",
+    "setitem",
+    "take_along_dim",
+]
+
+# -- reading an index --------------------------------------------------------------------------------------------
+
+
+def _resolved(name: str, x: Tensor, key: Any) -> tuple[Any, ...]:
+    """The key as one entry an axis (slice, int, integer or bool Tensor) with None for new axes between them."""
+    entries = [_entry(name, x, entry) for entry in (key if isinstance(key, tuple) else (key,))]
+    used = sum(entry.ndim if _is_mask(entry) else entry not in (None, Ellipsis) for entry in _plain(entries))
+    dots = [i for i, entry in enumerate(entries) if entry is Ellipsis]
+    if len(dots) > 1 or used > x.ndim:
+        raise IndexingError(f"[{name}] expected at most {x.ndim} indices and one ... for shape {x.shape}, got {key!r}")
+    rest = [slice(None)] * (x.ndim - used)
+    at = dots[0] if dots else len(entries)
+    return tuple(_in_range(name, x, [*entries[:at], *rest, *entries[at + 1 :]]))
+
+
+def _plain(entries: list[Any]) -> list[Any]:
+    """Integer tensors as 0: ``in`` must not compare them element by element."""
+    return [0 if isinstance(entry, Tensor) and not _is_mask(entry) else entry for entry in entries]
+
+
+def _is_mask(entry: Any) -> bool:
+    return isinstance(entry, Tensor) and entry.dtype == dtypes.bool_
+
+
+def _entry(name: str, x: Tensor, entry: Any) -> Any:
+    """One part of a key: lists and arrays as tensors, integers of any kind as ints."""
+    if entry is None or entry is Ellipsis or isinstance(entry, slice):
+        return entry
+    if isinstance(entry, list | np.ndarray):
+        entry = tensor(np.asarray(entry, np.int64 if len(entry) == 0 else None), engine=x.engine)
+    if isinstance(entry, Tensor):
+        x.engine.check_owner(name, entry)
+        entry = entry.detach()
+        if not dtypes.is_float(entry.dtype) and entry.ndim:
+            return entry if entry.dtype == dtypes.bool_ else entry.long()
+    if isinstance(entry, bool | np.bool_) or not hasattr(entry, "__index__") or _is_mask(entry):
+        raise IndexingError(
+            f"[{name}] expected ints, slices, None, ..., integer or bool tensors as indices, got {_said(entry)}"
+        )
+    return entry.__index__()
+
+
+def _said(entry: Any) -> str:
+    return f"a tensor of {entry.dtype} {entry.shape}" if isinstance(entry, Tensor) else repr(entry)
+
+
+def _in_range(name: str, x: Tensor, entries: list[Any]) -> list[Any]:
+    """The entries with non-negative indices; IndexingError where one lies outside its axis."""
+    axis = 0
+    for i, entry in enumerate(entries):
+        if entry is None:
+            continue
+        if _is_mask(entry):
+            covered = x.shape[axis : axis + entry.ndim]
+            if covered != entry.shape:
+                raise IndexingError(f"[{name}] expected a mask of shape {covered} at axis {axis}, got {entry.shape}")
+            axis += entry.ndim
+            continue
+        if isinstance(entry, Tensor):
+            entries[i] = _positions(name, entry, x.shape, axis)
+        elif isinstance(entry, int):
+            if not -x.shape[axis] <= entry < x.shape[axis]:
+                raise IndexingError(f"[{name}] expected an index within axis {axis} of shape {x.shape}, got {entry}")
+            entries[i] = entry % x.shape[axis]
+        axis += 1
+    return entries
+
+
+def _positions(name: str, index: Tensor, shape: Shape, axis: int) -> Tensor:
+    """An int64 tensor of indices counted from the axis's start; IndexingError where one lies outside."""
+    if index.numel() == 0:
+        return index
+    axes, length = tuple(range(index.ndim)), shape[axis]
+    low, high = (index.engine.reduce(op, index, axes, False).item() for op in ("min", "max"))
+    if low < -length or high >= length:
+        wrong = low if low < -length else high
+        raise IndexingError(f"[{name}] expected indices within axis {axis} of shape {shape}, got {wrong}")
+    return compute("where", compute("lt", index, 0), compute("add", index, length), index) if low < 0 else index
+
+
+def _is_basic(index: tuple[Any, ...]) -> bool:
+    return not any(isinstance(entry, Tensor) for entry in index)
+
+
+def _region(x: Tensor, index: tuple[Any, ...]) -> Tensor:
+    """The view that slices, ints and None select; its strides may be negative."""
+    offset, shape, strides, axis = x.offset, [], [], 0
+    for entry in index:
+        if entry is None:
+            shape.append(1)
+            strides.append(1)
+            continue
+        if isinstance(entry, slice):
+            start, stop, step = entry.indices(x.shape[axis])
+            shape.append(len(range(start, stop, step)))
+            strides.append(x.strides[axis] * step)
+        else:
+            start = entry
+        offset += start * x.strides[axis] if x.shape[axis] else 0
+        axis += 1
+    out = tuple(shape)
+    return x.view(offset if math.prod(out) else x.offset, out, tuple(strides))
+
+
+# -- x[key] ------------------------------------------------------------------------------------------------------
+
+
+class Slice(Function):
+    """The part that slices, ints and None select: a view, a copy where a step is negative."""
+
+    fresh = True
+    views = True
+
+    def forward(self, x: Tensor, index: tuple[Any, ...]) -> Tensor:
+        self.index, self.shape, self.order = index, x.shape, x.memory_order()
+        region = _region(x, index)
+        return region.clone() if any(stride < 0 for stride in region.strides) else region
+
+    def backward(self, grad: Tensor) -> Tensor:
+        whole = self.accumulator(0)
+        if whole is not None:
+            region = _region(whole, self.index)
+            grad.engine.elementwise("add", region, grad, out=region)
+            return whole
+        whole = grad.engine.empty(self.shape, grad.dtype, self.order)
+        grad.engine.fill(whole, 0)
+        grad.engine.copy(grad, _region(whole, self.index))
+        return whole
+
+
+class Gather(Function):
+    """The elements that integer and bool tensors select, as a copy."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, index: tuple[Any, ...]) -> Tensor:
+        self.index, self.shape, self.order = index, x.shape, x.memory_order()
+        return x.engine.gather(x, index)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        whole = self.accumulator(0)
+        if whole is None:
+            whole = grad.engine.empty(self.shape, grad.dtype, self.order)
+            grad.engine.fill(whole, 0)
+        grad.engine.scatter(whole, self.index, grad, True)
+        return whole
+
+
+class Assign(Function):
+    """x with a part overwritten."""
+
+    def forward(self, x: Tensor, value: Tensor | Number, index: tuple[Any, ...]) -> Tensor:
+        self.index, self.shape = index, value.shape if isinstance(value, Tensor) else ()
+        if not _is_basic(index):
+            x.engine.scatter(x, index, value, False)
+        elif isinstance(value, Tensor):
+            x.engine.copy(value, _region(x, index))
+        else:
+            x.engine.fill(_region(x, index), value)
+        return x
+
+    def backward(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        rest = part = None
+        if self.needs[1]:
+            part = sum_to(_selected(grad, self.index), self.shape)
+        if self.needs[0]:
+            rest = grad.clone()
+            if _is_basic(self.index):
+                grad.engine.fill(_region(rest, self.index), 0)
+            else:
+                grad.engine.scatter(rest, self.index, 0, False)
+        return rest, part
+
+
+def _selected(x: Tensor, index: tuple[Any, ...]) -> Tensor:
+    return _region(x, index).clone() if _is_basic(index) else x.engine.gather(x, index)
+
+
+def getitem(x: Tensor, key: Any) -> Tensor:
+    """``x[key]`` by NumPy's rules: a view for ints, slices, None and ..., a copy for tensors, lists and masks.
+
+    A negative step makes a copy too. IndexingError (an IndexError) for an index outside its axis.
+    """
+    check_tensor("getitem", x)
+    index = _resolved("getitem", x, key)
+    return call(Slice if _is_basic(index) else Gather, x, index)
+
+
+def setitem(x: Tensor, key: Any, value: Any) -> None:
+    """``x[key] = value``: a number, array or tensor that broadcasts to the part selected."""
+    check_tensor("setitem", x)
+    index = _resolved("setitem", x, key)
+    value = written_value("setitem", x, value, check_shape=False)
+    if isinstance(value, Tensor):
+        value = _fitting(x, index, value)
+        if value.storage is x.storage:
+            value = value.clone()
+    write("setitem", x, Assign, value, index)
+
+
+def _fitting(x: Tensor, index: tuple[Any, ...], value: Tensor) -> Tensor:
+    """The value without leading axes of length 1 that the part has not; ShapeError where it does not broadcast."""
+    part = _region(x, index) if _is_basic(index) else _shape_only(x, index)
+    while value.ndim > part.ndim and value.shape[0] == 1:
+        value = value.reshape(value.shape[1:])
+    check_fits("setitem", part, value)
+    return value
+
+
+def _shape_only(x: Tensor, index: tuple[Any, ...]) -> Tensor:
+    """A tensor of the shape that an index with tensors selects, found by indexing a single repeated element."""
+    one = x.engine.empty((), dtypes.bool_)
+    return x.engine.gather(broadcast_view(one, x.shape), index)
+
+
+# -- by position along an axis -----------------------------------------------------------------------------------
+
+
+def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """out[i][j][k] = x[i][index[i][j][k]][k] for dim 1, and likewise for others; index has x's number of axes.
+
+    Along the other axes index may be shorter than x.
+    """
+    check_tensor("gather", x, index)
+    axis = one_axis("gather", dim, x.ndim)
+    _check_index("gather", x, index)
+    if index.ndim != x.ndim or any(n > m for a, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if a != axis):
+        raise ShapeError(
+            f"[gather] expected an index of {x.ndim} axes, no longer than x except along axis {axis}, got x: {x.shape} "
+            f"and index: {index.shape}"
+        )
+    return call(Gather, x, _along("gather", x, index, axis))
+
+
+def take_along_dim(x: Tensor, index: Tensor, dim: int) -> Tensor:
+    """``gather`` with x and index broadcast to each other along the other axes."""
+    check_tensor("take_along_dim", x, index)
+    axis = one_axis("take_along_dim", dim, x.ndim)
+    _check_index("take_along_dim", x, index)
+    pairs = list(zip(x.shape, index.shape, strict=False))
+    if index.ndim != x.ndim or any(a != axis and n != m and 1 not in (n, m) for a, (n, m) in enumerate(pairs)):
+        raise ShapeError(
+            f"[take_along_dim] expected shapes that broadcast except along axis {axis}, got x: {x.shape} and index: "
+            f"{index.shape}"
+        )
+    common = [max(pair) if 0 not in pair else 0 for pair in pairs]
+    wide = broadcast_to(x, [x.shape[axis] if a == axis else n for a, n in enumerate(common)])
+    chosen = broadcast_to(index, [index.shape[axis] if a == axis else n for a, n in enumerate(common)])
+    return call(Gather, wide, _along("take_along_dim", wide, chosen, axis))
+
+
+def _along(name: str, x: Tensor, index: Tensor, axis: int) -> tuple[Tensor, ...]:
+    positions = _positions(name, index.detach().long(), x.shape, axis)
+    return tuple(positions if a == axis else line for a, line in enumerate(grid(index)))
+
+
+def _check_index(name: str, x: Tensor, index: Tensor) -> None:
+    x.engine.check_owner(name, index)
+    if dtypes.category(index.dtype) != 1:
+        raise DtypeError(f"[{name}] expected an index of integers, got {index.dtype}: cast it with .long()")
+
+
+def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The entries along an axis that a 1-D integer tensor names, in its order."""
+    check_tensor("index_select", x, index)
+    axis = one_axis("index_select", dim, x.ndim)
+    _check_index("index_select", x, index)
+    if index.ndim != 1:
+        raise ShapeError(f"[index_select] expected an index of one axis, got shape {index.shape}")
+    positions = _positions("index_select", index.detach().long(), x.shape, axis)
+    return call(Gather, x, tuple(positions if a == axis else slice(None) for a in range(x.ndim)))
+
+
+def one_hot(labels: Tensor, num_classes: int, dtype: dtypes.DtypeLike = dtypes.int64) -> Tensor:
+    """A new last axis of ``num_classes`` elements, 1 at the label and 0 elsewhere. Labels are integers in range."""
+    check_tensor("one_hot", labels)
+    _check_index("one_hot", labels, labels)
+    kind = dtypes.as_dtype(dtype, "one_hot")
+    index = labels.detach().long()
+    engine = labels.engine
+    if index.numel():
+        low, high = (engine.reduce(op, index, tuple(range(index.ndim)), False).item() for op in ("min", "max"))
+        if low < 0 or high >= num_classes:
+            raise IndexingError(
+                f"[one_hot] expected labels in 0..{num_classes - 1}, got {low if low < 0 else high}: raise num_classes"
+            )
+    classes = engine.from_numpy(np.arange(num_classes, dtype=np.int64))
+    column = index.view(index.offset, (*index.shape, 1), (*index.strides, 1))
+    return compute("eq", column, classes).astype(kind)
+
+
+def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """x with a number where the mask (bool, broadcast to x's shape) holds; the gradient is 0 there."""
+    check_tensor("masked_fill", x, mask)
+    if mask.dtype != dtypes.bool_:
+        raise DtypeError(f"[masked_fill] expected a mask of bool, got {mask.dtype}: compare it first")
+    check_fits("masked_fill", x, mask)
+    return where(mask, written_value("masked_fill", x, value), x)

@@ -1,0 +1,233 @@
+"""In-place functions: they write into a tensor's memory and give the tensor a new place in the graph.
+
+A tensor that is a view shares its memory with its base. A write to the view then becomes part of the base's history
+too (``Overwrite``), and other views of the base take their history from it anew when they are next used (``Region``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from alpha import dtypes
+from alpha.autograd import Function, is_grad_enabled
+from alpha.errors import DtypeError, GraphError, ShapeError
+from alpha.functions.elementwise import Add, Div, Mul, Sub, cast
+from alpha.functions.operands import call, check_tensor, operands, sum_to
+from alpha.tensor import Tensor
+
+__all__ = ["add_", "copy_", "div_", "mul_", "sub_"]
+
+# -- writing under the graph -------------------------------------------------------------------------------------
+
+
+def write(name: str, x: Tensor, function: type[Function], *args: Any, **kwargs: Any) -> Tensor:
+    """Runs a function that writes into x and returns x, and moves x to its new place in the graph; returns x.
+
+    The function's first argument is x as it was in the graph before; ``kwargs`` are handed on.
+    """
+    x._follow_base()
+    base = x if x._base is None else x._base
+    for tensor in (x, base):
+        if any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, tensor.strides, strict=True)):
+            raise ShapeError(f"[{name}] expected memory of its own for every element, got an expanded tensor: .clone() it")
+    wants = [x, base, *(arg for arg in args if isinstance(arg, Tensor))]
+    record = is_grad_enabled() and any(tensor.requires_grad for tensor in wants)
+    if record and any(tensor.requires_grad and tensor.is_leaf for tensor in (x, base)):
+        raise GraphError(
+            f"[{name}] expected a tensor that is not a leaf of the graph, got one that requires grad (or a view of "
+            "one): work on a .clone(), or within no_grad()"
+        )
+    if record and base is not x and x._base_version < 0:
+        raise GraphError(
+            f"[{name}] expected a view made within the graph, got one made within no_grad() of a tensor in the graph: "
+            "make the view again outside no_grad(), or write within it"
+        )
+    out = call(function, _alias(x), *args, **kwargs)
+    x.storage.version += 1
+    if record:
+        _move(x, out)
+        if base is not x:
+            x._base_version = x.version
+            _move(base, call(Overwrite, _alias(base), x))
+    return x
+
+
+def _alias(x: Tensor) -> Tensor:
+    """Another tensor at the same place in the graph."""
+    alias = x.detach()
+    if x._node is not None:
+        alias._enter(x._node, x._output)
+    return alias
+
+
+def _move(x: Tensor, out: Tensor) -> None:
+    """Puts x at the place of another tensor in the graph."""
+    node = out._node
+    if node is None:
+        return
+    if x._node is not None and x._node._retained.pop(x._output, None) is not None:
+        x._enter(node, out._output)
+        x.retain_grad()
+    x._enter(node, out._output)
+
+
+class Overwrite(Function):
+    """The base after one of its views was overwritten: the gradient of the region goes to what was written."""
+
+    fresh = True
+
+    def forward(self, base: Tensor, view: Tensor) -> Tensor:
+        self.base, self.region = _layout(base), _layout(view)
+        return base
+
+    def backward(self, grad: Tensor) -> tuple[Tensor, Tensor]:
+        whole = _laid_out(grad, self.base)
+        region = _at(whole, self.base, self.region)
+        written = region.clone()
+        grad.engine.fill(region, 0)
+        return whole, written
+
+
+class Region(Function):
+    """A view of the base by its place in memory."""
+
+    fresh = True
+
+    def forward(self, base: Tensor, view: Tensor) -> Tensor:
+        self.base, self.region = _layout(base), _layout(view)
+        return view.detach()
+
+    def backward(self, grad: Tensor) -> Tensor:
+        zero = grad.engine.empty((), grad.dtype)
+        grad.engine.fill(zero, 0)
+        whole = _laid_out(zero, self.base)
+        grad.engine.copy(grad, _at(whole, self.base, self.region))
+        return whole
+
+
+def follow(view: Tensor, base: Tensor) -> None:
+    """Gives a view the place in the graph that its base's present contents have."""
+    out = call(Region, base, view.detach())
+    if out._node is not None:
+        view._enter(out._node, out._output)
+
+
+Layout = tuple[int, tuple[int, ...], tuple[int, ...]]
+
+
+def _layout(x: Tensor) -> Layout:
+    return x.offset, x.shape, x.strides
+
+
+def _laid_out(grad: Tensor, layout: Layout) -> Tensor:
+    """A copy of a gradient with the strides that its tensor has."""
+    _, shape, strides = layout
+    span = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) if math.prod(shape) else 0
+    storage = grad.engine.allocate(span * grad.dtype.itemsize)
+    out = Tensor(storage, 0, shape, strides, grad.dtype)
+    grad.engine.copy(grad, out)
+    return out
+
+
+def _at(whole: Tensor, base: Layout, region: Layout) -> Tensor:
+    return whole.view(region[0] - base[0], region[1], region[2])
+
+
+# -- arithmetic --------------------------------------------------------------------------------------------------
+
+
+def written_value(name: str, x: Tensor, value: Any, check_shape: bool = True) -> Any:
+    """What is to be written into x, in x's dtype: a tensor (that broadcasts to x's shape), or a number."""
+    check_tensor(name, x)
+    other = operands(name, x, value)[1]
+    kind = other.dtype if isinstance(other, Tensor) else dtypes.of_scalar(other)
+    if dtypes.category(kind) > dtypes.category(x.dtype):
+        raise DtypeError(
+            f"[{name}] expected a value that {x.dtype} can hold, got {kind}: cast it, or use the function that makes a "
+            "new tensor"
+        )
+    if not isinstance(other, Tensor):
+        return other
+    if check_shape:
+        check_fits(name, x, other)
+    return cast(other, x.dtype)
+
+
+def check_fits(name: str, x: Tensor, value: Tensor) -> None:
+    """ShapeError unless the value broadcasts to x's shape without changing it."""
+    extra = x.ndim - value.ndim
+    if extra < 0 or any(n not in (1, m) for n, m in zip(value.shape, x.shape[extra:], strict=True)):
+        raise ShapeError(f"[{name}] expected a value that broadcasts to {x.shape}, got {value.shape}")
+
+
+def _arithmetic(name: str, function: type[Function], x: Tensor, other: Any) -> Tensor:
+    value = written_value(name, x, other)
+    if name != "add_" and name != "mul_" and x.dtype == dtypes.bool_:
+        raise DtypeError(f"[{name}] expected numbers, got bool: cast it first")
+    if isinstance(value, Tensor) and value.storage is x.storage:
+        value = value.clone()  # it is read again by backward, and must not change under the write
+    return write(name, x, function, value, in_place=True)
+
+
+def add_(x: Tensor, other: Any) -> Tensor:
+    """``x += other``; other broadcasts to x's shape. Returns x."""
+    return _arithmetic("add_", Add, x, other)
+
+
+def sub_(x: Tensor, other: Any) -> Tensor:
+    """``x -= other``; other broadcasts to x's shape. Returns x."""
+    return _arithmetic("sub_", Sub, x, other)
+
+
+def mul_(x: Tensor, other: Any) -> Tensor:
+    """``x *= other``; other broadcasts to x's shape. Returns x."""
+    return _arithmetic("mul_", Mul, x, other)
+
+
+def div_(x: Tensor, other: Any) -> Tensor:
+    """``x /= other``; other broadcasts to x's shape, x is float32 or float64. Returns x."""
+    check_tensor("div_", x)
+    if not dtypes.is_float(x.dtype):
+        raise DtypeError(f"[div_] expected float32 or float64 to divide in place, got {x.dtype}: use x = x / other")
+    return _arithmetic("div_", Div, x, other)
+
+
+class Copy(Function):
+    """x overwritten by a value."""
+
+    def forward(self, x: Tensor, value: Any) -> Tensor:
+        self.shape = value.shape if isinstance(value, Tensor) else ()
+        if isinstance(value, Tensor):
+            x.engine.copy(value, x)
+        else:
+            x.engine.fill(x, value)
+        return x
+
+    def backward(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        dx = None
+        if self.needs[0]:
+            dx = grad.engine.empty_like(grad)
+            grad.engine.fill(dx, 0)
+        return dx, sum_to(grad, self.shape) if self.needs[1] else None
+
+
+def copy_(x: Tensor, source: Any) -> Tensor:
+    """``x[...] = source``: a tensor (converted to x's dtype), an array or a number that x's dtype holds. Returns x."""
+    check_tensor("copy_", x)
+    if isinstance(source, Tensor) and source.engine is not x.engine:
+        source = source.to(x.engine)
+    if isinstance(source, Tensor | np.ndarray):
+        value = operands("copy_", x, source)[1]
+        check_fits("copy_", x, value)
+        if value.dtype != x.dtype:
+            value = cast(value, x.dtype)
+    else:
+        value = written_value("copy_", x, source)
+    if isinstance(value, Tensor) and value.storage is x.storage:
+        value = value.clone()
+    return write("copy_", x, Copy, value)
+
+

@@ -1,0 +1,130 @@
+"""Products of matrices and vectors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from alpha.autograd import Function
+from alpha.errors import DtypeError, ShapeError
+from alpha.functions.operands import TensorLike, call, check_float, compute, operands, sum_to
+from alpha.functions.shape import reshape, unsqueeze
+from alpha.tensor import Shape, Tensor
+
+__all__ = ["dot", "linear", "matmul", "outer"]
+
+
+class MatMul(Function):
+    """(..., M, K) times (..., K, N), batch axes broadcast."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        self.shapes = x.shape, y.shape
+        self.save(x if self.needs[1] else None, y if self.needs[0] else None)
+        return x.engine.matmul(x, y)
+
+    def backward(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, y = self.saved
+        dx = sum_to(grad.engine.matmul(grad, _swapped(y)), self.shapes[0]) if self.needs[0] else None
+        dy = sum_to(grad.engine.matmul(_swapped(x), grad), self.shapes[1]) if self.needs[1] else None
+        return dx, dy
+
+
+def _swapped(x: Tensor) -> Tensor:
+    """A view with the last two axes exchanged."""
+    return x.view(x.offset, (*x.shape[:-2], x.shape[-1], x.shape[-2]), (*x.strides[:-2], x.strides[-1], x.strides[-2]))
+
+
+class Linear(Function):
+    """x (rows, in) times the transposed weight (out, in), plus the bias (out,)."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        self.save(x if self.needs[1] else None, w if self.needs[0] else None)
+        y = x.engine.matmul(x, _swapped(w))
+        return y if b is None else compute("add", y, b, out=y)
+
+    def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = self.saved
+        engine = grad.engine
+        dx = engine.matmul(grad, w) if self.needs[0] else None
+        dw = engine.matmul(_swapped(grad), x) if self.needs[1] else None
+        db = engine.reduce("sum", grad, (0,), False) if self.needs[2] else None
+        return dx, dw, db
+
+
+def matmul(x: TensorLike, y: TensorLike) -> Tensor:
+    """Matrix product, batch axes broadcast; a 1-D operand counts as a row (left) or a column (right).
+
+    (..., M, K) and (..., K, N) give (..., M, N). ShapeError unless the inner lengths agree; both float32 or float64.
+    """
+    x, y = operands("matmul", x, y)
+    _check_dtypes("matmul", x, y)
+    if x.ndim == 0 or y.ndim == 0 or x.shape[-1] != y.shape[max(y.ndim - 2, 0)]:
+        raise ShapeError(
+            f"[matmul] expected x.shape[-1] == y.shape[{-2 if y.ndim != 1 else -1}], got x: {x.shape} and y: {y.shape}"
+        )
+    batch = _batch(x, y)
+    left, right = unsqueeze(x, 0) if x.ndim == 1 else x, unsqueeze(y, -1) if y.ndim == 1 else y
+    if right.ndim == 2 and left.ndim > 2:  # one long product instead of a batch of short ones
+        out = call(MatMul, reshape(left, (-1, left.shape[-1])) if left.numel() else _flat(left), right)
+    else:
+        out = call(MatMul, left, right)
+    return reshape(out, (*batch, *x.shape[-2:-1], *(y.shape[-1:] if y.ndim > 1 else ())))
+
+
+def _flat(x: Tensor) -> Tensor:
+    """An empty (..., M, K) as (rows, K), where -1 would be ambiguous."""
+    return reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+
+
+def _batch(x: Tensor, y: Tensor) -> Shape:
+    try:
+        return np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    except ValueError:
+        raise ShapeError(
+            f"[matmul] expected batch axes that broadcast, got x: {x.shape} and y: {y.shape}"
+        ) from None
+
+
+def _check_dtypes(name: str, *tensors: Tensor) -> None:
+    check_float(name, *tensors)
+    if any(t.dtype != tensors[0].dtype for t in tensors):
+        got = " and ".join(str(t.dtype) for t in tensors)
+        raise DtypeError(f"[{name}] expected tensors of one dtype, got {got}: cast one with .float() or .double()")
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x @ weight.T + bias.
+
+    x: (..., in), weight: (out, in), bias: (out,); returns (..., out).
+    """
+    given = [x, weight] if bias is None else [x, weight, bias]
+    check_float("linear", *given)
+    x.engine.check_owner("linear", *given)
+    _check_dtypes("linear", *given)
+    if x.ndim == 0 or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
+        raise ShapeError(f"[linear] expected x.shape[-1] == weight.shape[1], got x: {x.shape} and w: {weight.shape}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ShapeError(f"[linear] expected a bias of shape {weight.shape[:1]}, got {bias.shape}")
+    out = call(Linear, x if x.ndim == 2 else _flat(x), weight, bias)
+    return reshape(out, (*x.shape[:-1], weight.shape[0]))
+
+
+def outer(x: Tensor, y: Tensor) -> Tensor:
+    """The products of each element of one vector with each of another: (M,) and (N,) give (M, N)."""
+    check_float("outer", x, y)
+    if x.ndim != 1 or y.ndim != 1:
+        raise ShapeError(f"[outer] expected two vectors, got x: {x.shape} and y: {y.shape}")
+    return unsqueeze(x, 1) * unsqueeze(y, 0)
+
+
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    """The sum of the products of two vectors' elements."""
+    check_float("dot", x, y)
+    if x.ndim != 1 or x.shape != y.shape:
+        raise ShapeError(f"[dot] expected two vectors of one length, got x: {x.shape} and y: {y.shape}")
+    return matmul(x, y)

@@ -1,0 +1,111 @@
+"""BatchNorm, fused with the activation and the residual add that follow it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alpha.autograd import Function
+from alpha.dtypes import is_float
+from alpha.errors import ArgumentError, DtypeError, ShapeError
+
+if TYPE_CHECKING:
+    from alpha.tensor import Tensor
+
+__all__ = ["batch_norm"]
+
+
+class BatchNormFunction(Function):
+    """act(weight * (x - mean) / sqrt(var + eps) + bias + residual) over all axes but the last."""
+
+    def forward(
+        self,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        training: bool,
+        momentum: float,
+        eps: float,
+        slope: float | None,
+    ) -> Tensor:
+        engine = x.engine
+        if training:
+            y, state = engine.batch_norm(
+                x, weight, bias, running_mean, running_var, momentum, eps, residual, slope
+            )
+        elif running_mean is not None and running_var is not None:
+            y, state = engine.batch_norm_inference(
+                x, weight, bias, running_mean, running_var, eps, residual, slope
+            )
+        else:
+            raise ArgumentError("[batch_norm] expected running statistics outside training, got none: pass training=True")
+        self._training, self._slope = training, slope
+        masked_by_y = residual is not None and slope is not None
+        # Where the residual is all of dy, it is handed through and no longer ours alone.
+        self.fresh = not (residual is not None and slope is None)
+        self.save(x, y if masked_by_y else None, weight, bias, state.mean, state.inverse_std)
+        return y
+
+    def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        from alpha.engine import BatchNormState
+
+        x, y, weight, bias, mean, inverse_std = self.saved
+        dx, dweight, dbias, dresidual = dy.engine.batch_norm_grad(
+            dy, x, y, weight, bias, BatchNormState(mean, inverse_std), self._slope, self.needs[3], self._training
+        )
+        return dx, dweight, dbias, dresidual
+
+
+def batch_norm(
+    x: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    residual: Tensor | None = None,
+    activation: str | None = None,
+    negative_slope: float = 0.01,
+) -> Tensor:
+    """Batch normalisation over all axes but the last, then ``+ residual``, then the activation, in one pass.
+
+    Args:
+        x: (..., C).
+        running_mean, running_var: (C,), updated in place in training (the variance unbiased), used otherwise.
+        weight, bias: (C,), or None for 1 and 0.
+        training: normalise with the batch's own statistics.
+        momentum: weight of the batch in the running statistics.
+        residual: added before the activation; shaped as x.
+        activation: None, ``"relu"`` or ``"leaky_relu"`` (with ``negative_slope``).
+
+    Source: Ioffe & Szegedy, arXiv 1502.03167.
+    """
+    slopes = {None: None, "relu": 0.0, "leaky_relu": negative_slope}
+    if activation not in slopes:
+        raise ArgumentError(f'[batch_norm] expected activation None, "relu" or "leaky_relu", got {activation!r}')
+    if activation == "leaky_relu" and negative_slope < 0:
+        raise ArgumentError(f"[batch_norm] expected negative_slope >= 0, got {negative_slope}: the mask is y's sign")
+    if x.ndim < 2 or not is_float(x.dtype):
+        raise ShapeError(f"[batch_norm] expected floats of at least 2 axes, got shape {x.shape} of {x.dtype}")
+    channels = x.shape[-1]
+    vectors = {"weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
+    for name, vector in vectors.items():
+        if vector is not None and vector.shape != (channels,):
+            raise ShapeError(f"[batch_norm] expected {name} of shape ({channels},) for x: {x.shape}, got {vector.shape}")
+    if residual is not None and residual.shape != x.shape:
+        raise ShapeError(f"[batch_norm] expected a residual shaped as x: {x.shape}, got {residual.shape}")
+    for other in (*vectors.values(), residual):
+        if other is not None:
+            x.engine.check_owner("batch_norm", other)
+            if other.dtype != x.dtype:
+                raise DtypeError(f"[batch_norm] expected tensors of {x.dtype} as x, got {other.dtype}: cast one")
+    if training and x.numel() // max(channels, 1) < 2:
+        raise ShapeError(f"[batch_norm] expected more than one value per channel when training, got x: {x.shape}")
+    result: Tensor = BatchNormFunction.apply(
+        x, weight, bias, residual, running_mean, running_var, training, momentum, eps, slopes[activation]
+    )
+    return result

@@ -1,0 +1,397 @@
+"""Shapes: views of the same memory, and functions that lay tensors beside each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from alpha.autograd import Function
+from alpha.errors import ArgumentError, ShapeError
+from alpha.functions.elementwise import cast
+from alpha.functions.operands import (
+    all_axes,
+    broadcast_view,
+    call,
+    check_tensor,
+    common_dtype,
+    one_axis,
+    shape_of,
+    sum_to,
+)
+from alpha.tensor import Shape, Tensor, dense_strides
+
+__all__ = [
+    "broadcast_to",
+    "cat",
+    "chunk",
+    "concat",
+    "expand",
+    "flatten",
+    "flip",
+    "pad",
+    "permute",
+    "repeat",
+    "reshape",
+    "split",
+    "squeeze",
+    "stack",
+    "tile",
+    "transpose",
+    "unsqueeze",
+]
+
+# -- views -------------------------------------------------------------------------------------------------------
+
+
+def view_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
+    """Strides of another shape over the same elements in row-major order, or None where there are none.
+
+    Neighbouring axes without a gap between them count as one run, and each wanted axis must fit into one.
+    """
+    if 0 in shape:
+        return dense_strides(wanted)
+    runs: list[tuple[int, int]] = []  # (elements, stride), from the outermost
+    for n, stride in zip(shape, strides, strict=True):
+        if n == 1:
+            continue
+        if runs and runs[-1][1] == n * stride:
+            runs[-1] = (runs[-1][0] * n, stride)
+        else:
+            runs.append((n, stride))
+    result: list[int] = []
+    left, step = 1, 1
+    for n in reversed(wanted):
+        if n > 1 and left == 1:
+            left, step = runs.pop()
+        if left % n:
+            return None
+        result.append(step)
+        left, step = left // n, step * n
+    return tuple(reversed(result))
+
+
+class Reshape(Function):
+    """The elements in row-major order under another shape: a view where the strides allow it, else a copy."""
+
+    views = True
+
+    def forward(self, x: Tensor, shape: Shape) -> Tensor:
+        self.shape = x.shape
+        return _reshaped(x, shape)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return _reshaped(grad, self.shape)
+
+
+def _reshaped(x: Tensor, shape: Shape) -> Tensor:
+    strides = view_strides(x.shape, x.strides, shape)
+    if strides is not None:
+        return x.view(x.offset, shape, strides)
+    dense = x.engine.empty(x.shape, x.dtype)
+    x.engine.copy(x, dense)
+    return dense.view(0, shape, dense_strides(shape))
+
+
+class Permute(Function):
+    """The axes in another order."""
+
+    views = True
+
+    def forward(self, x: Tensor, axes: Shape) -> Tensor:
+        self.axes = axes
+        return _permuted(x, axes)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return _permuted(grad, tuple(self.axes.index(axis) for axis in range(len(self.axes))))
+
+
+def _permuted(x: Tensor, axes: Shape) -> Tensor:
+    return x.view(x.offset, tuple(x.shape[a] for a in axes), tuple(x.strides[a] for a in axes))
+
+
+class Expand(Function):
+    """Repeated along axes of length 1 and new leading ones, without a copy."""
+
+    views = True
+
+    def forward(self, x: Tensor, shape: Shape) -> Tensor:
+        self.shape = x.shape
+        return broadcast_view(x, shape)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return sum_to(grad, self.shape)
+
+
+class Split(Function):
+    """Pieces along an axis."""
+
+    views = True
+
+    def forward(self, x: Tensor, sizes: Shape, axis: int) -> tuple[Tensor, ...]:
+        self.sizes, self.axis, self.like = sizes, axis, x.view(0, x.shape, x.strides).memory_order()
+        return _cut(x, sizes, axis)
+
+    def backward(self, *grads: Tensor | None) -> Tensor:
+        some = next(grad for grad in grads if grad is not None)
+        shape = (*some.shape[: self.axis], sum(self.sizes), *some.shape[self.axis + 1 :])
+        out = some.engine.empty(shape, some.dtype, self.like)
+        for piece, grad in zip(_cut(out, self.sizes, self.axis), grads, strict=True):
+            if grad is None:
+                some.engine.fill(piece, 0)
+            else:
+                some.engine.copy(grad, piece)
+        return out
+
+    fresh = True
+
+
+def _cut(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor, ...]:
+    """Views of consecutive pieces."""
+    pieces, start = [], 0
+    for size in sizes:
+        shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
+        pieces.append(x.view(x.offset + start * x.strides[axis], shape, x.strides))
+        start += size
+    return tuple(pieces)
+
+
+def reshape(x: Tensor, shape: Any) -> Tensor:
+    """Another shape for the same elements in row-major order; one length may be -1. A view where strides allow it."""
+    check_tensor("reshape", x)
+    wanted = _with_unknown(x, tuple(shape) if isinstance(shape, tuple | list) else (shape,))
+    return x if wanted == x.shape else call(Reshape, x, wanted)
+
+
+def _with_unknown(x: Tensor, shape: tuple[Any, ...]) -> Shape:
+    known = shape_of("reshape", [n for n in shape if n != -1])
+    unknown = len(shape) - len(known)
+    count = math.prod(known)
+    fits = count == x.numel() if unknown == 0 else count > 0 and x.numel() % count == 0
+    if unknown > 1 or not fits:
+        raise ShapeError(
+            f"[reshape] expected a shape of {x.numel()} elements with at most one -1, got {shape} for {x.shape}"
+        )
+    return tuple(x.numel() // count if n == -1 else int(n) for n in shape)
+
+
+def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """The axes start_dim..end_dim made into one; a tensor without axes gets one."""
+    check_tensor("flatten", x)
+    if x.ndim == 0:
+        return reshape(x, (1,))
+    first, last = one_axis("flatten", start_dim, x.ndim), one_axis("flatten", end_dim, x.ndim)
+    if first > last:
+        raise ShapeError(f"[flatten] expected start_dim before end_dim, got {start_dim} and {end_dim}")
+    return reshape(x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))
+
+
+def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """The axes in another order; a view."""
+    check_tensor("permute", x)
+    wanted = tuple(one_axis("permute", axis, x.ndim) for axis in axes)
+    if sorted(wanted) != list(range(x.ndim)):
+        raise ShapeError(f"[permute] expected each of the {x.ndim} axes once, got {tuple(axes)}")
+    return call(Permute, x, wanted)
+
+
+def transpose(x: Tensor, first: int, second: int) -> Tensor:
+    """Two axes exchanged; a view."""
+    check_tensor("transpose", x)
+    a, b = one_axis("transpose", first, x.ndim), one_axis("transpose", second, x.ndim)
+    axes = list(range(x.ndim))
+    axes[a], axes[b] = b, a
+    return call(Permute, x, tuple(axes))
+
+
+def expand(x: Tensor, shape: Any) -> Tensor:
+    """Repeated to a shape along axes of length 1 and new leading ones; -1 keeps a length. A view."""
+    check_tensor("expand", x)
+    given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    extra = len(given) - x.ndim
+    wanted = tuple(x.shape[a - extra] if n == -1 and a >= extra >= 0 else n for a, n in enumerate(given))
+    return broadcast_to(x, wanted)
+
+
+def broadcast_to(x: Tensor, shape: Any) -> Tensor:
+    """Repeated to a shape that it broadcasts to; a view."""
+    check_tensor("broadcast_to", x)
+    wanted = shape_of("broadcast_to", (shape,))
+    extra = len(wanted) - x.ndim
+    if extra < 0 or any(n not in (1, w) for n, w in zip(x.shape, wanted[extra:], strict=True)):
+        raise ShapeError(f"[broadcast_to] expected a shape that {x.shape} broadcasts to, got {wanted}")
+    return call(Expand, x, wanted)
+
+
+def squeeze(x: Tensor, dim: Any = None) -> Tensor:
+    """Without its axes of length 1, or without those named that have length 1; a view."""
+    check_tensor("squeeze", x)
+    axes = all_axes("squeeze", dim, x.ndim)
+    return reshape(x, tuple(n for a, n in enumerate(x.shape) if a not in axes or n != 1))
+
+
+def unsqueeze(x: Tensor, dim: int) -> Tensor:
+    """With an axis of length 1 put in before axis ``dim``; a view."""
+    check_tensor("unsqueeze", x)
+    axis = one_axis("unsqueeze", dim, x.ndim + 1)
+    return reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
+
+
+def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """Pieces of a size (the last may be smaller), or of the sizes in a list, along an axis; views."""
+    check_tensor("split", x)
+    axis = one_axis("split", dim, x.ndim)
+    length = x.shape[axis]
+    if isinstance(size, tuple | list):
+        sizes = shape_of("split", (size,))
+        if sum(sizes) != length:
+            raise ShapeError(f"[split] expected sizes that add up to {length}, got {sizes} for shape {x.shape}")
+    else:
+        if not isinstance(size, int | np.integer) or size < 1:
+            raise ArgumentError(f"[split] expected a size >= 1 or a list of sizes, got {size!r}")
+        sizes = tuple(min(int(size), length - start) for start in range(0, length, size)) or (0,)
+    pieces: tuple[Tensor, ...] = Split.apply(x, sizes, axis)
+    return pieces
+
+
+def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """At most ``chunks`` pieces of equal length (the last may be smaller) along an axis; views."""
+    check_tensor("chunk", x)
+    if not isinstance(chunks, int | np.integer) or chunks < 1:
+        raise ArgumentError(f"[chunk] expected a number of pieces >= 1, got {chunks!r}")
+    length = x.shape[one_axis("chunk", dim, x.ndim)]
+    return split(x, max(1, -(-length // int(chunks))), dim)
+
+
+# -- copies ------------------------------------------------------------------------------------------------------
+
+
+class Concat(Function):
+    """Tensors one after another along an axis."""
+
+    def forward(self, *tensors: Tensor, axis: int) -> Tensor:
+        first = tensors[0]
+        self.sizes, self.axis = tuple(x.shape[axis] for x in tensors), axis
+        shape = (*first.shape[:axis], sum(self.sizes), *first.shape[axis + 1 :])
+        out = first.engine.empty(shape, first.dtype, max(tensors, key=Tensor.numel).memory_order())
+        for piece, x in zip(_cut(out, self.sizes, axis), tensors, strict=True):
+            first.engine.copy(x, piece)
+        return out
+
+    def backward(self, grad: Tensor) -> tuple[Tensor, ...]:
+        return _cut(grad, self.sizes, self.axis)
+
+
+class Pad(Function):
+    """A number around a tensor."""
+
+    def forward(self, x: Tensor, before: Shape, after: Shape, value: float) -> Tensor:
+        self.before, self.shape = before, x.shape
+        shape = tuple(n + a + b for n, a, b in zip(x.shape, before, after, strict=True))
+        out = x.engine.empty(shape, x.dtype, x.memory_order())
+        x.engine.fill(out, value)
+        x.engine.copy(x, self._inside(out))
+        return out
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return self._inside(grad)
+
+    def _inside(self, y: Tensor) -> Tensor:
+        offset = y.offset + sum(n * stride for n, stride in zip(self.before, y.strides, strict=True))
+        return y.view(offset, self.shape, y.strides)
+
+
+class Flip(Function):
+    """The elements in reverse order along axes."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, axes: Shape) -> Tensor:
+        self.axes = axes
+        return _flipped(x, axes)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return _flipped(grad, self.axes)
+
+
+def _flipped(x: Tensor, axes: Shape) -> Tensor:
+    # A copy: strides of tensors that users hold are never negative, so that kernels need not think of them.
+    out = x.engine.empty_like(x)
+    if x.numel():
+        offset = x.offset + sum((x.shape[a] - 1) * x.strides[a] for a in axes)
+        strides = tuple(-s if a in axes else s for a, s in enumerate(x.strides))
+        x.engine.copy(x.view(offset, x.shape, strides), out)
+    return out
+
+
+def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Tensors one after another along an axis; their other lengths are equal, dtypes are promoted."""
+    found = _several("concat", tensors)
+    axis = one_axis("concat", dim, found[0].ndim)
+    for x in found[1:]:
+        if x.ndim != found[0].ndim or any(
+            a != axis and n != x.shape[a] for a, n in enumerate(found[0].shape)
+        ):
+            shapes = ", ".join(str(t.shape) for t in found)
+            raise ShapeError(f"[concat] expected shapes that differ only along axis {axis}, got {shapes}")
+    return call(Concat, *found, axis=axis)
+
+
+cat = concat
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Tensors of one shape side by side along a new axis."""
+    found = _several("stack", tensors)
+    if any(x.shape != found[0].shape for x in found):
+        shapes = ", ".join(str(t.shape) for t in found)
+        raise ShapeError(f"[stack] expected tensors of one shape, got {shapes}")
+    axis = one_axis("stack", dim, found[0].ndim + 1)
+    return concat([unsqueeze(x, axis) for x in found], axis)
+
+
+def _several(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """At least one tensor, all on one engine, in one dtype."""
+    found = list(tensors)
+    if not found:
+        raise ArgumentError(f"[{name}] expected at least one tensor, got none")
+    check_tensor(name, *found)
+    found[0].engine.check_owner(name, *found)
+    dtype = common_dtype(found)
+    return [cast(x, dtype) for x in found]
+
+
+def pad(x: Tensor, padding: Sequence[int], value: float = 0) -> Tensor:
+    """A number put around a tensor; ``padding`` is (before, after) of the last axis, then of the one before it, ..."""
+    check_tensor("pad", x)
+    counts = shape_of("pad", (tuple(padding),))
+    if len(counts) % 2 or len(counts) > 2 * x.ndim:
+        raise ShapeError(
+            f"[pad] expected a pair (before, after) for each of at most {x.ndim} axes, last axis first, got {counts}"
+        )
+    missing = (0,) * (x.ndim - len(counts) // 2)
+    before, after = (missing + tuple(reversed(counts[start::2])) for start in range(2))
+    return call(Pad, x, before, after, value)
+
+
+def flip(x: Tensor, dims: int | Sequence[int]) -> Tensor:
+    """The elements in reverse order along axes; a copy."""
+    check_tensor("flip", x)
+    return call(Flip, x, all_axes("flip", tuple(dims) if isinstance(dims, tuple | list) else (dims,), x.ndim))
+
+
+def tile(x: Tensor, repeats: int | Sequence[int]) -> Tensor:
+    """The tensor repeated so many times along each axis; missing leading axes or counts are 1."""
+    check_tensor("tile", x)
+    counts = shape_of("tile", (tuple(repeats) if isinstance(repeats, tuple | list) else (repeats,),))
+    ndim = max(len(counts), x.ndim)
+    counts = (1,) * (ndim - len(counts)) + counts
+    shape = (1,) * (ndim - x.ndim) + x.shape
+    spread = reshape(x, tuple(n for length in shape for n in (1, length)))
+    wide = expand(spread, tuple(n for pair in zip(counts, shape, strict=True) for n in pair))
+    return reshape(wide, tuple(count * n for count, n in zip(counts, shape, strict=True)))
+
+
+repeat = tile

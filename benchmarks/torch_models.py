@@ -1,0 +1,167 @@
+"""The same four networks in PyTorch, with the same names, as an expert would write them: oracle and opponent.
+
+Weights carry both ways: ``nn.models.to_torch(net)`` fits the twin, ``from_torch(twin.state_dict(), net)`` ours.
+Activations work in place, which saves PyTorch a pass over memory each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alpha.errors import ArgumentError
+
+try:
+    import torch
+    from torch import nn
+except ImportError as error:
+    raise ImportError(
+        '[torch_models] expected PyTorch to compare with, got none: pip install "dragon-alpha[compare]"'
+    ) from error
+
+_PAPER_BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (4, 4, 6, 3)}
+_BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
+_CONVOLUTIONS = {"vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
+_NORMALISED = {"vgg16": 4, "vgg19": 5}  # how many of the paper's blocks end with a BatchNorm
+
+
+def torch_twin(
+    name: str,
+    style: str = "paper",
+    num_classes: int = 10,
+    dropout: float | None = None,
+    *,
+    base_width: int = 64,
+    stem: str = "7x7",
+) -> nn.Module:
+    """The network as a torch.nn.Module.
+
+    Args:
+        name: resnet18, resnet34, vgg16 or vgg19.
+        style: ``"paper"`` or ``"torchvision"``.
+        num_classes: length of the result's last axis.
+        dropout: None for the style's own, 0 for none.
+        base_width: channels of the first stage.
+        stem: of torchvision's ResNets, ``"7x7"`` or ``"3x3"``.
+    """
+    if style not in ("paper", "torchvision") or name not in (*_BLOCKS, *_CONVOLUTIONS) or stem not in ("7x7", "3x3"):
+        raise ArgumentError(
+            "[torch_twin] expected resnet18, resnet34, vgg16 or vgg19 in style paper or torchvision with stem 7x7 or "
+            f"3x3, got {name!r} in style {style!r} with stem {stem!r}"
+        )
+    paper = style == "paper"
+    if name in _BLOCKS:
+        return ResNet(name, paper, num_classes, base_width, 0.1 if dropout is None else dropout, stem)
+    p = (0.1 if paper else 0.5) if dropout is None else dropout
+    return VGG(_features(name, paper, base_width), _classifier(paper, num_classes, base_width, p), paper)
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, paper: bool) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.activation = _activation(paper)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample: nn.Module | None = None
+        if stride != 1 or inputs != outputs:
+            k = 3 if paper else 1
+            conv = nn.Conv2d(inputs, outputs, k, stride, k // 2, bias=False)
+            self.downsample = nn.Sequential(conv, nn.BatchNorm2d(outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(N, inputs, H, W) to (N, outputs, OH, OW)."""
+        shortcut = x if self.downsample is None else self.downsample(x)
+        y = self.activation(self.bn1(self.conv1(x)))
+        return self.activation(self.bn2(self.conv2(y)).add_(shortcut))
+
+
+class ResNet(nn.Module):
+    """Images (N, 3, H, W) to logits."""
+
+    def __init__(self, name: str, paper: bool, num_classes: int, base_width: int, p: float, stem: str) -> None:
+        super().__init__()
+        widths = [base_width * 2**stage for stage in range(4)]
+        blocks = (_PAPER_BLOCKS if paper else _BLOCKS)[name]
+        small = not paper and stem == "3x3"
+        if name == "resnet34" and paper:
+            self.conv1 = nn.Conv2d(3, base_width, 3, 2, 1)
+        elif small:
+            self.conv1 = nn.Conv2d(3, base_width, 3, 1, 1, bias=False)
+        else:
+            self.conv1 = nn.Conv2d(3, base_width, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(base_width)
+        self.activation = _activation(paper)
+        self.maxpool = nn.Identity() if paper or small else nn.MaxPool2d(3, 2, 1)
+        inputs = base_width
+        for stage, (width, count) in enumerate(zip(widths, blocks, strict=True)):
+            first = BasicBlock(inputs, width, 2 if stage else 1, paper)
+            rest = [BasicBlock(width, width, 1, paper) for _ in range(count - 1)]
+            self.add_module(f"layer{stage + 1}", nn.Sequential(first, *rest))
+            inputs = width
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        hidden = (2 if name == "resnet18" else 4) * base_width
+        self.fc = (
+            nn.Sequential(
+                nn.Dropout(p),
+                nn.Linear(inputs, hidden),
+                _activation(paper),
+                nn.Dropout(p),
+                nn.Linear(hidden, num_classes),
+            )
+            if paper
+            else nn.Linear(inputs, num_classes)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(N, 3, H, W) to (N, num_classes)."""
+        x = self.maxpool(self.activation(self.bn1(self.conv1(x))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(torch.flatten(self.avgpool(x), 1))
+
+
+class VGG(nn.Module):
+    """Images (N, 3, H, W) to logits."""
+
+    def __init__(self, features: nn.Module, classifier: nn.Module, paper: bool) -> None:
+        super().__init__()
+        self.features = features
+        self.avgpool = nn.Identity() if paper else nn.AdaptiveAvgPool2d(7)
+        self.classifier = classifier
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(N, 3, H, W) to (N, num_classes)."""
+        return self.classifier(torch.flatten(self.avgpool(self.features(x)), 1))
+
+
+def _features(name: str, paper: bool, base_width: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    inputs = 3
+    for block, count in enumerate(_CONVOLUTIONS[name]):
+        outputs = base_width * min(2**block, 8)
+        for _ in range(count):
+            layers += [nn.Conv2d(inputs, outputs, 3, padding=1, bias=not paper), _activation(paper)]
+            inputs = outputs
+        if paper and block < _NORMALISED[name]:
+            layers.append(nn.BatchNorm2d(outputs))
+        layers.append(nn.MaxPool2d(2))
+    return nn.Sequential(*layers)
+
+
+def _classifier(paper: bool, num_classes: int, base_width: int, p: float) -> nn.Sequential:
+    inputs, first, second = (8, 4, 2) if paper else (8 * 49, 64, 64)
+    return nn.Sequential(
+        nn.Linear(inputs * base_width, first * base_width, bias=not paper),
+        _activation(paper),
+        nn.Dropout(p),
+        nn.Linear(first * base_width, second * base_width, bias=not paper),
+        _activation(paper),
+        nn.Dropout(p),
+        nn.Linear(second * base_width, num_classes),
+    )
+
+
+def _activation(paper: bool) -> Any:
+    return nn.LeakyReLU(0.01, inplace=True) if paper else nn.ReLU(inplace=True)

@@ -1,0 +1,180 @@
+"""ResNet18 and ResNet34: He et al., "Deep residual learning", arXiv 1512.03385, in two styles.
+
+``"paper"``: the networks for CIFAR-10 of Zhang et al., arXiv 2306.15951. LeakyReLU; a strided stem without max-pool;
+3x3 convolutions in the shortcuts that change shape; two linear layers with dropout. ``"torchvision"``: torchvision's
+topology and names, so that its weights fit (``from_torch``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from alpha import Tensor
+from alpha.errors import ArgumentError
+from nn import init
+from nn.activation import LeakyReLU
+from nn.arguments import choice, positive
+from nn.containers import Sequential
+from nn.conv import Conv2d
+from nn.dropout import Dropout
+from nn.linear import Linear
+from nn.module import Module
+from nn.norm import BatchNorm2d
+from nn.pooling import AdaptiveAvgPool2d, MaxPool2d
+from nn.shape import Flatten, Identity
+
+
+@dataclass(frozen=True)
+class Stem:
+    """The first convolution, and whether a 3x3 max-pool of stride 2 follows."""
+
+    kernel_size: int
+    stride: int
+    bias: bool = False
+    pool: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What tells one ResNet from another."""
+
+    blocks: tuple[int, int, int, int]
+    stem: Stem
+    activation: str
+    shortcut_kernel: int
+    hidden: int  # width of the head's first linear layer, in units of the base width; 0 for a single layer
+
+
+_PAPER = {
+    "resnet18": Plan((2, 2, 2, 2), Stem(7, 2), "leaky_relu", 3, hidden=2),
+    "resnet34": Plan((4, 4, 6, 3), Stem(3, 2, bias=True), "leaky_relu", 3, hidden=4),
+}
+_BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
+_STEMS = {"7x7": Stem(7, 2, pool=True), "3x3": Stem(3, 1)}
+
+
+class BasicBlock(Module):
+    """act(bn2(conv2(act(bn1(conv1(x))))) + shortcut(x)), two 3x3 convolutions."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, activation: str, shortcut_kernel: int) -> None:
+        super().__init__()
+        self.activation = activation
+        self.conv1 = Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.bn1 = BatchNorm2d(outputs)
+        self.conv2 = Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = BatchNorm2d(outputs)
+        self.downsample: Sequential | None = None
+        if stride != 1 or inputs != outputs:
+            k = shortcut_kernel
+            self.downsample = Sequential(
+                Conv2d(inputs, outputs, k, stride, padding=k // 2, bias=False), BatchNorm2d(outputs)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, H, W, inputs) to (N, OH, OW, outputs)."""
+        shortcut = x if self.downsample is None else self.downsample(x)
+        y = self.bn1(self.conv1(x), activation=self.activation)
+        return self.bn2(self.conv2(y), residual=shortcut, activation=self.activation)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return f"activation={self.activation!r}"
+
+
+class ResNet(Module):
+    """Images (N, H, W, 3) to logits (N, num_classes)."""
+
+    def __init__(self, plan: Plan, num_classes: int, base_width: int, dropout: float) -> None:
+        super().__init__()
+        stem, widths = plan.stem, [base_width * 2**stage for stage in range(4)]
+        self.activation = plan.activation
+        self.conv1 = Conv2d(3, widths[0], stem.kernel_size, stem.stride, stem.kernel_size // 2, bias=stem.bias)
+        self.bn1 = BatchNorm2d(widths[0])
+        self.maxpool = MaxPool2d(3, 2, padding=1) if stem.pool else Identity()
+        self.layer1 = _stage(plan, 0, widths[0], widths[0])
+        self.layer2 = _stage(plan, 1, widths[0], widths[1])
+        self.layer3 = _stage(plan, 2, widths[1], widths[2])
+        self.layer4 = _stage(plan, 3, widths[2], widths[3])
+        self.avgpool = AdaptiveAvgPool2d(1)
+        self.flatten = Flatten()
+        if plan.hidden:
+            hidden = plan.hidden * base_width
+            self.fc = Sequential(
+                Dropout(dropout), Linear(widths[3], hidden), LeakyReLU(), Dropout(dropout), Linear(hidden, num_classes)
+            )
+        else:
+            self.fc = Linear(widths[3], num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, H, W, 3) to (N, num_classes)."""
+        x = self.maxpool(self.bn1(self.conv1(x), activation=self.activation))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(self.flatten(self.avgpool(x)))  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return f"activation={self.activation!r}"
+
+
+def resnet18(
+    num_classes: int = 10,
+    style: str = "paper",
+    *,
+    base_width: int = 64,
+    dropout: float | None = None,
+    stem: str | None = None,
+) -> ResNet:
+    """ResNet18.
+
+    At 10 classes the paper's has 12,619,722 parameters; at 1000 torchvision's has 11,689,512.
+
+    Args:
+        num_classes: length of the result's last axis.
+        style: ``"paper"`` or ``"torchvision"``.
+        base_width: channels of the first stage; the others have 2, 4 and 8 times as many.
+        dropout: the paper style's, 0.1 by default; 0 turns it off.
+        stem: the torchvision style's, ``"7x7"`` (stride 2, then max-pool) or ``"3x3"`` (stride 1, no pool: for images
+            of 32 x 32).
+    """
+    return _resnet("resnet18", num_classes, style, base_width, dropout, stem)
+
+
+def resnet34(
+    num_classes: int = 10,
+    style: str = "paper",
+    *,
+    base_width: int = 64,
+    dropout: float | None = None,
+    stem: str | None = None,
+) -> ResNet:
+    """ResNet34; arguments as for resnet18.
+
+    At 10 classes the paper's has 22,861,194 parameters; at 1000 torchvision's has 21,797,672.
+    """
+    return _resnet("resnet34", num_classes, style, base_width, dropout, stem)
+
+
+def _resnet(
+    name: str, num_classes: int, style: str, base_width: int, dropout: float | None, stem: str | None
+) -> ResNet:
+    positive(num_classes, "num_classes", name)
+    positive(base_width, "base_width", name)
+    if choice(style, ("paper", "torchvision"), "style", name) == "paper":
+        if stem is not None:
+            raise ArgumentError(f'[{name}] expected no stem with style="paper", which has its own, got {stem!r}')
+        return ResNet(_PAPER[name], num_classes, base_width, 0.1 if dropout is None else dropout)
+    if dropout:
+        raise ArgumentError(f'[{name}] expected no dropout with style="torchvision", which has none, got {dropout}')
+    chosen = _STEMS[choice("7x7" if stem is None else stem, tuple(_STEMS), "stem", name)]
+    net = ResNet(Plan(_BLOCKS[name], chosen, "relu", 1, hidden=0), num_classes, base_width, 0.0)
+    for module in net.modules():
+        if isinstance(module, Conv2d):
+            init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    return net
+
+
+def _stage(plan: Plan, stage: int, inputs: int, outputs: int) -> Sequential:
+    """The blocks of one stage; the first takes the stride and the change of channels."""
+    first = BasicBlock(inputs, outputs, 2 if stage else 1, plan.activation, plan.shortcut_kernel)
+    rest = [
+        BasicBlock(outputs, outputs, 1, plan.activation, plan.shortcut_kernel) for _ in range(plan.blocks[stage] - 1)
+    ]
+    return Sequential(first, *rest)

@@ -1,0 +1,128 @@
+"""Weights from PyTorch and to PyTorch, with filters and flattened maps transposed between the two layouts.
+
+=====================  ============================  ============================
+tensor                 PyTorch                       here
+=====================  ============================  ============================
+convolution            (OC, IC/groups, FH, FW)       (OC, FH, FW, IC/groups)
+transposed             (IC, OC/groups, FH, FW)       (IC, FH, FW, OC/groups)
+linear behind Flatten  inputs ordered (C, H, W)      inputs ordered (H, W, C)
+num_batches_tracked    in each BatchNorm             where momentum is None
+=====================  ============================  ============================
+
+All else has one layout.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from alpha.errors import ArgumentError
+from nn import state
+from nn.conv import Conv2d, ConvTranspose2d
+from nn.module import Module
+
+Array = np.ndarray[Any, Any]
+Maps = Mapping[str, tuple[int, int]]
+_COUNTER = "num_batches_tracked"
+_FROM_OIHW = (0, 2, 3, 1)
+_TO_OIHW = (0, 3, 1, 2)
+
+
+def from_torch(
+    state_dict: Mapping[str, Any], module: Module | None = None, *, flattened_maps: Maps | None = None
+) -> dict[str, Array]:
+    """A PyTorch state_dict in our layout: ``net.load_state_dict(from_torch(torch_net.state_dict(), net))``.
+
+    Args:
+        state_dict: PyTorch's tensors (or arrays of them) by name.
+        module: the module they are for. With it filters are known by their layers, the models here say themselves
+            which linear layer sees flattened maps, and keys and shapes are checked. Without it every tensor of 4 axes
+            is a filter.
+        flattened_maps: names of linear layers behind a Flatten, with height and width of the maps that were flattened:
+            ``{"classifier.0": (7, 7)}``.
+
+    Errors: with a module, CheckpointError as from ``load_state_dict``.
+    """
+    own = module.state_dict() if module is not None else {}
+    given = {key: value for key, value in state_dict.items() if key in own or not key.endswith(_COUNTER)}
+    arrays = {key: _to_array(key, value) for key, value in given.items()}
+    filters = _filters(module) if module is not None else set(arrays)
+    for key, array in arrays.items():
+        if key in filters and array.ndim == 4:
+            arrays[key] = array.transpose(_FROM_OIHW)
+    for key, (height, width) in _flattened(module, flattened_maps).items():
+        if key in arrays:
+            maps = _split(key, arrays[key], height * width).reshape(len(arrays[key]), -1, height, width)
+            arrays[key] = maps.transpose(_FROM_OIHW).reshape(arrays[key].shape)
+    if module is not None:
+        state.check("from_torch", type(module).__name__, own, arrays)
+    return {key: np.array(array, order="C") for key, array in arrays.items()}
+
+
+def to_torch(module: Module, *, flattened_maps: Maps | None = None) -> dict[str, Any]:
+    """A module's state in PyTorch's layout, as PyTorch's tensors; as NumPy arrays where it is not installed.
+
+    Args:
+        module: the module; its names are kept.
+        flattened_maps: as for ``from_torch``.
+    """
+    arrays = {key: np.asarray(tensor) for key, tensor in module.state_dict().items()}
+    for key in _filters(module):
+        arrays[key] = arrays[key].transpose(_TO_OIHW)
+    for key, (height, width) in _flattened(module, flattened_maps).items():
+        if key in arrays:
+            maps = _split(key, arrays[key], height * width).reshape(len(arrays[key]), height, width, -1)
+            arrays[key] = maps.transpose(_TO_OIHW).reshape(arrays[key].shape)
+    counted: dict[str, Array] = {}
+    for key, array in arrays.items():
+        counted[key] = np.array(array, order="C")
+        counter = key.removesuffix("running_var") + _COUNTER
+        if key.endswith("running_var") and counter not in arrays:
+            counted[counter] = np.zeros((), np.int64)
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        return dict(counted)
+    return {key: torch.from_numpy(array) for key, array in counted.items()}
+
+
+def _filters(module: Module) -> set[str]:
+    """Names of the weights of all convolutions."""
+    modules = module.named_modules(remove_duplicate=False)
+    return {f"{path}.weight".lstrip(".") for path, part in modules if isinstance(part, Conv2d | ConvTranspose2d)}
+
+
+def _flattened(module: Module | None, given: Maps | None) -> dict[str, tuple[int, int]]:
+    """Names of the weights that see flattened maps, with the maps' height and width."""
+    sizes = dict(given or {})
+    for path, part in module.named_modules(remove_duplicate=False) if module is not None else ():
+        for name, size in getattr(part, "flattened_maps", {}).items():
+            sizes.setdefault(f"{path}.{name}".lstrip("."), size)
+    return {f"{name}.weight": size for name, size in sizes.items()}
+
+
+def _split(key: str, weight: Array, positions: int) -> Array:
+    """The weight, if its inputs are maps of so many positions."""
+    if weight.ndim != 2 or weight.shape[1] % positions:
+        raise ArgumentError(
+            f"[flattened_maps] expected a linear weight whose inputs are maps of {positions} positions for {key}, got "
+            f"shape {weight.shape}: give the height and width of the maps that were flattened"
+        )
+    return weight
+
+
+def _to_array(key: str, value: Any) -> Array:
+    """An array of a PyTorch tensor (bfloat16 and float16 widened to float32), or the array itself."""
+    if hasattr(value, "cpu"):
+        value = value.detach().cpu()
+        value = value.float() if value.is_floating_point() and value.element_size() < 4 else value
+    if not hasattr(value, "__array__"):
+        raise ArgumentError(
+            f"[from_torch] expected tensors by name, got {type(value).__name__} for {key!r}: of a whole checkpoint "
+            "pass the part that is the model's state_dict"
+        )
+    return np.asarray(value)

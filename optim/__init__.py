@@ -1,0 +1,41 @@
+"""Optimizers, schedules of the learning rate, and limits on gradients; PyTorch's names, arguments and defaults."""
+
+from __future__ import annotations
+
+from optim import lr_scheduler
+from optim.adam import Adam, AdamW
+from optim.clip import clip_grad_norm_, clip_grad_value_
+from optim.lr_scheduler import (
+    CosineAnnealingLR,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    LRScheduler,
+    MultiStepLR,
+    OneCycleLR,
+    SequentialLR,
+    StepLR,
+)
+from optim.optimizer import Optimizer
+from optim.rmsprop import RMSprop
+from optim.sgd import SGD
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "CosineAnnealingLR",
+    "ExponentialLR",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
+    "MultiStepLR",
+    "OneCycleLR",
+    "Optimizer",
+    "RMSprop",
+    "SequentialLR",
+    "StepLR",
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "lr_scheduler",
+]

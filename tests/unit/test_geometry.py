@@ -1,0 +1,85 @@
+"""The geometry against brute force: every trim, split and leap is exactly the set of non-zero products."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from alpha.errors import ArgumentError, ShapeError
+from alpha.geometry import Axis, Geometry, transposed_input
+from tests import oracles
+
+
+@st.composite
+def axes(draw: st.DrawFn) -> Axis:
+    """Axes of all kinds: stride above the filter, padding above half of it, dilation, one-element maps, uneven pads."""
+    size, filter = draw(st.integers(1, 14)), draw(st.integers(1, 7))
+    stride, dilation = draw(st.integers(1, 6)), draw(st.integers(1, 4))
+    low, high = draw(st.integers(0, 7)), draw(st.integers(0, 7))
+    short = (filter - 1) * dilation + 1 - size - low - high
+    return Axis(size, filter, stride, (low, high + max(0, short)), dilation)
+
+
+@settings(max_examples=500, deadline=None)
+@given(axes())
+def test_groupings_are_the_relation(axis: Axis) -> None:
+    pairs = {
+        (i, o, f)
+        for o in range(axis.output)
+        for f in range(axis.filter)
+        for i in [o * axis.stride + f * axis.dilation - axis.padding[0]]
+        if 0 <= i < axis.input
+    }
+    assert {(i, o, f) for o, group in enumerate(axis.by_output) for i, f in group} == pairs
+    assert {(i, o, f) for i, group in enumerate(axis.by_input) for o, f in group} == pairs
+    assert {(i, o, f) for f, group in enumerate(axis.by_tap) for i, o in group} == pairs
+    for groups in (axis.by_output, axis.by_input, axis.by_tap):
+        assert sum(len(group) for group in groups) == len(pairs) == axis.useful
+    assert axis.useful <= axis.nominal
+
+
+@settings(max_examples=200, deadline=None)
+@given(axes())
+def test_runs_are_what_the_kernels_assume(axis: Axis) -> None:
+    for f in range(axis.filter):
+        outputs = [o for _, o in axis.by_tap[f]]
+        assert outputs == list(range(outputs[0], outputs[0] + len(outputs))) if outputs else True
+    for o in range(axis.output):
+        taps = [f for _, f in axis.by_output[o]]
+        assert taps == list(axis.trim(o))
+    for i in range(axis.input):
+        assert [f for _, f in axis.by_input[i]] == list(axis.split(i))
+
+
+@pytest.mark.parametrize(
+    ("size", "filter", "stride", "padding", "dilation"),
+    [
+        ((32, 32), (7, 7), (2, 2), (3, 3), (1, 1)),
+        ((5, 9), (3, 2), (4, 1), (2, 0), (1, 3)),
+        ((1, 1), (5, 5), (1, 1), (2, 2), (1, 1)),
+        ((6, 4), (1, 3), (2, 3), (0, 3), (1, 2)),
+    ],
+)
+def test_useful_counts_products_one_by_one(size, filter, stride, padding, dilation) -> None:  # type: ignore[no-untyped-def]
+    geometry = Geometry.make(size, filter, stride, padding, dilation)
+    count = oracles.nonzero_products(size, filter, stride, padding, dilation)
+    assert geometry.useful == count
+    assert geometry.macs(3, 4, 6, 2) == count * 3 * 4 * 6 // 2
+    assert geometry.output == tuple(
+        oracles.output_size(*values) for values in zip(size, filter, stride, padding, dilation, strict=True)
+    )
+
+
+def test_transposed_size_inverts_the_convolution() -> None:
+    for o, f, s, p, d in [(4, 3, 2, 1, 1), (7, 5, 3, 2, 2), (1, 1, 1, 0, 1)]:
+        for extra in range(s):
+            size = transposed_input(o, f, s, p, extra, d)
+            assert Axis(size, f, s, (p, p), d).output == o
+
+
+def test_bad_geometry_says_what() -> None:
+    with pytest.raises(ShapeError, match="filter of extent 9 over 4 elements"):
+        Axis(4, 5, 1, (2, 2), 2)
+    with pytest.raises(ArgumentError, match="stride 0"):
+        Axis(4, 3, 0)

@@ -1,0 +1,196 @@
+"""The memory pool over a counting allocator: cap, reuse, split and merge, the ladder on exhaustion."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from alpha.errors import ArgumentError, OutOfMemoryError
+from alpha.mempool import GRAIN, SLACK, Block, MemoryPool, format_bytes, parse_bytes
+
+MB = 1 << 20
+
+
+class Backing:
+    """Hands out addresses, and knows what is out."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.next, self.out, self.limit, self.calls = 1 << 30, {}, limit, 0
+
+    def allocate(self, nbytes: int) -> tuple[int, object]:
+        self.calls += 1
+        if self.limit is not None and sum(self.out.values()) + nbytes > self.limit:
+            raise MemoryError
+        address, self.next = self.next, self.next + nbytes + 4096
+        self.out[address] = nbytes
+        return address, address
+
+    def release(self, handle: object) -> None:
+        del self.out[handle]
+
+    def pool(self, cap: str | int = "64MB") -> MemoryPool:
+        return MemoryPool(cap, self.allocate, self.release)
+
+
+def test_same_request_again_is_a_hit() -> None:
+    backing = Backing()
+    pool = backing.pool()
+    first = pool.take(5 * MB)
+    address = first.address
+    pool.give(first)
+    assert pool.take(5 * MB).address == address
+    assert (pool.hits, pool.requests, backing.calls) == (1, 2, 1)
+
+
+def test_figures() -> None:
+    pool = Backing().pool()
+    a = pool.take(3 * MB)
+    b = pool.take(4 * MB)
+    peak = pool.in_use
+    pool.give(a)
+    assert pool.peak == peak > pool.in_use >= 4 * MB
+    assert pool.held >= 7 * MB
+    pool.reset_peak()
+    assert pool.peak == pool.in_use
+    assert "cap 64.0 MiB" in str(pool)
+    pool.give(b)
+    assert pool.in_use == 0
+    released = pool.release_cached()
+    assert released >= 7 * MB
+    assert pool.held == 0
+
+
+def test_every_block_has_slack_and_alignment() -> None:
+    pool = Backing().pool()
+    for nbytes in (0, 1, GRAIN - SLACK, GRAIN - SLACK + 1, 3 * MB + 7):
+        block = pool.take(nbytes)
+        assert block.nbytes >= nbytes + SLACK
+        assert block.address % 64 == 0
+
+
+def test_split_and_merge() -> None:
+    backing = Backing()
+    pool = backing.pool()
+    pool.give(pool.take(32 * MB))
+    parts = [pool.take(8 * MB - GRAIN) for _ in range(4)]
+    assert backing.calls == 1
+    for index in (2, 0, 3, 1):
+        pool.give(parts[index])
+    assert pool.take(32 * MB).segment is parts[0].segment
+    assert backing.calls == 1
+
+
+def test_cap_counts_what_is_held_and_the_pool_stays_usable() -> None:
+    pool = Backing().pool("16MB")
+    keep = [pool.take(7 * MB), pool.take(7 * MB)]
+    with pytest.raises(OutOfMemoryError, match=r"in use 14\.0 MiB, held .* cap 16\.0 MiB"):
+        pool.take(4 * MB)
+    pool.give(keep.pop())
+    assert pool.take(4 * MB).nbytes >= 4 * MB
+
+
+def test_ladder_frees_cached_segments_first() -> None:
+    backing = Backing()
+    pool = backing.pool("16MB")
+    pool.give(pool.take(6 * MB))
+    pool.give(pool.take(9 * MB))  # held: 15 MB, all idle; no block fits
+    assert pool.take(12 * MB).nbytes >= 12 * MB
+    assert sum(backing.out.values()) <= 16 * MB
+
+
+def test_ladder_collects_garbage() -> None:
+    pool = Backing().pool("16MB")
+
+    class Holder:
+        def __init__(self) -> None:
+            self.block = pool.take(10 * MB)
+            self.cycle = self
+
+        def __del__(self) -> None:
+            pool.give(self.block)
+
+    gc.disable()
+    try:
+        Holder()
+        assert pool.take(10 * MB).nbytes >= 10 * MB
+    finally:
+        gc.enable()
+
+
+def test_engine_failure_becomes_our_error() -> None:
+    pool = Backing(limit=4 * MB).pool("1GB")
+    with pytest.raises(OutOfMemoryError):
+        pool.take(8 * MB)
+    assert pool.take(2 * MB).nbytes >= 2 * MB
+
+
+def test_lower_cap() -> None:
+    pool = Backing().pool("32MB")
+    block = pool.take(10 * MB)
+    with pytest.raises(ArgumentError, match="held"):
+        pool.cap = "5MB"
+    pool.give(block)
+    pool.cap = "5MB"
+    assert pool.held <= pool.cap == 5 * MB
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 6 * MB), min_size=1, max_size=60), st.integers(0, 1 << 30))
+def test_blocks_never_overlap_and_all_comes_back(sizes: list[int], seed: int) -> None:
+    chooser = random.Random(seed)
+    backing = Backing()
+    pool = backing.pool("48MB")
+    live: list[Block] = []
+    for size in sizes:
+        try:
+            live.append(pool.take(size))
+        except OutOfMemoryError:
+            assert pool.in_use + size > 24 * MB  # never refused while most of the cap is free
+        spans = sorted((b.address, b.address + b.nbytes) for b in live)
+        assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+        assert pool.in_use == sum(b.nbytes for b in live) <= pool.held <= pool.cap
+        assert pool.held == sum(backing.out.values())
+        while live and chooser.random() < 0.45:
+            pool.give(live.pop(chooser.randrange(len(live))))
+    for block in live:
+        pool.give(block)
+    assert pool.in_use == 0
+    pool.release_cached()
+    assert not backing.out
+
+
+def test_threads_share_a_pool() -> None:
+    pool = Backing().pool("1GB")
+
+    def work() -> None:
+        for size in range(1, 400):
+            pool.give(pool.take(size * 977))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert pool.in_use == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("8GB", 8 << 30), ("512 MiB", 512 << 20), ("1.5G", 3 << 29), ("100", 100), (64, 64)]
+)
+def test_sizes(text: str | int, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1", "8XB", 0, -5, "1.2.3MB"])
+def test_bad_sizes(text: str | int) -> None:
+    with pytest.raises(ArgumentError, match="expected a size"):
+        parse_bytes(text)
+
+
+def test_format() -> None:
+    assert [format_bytes(n) for n in (10, 1536, 3 << 20, 5 << 30)] == ["10 B", "1.5 KiB", "3.0 MiB", "5.0 GiB"]
