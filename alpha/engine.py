@@ -75,9 +75,7 @@ class Engine(ABC):
     def allocate(self, nbytes: int) -> Storage:
         """Uninitialised memory from the pool, aligned to 64 bytes, with SLACK readable bytes behind it."""
 
-    def empty(
-        self, shape: Sequence[int], dtype: np.dtype[Any] = float32, order: Sequence[int] | None = None
-    ) -> Tensor:
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any] = float32, order: Sequence[int] | None = None) -> Tensor:
         """A dense uninitialised tensor; ``order`` lists the axes from outermost to innermost in memory."""
         from alpha.tensor import Tensor
 

@@ -49,3 +49,7 @@ class CheckpointError(AlphaError, RuntimeError):
 
 class NumericsError(AlphaError, ArithmeticError):
     """A loss or gradient stopped being finite."""
+
+
+class CheckError(AlphaError, AssertionError):
+    """A comparison or a check of gradients failed."""

@@ -35,7 +35,8 @@ Groups = tuple[tuple[tuple[int, int], ...], ...]
 class Axis:
     """One axis of a convolution: sizes of input and filter, stride, padding (low, high) and dilation.
 
-    ``output`` is computed unless given; a transposed convolution gives the larger side as ``input``.
+    A transposed convolution gives its result's side as ``input``, with its output padding taken from the high padding,
+    which may so become negative: the last inputs are then beyond every filter.
     """
 
     input: int
@@ -45,9 +46,9 @@ class Axis:
     dilation: int = 1
 
     def __post_init__(self) -> None:
-        if min(self.input, self.filter, self.stride, self.dilation) < 1 or min(self.padding) < 0:
+        if min(self.input, self.filter, self.stride, self.dilation) < 1 or self.padding[0] < 0:
             raise ArgumentError(
-                f"[geometry] expected sizes, stride and dilation >= 1 and padding >= 0, got input {self.input}, "
+                f"[geometry] expected sizes, stride and dilation >= 1 and low padding >= 0, got input {self.input}, "
                 f"filter {self.filter}, stride {self.stride}, padding {self.padding}, dilation {self.dilation}"
             )
         if self.output < 1:
@@ -143,9 +144,7 @@ class Geometry:
         dilation: tuple[int, int] = (1, 1),
     ) -> Geometry:
         """From PyTorch's arguments: (rows, columns) of input size, filter, stride, symmetric padding and dilation."""
-        axes = [
-            Axis(i, f, s, (p, p), d) for i, f, s, p, d in zip(size, filter, stride, padding, dilation, strict=True)
-        ]
+        axes = [Axis(i, f, s, (p, p), d) for i, f, s, p, d in zip(size, filter, stride, padding, dilation, strict=True)]
         return Geometry(axes[0], axes[1])
 
     @property

@@ -190,7 +190,7 @@ def numpy_generator(*stream: int) -> np.random.Generator:
 
 
 def _open_uniforms(seed: int, offset: int, count: int, dtype: np.dtype[Any]) -> Array:
-    """float64 numbers in (0, 1), whose logarithm is finite: 32 bits each for float32 results, 53 for float64 ones."""
+    """float64 numbers in (0, 1], whose logarithm is finite: 32 bits each for float32 results, 53 for float64 ones."""
     if dtype == float32:
         return (words(seed, offset, count).astype(np.float64) + 0.5) * 2**-32
     return uniforms(seed, offset, count, float64) + 2**-54

@@ -129,7 +129,7 @@ def load_checkpoint(
     given = {name: objects[name] for name in _PARTS if objects[name] is not None}
     states = {name: _state_of(path, name, part, header, arrays) for name, part in given.items()}
     if model is not None:
-        states["model"] = _fit_model(path, model, states["model"], header["parts"]["model"])
+        _check_model(path, model, states["model"], header["parts"]["model"])
     _apply(path, cast(dict[str, Stateful], given), states)
     if given.keys() - {"model"}:
         random.set_state(header["random"])
@@ -153,10 +153,9 @@ def _state_of(path: PathLike, name: str, part: Any, header: dict[str, Any], arra
     return _unpack(entry["state"], arrays)
 
 
-def _fit_model(path: PathLike, model: Stateful, state: dict[str, Any], entry: dict[str, Any]) -> dict[str, Tensor]:
-    """A checkpoint's model state on the model's engine; CheckpointError listing all that does not fit."""
-    live = model.state_dict()
-    found, wanted = _signature(state), _signature(live)
+def _check_model(path: PathLike, model: Stateful, state: dict[str, Any], entry: dict[str, Any]) -> None:
+    """CheckpointError listing all of a checkpoint's model state that does not fit the model."""
+    found, wanted = _signature(state), _signature(model.state_dict())
     missing = [name for name in wanted if name not in found]
     unexpected = [name for name in found if name not in wanted]
     differing = [
@@ -176,7 +175,6 @@ def _fit_model(path: PathLike, model: Stateful, state: dict[str, Any], entry: di
         )
     if entry["fingerprint"] != _fingerprint(found):
         raise CheckpointError(f"[load_checkpoint] expected a whole checkpoint, got a corrupt one at {path}: {_ELSE}")
-    return {name: live[name].engine.from_numpy(array) for name, array in state.items()}
 
 
 def _apply(path: PathLike, objects: dict[str, Stateful], states: dict[str, Any]) -> None:
@@ -238,7 +236,7 @@ def _fingerprint(signature: dict[str, tuple[tuple[int, ...], str]]) -> str:
 def _checksum(arrays: Mapping[str, Array]) -> int:
     value = 0
     for name in sorted(arrays):
-        value = zlib.crc32(arrays[name].reshape(-1).view(np.uint8), zlib.crc32(name.encode(), value))
+        value = zlib.crc32(arrays[name].reshape(-1).view(np.uint8).data, zlib.crc32(name.encode(), value))
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -372,31 +373,32 @@ class Tensor:
         return F.abs(self)
 
     def __invert__(self) -> Tensor:
-        return F.logical_not(self)
+        return F.logical_not(_boolean("~", self))
 
     def __and__(self, other: Any) -> Tensor:
-        return F.logical_and(self, other)
+        return F.logical_and(_boolean("&", self), _boolean("&", other))
 
     def __rand__(self, other: Any) -> Tensor:
-        return F.logical_and(other, self)
+        return F.logical_and(_boolean("&", other), _boolean("&", self))
 
     def __or__(self, other: Any) -> Tensor:
-        return F.logical_or(self, other)
+        return F.logical_or(_boolean("|", self), _boolean("|", other))
 
     def __ror__(self, other: Any) -> Tensor:
-        return F.logical_or(other, self)
+        return F.logical_or(_boolean("|", other), _boolean("|", self))
 
     def __xor__(self, other: Any) -> Tensor:
-        return F.logical_xor(self, other)
+        return F.logical_xor(_boolean("^", self), _boolean("^", other))
 
     def __rxor__(self, other: Any) -> Tensor:
-        return F.logical_xor(other, self)
+        return F.logical_xor(_boolean("^", other), _boolean("^", self))
 
+    # What no function takes (None, a string) is unequal, as everywhere in Python.
     def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
-        return F.eq(self, other)
+        return F.eq(self, other) if is_operand(other) else NotImplemented
 
     def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
-        return F.ne(self, other)
+        return F.ne(self, other) if is_operand(other) else NotImplemented
 
     def __lt__(self, other: Any) -> Tensor:
         return F.lt(self, other)
@@ -496,61 +498,61 @@ class Tensor:
         """A copy with its own memory, in the graph."""
         return F.clone(self)
 
-    def contiguous(self, order: Sequence[Any] | None = None) -> Tensor:
+    def contiguous(self, order: Sequence[builtins.int] | None = None) -> Tensor:
         """Itself if dense in the given order of axes (row-major by default), else such a copy."""
         return F.contiguous(self, order)
 
     # -- reductions ----------------------------------------------------------------------------------------------
 
-    def sum(self, dim: Any = None, keepdim: Any = False) -> Tensor:
+    def sum(self, dim: Any = None, keepdim: builtins.bool = False) -> Tensor:
         """Sum over an axis, several, or all."""
         return F.sum(self, dim, keepdim)
 
-    def mean(self, dim: Any = None, keepdim: Any = False) -> Tensor:
+    def mean(self, dim: Any = None, keepdim: builtins.bool = False) -> Tensor:
         """Mean over an axis, several, or all."""
         return F.mean(self, dim, keepdim)
 
-    def var(self, dim: Any = None, unbiased: Any = True, keepdim: Any = False) -> Tensor:
+    def var(self, dim: Any = None, unbiased: builtins.bool = True, keepdim: builtins.bool = False) -> Tensor:
         """Variance over an axis, several, or all; divided by n - 1 unless ``unbiased`` is False."""
         return F.var(self, dim, unbiased, keepdim)
 
-    def std(self, dim: Any = None, unbiased: Any = True, keepdim: Any = False) -> Tensor:
+    def std(self, dim: Any = None, unbiased: builtins.bool = True, keepdim: builtins.bool = False) -> Tensor:
         """Square root of ``var``."""
         return F.sqrt(F.var(self, dim, unbiased, keepdim))
 
-    def prod(self, dim: Any = None, keepdim: Any = False) -> Tensor:
+    def prod(self, dim: Any = None, keepdim: builtins.bool = False) -> Tensor:
         """Product over an axis, several, or all."""
         return F.prod(self, dim, keepdim)
 
-    def max(self, dim: Any = None, keepdim: Any = False) -> Any:
+    def max(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Any:
         """The largest element; along an axis ``(values, indices)`` as in PyTorch."""
         return F.max(self, dim, keepdim)
 
-    def min(self, dim: Any = None, keepdim: Any = False) -> Any:
+    def min(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Any:
         """The smallest element; along an axis ``(values, indices)`` as in PyTorch."""
         return F.min(self, dim, keepdim)
 
-    def argmax(self, dim: Any = None) -> Tensor:
+    def argmax(self, dim: builtins.int | None = None) -> Tensor:
         """Index of the largest element, along an axis or in the flattened tensor."""
         return F.argmax(self, dim)
 
-    def argmin(self, dim: Any = None) -> Tensor:
+    def argmin(self, dim: builtins.int | None = None) -> Tensor:
         """Index of the smallest element, along an axis or in the flattened tensor."""
         return F.argmin(self, dim)
 
-    def any(self, dim: Any = None, keepdim: Any = False) -> Tensor:
+    def any(self, dim: Any = None, keepdim: builtins.bool = False) -> Tensor:
         """Whether any element differs from 0."""
         return F.any(self, dim, keepdim)
 
-    def all(self, dim: Any = None, keepdim: Any = False) -> Tensor:
+    def all(self, dim: Any = None, keepdim: builtins.bool = False) -> Tensor:
         """Whether every element differs from 0."""
         return F.all(self, dim, keepdim)
 
-    def cumsum(self, dim: Any) -> Tensor:
+    def cumsum(self, dim: builtins.int) -> Tensor:
         """Running sums along an axis."""
         return F.cumsum(self, dim)
 
-    def sort(self, dim: Any = -1, descending: Any = False) -> tuple[Tensor, Tensor]:
+    def sort(self, dim: builtins.int = -1, descending: builtins.bool = False) -> tuple[Tensor, Tensor]:
         """Values in order along an axis, and their indices."""
         return F.sort(self, dim, descending)
 
@@ -569,7 +571,7 @@ class Tensor:
         """The axes in another order; a view."""
         return F.permute(self, _sequence(axes))
 
-    def transpose(self, first: Any, second: Any) -> Tensor:
+    def transpose(self, first: builtins.int, second: builtins.int) -> Tensor:
         """Two axes exchanged; a view."""
         return F.transpose(self, first, second)
 
@@ -577,7 +579,7 @@ class Tensor:
         """Broadcast to a shape; a view."""
         return F.expand(self, _sequence(shape))
 
-    def flatten(self, start_dim: Any = 0, end_dim: Any = -1) -> Tensor:
+    def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
         """A run of axes made into one."""
         return F.flatten(self, start_dim, end_dim)
 
@@ -585,11 +587,11 @@ class Tensor:
         """Without its axes of length 1, or without one of them."""
         return F.squeeze(self, dim)
 
-    def unsqueeze(self, dim: Any) -> Tensor:
+    def unsqueeze(self, dim: builtins.int) -> Tensor:
         """With an axis of length 1 put in."""
         return F.unsqueeze(self, dim)
 
-    def split(self, size: Any, dim: Any = 0) -> tuple[Tensor, ...]:
+    def split(self, size: builtins.int | Sequence[builtins.int], dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """Pieces of a size (the last may be smaller), or of the sizes in a list, along an axis; views."""
         return F.split(self, size, dim)
 
@@ -652,6 +654,14 @@ def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> S
     return tuple(strides)
 
 
+def _boolean(operator: str, value: Any) -> Any:
+    """An operand of a logical operator; DtypeError unless it is bool, for integers' bits have no such functions."""
+    dtype = getattr(value, "dtype", None)
+    if dtype != dtypes.bool_ if dtype is not None else not isinstance(value, bool):
+        raise DtypeError(f"[{operator}] expected bool, got {dtype or type(value).__name__}: compare first, as in x > 0")
+    return value
+
+
 def _sequence(values: tuple[Any, ...]) -> tuple[int, ...]:
     """``f(1, 2)`` and ``f((1, 2))`` alike."""
     return tuple(values[0]) if len(values) == 1 and isinstance(values[0], tuple | list) else values
@@ -684,3 +694,4 @@ def tensor(
 from alpha import autograd, engines  # noqa: E402  (these modules need Tensor)
 from alpha import functions as F  # noqa: E402
 from alpha.functions import inplace  # noqa: E402
+from alpha.functions.operands import is_operand  # noqa: E402

@@ -77,7 +77,8 @@ class ArrayDataset:
     def __getitem__(self, index: int) -> tuple[FloatImages, int]:
         """One transformed image (H, W, C) and its label.
 
-        A random transform draws from alpha's global seed and the index, so the same sample looks the same each time.
+        A random transform draws from alpha's global seed and the index, so the same sample looks the same each time,
+        in every epoch: a data set wrapped around this one should pass ``batch`` on.
         """
         if not -len(self) <= index < len(self):
             raise IndexError(f"[{type(self).__name__}] expected an index below {len(self)}, got {index}: use len()")

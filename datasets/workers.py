@@ -104,8 +104,11 @@ class WorkerPool(Iterator[Batch]):
 
 
 def _pickle_job(epoch: Epoch, count: int) -> bytes:
+    """What a worker needs: alpha's global seed, for data sets that look at it, and the epoch."""
+    from alpha import random  # here: alpha's packages may be importing this one
+
     try:
-        return pickle.dumps(epoch, pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps((random.seed(), epoch), pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # user code decides what pickling raises
         raise errors.ArgumentError(
             f"[DataLoader] expected a data set that can be pickled for workers={count}, got {one_line(error)}: define "
@@ -148,8 +151,11 @@ def _work(job: bytes, first: int, step: int, writer: Connection) -> None:
 
 
 def _messages(job: bytes, first: int, step: int) -> Iterator[bytes]:
+    from alpha import random
+
     try:
-        epoch: Epoch = pickle.loads(job)
+        seed, epoch = pickle.loads(job)
+        random.manual_seed(seed)
         for batch in range(first, len(epoch), step):
             yield pickle.dumps(epoch.prepare(batch), pickle.HIGHEST_PROTOCOL)
     except Exception as error:

@@ -14,18 +14,38 @@ class CrossEntropyLoss(Module):
     """Cross-entropy of softmax(logits) with class indices; see ``functional.cross_entropy``.
 
     Args:
+        weight: a weight for each class, (C,).
+        ignore_index: a class whose rows count for nothing.
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the rows.
         label_smoothing: share of the target spread evenly over all classes.
     """
 
-    def __init__(self, *, reduction: str = "mean", label_smoothing: float = 0.0) -> None:
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        *,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
         super().__init__()
+        self.register_buffer("weight", weight)
+        self.ignore_index = ignore_index
         self.reduction = choice(reduction, _REDUCTIONS, "reduction", "CrossEntropyLoss")
         self.label_smoothing = probability(label_smoothing, "label_smoothing", "CrossEntropyLoss")
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Logits (N, C) and int64 classes (N,) to a number, or (N,) with reduction "none"."""
-        return F.cross_entropy(logits, target, reduction=self.reduction, label_smoothing=self.label_smoothing)
+        """Logits (..., C) and int64 classes (...) to a number, or (...) with reduction "none"."""
+        return F.cross_entropy(
+            logits,
+            target,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+            ignore_index=self.ignore_index,
+            weight=self.weight,
+        )
 
 
 class MSELoss(Module):

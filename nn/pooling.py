@@ -81,11 +81,17 @@ class AvgPool2d(Module):
 
 
 class AdaptiveAvgPool2d(Module):
-    """Means over as many windows as ``output_size`` (rows, columns) says, covering the image; 1 is the global mean."""
+    """Means over windows that cover the image, so many that the result has a given size; 1 is the global mean.
 
-    def __init__(self, output_size: Size) -> None:
+    Args:
+        output_size: (rows, columns) of the result, or one number for both; None keeps the input's.
+    """
+
+    def __init__(self, output_size: int | None | tuple[int | None, int | None]) -> None:
         super().__init__()
-        self.output_size = pair(output_size, "output_size", "AdaptiveAvgPool2d")
+        rows, columns = output_size if isinstance(output_size, tuple) else (output_size, output_size)
+        pair([1 if n is None else n for n in (rows, columns)], "output_size", "AdaptiveAvgPool2d")
+        self.output_size = rows, columns
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, C) to (N, *output_size, C)."""

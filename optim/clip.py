@@ -65,15 +65,14 @@ def _norm(grad: Tensor, norm_type: float) -> float:
     size = grad.abs()
     if math.isinf(norm_type):
         return float(size.max())
-    return float((size**norm_type).sum()) ** (1 / norm_type)
+    return math.pow(float((size**norm_type).sum()), 1 / norm_type)
 
 
 def _combine(norms: list[float], norm_type: float) -> float:
-    """The norm of a vector of norms, in float64."""
-    if not norms:
-        return 0.0
-    if math.isinf(norm_type):
-        return math.nan if any(math.isnan(n) for n in norms) else max(norms)
-    if norm_type == 2:
-        return math.sqrt(math.fsum(n * n for n in norms)) if all(map(math.isfinite, norms)) else sum(norms)
-    return sum(n**norm_type for n in norms) ** (1 / norm_type)
+    """The norm of a vector of norms, in float64 and relative to the largest, so that no power overflows."""
+    if any(math.isnan(norm) for norm in norms):
+        return math.nan
+    largest = max(norms, default=0.0)
+    if math.isinf(norm_type) or largest == 0 or math.isinf(largest):
+        return largest
+    return largest * math.pow(math.fsum(math.pow(norm / largest, norm_type) for norm in norms), 1 / norm_type)

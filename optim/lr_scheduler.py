@@ -25,7 +25,10 @@ class LRScheduler:
         if not isinstance(optimizer, Optimizer):
             raise ArgumentError(f"[{self._name}] expected an Optimizer, got {type(optimizer).__name__}")
         self.optimizer = optimizer
-        self.base_lrs: list[float] = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
+        self.base_lrs: list[float] = []
+        for group in optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])
+            self.base_lrs.append(group["initial_lr"])
         self.last_epoch = 0
         self.apply()
 
@@ -325,7 +328,7 @@ def _count(name: str, option: str, value: int) -> int:
 
 
 def _per_group(option: str, value: float | Sequence[float], groups: int) -> list[float]:
-    values = list(value) if isinstance(value, list | tuple) else [value] * groups
+    values = [value] * groups if isinstance(value, int | float) else list(value)
     if len(values) != groups:
         raise ArgumentError(f"[OneCycleLR] expected {option} as one number or {groups}, one a group, got {values}")
     return values

@@ -34,7 +34,7 @@ class Optimizer:
         self.defaults = defaults
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, State] = {}
-        given = [params] if isinstance(params, Tensor | Mapping) else list(params)
+        given: list[Any] = [params] if isinstance(params, Tensor | Mapping) else list(params)
         if not given:
             raise ArgumentError(f"[{self._name}] expected parameters, got none: pass module.parameters()")
         groups = given if isinstance(given[0], Mapping) else [{"params": given}]

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from alpha.errors import ArgumentError
 from alpha.tensor import Tensor
 
 PARALLEL_SIZE = 1 << 18
-"""Elements from which an element-wise operation is split between threads: below, waking them costs more than it saves."""
+"""Elements from which an element-wise operation is split between threads: below, waking them costs more."""
 
 SUM_BLOCK = 128
 """Rows that are added up one after another before their sum joins the others': the blocks of a pairwise sum."""
@@ -261,7 +262,7 @@ def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:
 def _pieces(length: int, count: int) -> Iterator[slice]:
     """Runs of nearly equal length that cover ``range(length)``."""
     edges = [length * i // count for i in range(count + 1)]
-    return (slice(a, b) for a, b in zip(edges, edges[1:], strict=False) if b > a)
+    return (slice(a, b) for a, b in pairwise(edges) if b > a)
 
 
 def _cut(value: Any, out: Array, axis: int, piece: slice) -> Any:

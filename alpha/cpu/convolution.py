@@ -11,6 +11,7 @@ from alpha.cpu.base import HostEngine, counter
 from alpha.cpu.kernels import convolution as kernels
 from alpha.cpu.kernels.microkernel import ADD, BIAS, STORE
 from alpha.engine import IMAGE_ORDER
+from alpha.errors import EngineError, ShapeError
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
 
@@ -24,8 +25,7 @@ class ConvolutionOperations(HostEngine):
     def conv2d(self, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, groups: int) -> Tensor:
         x = self._image(x)
         out = self.empty((x.shape[0], *geometry.output, w.shape[0]), x.dtype, IMAGE_ORDER)
-        problem = _problem(x, out, geometry, groups)
-        plan = plans.forward(problem)
+        plan = plans.forward(_problem(x, out, geometry, groups))
         packed = self._packed(w, plan, by_output=True)
         MACS["conv2d"] = self._gather(plan, x, packed, out, STORE, bias)
         return out
@@ -46,8 +46,7 @@ class ConvolutionOperations(HostEngine):
             out, mode = accumulate, ADD
         else:
             out, mode = self.empty(shape, dy.dtype, IMAGE_ORDER), STORE
-        problem = _problem(out, dy, geometry, groups)
-        plan = plans.input_grad(problem)
+        plan = plans.input_grad(_problem(out, dy, geometry, groups))
         packed = self._packed(w, plan, by_output=False)
         MACS["conv2d_input_grad"] = self._gather(plan, dy, packed, out, mode, bias)
         if accumulate is not None and out is not accumulate:
@@ -90,11 +89,15 @@ class ConvolutionOperations(HostEngine):
         return self.dense(x, IMAGE_ORDER)
 
     def _packed(self, w: Tensor, plan: plans.GatherPlan, by_output: bool) -> Tensor:
-        """The filters in the panels that the plan wants.
+        """The filters in the panels that the plan wants; ShapeError where they are not the plan's.
 
         The forward's are kept with the filters' storage until these change: inference packs once. The input
         gradient's serve once a step, and go back to the pool.
         """
+        groups, _, taps, depth, _ = plan.packed_shape
+        per_group = w.shape[3] if by_output else w.shape[0] // groups
+        if w.ndim != 4 or w.shape[1] * w.shape[2] != taps or per_group != depth:
+            raise ShapeError(f"[convolution] expected filters for panels {plan.packed_shape}, got {w.shape}")
         key = f"packed {w.offset} {w.shape} {w.strides} {plan.packed_shape}"
         if by_output and key in w.storage.cache:
             version, packed = w.storage.cache[key]
@@ -102,7 +105,6 @@ class ConvolutionOperations(HostEngine):
                 return packed  # type: ignore[no-any-return]
             del w.storage.cache[key]
         packed = self.empty(plan.packed_shape, w.dtype)
-        groups, taps = plan.packed_shape[0], plan.packed_shape[2]
         source = np.ascontiguousarray(self.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
         kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
         self.launch(kernel, counter(), source, self.array(packed))
@@ -112,6 +114,12 @@ class ConvolutionOperations(HostEngine):
 
 
 def _problem(x: Tensor, y: Tensor, geometry: Geometry, groups: int) -> plans.Problem:
+    """The plan's key; EngineError where images are not of the geometry's sizes, which the plan's offsets trust."""
+    if x.shape[1:3] != geometry.input or y.shape[1:3] != geometry.output or x.shape[0] != y.shape[0]:
+        raise EngineError(
+            f"[convolution] expected images of {geometry.input} and results of {geometry.output}, got x: {x.shape} and "
+            f"y: {y.shape}"
+        )
     return plans.Problem(
         geometry,
         x.shape[0],

@@ -114,9 +114,7 @@ class NormalisationOperations(HostEngine):
         y = self.dense(y)
         dy = self._ordered_as(dy, y)
         dx = self.empty_like(y)
-        self.launch(
-            kernels.leaky_relu_grad, counter(), self.flat(dy), self.flat(y), y.dtype.type(slope), self.flat(dx)
-        )
+        self.launch(kernels.leaky_relu_grad, counter(), self.flat(dy), self.flat(y), y.dtype.type(slope), self.flat(dx))
         return dx
 
     def _statistics(self, x: Tensor) -> tuple[Array, Array, int]:

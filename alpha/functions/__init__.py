@@ -31,18 +31,17 @@ from alpha.functions.pooling import *  # noqa: F403
 from alpha.functions.reduction import *  # noqa: F403
 from alpha.functions.shape import *  # noqa: F403
 
-__all__ = [
-    *_activation.__all__,
-    *_conv.__all__,
-    *_creation.__all__,
-    *_dropout.__all__,
-    *_elementwise.__all__,
-    *_indexing.__all__,
-    *_inplace.__all__,
-    *_linalg.__all__,
-    *_loss.__all__,
-    *_norm.__all__,
-    *_pooling.__all__,
-    *_reduction.__all__,
-    *_shape.__all__,
-]
+__all__: list[str] = []
+__all__ += _activation.__all__
+__all__ += _conv.__all__
+__all__ += _creation.__all__
+__all__ += _dropout.__all__
+__all__ += _elementwise.__all__
+__all__ += _indexing.__all__
+__all__ += _inplace.__all__
+__all__ += _linalg.__all__
+__all__ += _loss.__all__
+__all__ += _norm.__all__
+__all__ += _pooling.__all__
+__all__ += _reduction.__all__
+__all__ += _shape.__all__

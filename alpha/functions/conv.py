@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError
-from alpha.geometry import Geometry, transposed_input
+from alpha.geometry import Axis, Geometry, transposed_input
 
 if TYPE_CHECKING:
     from alpha.tensor import Tensor
@@ -142,7 +142,7 @@ def conv_transpose2d(
             ("dilation", dilation),
         )
     )
-    sizes = []
+    axes = []
     for axis in range(2):
         s, p, e, d = strides[axis], paddings[axis], extras[axis], dilations[axis]
         if e >= max(s, d):
@@ -156,8 +156,8 @@ def conv_transpose2d(
                 f"[conv_transpose2d] expected a result of at least one element, got {size} from x: {x.shape}, "
                 f"w: {weight.shape}, stride {s}, padding {p}: use less padding"
             )
-        sizes.append(size)
-    geometry = Geometry.make((sizes[0], sizes[1]), (weight.shape[1], weight.shape[2]), strides, paddings, dilations)
+        axes.append(Axis(size, weight.shape[axis + 1], s, (p, p - e), d))
+    geometry = Geometry(axes[0], axes[1])
     result: Tensor = ConvTranspose2dFunction.apply(x, weight, bias, geometry, groups)
     return result
 

@@ -45,6 +45,7 @@ def empty(
 def full(
     shape: Any,
     value: Number,
+    *,
     dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     engine: EngineLike = None,
@@ -61,14 +62,14 @@ def zeros(
     *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
 ) -> Tensor:
     """A tensor of zeros: ``zeros(2, 3)`` or ``zeros((2, 3))``."""
-    return full(shape_of("zeros", shape), 0, dtype, requires_grad, engine)
+    return full(shape_of("zeros", shape), 0, dtype=dtype, requires_grad=requires_grad, engine=engine)
 
 
 def ones(
     *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
 ) -> Tensor:
     """A tensor of ones: ``ones(2, 3)`` or ``ones((2, 3))``."""
-    return full(shape_of("ones", shape), 1, dtype, requires_grad, engine)
+    return full(shape_of("ones", shape), 1, dtype=dtype, requires_grad=requires_grad, engine=engine)
 
 
 def full_like(x: Tensor, value: Number, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False) -> Tensor:
@@ -91,6 +92,7 @@ def arange(
     start: Number,
     end: Number | None = None,
     step: Number = 1,
+    *,
     dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     engine: EngineLike = None,
@@ -108,6 +110,7 @@ def arange(
 def eye(
     rows: int,
     columns: int | None = None,
+    *,
     dtype: dtypes.DtypeLike = dtypes.float32,
     requires_grad: bool = False,
     engine: EngineLike = None,

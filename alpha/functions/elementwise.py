@@ -84,7 +84,7 @@ class Binary(Function):
     def forward(self, x: Tensor | Number, y: Tensor | Number, in_place: bool = False) -> Tensor:
         """``in_place`` writes into x, of which a copy is kept then if a gradient needs it."""
         self.shapes = tuple(value.shape if isinstance(value, Tensor) else () for value in (x, y))
-        kept = tuple(value.clone() if in_place and value is x else value for value in self.keep(x, y))
+        kept = tuple(clone(k) if in_place and isinstance(k, Tensor) and k is x else k for k in self.keep(x, y))
         self.numbers = tuple(None if isinstance(k, Tensor) else k for k in kept)
         self.save(*(k if isinstance(k, Tensor) else None for k in kept))
         return compute(self.op, x, y, out=x if in_place and isinstance(x, Tensor) else None)

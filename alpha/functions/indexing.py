@@ -252,7 +252,9 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     check_tensor("gather", x, index)
     axis = one_axis("gather", dim, x.ndim)
     _check_index("gather", x, index)
-    if index.ndim != x.ndim or any(n > m for a, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if a != axis):
+    if index.ndim != x.ndim or any(
+        n > m for a, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if a != axis
+    ):
         raise ShapeError(
             f"[gather] expected an index of {x.ndim} axes, no longer than x except along axis {axis}, got x: {x.shape} "
             f"and index: {index.shape}"

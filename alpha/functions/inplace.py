@@ -32,7 +32,9 @@ def write(name: str, x: Tensor, function: type[Function], *args: Any, **kwargs: 
     base = x if x._base is None else x._base
     for tensor in (x, base):
         if any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, tensor.strides, strict=True)):
-            raise ShapeError(f"[{name}] expected memory of its own for every element, got an expanded tensor: .clone() it")
+            raise ShapeError(
+                f"[{name}] expected memory of its own for every element, got an expanded tensor: .clone() it"
+            )
     wants = [x, base, *(arg for arg in args if isinstance(arg, Tensor))]
     record = is_grad_enabled() and any(tensor.requires_grad for tensor in wants)
     if record and any(tensor.requires_grad and tensor.is_leaf for tensor in (x, base)):
@@ -229,5 +231,3 @@ def copy_(x: Tensor, source: Any) -> Tensor:
     if isinstance(value, Tensor) and value.storage is x.storage:
         value = value.clone()
     return write("copy_", x, Copy, value)
-
-

@@ -85,9 +85,7 @@ def _batch(x: Tensor, y: Tensor) -> Shape:
     try:
         return np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     except ValueError:
-        raise ShapeError(
-            f"[matmul] expected batch axes that broadcast, got x: {x.shape} and y: {y.shape}"
-        ) from None
+        raise ShapeError(f"[matmul] expected batch axes that broadcast, got x: {x.shape} and y: {y.shape}") from None
 
 
 def _check_dtypes(name: str, *tensors: Tensor) -> None:

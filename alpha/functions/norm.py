@@ -32,15 +32,13 @@ class BatchNormFunction(Function):
     ) -> Tensor:
         engine = x.engine
         if training:
-            y, state = engine.batch_norm(
-                x, weight, bias, running_mean, running_var, momentum, eps, residual, slope
-            )
+            y, state = engine.batch_norm(x, weight, bias, running_mean, running_var, momentum, eps, residual, slope)
         elif running_mean is not None and running_var is not None:
-            y, state = engine.batch_norm_inference(
-                x, weight, bias, running_mean, running_var, eps, residual, slope
-            )
+            y, state = engine.batch_norm_inference(x, weight, bias, running_mean, running_var, eps, residual, slope)
         else:
-            raise ArgumentError("[batch_norm] expected running statistics outside training, got none: pass training=True")
+            raise ArgumentError(
+                "[batch_norm] expected running statistics outside training, got none: pass training=True"
+            )
         self._training, self._slope = training, slope
         masked_by_y = residual is not None and slope is not None
         # Where the residual is all of dy, it is handed through and no longer ours alone.
@@ -95,7 +93,9 @@ def batch_norm(
     vectors = {"weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
     for name, vector in vectors.items():
         if vector is not None and vector.shape != (channels,):
-            raise ShapeError(f"[batch_norm] expected {name} of shape ({channels},) for x: {x.shape}, got {vector.shape}")
+            raise ShapeError(
+                f"[batch_norm] expected {name} of shape ({channels},) for x: {x.shape}, got {vector.shape}"
+            )
     if residual is not None and residual.shape != x.shape:
         raise ShapeError(f"[batch_norm] expected a residual shaped as x: {x.shape}, got {residual.shape}")
     for other in (*vectors.values(), residual):

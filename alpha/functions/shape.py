@@ -331,9 +331,7 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     found = _several("concat", tensors)
     axis = one_axis("concat", dim, found[0].ndim)
     for x in found[1:]:
-        if x.ndim != found[0].ndim or any(
-            a != axis and n != x.shape[a] for a, n in enumerate(found[0].shape)
-        ):
+        if x.ndim != found[0].ndim or any(a != axis and n != x.shape[a] for a, n in enumerate(found[0].shape)):
             shapes = ", ".join(str(t.shape) for t in found)
             raise ShapeError(f"[concat] expected shapes that differ only along axis {axis}, got {shapes}")
     return call(Concat, *found, axis=axis)

@@ -96,13 +96,7 @@ class ResNet(Module):
         self.layer4 = _stage(plan, 3, widths[2], widths[3])
         self.avgpool = AdaptiveAvgPool2d(1)
         self.flatten = Flatten()
-        if plan.hidden:
-            hidden = plan.hidden * base_width
-            self.fc = Sequential(
-                Dropout(dropout), Linear(widths[3], hidden), LeakyReLU(), Dropout(dropout), Linear(hidden, num_classes)
-            )
-        else:
-            self.fc = Linear(widths[3], num_classes)
+        self.fc = _head(widths[3], plan.hidden * base_width, num_classes, dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, 3) to (N, num_classes)."""
@@ -169,6 +163,12 @@ def _resnet(
         if isinstance(module, Conv2d):
             init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
     return net
+
+
+def _head(inputs: int, hidden: int, num_classes: int, p: float) -> Module:
+    if not hidden:
+        return Linear(inputs, num_classes)
+    return Sequential(Dropout(p), Linear(inputs, hidden), LeakyReLU(), Dropout(p), Linear(hidden, num_classes))
 
 
 def _stage(plan: Plan, stage: int, inputs: int, outputs: int) -> Sequential:

@@ -338,12 +338,16 @@ def leap_packed(threads, tag, counter, first_row, rows, columns, sizes, pack, x,
                                         tile_row,
                                         panel_row,
                                         count,
-                                        filters + tap_row * sizes.tap_row + (q * sizes.in_channels + panel) * sizes.item,
+                                        filters
+                                        + tap_row * sizes.tap_row
+                                        + (q * sizes.in_channels + panel) * sizes.item,
                                         sizes.out_channel,
                                         ADD,
                                         sizes.in_channels - panel,
                                     )
-                                    done[worker, 0] += taps * count * height * min(sizes.panel, sizes.in_channels - panel)
+                                    done[worker, 0] += (
+                                        taps * count * height * min(sizes.panel, sizes.in_channels - panel)
+                                    )
     total = 0
     for worker in range(threads):
         total += done[worker, 0]
@@ -416,5 +420,3 @@ def pack_by_input(threads, counter, w, packed):  # type: ignore[no-untyped-def]
                     packed[group, panel, tap, k, lane] = w[group, k, tap, base + lane]
                 for lane in range(full, width):
                     packed[group, panel, tap, k, lane] = zero
-
-

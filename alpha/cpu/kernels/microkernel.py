@@ -36,7 +36,21 @@ def _constant(value: int) -> ir.Constant:
 class _Emitter:
     """Emits the IR of one tile; the attributes are the kernel's arguments as LLVM values."""
 
-    NAMES = ("a", "a_taps", "b", "b_taps", "taps", "a_step", "b_step", "depth", "c", "c_step", "mode", "bias", "columns")
+    NAMES = (
+        "a",
+        "a_taps",
+        "b",
+        "b_taps",
+        "taps",
+        "a_step",
+        "b_step",
+        "depth",
+        "c",
+        "c_step",
+        "mode",
+        "bias",
+        "columns",
+    )
 
     def __init__(self, builder: ir.IRBuilder, arguments: Any, scalar: ir.Type, item: int, rows: int, across: bool):
         self.builder = builder
@@ -51,9 +65,7 @@ class _Emitter:
             for accumulator in row:
                 builder.store(zero, accumulator)
         name = f"llvm.fma.v{self.lanes}f{8 * item}"
-        self.fma = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(self.vector, [self.vector] * 3), name
-        )
+        self.fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(self.vector, [self.vector] * 3), name)
 
     a: Any
     a_taps: Any
@@ -123,9 +135,7 @@ class _Emitter:
                 address = builder.add(a_at[0], _constant(self.item * m)) if m else a_at[0]
             else:
                 group, place = divmod(m, 3)
-                address = (
-                    builder.add(a_at[group], self.a_step if place == 1 else twice) if place else a_at[group]
-                )
+                address = builder.add(a_at[group], self.a_step if place == 1 else twice) if place else a_at[group]
             value = self._broadcast(address)
             for v in range(ISA.vectors):
                 accumulator = self.tile[m][v]
@@ -246,19 +256,94 @@ def panel_product(  # type: ignore[no-untyped-def]
     """C (m rows, one panel of columns) from A with rows ``a_step`` bytes apart."""
     done = 0
     while m - done >= ROWS:
-        _LONG_0(tag, a + done * a_step, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, bias, columns)
+        _LONG_0(
+            tag,
+            a + done * a_step,
+            a_taps,
+            b,
+            b_taps,
+            taps,
+            a_step,
+            b_step,
+            depth,
+            c + done * c_step,
+            c_step,
+            mode,
+            bias,
+            columns,
+        )
         done += ROWS
     if ROWS > 8 and m - done >= 8:
-        _LONG_8(tag, a + done * a_step, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, bias, columns)
+        _LONG_8(
+            tag,
+            a + done * a_step,
+            a_taps,
+            b,
+            b_taps,
+            taps,
+            a_step,
+            b_step,
+            depth,
+            c + done * c_step,
+            c_step,
+            mode,
+            bias,
+            columns,
+        )
         done += 8
     if m - done >= 4:
-        _LONG_4(tag, a + done * a_step, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, bias, columns)
+        _LONG_4(
+            tag,
+            a + done * a_step,
+            a_taps,
+            b,
+            b_taps,
+            taps,
+            a_step,
+            b_step,
+            depth,
+            c + done * c_step,
+            c_step,
+            mode,
+            bias,
+            columns,
+        )
         done += 4
     if m - done >= 2:
-        _LONG_2(tag, a + done * a_step, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, bias, columns)
+        _LONG_2(
+            tag,
+            a + done * a_step,
+            a_taps,
+            b,
+            b_taps,
+            taps,
+            a_step,
+            b_step,
+            depth,
+            c + done * c_step,
+            c_step,
+            mode,
+            bias,
+            columns,
+        )
         done += 2
     if m - done >= 1:
-        _LONG_1(tag, a + done * a_step, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, bias, columns)
+        _LONG_1(
+            tag,
+            a + done * a_step,
+            a_taps,
+            b,
+            b_taps,
+            taps,
+            a_step,
+            b_step,
+            depth,
+            c + done * c_step,
+            c_step,
+            mode,
+            bias,
+            columns,
+        )
 
 
 @inlined

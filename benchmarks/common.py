@@ -1,0 +1,234 @@
+"""What the benchmarks share: the description of machine and software, options, tables, result files."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import math
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from alpha.errors import AlphaError, ArgumentError
+
+ROOT = Path(__file__).resolve().parent.parent
+MIB = 1 << 20
+
+
+# -- the command line ------------------------------------------------------------------------------------------------
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line; exit status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (--help lists the options)\n")
+
+
+def make_parser(module: str, description: str) -> Parser:
+    """A parser with the options that every benchmark has."""
+    parser = Parser(
+        prog=f"python -m {module}",
+        description=description,
+        allow_abbrev=False,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--engine", default="cpu", choices=("cpu",), help="Dragon-Alpha's engine")
+    parser.add_argument("--against", default="torch", choices=("torch", "none"), help="the opponent")
+    parser.add_argument("--json", type=Path, default=None, metavar="FILE", help="write the result here")
+    parser.add_argument("--threads", type=whole(1), help="threads of either side; by default all that may be used")
+    parser.add_argument("--seed", type=whole(0), default=0, help="of data and initial weights")
+    return parser
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """The argparse type of integers that are large enough."""
+
+    def integer(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"expected an integer >= {least}, got {text!r}")
+        return int(text)
+
+    return integer
+
+
+def run_command(main: Callable[[], None]) -> int:
+    """Runs a benchmark; its exit status, with errors told in one line."""
+    try:
+        main()
+    except (AlphaError, OSError) as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted: nothing was written", file=sys.stderr)
+        return 130
+    return 0
+
+
+def require_opponent(module: str, against: str) -> None:
+    """ArgumentError where PyTorch is asked for and not installed."""
+    if against == "torch" and importlib.util.find_spec("torch") is None:
+        raise ArgumentError(
+            f"[{module}] expected PyTorch for --against torch, got none installed: pip install "
+            '"dragon-alpha[compare]", or measure Dragon-Alpha alone with --against none'
+        )
+
+
+# -- result files ----------------------------------------------------------------------------------------------------
+
+
+def check_writable(module: str, path: Path | None) -> None:
+    """ArgumentError unless a file can be written at the path: asked before a run of minutes, not after it."""
+    if path is None:
+        return
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder")
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise ArgumentError(
+            f"[{module}] expected --json to name a file that can be written, got {str(path)!r} ({error}): name one in "
+            "an existing folder of yours"
+        ) from error
+
+
+def write_json(path: Path, result: dict[str, Any]) -> None:
+    """Writes the object whole or not at all: into a temporary file beside it, then renamed."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(result, file, indent=1, allow_nan=False)
+            file.write("\n")
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+# -- machine and software --------------------------------------------------------------------------------------------
+
+
+def description(module: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """The head of every result: benchmark, command, date, machine and versions."""
+    return {
+        "benchmark": module,
+        "command": shlex.join(["python", "-m", module, *arguments]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "versions": versions(),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Processor, instruction path, cores, caches, memory and system; the load when the run starts."""
+    import llvmlite.binding
+
+    from alpha.cpu.base import available_threads
+    from alpha.cpu.isa import ISA
+
+    return {
+        "cpu": _cpu_model(),
+        "cpu_target": llvmlite.binding.get_host_cpu_name(),
+        "instruction_path": ISA.name,
+        "cores": available_threads(),
+        "caches": _caches(),
+        "memory_gib": round(_memory() / (1 << 30), 1),
+        "huge_pages": _first_line(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
+        "system": platform.platform(),
+        "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that matter, and the revision of this checkout."""
+    found = {"python": platform.python_version()}
+    for name in ("dragon-alpha", "numpy", "numba", "llvmlite", "torch"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    if "dragon-alpha" not in found:
+        import alpha
+
+        found["dragon-alpha"] = alpha.__version__
+    revision = _revision()
+    return {**found, "revision": revision} if revision else found
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def _caches() -> dict[str, str]:
+    """Sizes of the first processor's caches, such as ``{"L1 data": "32K", "L2 unified": "512K"}``."""
+    found = {}
+    for cache in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind, size = (_first_line(cache / name) for name in ("level", "type", "size"))
+        if level and kind and size and kind != "Instruction":
+            found[f"L{level} {kind.lower()}"] = size
+    return found
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+
+
+def _first_line(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()[0].strip()
+    except (OSError, IndexError):
+        return None
+
+
+def _revision() -> str | None:
+    """The commit checked out, with ``+`` behind it where files differ; None outside a repository."""
+    if not (ROOT / ".git").exists():
+        return None
+    try:
+        commit, status = (
+            subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True, timeout=10)
+            for words in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit.stdout.strip() + ("+" if status.stdout.strip() else "")
+
+
+# -- figures ---------------------------------------------------------------------------------------------------------
+
+
+def median(values: Iterable[float]) -> float:
+    """The median as a float."""
+    return float(statistics.median(values))
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """exp(mean(log(values)))."""
+    return math.exp(sum(math.log(v) for v in values) / len(values))
+
+
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Prints columns, the first flush left and the others flush right; None as a dash."""
+    cells = [list(titles), *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(titles))]
+    for row in cells:
+        head, *rest = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join([head.strip().ljust(widths[0]), *rest]))

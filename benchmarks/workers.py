@@ -1,0 +1,177 @@
+"""Worker processes, one for each contestant: own memory, own threads, idle while another is measured.
+
+A worker reads requests from its standard input and answers on its standard output, one JSON object a line. It ends
+when its input ends, so it does not outlive the benchmark however that ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from alpha.errors import AlphaError, EngineError
+from benchmarks.common import MIB, ROOT
+
+PAUSE = 0.05
+"""Seconds before each turn: the threads of whoever had the last one stop spinning (OpenMP's do for milliseconds)."""
+
+# glibc's malloc gives large blocks back to the system when they are freed, and takes them, page by page, anew: a large
+# part of PyTorch's time. These keep all memory for reuse; the last also backs it with huge pages where there are any,
+# as NumPy's allocator, which the CPU engine's pool stands on, does by itself.
+KEPT_MEMORY = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 40),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "MALLOC_TOP_PAD_": str(256 * MIB),
+}
+ALLOCATORS = {
+    "kept": KEPT_MEMORY,
+    "kept, huge pages": {**KEPT_MEMORY, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
+}
+
+
+class Worker:
+    """A process that runs one side of a benchmark.
+
+    Args:
+        module: the module to run, whose main part calls ``serve``.
+        side: which of the module's sides.
+        options: the side's arguments.
+        threads: threads its linear algebra may use.
+        environment: variables to set besides.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        side: str,
+        options: Mapping[str, Any],
+        threads: int,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.side = side
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env=_environment(threads, environment or {}),
+            text=True,
+        )
+        self._request({"side": side, "options": dict(options)})
+
+    def call(self, method: str, **arguments: Any) -> Any:
+        """Calls a method of the side in the process, and waits for what it returns."""
+        return self._request({"call": method, "arguments": arguments})
+
+    def turn(self, method: str, **arguments: Any) -> Any:
+        """As ``call``, after the pause in which the others come to rest."""
+        time.sleep(PAUSE)
+        return self.call(method, **arguments)
+
+    def _request(self, message: dict[str, Any]) -> Any:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(message) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise EngineError(
+                f"[benchmarks] expected an answer from the {self.side} process, got its end with status "
+                f"{self._process.wait()}: see above; -9 means that memory ran out"
+            )
+        answer = json.loads(line)
+        if "error" in answer:
+            raise EngineError(answer["error"])
+        return answer["value"]
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._process.kill()
+        self.close()
+
+
+def _environment(threads: int, more: Mapping[str, str]) -> dict[str, str]:
+    """This process's, with the threads of libraries that take them from there only."""
+    inherited = {key: value for key, value in os.environ.items() if key != "OPENBLAS_CORETYPE"}
+    return {**inherited, "OPENBLAS_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **more}
+
+
+def serve(sides: Mapping[str, Callable[..., Any]]) -> None:
+    """A worker's main loop: makes the side that the first request names, then calls its methods."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the benchmark ends its workers
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print must not mix with the answers
+    side: Any = None
+    for line in sys.stdin:
+        message = json.loads(line)
+        try:
+            if side is None:
+                side, value = sides[message["side"]](**message["options"]), None
+            else:
+                value = getattr(side, message["call"])(**message["arguments"])
+            answer = {"value": value}
+        except (AlphaError, ImportError, MemoryError, RuntimeError) as error:
+            answer = {"error": str(error) or type(error).__name__}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+class Memory:
+    """The resident memory of this process over what it was when this was made."""
+
+    def __init__(self) -> None:
+        self._start = _resident("VmRSS")
+
+    def peak_mib(self) -> float:
+        """MiB of the largest resident set so far over the one at the start."""
+        return (_resident("VmHWM") - self._start) / MIB
+
+
+def _resident(field: str) -> int:
+    """Bytes of a field of Linux's process status; elsewhere the largest resident set so far.
+
+    Not ``ru_maxrss`` where it can be avoided: a new process inherits that of the one it was started from.
+    """
+    try:
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith(field):
+                return int(line.split()[1]) << 10
+    except OSError:
+        pass
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1 << 10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def page_faults() -> int:
+    """Pages that the system has brought in for this process so far."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

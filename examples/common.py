@@ -1,0 +1,231 @@
+"""What the example scripts share: options, errors on one line, data sets, networks and optimizers by name, testing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+import numpy as np
+from tqdm import tqdm
+
+import alpha
+from alpha import datasets, nn, optim
+from alpha.errors import AlphaError, ArgumentError
+from alpha.serialization import replacing
+
+Array = np.ndarray[Any, Any]
+Settings = dict[str, Any]
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "resnet18": nn.models.resnet18,
+    "resnet34": nn.models.resnet34,
+    "vgg16": nn.models.vgg16,
+    "vgg19": nn.models.vgg19,
+}
+STYLES = ("paper", "torchvision")
+DATASETS: dict[str, Callable[..., datasets.ArrayDataset]] = {
+    "cifar10": datasets.CIFAR10,
+    "cifar100": datasets.CIFAR100,
+    "digits": datasets.Digits,
+}
+OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {
+    "adam": optim.Adam,
+    "adamw": optim.AdamW,
+    "rmsprop": optim.RMSprop,
+    "sgd": lambda params, lr: optim.SGD(params, lr, momentum=0.9),
+}
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are one line, and which knows what every script takes."""
+
+    def __init__(self, description: str) -> None:
+        super().__init__(description=description, allow_abbrev=False)
+        self.add_argument("--debug", action="store_true", help="show an error's whole traceback")
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}: see --help\n")
+
+    def add_engine(self) -> None:
+        """--engine, --threads, --memory."""
+        group = self.add_argument_group("engine")
+        group.add_argument("--engine", metavar="NAME", help="the engine that computes (default: cpu)")
+        group.add_argument("--threads", metavar="N", type=positive_int, help="threads that compute (default: all)")
+        group.add_argument("--memory", metavar="SIZE", help="cap of its memory pool, as 8GB (default: 90 %% of all)")
+
+
+def positive_int(text: str) -> int:
+    """An integer >= 1, for argparse."""
+    value = int(text) if text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected an integer >= 1, got {text!r}")
+    return value
+
+
+def seed(text: str) -> int:
+    """An integer >= 0, for argparse."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected an integer >= 0, got {text!r}")
+    return int(text)
+
+
+def learning_rate(text: str) -> float:
+    """A finite number >= 0, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number >= 0, got {text!r}")
+    return value
+
+
+def run(main: Callable[[], int]) -> NoReturn:
+    """Runs a script and ends the process.
+
+    An error made by the user or the machine is one line on stderr and exit code 1, Ctrl-C is exit code 130; either
+    shows its traceback with --debug. What is left is a bug, and always shows it.
+    """
+    script = Path(sys.argv[0]).stem
+    code = 1
+    try:
+        code = main()
+    except (AlphaError, OSError) as error:
+        if "--debug" in sys.argv:
+            raise
+        print(f"{script}: error: {one_line(error)}", file=sys.stderr)
+    except KeyboardInterrupt:
+        if "--debug" in sys.argv:
+            raise
+        print(f"{script}: stopped", file=sys.stderr)
+        code = 130
+    sys.exit(code)
+
+
+def one_line(error: BaseException) -> str:
+    """An error's message without line breaks."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def use_engine(options: Settings) -> alpha.Engine:
+    """The engine that the options ask for, as the default one from now on."""
+    engine = alpha.engine(options["engine"] or "cpu", memory=options["memory"], threads=options["threads"])
+    alpha.set_default_engine(engine)
+    return engine
+
+
+# -- data, network, optimizer ------------------------------------------------------------------------------------------
+
+
+def make_dataset(name: str, root: str | None, train: bool, augment: bool = False) -> datasets.ArrayDataset:
+    """A data set by name; ``augment`` crops and (but for digits, which have a left and a right) mirrors at random."""
+    transforms: list[Any] = []
+    if augment:
+        transforms.append(datasets.transforms.RandomCrop(32, padding=4))
+        if name != "digits":
+            transforms.append(datasets.transforms.RandomHorizontalFlip())
+    transforms.append(datasets.transforms.ToUnitRange())
+    return DATASETS[name](root, train=train, transform=datasets.transforms.Compose(transforms))
+
+
+def make_model(settings: Settings, classes: int, **options: Any) -> nn.Module:
+    """The network that the settings describe."""
+    model = MODELS[settings["model"]]
+    return model(classes, settings["style"], base_width=settings["base_width"], **options)
+
+
+def test(net: nn.Module, data: datasets.ArrayDataset, batch_size: int) -> tuple[Array, Array]:
+    """Runs a data set through a network, with a progress bar; returns images and right answers of each class."""
+    labels, answers = [], []
+    net.eval()
+    with alpha.no_grad(), bar(len(data), "test") as progress:
+        for x, y in datasets.DataLoader(data, batch_size):
+            labels.append(np.array(y))
+            answers.append(np.asarray(net(x)).argmax(axis=1))
+            progress.update(len(x))
+    truth, answer = np.concatenate(labels), np.concatenate(answers)
+    classes = len(data.classes)
+    return np.bincount(truth, minlength=classes), np.bincount(truth[truth == answer], minlength=classes)
+
+
+def print_accuracy(images: Array, right: Array) -> None:
+    """The line every test ends with."""
+    print(f"test accuracy: {100 * right.sum() / images.sum():.1f} %", flush=True)
+
+
+def bar(total: int, title: str, done: int = 0) -> Any:
+    """A progress bar that counts images; where stderr is a file it writes a line only now and then."""
+    interval = 0.1 if sys.stderr.isatty() else 10.0
+    return tqdm(
+        total=total, initial=done, desc=title, unit=" images", mininterval=interval, dynamic_ncols=True, leave=False
+    )
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder and tries to write there, before work is done whose result it could not keep."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ArgumentError(
+            f"[--out] expected a folder that can be written to, got {path} ({error.strerror}): choose another place"
+        ) from error
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes a JSON file, whole or not at all."""
+    with replacing("write_json", path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Reads a JSON file; ArgumentError if it is missing or none."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"[{path.name}] expected a JSON file at {path}, got {one_line(error)}") from error
+
+
+def machine() -> Settings:
+    """What a measurement depends on: processor, cores, system."""
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "system": platform.platform(),
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            return _model_name(file) or platform.machine()
+    except OSError:  # not Linux
+        return platform.processor() or platform.machine()
+
+
+def _model_name(file: TextIO) -> str:
+    names = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    return next(names, "")
+
+
+def versions(packages: Iterable[str] = ()) -> dict[str, str]:
+    """Versions of Python, of ours, and of packages."""
+    found = {"python": platform.python_version(), "dragon-alpha": alpha.__version__}
+    for package in ("numpy", "numba", *packages):
+        found[package] = metadata.version(package)
+    return found

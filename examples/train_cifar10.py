@@ -1,0 +1,366 @@
+"""Trains a network on CIFAR-10 (or CIFAR-100, or scikit-learn's digits), tests it, and can go on where it stopped."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import common
+import numpy as np
+import run_folder
+from run_folder import Metrics, RunFolder
+
+import alpha
+from alpha import datasets, nn, optim
+from alpha.errors import ArgumentError, NumericsError
+from alpha.serialization import load_checkpoint, save_checkpoint
+
+DEFAULTS: common.Settings = {
+    "model": "resnet18",
+    "style": "paper",
+    "base_width": 64,
+    "dataset": "cifar10",
+    "augment": False,
+    "batch_size": 128,
+    "optimizer": "adam",
+    "lr": 1e-3,
+    "seed": 0,
+    "data": None,
+    "epochs": 1,
+    "steps": None,
+    "checkpoint_every": 200,
+    "engine": "cpu",
+    "threads": None,
+    "memory": None,
+}
+"""Every option's value where neither the command line nor the run that is resumed gives one."""
+
+FIXED = ("model", "style", "base_width", "dataset", "augment", "batch_size", "optimizer", "lr", "seed")
+"""Options that shape the loss curve: a resumed run keeps them."""
+
+
+def make_parser() -> common.Parser:
+    """The command line. Options that are not given stay None, so that --resume can tell."""
+    parser = common.Parser(__doc__ or "")
+    group = parser.add_argument_group("network")
+    group.add_argument("--model", choices=common.MODELS, help=_default("the network", "model"))
+    group.add_argument("--style", choices=common.STYLES, help=_default("whose variant of it", "style"))
+    group.add_argument(
+        "--base-width",
+        metavar="N",
+        type=common.positive_int,
+        help=_default("channels of its first stage", "base_width"),
+    )
+    group = parser.add_argument_group("data")
+    group.add_argument("--dataset", choices=common.DATASETS, help=_default("the data set", "dataset"))
+    group.add_argument("--data", metavar="DIR", help="the folder it lies in (default: $ALPHA_DATA, then ./data)")
+    group.add_argument("--augment", action="store_true", default=None, help="crop and mirror images at random")
+    group = parser.add_argument_group("training")
+    group.add_argument(
+        "--epochs", metavar="N", type=common.positive_int, help=_default("passes over it", "epochs")
+    )
+    group.add_argument("--steps", metavar="N", type=common.positive_int, help="most training steps in all")
+    group.add_argument(
+        "--batch-size", metavar="N", type=common.positive_int, help=_default("images in a step", "batch_size")
+    )
+    group.add_argument("--optimizer", choices=common.OPTIMIZERS, help=_default("the optimizer", "optimizer"))
+    group.add_argument("--lr", metavar="RATE", type=common.learning_rate, help=_default("its learning rate", "lr"))
+    group.add_argument("--seed", metavar="N", type=common.seed, help=_default("of all that is random", "seed"))
+    group = parser.add_argument_group("output")
+    group.add_argument("--out", metavar="DIR", type=Path, help="the run's folder (default: runs/MODEL-DATASET-TIME)")
+    group.add_argument("--resume", metavar="RUN", type=Path, help="go on with the run in this folder")
+    group.add_argument(
+        "--checkpoint-every",
+        metavar="N",
+        type=common.positive_int,
+        help=_default("steps from one checkpoint to the next", "checkpoint_every"),
+    )
+    parser.add_engine()
+    return parser
+
+
+def _default(text: str, option: str) -> str:
+    return f"{text} (default: {DEFAULTS[option]})"
+
+
+# -- the run -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Progress:
+    """How far a run is: its steps, and sums over the images of the epoch under way."""
+
+    step: int = 0
+    images: int = 0
+    loss: float = 0.0
+    right: int = 0
+    seconds: float = 0.0
+
+    def start_epoch(self) -> None:
+        """Starts the sums again."""
+        self.images, self.loss, self.right, self.seconds = 0, 0.0, 0, 0.0
+
+    def add(self, images: int, loss: float, right: int, seconds: float) -> None:
+        """Adds a step's batch to the sums."""
+        self.images += images
+        self.loss += loss * images
+        self.right += right
+        self.seconds += seconds
+
+    @property
+    def mean_loss(self) -> float:
+        """Of the epoch so far."""
+        return self.loss / self.images
+
+    @property
+    def accuracy(self) -> float:
+        """Of the epoch so far, in per cent."""
+        return 100 * self.right / self.images
+
+
+@dataclass
+class Run:
+    """A network in training, and all that its checkpoint holds."""
+
+    folder: RunFolder
+    settings: common.Settings
+    net: nn.Module
+    optimizer: optim.Optimizer
+    loader: datasets.DataLoader
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def steps(self) -> int:
+        """Training steps in all."""
+        steps = int(self.settings["epochs"]) * len(self.loader)
+        return min(steps, self.settings["steps"] or steps)
+
+    @property
+    def title(self) -> str:
+        """What is trained on what."""
+        return f"{self.settings['model']} ({self.settings['style']}) on {self.settings['dataset']}"
+
+    @property
+    def lr(self) -> float:
+        """The learning rate now."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def save(self) -> None:
+        """Writes the checkpoint; NumericsError, and the one before stays, if the network is no longer finite."""
+        for name, tensor in self.net.state_dict().items():
+            if not bool(tensor.isfinite().all()):
+                raise self.not_finite(name, "NaN or infinity")
+        save_checkpoint(
+            self.folder.checkpoint,
+            model=self.net,
+            optimizer=self.optimizer,
+            loader=self.loader,
+            settings=self.settings,
+            progress=asdict(self.progress),
+        )
+
+    def load(self) -> None:
+        """Goes to where the checkpoint was written."""
+        extra = load_checkpoint(self.folder.checkpoint, model=self.net, optimizer=self.optimizer, loader=self.loader)
+        self.progress = Progress(**extra["progress"])
+
+    def not_finite(self, what: str, got: Any) -> NumericsError:
+        """The error that ends a run which has diverged."""
+        return NumericsError(
+            f"[train_cifar10] expected a finite {what} at step {self.progress.step}, got {got}: lower --lr; the last "
+            f"good checkpoint is kept in {self.folder.path}"
+        )
+
+
+def choose_settings(given: Mapping[str, Any], saved: Mapping[str, Any] | None) -> common.Settings:
+    """Each option from the command line, else from the run that is resumed, else the default.
+
+    ArgumentError where the command line contradicts what shaped the run so far.
+    """
+    before = DEFAULTS if saved is None else saved
+    for name in FIXED if saved is not None else ():
+        if given[name] is not None and given[name] != before[name]:
+            option = name.replace("_", "-")
+            raise ArgumentError(
+                f"[--resume] expected --{option} {before[name]}, which the run was started with, got {given[name]}: "
+                f"leave --{option} out, or start a new run"
+            )
+    return {name: before[name] if given[name] is None else given[name] for name in DEFAULTS}
+
+
+def open_run(given: Mapping[str, Any]) -> Run:
+    """Makes a new run with its folder, or loads the one to resume."""
+    resume = given["resume"]
+    if resume is None:
+        settings = choose_settings(given, None)
+        name = f"{settings['model']}-{settings['dataset']}-{time.strftime('%Y%m%d-%H%M%S')}"
+        folder = RunFolder(given["out"] or Path("runs") / name)
+    else:
+        folder = run_folder.find(resume)
+        if given["out"] is not None and given["out"].resolve() != folder.path.resolve():
+            raise ArgumentError(
+                f"[--resume] expected the run to go on in {folder.path}, got --out {given['out']}: leave --out out"
+            )
+        settings = choose_settings(given, saved_settings(folder))
+    engine = common.use_engine(settings)
+    if resume is None:
+        folder.create()
+    alpha.manual_seed(settings["seed"])
+    data = common.make_dataset(settings["dataset"], settings["data"], train=True, augment=settings["augment"])
+    net = common.make_model(settings, len(data.classes)).to(engine).train()
+    optimizer = common.OPTIMIZERS[settings["optimizer"]](net.parameters(), lr=settings["lr"])
+    loader = datasets.DataLoader(data, settings["batch_size"], shuffle=True, engine=engine)
+    run = Run(folder, settings, net, optimizer, loader)
+    if resume is None:
+        run.save()  # from now on the run can be resumed, whatever happens to it
+    else:
+        run.load()
+    packages = common.versions()
+    common.write_json(folder.settings, {**settings, "versions": packages, "machine": common.machine()})
+    return run
+
+
+def saved_settings(folder: RunFolder) -> common.Settings:
+    """The settings that a checkpoint holds; ArgumentError if another program wrote it."""
+    extra = load_checkpoint(folder.checkpoint)
+    if "settings" not in extra or "progress" not in extra:
+        raise ArgumentError(
+            f"[--resume] expected a checkpoint that train_cifar10.py wrote, got another at {folder.checkpoint}: give "
+            "the folder of one of its runs"
+        )
+    return {**DEFAULTS, **extra["settings"]}
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+class Interrupts:
+    """Ctrl-C and SIGTERM: while ``deferred`` the first is only noted, so that a step is never cut in two."""
+
+    def __init__(self) -> None:
+        self.deferred = False
+        self.received: int | None = None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._receive)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        again, self.received = self.received is not None, number
+        if again or not self.deferred:
+            raise KeyboardInterrupt
+        # Not print(): the signal may have come in the middle of one.
+        os.write(2, b"\nstopping after this step; once more to stop at once\n")
+
+    @property
+    def exit_code(self) -> int:
+        """128 and the signal's number, as shells have it."""
+        return 128 + (self.received or signal.SIGINT)
+
+
+def train(run: Run, interrupts: Interrupts) -> bool:
+    """Trains to the last step, or until a signal comes; returns whether it got to the end. Either way all is saved."""
+    with Metrics(run.folder.metrics, run.progress.step) as metrics:
+        interrupts.deferred = True
+        while run.progress.step < run.steps and interrupts.received is None:
+            train_epoch(run, metrics, interrupts)
+        run.save()
+        interrupts.deferred = False
+    return interrupts.received is None
+
+
+def train_epoch(run: Run, metrics: Metrics, interrupts: Interrupts) -> None:
+    """Trains to the end of the epoch under way, or the run's last step, or a signal."""
+    progress, every = run.progress, run.settings["checkpoint_every"]
+    images, epoch = len(run.loader.dataset), run.loader.epoch + 1
+    if progress.images == images:
+        progress.start_epoch()
+    title = f"epoch {epoch}/{run.settings['epochs']}"
+    with common.bar(images, title, progress.images) as bar:
+        start = time.perf_counter()
+        for x, y in run.loader:
+            loss, right = train_step(run, x, y)
+            seconds = time.perf_counter() - start
+            progress.add(len(y), loss, right, seconds)
+            metrics.write(progress.step, epoch, loss, right / len(y), len(y) / seconds, run.lr)
+            bar.set_postfix_str(f"loss {progress.mean_loss:.4f}, accuracy {progress.accuracy:.1f} %", refresh=False)
+            bar.update(len(y))
+            if interrupts.received is not None or progress.step == run.steps:
+                break
+            if progress.step % every == 0:
+                run.save()
+            start = time.perf_counter()
+    if progress.images == images:
+        speed = images / progress.seconds
+        print(
+            f"{title}: loss {progress.mean_loss:.4f}, accuracy {progress.accuracy:.1f} %, {speed:.0f} images/s, "
+            f"{progress.seconds:.1f} s",
+            flush=True,
+        )
+
+
+def train_step(run: Run, x: alpha.Tensor, y: alpha.Tensor) -> tuple[float, int]:
+    """Forward, backward and update on one batch; returns the loss and the number of right answers."""
+    logits = run.net(x)
+    loss = nn.functional.cross_entropy(logits, y)
+    run.optimizer.zero_grad()
+    loss.backward()
+    run.optimizer.step()
+    value = float(loss)
+    run.progress.step += 1
+    if not math.isfinite(value):
+        raise run.not_finite("loss", value)
+    return value, int((np.asarray(logits).argmax(axis=1) == np.asarray(y)).sum())
+
+
+# -- from the command line ---------------------------------------------------------------------------------------------
+
+
+def finish(run: Run) -> None:
+    """Leaves the weights and the picture, then tests."""
+    settings = run.settings
+    alpha.save(run.net.state_dict(), run.folder.weights)
+    run_folder.plot(run.folder, run.title)
+    data = common.make_dataset(settings["dataset"], settings["data"], train=False)
+    common.print_accuracy(*common.test(run.net, data, settings["batch_size"]))
+
+
+def command(script: str, *arguments: str) -> str:
+    """A command line that runs one of the scripts here, to be pasted into a shell."""
+    python = os.path.relpath(sys.executable) if sys.executable.startswith(os.getcwd()) else sys.executable
+    return shlex.join([python, os.path.relpath(Path(__file__).with_name(script)), *arguments])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Trains and tests; returns the exit code."""
+    interrupts = Interrupts()
+    run = open_run(vars(make_parser().parse_args(argv)))
+    where = str(run.folder.path)
+    print(f"{run.title}: step {run.progress.step} of {run.steps}, in {where}", flush=True)
+    resume = f"go on with: {command('train_cifar10.py', '--resume', where)}"
+    try:
+        if not train(run, interrupts):
+            print(f"stopped after step {run.progress.step}, all saved; {resume}", file=sys.stderr)
+            return interrupts.exit_code
+    except KeyboardInterrupt:
+        print(f"stopped at once in step {run.progress.step + 1}; from the last checkpoint {resume}", file=sys.stderr)
+        return interrupts.exit_code
+    try:
+        finish(run)
+    except KeyboardInterrupt:
+        print(
+            f"stopped; the training is done and saved; test with: {command('evaluate.py', where)}", file=sys.stderr
+        )
+        return interrupts.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    common.run(main)
