@@ -416,6 +416,14 @@ class Tensor:
         """Absolute values."""
         return F.abs(self)
 
+    def pow(self, exponent: Any) -> Tensor:
+        """``self ** exponent``."""
+        return F.pow(self, exponent)
+
+    def square(self) -> Tensor:
+        """``self * self``."""
+        return F.square(self)
+
     def exp(self) -> Tensor:
         """e to the power of each element."""
         return F.exp(self)
@@ -448,7 +456,7 @@ class Tensor:
         """max(x, 0)."""
         return F.relu(self)
 
-    def clamp(self, min: float | None = None, max: float | None = None) -> Tensor:
+    def clamp(self, min: Any = None, max: Any = None) -> Tensor:
         """Elements limited to min..max; the gradient is 0 outside."""
         return F.clamp(self, min, max)
 
@@ -532,6 +540,14 @@ class Tensor:
         """The smallest element; along an axis ``(values, indices)`` as in PyTorch."""
         return F.min(self, dim, keepdim)
 
+    def logsumexp(self, dim: Any = None, keepdim: builtins.bool = False) -> Tensor:
+        """log(sum(exp(x))) over an axis, several, or all."""
+        return F.logsumexp(self, dim, keepdim)
+
+    def norm(self, p: builtins.float = 2, dim: Any = None, keepdim: builtins.bool = False) -> Tensor:
+        """(sum(|x| ** p)) ** (1 / p) over an axis, several, or all."""
+        return F.norm(self, p, dim, keepdim)
+
     def argmax(self, dim: builtins.int | None = None) -> Tensor:
         """Index of the largest element, along an axis or in the flattened tensor."""
         return F.argmax(self, dim)
@@ -594,6 +610,22 @@ class Tensor:
     def split(self, size: builtins.int | Sequence[builtins.int], dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """Pieces of a size (the last may be smaller), or of the sizes in a list, along an axis; views."""
         return F.split(self, size, dim)
+
+    def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
+        """At most so many pieces of equal length (the last may be smaller) along an axis; views."""
+        return F.chunk(self, chunks, dim)
+
+    def flip(self, *dims: builtins.int) -> Tensor:
+        """The elements in reverse order along axes; a copy."""
+        return F.flip(self, _sequence(dims))
+
+    def gather(self, dim: builtins.int, index: Tensor) -> Tensor:
+        """The elements at given positions along an axis; see ``alpha.gather``."""
+        return F.gather(self, dim, index)
+
+    def masked_fill(self, mask: Tensor, value: Any) -> Tensor:
+        """With a number where the mask holds."""
+        return F.masked_fill(self, mask, value)
 
     def __getitem__(self, key: Any) -> Tensor:
         return F.getitem(self, key)

@@ -66,7 +66,12 @@ class Worker:
             env=_environment(threads, environment or {}),
             text=True,
         )
-        self._request({"side": side, "options": dict(options)})
+        try:
+            self._request({"side": side, "options": dict(options)})
+        except BaseException:
+            self._process.kill()
+            self.close()
+            raise
 
     def call(self, method: str, **arguments: Any) -> Any:
         """Calls a method of the side in the process, and waits for what it returns."""

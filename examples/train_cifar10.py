@@ -65,9 +65,7 @@ def make_parser() -> common.Parser:
     group.add_argument("--data", metavar="DIR", help="the folder it lies in (default: $ALPHA_DATA, then ./data)")
     group.add_argument("--augment", action="store_true", default=None, help="crop and mirror images at random")
     group = parser.add_argument_group("training")
-    group.add_argument(
-        "--epochs", metavar="N", type=common.positive_int, help=_default("passes over it", "epochs")
-    )
+    group.add_argument("--epochs", metavar="N", type=common.positive_int, help=_default("passes over it", "epochs"))
     group.add_argument("--steps", metavar="N", type=common.positive_int, help="most training steps in all")
     group.add_argument(
         "--batch-size", metavar="N", type=common.positive_int, help=_default("images in a step", "batch_size")
@@ -355,9 +353,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         finish(run)
     except KeyboardInterrupt:
-        print(
-            f"stopped; the training is done and saved; test with: {command('evaluate.py', where)}", file=sys.stderr
-        )
+        print(f"stopped; the training is done and saved; test with: {command('evaluate.py', where)}", file=sys.stderr)
         return interrupts.exit_code
     return 0
 

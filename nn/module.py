@@ -75,6 +75,10 @@ class Module:
         vars(self).update(training=True, _hooks=Hooks(), _buffer_names={})
         return self
 
+    def __init__(self) -> None:
+        """Takes no arguments, so that one a layer does not have is an error."""
+        super().__init__()
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """``forward`` between the hooks."""
         hooks = self._hooks

@@ -11,7 +11,7 @@ from alpha import dtypes, engines, random
 from alpha.engine import Engine
 from alpha.errors import ArgumentError
 from alpha.functions.operands import Number, check_tensor, filled, shape_of
-from alpha.tensor import Tensor
+from alpha.tensor import Shape, Tensor
 
 __all__ = [
     "arange",
@@ -52,24 +52,31 @@ def full(
 ) -> Tensor:
     """A tensor with one number in each element; without ``dtype`` bool, int64 or float32 as the number is."""
     kind = dtypes.of_scalar(value) if dtype is None else dtypes.as_dtype(dtype, "full")
+    wanted = shape_of("full", tuple(shape) if isinstance(shape, tuple | list) else (shape,))
+    return _finish(_constant(wanted, value, kind, engine), requires_grad)
+
+
+def _constant(shape: Shape, value: Number, dtype: np.dtype[Any], engine: EngineLike) -> Tensor:
     target = engines.resolve(engine)
-    out = target.empty(shape_of("full", (shape,) if isinstance(shape, tuple | list) else ((shape,),)), kind)
+    out = target.empty(shape, dtype)
     target.fill(out, value)
-    return _finish(out, requires_grad)
+    return out
 
 
 def zeros(
     *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
 ) -> Tensor:
     """A tensor of zeros: ``zeros(2, 3)`` or ``zeros((2, 3))``."""
-    return full(shape_of("zeros", shape), 0, dtype=dtype, requires_grad=requires_grad, engine=engine)
+    out = _constant(shape_of("zeros", shape), 0, dtypes.as_dtype(dtype, "zeros"), engine)
+    return _finish(out, requires_grad)
 
 
 def ones(
     *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
 ) -> Tensor:
     """A tensor of ones: ``ones(2, 3)`` or ``ones((2, 3))``."""
-    return full(shape_of("ones", shape), 1, dtype=dtype, requires_grad=requires_grad, engine=engine)
+    out = _constant(shape_of("ones", shape), 1, dtypes.as_dtype(dtype, "ones"), engine)
+    return _finish(out, requires_grad)
 
 
 def full_like(x: Tensor, value: Number, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False) -> Tensor:

@@ -55,13 +55,15 @@ def _entry(name: str, x: Tensor, entry: Any) -> Any:
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
         return entry
     if isinstance(entry, list | np.ndarray):
-        entry = tensor(np.asarray(entry, np.int64 if len(entry) == 0 else None), engine=x.engine)
+        array = np.asarray(entry)
+        entry = tensor(array if array.size else array.astype(np.int64), engine=x.engine)
     if isinstance(entry, Tensor):
         x.engine.check_owner(name, entry)
         entry = entry.detach()
-        if not dtypes.is_float(entry.dtype) and entry.ndim:
+        if entry.ndim and not dtypes.is_float(entry.dtype):
             return entry if entry.dtype == dtypes.bool_ else entry.long()
-    if isinstance(entry, bool | np.bool_) or not hasattr(entry, "__index__") or _is_mask(entry):
+    whole = dtypes.category(entry.dtype) == 1 if isinstance(entry, Tensor) else hasattr(entry, "__index__")
+    if not whole or isinstance(entry, bool | np.bool_):
         raise IndexingError(
             f"[{name}] expected ints, slices, None, ..., integer or bool tensors as indices, got {_said(entry)}"
         )

@@ -244,6 +244,7 @@ def _extreme(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Any:
         _check_not_empty(name, x, all_axes(name, None, x.ndim))
         return call(Extreme, x, name, all_axes(name, None, x.ndim), keepdim)
     axis = one_axis(name, dim, x.ndim)
+    _check_not_empty(name, x, (axis,))
     index = _arg_reduce(f"arg{name}", x, axis)
     values = call(Chosen, x, index, axis, keepdim)
     return values, _keeping(index, x.shape, (axis,)) if keepdim else index

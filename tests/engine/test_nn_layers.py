@@ -368,7 +368,6 @@ def test_unsupported_options_are_absent() -> None:
     [
         (lambda: nn.Conv2d(3, 4, 3), (2, 8, 8, 4), "conv2d"),
         (lambda: nn.Conv2d(3, 4, 3), (8, 8, 3), "conv2d"),
-        (lambda: nn.Conv2d(3, 4, 9), (2, 8, 8, 3), "conv2d"),
         (lambda: nn.ConvTranspose2d(3, 4, 3), (2, 8, 8, 4), "conv_transpose2d"),
         (lambda: nn.Linear(3, 4), (2, 5), "linear"),
         (lambda: nn.BatchNorm2d(3), (2, 8, 8, 4), "batch_norm"),

@@ -1,0 +1,153 @@
+"""One side of the training benchmark in a process of its own: builds the network, takes training steps, times them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import median
+from benchmarks.workers import Memory, page_faults, serve
+
+Array = np.ndarray[Any, Any]
+
+LEARNING_RATE = 1e-3
+CLASSES = 10
+IMAGE = (32, 32, 3)
+TRIAL_BATCH = 16
+"""Images of the steps that choose PyTorch's form of Adam: a small batch, as Adam's work does not depend on it."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """Which network, and what both sides must agree on."""
+
+    name: str
+    style: str
+    stem: str | None
+    base_width: int
+    dtype: str
+    seed: int
+    batch_size: int
+    threads: int
+
+    def batch(self) -> tuple[Array, Array]:
+        """The fixed batch: images (N, H, W, C) uniform in [-1, 1] and int64 labels (N,)."""
+        rng = np.random.default_rng(self.seed)
+        images = rng.uniform(-1, 1, (self.batch_size, *IMAGE)).astype(self.dtype)
+        return images, rng.integers(0, CLASSES, self.batch_size)
+
+
+class Alpha:
+    """Training with Dragon-Alpha."""
+
+    def __init__(self, engine: str, model: dict[str, Any]) -> None:
+        import alpha
+        from alpha import nn, optim
+
+        self._memory = Memory()
+        self._cross_entropy = nn.functional.cross_entropy
+        spec = Model(**model)
+        self._engine = alpha.engine(engine, threads=spec.threads)
+        alpha.manual_seed(spec.seed)
+        stem = {} if spec.stem is None else {"stem": spec.stem}
+        make = getattr(nn.models, spec.name)
+        self._net = make(CLASSES, spec.style, base_width=spec.base_width, dropout=0.0, **stem)
+        self._net.to(self._engine).to(spec.dtype).train()
+        self._optimizer = optim.Adam(self._net.parameters(), lr=LEARNING_RATE)
+        images, labels = spec.batch()
+        self._images = alpha.tensor(images, engine=self._engine)
+        self._labels = alpha.tensor(labels, engine=self._engine)
+
+    def save_weights(self, path: str) -> None:
+        """Writes the weights in PyTorch's layout."""
+        from alpha import nn
+
+        np.savez(path, **{key: np.asarray(value) for key, value in nn.models.to_torch(self._net).items()})
+
+    def step(self) -> dict[str, float]:
+        """One training step: seconds, loss, page faults."""
+        faults, start = page_faults(), time.perf_counter()
+        loss = self._cross_entropy(self._net(self._images), self._labels)
+        self._optimizer.zero_grad()
+        loss.backward()
+        self._optimizer.step()
+        value = loss.item()
+        self._engine.synchronize()
+        return {"seconds": time.perf_counter() - start, "loss": value, "page_faults": page_faults() - faults}
+
+    def peak(self) -> dict[str, float]:
+        """MiB of memory over what the process held after its imports; of that, what the engine's pool holds."""
+        return {"process_mib": self._memory.peak_mib(), "pool_mib": self._engine.memory.held / (1 << 20)}
+
+
+class Torch:
+    """Training with PyTorch.
+
+    Args:
+        model: the network.
+        weights: file of its initial weights.
+        layout: ``"contiguous"`` or ``"channels_last"``.
+        adam: ``"fused"`` or ``"foreach"``, PyTorch's two fast forms.
+        set_to_none: whether zero_grad drops the gradients or fills them with zeros.
+    """
+
+    def __init__(self, model: dict[str, Any], weights: str, layout: str, adam: str, set_to_none: bool) -> None:
+        import torch
+
+        from benchmarks.torch_models import torch_twin
+
+        self._memory = Memory()
+        self._torch = torch
+        spec = Model(**model)
+        torch.set_num_threads(spec.threads)
+        stem = {} if spec.stem is None else {"stem": spec.stem}
+        net = torch_twin(spec.name, spec.style, CLASSES, 0.0, base_width=spec.base_width, **stem)
+        with np.load(weights) as arrays:
+            net.load_state_dict({key: torch.from_numpy(arrays[key]) for key in arrays.files})
+        order = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}[layout]
+        self._net = net.to(dtype=getattr(torch, spec.dtype), memory_format=order).train()
+        images, labels = spec.batch()
+        # In either layout PyTorch's images are (N, C, H, W).
+        self._images = torch.from_numpy(images.transpose(0, 3, 1, 2)).contiguous(memory_format=order)
+        self._labels = torch.from_numpy(labels)
+        self._optimizer = self._adam(adam)
+        self._set_to_none = set_to_none
+
+    def _adam(self, form: str) -> Any:
+        return self._torch.optim.Adam(self._net.parameters(), lr=LEARNING_RATE, **{form: True})
+
+    def compare_updates(self, rounds: int) -> dict[str, float]:
+        """Median seconds of a step on few images, by form of Adam and of zero_grad."""
+        forms = {(adam, drop): self._adam(adam) for adam in ("fused", "foreach") for drop in (True, False)}
+        times: dict[str, list[float]] = {}
+        for i in range(rounds + 1):
+            for (adam, drop), optimizer in forms.items():
+                start = time.perf_counter()
+                self._step(self._images[:TRIAL_BATCH], self._labels[:TRIAL_BATCH], optimizer, drop)
+                if i:  # the first round makes the optimizers' state
+                    times.setdefault(f"{adam} {drop}", []).append(time.perf_counter() - start)
+        return {form: median(values) for form, values in times.items()}
+
+    def step(self) -> dict[str, float]:
+        """One training step: seconds, loss, page faults."""
+        faults, start = page_faults(), time.perf_counter()
+        value = self._step(self._images, self._labels, self._optimizer, self._set_to_none)
+        return {"seconds": time.perf_counter() - start, "loss": value, "page_faults": page_faults() - faults}
+
+    def _step(self, images: Any, labels: Any, optimizer: Any, set_to_none: bool) -> float:
+        loss = self._torch.nn.functional.cross_entropy(self._net(images), labels)
+        optimizer.zero_grad(set_to_none=set_to_none)
+        loss.backward()
+        optimizer.step()
+        return float(loss.item())
+
+    def peak(self) -> dict[str, float]:
+        """MiB of memory over what the process held after its imports."""
+        return {"process_mib": self._memory.peak_mib()}
+
+
+if __name__ == "__main__":
+    serve({"alpha": Alpha, "torch": Torch})

@@ -1,0 +1,288 @@
+"""The networks: sizes, names, values and gradients against the same networks in PyTorch, weights both ways."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import nn
+from alpha.engine import Engine
+from alpha.errors import ArgumentError, CheckpointError, ShapeError
+
+NAMES = ("resnet18", "resnet34", "vgg16", "vgg19")
+PAPER_COUNTS = {"resnet18": 12_619_722, "resnet34": 22_861_194, "vgg16": 14_877_514, "vgg19": 20_186_954}
+TORCHVISION_COUNTS = {"resnet18": 11_689_512, "resnet34": 21_797_672, "vgg16": 138_357_544, "vgg19": 143_667_240}
+
+
+def make(name: str, style: str = "paper", **options: Any) -> nn.Module:
+    net = getattr(nn.models, name)(style=style, **options)
+    assert isinstance(net, nn.Module)
+    return net
+
+
+def twin(name: str, style: str = "paper", **options: Any) -> Any:
+    pytest.importorskip("torch")
+    return importlib.import_module("benchmarks.torch_models").torch_twin(name, style, **options)
+
+
+def count(net: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in net.parameters())
+
+
+# -- sizes and names ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves weights uninitialised: their memory is never touched, so the largest networks cost nothing."""
+    for draw in ("uniform", "normal"):
+        monkeypatch.setattr(f"alpha.random.{draw}", lambda shape, *args: np.broadcast_to(0.0, shape))
+    monkeypatch.setattr("nn.init.assign", lambda tensor, values: None)
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("name", NAMES)
+def test_parameter_counts(name: str) -> None:
+    assert count(make(name)) == PAPER_COUNTS[name]
+    assert count(make(name, "torchvision", num_classes=1000)) == TORCHVISION_COUNTS[name]
+
+
+@pytest.mark.parametrize("style", ["paper", "torchvision"])
+@pytest.mark.parametrize("name", NAMES)
+def test_state_has_the_twins_names_and_shapes_in_its_order(name: str, style: str) -> None:
+    theirs = twin(name, style, base_width=4).state_dict()
+    ours = nn.models.to_torch(make(name, style, base_width=4))
+    assert list(ours) == list(theirs)
+    for key, value in theirs.items():
+        assert ours[key].shape == value.shape and ours[key].dtype == value.dtype, key
+
+
+def test_names_are_torchvisions() -> None:
+    """A few that torchvision's published weights have, spelled out: the twin is ours too and proves nothing here."""
+    resnet = make("resnet18", "torchvision", base_width=4).state_dict()
+    for key in ("conv1.weight", "bn1.running_var", "layer1.0.conv1.weight", "layer2.0.downsample.0.weight", "fc.bias"):
+        assert key in resnet
+    assert len([key for key in resnet if "downsample" in key]) == 3 * 5
+    vgg16, vgg19 = (make(name, "torchvision", base_width=1).state_dict() for name in ("vgg16", "vgg19"))
+    assert [key for key in vgg16 if key.endswith("weight")] == [
+        *(f"features.{i}.weight" for i in (0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28)),
+        *(f"classifier.{i}.weight" for i in (0, 3, 6)),
+    ]
+    assert "features.34.bias" in vgg19
+
+
+# -- values and gradients ----------------------------------------------------------------------------------------
+
+
+CASES = [
+    *((name, "paper", 32, {}) for name in NAMES),
+    ("resnet18", "torchvision", 64, {}),
+    ("resnet18", "torchvision", 32, {"stem": "3x3"}),
+    ("resnet34", "torchvision", 64, {}),
+    ("vgg16", "torchvision", 64, {}),
+    ("vgg19", "torchvision", 64, {}),
+]
+
+
+@pytest.mark.parametrize(("name", "style", "size", "options"), CASES)
+def test_loss_gradients_and_statistics_match_the_twin(
+    engine: Engine, rng: np.random.Generator, name: str, style: str, size: int, options: dict[str, Any]
+) -> None:
+    """float64, so that both differ by rounding of about 1e-16 a step alone, through at most 34 layers."""
+    torch = pytest.importorskip("torch")
+    options = {"base_width": 8, "num_classes": 5, "dropout": 0.0, **options}
+    ours = make(name, style, **options).to(engine).to(alpha.float64)
+    theirs = twin(name, style, **options).double()
+    theirs.load_state_dict(nn.models.to_torch(ours))
+    x, labels = rng.normal(size=(4, size, size, 3)), rng.integers(0, 5, 4)
+    own = alpha.tensor(x, engine=engine, requires_grad=True)
+    other = torch.from_numpy(x.transpose(0, 3, 1, 2).copy()).requires_grad_()
+    loss = nn.functional.cross_entropy(ours(own), alpha.tensor(labels, engine=engine))
+    expected = torch.nn.functional.cross_entropy(theirs(other), torch.from_numpy(labels))
+    loss.backward()
+    expected.backward()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-9)
+    close("input", own.grad, other.grad.numpy().transpose(0, 2, 3, 1))
+    gradients = nn.models.from_torch({key: p.grad for key, p in theirs.named_parameters()}, flattened_maps=maps(ours))
+    for key, parameter in ours.named_parameters():
+        close(key, parameter.grad, gradients[key])
+    state = nn.models.from_torch(theirs.state_dict(), ours)
+    for key, buffer in ours.named_buffers():
+        close(key, buffer, state[key])
+
+
+def maps(net: nn.Module) -> dict[str, tuple[int, int]]:
+    return getattr(net, "flattened_maps", {})
+
+
+def close(name: str, actual: Any, expected: Any) -> None:
+    """Within 1e-9 of the tensor's largest value; 1e-13 for those that are 0 but for rounding (a bias before a BN)."""
+    limit = 1e-9 * np.abs(expected).max() + 1e-13
+    assert actual is not None and np.abs(np.asarray(actual) - expected).max() <= limit, name
+
+
+@pytest.mark.parametrize(("name", "style", "size", "options"), [*CASES[:1], *CASES[2:3], *CASES[4:6], *CASES[7:8]])
+def test_evaluation_matches_the_twin_after_weights_came_from_it(
+    engine: Engine, rng: np.random.Generator, name: str, style: str, size: int, options: dict[str, Any]
+) -> None:
+    torch = pytest.importorskip("torch")
+    options = {"base_width": 4, "num_classes": 7, **options}
+    theirs, ours = twin(name, style, **options).double().eval(), make(name, style, **options).to(engine)
+    for module in theirs.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):  # other statistics than the initial ones
+            module.running_mean.copy_(torch.from_numpy(rng.normal(0, 0.1, module.num_features)))
+            module.running_var.copy_(torch.from_numpy(rng.uniform(0.5, 1.5, module.num_features)))
+    ours.to(alpha.float64).load_state_dict(nn.models.from_torch(theirs.state_dict(), ours))
+    x = rng.normal(size=(2, size, size, 3))
+    with alpha.no_grad():
+        result = ours.eval()(alpha.tensor(x, engine=engine)).numpy()
+    expected = theirs(torch.from_numpy(x.transpose(0, 3, 1, 2).copy())).detach().numpy()
+    np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+
+
+def test_dropout_works_in_training_alone(engine: Engine, rng: np.random.Generator) -> None:
+    x = alpha.tensor(rng.normal(size=(2, 32, 32, 3)).astype(np.float32), engine=engine)
+    for name in ("resnet18", "vgg16"):
+        net = make(name, base_width=4).to(engine)
+        assert [m.p for m in net.modules() if isinstance(m, nn.Dropout)] == [0.1, 0.1]
+        with alpha.no_grad():
+            first, second = net(x).numpy().copy(), net(x).numpy().copy()
+            assert not np.array_equal(first, second)
+            net.eval()
+            np.testing.assert_array_equal(net(x).numpy().copy(), net(x).numpy())
+
+
+def test_initialisation_by_style() -> None:
+    alpha.manual_seed(0)
+    paper, torchvision = make("resnet18"), make("resnet18", "torchvision")
+    # kaiming-uniform with a = sqrt(5): std 1/sqrt(3 fan_in); kaiming-normal over fan_out: sqrt(2 / fan_out).
+    assert np.asarray(paper.layer1[0].conv1.weight).std() == pytest.approx((3 * 576) ** -0.5, rel=0.02)
+    assert np.asarray(torchvision.layer1[0].conv1.weight).std() == pytest.approx((2 / 576) ** 0.5, rel=0.02)
+    assert np.asarray(torchvision.conv1.weight).std() == pytest.approx((2 / (64 * 49)) ** 0.5, rel=0.05)
+    vgg = make("vgg16", "torchvision", base_width=8)
+    assert np.asarray(vgg.classifier[0].weight).std() == pytest.approx(0.01, rel=0.01)
+    assert not np.asarray(vgg.classifier[0].bias).any() and not np.asarray(vgg.features[0].bias).any()
+
+
+# -- weights -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "style"), [("resnet18", "paper"), ("vgg16", "torchvision")])
+def test_weights_go_to_torch_and_back(name: str, style: str) -> None:
+    net = make(name, style, base_width=4)
+    back = nn.models.from_torch(nn.models.to_torch(net), net)
+    assert list(back) == list(net.state_dict())
+    for key, value in net.state_dict().items():
+        np.testing.assert_array_equal(back[key], value.numpy())
+        assert not np.shares_memory(back[key], value.numpy())
+
+
+def test_weights_without_torch_are_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    net = nn.Sequential(nn.Conv2d(2, 3, (4, 5)), nn.ConvTranspose2d(3, 2, (4, 5)), nn.BatchNorm2d(2))
+    arrays = nn.models.to_torch(net)
+    assert all(isinstance(value, np.ndarray) for value in arrays.values())
+    assert arrays["0.weight"].shape == (3, 2, 4, 5) and arrays["1.weight"].shape == (3, 2, 4, 5)
+    assert arrays["2.num_batches_tracked"].shape == () and arrays["2.num_batches_tracked"].dtype == np.int64
+    np.testing.assert_array_equal(arrays["0.weight"], np.asarray(net[0].weight).transpose(0, 3, 1, 2))
+    for key, value in nn.models.from_torch(arrays).items():
+        np.testing.assert_array_equal(value, np.asarray(net.state_dict()[key]))
+
+
+def test_a_linear_layer_behind_flattened_maps_is_reordered(engine: Engine, rng: np.random.Generator) -> None:
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(4 * 2 * 3, 5)).double()
+    ours = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 2 * 3, 5)).to(engine).to(alpha.float64)
+    x = rng.normal(size=(2, 4, 5, 3))
+    expected = theirs(torch.from_numpy(x.transpose(0, 3, 1, 2).copy())).detach().numpy()
+    where = {"2": (2, 3)}
+    for module in (ours, None):
+        ours.load_state_dict(nn.models.from_torch(theirs.state_dict(), module, flattened_maps=where))
+        np.testing.assert_allclose(np.asarray(ours(alpha.tensor(x, engine=engine))), expected, rtol=1e-12)
+    for key, value in nn.models.to_torch(ours, flattened_maps=where).items():
+        assert torch.equal(value, theirs.state_dict()[key])
+    with pytest.raises(ArgumentError, match=r"inputs are maps of 35 positions for 2\.weight, got shape \(5, 24\)"):
+        nn.models.from_torch(theirs.state_dict(), ours, flattened_maps={"2": (5, 7)})
+
+
+def test_the_count_of_batches_is_kept_where_it_is_needed() -> None:
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.BatchNorm2d(3, momentum=None)
+    theirs(torch.ones(2, 3, 4, 4))
+    ours = nn.BatchNorm2d(3, momentum=None)
+    ours.load_state_dict(nn.models.from_torch(theirs.state_dict(), ours))
+    assert int(ours.num_batches_tracked) == 1
+    assert int(nn.models.to_torch(ours)["num_batches_tracked"]) == 1
+    assert "num_batches_tracked" not in nn.models.from_torch(theirs.state_dict(), nn.BatchNorm2d(3))
+    assert "num_batches_tracked" not in nn.models.from_torch(theirs.state_dict())
+
+
+def test_half_precision_weights_are_widened() -> None:
+    torch = pytest.importorskip("torch")
+    for dtype in (torch.bfloat16, torch.float16):
+        arrays = nn.models.from_torch(torch.nn.Linear(3, 2).to(dtype).state_dict())
+        assert all(value.dtype == np.float32 for value in arrays.values())
+
+
+def test_weights_of_another_model_are_refused() -> None:
+    net = make("resnet18", base_width=4)
+    with pytest.raises(CheckpointError) as caught:
+        nn.models.from_torch(nn.models.to_torch(make("resnet18", base_width=8)), net)
+    assert str(caught.value).startswith("[from_torch] expected the state of this ResNet, got another's (misshaped: ")
+    assert "conv1.weight expected (4, 7, 7, 3), got (8, 7, 7, 3)" in str(caught.value)
+    with pytest.raises(ArgumentError, match=r"\[from_torch\] expected tensors by name, got dict for 'model'"):
+        nn.models.from_torch({"model": {}}, net)
+
+
+def test_state_survives_a_file(tmp_path: Path) -> None:
+    first, second = make("vgg16", base_width=4), make("vgg16", base_width=4)
+    alpha.save(first.state_dict(), tmp_path / "vgg.safetensors")
+    second.load_state_dict(alpha.load(tmp_path / "vgg.safetensors"))
+    for key, value in first.state_dict().items():
+        np.testing.assert_array_equal(second.state_dict()[key].numpy(), value.numpy())
+
+
+# -- errors ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: nn.models.resnet18(style="big"), '[resnet18] expected style as one of "paper", "torchvision", got'),
+        (lambda: nn.models.vgg19(style="bn"), '[vgg19] expected style as one of "paper", "torchvision", got'),
+        (lambda: nn.models.resnet18(stem="3x3"), '[resnet18] expected no stem with style="paper"'),
+        (
+            lambda: nn.models.resnet34(style="torchvision", stem="5x5"),
+            '[resnet34] expected stem as one of "7x7", "3x3"',
+        ),
+        (lambda: nn.models.resnet34(style="torchvision", dropout=0.1), "[resnet34] expected no dropout with style="),
+        (lambda: nn.models.vgg16(num_classes=0), "[vgg16] expected num_classes as an integer >= 1, got 0"),
+        (lambda: nn.models.vgg16(base_width=1.5), "[vgg16] expected base_width as an integer >= 1, got 1.5"),
+        (lambda: nn.models.vgg16(dropout=2), "[Dropout] expected p from 0 to 1, got 2"),
+    ],
+)
+def test_wrong_arguments(call: Any, message: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        call()
+    assert str(caught.value).startswith(message)
+
+
+def test_images_of_a_wrong_size_are_refused(engine: Engine) -> None:
+    x = alpha.tensor(np.zeros((2, 64, 64, 3), np.float32), engine=engine)
+    with pytest.raises(ShapeError, match=r"\[linear\]"):
+        make("vgg16", base_width=4).to(engine)(x)
+
+
+def test_the_twin_says_what_it_knows_and_that_torch_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ArgumentError, match=r"\[torch_twin\] expected resnet18, resnet34, vgg16 or vgg19"):
+        twin("alexnet")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "benchmarks.torch_models")
+    with pytest.raises(ImportError, match=r"\[torch_models\] expected PyTorch to compare with, got none: pip install"):
+        importlib.import_module("benchmarks.torch_models")
