@@ -281,7 +281,7 @@ def _deliver(
     pending = target._pending.get(index)
     if pending is None:
         target._pending[index] = _Pending(grad, owned)
-    elif grad is pending.grad:
+    elif pending.owned and grad is pending.grad:
         return  # the function added its part into accumulator()
     elif pending.owned:
         engine.elementwise("add", pending.grad, grad, out=pending.grad)

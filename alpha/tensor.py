@@ -142,6 +142,8 @@ class Tensor:
 
     def memory_order(self) -> tuple[int, ...]:
         """Axes from outermost to innermost in memory (axes of length 1 and broadcast ones where they stand)."""
+        if self.ndim < 2:
+            return (0,) * self.ndim
         key = [(-self.strides[a] if self.shape[a] > 1 and self.strides[a] else None) for a in range(self.ndim)]
         ordered = iter(sorted((a for a in range(self.ndim) if key[a] is not None), key=lambda a: (key[a], a)))
         return tuple(next(ordered) if k is not None else a for a, k in enumerate(key))
@@ -181,6 +183,15 @@ class Tensor:
         if self.numel() != 1:
             raise ShapeError(f"[item] expected a tensor of one element, got shape {self.shape}: index it first")
         return self.engine.to_numpy(self.detach()).item()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """A leaf with memory of its own on the same engine, its gradient copied too."""
+        if self._node is not None:
+            raise GraphError("[deepcopy] expected a leaf, got a function's result: use .detach() first")
+        out = memo[id(self)] = self.detach().clone()
+        out.requires_grad = self.requires_grad
+        out.grad = None if self.grad is None else self.grad.detach().clone()
+        return out
 
     def tolist(self) -> Any:
         """The values as nested Python lists."""

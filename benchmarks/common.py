@@ -225,6 +225,20 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(sum(math.log(v) for v in values) / len(values))
 
 
+def spread(values: Sequence[float]) -> float:
+    """How much timings vary: the third quartile over the first; 1 for a single one."""
+    if len(values) < 2:
+        return 1.0
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    return third / first
+
+
+def warn_of_noise(largest: float) -> None:
+    """Says so where timings vary by more than a quiet machine's do."""
+    if largest > 1.25:
+        print(f"note: repeated timings vary by a factor of {largest:.2f}: other processes were using this machine")
+
+
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Prints columns, the first flush left and the others flush right; None as a dash."""
     cells = [list(titles), *(["-" if cell is None else str(cell) for cell in row] for row in rows)]

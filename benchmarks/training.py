@@ -49,6 +49,11 @@ class Series:
         """Seconds of a step, the warm-up left out."""
         return common.median(self.seconds[self.warmup :])
 
+    @property
+    def spread(self) -> float:
+        """How much the timed steps vary."""
+        return common.spread(self.seconds[self.warmup :])
+
     def add(self, name: str, step: dict[str, float]) -> None:
         """Adds a step; NumericsError if its loss is not finite."""
         if not math.isfinite(step["loss"]):
@@ -87,9 +92,7 @@ def make_parser() -> common.Parser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measures; returns the result without its head."""
     threads = args.threads or available_threads()
-    model = Model(
-        args.model, args.style, args.stem, args.base_width, args.dtype, args.seed, args.batch_size, threads
-    )
+    model = Model(args.model, args.style, args.stem, args.base_width, args.dtype, args.seed, args.batch_size, threads)
     with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
         weights = Path(folder) / "weights.npz"
         _prepare(args.engine, model, weights if args.against == "torch" else None)
@@ -208,6 +211,7 @@ def _result(series: dict[str, Series], model: Model, args: argparse.Namespace) -
         "contestants": {
             name: {
                 "median_s": one.median,
+                "spread": one.spread,
                 "seconds": one.seconds,
                 "losses": one.losses,
                 "page_faults": one.page_faults,
@@ -235,29 +239,31 @@ def _result(series: dict[str, Series], model: Model, args: argparse.Namespace) -
     }
 
 
-def _print(result: dict[str, Any], batch: int) -> None:
+def _print(result: dict[str, Any]) -> None:
+    warmup, batch = result["settings"]["warmup"], result["settings"]["batch_size"]
     rows = []
     for name, one in result["contestants"].items():
-        timed = one["seconds"][result["settings"]["warmup"] :]
+        seconds, faults, losses = (one[key] for key in ("seconds", "page_faults", "losses"))
         rows.append(
             [
                 name,
                 f"{one['median_s']:.4f}",
-                f"{min(timed):.4f}",
-                f"{max(timed):.4f}",
+                f"{min(seconds[warmup:]):.4f}",
+                f"{max(seconds[warmup:]):.4f}",
                 f"{batch / one['median_s']:.0f}",
                 f"{one['peak']['process_mib']:.0f}",
-                f"{common.median(one['page_faults'][result['settings']['warmup'] :]):.0f}",
-                f"{one['losses'][0]:.4f}",
-                f"{one['losses'][-1]:.4f}",
+                f"{common.median(faults[warmup:]):.0f}",
+                f"{losses[0]:.4f}",
+                f"{losses[-1]:.4f}",
             ]
         )
     titles = ["", "s/step", "min", "max", "images/s", "peak MiB", "page faults", "first loss", "last loss"]
     common.print_table(titles, rows)
+    common.warn_of_noise(max(one["spread"] for one in result["contestants"].values()))
     if result["ratio"] is not None:
         print(
             f"alpha is {result['ratio']:.2f} times as fast as torch {result['torch_layout']}, with "
-            f"{result['alpha_peak_mib'] / max(result['torch_peak_mib'], 1e-9):.2f} of its memory"
+            f"{result['alpha_peak_mib'] / result['torch_peak_mib']:.2f} of its memory"
         )
 
 
@@ -276,7 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         common.check_writable(MODULE, args.json)
         head = common.description(MODULE, given)
         result = run(args)
-        _print(result, args.batch_size)
+        _print(result)
         if args.json is not None:
             common.write_json(args.json, {**head, **result})
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import median
+from benchmarks.common import MIB, median
 from benchmarks.workers import Memory, page_faults, serve
 
 Array = np.ndarray[Any, Any]
@@ -65,7 +65,8 @@ class Alpha:
         """Writes the weights in PyTorch's layout."""
         from alpha import nn
 
-        np.savez(path, **{key: np.asarray(value) for key, value in nn.models.to_torch(self._net).items()})
+        arrays: dict[str, Any] = {key: np.asarray(value) for key, value in nn.models.to_torch(self._net).items()}
+        np.savez(path, **arrays)
 
     def step(self) -> dict[str, float]:
         """One training step: seconds, loss, page faults."""
@@ -80,7 +81,7 @@ class Alpha:
 
     def peak(self) -> dict[str, float]:
         """MiB of memory over what the process held after its imports; of that, what the engine's pool holds."""
-        return {"process_mib": self._memory.peak_mib(), "pool_mib": self._engine.memory.held / (1 << 20)}
+        return {"process_mib": self._memory.peak_mib(), "pool_mib": self._engine.memory.held / MIB}
 
 
 class Torch:

@@ -20,7 +20,7 @@ from typing import Any, Self
 from alpha.errors import AlphaError, EngineError
 from benchmarks.common import MIB, ROOT
 
-PAUSE = 0.05
+PAUSE = 0.025
 """Seconds before each turn: the threads of whoever had the last one stop spinning (OpenMP's do for milliseconds)."""
 
 # glibc's malloc gives large blocks back to the system when they are freed, and takes them, page by page, anew: a large
@@ -122,9 +122,10 @@ class Worker:
 
 
 def _environment(threads: int, more: Mapping[str, str]) -> dict[str, str]:
-    """This process's, with the threads of libraries that take them from there only."""
+    """This process's, with the threads of every library, and without what would make OpenBLAS mistake the CPU."""
     inherited = {key: value for key, value in os.environ.items() if key != "OPENBLAS_CORETYPE"}
-    return {**inherited, "OPENBLAS_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **more}
+    pools = {f"{library}_NUM_THREADS": str(threads) for library in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
+    return {**inherited, **pools, **more}
 
 
 def serve(sides: Mapping[str, Callable[..., Any]]) -> None:

@@ -163,12 +163,10 @@ def print_accuracy(images: Array, right: Array) -> None:
     print(f"test accuracy: {100 * right.sum() / images.sum():.1f} %", flush=True)
 
 
-def bar(total: int, title: str, done: int = 0) -> Any:
-    """A progress bar that counts images; where stderr is a file it writes a line only now and then."""
+def bar(total: int, title: str, done: int = 0, unit: str = " images") -> Any:
+    """A progress bar; where stderr is a file it writes only now and then."""
     interval = 0.1 if sys.stderr.isatty() else 10.0
-    return tqdm(
-        total=total, initial=done, desc=title, unit=" images", mininterval=interval, dynamic_ncols=True, leave=False
-    )
+    return tqdm(total=total, initial=done, desc=title, unit=unit, mininterval=interval, dynamic_ncols=True, leave=False)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

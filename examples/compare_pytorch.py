@@ -120,7 +120,7 @@ class TorchSide:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        return float(loss)
+        return float(loss.item())
 
 
 def dropout(options: common.Settings) -> dict[str, float]:
@@ -182,8 +182,9 @@ def compare(
     options: common.Settings, sides: list[Side], data: datasets.ArrayDataset
 ) -> tuple[common.Array, common.Array]:
     """Trains the sides in turn on each batch; returns losses and seconds, (steps, 3) each."""
-    losses, seconds = [], []
-    with common.bar(options["steps"] * options["batch_size"], "compare") as bar:
+    losses: list[list[float]] = []
+    seconds: list[list[float]] = []
+    with common.bar(options["steps"], "compare", unit=" steps") as bar:
         for images, labels in batches(options, data):
             pairs = [side.take(images, labels) for side in sides]
             losses.append([])
@@ -198,7 +199,7 @@ def compare(
                         f"{name}: lower --lr"
                     )
             bar.set_postfix_str(f"alpha {losses[-1][0]:.4f}, torch {losses[-1][1]:.4f}", refresh=False)
-            bar.update(len(labels))
+            bar.update()
     return np.array(losses), np.array(seconds)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from alpha import Engine, Tensor
@@ -65,23 +66,19 @@ class Module:
     """
 
     forward: Callable[..., Any] = _no_forward
-    training: bool
-    _hooks: Hooks
-    _buffer_names: dict[str, bool]  # whether each buffer is part of the state_dict
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        # Here, so that a subclass that forgets super().__init__() works all the same.
-        self = super().__new__(cls)
-        vars(self).update(training=True, _hooks=Hooks(), _buffer_names={})
-        return self
+    # Defaults of the class, replaced on the instance: a subclass that forgets super().__init__() works all the same.
+    training: bool = True
+    _hooks: Hooks | None = None
+    _buffer_names: Mapping[str, bool] = MappingProxyType({})  # whether each buffer is part of the state_dict
 
     def __init__(self) -> None:
         """Takes no arguments, so that one a layer does not have is an error."""
-        super().__init__()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """``forward`` between the hooks."""
         hooks = self._hooks
+        if hooks is None:
+            return self.forward(*args, **kwargs)
         for before in tuple(hooks.before.values()):
             replaced = before(self, args)
             if replaced is not None:
@@ -111,7 +108,7 @@ class Module:
                 f"[register_buffer] expected a Tensor or None for {name}, got {type(tensor).__name__}: a Parameter is "
                 "registered by assigning it"
             )
-        self._buffer_names[name] = persistent
+        self._buffer_names = {**self._buffer_names, name: persistent}
         setattr(self, name, tensor)
 
     def register_parameter(self, name: str, parameter: Parameter | None) -> None:
@@ -298,10 +295,12 @@ class Module:
 
     def register_forward_pre_hook(self, hook: PreHook) -> RemovableHandle:
         """Calls ``hook(module, args)`` before each forward; what it returns, if not None, replaces the arguments."""
+        self._hooks = self._hooks or Hooks()
         return RemovableHandle(self._hooks.before, hook)
 
     def register_forward_hook(self, hook: Hook) -> RemovableHandle:
         """Calls ``hook(module, args, result)`` after each forward; what it returns, if not None, is the result."""
+        self._hooks = self._hooks or Hooks()
         return RemovableHandle(self._hooks.after, hook)
 
     # -- to look at ----------------------------------------------------------------------------------------------
@@ -325,7 +324,7 @@ class Module:
         children = [f"({key}): {child!r}".replace("\n", "\n  ") for key, child in self.named_children()]
         if not children:
             return f"{name}({extra})"
-        return "\n  ".join([f"{name}({extra}", *children]) + "\n)"
+        return "\n  ".join([f"{name}(", *([extra] if extra else []), *children]) + "\n)"
 
 
 def _join(prefix: str, name: str) -> str:

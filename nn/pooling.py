@@ -87,7 +87,7 @@ class AdaptiveAvgPool2d(Module):
         output_size: (rows, columns) of the result, or one number for both; None keeps the input's.
     """
 
-    def __init__(self, output_size: int | None | tuple[int | None, int | None]) -> None:
+    def __init__(self, output_size: int | tuple[int | None, int | None] | None) -> None:
         super().__init__()
         rows, columns = output_size if isinstance(output_size, tuple) else (output_size, output_size)
         pair([1 if n is None else n for n in (rows, columns)], "output_size", "AdaptiveAvgPool2d")

@@ -94,7 +94,7 @@ def _misfit(tensor: Tensor, array: Array | None) -> str:
         return f"expected {tensor.shape}, got None"
     if array.shape != tensor.shape:
         return f"expected {tensor.shape}, got {array.shape}"
-    if not np.can_cast(array.dtype, tensor.dtype, "unsafe"):
+    if not np.can_cast(array.dtype, tensor.dtype, "same_kind"):
         return f"expected {tensor.dtype}, got {array.dtype}"
     return ""
 

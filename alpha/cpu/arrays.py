@@ -91,7 +91,7 @@ class ArrayOperations(HostEngine):
             for value in operands
         ]
         target = self.array(out)
-        self._run(loop, [_apart(value, target) for value in inputs], target, out.memory_order())
+        self._run(loop, [_apart(value, target) for value in inputs], target, out)
         return out
 
     def _result(self, tensors: Sequence[Tensor], dtype: np.dtype[Any]) -> Tensor:
@@ -106,11 +106,12 @@ class ArrayOperations(HostEngine):
         )
         return self.empty(shape, dtype, largest.view(0, shape, strides).memory_order())
 
-    def _run(self, loop: Loop, inputs: Sequence[Any], out: Array, order: Sequence[int]) -> None:
+    def _run(self, loop: Loop, inputs: Sequence[Any], out: Array, tensor: Tensor) -> None:
         """Calls the loop, on pieces along the outermost long axis in memory where the result is large."""
         if out.size < PARALLEL_SIZE or self.threads == 1:
             _quietly(loop, inputs, out)
             return
+        order = tensor.memory_order()
         axis = next((a for a in order if out.shape[a] >= 4 * self.threads), max(order, key=lambda a: out.shape[a]))
         jobs = []
         for piece in _pieces(out.shape[axis], self.threads):
@@ -251,9 +252,8 @@ def _apart(value: Any, out: Array) -> Any:
 
 
 def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:
-    """A Python number in the tensors' dtype; integers wrap as the tensors' own arithmetic does."""
-    with np.errstate(all="ignore"):
-        return np.asarray(value).astype(dtype)
+    """A Python number as an operand beside tensors of a dtype; integers wrap as the tensors' own arithmetic does."""
+    return float(value) if is_float(dtype) else np.asarray(value).astype(dtype)
 
 
 # -- splitting between threads -----------------------------------------------------------------------------------

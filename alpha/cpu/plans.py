@@ -26,15 +26,23 @@ RUN_CHANNELS = 16
 CHUNK_ROWS = 64
 """Images a task of the gather, about: its rows of A stay in the second-level cache beside a panel of filters."""
 
-PART_LIMIT = 1 << 19
-"""Bytes of a filter up to which the images are parted between tasks, each summing into a filter of its own."""
+PARTS = 8
+"""Tasks of a weight gradient, about: parts of the images, or slices of the output channels."""
 
+PART_BYTES = 8 << 20
+"""Most bytes of filters that parts of the images may sum into."""
 
-X_COPY = 128 << 10
+SLICE = 96
+"""Least output channels a slice."""
+
+X_COPY = 64 << 10
 """Bytes of a panel's copy of x in the weight gradient, about."""
 
-DEPTH = 256
-"""Pairs of positions times images that the weight gradient sums in one call, about."""
+CHUNK = 128
+"""Most images whose copies are made at a time."""
+
+BLOCK = 32 << 10
+"""Bytes of a panel that meet every row before the next ones do: the first cache holds about so many."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +122,16 @@ def _chunk(images: int) -> int:
     return math.ceil(math.ceil(images / chunks) / ISA.rows) * ISA.rows
 
 
+def _block_rows(item: int) -> int:
+    """Rows of a panel in a block."""
+    return BLOCK // (ISA.panel(item) * item)
+
+
+def _depth_block(depth: int, item: int) -> int:
+    """Channels summed at a time: all, or equal blocks."""
+    return max(1, math.ceil(depth / max(1, round(depth / _block_rows(item)))))
+
+
 def _check(what: str, offsets: tuple[Array, Array], tail: int, limit: int) -> None:
     """EngineError unless every sum of a row's and a column's offset, and ``tail`` bytes on, lies in 0..limit."""
     rows, columns = offsets
@@ -164,6 +182,8 @@ def forward(problem: Problem) -> GatherPlan:
         depth=depth,
         channels=problem.group_out,
         panel=width,
+        tap_block=max(1, _block_rows(item) // depth),
+        depth_block=_depth_block(depth * int(runs.max()), item),
         item=item,
         source_image=image,
         target_image=problem.y_strides[0] * item,
@@ -208,6 +228,8 @@ def input_grad(problem: Problem) -> GatherPlan:
         depth=depth,
         channels=problem.group_in,
         panel=width,
+        tap_block=max(1, _block_rows(item) // depth),
+        depth_block=_depth_block(depth, item),
         item=item,
         source_image=image,
         target_image=problem.x_strides[0] * item,
@@ -266,7 +288,7 @@ def weight_grad(problem: Problem) -> LeapPlan:
         groups=problem.groups,
         in_channels=problem.group_in,
         out_channels=problem.group_out,
-        slice=_slice(problem.group_out, part < problem.images),
+        slice=_slice(problem.group_out, math.ceil(problem.images / part)),
         panel=ISA.panel(item),
         item=item,
         x_image=x_image,
@@ -321,30 +343,31 @@ def _pack_sizes(problem: Problem, sizes: LeapSizes) -> PackSizes:
 
 
 def _part(problem: Problem, filter_bytes: int) -> int:
-    """Images a part: all for a large filter; for a small one about an eighth, at least 8. Never by thread count,
-    so that the order of sums is the same on any machine."""
-    if filter_bytes > PART_LIMIT:
-        return problem.images
-    return max(min(8, problem.images), math.ceil(problem.images / 8))
+    """Images a part. Each part has a filter of its own to sum into: up to PARTS of them within PART_BYTES.
+
+    Never by thread count, so that the order of sums is the same on any machine.
+    """
+    parts = max(1, min(PARTS, PART_BYTES // filter_bytes, problem.images // 8))
+    return math.ceil(problem.images / parts)
 
 
-def _slice(channels: int, parted: bool) -> int:
-    """Output channels a task: all where images are parted, else about an eighth in whole tiles."""
-    if parted:
-        return channels
-    return min(channels, max(ISA.rows * 4, math.ceil(channels / 8 / ISA.rows) * ISA.rows))
+def _slice(channels: int, parts: int) -> int:
+    """Output channels a task, so that there are about PARTS tasks; fewer than SLICE repay no copy of x."""
+    slices = max(1, min(math.ceil(PARTS / parts), channels // SLICE))
+    return math.ceil(channels / slices / ISA.rows) * ISA.rows
 
 
 def _leap_blocking(problem: Problem, part: int) -> tuple[int, int, int]:
     """Images, output rows and output columns summed at a time.
 
     A panel's copy of x for one row of output is to stay within X_COPY bytes (the second cache holds it beside dy's),
-    and the pairs of one call within DEPTH (the first cache holds their panel of x while it meets every tile of dy).
+    and the pairs of one call within a block (which stays in the first cache while it meets every tile of dy).
     """
     pixels = _rows_read(problem, 1) * problem.geometry.columns.input
     panel_row = ISA.panel(problem.item) * problem.item
-    chunk = max(1, min(part, 32, X_COPY // (pixels * panel_row)))
+    chunk = max(1, min(part, CHUNK, X_COPY // (pixels * panel_row)))
     columns = problem.geometry.columns.output
-    column_chunk = max(1, min(columns, DEPTH // chunk))
-    row_chunk = max(1, min(problem.geometry.rows.output, DEPTH // (chunk * columns)))
+    depth = _block_rows(problem.item)
+    column_chunk = max(1, min(columns, depth // chunk))
+    row_chunk = max(1, min(problem.geometry.rows.output, depth // (chunk * columns)))
     return chunk, row_chunk, column_chunk

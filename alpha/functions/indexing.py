@@ -56,7 +56,8 @@ def _entry(name: str, x: Tensor, entry: Any) -> Any:
         return entry
     if isinstance(entry, list | np.ndarray):
         array = np.asarray(entry)
-        entry = tensor(array if array.size else array.astype(np.int64), engine=x.engine)
+        empty = isinstance(entry, list) and array.size == 0  # of which NumPy makes floats
+        entry = tensor(array.astype(np.int64) if empty else array, engine=x.engine)
     if isinstance(entry, Tensor):
         x.engine.check_owner(name, entry)
         entry = entry.detach()

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from hypothesis.extra.numpy import mutually_broadcastable_shapes
 
 import alpha
@@ -53,7 +52,14 @@ BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "maximum": np.maximum,
     "minimum": np.minimum,
 }
-COMPARISONS = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+COMPARISONS = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
 SHAPES = [(), (1,), (0, 3), (5,), (2, 1, 3), (3, 4, 1, 5)]
 
 
@@ -99,7 +105,9 @@ def test_unary_gradient_in_float32_is_close_to_float64(engine: Engine, rng: np.r
 
 
 @pytest.mark.parametrize("name", BINARY)
-@pytest.mark.parametrize("shapes", [((), ()), ((2, 3), (2, 3)), ((2, 3), (3,)), ((4, 1, 3), (2, 1)), ((0, 3), (1,)), ((3,), ())])
+@pytest.mark.parametrize(
+    "shapes", [((), ()), ((2, 3), (2, 3)), ((2, 3), (3,)), ((4, 1, 3), (2, 1)), ((0, 3), (1,)), ((3,), ())]
+)
 def test_binary_values_and_gradients(
     engine: Engine, rng: np.random.Generator, name: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> None:
@@ -209,7 +217,7 @@ def test_logic(engine: Engine) -> None:
     with pytest.raises(DtypeError, match=r"\[&\] expected bool, got int64"):
         numbers & 1
     with pytest.raises(DtypeError, match=r"\[~\]"):
-        ~numbers
+        _ = ~numbers
 
 
 def test_isfinite_and_isnan(engine: Engine) -> None:
@@ -226,7 +234,7 @@ def test_integers(engine: Engine) -> None:
     assert (x / y).dtype == alpha.float32
     assert (x / y).tolist() == [3.5, -3.5, -3.5, 3.5]
     assert (x**2).tolist() == [49, 49, 49, 49]
-    assert (2**y.abs()).tolist() == [4, 4, 4, 4]
+    assert (2 ** y.abs()).tolist() == [4, 4, 4, 4]
     assert alpha.floor(x).dtype == alpha.int64
     assert alpha.exp(x).dtype == alpha.float32
     small = alpha.tensor(np.array([250, 3], np.uint8), engine=engine)
@@ -362,7 +370,7 @@ def test_errors(engine: Engine) -> None:
     with pytest.raises(DtypeError, match=r"\[mul\] .* got list"):
         x * [1, 2, 3]
     with pytest.raises(DtypeError, match=r"\[neg\] expected numbers, got bool"):
-        -(x > 0)
+        _ = -(x > 0)
     with pytest.raises(DtypeError, match=r"\[sub\]"):
         (x > 0) - (x > 0)
 
@@ -379,7 +387,10 @@ def test_engines_do_not_mix() -> None:
 # -- large arrays: threads ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape, order", [((600, 700), (0, 1)), ((600, 700), (1, 0)), ((2, 300000), (0, 1)), ((1, 3, 90000, 2), (1, 2, 0, 3))])
+@pytest.mark.parametrize(
+    "shape, order",
+    [((600, 700), (0, 1)), ((600, 700), (1, 0)), ((2, 300000), (0, 1)), ((1, 3, 90000, 2), (1, 2, 0, 3))],
+)
 def test_large_arrays_are_the_same_with_any_number_of_threads(
     engine: Engine, rng: np.random.Generator, shape: tuple[int, ...], order: tuple[int, ...]
 ) -> None:

@@ -163,7 +163,9 @@ def test_assignment_checks_value(engine: Engine) -> None:
     x = alpha.tensor(X, engine=engine)
     with pytest.raises(ShapeError, match=r"\[setitem\] expected a value that broadcasts to \(4, 5\), got \(3,\)"):
         x[0] = alpha.zeros(3, engine=engine)
-    with pytest.raises(ShapeError, match=r"\[setitem\] expected a value that broadcasts to \(2, 4, 5\), got \(3, 4, 5\)"):
+    with pytest.raises(
+        ShapeError, match=r"\[setitem\] expected a value that broadcasts to \(2, 4, 5\), got \(3, 4, 5\)"
+    ):
         x[[0, 1]] = x
     with pytest.raises(ShapeError, match=r"\[setitem\]"):
         x[0] = alpha.zeros(2, 4, 5, engine=engine)
@@ -256,7 +258,9 @@ def test_wrong_indices_along_an_axis(engine: Engine) -> None:
         "take_along_dim": lambda: alpha.take_along_dim(t, far, 0),
         "index_select": lambda: alpha.index_select(t, 0, far.flatten()),
     }.items():
-        with pytest.raises(IndexingError, match=rf"\[{name}\] expected indices within axis 0 of shape \(3, 4, 5\), got 9"):
+        with pytest.raises(
+            IndexingError, match=rf"\[{name}\] expected indices within axis 0 of shape \(3, 4, 5\), got 9"
+        ):
             case()
     with pytest.raises(ShapeError, match=r"\[gather\]"):
         alpha.gather(t, 0, alpha.zeros(1, 9, 1, dtype=int, engine=engine))

@@ -224,8 +224,8 @@ def test_default_initialisation_is_pytorchs(name: str, args: tuple[int, ...], op
     alpha.manual_seed(0)
     torch.manual_seed(0)
     ours, theirs = getattr(nn, name)(*args, **options), getattr(torch.nn, name)(*args, **options)
-    for key, expected in theirs.named_parameters():
-        drawn, expected = np.asarray(getattr(ours, key)), expected.detach().numpy()
+    for key, tensor in theirs.named_parameters():
+        drawn, expected = np.asarray(getattr(ours, key)), tensor.detach().numpy()
         assert drawn.size == expected.size
         # For n uniform draws the largest is below the bound by about 1/n of it; the deviation's error is 0.45/sqrt(n).
         n = drawn.size
@@ -361,6 +361,8 @@ def test_unsupported_options_are_absent() -> None:
         nn.Conv2d(3, 4, 3, padding_mode="reflect")  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         nn.ReLU(inplace=True)  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        nn.Module(3)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,9 @@ def test_reshape_of_permuted(order: list[int], data: Any) -> None:
     weights = np.random.default_rng(0).standard_normal(wanted)
     (y * weights).sum().backward()
     assert t.grad is not None
-    np.testing.assert_array_equal(t.grad.numpy(), weights.reshape([x.shape[a] for a in order]).transpose(np.argsort(order)))
+    np.testing.assert_array_equal(
+        t.grad.numpy(), weights.reshape([x.shape[a] for a in order]).transpose(np.argsort(order))
+    )
 
 
 def test_reshape(engine: Engine) -> None:
@@ -252,7 +254,7 @@ def test_random_numbers_follow_the_seed(engine: Engine) -> None:
     for a, b in zip(first, again, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
     uniform, normal = first
-    assert 0 <= uniform.min().item() and uniform.max().item() < 1
+    assert uniform.min().item() >= 0 and uniform.max().item() < 1
     # 1000 draws: means within 4 standard errors.
     assert abs(uniform.mean().item() - 0.5) < 4 * 0.29 / math.sqrt(1000)
     assert abs(normal.mean().item()) < 4 / math.sqrt(1000) and abs(normal.std().item() - 1) < 0.1

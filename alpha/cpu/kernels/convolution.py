@@ -42,6 +42,10 @@ class GatherSizes(NamedTuple):
     """Channels of the result a group."""
     panel: int
     """Channels a filter panel."""
+    tap_block: int
+    """Taps whose products are summed before the result is stored."""
+    depth_block: int
+    """Channels of them."""
     item: int
     source_image: int
     target_image: int
@@ -92,23 +96,36 @@ def gather(threads, tag, counter, order, rows, columns, runs, sizes, x, w, y, mo
                 for panel in range(panels):
                     channel = panel * sizes.panel
                     at = (group * sizes.channels + channel) * sizes.item
-                    panel_product(
-                        tag,
-                        count,
-                        source + group * sizes.depth * sizes.item,
-                        from_x.ctypes.data,
-                        w + (group * panels + panel) * sizes.panel_bytes,
-                        from_w.ctypes.data,
-                        taps,
-                        sizes.source_image,
-                        sizes.panel * sizes.item,
-                        depth,
-                        target + at,
-                        sizes.target_image,
-                        mode,
-                        bias + at,
-                        sizes.channels - channel,
-                    )
+                    filters = w + (group * panels + panel) * sizes.panel_bytes
+                    # A block of filters small enough for the first cache meets all rows before the next one does.
+                    # A position without taps has one empty block: its result is zero, or the bias.
+                    block_mode = mode
+                    tap = k = 0
+                    while True:
+                        panel_product(
+                            tag,
+                            count,
+                            source + (group * sizes.depth + k) * sizes.item,
+                            from_x.ctypes.data + 8 * tap,
+                            filters + k * sizes.panel * sizes.item,
+                            from_w.ctypes.data + 8 * tap,
+                            min(sizes.tap_block, taps - tap),
+                            sizes.source_image,
+                            sizes.panel * sizes.item,
+                            min(sizes.depth_block, depth - k),
+                            target + at,
+                            sizes.target_image,
+                            block_mode,
+                            bias + at,
+                            sizes.channels - channel,
+                        )
+                        block_mode = ADD
+                        k += sizes.depth_block
+                        if k >= depth:
+                            k = 0
+                            tap += sizes.tap_block
+                            if tap >= taps:
+                                break
             done[worker, 0] += taps * depth * count * sizes.channels * sizes.groups
     total = 0
     for worker in range(threads):
@@ -371,6 +388,10 @@ def add_parts(threads, counter, parts, total):  # type: ignore[no-untyped-def]
                 total[i] = value
 
 
+ROW_BLOCK = 8
+"""Output channels that a task of ``pack_by_input`` takes."""
+
+
 @compiled
 def pack_by_output(threads, counter, w, packed):  # type: ignore[no-untyped-def]
     """Filters (G, OC, T, IC) as panels of output channels (G, panels, T, IC, panel), zero where channels run out."""
@@ -400,23 +421,32 @@ def pack_by_output(threads, counter, w, packed):  # type: ignore[no-untyped-def]
 
 @compiled
 def pack_by_input(threads, counter, w, packed):  # type: ignore[no-untyped-def]
-    """Filters (G, OC, T, IC) as panels of input channels (G, panels, T, OC, panel), zero where channels run out."""
+    """Filters (G, OC, T, IC) as panels of input channels (G, panels, T, OC, panel), zero where channels run out.
+
+    A task takes ROW_BLOCK output channels, so that it reads as many streams and writes as many rows at a time.
+    """
     groups, panels, taps, depth, width = packed.shape
     channels = w.shape[3]
-    tasks = groups * panels * taps
+    blocks = (depth + ROW_BLOCK - 1) // ROW_BLOCK
     zero = w.dtype.type(0)
     for _worker in prange(threads):
         while True:
             task = take_task(counter.ctypes.data)
-            if task >= tasks:
+            if task >= groups * blocks:
                 break
-            group = task // (panels * taps)
-            panel = task // taps % panels
-            tap = task % taps
-            base = panel * width
-            full = min(width, channels - base)
-            for k in range(depth):
-                for lane in range(full):
-                    packed[group, panel, tap, k, lane] = w[group, k, tap, base + lane]
-                for lane in range(full, width):
-                    packed[group, panel, tap, k, lane] = zero
+            group = task // blocks
+            first = task % blocks * ROW_BLOCK
+            last = min(first + ROW_BLOCK, depth)
+            for tap in range(taps):
+                for panel in range(panels):
+                    base = panel * width
+                    full = min(width, channels - base)
+                    for k in range(first, last):
+                        if full == width:
+                            for lane in range(width):
+                                packed[group, panel, tap, k, lane] = w[group, k, tap, base + lane]
+                        else:
+                            for lane in range(full):
+                                packed[group, panel, tap, k, lane] = w[group, k, tap, base + lane]
+                            for lane in range(full, width):
+                                packed[group, panel, tap, k, lane] = zero

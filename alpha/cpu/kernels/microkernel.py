@@ -24,6 +24,7 @@ from alpha.cpu.isa import ISA
 
 I64 = ir.IntType(64)
 I32 = ir.IntType(32)
+I8 = ir.IntType(8)
 
 STORE, ADD, BIAS = 0, 1, 2
 """What happens to C: overwritten, added to, or overwritten with a bias row added."""
@@ -83,6 +84,7 @@ class _Emitter:
 
     def emit(self) -> None:
         """The whole kernel."""
+        self._prefetch_result()
         with cgutils.for_range(self.builder, self.taps, intp=I64) as loop:
             at = self.builder.mul(loop.index, _constant(8))
             a = self.builder.add(self.a, self._load_i64(self.builder.add(self.a_taps, at)))
@@ -94,6 +96,20 @@ class _Emitter:
                 self._finish(self._load, self._store)
             with otherwise:
                 self._finish(self._load_masked, self._store_masked)
+
+    def _prefetch_result(self) -> None:
+        """Asks for C's rows, which are wanted when the loops are done."""
+        arguments = [I8.as_pointer(), I32, I32, I32]
+        prefetch = cgutils.get_or_insert_function(
+            self.builder.module, ir.FunctionType(ir.VoidType(), arguments), "llvm.prefetch.p0"
+        )
+        write, keep, data = ir.Constant(I32, 1), ir.Constant(I32, 3), ir.Constant(I32, 1)
+        row = self.c
+        for _ in range(self.rows):
+            for offset in range(0, ISA.bytes * ISA.vectors, 64):
+                at = self._pointer(self.builder.add(row, _constant(offset)), I8)
+                self.builder.call(prefetch, [at, write, keep, data])
+            row = self.builder.add(row, self.c_step)
 
     def _depth_loop(self, a: Any, b: Any) -> None:
         """for k: one FMA an accumulator. Rows of A three apart share a base pointer, which x86 addressing can index."""

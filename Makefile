@@ -1,0 +1,81 @@
+# Sets up what each target needs in .venv, then runs it there. Needs Python 3.11 or newer and make, nothing else.
+
+PYTHON ?= python3
+VENV ?= .venv
+
+# Of `make train`; where one is empty the script's default holds. Assigned here so that the environment's do not count.
+DATA =
+DATASET =
+MODEL =
+EPOCHS =
+STEPS =
+BATCH =
+ENGINE =
+SEED =
+OUT =
+RESUME =
+
+# Of `make test`
+COMPARE =
+TORCH = torch==2.13.0
+TESTS =
+
+RUN = $(VENV)/bin/python
+INSTALL = $(RUN) -m pip install --quiet --disable-pip-version-check
+OPTIONS = $(if $(DATA),--data '$(DATA)') $(if $(MODEL),--model '$(MODEL)') $(if $(EPOCHS),--epochs '$(EPOCHS)') \
+	$(if $(STEPS),--steps '$(STEPS)') $(if $(BATCH),--batch-size '$(BATCH)') $(if $(ENGINE),--engine '$(ENGINE)') \
+	$(if $(SEED),--seed '$(SEED)') $(if $(OUT),--out '$(OUT)') $(if $(RESUME),--resume '$(RESUME)')
+
+.PHONY: help train test lint clean
+.NOTPARALLEL:
+
+help:
+	@echo 'make train   train ResNet18 one epoch on CIFAR-10 and test it, leaving runs/NAME'
+	@echo '             DATA=DIR MODEL=NAME EPOCHS=N STEPS=N BATCH=N ENGINE=NAME SEED=N OUT=DIR'
+	@echo '             DATASET=cifar10|cifar100|digits RESUME=DIR'
+	@echo 'make test    run the tests; COMPARE=1 against PyTorch too, TESTS="..." for pytest'"'"'s arguments'
+	@echo 'make lint    ruff and mypy'
+	@echo 'make clean   remove .venv and the tools'"'"' caches'
+	@echo 'Any of them: PYTHON=python3.12 VENV=DIR'
+
+# With no data set named, CIFAR-10; where it is absent and cannot be downloaded (exit code 3), scikit-learn's digits.
+train: $(VENV)/train.stamp $(if $(filter digits,$(DATASET)),$(VENV)/digits.stamp)
+	@set -e; dataset='$(DATASET)'; \
+	if [ -z "$$dataset$(RESUME)" ]; then \
+		dataset=cifar10; code=0; \
+		$(RUN) examples/get_data.py cifar10 $(if $(DATA),--data '$(DATA)') || code=$$?; \
+		if [ "$$code" = 3 ]; then \
+			echo 'make train: no CIFAR-10, as said above; going on with the digits that scikit-learn ships' >&2; \
+			$(INSTALL) -e '.[digits]'; dataset=digits; \
+		elif [ "$$code" != 0 ]; then exit $$code; fi; \
+	fi; \
+	exec $(RUN) examples/train_cifar10.py $${dataset:+--dataset "$$dataset"} $(OPTIONS)
+
+test: $(VENV)/test.stamp $(if $(COMPARE),$(VENV)/compare.stamp)
+	@$(RUN) -m pytest $(TESTS)
+
+lint: $(VENV)/dev.stamp
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+clean:
+	rm -rf '$(VENV)' .mypy_cache .ruff_cache .pytest_cache .hypothesis build ./*.egg-info
+
+$(VENV)/made.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'make: expected Python 3.11 or newer as $(PYTHON): install one and say PYTHON=/path/to/python3.11' >&2; exit 1; }
+	@$(PYTHON) -m venv '$(VENV)'
+	@touch $@
+
+$(VENV)/train.stamp: EXTRA = plot
+$(VENV)/digits.stamp: EXTRA = digits
+$(VENV)/test.stamp: EXTRA = test
+$(VENV)/dev.stamp: EXTRA = dev
+$(VENV)/compare.stamp: EXTRA = compare
+$(VENV)/compare.stamp: REQUIREMENT = '$(TORCH)'
+
+$(VENV)/%.stamp: $(VENV)/made.stamp pyproject.toml
+	@echo 'installing dragon-alpha[$(EXTRA)] into $(VENV)'
+	@$(INSTALL) $(REQUIREMENT) -e '.[$(EXTRA)]'
+	@touch $@

@@ -1,0 +1,240 @@
+"""Operator benchmark: convolution and its two gradients beside PyTorch at its best, layer by layer, interleaved."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from alpha.cpu.base import available_threads
+from alpha.errors import ArgumentError, NumericsError
+from benchmarks import common
+from benchmarks.suites import OPERATORS, SUITES, Layer
+from benchmarks.workers import ALLOCATORS, PAUSE, Worker
+
+MODULE = "benchmarks.operators"
+_WORKER = "benchmarks.operators_worker"
+_CONTESTANTS = {
+    f"{layout}, {memory}": (layout, memory) for layout in ("contiguous", "channels_last") for memory in ALLOCATORS
+}
+_TOLERANCE = 1e-3
+"""Largest difference of the two results, over the largest element: float32 sums of up to 10^5 terms stay well below."""
+
+DESCRIPTION = """
+Times the three operators of C-K-S on every layer of a suite: convolution (forward), deconvolution (input gradient) and
+dilated convolution (weight gradient), in float32, for Dragon-Alpha and for PyTorch at its best of both memory layouts.
+Each contestant has a process of its own, and they take turns; medians are reported. The results are compared before
+anything is timed.
+"""
+
+
+def make_parser() -> common.Parser:
+    """The options."""
+    parser = common.make_parser(MODULE, DESCRIPTION)
+    parser.add_argument("--suite", default="resnet18", choices=tuple(SUITES), help="the layers to measure")
+    parser.add_argument("--batch-size", type=_sizes, default=[128, 512], metavar="N[,N...]", help="images")
+    parser.add_argument("--repeats", type=common.whole(1), default=7, help="turns of each contestant")
+    parser.add_argument("--layers", type=_words, default=None, metavar="NAME[,NAME...]", help="only these of the suite")
+    return parser
+
+
+def _sizes(text: str) -> list[int]:
+    return [common.whole(1)(part) for part in text.split(",")]
+
+
+def _words(text: str) -> list[str]:
+    return text.split(",")
+
+
+def _layers(args: argparse.Namespace) -> list[Layer]:
+    """The suite's layers, or those asked for."""
+    layers = {layer.name: layer for layer in SUITES[args.suite]}
+    unknown = [name for name in args.layers or () if name not in layers]
+    if unknown:
+        raise ArgumentError(
+            f"[{MODULE}] expected --layers of suite {args.suite} ({', '.join(layers)}), got {', '.join(unknown)}"
+        )
+    return [layers[name] for name in args.layers or layers]
+
+
+# -- the run ---------------------------------------------------------------------------------------------------------
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measures; returns the result without its head."""
+    layers, threads = _layers(args), args.threads or available_threads()
+    problems = [(layer, batch) for batch in args.batch_size for layer in layers]
+    rows: list[dict[str, Any]] = []
+    peaks: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
+        ours = stack.enter_context(Worker(_WORKER, "alpha", {"engine": args.engine, "threads": threads}, threads))
+        theirs = {
+            name: stack.enter_context(Worker(_WORKER, "torch", {"threads": threads}, threads, ALLOCATORS[memory]))
+            for name, (_, memory) in _CONTESTANTS.items()
+            if args.against == "torch"
+        }
+        for layer, batch in tqdm(problems, desc="operators", unit="layer", disable=None):
+            problem = {"layer": asdict(layer), "batch": batch, "seed": args.seed}
+            ours.call("prepare", **problem)
+            for name, worker in theirs.items():
+                worker.call("prepare", **problem, layout=_CONTESTANTS[name][0])
+            peaks.append(ours.turn("fma_peak"))
+            for operator in OPERATORS:
+                difference = _compare(operator, layer, ours, theirs, Path(folder))
+                times = _take_turns(operator, {"alpha": ours, **theirs}, args.repeats)
+                rows.append(_row(operator, layer, batch, times, difference))
+    return _result(rows, peaks, threads, args)
+
+
+def _compare(operator: str, layer: Layer, ours: Worker, theirs: dict[str, Worker], folder: Path) -> float | None:
+    """Largest difference of any two results over the largest element; NumericsError where it is more than rounding."""
+    expected, largest = _saved(ours, operator, folder), None
+    for name, worker in theirs.items():
+        got = _saved(worker, operator, folder)
+        same = got.shape == expected.shape
+        difference = float(np.abs(got - expected).max() / np.abs(got).max()) if same else math.inf
+        if not difference <= _TOLERANCE:
+            raise NumericsError(
+                f"[{MODULE}] expected equal results of {operator} on layer {layer.name}, got a relative difference of "
+                f"{difference:.2g} between alpha and torch {name}: report it"
+            )
+        largest = max(largest or 0.0, difference)
+    return largest
+
+
+def _saved(worker: Worker, operator: str, folder: Path) -> np.ndarray[Any, Any]:
+    path = folder / "result.npy"
+    worker.call("save", operator=operator, path=str(path))
+    result: np.ndarray[Any, Any] = np.load(path)
+    return result
+
+
+def _take_turns(operator: str, workers: dict[str, Worker], repeats: int) -> dict[str, list[float]]:
+    """Milliseconds of a call by contestant, one a turn; who begins changes from turn to turn."""
+    names = list(workers)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(repeats):
+        start = turn % len(names)
+        for name in names[start:] + names[:start]:
+            times[name].append(1e3 * workers[name].turn("time", operator=operator))
+    return times
+
+
+# -- the result ------------------------------------------------------------------------------------------------------
+
+
+def _row(
+    operator: str, layer: Layer, batch: int, times: dict[str, list[float]], difference: float | None
+) -> dict[str, Any]:
+    medians = {name: common.median(values) for name, values in times.items()}
+    ours = medians.pop("alpha")
+    best = min(medians, key=lambda name: medians[name]) if medians else None
+    useful = layer.useful_gflop(batch)
+    return {
+        "operator": operator,
+        "direction": OPERATORS[operator],
+        "layer": layer.name,
+        "shape": layer.shape,
+        "batch": batch,
+        "nominal_gflop": layer.nominal_gflop(batch),
+        "useful_gflop": useful,
+        "alpha_ms": ours,
+        "torch_ms": medians[best] if best else None,
+        "torch_settings": best,
+        "ratio": medians[best] / ours if best else None,
+        "useful_gflops": 1e3 * useful / ours,
+        "difference": difference,
+        "times_ms": times,
+    }
+
+
+def _result(rows: list[dict[str, Any]], peaks: list[float], threads: int, args: argparse.Namespace) -> dict[str, Any]:
+    peak = max(peaks)
+    for row in rows:
+        row["peak_share"] = row["useful_gflops"] / peak
+    means: dict[str, float] = {}
+    if args.against == "torch":
+        means = {op: common.geometric_mean([r["ratio"] for r in rows if r["operator"] == op]) for op in OPERATORS}
+        means["all"] = common.geometric_mean([row["ratio"] for row in rows])
+    return {
+        "geometric_mean": means or None,
+        "lowest_ratio": min(row["ratio"] for row in rows) if means else None,
+        "fma_peak_gflops": peak,
+        "fma_peaks_gflops": peaks,
+        "settings": {
+            "suite": args.suite,
+            "engine": args.engine,
+            "against": args.against,
+            "threads": threads,
+            "dtype": "float32",
+            "seed": args.seed,
+            "repeats": args.repeats,
+            "batch_sizes": args.batch_size,
+            "layers": [layer.name for layer in _layers(args)],
+            "pause_s": PAUSE,
+            "timing": "median over turns, each the mean of the calls that fill it; one process a contestant",
+            "filters": "packed anew in every call, as in training, where each step changes them",
+            "autograd": "none on either side",
+            "stem": "its input gradient is measured, though training never computes it",
+            "fma_peak": "largest of one measurement a layer and batch, in registers alone, all threads",
+            "difference": "largest difference from PyTorch's results over the largest element",
+        },
+        "rows": rows,
+    }
+
+
+def _print(result: dict[str, Any]) -> None:
+    titles = ["operator", "layer", "batch", "nominal", "useful", "alpha ms", "torch ms", "ratio", "GFLOP/s", "of peak"]
+    rows: list[list[object]] = []
+    for row in result["rows"]:
+        rows.append(
+            [
+                row["operator"],
+                row["layer"],
+                row["batch"],
+                f"{row['nominal_gflop']:.2f}",
+                f"{row['useful_gflop']:.2f}",
+                f"{row['alpha_ms']:.3f}",
+                f"{row['torch_ms']:.3f}" if row["torch_ms"] is not None else None,
+                f"{row['ratio']:.2f}" if row["ratio"] is not None else None,
+                f"{row['useful_gflops']:.0f}",
+                f"{row['peak_share']:.0%}",
+            ]
+        )
+    common.print_table(titles, rows)
+    print(f"FMA peak {result['fma_peak_gflops']:.0f} GFLOP/s; nominal and useful in GFLOP, GFLOP/s of useful ones")
+    common.warn_of_noise(max(max(common.spread(times) for times in row["times_ms"].values()) for row in result["rows"]))
+    if result["geometric_mean"] is not None:
+        means = ", ".join(f"{name} {mean:.2f}" for name, mean in result["geometric_mean"].items())
+        print(f"ratio, geometric mean: {means}; lowest {result['lowest_ratio']:.2f}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    args = make_parser().parse_args(given)
+
+    def measure() -> None:
+        _layers(args)
+        common.require_opponent(MODULE, args.against)
+        common.check_writable(MODULE, args.json)
+        head = common.description(MODULE, given)
+        result = run(args)
+        _print(result)
+        if args.json is not None:
+            common.write_json(args.json, {**head, **result})
+
+    return common.run_command(measure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

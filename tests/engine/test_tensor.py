@@ -1,0 +1,270 @@
+"""Tensor: making, showing, exchanging with NumPy and others, its methods and conversions."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha.engine import Engine
+from alpha.errors import AlphaError, ArgumentError, DtypeError, GraphError, ShapeError
+from alpha.testing import assert_close
+
+Array = np.ndarray[Any, Any]
+
+
+# -- making ------------------------------------------------------------------------------------------------------
+
+
+def test_dtypes_of_new_tensors(engine: Engine) -> None:
+    def made(data: Any, dtype: Any = None) -> str:
+        return str(alpha.tensor(data, dtype, engine=engine).dtype)
+
+    assert made(1) == made([1, 2]) == "int64"
+    assert made(1.0) == made([[1.0, 2]]) == made([]) == "float32"
+    assert made(True) == made([True, False]) == "bool"
+    assert made(np.zeros(2)) == "float64" and made(np.float64(1)) == "float64"
+    assert made(np.zeros(2, np.uint8)) == "uint8" and made(np.zeros(2, np.int32)) == "int32"
+    assert made([1, 2], alpha.float32) == made([1, 2], float) == made([1, 2], "float32") == "float32"
+    assert made([1.5, 2], int) == "int64"
+    assert made(alpha.tensor([1.0])) == "float32"
+
+
+def test_what_makes_no_tensor(engine: Engine) -> None:
+    with pytest.raises(ArgumentError, match=r"\[tensor\] expected an array or nested lists of one shape"):
+        alpha.tensor([[1, 2], [3]], engine=engine)
+    for data in (np.zeros(2, np.float16), np.zeros(2, np.int16), "text", [None], np.zeros(2, np.complex64)):
+        with pytest.raises(DtypeError, match=r"\[tensor\] expected"):
+            alpha.tensor(data, engine=engine)
+    with pytest.raises(DtypeError, match=r"\[tensor\] expected one of the dtypes float32, .*, got float16"):
+        alpha.tensor([1.0], dtype=np.float16, engine=engine)
+    assert (
+        issubclass(DtypeError, TypeError) and issubclass(ShapeError, ValueError) and issubclass(ShapeError, AlphaError)
+    )
+
+
+def test_the_data_is_copied(engine: Engine) -> None:
+    x = np.ones(3, np.float32)
+    t = alpha.tensor(x, engine=engine)
+    x[0] = 5
+    assert t.tolist() == [1, 1, 1]
+    u = alpha.tensor(t, engine=engine)
+    u.add_(1)
+    assert t.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_an_arrays_memory_order_is_kept(engine: Engine, rng: np.random.Generator, order: tuple[int, ...]) -> None:
+    x = rng.standard_normal((2, 3, 4)).transpose(order)
+    t = alpha.tensor(x, engine=engine)
+    np.testing.assert_array_equal(t.numpy(), x)
+    assert t.strides == tuple(s // 8 for s in x.strides)
+    np.testing.assert_array_equal(alpha.tensor(x[::-1, ::2], engine=engine).numpy(), x[::-1, ::2])
+
+
+# -- what it is --------------------------------------------------------------------------------------------------
+
+
+def test_properties(engine: Engine) -> None:
+    t = alpha.zeros(2, 3, 4, engine=engine)
+    assert (t.shape, t.ndim, t.dim(), t.numel(), t.nbytes) == ((2, 3, 4), 3, 3, 24, 96)
+    assert t.size() == (2, 3, 4) and t.size(-1) == 4 and t.stride() == (12, 4, 1) and len(t) == 2
+    assert t.engine is engine and t.is_leaf and not t.requires_grad and t.grad is None and t.version == 0
+    assert t.is_contiguous() and not t.T.is_contiguous() and t.T.is_contiguous((2, 1, 0))
+    assert t.permute(1, 2, 0).memory_order() == (2, 0, 1)
+    with pytest.raises(TypeError, match=r"\[len\]"):
+        len(alpha.tensor(1.0, engine=engine))
+
+
+def test_scalars(engine: Engine) -> None:
+    one = alpha.tensor([[2.5]], engine=engine)
+    assert one.item() == 2.5 and float(one) == 2.5 and int(one) == 2 and bool(one)
+    assert not alpha.tensor(0, engine=engine) and range(5)[alpha.tensor(3, engine=engine)] == 3
+    for convert in (float, int, lambda x: x.item()):
+        with pytest.raises(ShapeError, match=r"\[item\] expected a tensor of one element, got shape \(2,\)"):
+            convert(alpha.ones(2, engine=engine))
+    with pytest.raises(ShapeError, match=r"\[bool\] expected a tensor of one element"):
+        bool(alpha.ones(2, engine=engine))
+    with pytest.raises(TypeError, match=r"\[index\]"):
+        range(5)[one]
+
+
+def test_repr(engine: Engine) -> None:
+    x = alpha.tensor([[1.0, 2.0]], requires_grad=True, engine=engine)
+    assert repr(x) == f"tensor([[1., 2.]], shape=(1, 2), dtype=float32, engine={engine.name}, requires_grad=True)"
+    assert repr(x * 2).endswith("grad_fn=Mul)")
+    assert repr(alpha.tensor(3, engine=engine)) == f"tensor(3, shape=(), dtype=int64, engine={engine.name})"
+    assert len(repr(alpha.zeros(1000, 1000, engine=engine))) < 1000
+
+
+# -- exchange ----------------------------------------------------------------------------------------------------
+
+
+def test_numpy_shares_memory_on_the_cpu(rng: np.random.Generator) -> None:
+    t = alpha.tensor(rng.standard_normal((2, 3)), engine="cpu")
+    array = t.numpy()
+    array[0, 0] = 7
+    assert t[0, 0].item() == 7
+    assert np.shares_memory(t.T.numpy(), array)
+    with pytest.raises(GraphError, match=r"\[numpy\] expected a tensor outside the graph"):
+        t.requires_grad_().numpy()
+
+
+def test_an_array_keeps_the_memory_alive() -> None:
+    engine = alpha.engine("cpu")
+    before = engine.memory.in_use
+    array = alpha.ones(1000).numpy()
+    assert engine.memory.in_use > before
+    scratch = alpha.zeros(1000)  # would take the freed block
+    assert array.sum() == 1000 and scratch.sum().item() == 0
+    del array, scratch
+    assert engine.memory.in_use == before
+
+
+def test_array_protocol(engine: Engine) -> None:
+    x = alpha.tensor([[1.0, 2.0]], requires_grad=True, engine=engine)
+    assert np.asarray(x).tolist() == [[1, 2]]
+    assert np.asarray(x, np.float64).dtype == np.float64
+    assert not np.shares_memory(np.array(x), np.asarray(x))
+
+
+def test_dlpack(engine: Engine, rng: np.random.Generator) -> None:
+    torch = pytest.importorskip("torch")
+    x = rng.standard_normal((2, 3, 4)).astype(np.float32)
+    t = alpha.tensor(x, engine=engine).permute(2, 0, 1)
+    other = torch.from_dlpack(t)
+    np.testing.assert_array_equal(other.numpy(), x.transpose(2, 0, 1))
+    np.testing.assert_array_equal(np.from_dlpack(t), x.transpose(2, 0, 1))
+    assert alpha.tensor(np.asarray(other), engine=engine).shape == (4, 2, 3)
+
+
+def test_tolist(engine: Engine) -> None:
+    assert alpha.tensor([[1, 2], [3, 4]], engine=engine).T.tolist() == [[1, 3], [2, 4]]
+
+
+# -- operators and methods ---------------------------------------------------------------------------------------
+
+
+def test_operators_are_the_functions(engine: Engine, rng: np.random.Generator) -> None:
+    x, y = rng.uniform(1, 2, (2, 3)), rng.uniform(1, 2, (2, 3))
+    t, u = alpha.tensor(x, engine=engine), alpha.tensor(y, engine=engine)
+    pairs = [
+        (t + u, x + y),
+        (t - u, x - y),
+        (t * u, x * y),
+        (t / u, x / y),
+        (t // u, x // y),
+        (t % u, x % y),
+        (t**u, x**y),
+        (t @ u.T, x @ y.T),
+        (2 + t, 2 + x),
+        (2 - t, 2 - x),
+        (2 * t, 2 * x),
+        (2 / t, 2 / x),
+        (5 // t, 5 // x),
+        (5 % t, 5 % x),
+        (2**t, 2**x),
+        (-t, -x),
+        (+t, x),
+        (abs(-t), x),
+        (t < u, x < y),
+        (t <= 1.5, x <= 1.5),
+        (t < 1.5, x < 1.5),
+        (t == t.clone(), np.ones_like(x, bool)),
+        (t != u, x != y),
+    ]
+    for ours, expected in pairs:
+        assert_close(ours, expected)
+
+
+METHODS = [
+    ("abs", ()),
+    ("exp", ()),
+    ("log", ()),
+    ("sqrt", ()),
+    ("square", ()),
+    ("pow", (3,)),
+    ("sin", ()),
+    ("cos", ()),
+    ("tanh", ()),
+    ("sigmoid", ()),
+    ("relu", ()),
+    ("clamp", (0.2, 0.8)),
+    ("softmax", (0,)),
+    ("log_softmax", ()),
+    ("isfinite", ()),
+    ("sum", (1,)),
+    ("mean", (0,)),
+    ("var", (1,)),
+    ("std", ()),
+    ("prod", (1,)),
+    ("logsumexp", (0,)),
+    ("norm", ()),
+    ("max", ()),
+    ("min", ()),
+    ("argmax", (1,)),
+    ("argmin", ()),
+    ("any", (0,)),
+    ("all", ()),
+    ("cumsum", (1,)),
+    ("reshape", ((4, 3),)),
+    ("permute", ((1, 0),)),
+    ("transpose", (0, 1)),
+    ("expand", ((2, 3, 4),)),
+    ("flatten", ()),
+    ("squeeze", ()),
+    ("unsqueeze", (1,)),
+    ("flip", (0,)),
+    ("clone", ()),
+    ("contiguous", ()),
+]
+
+
+@pytest.mark.parametrize("name, arguments", METHODS, ids=[name for name, _ in METHODS])
+def test_methods_are_the_functions(engine: Engine, rng: np.random.Generator, name: str, arguments: Any) -> None:
+    t = alpha.tensor(rng.uniform(0.1, 1, (3, 4)).astype(np.float32), engine=engine)
+    ours, function = getattr(t, name)(*arguments), getattr(alpha, name)(t, *arguments)
+    assert ours.shape == function.shape and ours.dtype == function.dtype
+    np.testing.assert_array_equal(ours.numpy(), function.numpy())
+
+
+def test_methods_that_return_several(engine: Engine) -> None:
+    t = alpha.tensor([[3.0, 1.0, 2.0]], engine=engine)
+    values, indices = t.sort(1, descending=True)
+    assert values.tolist() == [[3, 2, 1]] and indices.tolist() == [[0, 2, 1]]
+    assert t.max(1)[1].tolist() == [0] and t.min(1, keepdim=True)[0].shape == (1, 1)
+    assert [p.shape for p in t.split(2, 1)] == [(1, 2), (1, 1)] and len(t.chunk(3, 1)) == 3
+    assert t.permute(1, 0).shape == t.T.shape == (3, 1) and t.reshape(3, 1).shape == (3, 1)
+    assert t.expand(2, -1).shape == (2, 3) and t.flip(0, 1).tolist() == [[2, 1, 3]]
+
+
+def test_tensors_hash_by_identity(engine: Engine) -> None:
+    x, y = alpha.ones(2, engine=engine), alpha.ones(2, engine=engine)
+    assert len({x, y, x}) == 2
+
+
+def test_two_engines_in_one_process() -> None:
+    other = type(alpha.engine("cpu"))("64MB")
+    x = alpha.ones(3, engine=other)
+    assert x.engine is other and other.memory.in_use > 0
+    y = x.to(alpha.engine("cpu"))
+    assert y.engine is not other and y.tolist() == [1, 1, 1]
+
+
+def test_out_of_memory_leaves_the_engine_usable() -> None:
+    small = type(alpha.engine("cpu"))("8MB")
+    x = alpha.ones(1000, engine=small)
+    with pytest.raises(MemoryError, match=r"\[memory\] expected room for .*cap 8.0 MiB"):
+        alpha.zeros(1 << 22, engine=small)
+    assert (x + 1).sum().item() == 2000
+
+
+def test_copies_of_tensors(engine: Engine) -> None:
+    x = alpha.tensor([1.0, 2.0], requires_grad=True, engine=engine)
+    y = copy.deepcopy(x)
+    assert y is not x and y.storage is not x.storage and y.requires_grad and y.tolist() == [1, 2]
+    with pytest.raises(GraphError, match=r"\[deepcopy\]"):
+        copy.deepcopy(x * 2)

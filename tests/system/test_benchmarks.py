@@ -1,0 +1,297 @@
+"""The benchmarks at a tiny size: what they write holds together, and bad input is told in one line. No speed asserted."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alpha.errors import EngineError, NumericsError
+from benchmarks import common, operators, training
+from benchmarks.fma_peak import fma_peak
+from benchmarks.suites import SUITES, Layer
+from benchmarks.workers import Worker
+
+AGAINST = "torch" if importlib.util.find_spec("torch") else "none"
+needs_torch = pytest.mark.skipif(AGAINST == "none", reason="PyTorch is not installed")
+Result = dict[str, Any]
+
+
+def run(module: str, file: Path, *arguments: str) -> tuple[Result, str]:
+    """Runs a benchmark as a user does; what it wrote and what it printed."""
+    # One thread: on a busy machine two would wait for each other.
+    command = [sys.executable, "-m", module, "--json", str(file), "--threads", "1", *arguments]
+    done = subprocess.run(command, cwd=common.ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(file.read_text()), done.stdout
+
+
+def check_head(result: Result, module: str) -> None:
+    assert result["command"].startswith(f"python -m {module} --json ")
+    assert {"cpu", "cores", "instruction_path", "caches", "memory_gib"} <= set(result["machine"])
+    assert {"python", "numpy", "numba", "dragon-alpha"} <= set(result["versions"])
+    assert ("torch" in result["versions"]) == (AGAINST == "torch")
+    assert result["settings"]["threads"] == 1 and result["settings"]["engine"] == "cpu"
+
+
+# -- training --------------------------------------------------------------------------------------------------------
+
+TINY = ("--batch-size", "4", "--base-width", "8", "--steps", "2", "--warmup", "1", "--trial-steps", "0")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, str]:
+    file = tmp_path_factory.mktemp("training") / "result.json"
+    return run("benchmarks.training", file, "--model", "resnet18", "--against", AGAINST, *TINY)
+
+
+def test_training_describes_itself(trained: tuple[Result, str]) -> None:
+    check_head(trained[0], "benchmarks.training")
+
+
+def test_training_times_are_medians_without_the_warmup(trained: tuple[Result, str]) -> None:
+    alpha = trained[0]["contestants"]["alpha"]
+    assert len(alpha["seconds"]) == len(alpha["page_faults"]) == 3
+    assert trained[0]["alpha_s"] == statistics.median(alpha["seconds"][1:]) > 0
+    assert trained[0]["alpha_peak_mib"] > 0
+
+
+@needs_torch
+def test_training_compares_with_the_faster_layout(trained: tuple[Result, str]) -> None:
+    result, printed = trained
+    layouts = {name: one for name, one in result["contestants"].items() if name != "alpha"}
+    assert set(layouts) == {"torch contiguous", "torch channels_last"}
+    assert result["torch_s"] == min(one["median_s"] for one in layouts.values())
+    assert result["torch_s"] == layouts[f"torch {result['torch_layout']}"]["median_s"]
+    assert result["ratio"] == result["torch_s"] / result["alpha_s"]
+    assert result["torch_peak_mib"] > 0
+    assert f"alpha is {result['ratio']:.2f} times as fast" in printed
+
+
+@needs_torch
+def test_training_starts_both_sides_from_the_same_weights(trained: tuple[Result, str]) -> None:
+    alpha, torch = trained[0]["alpha_losses"], trained[0]["torch_losses"]
+    assert len(alpha) == len(torch) == 3
+    # The first loss differs by float32's rounding alone; the others after as many steps of Adam, which divides by
+    # gradients that may be tiny.
+    assert alpha[0] == pytest.approx(torch[0], abs=1e-5)
+    assert alpha == pytest.approx(torch, abs=0.05)
+    assert alpha[2] < alpha[0]
+
+
+def test_training_of_ours_alone_in_float64(tmp_path: Path) -> None:
+    result, _ = run(
+        "benchmarks.training", tmp_path / "r.json", "--against", "none", *TINY, "--model", "vgg16", "--dtype", "float64"
+    )
+    assert result["torch_s"] is result["ratio"] is result["torch_losses"] is result["torch_peak_mib"] is None
+    assert list(result["contestants"]) == ["alpha"]
+    assert all(math.isfinite(loss) for loss in result["alpha_losses"])
+
+
+@needs_torch
+def test_trials_choose_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Timed:
+        """A worker whose steps take what its allocator says."""
+
+        def __init__(self, choice: dict[str, Any]) -> None:
+            self.seconds = 1.0 if choice["allocator"] == "kept" else 2.0
+
+        def __enter__(self) -> Timed:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            return None
+
+        def turn(self, method: str, **_: Any) -> Any:
+            forms = {"fused True": 3.0, "fused False": 4.0, "foreach True": 2.0, "foreach False": 5.0}
+            return forms if method == "compare_updates" else {"seconds": self.seconds}
+
+    monkeypatch.setattr(training, "_torch", lambda model, weights, layout, choice: Timed(choice))
+    choices = training._choose(None, Path("w.npz"), 3)  # type: ignore[arg-type]
+    assert set(choices) == {"contiguous", "channels_last"}
+    for choice in choices.values():
+        assert (choice["allocator"], choice["adam"], choice["set_to_none"]) == ("kept", "foreach", True)
+
+
+def test_a_loss_that_is_not_finite_is_named() -> None:
+    series = training.Series()
+    series.add("alpha", {"seconds": 1.0, "loss": 2.0, "page_faults": 0})
+    with pytest.raises(NumericsError, match=r"got nan from alpha at step 1"):
+        series.add("alpha", {"seconds": 1.0, "loss": math.nan, "page_faults": 0})
+
+
+def test_different_networks_are_not_compared() -> None:
+    series = {"alpha": training.Series(losses=[2.3]), "torch contiguous": training.Series(losses=[2.4])}
+    with pytest.raises(NumericsError, match="equal first losses"):
+        training._check_same(series, 1e-3)
+
+
+# -- operators -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def operated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, str]:
+    file = tmp_path_factory.mktemp("operators") / "result.json"
+    tiny = ("--batch-size", "2,3", "--layers", "stem,64-128", "--repeats", "2")
+    return run("benchmarks.operators", file, "--suite", "resnet18", "--against", AGAINST, *tiny)
+
+
+def test_operators_describe_themselves(operated: tuple[Result, str]) -> None:
+    check_head(operated[0], "benchmarks.operators")
+
+
+def test_operators_write_a_row_for_each_problem(operated: tuple[Result, str]) -> None:
+    rows = operated[0]["rows"]
+    found = {(row["operator"], row["layer"], row["batch"]) for row in rows}
+    wanted = {(o, n, b) for o in ("conv", "deconv", "dilated") for n in ("stem", "64-128") for b in (2, 3)}
+    assert found == wanted and len(rows) == 12
+    directions = {(row["operator"], row["direction"]) for row in rows}
+    assert directions == {("conv", "forward"), ("deconv", "input gradient"), ("dilated", "weight gradient")}
+
+
+def test_operators_rows_hold_together(operated: tuple[Result, str]) -> None:
+    result = operated[0]
+    for row in result["rows"]:
+        assert 0 < row["useful_gflop"] <= row["nominal_gflop"]
+        assert row["alpha_ms"] == statistics.median(row["times_ms"]["alpha"])
+        assert row["useful_gflops"] == pytest.approx(row["useful_gflop"] / (row["alpha_ms"] * 1e-3))
+        assert row["peak_share"] == pytest.approx(row["useful_gflops"] / result["fma_peak_gflops"])
+        assert 0 < row["peak_share"] < 2  # beyond 1 by noise at most
+
+
+@needs_torch
+def test_operators_compare_with_pytorch_at_its_best(operated: tuple[Result, str]) -> None:
+    result, printed = operated
+    for row in result["rows"]:
+        others = {name: statistics.median(times) for name, times in row["times_ms"].items() if name != "alpha"}
+        assert len(others) == 4  # two layouts, two allocators
+        assert row["torch_ms"] == min(others.values()) == others[row["torch_settings"]]
+        assert row["ratio"] == row["torch_ms"] / row["alpha_ms"]
+        assert row["difference"] < 1e-4  # of float32 sums of a few thousand terms
+    assert result["lowest_ratio"] == min(row["ratio"] for row in result["rows"])
+    assert result["geometric_mean"]["all"] == pytest.approx(
+        math.exp(statistics.mean(math.log(row["ratio"]) for row in result["rows"]))
+    )
+    assert f"all {result['geometric_mean']['all']:.2f}" in printed
+
+
+def test_the_suite_is_the_papers_network() -> None:
+    layers = SUITES["resnet18"]
+    assert len({(x.size, x.in_channels, x.out_channels, x.filter, x.stride, x.padding) for x in layers}) == 8
+    shapes = [(layer.shape["input"], layer.shape["output"]) for layer in layers]
+    assert shapes[0] == ([32, 32, 3], [16, 16, 64]) and shapes[-1] == ([2, 2, 512], [2, 2, 512])
+    for before, after in zip(shapes, shapes[1:], strict=False):
+        assert before[1] == after[0] or before[0] == after[0]  # each follows the one before or takes the same input
+
+
+def test_useful_and_nominal_work_by_hand() -> None:
+    # 2x2 images, 3x3 filter, padding 1: each of 4 positions has 9 taps, of which 4 lie inside.
+    layer = Layer("x", 2, 5, 7, 3, 1, 1)
+    assert layer.nominal_gflop(3) == pytest.approx(2e-9 * 4 * 9 * 3 * 5 * 7)
+    assert layer.useful_gflop(3) == pytest.approx(2e-9 * 4 * 4 * 3 * 5 * 7)
+
+
+def test_results_that_differ_are_refused(tmp_path: Path) -> None:
+    import numpy as np
+
+    class Saving:
+        """A worker that writes a constant."""
+
+        def __init__(self, value: float) -> None:
+            self.value = value
+
+        def call(self, method: str, operator: str, path: str) -> None:
+            np.save(path, np.full((2, 2), self.value, np.float32))
+
+    layer = SUITES["resnet18"][0]
+    assert operators._compare("conv", layer, Saving(1), {"a": Saving(1.0001)}, tmp_path) < 1e-3  # type: ignore
+    with pytest.raises(NumericsError, match="equal results of conv on layer stem"):
+        operators._compare("conv", layer, Saving(1), {"a": Saving(1.1)}, tmp_path)  # type: ignore
+    with pytest.raises(NumericsError, match="equal results"):
+        operators._compare("conv", layer, Saving(math.nan), {"a": Saving(1)}, tmp_path)  # type: ignore
+
+
+def test_the_fma_peak_is_that_of_a_processor() -> None:
+    # From a scalar unit on a crowded machine to two 512-bit units at 6 GHz.
+    assert 0.01 < fma_peak(1, tries=2) < 400
+
+
+# -- what both share -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", [training, operators])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--modle", "x"], "unrecognized arguments"),
+        (["--engine", "cu33"], "invalid choice"),
+        (["--batch-size", "0"], "expected an integer >= 1, got '0'"),
+        (["--threads", "two"], "expected an integer >= 1, got 'two'"),
+    ],
+)
+def test_bad_options_are_one_line(
+    module: Any, arguments: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit:
+        module.main(arguments)
+    error = capsys.readouterr().err
+    assert exit.value.code == 2 and message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("module", [training, operators])
+def test_an_unwritable_result_is_told_before_the_run(
+    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "run", lambda args: pytest.fail("it ran"))
+    (tmp_path / "file").write_text("")
+    for bad in (tmp_path / "absent" / "r.json", tmp_path, tmp_path / "file" / "r.json"):
+        assert module.main(["--against", "none", "--json", str(bad)]) == 1
+        error = capsys.readouterr().err
+        assert "expected --json to name a file that can be written" in error and error.count("\n") == 1
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("module", [training, operators])
+def test_without_pytorch_the_error_says_how_to_get_it(
+    module: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert module.main(["--against", "torch"]) == 1
+    error = capsys.readouterr().err
+    assert "pip install" in error and "--against none" in error and error.count("\n") == 1
+
+
+def test_unknown_layers_and_misplaced_stems_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert operators.main(["--against", "none", "--layers", "stem,1024"]) == 1
+    assert "got 1024" in capsys.readouterr().err
+    assert training.main(["--against", "none", "--stem", "3x3"]) == 1
+    assert "expected --stem with a ResNet of --style torchvision" in capsys.readouterr().err
+
+
+def test_a_workers_error_arrives_as_one_of_ours() -> None:
+    with pytest.raises(EngineError, match=r"\[engine\] expected an engine"):
+        Worker("benchmarks.operators_worker", "alpha", {"engine": "abacus", "threads": 1}, 1)
+
+
+def test_results_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "r.json"
+    common.write_json(file, {"a": 1})
+    with pytest.raises(ValueError):
+        common.write_json(file, {"a": math.nan})
+    assert json.loads(file.read_text()) == {"a": 1}
+    assert os.listdir(tmp_path) == ["r.json"]
+
+
+def test_spread_of_timings() -> None:
+    assert common.spread([1.0]) == 1.0
+    assert common.spread([1.0, 1.0, 1.0]) == 1.0
+    assert common.spread([1.0, 2.0, 3.0, 4.0, 5.0]) == 2.0
