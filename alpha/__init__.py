@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from alpha import _packages
+
 from alpha.tensor import Tensor, tensor  # isort: skip  (first: the modules below need Tensor)
 from alpha import errors, functions, random
 from alpha.autograd import Function, enable_grad, is_grad_enabled, no_grad, set_grad_enabled
@@ -16,13 +17,13 @@ from alpha.random import manual_seed
 from alpha.serialization import load, save
 
 if TYPE_CHECKING:
-    import datasets
-    import nn
-    import optim
+    import datasets as datasets
+    import nn as nn
+    import optim as optim
 
 __version__ = "0.1.0"
 
-__all__ = [
+__all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "Engine",
     "Function",
     "Tensor",

@@ -1,4 +1,4 @@
-"""Binds nn, optim, datasets and cu32 under alpha's root, when first used, as the very same modules."""
+"""Binds nn, optim and datasets under alpha's root, when first used, as the very same modules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-NAMES = ("cu32", "datasets", "nn", "optim")
+NAMES = ("datasets", "nn", "optim")
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -50,7 +50,7 @@ class _Alias(MetaPathFinder, Loader):
 def _check_ours(module: ModuleType, name: str) -> None:
     """ImportError where another distribution's package of the same name comes first on the path."""
     found = Path(module.__file__ or "").resolve()
-    expected = _ROOT / name.split(".")[0]
+    expected = _ROOT / name.partition(".")[0]
     if not found.is_relative_to(expected):
         raise ImportError(
             f"[alpha.{name}] expected our package at {expected}, got another distribution's at {found}: uninstall that "

@@ -38,7 +38,8 @@ def _make(name: str, device: str) -> Engine:
         from alpha.cpu.engine import CPUEngine
 
         return CPUEngine()
-    raise EngineError(f'[engine] expected an engine of this installation ("cpu"), got {name!r}')
+    missing = ": the CUDA engine is not part of this version" if device == "cu32" else ""
+    raise EngineError(f'[engine] expected an engine of this installation ("cpu"), got {name!r}{missing}')
 
 
 def default_engine() -> Engine:

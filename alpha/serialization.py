@@ -141,14 +141,14 @@ def _state_of(path: PathLike, name: str, part: Any, header: dict[str, Any], arra
     entry = header["parts"].get(name)
     if entry is None:
         raise CheckpointError(
-            f"[load_checkpoint] expected a checkpoint with the state of a {name}, got {path} with "
+            f"[load_checkpoint] expected a checkpoint that holds the {name}'s state, got {path} with "
             f"{', '.join(header['parts']) or 'none'}: leave {name}= out, or save it too"
         )
     kind = type(part).__name__
     if name != "model" and entry["type"] != kind:
         raise CheckpointError(
-            f"[load_checkpoint] expected the state of a {kind}, got {path} with that of a {entry['type']}: make the "
-            f"{name} the checkpoint was saved with"
+            f"[load_checkpoint] expected the state of {kind}, got {path} with that of {entry['type']}: make the {name} "
+            "that was saved"
         )
     return _unpack(entry["state"], arrays)
 
@@ -170,7 +170,7 @@ def _check_model(path: PathLike, model: Stateful, state: dict[str, Any], entry: 
     ]
     if problems:
         raise CheckpointError(
-            f"[load_checkpoint] expected a checkpoint of this {type(model).__name__}, got {path} of a {entry['type']} "
+            f"[load_checkpoint] expected a checkpoint of this {type(model).__name__}, got {path} of {entry['type']} "
             f"with keys {', '.join(problems)}: build the model that was saved"
         )
     if entry["fingerprint"] != _fingerprint(found):

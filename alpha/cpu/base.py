@@ -40,7 +40,7 @@ class HostEngine(Engine):
                 raise ArgumentError(f"[engine] expected threads >= 1, got {threads!r}")
             self.threads = threads
         if memory is not None:
-            self.memory.cap = memory  # type: ignore[assignment]  # the setter parses "8GB"
+            self.memory.cap = memory  # the setter parses "8GB"
 
     def synchronize(self) -> None:
         """Nothing to wait for: the CPU engine's work is done when a call returns."""

@@ -182,4 +182,4 @@ class NormalisationOperations(HostEngine):
 
 
 def _tasks(rows: Array) -> int:
-    return max(1, min(TASKS, rows.shape[0] // kernels.BLOCK))
+    return max(1, min(TASKS, len(rows) // kernels.BLOCK))

@@ -204,6 +204,8 @@ def _power_gradient(grad: Tensor, x: Tensor, y: Tensor | Number) -> Tensor:
 class Extremum(Binary):
     """The larger or the smaller of two; where they are equal each gets half the gradient, as in PyTorch."""
 
+    fresh = True
+
     def keep(self, x: Any, y: Any) -> tuple[Any, ...]:
         return x, y
 
@@ -624,13 +626,13 @@ class Clamp(Function):
 
 def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
     """x where the condition (bool) holds, else y; the three broadcast."""
-    (mask,) = operands("where", condition)
-    if mask.dtype != dtypes.bool_:
-        raise DtypeError(f"[where] expected a condition of bool, got {mask.dtype}: compare it first")
-    if not any(isinstance(value, Tensor | np.ndarray) for value in (x, y)):
-        dtype = dtypes.of_scalar(x)
-        x = filled(mask.view(mask.offset, (), ()), x, dtypes.promote(dtype, dtypes.of_scalar(y)))
-    mask, *values = operands("where", mask, x, y)
+    mask, x, y = operands("where", condition, x, y)
+    kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+    if kind != dtypes.bool_:
+        raise DtypeError(f"[where] expected a condition of bool, got {kind}: compare tensors first")
+    if not isinstance(x, Tensor) and not isinstance(y, Tensor):
+        x = filled(mask.view(mask.offset, (), ()), x, dtypes.promote(dtypes.of_scalar(x), dtypes.of_scalar(y)))
+    values = x, y
     dtype = common_dtype(values)
     broadcast_shape("where", mask, *values)
     return call(Where, mask, *(cast(v, dtype) if isinstance(v, Tensor) else v for v in values))

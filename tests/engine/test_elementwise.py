@@ -302,6 +302,7 @@ def test_where(engine: Engine, rng: np.random.Generator) -> None:
     assert alpha.where(m, 1, 0).dtype == alpha.int64
     assert alpha.where(m, 1.0, 0).dtype == alpha.float32
     assert_close(alpha.where(m, 1, 2.5), np.where(mask, 1, 2.5).astype(np.float32))
+    assert_close(alpha.where(mask[0, 0], alpha.tensor(x, engine=engine), 0), np.where(mask[0, 0], x, 0))
     with pytest.raises(DtypeError, match=r"\[where\] expected a condition of bool"):
         alpha.where(alpha.tensor([1, 0], engine=engine), 1.0, 0.0)
 

@@ -1,8 +1,9 @@
-"""The benchmarks at a tiny size: what they write holds together, and bad input is told in one line. No speed asserted."""
+"""The benchmarks at a tiny size: what they write holds together, bad input is told in one line; no speed asserted."""
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -189,7 +190,7 @@ def test_the_suite_is_the_papers_network() -> None:
     assert len({(x.size, x.in_channels, x.out_channels, x.filter, x.stride, x.padding) for x in layers}) == 8
     shapes = [(layer.shape["input"], layer.shape["output"]) for layer in layers]
     assert shapes[0] == ([32, 32, 3], [16, 16, 64]) and shapes[-1] == ([2, 2, 512], [2, 2, 512])
-    for before, after in zip(shapes, shapes[1:], strict=False):
+    for before, after in itertools.pairwise(shapes):
         assert before[1] == after[0] or before[0] == after[0]  # each follows the one before or takes the same input
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import OrderedDict
 from typing import Any
@@ -174,6 +175,21 @@ def test_parameter_shares_a_tensor_and_copies_an_array() -> None:
     assert repr(shared).startswith("Parameter containing:\n")
     with pytest.raises(DtypeError, match=r"\[Parameter\] expected float32 or float64, got int64"):
         nn.Parameter([1, 2])
+
+
+def test_a_deep_copy_of_a_module_has_parameters_of_its_own() -> None:
+    net = Net()
+    net.again = net.own
+    net.requires_grad_(False).first.requires_grad_()
+    net.own.grad = alpha.tensor(2.0)
+    copied = copy.deepcopy(net)
+    assert copied.own.grad is not net.own.grad and copied.own.grad.item() == 2
+    assert names(copied) == names(net), "a shared parameter stays shared"
+    assert [p.requires_grad for p in copied.parameters()] == [p.requires_grad for p in net.parameters()]
+    with alpha.no_grad():
+        copied.own.fill_(5)
+    copied.first.seen.fill_(5)
+    assert net.own.item() == 0 and net.first.seen.item() == 0
 
 
 # -- state -------------------------------------------------------------------------------------------------------

@@ -246,8 +246,8 @@ def _tile(rows: int, across: bool) -> Any:
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
     def kernel(
-        _typing: Any, tag: Any, a: Any, a_taps: Any, b: Any, b_taps: Any, taps: Any, a_step: Any, b_step: Any, depth: Any,
-        c: Any, c_step: Any, mode: Any, bias: Any, columns: Any,
+        _typing: Any, tag: Any, a: Any, a_taps: Any, b: Any, b_taps: Any, taps: Any, a_step: Any, b_step: Any,
+        depth: Any, c: Any, c_step: Any, mode: Any, bias: Any, columns: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             scalar, item = (ir.FloatType(), 4) if tag == types.float32 else (ir.DoubleType(), 8)
