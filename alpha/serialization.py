@@ -301,7 +301,8 @@ def _host_array(function: str, name: str, value: Any) -> Array:
 
 def _write(function: str, arrays: dict[str, Array], path: PathLike, metadata: dict[str, str]) -> None:
     with replacing(function, path) as temporary:
-        save_file(arrays, temporary, metadata=metadata)
+        # safetensors 0.8 writes an unreadable header for no tensors with empty (rather than no) metadata.
+        save_file(arrays, temporary, metadata=metadata or None)
 
 
 @contextlib.contextmanager

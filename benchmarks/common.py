@@ -37,17 +37,12 @@ class Parser(argparse.ArgumentParser):
 
 def make_parser(module: str, description: str) -> Parser:
     """A parser with the options that every benchmark has."""
-    parser = Parser(
-        prog=f"python -m {module}",
-        description=description,
-        allow_abbrev=False,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--engine", default="cpu", choices=("cpu",), help="Dragon-Alpha's engine")
-    parser.add_argument("--against", default="torch", choices=("torch", "none"), help="the opponent")
-    parser.add_argument("--json", type=Path, default=None, metavar="FILE", help="write the result here")
-    parser.add_argument("--threads", type=whole(1), help="threads of either side; by default all that may be used")
-    parser.add_argument("--seed", type=whole(0), default=0, help="of data and initial weights")
+    parser = Parser(prog=f"python -m {module}", description=description, allow_abbrev=False)
+    parser.add_argument("--engine", default="cpu", choices=("cpu",), help="Dragon-Alpha's engine (%(default)s)")
+    parser.add_argument("--against", default="torch", choices=("torch", "none"), help="the opponent (%(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here")
+    parser.add_argument("--threads", type=whole(1), metavar="N", help="of either side (all that may be used)")
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of all that is random (%(default)s)")
     return parser
 
 

@@ -40,10 +40,10 @@ anything is timed.
 def make_parser() -> common.Parser:
     """The options."""
     parser = common.make_parser(MODULE, DESCRIPTION)
-    parser.add_argument("--suite", default="resnet18", choices=tuple(SUITES), help="the layers to measure")
-    parser.add_argument("--batch-size", type=_sizes, default=[128, 512], metavar="N[,N...]", help="images")
-    parser.add_argument("--repeats", type=common.whole(1), default=7, help="turns of each contestant")
-    parser.add_argument("--layers", type=_words, default=None, metavar="NAME[,NAME...]", help="only these of the suite")
+    parser.add_argument("--suite", default="resnet18", choices=tuple(SUITES), help="the layers (%(default)s)")
+    parser.add_argument("--batch-size", type=_sizes, default=[128, 512], metavar="N[,N...]", help="images (128,512)")
+    parser.add_argument("--repeats", type=common.whole(1), default=7, metavar="N", help="turns of each (%(default)s)")
+    parser.add_argument("--layers", type=_words, metavar="NAME[,NAME...]", help="only these of the suite")
     return parser
 
 

@@ -22,6 +22,7 @@ from benchmarks.workers import ALLOCATORS, PAUSE, Worker
 
 MODULE = "benchmarks.training"
 _WORKER = "benchmarks.training_worker"
+MODELS = ("resnet18", "resnet34", "vgg16", "vgg19")
 _LAYOUTS = ("contiguous", "channels_last")
 _TRIAL_ROUNDS = 7
 
@@ -69,20 +70,19 @@ class Series:
 def make_parser() -> common.Parser:
     """The options."""
     parser = common.make_parser(MODULE, DESCRIPTION)
-    parser.add_argument("--model", default="resnet18", choices=("resnet18", "resnet34", "vgg16", "vgg19"))
-    parser.add_argument("--style", default="paper", choices=("paper", "torchvision"), help="form of the network")
-    parser.add_argument("--stem", choices=("3x3", "7x7"), help="of torchvision's ResNets; 7x7 if not given")
-    parser.add_argument("--base-width", type=common.whole(1), default=64, help="channels of the first stage")
-    parser.add_argument("--batch-size", type=common.whole(1), default=128, help="images a step")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "float64"))
-    parser.add_argument("--steps", type=common.whole(1), default=20, help="timed steps of each contestant")
-    parser.add_argument("--warmup", type=common.whole(0), default=3, help="untimed steps before them")
-    parser.add_argument(
-        "--trial-steps",
-        type=common.whole(0),
-        default=4,
-        help="steps in which each of PyTorch's settings is tried; 0: no trial, the usual winner",
+    parser.add_argument("--model", default="resnet18", choices=MODELS, help="the network (%(default)s)")
+    parser.add_argument("--style", default="paper", choices=("paper", "torchvision"), help="its form (%(default)s)")
+    parser.add_argument("--stem", choices=("3x3", "7x7"), help="of torchvision's ResNets (7x7)")
+    numbers = (
+        ("--base-width", 1, 64, "channels of the first stage (%(default)s)"),
+        ("--batch-size", 1, 128, "images a step (%(default)s)"),
+        ("--steps", 1, 20, "timed steps of each contestant (%(default)s)"),
+        ("--warmup", 0, 3, "steps before them, untimed (%(default)s)"),
+        ("--trial-steps", 0, 4, "steps to try each of PyTorch's allocators in; 0: no trials, take the usual winner"),
     )
+    for option, least, default, text in numbers:
+        parser.add_argument(option, type=common.whole(least), default=default, metavar="N", help=text)
+    parser.add_argument("--dtype", default="float32", choices=("float32", "float64"), help="%(default)s unless given")
     return parser
 
 

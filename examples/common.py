@@ -166,7 +166,7 @@ def print_accuracy(images: Array, right: Array) -> None:
 def bar(total: int, title: str, done: int = 0, unit: str = " images") -> Any:
     """A progress bar; where stderr is a file it writes only now and then."""
     interval = 0.1 if sys.stderr.isatty() else 10.0
-    return tqdm(total=total, initial=done, desc=title, unit=unit, mininterval=interval, dynamic_ncols=True, leave=False)
+    return tqdm(total=total, initial=done, desc=title, unit=unit, mininterval=interval, dynamic_ncols=True)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

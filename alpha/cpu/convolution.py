@@ -59,7 +59,8 @@ class ConvolutionOperations(HostEngine):
         plan = plans.weight_grad(problem)
         dw = self.empty((dy.shape[3], *geometry.filter, problem.group_in), x.dtype)
         target = dw if plan.parts == 1 else self.empty((plan.parts, dw.numel()), x.dtype)
-        self.array(target).fill(0)
+        if plan.clear:
+            self.array(target).fill(0)
         tables = (_tag(x), counter(), plan.first_row, plan.rows, plan.columns)
         addresses = (x.address, dy.address, target.address)
         if plan.pack is not None:

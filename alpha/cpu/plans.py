@@ -94,6 +94,8 @@ class LeapPlan:
     sizes: LeapSizes
     pack: PackSizes | None
     """Where a chunk's x and dy are copied to be read in order; None reads them in place."""
+    clear: bool
+    """Whether the filters must be zero before: some tap meets no element, or sets of columns share filter columns."""
     parts: int
     macs: int
 
@@ -311,7 +313,8 @@ def weight_grad(problem: Problem) -> LeapPlan:
     pack = _pack_sizes(problem, sizes) if packed else None
     if pack is not None:  # the copies are addressed by index
         rows, columns = _table(g.rows.by_tap, 1, 1), _table(sets, 1, 1)
-    return LeapPlan(first_row, rows, columns, places * item, widths, sizes, pack, parts, macs)
+    clear = pack is None or not all(g.rows.by_tap) or not all(g.columns.by_tap)
+    return LeapPlan(first_row, rows, columns, places * item, widths, sizes, pack, clear, parts, macs)
 
 
 def _rows_read(problem: Problem, row_chunk: int) -> int:

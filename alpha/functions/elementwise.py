@@ -21,6 +21,7 @@ from alpha.functions.operands import (
     common_dtype,
     compute,
     filled,
+    is_number,
     operands,
     sum_to,
 )
@@ -626,10 +627,9 @@ class Clamp(Function):
 
 def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
     """x where the condition (bool) holds, else y; the three broadcast."""
-    mask, x, y = operands("where", condition, x, y)
-    kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-    if kind != dtypes.bool_:
-        raise DtypeError(f"[where] expected a condition of bool, got {kind}: compare tensors first")
+    mask, x, y = operands("where", np.asarray(condition) if is_number(condition) else condition, x, y)
+    if mask.dtype != dtypes.bool_:
+        raise DtypeError(f"[where] expected a condition of bool, got {mask.dtype}: compare it first")
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
         x = filled(mask.view(mask.offset, (), ()), x, dtypes.promote(dtypes.of_scalar(x), dtypes.of_scalar(y)))
     values = x, y

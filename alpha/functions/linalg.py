@@ -8,8 +8,9 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.errors import DtypeError, ShapeError
-from alpha.functions.operands import TensorLike, call, check_float, compute, operands, sum_to
-from alpha.functions.shape import reshape, unsqueeze
+from alpha.functions.operands import TensorLike, call, check_float, operands, sum_to
+from alpha.functions.shape import reshape, transpose, unsqueeze
+from alpha.geometry import Geometry
 from alpha.tensor import Shape, Tensor
 
 __all__ = ["dot", "linear", "matmul", "outer"]
@@ -37,23 +38,38 @@ def _swapped(x: Tensor) -> Tensor:
     return x.view(x.offset, (*x.shape[:-2], x.shape[-1], x.shape[-2]), (*x.strides[:-2], x.strides[-1], x.strides[-2]))
 
 
+_PIXEL = Geometry.make((1, 1), (1, 1))
+
+
 class Linear(Function):
-    """x (rows, in) times the transposed weight (out, in), plus the bias (out,)."""
+    """x (rows, in) times the transposed weight (out, in), plus the bias (out,): a convolution over maps of one pixel.
+
+    So it runs on the convolutions' kernels, with their filters packed once a change.
+    """
 
     fresh = True
 
     def forward(self, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
         self.save(x if self.needs[1] else None, w if self.needs[0] else None)
-        y = x.engine.matmul(x, _swapped(w))
-        return y if b is None else compute("add", y, b, out=y)
+        return _matrix(x.engine.conv2d(_pixels(x), _pixels(w), b, _PIXEL, 1))
 
     def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, w = self.saved
-        engine = grad.engine
-        dx = engine.matmul(grad, w) if self.needs[0] else None
-        dw = engine.matmul(_swapped(grad), x) if self.needs[1] else None
-        db = engine.reduce("sum", grad, (0,), False) if self.needs[2] else None
-        return dx, dw, db
+        engine, dy = grad.engine, _pixels(grad)
+        dx = _matrix(engine.conv2d_input_grad(dy, _pixels(w), _PIXEL, 1)) if self.needs[0] else None
+        dw = _matrix(engine.conv2d_weight_grad(_pixels(x), dy, _PIXEL, 1)) if self.needs[1] else None
+        return dx, dw, engine.channel_sum(grad) if self.needs[2] else None
+
+
+def _pixels(x: Tensor) -> Tensor:
+    """(rows, channels) as images of one pixel, or as filters of one tap; a view."""
+    rows, channels = x.shape
+    return x.view(x.offset, (rows, 1, 1, channels), (x.strides[0], x.strides[0], x.strides[0], x.strides[1]))
+
+
+def _matrix(x: Tensor) -> Tensor:
+    """Images of one pixel as (rows, channels); a view."""
+    return x.view(x.offset, (x.shape[0], x.shape[3]), (x.strides[0], x.strides[3]))
 
 
 def matmul(x: TensorLike, y: TensorLike) -> Tensor:
@@ -108,6 +124,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         raise ShapeError(f"[linear] expected x.shape[-1] == weight.shape[1], got x: {x.shape} and w: {weight.shape}")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"[linear] expected a bias of shape {weight.shape[:1]}, got {bias.shape}")
+    if 0 in x.shape or 0 in weight.shape:
+        product = matmul(x, transpose(weight, 0, 1))
+        return product if bias is None else product + bias
     out = call(Linear, x if x.ndim == 2 else _flat(x), weight, bias)
     return reshape(out, (*x.shape[:-1], weight.shape[0]))
 

@@ -311,7 +311,7 @@ def test_hooks(engine: Engine) -> None:
     x = leaf(engine, 1.0, 2.0)
     y = x * 3
     seen = []
-    remove = y.register_hook(lambda g: seen.append(g.tolist()))  # type: ignore[func-returns-value]
+    remove = y.register_hook(lambda g: seen.append(g.tolist()))
     y.register_hook(lambda g: g * 10)
     (y * 2).sum().backward(retain_graph=True)
     assert seen == [[2, 2]] and grad(x) == [60, 60]

@@ -303,6 +303,8 @@ def test_where(engine: Engine, rng: np.random.Generator) -> None:
     assert alpha.where(m, 1.0, 0).dtype == alpha.float32
     assert_close(alpha.where(m, 1, 2.5), np.where(mask, 1, 2.5).astype(np.float32))
     assert_close(alpha.where(mask[0, 0], alpha.tensor(x, engine=engine), 0), np.where(mask[0, 0], x, 0))
+    assert alpha.where(True, alpha.tensor(x, engine=engine), 0).shape == x.shape
+    assert alpha.where(False, 1, 2).item() == 2
     with pytest.raises(DtypeError, match=r"\[where\] expected a condition of bool"):
         alpha.where(alpha.tensor([1, 0], engine=engine), 1.0, 0.0)
 
@@ -398,7 +400,7 @@ def test_large_arrays_are_the_same_with_any_number_of_threads(
     x = alpha.tensor(draw(rng, shape, -2, 2), engine=engine).contiguous(order)
     row = alpha.tensor(draw(rng, shape[-1:], -2, 2), engine=engine)
     assert x.numel() >= arrays.PARALLEL_SIZE
-    before = engine.threads  # type: ignore[attr-defined]
+    before = engine.threads
     results = []
     try:
         for threads in (1, 2, 3):

@@ -148,7 +148,7 @@ def test_concat_and_stack(engine: Engine, rng: np.random.Generator) -> None:
     with pytest.raises(ArgumentError, match=r"\[concat\] expected at least one tensor"):
         alpha.concat([])
     with pytest.raises(DtypeError, match=r"\[concat\] expected a Tensor, got float"):
-        alpha.concat([t, 1.0])  # type: ignore[list-item]
+        alpha.concat([t, 1.0])
 
 
 def test_concat_of_one_tensor_twice_adds_up_its_gradient(engine: Engine) -> None:

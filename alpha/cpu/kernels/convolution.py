@@ -12,7 +12,7 @@ import numpy as np
 from numba import prange
 
 from alpha.cpu.compile import compiled, take_task
-from alpha.cpu.kernels.microkernel import ADD, ROWS, copy_panels, copy_rows, outer_product, panel_product
+from alpha.cpu.kernels.microkernel import ADD, ROWS, STORE, copy_panels, copy_rows, outer_product, panel_product
 
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
@@ -266,8 +266,9 @@ def leap(threads, tag, counter, first_row, rows, columns, places, widths, sizes,
 def leap_packed(threads, tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[no-untyped-def]
     """Sk-dilated-V2 with the x and dy of a chunk copied to where they lie in the order in which they are read.
 
-    The same sums as ``leap``, a set of columns a tap. In place, images lie a power of two of bytes apart, and a
-    panel's lines fall into few sets of the first cache; a chunk's copy is read by every tap and every tile.
+    The same sums as ``leap``, a set of columns a tap; only filters of taps without pairs must be zero beforehand. In
+    place, images lie a power of two of bytes apart, and a panel's lines fall into few sets of the first cache; a
+    chunk's copy is read by every tap and every tile.
     """
     parts = (sizes.images + sizes.part - 1) // sizes.part
     slices = (sizes.out_channels + sizes.slice - 1) // sizes.slice
@@ -342,6 +343,12 @@ def leap_packed(threads, tag, counter, first_row, rows, columns, sizes, pack, x,
                                             from_x[taps] = (x_row + columns.source[j]) * count * panel_row
                                             from_dy[taps] = (dy_row + columns.other[j]) * count * tile_row
                                             taps += 1
+                                    # The first pairs of a tap overwrite whatever its filter held.
+                                    fresh = (
+                                        image == part * sizes.part
+                                        and i0 == rows.start[tap_row]
+                                        and j0 == columns.start[q]
+                                    )
                                     outer_product(
                                         tag,
                                         sizes.item,
@@ -359,7 +366,7 @@ def leap_packed(threads, tag, counter, first_row, rows, columns, sizes, pack, x,
                                         + tap_row * sizes.tap_row
                                         + (q * sizes.in_channels + panel) * sizes.item,
                                         sizes.out_channel,
-                                        ADD,
+                                        STORE if fresh else ADD,
                                         sizes.in_channels - panel,
                                     )
                                     done[worker, 0] += (

@@ -1,0 +1,43 @@
+"""What the system tests share: how to run an example, small settings, what its output must look like."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EXAMPLES = ROOT / "examples"
+Script = Callable[..., subprocess.CompletedProcess[str]]
+
+TINY = ("--dataset", "digits", "--base-width", "4", "--batch-size", "400", "--checkpoint-every", "2")
+"""Four steps an epoch of a network that takes no time; dropout is on, as the paper has it."""
+
+
+def arguments(script: str, *options: object) -> list[str]:
+    """The command that runs an example."""
+    return [sys.executable, str(EXAMPLES / script), *map(str, options)]
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """This process's environment, in which the packages of this repository are found, installed or not."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), **changes}
+
+
+def losses(run: Path) -> list[str]:
+    """The loss column of a run's metrics.csv, to the last digit; its steps must be 1, 2, 3, ..."""
+    with open(run / "metrics.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == list(range(1, len(rows) + 1))
+    return [row["loss"] for row in rows]
+
+
+def one_line_error(process: subprocess.CompletedProcess[str]) -> str:
+    """The error that ends a failed script: the only line on stderr beside progress bars, and no traceback."""
+    assert "Traceback" not in process.stderr, process.stderr
+    lines = [line for line in process.stderr.splitlines() if line.strip() and "images" not in line]
+    assert len(lines) == 1, process.stderr
+    return lines[0]
