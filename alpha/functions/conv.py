@@ -90,13 +90,11 @@ def conv2d(
         raise ShapeError(f"[conv2d] expected w.shape[0] divisible by groups ({groups}), got w: {weight.shape}")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"[conv2d] expected bias of shape ({weight.shape[0]},), got {bias.shape}")
-    geometry = Geometry.make(
-        (x.shape[1], x.shape[2]),
-        (weight.shape[1], weight.shape[2]),
-        pair("conv2d", "stride", stride),
-        pair("conv2d", "padding", padding),
-        pair("conv2d", "dilation", dilation),
-    )
+    steps = [pair("conv2d", *named) for named in (("stride", stride), ("padding", padding), ("dilation", dilation))]
+    try:
+        geometry = Geometry.make((x.shape[1], x.shape[2]), (weight.shape[1], weight.shape[2]), *steps)
+    except ShapeError as error:
+        raise ShapeError(str(error).replace("[geometry]", "[conv2d]")) from None
     result: Tensor = Conv2dFunction.apply(x, weight, bias, geometry, groups)
     return result
 
