@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from alpha.cpu.base import Array, HostEngine
+from alpha.cpu.base import Array, HostEngine, counter
 from alpha.cpu.kernels import dropout as kernels
 from alpha.tensor import Tensor
 
@@ -24,7 +24,7 @@ class DropoutOperations(HostEngine):
         scale = x.dtype.type(1 / (1 - p) if p < 1 else 0)
         self.launch(
             kernels.dropout,
-            np.zeros(1, np.int64),
+            counter(),
             self._flat(x),
             self._flat(y),
             self._flat(mask),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu.base import Array, HostEngine
+from alpha.cpu.base import Array, HostEngine, counter
 from alpha.cpu.kernels import optimizers as kernels
 from alpha.errors import DtypeError, EngineError, ShapeError
 from alpha.tensor import Tensor
@@ -140,8 +140,7 @@ class OptimizerOperations(HostEngine):
         slots = [0, 1] + [2 + index for index, there in enumerate(present) if there]
         for column, row in enumerate(dense):
             addresses[slots, column] = [tensor.address for tensor in row]
-        counter = np.zeros(1, np.int64)
-        self.launch(kernel, counter, owners, starts, lengths, addresses, np.asarray(scalars, dtype), *flags)
+        self.launch(kernel, counter(), owners, starts, lengths, addresses, np.asarray(scalars, dtype), *flags)
         for row, used in zip(rows, dense, strict=True):
             for index, (tensor, copy) in enumerate(zip(row, used, strict=True)):
                 if copy is not tensor and index != 1:  # gradients are only read

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.cpu.base import Array, HostEngine
+from alpha.cpu.base import Array, HostEngine, counter
 from alpha.cpu.kernels import pooling as kernels
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ShapeError
@@ -69,7 +69,7 @@ class PoolingOperations(HostEngine):
         return self.array(flat)
 
     def _pool(self, kernel: Any, *arguments: Any) -> None:
-        self.launch(kernel, np.zeros(1, np.int64), *arguments)
+        self.launch(kernel, counter(), *arguments)
 
 
 def _check(function: str, x: Tensor, size: tuple[int, int]) -> None:

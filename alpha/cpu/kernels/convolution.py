@@ -281,14 +281,15 @@ def leap_packed(threads, tag, counter, first_row, rows, columns, sizes, pack, x,
     for worker in prange(threads):
         x_copy = np.empty(pack.x_bytes, np.uint8)
         dy_copy = np.empty(pack.dy_bytes, np.uint8)
-        x_base = (x_copy.ctypes.data + 63) // 64 * 64
-        dy_base = (dy_copy.ctypes.data + 63) // 64 * 64
         from_x = np.empty(most, np.int64)
         from_dy = np.empty(most, np.int64)
         while True:
             task = take_task(counter.ctypes.data)
             if task >= tasks:
                 break
+            # Taken anew for each task: Numba frees an array after its last use, and does not know of addresses.
+            x_base = (x_copy.ctypes.data + 63) // 64 * 64
+            dy_base = (dy_copy.ctypes.data + 63) // 64 * 64
             part = task // (sizes.groups * slices)
             group = task // slices % sizes.groups
             low = task % slices * sizes.slice
