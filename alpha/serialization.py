@@ -10,12 +10,11 @@ import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 import safetensors
 from safetensors import SafetensorError
-from safetensors.numpy import save_file
 
 from alpha import dtypes, engines, random
 from alpha.engine import Engine
@@ -300,9 +299,40 @@ def _host_array(function: str, name: str, value: Any) -> Array:
 
 
 def _write(function: str, arrays: dict[str, Array], path: PathLike, metadata: dict[str, str]) -> None:
-    with replacing(function, path) as temporary:
-        # safetensors 0.8 writes an unreadable header for no tensors with empty (rather than no) metadata.
-        save_file(arrays, temporary, metadata=metadata or None)
+    with replacing(function, path) as temporary, open(temporary, "wb") as file:
+        _stream(arrays, metadata, file)
+
+
+def _stream(arrays: dict[str, Array], metadata: dict[str, str], file: BinaryIO) -> None:
+    """Writes the safetensors format: the header's length, a JSON header, the tensors' bytes.
+
+    safetensors' own writer puts a temporary file of its own beside ours, which a killed process leaves behind, and
+    makes it readable by its owner alone; or it holds the whole file in memory twice.
+    """
+    # Widest elements first, after a header of a multiple of 8 bytes, so that every tensor is aligned.
+    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
+    end = 0
+    for name in names:
+        array, start = arrays[name], end
+        end += array.nbytes
+        header[name] = {"dtype": _CODES[array.dtype], "shape": array.shape, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(len(text).to_bytes(8, "little") + text)
+    for name in names:
+        little = arrays[name].astype(arrays[name].dtype.newbyteorder("<"), copy=False)
+        file.write(little.reshape(-1).view(np.uint8).data)
+
+
+_CODES = {
+    dtypes.float32: "F32",
+    dtypes.float64: "F64",
+    dtypes.uint8: "U8",
+    dtypes.int32: "I32",
+    dtypes.int64: "I64",
+    dtypes.bool_: "BOOL",
+}
 
 
 @contextlib.contextmanager
@@ -322,7 +352,7 @@ def replacing(function: str, path: PathLike) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(temporary, target)
         _flush_directory(target.parent)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         raise CheckpointError(
             f"[{function}] expected to write {target}, got {_cause(error)}: free space or choose another place; what "
             "was there before is unchanged"

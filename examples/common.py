@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import os
 import platform
@@ -187,8 +189,20 @@ def make_folder(path: Path) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Writes a JSON file, whole or not at all."""
-    with replacing("write_json", path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2) + "\n")
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
+    """Writes a CSV file, whole or not at all."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_text(path, text.getvalue())
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file, whole or not at all; CheckpointError if that fails."""
+    with replacing("write_text", path) as file:
+        file.write(text.encode())
 
 
 def read_json(path: Path) -> Any:

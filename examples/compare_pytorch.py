@@ -7,9 +7,7 @@ curves.png and report.json.
 
 from __future__ import annotations
 
-import csv
 import importlib
-import io
 import math
 import statistics
 import sys
@@ -25,7 +23,6 @@ from run_folder import find_matplotlib, save_figure
 import alpha
 from alpha import datasets, nn
 from alpha.errors import ArgumentError, NumericsError
-from alpha.serialization import replacing
 
 NAMES = ("alpha", "torch", "torch channels_last")
 EARLY = 20  # steps after which the curves are compared too, before rounding has grown
@@ -237,11 +234,8 @@ def make_report(options: common.Settings, losses: common.Array, seconds: common.
 
 def write_losses(path: Path, losses: common.Array) -> None:
     """step,alpha,torch: every digit of our loss and of PyTorch's in its contiguous layout."""
-    text = io.StringIO()
     rows = [[step, repr(row[0]), repr(row[1])] for step, row in enumerate(losses.tolist(), 1)]
-    csv.writer(text, lineterminator="\n").writerows([["step", "alpha", "torch"], *rows])
-    with replacing("write_losses", path) as temporary:
-        temporary.write_text(text.getvalue())
+    common.write_csv(path, [["step", "alpha", "torch"], *rows])
 
 
 def draw(path: Path, options: common.Settings, losses: common.Array) -> None:

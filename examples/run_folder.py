@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -61,10 +60,7 @@ class Metrics:
 
     def __init__(self, path: Path, step: int) -> None:
         rows = [row for row in read_rows(path) if int(row[0]) <= step] if path.exists() else []
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([COLUMNS, *rows])
-        with replacing("Metrics", path) as temporary:
-            temporary.write_text(text.getvalue())
+        common.write_csv(path, [COLUMNS, *rows])
         # A line at a time reaches the system, so that what kills the process costs no row.
         self._file = open(path, "a", buffering=1)  # noqa: SIM115  (__exit__ closes it)
 
@@ -120,5 +116,5 @@ def find_matplotlib(picture: str) -> Any:
 
 def save_figure(figure: Any, path: Path) -> None:
     """Writes a figure as PNG, whole or not at all."""
-    with replacing("save_figure", path) as temporary:
-        figure.savefig(temporary, format="png", dpi=120)
+    with replacing("save_figure", path) as file:
+        figure.savefig(file, format="png", dpi=120)

@@ -136,6 +136,25 @@ def test_pytorch_reads_and_writes_the_same_files(engine: Engine, rng: np.random.
     assert np.array_equal(alpha.load(path)["v"].numpy(), values)
 
 
+def test_every_tensor_is_aligned_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    alpha.save({"a": np.ones(3, bool), "b": np.ones(5), "c": np.ones(7, np.int32), "\u00e9\n": np.ones(1)}, path)
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    assert length % 8 == 0 and set(header) == {"a", "b", "c", "\u00e9\n"}
+    for entry in header.values():
+        item = {"BOOL": 1, "F64": 8, "I32": 4}[entry["dtype"]]
+        assert (8 + length + entry["data_offsets"][0]) % item == 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX permissions")
+def test_files_have_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("x")
+    alpha.save({"w": np.ones(3)}, tmp_path / "x")
+    assert (tmp_path / "x").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
 def break_file(path: Path, how: str) -> None:
     data = path.read_bytes()
     changed = {
@@ -216,11 +235,11 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
 
     def fail(*args: Any, **kwargs: Any) -> None:
         if where == "write":
-            Path(args[1]).write_bytes(b"half of it")
+            args[2].write(b"half of it")
         raise error
 
     if where == "write":
-        monkeypatch.setattr(serialization, "save_file", fail)
+        monkeypatch.setattr(serialization, "_stream", fail)
     else:
         monkeypatch.setattr(serialization.os, where, fail)
     expected = CheckpointError if isinstance(error, OSError) else KeyboardInterrupt
