@@ -143,7 +143,8 @@ def _choose(model: Model, weights: Path, steps: int) -> dict[str, dict[str, Any]
 
 
 def _try_out(model: Model, weights: Path, layout: str, usual: dict[str, Any], steps: int) -> dict[str, Any]:
-    whole, updates = {}, {}
+    """One layout's settings. The least times decide: other processes' work only ever adds to a time."""
+    updates: dict[str, dict[str, float]] = {}
     with ExitStack() as stack:
         workers = {}
         for allocator in ALLOCATORS:
@@ -156,7 +157,7 @@ def _try_out(model: Model, weights: Path, layout: str, usual: dict[str, Any], st
         for _ in range(steps):
             for allocator, worker in workers.items():
                 times[allocator].append(worker.turn("step")["seconds"])
-        whole = {allocator: common.median(values) for allocator, values in times.items()}
+    whole = {allocator: min(values) for allocator, values in times.items()}
     allocator = min(whole, key=lambda name: whole[name])
     form = min(updates[allocator], key=lambda name: updates[allocator][name])
     adam, set_to_none = form.split()

@@ -201,8 +201,8 @@ def write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a file, whole or not at all; CheckpointError if that fails."""
-    with replacing("write_text", path) as file:
-        file.write(text.encode())
+    with replacing("write_text", path) as temporary:
+        temporary.write_text(text)
 
 
 def read_json(path: Path) -> Any:

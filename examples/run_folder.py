@@ -116,5 +116,5 @@ def find_matplotlib(picture: str) -> Any:
 
 def save_figure(figure: Any, path: Path) -> None:
     """Writes a figure as PNG, whole or not at all."""
-    with replacing("save_figure", path) as file:
-        figure.savefig(file, format="png", dpi=120)
+    with replacing("save_figure", path) as temporary:
+        figure.savefig(temporary, format="png", dpi=120)

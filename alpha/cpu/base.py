@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numba import config, set_num_threads
 
 from alpha.engine import Engine
 from alpha.errors import ArgumentError
@@ -91,10 +92,16 @@ class HostEngine(Engine):
         """A dense tensor's elements as they lie in memory."""
         return self.array(x.view(x.offset, (x.numel(),), (1,)))
 
-    def launch(self, kernel: Callable[..., Any], *arguments: Any) -> Any:
-        """Runs a compiled kernel, whose first argument is the number of threads, alone on this engine."""
+    def launch(self, kernel: Callable[..., Any], *arguments: Any, tasks: int | None = None) -> Any:
+        """Runs a compiled kernel, whose first argument is the number of threads, alone on this engine.
+
+        ``tasks``, where the caller knows their number, keeps threads asleep that would find none: waking one whose core
+        is busy costs more than a small kernel.
+        """
+        threads = self.threads if tasks is None else max(1, min(self.threads, tasks))
         with self._launch_lock:
-            return kernel(self.threads, *arguments)
+            set_num_threads(min(threads, config.NUMBA_NUM_THREADS))
+            return kernel(threads, *arguments)
 
 
 class _Export:

@@ -64,9 +64,11 @@ class ConvolutionOperations(HostEngine):
         tables = (_tag(x), counter(), plan.first_row, plan.rows, plan.columns)
         addresses = (x.address, dy.address, target.address)
         if plan.pack is not None:
-            macs = self.launch(kernels.leap_packed, *tables, plan.sizes, plan.pack, *addresses)
+            macs = self.launch(kernels.leap_packed, *tables, plan.sizes, plan.pack, *addresses, tasks=plan.tasks)
         else:
-            macs = self.launch(kernels.leap, *tables, plan.places, plan.widths, plan.sizes, *addresses)
+            macs = self.launch(
+                kernels.leap, *tables, plan.places, plan.widths, plan.sizes, *addresses, tasks=plan.tasks
+            )
         MACS["conv2d_weight_grad"] = macs
         if target is not dw:
             self.launch(kernels.add_parts, counter(), self.array(target), self.array(dw).reshape(-1))
@@ -79,7 +81,7 @@ class ConvolutionOperations(HostEngine):
             bias, mode = self.dense(bias, (0,)), BIAS
         macs: int = self.launch(
             kernels.gather, _tag(x), counter(), plan.order, plan.rows, plan.columns, plan.runs, plan.sizes,
-            x.address, packed.address, out.address, mode, 0 if bias is None else bias.address,
+            x.address, packed.address, out.address, mode, 0 if bias is None else bias.address, tasks=plan.tasks,
         )  # fmt: skip
         return macs
 

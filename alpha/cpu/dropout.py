@@ -34,6 +34,7 @@ class DropoutOperations(HostEngine):
             np.uint64(offset),
             np.uint32(threshold),
             scale,
+            tasks=-(-x.numel() // kernels.CHUNK),
         )
         return y, mask
 

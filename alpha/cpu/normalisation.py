@@ -20,7 +20,7 @@ class NormalisationOperations(HostEngine):
     def channel_sum(self, x: Tensor) -> Tensor:
         rows = self._rows(self._channels_dense(x))
         partial = np.zeros((_tasks(rows), rows.shape[1]))
-        self.launch(kernels.channel_sums, counter(), rows, partial)
+        self.launch(kernels.channel_sums, counter(), rows, partial, tasks=len(partial))
         out = self.empty((x.shape[-1],), x.dtype)
         self.array(out)[...] = partial.sum(0)
         return out
@@ -86,7 +86,7 @@ class NormalisationOperations(HostEngine):
         y_rows = rows if y is None else self._rows(self._ordered_as(y, x))
         self.launch(
             kernels.grad_sums, counter(), self._rows(dy), rows, y_rows, self.array(state.mean), *typed, factor, mask,
-            self._rows(past), partial,
+            self._rows(past), partial, tasks=len(partial),
         )  # fmt: skip
         sum_g, sum_gx = partial.sum(0)
         inverse_std = self.array(state.inverse_std).astype(np.float64)
@@ -100,28 +100,30 @@ class NormalisationOperations(HostEngine):
         coefficients = tuple(v.astype(x.dtype) for v in (a, b, d))
         self.launch(
             kernels.grad_apply, counter(), self._rows(past), rows, self.array(state.mean), *typed, factor,
-            mask == MASK_X, *coefficients, self._rows(dx),
+            mask == MASK_X, *coefficients, self._rows(dx), tasks=_blocks(len(rows), kernels.BLOCK),
         )  # fmt: skip
         return dx, self._per_channel(dweight, x), self._per_channel(sum_g, x), past if need_residual else None
 
     def leaky_relu(self, x: Tensor, slope: float) -> Tensor:
         x = self.dense(x)
         y = self.empty_like(x)
-        self.launch(kernels.leaky_relu, counter(), self.flat(x), x.dtype.type(slope), self.flat(y))
+        tasks = _blocks(x.numel(), kernels.SPAN)
+        self.launch(kernels.leaky_relu, counter(), self.flat(x), x.dtype.type(slope), self.flat(y), tasks=tasks)
         return y
 
     def leaky_relu_grad(self, dy: Tensor, y: Tensor, slope: float) -> Tensor:
         y = self.dense(y)
         dy = self._ordered_as(dy, y)
         dx = self.empty_like(y)
-        self.launch(kernels.leaky_relu_grad, counter(), self.flat(dy), self.flat(y), y.dtype.type(slope), self.flat(dx))
+        factor, tasks = y.dtype.type(slope), _blocks(y.numel(), kernels.SPAN)
+        self.launch(kernels.leaky_relu_grad, counter(), self.flat(dy), self.flat(y), factor, self.flat(dx), tasks=tasks)
         return dx
 
     def _statistics(self, x: Tensor) -> tuple[Array, Array, int]:
         """Each channel's mean and (biased) variance in float64, and the number of rows. Chan et al., 1979."""
         rows = self._rows(x)
         partial = np.empty((_tasks(rows), 2, rows.shape[1]))
-        self.launch(kernels.statistics, counter(), rows, partial)
+        self.launch(kernels.statistics, counter(), rows, partial, tasks=len(partial))
         count, tasks = rows.shape[0], partial.shape[0]
         counts = np.diff(np.arange(tasks + 1) * count // tasks)[:, None]
         mean = (partial[:, 0] * counts).sum(0) / count
@@ -144,7 +146,7 @@ class NormalisationOperations(HostEngine):
         factor = x.dtype.type(1 if slope is None else slope)
         self.launch(
             kernels.apply, counter(), rows, scale, shift, added, residual is not None, factor, slope is not None,
-            self._rows(out),
+            self._rows(out), tasks=_blocks(len(rows), kernels.BLOCK),
         )  # fmt: skip
         return out
 
@@ -179,6 +181,10 @@ class NormalisationOperations(HostEngine):
         """A dense tensor as (rows, channels)."""
         channels = x.shape[-1]
         return self.array(x.view(x.offset, (x.numel() // channels, channels), (channels, 1)))
+
+
+def _blocks(count: int, size: int) -> int:
+    return -(-count // size)
 
 
 def _tasks(rows: Array) -> int:

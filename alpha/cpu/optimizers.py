@@ -140,7 +140,8 @@ class OptimizerOperations(HostEngine):
         slots = [0, 1] + [2 + index for index, there in enumerate(present) if there]
         for column, row in enumerate(dense):
             addresses[slots, column] = [tensor.address for tensor in row]
-        self.launch(kernel, counter(), owners, starts, lengths, addresses, np.asarray(scalars, dtype), *flags)
+        arrays = owners, starts, lengths, addresses, np.asarray(scalars, dtype)
+        self.launch(kernel, counter(), *arrays, *flags, tasks=len(owners))
         for row, used in zip(rows, dense, strict=True):
             for index, (tensor, copy) in enumerate(zip(row, used, strict=True)):
                 if copy is not tensor and index != 1:  # gradients are only read

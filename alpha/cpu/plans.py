@@ -81,6 +81,11 @@ class GatherPlan:
     packed_shape: tuple[int, ...]
     macs: int
 
+    @property
+    def tasks(self) -> int:
+        """Positions times chunks of images."""
+        return self.order.size * -(-self.sizes.images // self.sizes.chunk)
+
 
 @dataclass(frozen=True)
 class LeapPlan:
@@ -98,6 +103,11 @@ class LeapPlan:
     """Whether the filters must be zero before: some tap meets no element, or sets of columns share filter columns."""
     parts: int
     macs: int
+
+    @property
+    def tasks(self) -> int:
+        """Parts of the images times slices of the output channels."""
+        return self.parts * self.sizes.groups * -(-self.sizes.out_channels // self.sizes.slice)
 
 
 def _table(groups: Groups, source: int, other: int) -> AxisTable:
