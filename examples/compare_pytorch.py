@@ -253,9 +253,8 @@ def draw(path: Path, options: common.Settings, losses: common.Array) -> None:
     top.plot(steps, losses[:, 1], color="tab:orange", linewidth=2.5, alpha=0.7, label="PyTorch")
     top.plot(steps, losses[:, 0], color="tab:blue", linewidth=1, label="Dragon-Alpha")
     top.set_ylabel("training loss")
-    # A difference of exactly 0 has no place on a logarithmic axis.
-    smallest = np.finfo(np.float64).tiny
-    apart = np.maximum(np.abs(losses[:, [0, 2]] - losses[:, [1]]), smallest)
+    apart = np.abs(losses[:, [0, 2]] - losses[:, [1]])
+    apart[apart == 0] = np.nan  # has no place on a logarithmic axis: a gap
     bottom.semilogy(steps, apart[:, 1], color="tab:orange", label="|PyTorch channels_last - PyTorch|")
     bottom.semilogy(steps, apart[:, 0], color="tab:blue", label="|Dragon-Alpha - PyTorch|")
     bottom.set_ylabel("difference of the losses")

@@ -133,7 +133,7 @@ def test_a_loss_that_is_not_finite_is_named() -> None:
 def test_different_networks_are_not_compared() -> None:
     series = {"alpha": training.Series(losses=[2.3]), "torch contiguous": training.Series(losses=[2.4])}
     with pytest.raises(NumericsError, match="equal first losses"):
-        training._check_same(series, 1e-3)
+        training._check_same(series)
 
 
 # -- operators -------------------------------------------------------------------------------------------------------

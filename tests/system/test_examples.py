@@ -37,7 +37,7 @@ def test_cifar10_is_found_trained_on_and_evaluated(made_up_cifar10: Path, script
     assert found.stdout == "cifar10: 50000 training and 10000 test images\n", found.stderr
     trained = script(
         "train_cifar10.py", "--data", made_up_cifar10, "--base-width", 4, "--batch-size", 500, "--steps", 2,
-        "--optimizer", "sgd", "--style", "torchvision", "--out", "run",
+        "--optimizer", "sgd", "--style", "torchvision", "--threads", 1, "--out", "run",
     )  # fmt: skip
     assert trained.returncode == 0, trained.stderr
     last = trained.stdout.splitlines()[-1]
@@ -60,7 +60,7 @@ def test_float64_curves_are_pytorchs(script: Script, tmp_path: Path, model: str,
     pytest.importorskip("sklearn")
     process = script(
         "compare_pytorch.py", "--model", model, "--style", style, "--optimizer", optimizer, "--dataset", "digits",
-        "--base-width", 8, "--batch-size", 16, "--steps", 4, "--dtype", "float64", "--out", "out",
+        "--base-width", 8, "--batch-size", 16, "--steps", 4, "--dtype", "float64", "--threads", 1, "--out", "out",
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     report = json.loads((tmp_path / "out/report.json").read_text())
@@ -75,7 +75,7 @@ def test_the_comparison_writes_what_its_report_says(script: Script, tmp_path: Pa
     pytest.importorskip("sklearn")
     process = script(
         "compare_pytorch.py", "--dataset", "digits", "--base-width", 8, "--batch-size", 700, "--steps", 3,
-        "--out", "out",
+        "--threads", 1, "--out", "out",
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     with open(tmp_path / "out/losses.csv") as file:
