@@ -15,8 +15,8 @@ from alpha.errors import ArgumentError, OutOfMemoryError
 GRAIN = 512
 """Bytes to which every request is rounded: also the alignment of a block within its segment."""
 
-SLACK = 64
-"""Bytes after every request that a kernel may read (never write): vector loads may run over the end of a row."""
+SLACK = 128
+"""Bytes after every request that a kernel may read (never write): loads of a panel may run over the end of a row."""
 
 SMALL = 1 << 20
 """Requests below this share segments of ``SMALL_SEGMENT`` bytes; larger ones get segments of their own size."""

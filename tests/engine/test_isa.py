@@ -11,6 +11,7 @@ import pytest
 
 from alpha.cpu.isa import ISA, PATHS
 from alpha.errors import ArgumentError
+from alpha.mempool import SLACK
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 AVAILABLE = PATHS[PATHS.index(ISA) :] if "ALPHA_CPU_ISA" not in os.environ else (ISA,)
@@ -39,6 +40,10 @@ def run(path: str) -> subprocess.CompletedProcess[str]:
 def test_other_paths(path: str) -> None:
     process = run(path)
     assert process.stdout == "held\n", process.stderr
+
+
+def test_reads_over_the_end_of_a_row_stay_within_the_pools_slack() -> None:
+    assert max(path.bytes * path.vectors for path in PATHS) <= SLACK
 
 
 def test_a_path_that_is_not_there_is_told() -> None:
