@@ -293,7 +293,7 @@ def _host_array(function: str, name: str, value: Any) -> Array:
         raise ArgumentError(f"[{function}] expected names that are strings, got {name!r}")
     if not isinstance(value, Tensor | np.ndarray):
         raise ArgumentError(f"[{function}] expected a Tensor or an array for {name!r}, got {type(value).__name__}")
-    array = np.asarray(value)
+    array = value.engine.to_numpy(value.detach()) if isinstance(value, Tensor) else value
     dtypes.as_dtype(array.dtype, function)
     return np.asarray(array, order="C")
 

@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 class Storage:
     """A block of an engine's memory; the tensors and arrays that view it share it, and its version."""
 
-    __slots__ = ("__weakref__", "_block", "address", "cache", "engine", "nbytes", "version")
+    __slots__ = ("__weakref__", "_block", "address", "cache", "engine", "exported", "nbytes", "version")
 
     def __init__(self, engine: Engine, block: Block, nbytes: int) -> None:
         self.engine = engine
@@ -32,6 +32,7 @@ class Storage:
         self.nbytes = nbytes
         self.version = 0
         self.cache: dict[str, Any] = {}  # what an engine derived from the contents, with the version it saw
+        self.exported = False  # whether arrays that the version does not see may write to it
         self._block = block
 
     def __del__(self) -> None:
@@ -158,10 +159,12 @@ class Tensor:
     def numpy(self) -> np.ndarray[Any, Any]:
         """The values as a NumPy array: a view of the same memory where the host can reach it, else a copy.
 
-        Writes to a view go unseen by the version guard. GraphError if the tensor requires a gradient.
+        Writes to a view go unseen by the version guard; what engines keep with a storage they keep for it no more.
+        GraphError if the tensor requires a gradient.
         """
         if self.requires_grad:
             raise GraphError("[numpy] expected a tensor outside the graph, got one that requires grad: use .detach()")
+        self.storage.exported = True
         return self.engine.to_numpy(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -170,7 +173,10 @@ class Tensor:
             if copy is False:
                 raise ValueError(f"[__array__] expected dtype {self.dtype} for a view, got {dtype}: allow a copy")
             return array.astype(dtype)
-        return array.copy() if copy else array
+        if copy:
+            return array.copy()
+        self.storage.exported = True
+        return array
 
     def __dlpack__(self, **options: Any) -> Any:
         return self.numpy().__dlpack__(**options)

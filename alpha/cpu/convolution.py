@@ -94,15 +94,17 @@ class ConvolutionOperations(HostEngine):
     def _packed(self, w: Tensor, plan: plans.GatherPlan, by_output: bool) -> Tensor:
         """The filters in the panels that the plan wants; ShapeError where they are not the plan's.
 
-        The forward's are kept with the filters' storage until these change: inference packs once. The input
-        gradient's serve once a step, and go back to the pool.
+        The forward's are kept with the filters' storage until these change: inference packs once. Not so where a NumPy
+        array shares the storage, and may change it unseen. The input gradient's serve once a step, and go back to the
+        pool.
         """
         groups, _, taps, depth, _ = plan.packed_shape
         per_group = w.shape[3] if by_output else w.shape[0] // groups
         if w.ndim != 4 or w.shape[1] * w.shape[2] != taps or per_group != depth:
             raise ShapeError(f"[convolution] expected filters for panels {plan.packed_shape}, got {w.shape}")
         key = f"packed {w.offset} {w.shape} {w.strides} {plan.packed_shape}"
-        if by_output and key in w.storage.cache:
+        kept = by_output and not w.storage.exported
+        if kept and key in w.storage.cache:
             version, packed = w.storage.cache[key]
             if version == w.version:
                 return packed  # type: ignore[no-any-return]
@@ -111,7 +113,7 @@ class ConvolutionOperations(HostEngine):
         source = np.ascontiguousarray(self.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
         kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
         self.launch(kernel, counter(), source, self.array(packed))
-        if by_output:
+        if kept:
             w.storage.cache[key] = (w.version, packed)
         return packed
 
