@@ -17,6 +17,8 @@ from llvmlite import ir
 from numba import config, njit, types
 from numba.extending import intrinsic
 
+from alpha import cache
+
 _lock = threading.Lock()
 # FMA contraction is wanted; nothing that would let the compiler ignore NaN, infinity or the order of sums.
 _FASTMATH = {"contract", "nsz"}
@@ -24,8 +26,7 @@ _FASTMATH = {"contract", "nsz"}
 
 def cache_directory() -> Path:
     """Where compiled kernels are kept: ``$ALPHA_CACHE``, else the user's cache directory."""
-    root = os.environ.get("ALPHA_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "alpha"
-    return Path(root) / "cpu" / _key()
+    return cache.directory("cpu") / _key()
 
 
 def _key() -> str:

@@ -1,0 +1,155 @@
+"""DeviceEngine: what every family of the CUDA engine stands on: memory, copies to and from the host, launches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from alpha import dtypes
+from alpha.engine import Engine
+from alpha.errors import ArgumentError, EngineError
+from alpha.mempool import MemoryPool
+from alpha.tensor import Storage, Tensor
+from cu32 import driver
+from cu32.compiler import Source
+from cu32.uploads import Uploader
+
+Array = np.ndarray[Any, Any]
+Extent = int | Sequence[int]
+
+_C_TYPES = {
+    dtypes.float32: "float",
+    dtypes.float64: "double",
+    dtypes.int32: "int",
+    dtypes.int64: "int64",
+    dtypes.uint8: "uint8",
+    dtypes.bool_: "bool",
+}
+
+
+def c_type(dtype: np.dtype[Any]) -> str:
+    """A dtype's name in the kernels."""
+    return _C_TYPES[dtype]
+
+
+class DeviceEngine(Engine):
+    """Tensors in a GPU's memory. Families of operations subclass it, and ``CUDAEngine`` gathers them.
+
+    All work goes to one stream in the order of the calls, so a block given back to the pool may be handed out at once:
+    whoever gets it writes after the last reader. Nothing but ``to_numpy`` and ``synchronize`` waits for the device.
+
+    Args:
+        ordinal: which device.
+        memory: the pool's cap; by default 90 % of what is free.
+    """
+
+    def __init__(self, ordinal: int = 0, memory: str | int | None = None) -> None:
+        self.device = driver.device(ordinal)
+        self.name = f"cu32:{ordinal}"
+        cap = memory if memory is not None else self.device.memory_info()[0] * 9 // 10
+        self.memory = MemoryPool(cap, self.device.allocate, self.device.release)
+        self._uploader = Uploader(self.device)
+        self._constants: dict[Hashable, Tensor] = {}
+        self._lock = threading.RLock()
+
+    def configure(self, *, memory: str | int | None = None, threads: int | None = None) -> None:
+        if threads is not None:
+            raise ArgumentError(f"[engine] expected no threads= for {self.name}, got {threads!r}: the GPU has its own")
+        if memory is not None:
+            self.memory.cap = memory  # the setter parses "8GB"
+
+    def synchronize(self) -> None:
+        self.device.synchronize()
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    def allocate(self, nbytes: int) -> Storage:
+        return Storage(self, self.memory.take(nbytes), nbytes)
+
+    def scratch(self, nbytes: int) -> Storage:
+        """Memory for one launch: drop it after, the stream's order keeps it until the kernel is through."""
+        return self.allocate(nbytes)
+
+    def constant(self, key: Hashable, make: Callable[[], Array]) -> Tensor:
+        """A device copy of ``make()``, made once for each key and kept: index tables."""
+        found = self._constants.get(key)
+        if found is None:
+            with self._lock:
+                found = self._constants.get(key)
+                if found is None:
+                    found = self._constants[key] = self.from_numpy(make())
+        return found
+
+    def from_numpy(self, array: Array) -> Tensor:
+        strides = [abs(s) for s in array.strides]
+        order = sorted(range(array.ndim), key=lambda axis: -strides[axis])  # stable: ties stay row-major
+        out = self.empty(array.shape, array.dtype, order)
+        if out.numel():
+            self._uploader.upload(out.address, np.ascontiguousarray(array.transpose(order)))
+        return out
+
+    def to_numpy(self, tensor: Tensor) -> Array:
+        source = self.dense(tensor)
+        order = source.memory_order()
+        host = np.empty([source.shape[axis] for axis in order], source.dtype)
+        if host.size:
+            self.device.download(host, source.address)
+        return host.transpose(np.argsort(order)) if order else host
+
+    def dense(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
+        """x, or a copy, without gaps: in the given order of axes, or in whatever order it lies."""
+        wanted = x.memory_order() if order is None else order
+        if x.is_contiguous(wanted):
+            return x
+        out = self.empty(x.shape, x.dtype, order)
+        self.copy(x, out)
+        return out
+
+    # -- launches ------------------------------------------------------------------------------------------------
+
+    def launch(
+        self, source: Source, kernel: str, grid: Extent, block: Extent, *arguments: Any, shared: int = 0
+    ) -> None:
+        """Runs a kernel over grid x block threads (ints or up to three), in stream order.
+
+        A Tensor or Storage is passed as its address, None as a null pointer; the others as ``driver.pack`` says.
+        """
+        values = [
+            value.address if isinstance(value, (Tensor, Storage)) else 0 if value is None else value
+            for value in arguments
+        ]
+        self.device.kernel(source, kernel)(_three(grid), _three(block), driver.pack(values), shared)
+
+    def kernel(self, source: str, name: str) -> Callable[..., None]:
+        """A kernel of the user's: ``engine.kernel(source, "name")(grid, block, *arguments, shared=0)``.
+
+        The source is CUDA C++ that may include ``common.cuh``; the kernel is ``extern "C" __global__``. It is compiled
+        and kept like the engine's own. Tensors are passed as pointers to their first element, a Python int as ``long
+        long``, a float as ``float``, a bool as ``int``, NumPy scalars as themselves, bytes as a struct.
+        """
+        text = Source("user", text=source)
+        self.device.kernel(text, name)  # what is wrong with it shows here
+
+        def run(grid: Extent, block: Extent, *arguments: Any, shared: int = 0) -> None:
+            self.check_owner(name, *(value for value in arguments if isinstance(value, Tensor)))
+            self.launch(text, name, grid, block, *arguments, shared=shared)
+            for value in arguments:  # any of them may have been written to
+                if isinstance(value, Tensor):
+                    value.storage.version += 1
+
+        return run
+
+    def blocks(self, work: int, block: int, waves: int = 8) -> int:
+        """Blocks for a grid-stride loop: enough for the work, at most ``waves`` a multiprocessor."""
+        return max(1, min(-(-work // block), waves * self.device.multiprocessors))
+
+
+def _three(extent: Extent) -> tuple[int, int, int]:
+    values = (extent,) if isinstance(extent, int) else tuple(extent)
+    if not 1 <= len(values) <= 3 or any(value < 1 for value in values):
+        raise EngineError(f"[cu32] expected one to three extents >= 1 of a launch, got {extent}")
+    x, y, z = (*values, 1, 1)[:3]
+    return x, y, z

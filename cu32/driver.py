@@ -1,0 +1,374 @@
+"""The CUDA driver through PyCUDA, which no other module imports: devices, streams, events, memory, launches, graphs.
+
+PyCUDA keeps a stack of contexts a thread and insists that it be empty at the end. So a thread that works with a device
+has its primary context made current through ctypes, which leaves that stack alone, and PyCUDA's own calls that look at
+the stack (allocation, streams, modules) run within ``Device.context()``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+
+from alpha.errors import EngineError
+from cu32.compiler import OLDEST, Source, cubin
+
+_HELP = "alpha.engine('cpu') needs none of this"
+_current = threading.local()
+
+
+@cache
+def _pycuda() -> Any:
+    """pycuda.driver, initialised; EngineError that says which of package, driver and device is missing."""
+    try:
+        from pycuda import driver
+    except ImportError as error:
+        if "libcuda" in str(error) or "nvcuda" in str(error) or "DLL" in str(error):
+            raise EngineError(
+                f"[cu32] expected NVIDIA's driver, got none ({error}): install the driver of your GPU; {_HELP}"
+            ) from error
+        raise EngineError(
+            f"[cu32] expected the package pycuda, got: {error}: pip install 'dragon-alpha[cuda]'; {_HELP}"
+        ) from error
+    try:
+        driver.init()
+        count = driver.Device.count()
+    except driver.Error as error:
+        raise EngineError(f"[cu32] expected the driver to start, got: {error}: run nvidia-smi to see why") from error
+    if count == 0:
+        raise EngineError(f"[cu32] expected a CUDA device, got none that this process may use; {_HELP}")
+    return driver
+
+
+@cache
+def _libcuda() -> ctypes.CDLL:
+    """The driver's own library, for what PyCUDA does not wrap."""
+    _pycuda()
+    library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    library.cuGetErrorString.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)]
+    return library
+
+
+def _call(function: str, *arguments: Any) -> None:
+    """Calls the driver through ctypes; EngineError with its text where it fails."""
+    result = getattr(_libcuda(), function)(*arguments)
+    if result != 0:
+        text = ctypes.c_char_p()
+        _libcuda().cuGetErrorString(result, ctypes.byref(text))
+        raise EngineError(f"[cu32] expected {function} to succeed, got: {(text.value or b'unknown error').decode()}")
+
+
+def device_count() -> int:
+    """Devices that this process may use; EngineError where driver or package is missing."""
+    return int(_pycuda().Device.count())
+
+
+def architectures() -> list[str]:
+    """``["sm_90"]``: the architectures of this machine's devices, each once."""
+    return list(dict.fromkeys(device(ordinal).architecture for ordinal in range(device_count())))
+
+
+@cache
+def device(ordinal: int) -> Device:
+    """The process's one Device of an ordinal."""
+    return Device(ordinal)
+
+
+class Device:
+    """One GPU through its primary context, with the one stream an engine works on.
+
+    Attributes:
+        name, ordinal: as the driver tells.
+        capability: compute capability, ``(9, 0)``.
+        architecture: ``"sm_90"``.
+        multiprocessors: number of streaming multiprocessors.
+        shared_per_block: most bytes of shared memory that a block may ask for.
+        shared_per_multiprocessor, registers_per_multiprocessor, l2_bytes: what planners divide up.
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        self._driver = driver = _pycuda()
+        count = driver.Device.count()
+        if not 0 <= ordinal < count:
+            raise EngineError(f"[cu32] expected a device of 0..{count - 1}, got cu32:{ordinal}")
+        self.ordinal = ordinal
+        handle = driver.Device(ordinal)
+        self.name = str(handle.name())
+        self.capability: tuple[int, int] = tuple(handle.compute_capability())
+        if self.capability < OLDEST:
+            raise EngineError(
+                f"[cu32] expected compute capability {OLDEST[0]}.{OLDEST[1]} or newer, got "
+                f"{self.capability[0]}.{self.capability[1]} ({self.name})"
+            )
+        self.architecture = f"sm_{self.capability[0]}{self.capability[1]}"
+        attribute = driver.device_attribute
+        self.multiprocessors = int(handle.get_attribute(attribute.MULTIPROCESSOR_COUNT))
+        self.shared_per_multiprocessor = int(handle.get_attribute(attribute.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR))
+        self.registers_per_multiprocessor = int(handle.get_attribute(attribute.MAX_REGISTERS_PER_MULTIPROCESSOR))
+        self.l2_bytes = int(handle.get_attribute(attribute.L2_CACHE_SIZE))
+        self.shared_per_block = int(handle.get_attribute(attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN))
+        self._context = handle.retain_primary_context()
+        self._handle = ctypes.c_void_p()
+        _call("cuDevicePrimaryCtxRetain", ctypes.byref(self._handle), ordinal)
+        with self.context():
+            self.stream = driver.Stream(1)  # non-blocking: nobody's default stream makes it wait
+        self._kernels: dict[tuple[Source, str], Kernel] = {}
+        self._modules: dict[Source, Any] = {}
+        self._lock = threading.RLock()
+
+    def activate(self) -> None:
+        """Makes the device this thread's."""
+        if getattr(_current, "device", None) is not self:
+            _call("cuCtxSetCurrent", self._handle)
+            _current.device = self
+
+    @contextmanager
+    def context(self) -> Iterator[Any]:
+        """PyCUDA's driver module with this device's context on PyCUDA's stack."""
+        self._context.push()
+        try:
+            yield self._driver
+        finally:
+            self._context.pop()
+            _current.device = None
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    def memory_info(self) -> tuple[int, int]:
+        """(free, total) bytes of device memory, as the driver tells."""
+        with self.context() as driver:
+            free, total = driver.mem_get_info()
+            return int(free), int(total)
+
+    def allocate(self, nbytes: int) -> tuple[int, Any]:
+        """(address, handle) of device memory; MemoryError where the driver has none. The handle's end frees it."""
+        with self.context() as driver:
+            try:
+                handle = driver.mem_alloc(nbytes)
+            except driver.MemoryError as error:
+                raise MemoryError(f"{nbytes} bytes on {self.name}") from error
+            return int(handle), handle
+
+    def release(self, handle: Any) -> None:
+        """Frees what ``allocate`` gave, once the work that uses it is done."""
+        self.synchronize()
+        handle.free()
+
+    def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
+        """Host memory, as bytes, that the device copies from and to without a stop."""
+        with self.context() as driver:
+            array: np.ndarray[Any, Any] = driver.pagelocked_empty(nbytes, np.uint8)
+            return array
+
+    def upload(self, address: int, array: np.ndarray[Any, Any]) -> None:
+        """Copies host to device in stream order; the array must stay as it is until then."""
+        self.activate()
+        self._driver.memcpy_htod_async(address, array, self.stream)
+
+    def download(self, array: np.ndarray[Any, Any], address: int) -> None:
+        """Copies device to host, and waits."""
+        self.activate()
+        try:
+            self._driver.memcpy_dtoh_async(array, address, self.stream)
+            self.stream.synchronize()
+        except self._driver.Error as error:
+            raise self._failure(error) from error
+
+    def copy(self, source: int, destination: int, nbytes: int) -> None:
+        """Copies within the device in stream order."""
+        self.activate()
+        self._driver.memcpy_dtod_async(destination, source, nbytes, self.stream)
+
+    def clear(self, address: int, nbytes: int) -> None:
+        """Zeroes memory in stream order."""
+        self.activate()
+        self._driver.memset_d8_async(address, 0, nbytes, self.stream)
+
+    # -- kernels -------------------------------------------------------------------------------------------------
+
+    def kernel(self, source: Source, name: str) -> Kernel:
+        """A kernel of a source, compiled and loaded on first use."""
+        found = self._kernels.get((source, name))
+        if found is None:
+            with self._lock:
+                found = self._kernels[source, name] = self._load(source, name)
+        return found
+
+    def _load(self, source: Source, name: str) -> Kernel:
+        image = cubin(source, self.architecture)
+        with self.context() as driver:
+            try:
+                module = self._modules.get(source)
+                if module is None:
+                    module = self._modules[source] = driver.module_from_buffer(image)
+                return Kernel(self, source, name, module.get_function(name))
+            except driver.LogicError as error:
+                raise EngineError(f"[cu32] expected a kernel {name} in {source}, got: {error}") from error
+
+    def synchronize(self) -> None:
+        """Waits until the stream is empty; EngineError if a kernel failed on the way."""
+        self.activate()
+        try:
+            self.stream.synchronize()
+        except self._driver.Error as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> EngineError:
+        return EngineError(
+            f"[cu32] expected the work on {self.name} to finish, got: {error}: the device's context is lost, start the "
+            "process again; engine.sync(True) names the kernel that fails"
+        )
+
+    def event(self) -> Event:
+        """A point in the stream, to wait for or to measure from."""
+        with self.context() as driver:
+            return Event(self, driver.Event())
+
+
+class Event:
+    """A point in a device's stream."""
+
+    def __init__(self, device: Device, handle: Any) -> None:
+        self._device, self._handle = device, handle
+
+    def record(self) -> Event:
+        """Puts the point behind all work submitted so far."""
+        self._device.activate()
+        self._handle.record(self._device.stream)
+        return self
+
+    def done(self) -> bool:
+        """Whether the stream has passed it."""
+        self._device.activate()
+        return bool(self._handle.query())
+
+    def synchronize(self) -> None:
+        """Waits until the stream has passed it."""
+        self._device.activate()
+        self._handle.synchronize()
+
+    def seconds_since(self, earlier: Event) -> float:
+        """Time between two points, both passed, in seconds."""
+        self.synchronize()
+        return float(self._handle.time_since(earlier._handle)) * 1e-3
+
+
+class Kernel:
+    """A function on the device.
+
+    Attributes:
+        registers: registers a thread.
+        shared: bytes of static shared memory a block.
+    """
+
+    def __init__(self, device: Device, source: Source, name: str, handle: Any) -> None:
+        self.device, self.source, self.name = device, source, name
+        attribute = device._driver.function_attribute
+        self.registers = int(handle.get_attribute(attribute.NUM_REGS))
+        self.shared = int(handle.get_attribute(attribute.SHARED_SIZE_BYTES))
+        self._handle = handle
+        self._dynamic = 0
+
+    def __call__(self, grid: Sequence[int], block: Sequence[int], arguments: bytes, shared: int = 0) -> None:
+        """Launches on the device's stream with packed arguments and bytes of dynamic shared memory."""
+        self.device.activate()
+        driver = self.device._driver
+        try:
+            if shared > max(self._dynamic, 48 << 10):  # beyond 48 KiB a kernel must be told
+                self._handle.set_attribute(driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
+                self._dynamic = shared
+            self._handle._launch_kernel(grid, block, arguments, shared, self.device.stream)
+        except driver.Error as error:
+            raise EngineError(
+                f"[cu32] expected {self.name} of {self.source} to run with grid {tuple(grid)}, block {tuple(block)}, "
+                f"{shared} bytes of shared memory, got: {error}"
+            ) from error
+
+
+_FORMATS = {
+    int: "q",
+    bool: "i",
+    float: "f",
+    np.int32: "i",
+    np.uint32: "I",
+    np.int64: "q",
+    np.uint64: "Q",
+    np.float32: "f",
+    np.float64: "d",
+    np.bool_: "?",
+    np.uint8: "B",
+}
+
+
+@lru_cache(maxsize=4096)
+def _layout(kinds: tuple[Any, ...]) -> struct.Struct:
+    """The struct of arguments of these types: a type of ``_FORMATS``, or an int for a struct of that many bytes."""
+    return struct.Struct("@" + "".join(f"0q{kind}s" if isinstance(kind, int) else _FORMATS[kind] for kind in kinds))
+
+
+def pack(arguments: Sequence[Any]) -> bytes:
+    """Arguments as a kernel reads them: int as 64 bits, bool as int, float as float, NumPy scalars as they are, bytes
+    as a struct aligned to 8; addresses are ints."""
+    kinds = tuple(len(value) if type(value) is bytes else type(value) for value in arguments)
+    try:
+        return _layout(kinds).pack(*arguments)
+    except (KeyError, struct.error) as error:
+        raise EngineError(f"[cu32] expected kernel arguments that can be packed, got {arguments}: {error}") from error
+
+
+class Graph:
+    """Work captured from a device's stream, launched again as one.
+
+    Captures on entering a ``with`` block; after it ``launch()`` replays. What the driver refuses while capturing (an
+    allocation, a wait) ends the capture with an EngineError.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._executable: ctypes.c_void_p | None = None
+
+    @property
+    def _stream(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.device.stream.handle)
+
+    def __enter__(self) -> Graph:
+        self.device.activate()
+        _call("cuStreamBeginCapture_v2", self._stream, 1)  # 1: only this thread's other calls are watched
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        graph = ctypes.c_void_p()
+        self.device.activate()
+        if kind is not None:  # the capture is given up; its own error, if any, must not hide the caller's
+            _libcuda().cuStreamEndCapture(self._stream, ctypes.byref(graph))
+            if graph:
+                _libcuda().cuGraphDestroy(graph)
+            return
+        _call("cuStreamEndCapture", self._stream, ctypes.byref(graph))
+        try:
+            executable = ctypes.c_void_p()
+            _call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
+            self._executable = executable
+        finally:
+            _call("cuGraphDestroy", graph)
+
+    def launch(self) -> None:
+        """Submits the captured work to the device's stream."""
+        if self._executable is None:
+            raise EngineError("[cu32] expected a captured graph, got one whose capture was not finished")
+        self.device.activate()
+        _call("cuGraphLaunch", self._executable, self._stream)
+
+    def __del__(self) -> None:
+        if self._executable is not None and not sys.is_finalizing():
+            self.device.activate()
+            _libcuda().cuGraphExecDestroy(self._executable)
+            self._executable = None
