@@ -20,13 +20,16 @@ COMPARE =
 TORCH = torch==2.13.0
 TESTS =
 
+# Of `make gpu`, besides OUT and ENGINE
+WHEELS =
+
 RUN = $(VENV)/bin/python
 INSTALL = $(RUN) -m pip install --quiet --disable-pip-version-check
 OPTIONS = $(if $(DATA),--data '$(DATA)') $(if $(MODEL),--model '$(MODEL)') $(if $(EPOCHS),--epochs '$(EPOCHS)') \
 	$(if $(STEPS),--steps '$(STEPS)') $(if $(BATCH),--batch-size '$(BATCH)') $(if $(ENGINE),--engine '$(ENGINE)') \
 	$(if $(SEED),--seed '$(SEED)') $(if $(OUT),--out '$(OUT)') $(if $(RESUME),--resume '$(RESUME)')
 
-.PHONY: help train test lint clean
+.PHONY: help train test gpu lint clean
 .NOTPARALLEL:
 
 help:
@@ -34,6 +37,7 @@ help:
 	@echo '             DATA=DIR MODEL=NAME EPOCHS=N STEPS=N BATCH=N ENGINE=NAME SEED=N OUT=DIR'
 	@echo '             DATASET=cifar10|cifar100|digits RESUME=DIR'
 	@echo 'make test    run the tests; COMPARE=1 against PyTorch too, TESTS="..." for pytest'"'"'s arguments'
+	@echo 'make gpu     with a GPU, offline: build, test, check and measure; OUT=DIR WHEELS=DIR ENGINE=cu32:N'
 	@echo 'make lint    ruff and mypy'
 	@echo 'make clean   remove .venv and the tools'"'"' caches'
 	@echo 'Any of them: PYTHON=python3.12 VENV=DIR'
@@ -51,8 +55,15 @@ train: $(VENV)/train.stamp $(if $(filter digits,$(DATASET)),$(VENV)/digits.stamp
 	fi; \
 	exec $(RUN) examples/train_cifar10.py $${dataset:+--dataset "$$dataset"} $(OPTIONS)
 
+# Without a GPU the CUDA engine runs on a driver of our own: built here with PyCUDA, or its tests skip with the reason.
 test: $(VENV)/test.stamp $(if $(COMPARE),$(VENV)/compare.stamp)
+	@$(RUN) -m tests.cuda_on_cpu.build
 	@$(RUN) -m pytest $(TESTS)
+
+# In the environment of $(PYTHON) itself, which has what this machine's GPU needs; WHEELS are put beside it.
+gpu:
+	@$(PYTHON) -m benchmarks.gpu $(if $(OUT),--out '$(OUT)') $(if $(WHEELS),--wheels '$(WHEELS)') \
+		$(if $(ENGINE),--engine '$(ENGINE)')
 
 lint: $(VENV)/dev.stamp
 	$(RUN) -m ruff check .

@@ -13,6 +13,8 @@ from alpha.dtypes import bool_, float32, float64, int32, int64, uint8
 from alpha.engine import Engine
 from alpha.engines import default_engine, engine, set_default_engine
 from alpha.functions import *  # noqa: F403
+from alpha.graphs import graph
+from alpha.precision import get_float32_precision, set_float32_precision
 from alpha.random import manual_seed
 from alpha.serialization import load, save
 
@@ -34,6 +36,8 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "errors",
     "float32",
     "float64",
+    "get_float32_precision",
+    "graph",
     "int32",
     "int64",
     "is_grad_enabled",
@@ -43,6 +47,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "random",
     "save",
     "set_default_engine",
+    "set_float32_precision",
     "set_grad_enabled",
     "tensor",
     "uint8",

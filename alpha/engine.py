@@ -9,18 +9,21 @@ follow a bad pointer. Unless said otherwise an argument may have any strides, an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from alpha import precision
 from alpha.dtypes import float32
-from alpha.errors import EngineError
+from alpha.errors import AlphaError, ArgumentError, EngineError
 from alpha.geometry import Geometry
 from alpha.mempool import MemoryPool
 
 if TYPE_CHECKING:
+    from alpha.graphs import Capture, Recorder
+    from alpha.random import Draw
     from alpha.tensor import Storage, Tensor
 
 Scalar = bool | int | float
@@ -39,18 +42,63 @@ class BatchNormState:
     inverse_std: Tensor
 
 
+@dataclass(frozen=True)
+class RangeCheck:
+    """The error for an index out of range: ``kind`` with the message, its {value} and {position} filled in."""
+
+    kind: type[AlphaError]
+    message: str
+
+    def error(self, value: object, position: object) -> AlphaError:
+        """The error for the element at a position (counted in row-major order)."""
+        return self.kind(self.message.format(value=value, position=position))
+
+
 class Engine(ABC):
     """A device that holds tensors and computes with them.
 
     Attributes:
         name: ``"cpu"``, ``"cu32:0"``.
         memory: the pool every tensor of the engine lives in.
+        synchronous: whether every operation is done when its call returns; see ``sync``.
+        checking: whether indices are checked; see ``check``.
+        finishes_images: whether loaders leave what they can of a batch to ``images_to_float``.
+        capture: what notes down a step that ``alpha.graph`` is capturing on this engine, else None.
     """
 
     name: str
     memory: MemoryPool
+    synchronous: bool = False
+    checking: bool = True
+    finishes_images: bool = False
+    capture: Capture | None = None
 
     # -- switches ------------------------------------------------------------------------------------------------
+
+    def sync(self, on: bool = True) -> Self:
+        """Whether every call waits for its work, so that a fault shows where it is made; off at first. Returns self.
+
+        For debugging: the device idles between calls. The CPU engine's work is always done when a call returns.
+        """
+        self.synchronous = _switch("sync", on)
+        return self
+
+    def check(self, on: bool = True) -> Self:
+        """Whether indices and labels are checked to be in range; on at first. Returns self.
+
+        Off, a wrong index is the caller's fault: it means some other element, or raises NumPy's own error on the CPU.
+        """
+        self.checking = _switch("check", on)
+        return self
+
+    @property
+    def precision(self) -> str:
+        """How float32 convolutions and matrix products are computed: see ``alpha.set_float32_precision``."""
+        return precision.get_float32_precision()
+
+    def recorder(self) -> Recorder | None:
+        """What captures steps for ``alpha.graph``; None where a step is simply called."""
+        return None
 
     @abstractmethod
     def configure(self, *, memory: str | int | None = None, threads: int | None = None) -> None:
@@ -92,6 +140,22 @@ class Engine(ABC):
     @abstractmethod
     def to_numpy(self, tensor: Tensor) -> np.ndarray[Any, Any]:
         """The tensor as an array: a view of the same memory where the host can reach it, else a copy."""
+
+    def constant(self, key: Hashable, make: Callable[[], np.ndarray[Any, Any]]) -> Tensor:
+        """The array that ``make()`` gives, to be read only: an engine may keep one tensor a key and never upload again."""
+        return self.from_numpy(make())
+
+    @abstractmethod
+    def check_range(
+        self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None
+    ) -> Tensor:
+        """An int64 index whose elements may be in low..high-1 or equal to ``ignore``, as one safe to follow.
+
+        In the result negative elements (where low < 0) count from the start (+ high) and ignored ones are 0; it is
+        ``index`` itself where the engine knows that nothing changed. An element out of range raises ``check``'s error:
+        at once, or where that would make the host wait, at the next point where it waits anyway; until then the
+        result holds 0 in its place.
+        """
 
     @abstractmethod
     def copy(self, source: Tensor, out: Tensor) -> None:
@@ -266,10 +330,29 @@ class Engine(ABC):
     def cross_entropy_grad(self, probabilities: Tensor, labels: Tensor, scale: Tensor, smoothing: float) -> Tensor:
         """d logits = scale * (probabilities - target); scale: (N,) gradients of the rows' losses."""
 
+    def random(self, draw: Draw) -> Tensor:
+        """The numbers of ``alpha.random.draw_uniform`` or ``draw_normal``, equal to ``draw.numpy()`` to the bit."""
+        return self.from_numpy(draw.numpy())
+
     @abstractmethod
     def dropout(self, x: Tensor, p: float, seed: int, offset: int) -> tuple[Tensor, Tensor]:
         """(y, mask): element i, counted in logical row-major order, is kept (and scaled by 1 / (1 - p)) when
         ``random.uniforms(seed, offset, ...)[i] >= p``; the mask is bool."""
+
+    @abstractmethod
+    def images_to_float(
+        self,
+        images: Tensor,
+        places: Tensor,
+        size: tuple[int, int],
+        mean: np.ndarray[Any, Any],
+        divisor: np.ndarray[Any, Any],
+    ) -> Tensor:
+        """float32 (N, *size, C) = (pixel - mean) / divisor of uint8 images (N, H, W, C), mean and divisor a channel.
+
+        places (N, 3) int32: first row, first column, and step to the next column (1 or -1) of a result in its image;
+        pixels outside are 0.
+        """
 
     @abstractmethod
     def adam_step(
@@ -284,8 +367,13 @@ class Engine(ABC):
         weight_decay: float,
         decoupled: bool,
         step: int,
+        refresh: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
-        """One Adam (or, decoupled, AdamW) update in place; ``step`` counts from 1. Kingma & Ba, arXiv 1412.6980."""
+        """One Adam (or, decoupled, AdamW) update in place; ``step`` counts from 1. Kingma & Ba, arXiv 1412.6980.
+
+        ``refresh``, here and below: a captured graph calls it before each replay for the numbers of the next step,
+        by the keywords lr, betas, eps, weight_decay and step.
+        """
 
     @abstractmethod
     def sgd_step(
@@ -299,8 +387,12 @@ class Engine(ABC):
         nesterov: bool,
         weight_decay: float,
         first: bool,
+        refresh: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
-        """One SGD update in place, PyTorch's form; ``first`` starts the momenta at the gradient."""
+        """One SGD update in place, PyTorch's form; ``first`` starts the momenta at the gradient.
+
+        ``refresh`` gives lr, momentum, dampening and weight_decay; a replay is no first step.
+        """
 
     @abstractmethod
     def rmsprop_step(
@@ -315,8 +407,18 @@ class Engine(ABC):
         eps: float,
         weight_decay: float,
         momentum: float,
+        refresh: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
-        """One RMSprop update in place, PyTorch's form; ``means`` makes it centered."""
+        """One RMSprop update in place, PyTorch's form; ``means`` makes it centered.
+
+        ``refresh`` gives lr, alpha, eps, weight_decay and momentum.
+        """
 
     def __repr__(self) -> str:
         return f"<engine {self.name}: {self.memory}>"
+
+
+def _switch(function: str, on: bool) -> bool:
+    if not isinstance(on, bool):
+        raise ArgumentError(f"[{function}] expected True or False, got {on!r}")
+    return on

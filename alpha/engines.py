@@ -14,32 +14,45 @@ _default: Engine | None = None
 
 
 def engine(name: str = "cpu", memory: str | int | None = None, threads: int | None = None) -> Engine:
-    """The engine of a device: ``"cpu"``. Asked for again it is the same engine, with what is given changed.
+    """The engine of a device. Asked for again it is the same engine, with what is given changed.
 
     Args:
-        name: the device.
-        memory: cap of its memory pool, as ``"8GB"`` or a number of bytes; at first 90 % of the machine's memory.
-        threads: threads that compute; at first as many as the process may use.
+        name: ``"cpu"``, or ``"cu32"`` (also ``"cu32:0"``), ``"cu32:1"``, ...: NVIDIA GPUs.
+        memory: cap of its memory pool, as ``"8GB"`` or a number of bytes; at first 90 % of the machine's memory, or of
+            the GPU's that is free.
+        threads: threads that compute, of the CPU engine alone; at first as many as the process may use.
+
+    Errors: EngineError where the engine cannot be had here: it says which of driver, package, compiler and device is
+    missing, and how to get it.
     """
     if not isinstance(name, str):
         raise ArgumentError(f"[engine] expected an engine's name, got {name!r}")
-    device, _, _ = name.partition(":")
+    full = "cu32:0" if name == "cu32" else name
     with _lock:
-        found = _engines.get(name)
+        found = _engines.get(full)
         if found is None:
-            found = _engines[name] = _make(name, device)
+            found = _engines[full] = _make(full)
     options: dict[str, Any] = {"memory": memory, "threads": threads}
     found.configure(**{key: value for key, value in options.items() if value is not None})
     return found
 
 
-def _make(name: str, device: str) -> Engine:
+def _make(name: str) -> Engine:
+    device, _, ordinal = name.partition(":")
     if name == "cpu":
         from alpha.cpu.engine import CPUEngine
 
         return CPUEngine()
-    missing = ": the CUDA engine is not part of this version" if device == "cu32" else ""
-    raise EngineError(f'[engine] expected an engine of this installation ("cpu"), got {name!r}{missing}')
+    if device == "cu32" and ordinal.isdecimal() and str(int(ordinal)) == ordinal:
+        from cu32.compiler import compiler
+        from cu32.driver import device as find_device
+
+        found = find_device(int(ordinal))  # driver and package first: without them a compiler is of no use
+        compiler()
+        from cu32.engine import CUDAEngine
+
+        return CUDAEngine(found.ordinal)
+    raise EngineError(f'[engine] expected "cpu", "cu32" or "cu32:" and a device\'s number, got {name!r}')
 
 
 def default_engine() -> Engine:

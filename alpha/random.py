@@ -3,6 +3,9 @@
 Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. A draw is a function of (seed, offset, element):
 the key is the seed (64 bits), the counter offset + element // 4 (64 bits in words 0 and 1; words 2 and 3 are 0), and
 the element's word is number element % 4 of the four that come out.
+
+Floating-point numbers are made of the words by IEEE-exact operations in a fixed order (no library function but sqrt, no
+fused multiply-add), so that an engine which follows the definitions here gives the same bits.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import operator
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +31,45 @@ ROUNDS = 10
 
 _MASK32 = 0xFFFFFFFF
 _MASK64 = 0xFFFFFFFFFFFFFFFF
-_CHUNK = 1 << 16  # counters at a time, so that a round's intermediates stay in the cache
+_CHUNK = 1 << 13  # counters at a time, so that a round's intermediates stay in the cache
+
+# Polynomials for Box and Muller, lowest power first, each interpolated at Chebyshev's nodes and rounded to float64.
+LOG = (
+    0.666666666666667,
+    0.39999999999899505,
+    0.28571428625975487,
+    0.2222221113479508,
+    0.18182889125261723,
+    0.15331721600556042,
+    0.14616449685043406,
+)
+"""(log(m) / s - 2) / s^2 in s^2 for s = (m - 1) / (m + 1), m in [sqrt(1/2), sqrt(2)]; log's error is below 5e-18."""
+SIN = (
+    6.283185307179586,
+    -41.341702240399755,
+    81.60524927607362,
+    -76.70585975282492,
+    42.058693925428685,
+    -15.0946416761179,
+    3.8199280942271643,
+    -0.7177337921413454,
+    0.10089695501646812,
+)
+"""sin(2 pi r) / r in r^2 for |r| <= 1/4; the sine's error is below 7e-17."""
+COS = (
+    1.0,
+    -19.739208802178705,
+    64.93939402266395,
+    -85.45681720598061,
+    60.24464131316041,
+    -26.426254066690255,
+    7.903462492085097,
+    -1.7132184107005932,
+    0.2719458494999813,
+)
+"""cos(2 pi r) in r^2 for |r| <= 1/4, error below 1e-16."""
+LN2 = 0.6931471805599453
+SQRT_HALF = 0.7071067811865476
 
 
 def philox(counter: Array, key: tuple[int, int]) -> Array:
@@ -133,40 +175,59 @@ def reserve(count: int) -> tuple[int, int]:
         return _generator.seed, offset
 
 
-def uniform(shape: int | Sequence[int], low: float = 0.0, high: float = 1.0, dtype: DtypeLike = float32) -> Array:
-    """A NumPy array of numbers uniform in [low, high)."""
+@dataclass(frozen=True)
+class Draw:
+    """Random numbers with their place in the sequence, not made yet: the same of whichever engine makes them.
+
+    Attributes:
+        distribution: "uniform" in [first, second), or "normal" with mean first and standard deviation second.
+        shape, dtype: of the result; elements are counted in row-major order.
+        seed, offset: what ``reserve`` gave for its ``words``.
+    """
+
+    distribution: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    first: float
+    second: float
+    seed: int
+    offset: int
+
+    @property
+    def words(self) -> int:
+        """32-bit words that it takes."""
+        return _words_of(self.distribution, math.prod(self.shape), self.dtype)
+
+    def numpy(self) -> Array:
+        """The numbers as an array."""
+        make = _make_uniform if self.distribution == "uniform" else _make_normal
+        return make(self).reshape(self.shape)
+
+
+def draw_uniform(shape: int | Sequence[int], low: float = 0.0, high: float = 1.0, dtype: DtypeLike = float32) -> Draw:
+    """Reserves numbers uniform in [low, high)."""
     kind = _float_dtype("uniform", dtype)
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise ArgumentError(f"[uniform] expected finite low <= high, got {low} and {high}")
-    size = _size("uniform", shape)
-    count = math.prod(size)
-    out = uniforms(*reserve(words_needed(count, kind)), count, kind)
-    out *= kind.type(high) - kind.type(low)
-    out += kind.type(low)
-    if low < high:  # rounding may reach the end, which is excluded
-        np.minimum(out, np.nextafter(kind.type(high), kind.type(low)), out=out)
-    return out.reshape(size)
+    return _draw("uniform", _size("uniform", shape), kind, low, high)
+
+
+def draw_normal(shape: int | Sequence[int], mean: float = 0.0, std: float = 1.0, dtype: DtypeLike = float32) -> Draw:
+    """Reserves normally distributed numbers."""
+    kind = _float_dtype("normal", dtype)
+    if not (math.isfinite(mean) and math.isfinite(std) and std >= 0):
+        raise ArgumentError(f"[normal] expected a finite mean and std >= 0, got {mean} and {std}")
+    return _draw("normal", _size("normal", shape), kind, mean, std)
+
+
+def uniform(shape: int | Sequence[int], low: float = 0.0, high: float = 1.0, dtype: DtypeLike = float32) -> Array:
+    """A NumPy array of numbers uniform in [low, high)."""
+    return draw_uniform(shape, low, high, dtype).numpy()
 
 
 def normal(shape: int | Sequence[int], mean: float = 0.0, std: float = 1.0, dtype: DtypeLike = float32) -> Array:
     """A NumPy array of normally distributed numbers, by Box and Muller from pairs of uniform ones."""
-    kind = _float_dtype("normal", dtype)
-    if not (math.isfinite(mean) and math.isfinite(std) and std >= 0):
-        raise ArgumentError(f"[normal] expected a finite mean and std >= 0, got {mean} and {std}")
-    size = _size("normal", shape)
-    count = math.prod(size)
-    pairs = -(-count // 2)
-    where = reserve(words_needed(2 * pairs, kind))
-    out = np.empty((pairs, 2), kind)
-    step = 2 * _CHUNK  # pairs that use a whole number of counters in either dtype
-    for start in range(0, pairs, step):
-        rows = out[start : start + step]
-        offset = where[1] + words_needed(2 * start, kind) // 4
-        u = _open_uniforms(where[0], offset, 2 * len(rows), kind).reshape(-1, 2)
-        radius, angle = np.sqrt(-2 * np.log(u[:, 0])), 2 * np.pi * u[:, 1]
-        rows[:, 0] = mean + std * (radius * np.cos(angle))
-        rows[:, 1] = mean + std * (radius * np.sin(angle))
-    return out.reshape(-1)[:count].reshape(size)
+    return draw_normal(shape, mean, std, dtype).numpy()
 
 
 def permutation(count: int) -> Array:
@@ -187,6 +248,82 @@ def numpy_generator(*stream: int) -> np.random.Generator:
     if any(value < 0 for value in numbers):
         raise ArgumentError(f"[numpy_generator] expected integers >= 0, got {numbers}")
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(_generator.seed, spawn_key=numbers)))
+
+
+def _draw(distribution: str, shape: tuple[int, ...], dtype: np.dtype[Any], first: float, second: float) -> Draw:
+    place = reserve(_words_of(distribution, math.prod(shape), dtype))
+    return Draw(distribution, shape, dtype, float(first), float(second), *place)
+
+
+def _words_of(distribution: str, count: int, dtype: np.dtype[Any]) -> int:
+    """Words that ``count`` numbers take; normal ones are made in pairs."""
+    return words_needed(count if distribution == "uniform" else count + count % 2, dtype)
+
+
+def uniform_bounds(draw: Draw) -> tuple[Any, Any, Any]:
+    """(scale, low, last) of a uniform draw in its dtype: a number is min(u * scale + low, last), u in [0, 1)."""
+    low, high = draw.dtype.type(draw.first), draw.dtype.type(draw.second)
+    return high - low, low, np.nextafter(high, low)  # rounding may reach the end, which is excluded
+
+
+def _make_uniform(draw: Draw) -> Array:
+    scale, low, last = uniform_bounds(draw)
+    out = uniforms(draw.seed, draw.offset, math.prod(draw.shape), draw.dtype)
+    out *= scale
+    out += low
+    np.minimum(out, last, out=out)
+    return out
+
+
+def _make_normal(draw: Draw) -> Array:
+    count = math.prod(draw.shape)
+    out = np.empty((-(-count // 2), 2), draw.dtype)
+    step = 2 * _CHUNK  # pairs that use a whole number of counters in either dtype
+    for start in range(0, len(out), step):
+        rows = out[start : start + step]
+        offset = draw.offset + words_needed(2 * start, draw.dtype) // 4
+        u = _open_uniforms(draw.seed, offset, 2 * len(rows), draw.dtype)
+        for column, standard in enumerate(_normal_pairs(u[0::2], u[1::2])):
+            rows[:, column] = standard * draw.second + draw.first
+    return out.reshape(-1)[:count]
+
+
+def _normal_pairs(u: Array, v: Array) -> tuple[Array, Array]:
+    """sqrt(-2 log(u)) times cos(2 pi v) and sin(2 pi v) of float64 numbers in (0, 1].
+
+    v is k / 2 + r with |r| <= 1/4, and half a turn changes the sign of both. Sine and cosine are within 4e-16.
+    """
+    k = np.rint(v * 2)
+    r = v - k * 0.5
+    sign = (k - 1) * (k - 1) * 2 - 1  # of k = 0, 1, 2
+    radius = np.sqrt(_log(u) * -2) * sign
+    square = r * r
+    return radius * _polynomial(COS, square), radius * (_polynomial(SIN, square) * r)
+
+
+def _log(u: Array) -> Array:
+    """Natural logarithms of positive normal float64 numbers, within 3 units in the last place."""
+    bits = u.copy().view(np.int64)
+    exponent = (bits - np.float64(SQRT_HALF).view(np.int64)) >> 52
+    m = (bits - (exponent << 52)).view(np.float64)  # in [sqrt(1/2), sqrt(2))
+    s = (m - 1) / (m + 1)
+    square = s * s
+    out = _polynomial(LOG, square)
+    out *= square
+    out += 2
+    out *= s
+    out += exponent * LN2
+    return out
+
+
+def _polynomial(coefficients: Sequence[float], x: Array) -> Array:
+    """Horner's rule from the highest power, each product and each sum rounded."""
+    out = x * coefficients[-1]
+    for coefficient in coefficients[-2:0:-1]:
+        out += coefficient
+        out *= x
+    out += coefficients[0]
+    return out
 
 
 def _open_uniforms(seed: int, offset: int, count: int, dtype: np.dtype[Any]) -> Array:

@@ -16,7 +16,7 @@ from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError
 if TYPE_CHECKING:
     from alpha.autograd import Function
     from alpha.engine import Engine
-    from alpha.mempool import Block
+    from alpha.mempool import Block, MemoryPool
 
 Shape = tuple[int, ...]
 
@@ -24,10 +24,11 @@ Shape = tuple[int, ...]
 class Storage:
     """A block of an engine's memory; the tensors and arrays that view it share it, and its version."""
 
-    __slots__ = ("__weakref__", "_block", "address", "cache", "engine", "exported", "nbytes", "version")
+    __slots__ = ("__weakref__", "_block", "address", "cache", "engine", "exported", "nbytes", "pool", "version")
 
-    def __init__(self, engine: Engine, block: Block, nbytes: int) -> None:
+    def __init__(self, engine: Engine, block: Block, nbytes: int, pool: MemoryPool | None = None) -> None:
         self.engine = engine
+        self.pool = pool or engine.memory  # that the block came from and goes back to
         self.address = block.address
         self.nbytes = nbytes
         self.version = 0
@@ -36,7 +37,7 @@ class Storage:
         self._block = block
 
     def __del__(self) -> None:
-        self.engine.memory.give(self._block)
+        self.pool.give(self._block)
 
 
 class Tensor:
@@ -320,6 +321,7 @@ class Tensor:
                 f"[backward] expected a gradient of shape {self.shape} on {self.engine.name}, got {grad.shape} on "
                 f"{grad.engine.name}: return gradients shaped as the arguments"
             )
+        graphs.note_leaf(self)
         for hook in self._leaf_hooks or ():
             replaced = hook(grad)
             grad, owned = (grad, owned) if replaced is None else (replaced, False)
@@ -518,6 +520,14 @@ class Tensor:
     def to(self, target: Any) -> Tensor:
         """On another engine (an Engine or its name), or in another dtype; itself where nothing changes."""
         return F.to(self, target)
+
+    def cpu(self) -> Tensor:
+        """On the CPU engine; itself if it is there."""
+        return F.to(self, "cpu")
+
+    def cuda(self, device: builtins.int = 0) -> Tensor:
+        """On the CUDA engine of a device; itself if it is there."""
+        return F.to(self, f"cu32:{device}")
 
     def clone(self) -> Tensor:
         """A copy with its own memory, in the graph."""
@@ -740,7 +750,7 @@ def tensor(
     return out.requires_grad_() if requires_grad else out
 
 
-from alpha import autograd, engines  # noqa: E402  (these modules need Tensor)
+from alpha import autograd, engines, graphs  # noqa: E402  (these modules need Tensor)
 from alpha import functions as F  # noqa: E402
 from alpha.functions import inplace  # noqa: E402
 from alpha.functions.operands import is_operand  # noqa: E402

@@ -9,12 +9,14 @@ import json
 import math
 import os
 import platform
+import re
 import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,6 +25,36 @@ from alpha.errors import AlphaError, ArgumentError
 
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
+
+
+# -- what is measured ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How both sides compute.
+
+    Args:
+        engine: Dragon-Alpha's engine; PyTorch uses the same processor or GPU.
+        threads: of the host.
+        precision: of float32 products on a GPU: ``"highest"`` is float32 itself, ``"high"`` TF32 on both sides.
+        graph: whether what is timed is captured once and replayed.
+    """
+
+    engine: str
+    threads: int
+    precision: str = "highest"
+    graph: bool = False
+
+    @property
+    def cuda(self) -> bool:
+        """Whether a GPU is measured."""
+        return self.engine.startswith("cu32")
+
+    @property
+    def ordinal(self) -> int:
+        """Which GPU."""
+        return int(self.engine.partition(":")[2] or 0)
 
 
 # -- the command line ------------------------------------------------------------------------------------------------
@@ -38,7 +70,11 @@ class Parser(argparse.ArgumentParser):
 def make_parser(module: str, description: str) -> Parser:
     """A parser with the options that every benchmark has."""
     parser = Parser(prog=f"python -m {module}", description=description, allow_abbrev=False)
-    parser.add_argument("--engine", default="cpu", choices=("cpu",), help="Dragon-Alpha's engine (%(default)s)")
+    parser.add_argument("--engine", default="cpu", type=_engine, help="cpu, cu32 or cu32:1 (%(default)s)")
+    parser.add_argument(
+        "--precision", default="highest", choices=("highest", "high"), help="on a GPU: float32, or TF32 on both sides"
+    )
+    parser.add_argument("--graph", action="store_true", help="on a GPU: capture what is timed once, and replay it")
     parser.add_argument("--against", default="torch", choices=("torch", "none"), help="the opponent (%(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here")
     parser.add_argument("--threads", type=whole(1), metavar="N", help="of either side (all that may be used)")
@@ -55,6 +91,30 @@ def whole(least: int) -> Callable[[str], int]:
         return int(text)
 
     return integer
+
+
+def _engine(text: str) -> str:
+    if re.fullmatch(r"cpu|cu32(:\d+)?", text) is None:
+        raise argparse.ArgumentTypeError(f"expected cpu, cu32 or cu32:N, got {text!r}")
+    return text
+
+
+def setup(args: argparse.Namespace) -> Setup:
+    """What the options say of how both sides compute."""
+    return Setup(args.engine, args.threads or available_threads(), args.precision, args.graph)
+
+
+def available_threads() -> int:
+    """Processors that this process may run on."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def check_setup(module: str, args: argparse.Namespace) -> None:
+    """ArgumentError where an option needs a GPU and the engine has none."""
+    for option, given in (("--precision", args.precision != "highest"), ("--graph", args.graph)):
+        if given and args.engine == "cpu":
+            raise ArgumentError(f"[{module}] expected {option} with --engine cu32, got engine cpu: leave it out")
 
 
 def run_command(main: Callable[[], None]) -> int:
@@ -129,15 +189,9 @@ def description(module: str, arguments: Sequence[str]) -> dict[str, Any]:
 
 def machine() -> dict[str, Any]:
     """Processor, instruction path, cores, caches, memory and system; the load when the run starts."""
-    import llvmlite.binding
-
-    from alpha.cpu.base import available_threads
-    from alpha.cpu.isa import ISA
-
     return {
         "cpu": _cpu_model(),
-        "cpu_target": llvmlite.binding.get_host_cpu_name(),
-        "instruction_path": ISA.name,
+        **_cpu_target(),
         "cores": available_threads(),
         "caches": _caches(),
         "memory_gib": round(_memory() / (1 << 30), 1),
@@ -147,10 +201,21 @@ def machine() -> dict[str, Any]:
     }
 
 
+def _cpu_target() -> dict[str, str]:
+    """What the CPU engine compiles for; nothing where Numba is not there, as a GPU needs none."""
+    try:
+        import llvmlite.binding
+
+        from alpha.cpu.isa import ISA
+    except ImportError:
+        return {}
+    return {"cpu_target": llvmlite.binding.get_host_cpu_name(), "instruction_path": ISA.name}
+
+
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that matter, and the revision of this checkout."""
     found = {"python": platform.python_version()}
-    for name in ("dragon-alpha", "numpy", "numba", "llvmlite", "torch"):
+    for name in ("dragon-alpha", "numpy", "numba", "llvmlite", "pycuda", "torch"):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -15,25 +15,22 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from alpha.cpu.base import available_threads
 from alpha.errors import ArgumentError, NumericsError
 from benchmarks import common
-from benchmarks.suites import OPERATORS, SUITES, Layer
+from benchmarks.common import Setup
+from benchmarks.suites import EQUALISED, OPERATORS, SUITES, Layer, equal_batch
 from benchmarks.workers import ALLOCATORS, PAUSE, Worker
 
 MODULE = "benchmarks.operators"
 _WORKER = "benchmarks.operators_worker"
-_CONTESTANTS = {
-    f"{layout}, {memory}": (layout, memory) for layout in ("contiguous", "channels_last") for memory in ALLOCATORS
-}
-_TOLERANCE = 1e-3
-"""Largest difference of the two results, over the largest element: float32 sums of up to 10^5 terms stay well below."""
+_TOLERANCE = {"highest": 1e-3, "high": 5e-3}
+"""Largest difference of the two results over the largest element: sums of up to 10^5 terms, in float32 and in TF32."""
 
 DESCRIPTION = """
 Times the three operators of C-K-S on every layer of a suite: convolution (forward), deconvolution (input gradient) and
 dilated convolution (weight gradient), in float32, for Dragon-Alpha and for PyTorch at its best of both memory layouts.
 Each contestant has a process of its own, and they take turns; medians are reported. The results are compared before
-anything is timed.
+anything is timed. On a GPU the times are its own, by events, and PyTorch runs with cudnn.benchmark.
 """
 
 
@@ -41,7 +38,11 @@ def make_parser() -> common.Parser:
     """The options."""
     parser = common.make_parser(MODULE, DESCRIPTION)
     parser.add_argument("--suite", default="resnet18", choices=tuple(SUITES), help="the layers (%(default)s)")
-    parser.add_argument("--batch-size", type=_sizes, default=[128, 512], metavar="N[,N...]", help="images (128,512)")
+    batches = parser.add_mutually_exclusive_group()
+    batches.add_argument("--batch-size", type=_sizes, metavar="N[,N...]", help="images (128,512; paper: --gflop)")
+    batches.add_argument(
+        "--gflop", type=_gflop, metavar="X", help="instead, such batches that each operator has X nominal GFLOP"
+    )
     parser.add_argument("--repeats", type=common.whole(1), default=7, metavar="N", help="turns of each (%(default)s)")
     parser.add_argument("--layers", type=_words, metavar="NAME[,NAME...]", help="only these of the suite")
     return parser
@@ -49,6 +50,16 @@ def make_parser() -> common.Parser:
 
 def _sizes(text: str) -> list[int]:
     return [common.whole(1)(part) for part in text.split(",")]
+
+
+def _gflop(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number > 0, got {text!r}")
+    return value
 
 
 def _words(text: str) -> list[str]:
@@ -66,43 +77,62 @@ def _layers(args: argparse.Namespace) -> list[Layer]:
     return [layers[name] for name in args.layers or layers]
 
 
+def _problems(args: argparse.Namespace) -> list[tuple[Layer, int]]:
+    """The layers with their batches."""
+    layers, gflop = _layers(args), args.gflop or EQUALISED.get(args.suite)
+    if args.batch_size is None and gflop is not None:
+        return [(layer, equal_batch(layer, gflop)) for layer in layers]
+    return [(layer, batch) for batch in args.batch_size or [128, 512] for layer in layers]
+
+
+def _contestants(setup: Setup) -> dict[str, tuple[str, dict[str, str]]]:
+    """PyTorch's: name to (layout, environment). What its allocator on the host does matters on the host alone."""
+    layouts = ("contiguous", "channels_last")
+    if setup.cuda:
+        return {layout: (layout, {}) for layout in layouts}
+    return {f"{layout}, {memory}": (layout, ALLOCATORS[memory]) for layout in layouts for memory in ALLOCATORS}
+
+
 # -- the run ---------------------------------------------------------------------------------------------------------
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measures; returns the result without its head."""
-    layers, threads = _layers(args), args.threads or available_threads()
-    problems = [(layer, batch) for batch in args.batch_size for layer in layers]
+    setup, problems = common.setup(args), _problems(args)
+    contestants = _contestants(setup) if args.against == "torch" else {}
     rows: list[dict[str, Any]] = []
     peaks: list[float] = []
+    options = {"setup": asdict(setup)}
     with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
-        ours = stack.enter_context(Worker(_WORKER, "alpha", {"engine": args.engine, "threads": threads}, threads))
+        ours = stack.enter_context(Worker(_WORKER, "alpha", options, setup.threads))
         theirs = {
-            name: stack.enter_context(Worker(_WORKER, "torch", {"threads": threads}, threads, ALLOCATORS[memory]))
-            for name, (_, memory) in _CONTESTANTS.items()
-            if args.against == "torch"
+            name: stack.enter_context(Worker(_WORKER, "torch", options, setup.threads, environment))
+            for name, (_, environment) in contestants.items()
         }
+        devices = {name: worker.call("describe") for name, worker in {"alpha": ours, **theirs}.items()}
         for layer, batch in tqdm(problems, desc="operators", unit="layer", disable=None):
             problem = {"layer": asdict(layer), "batch": batch, "seed": args.seed}
             ours.call("prepare", **problem)
             for name, worker in theirs.items():
-                worker.call("prepare", **problem, layout=_CONTESTANTS[name][0])
+                worker.call("prepare", **problem, layout=contestants[name][0])
             peaks.append(ours.turn("fma_peak"))
-            for operator in OPERATORS:
-                difference = _compare(operator, layer, ours, theirs, Path(folder))
+            for operator in layer.operators:
+                difference = _compare(operator, layer, ours, theirs, Path(folder), _TOLERANCE[setup.precision])
                 times = _take_turns(operator, {"alpha": ours, **theirs}, args.repeats)
                 rows.append(_row(operator, layer, batch, times, difference))
-    return _result(rows, peaks, threads, args)
+    return _result(rows, peaks, devices, setup, args)
 
 
-def _compare(operator: str, layer: Layer, ours: Worker, theirs: dict[str, Worker], folder: Path) -> float | None:
+def _compare(
+    operator: str, layer: Layer, ours: Worker, theirs: dict[str, Worker], folder: Path, tolerance: float = 1e-3
+) -> float | None:
     """Largest difference of any two results over the largest element; NumericsError where it is more than rounding."""
     expected, largest = _saved(ours, operator, folder), None
     for name, worker in theirs.items():
         got = _saved(worker, operator, folder)
         same = got.shape == expected.shape
         difference = float(np.abs(got - expected).max() / np.abs(got).max()) if same else math.inf
-        if not difference <= _TOLERANCE:
+        if not difference <= tolerance:
             raise NumericsError(
                 f"[{MODULE}] expected equal results of {operator} on layer {layer.name}, got a relative difference of "
                 f"{difference:.2g} between alpha and torch {name}: report it"
@@ -157,36 +187,41 @@ def _row(
     }
 
 
-def _result(rows: list[dict[str, Any]], peaks: list[float], threads: int, args: argparse.Namespace) -> dict[str, Any]:
+def _result(
+    rows: list[dict[str, Any]], peaks: list[float], devices: dict[str, Any], setup: Setup, args: argparse.Namespace
+) -> dict[str, Any]:
     peak = max(peaks)
     for row in rows:
         row["peak_share"] = row["useful_gflops"] / peak
     means: dict[str, float] = {}
     if args.against == "torch":
-        means = {op: common.geometric_mean([r["ratio"] for r in rows if r["operator"] == op]) for op in OPERATORS}
+        for operator in dict.fromkeys(row["operator"] for row in rows):
+            means[operator] = common.geometric_mean([row["ratio"] for row in rows if row["operator"] == operator])
         means["all"] = common.geometric_mean([row["ratio"] for row in rows])
     return {
         "geometric_mean": means or None,
         "lowest_ratio": min(row["ratio"] for row in rows) if means else None,
         "fma_peak_gflops": peak,
         "fma_peaks_gflops": peaks,
+        "devices": devices if setup.cuda else None,
         "settings": {
             "suite": args.suite,
-            "engine": args.engine,
+            **asdict(setup),
             "against": args.against,
-            "threads": threads,
             "dtype": "float32",
             "seed": args.seed,
             "repeats": args.repeats,
-            "batch_sizes": args.batch_size,
+            "batch_sizes": sorted({batch for _, batch in _problems(args)}),
+            "gflop": None if args.batch_size else args.gflop or EQUALISED.get(args.suite),
             "layers": [layer.name for layer in _layers(args)],
             "pause_s": PAUSE,
             "timing": "median over turns, each the mean of the calls that fill it; one process a contestant",
             "filters": "packed anew in every call, as in training, where each step changes them",
             "autograd": "none on either side",
             "stem": "its input gradient is measured, though training never computes it",
-            "fma_peak": "largest of one measurement a layer and batch, in registers alone, all threads",
-            "difference": "largest difference from PyTorch's results over the largest element",
+            "fma_peak": "largest of one measurement a layer and batch, float32 in registers alone, all threads",
+            "difference": "largest difference from PyTorch's results over the largest element; of large results a part",
+            "clock": "events on the GPU" if setup.cuda else "the host's",
         },
         "rows": rows,
     }
@@ -225,6 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def measure() -> None:
         _layers(args)
+        common.check_setup(MODULE, args)
         common.require_opponent(MODULE, args.against)
         common.check_writable(MODULE, args.json)
         head = common.description(MODULE, given)

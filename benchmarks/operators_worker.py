@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from alpha.engine import IMAGE_ORDER
+from benchmarks.common import Setup
+from benchmarks.sides import AlphaSide, Clock, TorchSide
 from benchmarks.suites import Layer
 from benchmarks.workers import serve
 
@@ -18,15 +20,18 @@ _TURN = 0.02
 """Seconds that a turn's timed calls take together, at least."""
 
 
-def _time(call: Callable[[], object]) -> float:
+_BLOCK = (1 << 24) - 3
+"""Random numbers that are drawn for a large tensor, then repeated."""
+
+_SAVED = 1 << 22
+"""Elements of a result that are compared, at most: those of images evenly spread over the batch."""
+
+
+def _time(clock: Clock, call: Callable[[], object]) -> float:
     """Seconds of a call: the mean of as many as fill a turn, after one that wakes the threads."""
-    start = time.perf_counter()
-    call()
-    count = max(1, math.ceil(_TURN / (time.perf_counter() - start)))
-    start = time.perf_counter()
-    for _ in range(count):
-        call()
-    return (time.perf_counter() - start) / count
+    once, _ = clock.run(call)
+    count = max(1, math.ceil(_TURN / max(once, 1e-6)))
+    return clock.run(call, count)[0] / count
 
 
 class Problem:
@@ -37,26 +42,38 @@ class Problem:
         shape, rng = self.layer.shape, np.random.default_rng(seed)
         outputs, inputs = self.layer.out_channels, self.layer.in_channels
         sizes = ((batch, *shape["input"]), (outputs, *shape["filter"], inputs), (batch, *shape["output"]))
-        self.x, self.w, self.dy = (rng.uniform(-1, 1, size).astype(np.float32) for size in sizes)
+        self.x, self.w, self.dy = (_uniform(rng, size) for size in sizes)
 
 
-class Alpha:
+def _uniform(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Float32 numbers in [-1, 1]; beyond ``_BLOCK`` of them they come again."""
+    block = rng.uniform(-1, 1, min(math.prod(shape), _BLOCK)).astype(np.float32)
+    return np.resize(block, shape)
+
+
+def _sample(operator: str, result: Any) -> Any:
+    """What is compared of a result: a filter gradient whole, of images as many as ``_SAVED`` elements allow."""
+    elements = math.prod(result.shape)
+    return result if operator == "dilated" else result[:: max(1, elements // _SAVED)]
+
+
+class Alpha(AlphaSide):
     """Dragon-Alpha's operators, called on the engine, as its differentiable functions do."""
 
-    def __init__(self, engine: str, threads: int) -> None:
-        import alpha
-
-        self._engine = alpha.engine(engine, threads=threads)
-        self._threads = threads
+    def __init__(self, setup: dict[str, Any]) -> None:
+        super().__init__(Setup(**setup))
         self._calls: dict[str, Callable[[], Any]] = {}
+        self._timed: dict[str, Callable[[], Any]] = {}
 
     def prepare(self, layer: dict[str, Any], batch: int, seed: int) -> None:
         """Makes a problem's tensors."""
+        self._calls, self._timed = {}, {}  # the last one's tensors go first
         problem = Problem(layer, batch, seed)
-        engine, geometry = self._engine, problem.layer.geometry
+        engine, geometry = self.engine, problem.layer.geometry
         # Images arrive as a data set gives them, in row-major order; activations are in the engine's own.
-        x = engine.from_numpy(problem.x if problem.layer.in_channels == 3 else _image_order(problem.x))
-        w, dy = engine.from_numpy(problem.w), engine.from_numpy(_image_order(problem.dy))
+        x, w, dy = (engine.from_numpy(array) for array in (problem.x, problem.w, problem.dy))
+        x = x if problem.layer.in_channels == 3 else engine.dense(x, IMAGE_ORDER)
+        dy = engine.dense(dy, IMAGE_ORDER)
 
         def forward() -> Any:
             w.storage.version += 1  # as after an optimizer's step: the filters are packed anew
@@ -69,37 +86,42 @@ class Alpha:
         }
 
     def save(self, operator: str, path: str) -> None:
-        """Writes an operator's result in our logical order."""
-        np.save(path, np.asarray(self._calls[operator]()))
+        """Writes an operator's result in our logical order, or a sample of it."""
+        np.save(path, np.asarray(_sample(operator, self._calls[operator]())))
 
     def time(self, operator: str) -> float:
         """Seconds of one call."""
-        return _time(self._calls[operator])
+        if operator not in self._timed:
+            self._timed[operator] = self.graphed(self._calls[operator])
+        return _time(self.clock, self._timed[operator])
 
     def fma_peak(self) -> float:
-        """GFLOP/s of the processor's multiply-add units."""
+        """GFLOP/s of the multiply-add units of the processor or GPU."""
+        if self.setup.cuda:
+            from benchmarks.gpu_peak import gpu_fma_peak
+
+            return gpu_fma_peak(self.engine)
         from benchmarks.fma_peak import fma_peak
 
-        return fma_peak(self._threads)
+        return fma_peak(self.setup.threads)
 
 
-class Torch:
+class Torch(TorchSide):
     """PyTorch's operators, without its autograd: conv2d, and convolution_backward for one gradient at a time."""
 
-    def __init__(self, threads: int) -> None:
-        import torch
-
-        self._torch = torch
-        torch.set_num_threads(threads)
+    def __init__(self, setup: dict[str, Any]) -> None:
+        super().__init__(Setup(**setup))
         self._calls: dict[str, Callable[[], Any]] = {}
+        self._timed: dict[str, Callable[[], Any]] = {}
 
     def prepare(self, layer: dict[str, Any], batch: int, seed: int, layout: str) -> None:
         """Makes a problem's tensors in a layout."""
-        torch = self._torch
+        self._calls, self._timed = {}, {}
+        torch = self.torch
         problem = Problem(layer, batch, seed)
         order = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}[layout]
         x, w, dy = (
-            torch.from_numpy(array.transpose(0, 3, 1, 2)).contiguous(memory_format=order)
+            torch.from_numpy(array).to(self.device).permute(0, 3, 1, 2).contiguous(memory_format=order)
             for array in (problem.x, problem.w, problem.dy)
         )
         stride, padding = [problem.layer.stride] * 2, [problem.layer.padding] * 2
@@ -120,19 +142,14 @@ class Torch:
         }
 
     def save(self, operator: str, path: str) -> None:
-        """Writes an operator's result in our logical order."""
-        np.save(path, self._calls[operator]().numpy().transpose(0, 2, 3, 1))
+        """Writes an operator's result in our logical order, or a sample of it."""
+        np.save(path, _sample(operator, self._calls[operator]().permute(0, 2, 3, 1)).cpu().numpy())
 
     def time(self, operator: str) -> float:
         """Seconds of one call."""
-        return _time(self._calls[operator])
-
-
-def _image_order(images: Array) -> Array:
-    """The same (N, H, W, C), in memory as (H, W, N, C)."""
-    from alpha.engine import IMAGE_ORDER
-
-    return images.transpose(IMAGE_ORDER).copy().transpose(np.argsort(IMAGE_ORDER))
+        if operator not in self._timed:
+            self._timed[operator] = self.graphed(self._calls[operator])
+        return _time(self.clock, self._timed[operator])
 
 
 if __name__ == "__main__":

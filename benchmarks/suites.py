@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ class Layer:
     filter: int
     stride: int
     padding: int
+    operators: Sequence[str] = ("conv", "deconv", "dilated")
 
     @property
     def geometry(self) -> Geometry:
@@ -59,7 +61,27 @@ _RESNET18 = (
     Layer("512", 2, 512, 512, 3, 1, 1),
 )
 
-SUITES = {"resnet18": _RESNET18}
+# The paper's comparison of operators: each on output maps of halving size (dY's, for the gradients) and growing depth.
+_MAPS = ((128, 64), (64, 64), (32, 128), (24, 128), (16, 256), (8, 256), (4, 512), (2, 512))
+_PAPER = tuple(
+    Layer(f"{side}x{side} s{stride} {size}", size * stride, depth, depth, side, stride, side // 2, operators)
+    for stride, operators in ((1, ("conv",)), (2, ("deconv", "dilated")))
+    for side in (3, 5)
+    for size, depth in _MAPS
+)
+
+SUITES = {"resnet18": _RESNET18, "paper": _PAPER}
+
+EQUALISED = {"paper": 77.3}
+"""Suites whose batches are such that every layer has this much nominal work, in GFLOP, unless asked otherwise."""
+
+
+def equal_batch(layer: Layer, gflop: float) -> int:
+    """The batch whose nominal work comes nearest, rounded to multiples that fill tiles: of 8, and of 32 from 32 on."""
+    batch = gflop / layer.nominal_gflop(1)
+    grain = 32 if batch >= 32 else 8 if batch >= 8 else 1
+    return max(1, round(batch / grain) * grain)
+
 
 OPERATORS = {"conv": "forward", "deconv": "input gradient", "dilated": "weight gradient"}
 """The three operators of C-K-S, each with the direction of training that it serves."""

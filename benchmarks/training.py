@@ -14,9 +14,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from alpha.cpu.base import available_threads
 from alpha.errors import ArgumentError, NumericsError
 from benchmarks import common
+from benchmarks.common import Setup
 from benchmarks.training_worker import CLASSES, IMAGE, LEARNING_RATE, TRIAL_BATCH, Model
 from benchmarks.workers import ALLOCATORS, PAUSE, Worker
 
@@ -25,14 +25,15 @@ _WORKER = "benchmarks.training_worker"
 MODELS = ("resnet18", "resnet34", "vgg16", "vgg19")
 _LAYOUTS = ("contiguous", "channels_last")
 _TRIAL_ROUNDS = 7
-_TOLERANCE = 1e-3
-"""Largest relative difference of the first losses: float32's rounding stays a hundred times below."""
+_TOLERANCE = {"highest": 1e-3, "high": 1e-2}
+"""Largest relative difference of the first losses: float32's rounding stays a hundred times below, TF32's ten."""
 
 DESCRIPTION = """
 Times whole training steps (forward, cross-entropy, backward, Adam) of Dragon-Alpha and PyTorch on one fixed random
 batch of CIFAR's shape, from the same initial weights, without dropout. Each side has a process of its own, and they
 take turns step by step. PyTorch runs in both memory layouts, each with the allocator and the form of Adam that a trial
-finds fastest; the faster layout is the one compared. Medians are reported.
+finds fastest; the faster layout is the one compared. Medians are reported. On a GPU the times are its own, by events,
+and a turn takes several steps, so that the host runs ahead as in training; PyTorch runs with cudnn.benchmark.
 """
 
 
@@ -80,6 +81,7 @@ def make_parser() -> common.Parser:
         ("--batch-size", 1, 128, "images a step (%(default)s)"),
         ("--steps", 1, 20, "timed steps of each contestant (%(default)s)"),
         ("--warmup", 0, 3, "steps before them, untimed (%(default)s)"),
+        ("--steps-per-turn", 1, None, "steps that are timed together (1; on a GPU 5)"),
         ("--trial-steps", 0, 4, "steps to try each of PyTorch's allocators in; 0: no trials, take the usual winner"),
     )
     for option, least, default, text in numbers:
@@ -93,65 +95,78 @@ def make_parser() -> common.Parser:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measures; returns the result without its head."""
-    threads = args.threads or available_threads()
-    model = Model(args.model, args.style, args.stem, args.base_width, args.dtype, args.seed, args.batch_size, threads)
+    setup = common.setup(args)
+    model = Model(args.model, args.style, args.stem, args.base_width, args.dtype, args.seed, args.batch_size)
     with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
         weights = Path(folder) / "weights.npz"
-        _prepare(args.engine, model, weights if args.against == "torch" else None)
-        choices = _choose(model, weights, args.trial_steps) if args.against == "torch" else {}
-        workers = {"alpha": _alpha(args.engine, model)}
+        _prepare(setup, model, weights if args.against == "torch" else None)
+        choices = _choose(setup, model, weights, args.trial_steps) if args.against == "torch" else {}
+        workers = {"alpha": _alpha(setup, model)}
         stack.enter_context(workers["alpha"])
         for layout, choice in choices.items():
-            workers[f"torch {layout}"] = stack.enter_context(_torch(model, weights, layout, choice))
+            workers[f"torch {layout}"] = stack.enter_context(_torch(setup, model, weights, layout, choice))
         series = {name: Series(warmup=args.warmup) for name in workers}
-        _take_turns(workers, series, args.warmup + args.steps)
+        _take_turns(workers, series, args.warmup + args.steps, _steps_per_turn(args), _TOLERANCE[setup.precision])
         for name, worker in workers.items():
             series[name].peak = worker.call("peak")
+        devices = {name: worker.call("describe") for name, worker in workers.items()}
     for layout, choice in choices.items():
         series[f"torch {layout}"].choice = choice
-    return _result(series, model, args)
+    return {**_result(series, setup, model, args), "devices": devices if setup.cuda else None}
 
 
-def _alpha(engine: str, model: Model) -> Worker:
-    return Worker(_WORKER, "alpha", {"engine": engine, "model": asdict(model)}, model.threads)
+def _steps_per_turn(args: argparse.Namespace) -> int:
+    return int(args.steps_per_turn or (1 if args.engine == "cpu" else 5))
 
 
-def _torch(model: Model, weights: Path, layout: str, choice: dict[str, Any]) -> Worker:
+def _alpha(setup: Setup, model: Model) -> Worker:
+    return Worker(_WORKER, "alpha", {"setup": asdict(setup), "model": asdict(model)}, setup.threads)
+
+
+def _torch(setup: Setup, model: Model, weights: Path, layout: str, choice: dict[str, Any]) -> Worker:
     options = {
+        "setup": asdict(setup),
         "model": asdict(model),
         "weights": str(weights),
         "layout": layout,
         "adam": choice["adam"],
         "set_to_none": choice["set_to_none"],
     }
-    return Worker(_WORKER, "torch", options, model.threads, ALLOCATORS[choice["allocator"]])
+    return Worker(_WORKER, "torch", options, setup.threads, _allocators(setup)[choice["allocator"]])
 
 
-def _prepare(engine: str, model: Model, weights: Path | None) -> None:
+def _allocators(setup: Setup) -> dict[str, dict[str, str]]:
+    """Those to try: what PyTorch's does on the host matters on the host alone."""
+    return {"default": {}} if setup.cuda else ALLOCATORS
+
+
+def _prepare(setup: Setup, model: Model, weights: Path | None) -> None:
     """Has a process of its own compile the kernels, which counts neither as time nor as memory, and write weights."""
     few = Model(**{**asdict(model), "batch_size": min(model.batch_size, TRIAL_BATCH)})
-    with _alpha(engine, few) as worker:
+    with _alpha(setup, few) as worker:
         if weights is not None:
             worker.call("save_weights", path=str(weights))
         worker.call("step")
 
 
-def _choose(model: Model, weights: Path, steps: int) -> dict[str, dict[str, Any]]:
+def _choose(setup: Setup, model: Model, weights: Path, steps: int) -> dict[str, dict[str, Any]]:
     """For each layout PyTorch's fastest allocator (by whole steps), form of Adam and zero_grad (by small ones)."""
-    usual = {"allocator": "kept, huge pages", "adam": "fused", "set_to_none": True}
+    usual = {"allocator": list(_allocators(setup))[-1], "adam": "fused", "set_to_none": True}
     if not steps:
         return {layout: dict(usual) for layout in _LAYOUTS}
-    return {layout: _try_out(model, weights, layout, usual, steps) for layout in _LAYOUTS}
+    return {layout: _try_out(setup, model, weights, layout, usual, steps) for layout in _LAYOUTS}
 
 
-def _try_out(model: Model, weights: Path, layout: str, usual: dict[str, Any], steps: int) -> dict[str, Any]:
+def _try_out(
+    setup: Setup, model: Model, weights: Path, layout: str, usual: dict[str, Any], steps: int
+) -> dict[str, Any]:
     """One layout's settings. The least times decide: other processes' work only ever adds to a time."""
     updates: dict[str, dict[str, float]] = {}
     with ExitStack() as stack:
         workers = {}
-        for allocator in ALLOCATORS:
+        for allocator in _allocators(setup):
             choice = {**usual, "allocator": allocator}
-            workers[allocator] = stack.enter_context(_torch(model, weights, layout, choice))
+            workers[allocator] = stack.enter_context(_torch(setup, model, weights, layout, choice))
         for allocator, worker in workers.items():
             worker.turn("step")
             updates[allocator] = worker.turn("compare_updates", rounds=_TRIAL_ROUNDS)
@@ -172,22 +187,30 @@ def _try_out(model: Model, weights: Path, layout: str, usual: dict[str, Any], st
     }
 
 
-def _take_turns(workers: dict[str, Worker], series: dict[str, Series], steps: int) -> None:
-    """Every contestant takes a step, then every one the next; who begins changes from step to step."""
+def _take_turns(
+    workers: dict[str, Worker], series: dict[str, Series], turns: int, count: int, tolerance: float
+) -> None:
+    """Every contestant takes a turn of ``count`` steps, then every one the next; who begins changes each time.
+
+    The first turn is a single step, whose losses tell whether the contestants compute the same; what it alone needs of
+    a GPU's memory does not count.
+    """
     names = list(workers)
-    for step in tqdm(range(steps), desc="training", unit="step", disable=None):
-        start = step % len(names)
+    for turn in tqdm(range(turns), desc="training", unit="turn", disable=None):
+        start = turn % len(names)
         for name in names[start:] + names[:start]:
-            series[name].add(name, workers[name].turn("step"))
-        if step == 0:
-            _check_same(series)
+            series[name].add(name, workers[name].turn("step", count=count if turn else 1))
+        if turn == 0:
+            _check_same(series, tolerance)
+            for worker in workers.values():
+                worker.call("settle")
 
 
-def _check_same(series: dict[str, Series]) -> None:
+def _check_same(series: dict[str, Series], tolerance: float = _TOLERANCE["highest"]) -> None:
     """NumericsError if the first losses, from equal weights, differ by more than rounding: no like with like."""
     ours = series["alpha"].losses[0]
     for name, other in series.items():
-        if abs(other.losses[0] - ours) > _TOLERANCE * max(1.0, abs(ours)):
+        if abs(other.losses[0] - ours) > tolerance * max(1.0, abs(ours)):
             raise NumericsError(
                 f"[{MODULE}] expected equal first losses from equal weights, got {ours:.6f} from alpha and "
                 f"{other.losses[0]:.6f} from {name}: the two do not compute the same; report it"
@@ -197,7 +220,12 @@ def _check_same(series: dict[str, Series]) -> None:
 # -- the result ------------------------------------------------------------------------------------------------------
 
 
-def _result(series: dict[str, Series], model: Model, args: argparse.Namespace) -> dict[str, Any]:
+def _peak_mib(peak: dict[str, float]) -> float:
+    """The memory that is compared: of a GPU what was in use at most, of the host what the process took."""
+    return peak.get("in_use_mib", peak["process_mib"])
+
+
+def _result(series: dict[str, Series], setup: Setup, model: Model, args: argparse.Namespace) -> dict[str, Any]:
     ours = series["alpha"]
     others = {name: one for name, one in series.items() if name != "alpha"}
     best = min(others, key=lambda name: others[name].median) if others else None
@@ -206,8 +234,10 @@ def _result(series: dict[str, Series], model: Model, args: argparse.Namespace) -
         "alpha_s": ours.median,
         "torch_s": theirs.median if theirs else None,
         "ratio": theirs.median / ours.median if theirs else None,
-        "alpha_peak_mib": ours.peak["process_mib"],
-        "torch_peak_mib": theirs.peak["process_mib"] if theirs else None,
+        "alpha_peak_mib": _peak_mib(ours.peak),
+        "torch_peak_mib": _peak_mib(theirs.peak) if theirs else None,
+        "alpha_driver_mib": ours.peak.get("driver_mib"),
+        "torch_driver_mib": theirs.peak.get("driver_mib") if theirs else None,
         "alpha_losses": ours.losses,
         "torch_losses": theirs.losses if theirs else None,
         "torch_layout": best.removeprefix("torch ") if best else None,
@@ -225,7 +255,7 @@ def _result(series: dict[str, Series], model: Model, args: argparse.Namespace) -
         },
         "settings": {
             **asdict(model),
-            "engine": args.engine,
+            **asdict(setup),
             "against": args.against,
             "image": list(IMAGE),
             "classes": CLASSES,
@@ -233,11 +263,15 @@ def _result(series: dict[str, Series], model: Model, args: argparse.Namespace) -
             "optimizer": f"Adam, lr {LEARNING_RATE}",
             "steps": args.steps,
             "warmup": args.warmup,
+            "steps_per_turn": _steps_per_turn(args),
             "trial_steps": args.trial_steps,
             "pause_s": PAUSE,
-            "timing": "median over the timed steps; one process a contestant, taking turns step by step",
-            "peak": "largest resident set less the resident set after the imports, in MiB",
-            "lists": "seconds, losses and page_faults begin with the warm-up steps",
+            "timing": "median over the timed turns, seconds a step; one process a contestant, taking turns",
+            "clock": "events on the GPU" if setup.cuda else "the host's",
+            "peak": "in MiB; process: largest resident set less the resident set after the imports; of a GPU in_use: "
+            "most that tensors and workspaces took at once after the first step, driver: all the driver gave but the "
+            "context",
+            "lists": "an entry a turn, the warm-up's first; the first turn is one step; losses are each turn's last",
         },
     }
 
@@ -254,13 +288,25 @@ def _print(result: dict[str, Any]) -> None:
                 f"{min(seconds[warmup:]):.4f}",
                 f"{max(seconds[warmup:]):.4f}",
                 f"{batch / one['median_s']:.0f}",
-                f"{one['peak']['process_mib']:.0f}",
+                f"{_peak_mib(one['peak']):.0f}",
+                f"{one['peak']['driver_mib']:.0f}" if "driver_mib" in one["peak"] else None,
                 f"{common.median(faults[warmup:]):.0f}",
                 f"{losses[0]:.4f}",
                 f"{losses[-1]:.4f}",
             ]
         )
-    titles = ["", "s/step", "min", "max", "images/s", "peak MiB", "page faults", "first loss", "last loss"]
+    titles = [
+        "",
+        "s/step",
+        "min",
+        "max",
+        "images/s",
+        "peak MiB",
+        "driver MiB",
+        "page faults",
+        "first loss",
+        "last loss",
+    ]
     common.print_table(titles, rows)
     common.warn_of_noise(max(one["spread"] for one in result["contestants"].values()))
     if result["ratio"] is not None:
@@ -281,6 +327,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"[{MODULE}] expected --stem with a ResNet of --style torchvision, got {args.model} of style "
                 f"{args.style}: leave it out"
             )
+        common.check_setup(MODULE, args)
         common.require_opponent(MODULE, args.against)
         common.check_writable(MODULE, args.json)
         head = common.description(MODULE, given)

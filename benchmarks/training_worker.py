@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import MIB
-from benchmarks.workers import Memory, page_faults, serve
+from benchmarks.common import Setup
+from benchmarks.sides import AlphaSide, TorchSide
+from benchmarks.workers import page_faults, serve
 
 Array = np.ndarray[Any, Any]
 
@@ -31,7 +33,6 @@ class Model:
     dtype: str
     seed: int
     batch_size: int
-    threads: int
 
     def batch(self) -> tuple[Array, Array]:
         """The fixed batch: images (N, H, W, C) uniform in [-1, 1] and int64 labels (N,)."""
@@ -40,26 +41,27 @@ class Model:
         return images, rng.integers(0, CLASSES, self.batch_size)
 
 
-class Alpha:
+class Alpha(AlphaSide):
     """Training with Dragon-Alpha."""
 
-    def __init__(self, engine: str, model: dict[str, Any]) -> None:
+    def __init__(self, setup: dict[str, Any], model: dict[str, Any]) -> None:
+        super().__init__(Setup(**setup))
         import alpha
         from alpha import nn, optim
 
-        self._memory = Memory()
         self._cross_entropy = nn.functional.cross_entropy
         spec = Model(**model)
-        self._engine = alpha.engine(engine, threads=spec.threads)
         alpha.manual_seed(spec.seed)
         stem = {} if spec.stem is None else {"stem": spec.stem}
         make = getattr(nn.models, spec.name)
-        self._net = make(CLASSES, spec.style, base_width=spec.base_width, dropout=0.0, **stem)
-        self._net.to(self._engine).to(spec.dtype).train()
-        self._optimizer = optim.Adam(self._net.parameters(), lr=LEARNING_RATE)
-        images, labels = spec.batch()
-        self._images = alpha.tensor(images, engine=self._engine)
-        self._labels = alpha.tensor(labels, engine=self._engine)
+        with self.driver.watch():
+            self._net = make(CLASSES, spec.style, base_width=spec.base_width, dropout=0.0, **stem)
+            self._net.to(self.engine).to(spec.dtype).train()
+            self._optimizer = optim.Adam(self._net.parameters(), lr=LEARNING_RATE)
+            images, labels = spec.batch()
+            self._images = alpha.tensor(images, engine=self.engine)
+            self._labels = alpha.tensor(labels, engine=self.engine)
+        self._step: Callable[..., Any] = alpha.graph(self._plain_step) if self.setup.graph else self._plain_step
 
     def save_weights(self, path: str) -> None:
         """Writes the weights in PyTorch's layout."""
@@ -68,26 +70,27 @@ class Alpha:
         arrays: dict[str, Any] = {key: np.asarray(value) for key, value in nn.models.to_torch(self._net).items()}
         np.savez(path, **arrays)
 
-    def step(self) -> dict[str, float]:
-        """One training step: seconds, loss, page faults."""
-        faults, start = page_faults(), time.perf_counter()
-        loss = self._cross_entropy(self._net(self._images), self._labels)
+    def step(self, count: int = 1) -> dict[str, float]:
+        """Training steps one after the other: seconds and page faults a step, the last one's loss."""
+        faults = page_faults()
+        with self.driver.watch():
+            seconds, loss = self.clock.run(lambda: self._step(self._images, self._labels), count)
+        faults = page_faults() - faults
+        return {"seconds": seconds / count, "loss": float(loss.item()), "page_faults": faults / count}
+
+    def _plain_step(self, images: Any, labels: Any) -> Any:
+        loss = self._cross_entropy(self._net(images), labels)
         self._optimizer.zero_grad()
         loss.backward()
         self._optimizer.step()
-        value = loss.item()
-        self._engine.synchronize()
-        return {"seconds": time.perf_counter() - start, "loss": value, "page_faults": page_faults() - faults}
-
-    def peak(self) -> dict[str, float]:
-        """MiB of memory over what the process held after its imports; of that, what the engine's pool holds."""
-        return {"process_mib": self._memory.peak_mib(), "pool_mib": self._engine.memory.held / MIB}
+        return loss
 
 
-class Torch:
+class Torch(TorchSide):
     """Training with PyTorch.
 
     Args:
+        setup: what both sides compute with.
         model: the network.
         weights: file of its initial weights.
         layout: ``"contiguous"`` or ``"channels_last"``.
@@ -95,59 +98,59 @@ class Torch:
         set_to_none: whether zero_grad drops the gradients or fills them with zeros.
     """
 
-    def __init__(self, model: dict[str, Any], weights: str, layout: str, adam: str, set_to_none: bool) -> None:
-        import torch
-
+    def __init__(
+        self, setup: dict[str, Any], model: dict[str, Any], weights: str, layout: str, adam: str, set_to_none: bool
+    ) -> None:
+        super().__init__(Setup(**setup))
         from benchmarks.torch_models import torch_twin
 
-        self._memory = Memory()
-        self._torch = torch
-        spec = Model(**model)
-        torch.set_num_threads(spec.threads)
+        torch, spec = self.torch, Model(**model)
         stem = {} if spec.stem is None else {"stem": spec.stem}
-        net = torch_twin(spec.name, spec.style, CLASSES, 0.0, base_width=spec.base_width, **stem)
-        with np.load(weights) as arrays:
-            net.load_state_dict({key: torch.from_numpy(arrays[key]) for key in arrays.files})
         order = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}[layout]
-        self._net = net.to(dtype=getattr(torch, spec.dtype), memory_format=order).train()
-        images, labels = spec.batch()
-        # In either layout PyTorch's images are (N, C, H, W).
-        self._images = torch.from_numpy(images.transpose(0, 3, 1, 2)).contiguous(memory_format=order)
-        self._labels = torch.from_numpy(labels)
-        self._optimizer = self._adam(adam)
+        with self.driver.watch():
+            net = torch_twin(spec.name, spec.style, CLASSES, 0.0, base_width=spec.base_width, **stem)
+            with np.load(weights) as arrays:
+                net.load_state_dict({key: torch.from_numpy(arrays[key]) for key in arrays.files})
+            self._net = net.to(device=self.device, dtype=getattr(torch, spec.dtype), memory_format=order).train()
+            images, labels = spec.batch()
+            # In either layout PyTorch's images are (N, C, H, W).
+            self._images = (
+                torch.from_numpy(images.transpose(0, 3, 1, 2)).to(self.device).contiguous(memory_format=order)
+            )
+            self._labels = torch.from_numpy(labels).to(self.device)
+            self._optimizer = self._adam(adam)
         self._set_to_none = set_to_none
 
     def _adam(self, form: str) -> Any:
-        return self._torch.optim.Adam(self._net.parameters(), lr=LEARNING_RATE, **{form: True})
+        return self.torch.optim.Adam(self._net.parameters(), lr=LEARNING_RATE, **{form: True})
 
     def compare_updates(self, rounds: int) -> dict[str, float]:
         """Least seconds of a step on few images, by form of Adam and of zero_grad."""
         forms = {(adam, drop): self._adam(adam) for adam in ("fused", "foreach") for drop in (True, False)}
         times: dict[str, list[float]] = {}
+        images, labels = self._images[:TRIAL_BATCH], self._labels[:TRIAL_BATCH]
         for i in range(rounds + 1):
             for (adam, drop), optimizer in forms.items():
-                start = time.perf_counter()
-                self._step(self._images[:TRIAL_BATCH], self._labels[:TRIAL_BATCH], optimizer, drop)
+                seconds, _ = self.clock.run(partial(self._step, images, labels, optimizer, drop))
                 if i:  # the first round makes the optimizers' state
-                    times.setdefault(f"{adam} {drop}", []).append(time.perf_counter() - start)
+                    times.setdefault(f"{adam} {drop}", []).append(seconds)
         return {form: min(values) for form, values in times.items()}
 
-    def step(self) -> dict[str, float]:
-        """One training step: seconds, loss, page faults."""
-        faults, start = page_faults(), time.perf_counter()
-        value = self._step(self._images, self._labels, self._optimizer, self._set_to_none)
-        return {"seconds": time.perf_counter() - start, "loss": value, "page_faults": page_faults() - faults}
+    def step(self, count: int = 1) -> dict[str, float]:
+        """Training steps one after the other: seconds and page faults a step, the last one's loss."""
+        faults = page_faults()
+        step = partial(self._step, self._images, self._labels, self._optimizer, self._set_to_none)
+        with self.driver.watch():
+            seconds, loss = self.clock.run(step, count)
+        faults = page_faults() - faults
+        return {"seconds": seconds / count, "loss": float(loss.item()), "page_faults": faults / count}
 
-    def _step(self, images: Any, labels: Any, optimizer: Any, set_to_none: bool) -> float:
-        loss = self._torch.nn.functional.cross_entropy(self._net(images), labels)
+    def _step(self, images: Any, labels: Any, optimizer: Any, set_to_none: bool) -> Any:
+        loss = self.torch.nn.functional.cross_entropy(self._net(images), labels)
         optimizer.zero_grad(set_to_none=set_to_none)
         loss.backward()
         optimizer.step()
-        return float(loss.item())
-
-    def peak(self) -> dict[str, float]:
-        """MiB of memory over what the process held after its imports."""
-        return {"process_mib": self._memory.peak_mib()}
+        return loss
 
 
 if __name__ == "__main__":

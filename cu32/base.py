@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from alpha import dtypes
+from alpha import dtypes, graphs
 from alpha.engine import Engine
-from alpha.errors import ArgumentError, EngineError
+from alpha.errors import ArgumentError, EngineError, GraphError
 from alpha.mempool import MemoryPool
 from alpha.tensor import Storage, Tensor
 from cu32 import driver
@@ -50,7 +50,9 @@ class DeviceEngine(Engine):
         self.device = driver.device(ordinal)
         self.name = f"cu32:{ordinal}"
         cap = memory if memory is not None else self.device.memory_info()[0] * 9 // 10
-        self.memory = MemoryPool(cap, self.device.allocate, self.device.release)
+        self.memory = MemoryPool(cap, self.device.allocate, self._release)
+        self.pool = self.memory  # that tensors made now live in: during a capture another
+        self._unreleased: list[object] = []
         self._uploader = Uploader(self.device)
         self._constants: dict[Hashable, Tensor] = {}
         self._lock = threading.RLock()
@@ -62,12 +64,34 @@ class DeviceEngine(Engine):
             self.memory.cap = memory  # the setter parses "8GB"
 
     def synchronize(self) -> None:
+        graphs.refuse(self, "a wait for the device", "synchronise outside the step")
+        self._leave_captures_alone()
         self.device.synchronize()
+        self.raise_failed_checks()
+
+    def _leave_captures_alone(self) -> None:
+        """GraphError where another thread is capturing a step: this thread's work would become a part of it."""
+        if self.capture is not None:
+            raise GraphError(f"[graph] expected no other thread to use {self.name} during a capture, got one: wait for it")
+
+    def raise_failed_checks(self) -> None:
+        """Called where the host has waited: raises what a check noted on the device; see ``cu32.checks``."""
 
     # -- memory --------------------------------------------------------------------------------------------------
 
     def allocate(self, nbytes: int) -> Storage:
-        return Storage(self, self.memory.take(nbytes), nbytes)
+        return Storage(self, self.pool.take(nbytes), nbytes, self.pool)
+
+    def _release(self, handle: object) -> None:
+        # Freeing waits for the device, which a stream that is being captured cannot do.
+        self._unreleased.append(handle)
+        if self.capture is None:
+            self.release_waiting()
+
+    def release_waiting(self) -> None:
+        """Gives the driver what could not be freed during a capture."""
+        while self._unreleased:
+            self.device.release(self._unreleased.pop())
 
     def scratch(self, nbytes: int) -> Storage:
         """Memory for one launch: drop it after, the stream's order keeps it until the kernel is through."""
@@ -80,10 +104,17 @@ class DeviceEngine(Engine):
             with self._lock:
                 found = self._constants.get(key)
                 if found is None:
-                    found = self._constants[key] = self.from_numpy(make())
+                    if self.capture is not None:
+                        raise EngineError(f"[graph] expected the table {key} made before a capture, got none: call again")
+                    found = self._constants[key] = self._uploaded(make())
         return found
 
     def from_numpy(self, array: Array) -> Tensor:
+        graphs.refuse(self, "data from the host", "make the tensor outside the step, and pass it as an argument")
+        return self._uploaded(array)
+
+    def _uploaded(self, array: Array) -> Tensor:
+        self._leave_captures_alone()
         strides = [abs(s) for s in array.strides]
         order = sorted(range(array.ndim), key=lambda axis: -strides[axis])  # stable: ties stay row-major
         out = self.empty(array.shape, array.dtype, order)
@@ -92,11 +123,14 @@ class DeviceEngine(Engine):
         return out
 
     def to_numpy(self, tensor: Tensor) -> Array:
+        graphs.refuse(self, "a value read by the host", "return the tensor, and read it outside the step")
+        self._leave_captures_alone()
         source = self.dense(tensor)
         order = source.memory_order()
         host = np.empty([source.shape[axis] for axis in order], source.dtype)
         if host.size:
             self.device.download(host, source.address)
+            self.raise_failed_checks()
         return host.transpose(np.argsort(order)) if order else host
 
     def dense(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
@@ -117,11 +151,22 @@ class DeviceEngine(Engine):
 
         A Tensor or Storage is passed as its address, None as a null pointer; the others as ``driver.pack`` says.
         """
+        if self.capture is not None:
+            self.capture.keep(*(value for value in arguments if isinstance(value, (Tensor, Storage))))
         values = [
             value.address if isinstance(value, (Tensor, Storage)) else 0 if value is None else value
             for value in arguments
         ]
         self.device.kernel(source, kernel)(_three(grid), _three(block), driver.pack(values), shared)
+        if self.synchronous and self.capture is None:
+            self._await(source, kernel)
+
+    def _await(self, source: Source, kernel: str) -> None:
+        try:
+            self.device.synchronize()
+        except EngineError as error:
+            raise EngineError(f"[cu32] expected {kernel} of {source} to finish, got: {error}") from error
+        self.raise_failed_checks()
 
     def kernel(self, source: str, name: str) -> Callable[..., None]:
         """A kernel of the user's: ``engine.kernel(source, "name")(grid, block, *arguments, shared=0)``.
@@ -148,6 +193,8 @@ class DeviceEngine(Engine):
 
 
 def _three(extent: Extent) -> tuple[int, int, int]:
+    if type(extent) is int and extent > 0:
+        return extent, 1, 1
     values = (extent,) if isinstance(extent, int) else tuple(extent)
     if not 1 <= len(values) <= 3 or any(value < 1 for value in values):
         raise EngineError(f"[cu32] expected one to three extents >= 1 of a launch, got {extent}")

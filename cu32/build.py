@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
+import pkgutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from tqdm import tqdm
 
+import cu32
 from alpha.errors import AlphaError
 from cu32.compiler import Source, compiler, cubin
 
 
 def sources() -> tuple[Source, ...]:
     """Every variant of every kernel file that the engine launches."""
-    from cu32.engine import CUDAEngine
-
     found: dict[Source, None] = {}
-    for family in CUDAEngine.__mro__:
-        module = sys.modules[family.__module__]
-        found.update(dict.fromkeys(getattr(module, "SOURCES", ())))
+    for module in pkgutil.iter_modules(cu32.__path__, "cu32."):
+        found.update(dict.fromkeys(getattr(importlib.import_module(module.name), "SOURCES", ())))
     return tuple(found)
 
 

@@ -85,13 +85,17 @@ class Nvcc(Compiler):
         self.version = f"nvcc {asked.stdout.strip()}"
 
     def compile(self, source: Source, architecture: str) -> bytes:
+        return self.run(source, architecture)[0]
+
+    def run(self, source: Source, architecture: str, *more: str) -> tuple[bytes, str]:
+        """The cubin, made with more options, and what the command printed."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(source.file)
             if source.text is not None:
                 file = Path(folder) / source.file
                 file.write_text(source.text)
             out = Path(folder) / "kernel.cubin"
-            options = [*OPTIONS, f"-arch={architecture}", f"-I{KERNELS}", *source.flags]
+            options = [*OPTIONS, f"-arch={architecture}", f"-I{KERNELS}", *source.flags, *more]
             done = subprocess.run(
                 [self.command, "-cubin", *options, "-o", str(out), str(file)],
                 capture_output=True,
@@ -100,7 +104,7 @@ class Nvcc(Compiler):
             )
             if done.returncode != 0:
                 raise _compile_error(source, architecture, done.stdout + done.stderr)
-            return out.read_bytes()
+            return out.read_bytes(), done.stdout + done.stderr
 
 
 class Nvrtc(Compiler):
@@ -180,9 +184,14 @@ def _load_nvrtc() -> ctypes.CDLL | None:
     return None
 
 
-def _find_nvcc() -> str | None:
+def nvccs() -> list[str]:
+    """The toolkits' commands, the best first."""
     beside = [str(root / "bin" / "nvcc") for root in _toolkits()]
-    return next((found for found in [*map(shutil.which, beside), shutil.which("nvcc")] if found), None)
+    return [found for found in [*map(shutil.which, beside), shutil.which("nvcc")] if found]
+
+
+def _find_nvcc() -> str | None:
+    return next(iter(nvccs()), None)
 
 
 @cache
@@ -212,12 +221,17 @@ def _headers() -> bytes:
     return digest.digest()
 
 
+def content_key(source: Source, architecture: str, version: str) -> str:
+    """A file name that covers all that decides what a compiler of this version makes of the source."""
+    digest = hashlib.sha256(_headers())
+    for part in (version, architecture, *OPTIONS, *source.flags, source.code):
+        digest.update(part.encode() + b"\0")
+    return f"{source.name}-{architecture}-{digest.hexdigest()[:20]}"
+
+
 def cubin_path(source: Source, architecture: str) -> Path:
     """Where a cubin is, or will be, kept."""
-    digest = hashlib.sha256(_headers())
-    for part in (compiler().version, architecture, *OPTIONS, *source.flags, source.code):
-        digest.update(part.encode() + b"\0")
-    return disk.directory("cu32") / f"{source.name}-{architecture}-{digest.hexdigest()[:20]}.cubin"
+    return disk.directory("cu32") / f"{content_key(source, architecture, compiler().version)}.cubin"
 
 
 def cubin(source: Source, architecture: str) -> bytes:

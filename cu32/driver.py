@@ -317,7 +317,9 @@ def _layout(kinds: tuple[Any, ...]) -> struct.Struct:
 def pack(arguments: Sequence[Any]) -> bytes:
     """Arguments as a kernel reads them: int as 64 bits, bool as int, float as float, NumPy scalars as they are, bytes
     as a struct aligned to 8; addresses are ints."""
-    kinds = tuple(len(value) if type(value) is bytes else type(value) for value in arguments)
+    kinds: tuple[Any, ...] = tuple(map(type, arguments))
+    if bytes in kinds:
+        kinds = tuple(len(value) if type(value) is bytes else type(value) for value in arguments)
     try:
         return _layout(kinds).pack(*arguments)
     except (KeyError, struct.error) as error:
@@ -327,8 +329,8 @@ def pack(arguments: Sequence[Any]) -> bytes:
 class Graph:
     """Work captured from a device's stream, launched again as one.
 
-    Captures on entering a ``with`` block; after it ``launch()`` replays. What the driver refuses while capturing (an
-    allocation, a wait) ends the capture with an EngineError.
+    Captures on entering a ``with`` block; after it ``launch()`` replays. What the driver refuses while capturing (a
+    wait) ends the capture with an EngineError.
     """
 
     def __init__(self, device: Device) -> None:
@@ -341,7 +343,7 @@ class Graph:
 
     def __enter__(self) -> Graph:
         self.device.activate()
-        _call("cuStreamBeginCapture_v2", self._stream, 1)  # 1: only this thread's other calls are watched
+        _call("cuStreamBeginCapture_v2", self._stream, 2)  # 2: the memory pool may have to grow meanwhile
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

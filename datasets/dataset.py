@@ -8,12 +8,15 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 
 from alpha import errors
+from datasets.pixels import Pixels, plan
 from datasets.transforms import Images, Transform
 
 FloatImages = np.ndarray[Any, np.dtype[np.float32]]
 Labels = np.ndarray[Any, np.dtype[np.int64]]
 Batch = tuple[FloatImages, Labels]
 """float32 images (n, H, W, C), contiguous, and int64 labels (n,)."""
+Fetched = tuple[FloatImages | Pixels, Labels]
+"""A batch, or one whose images the engine finishes."""
 
 _SINGLE_SAMPLE = 2  # a random stream of its own for dataset[i]; a batch is given its generator by the loader
 
@@ -108,8 +111,17 @@ class ArrayDataset:
         return f"{type(self).__name__}({n} images of {tuple(image)}, {len(self.classes)} classes)"
 
 
-def fetch(dataset: Dataset, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator) -> Batch:
-    """The batch at ``indices``: through the data set's own ``batch`` if it has one, else sample by sample."""
+def fetch(
+    dataset: Dataset, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator, unfinished: bool = False
+) -> Fetched:
+    """The batch at ``indices``: through the data set's own ``batch`` if it has one, else sample by sample.
+
+    ``unfinished`` leaves the images to the engine where they lie in memory and the transform is one that it knows.
+    """
+    if unfinished and isinstance(dataset, ArrayDataset) and type(dataset).batch is ArrayDataset.batch:
+        pixels = plan(dataset.images[indices], dataset.transform, rng)
+        if pixels is not None:
+            return pixels, dataset.labels[indices]
     if isinstance(dataset, BatchedDataset):
         images, labels = dataset.batch(indices, rng)
         return _check_batch(type(dataset).__name__, images, labels, len(indices))

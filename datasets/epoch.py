@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets.dataset import Batch, Dataset, fetch
+from datasets.dataset import Dataset, Fetched, fetch
 
 # One random stream for each purpose, beside each other under the seed.
 _ORDER, _BATCH = 0, 1
@@ -24,7 +24,7 @@ class Epoch:
     """Everything that decides what each batch of one epoch holds.
 
     The order depends on (seed, epoch) alone and a batch's augmentation on (seed, epoch, batch), so a thread, a worker
-    process and a resumed run all make the very same batch.
+    process and a resumed run all make the very same batch. ``unfinished`` leaves what it can of it to the engine.
     """
 
     dataset: Dataset
@@ -33,6 +33,7 @@ class Epoch:
     drop_last: bool
     seed: int
     number: int
+    unfinished: bool = False
 
     def __len__(self) -> int:
         return count_batches(len(self.dataset), self.batch_size, self.drop_last)
@@ -43,10 +44,10 @@ class Epoch:
         count = len(self.dataset)
         return self._generator(_ORDER).permutation(count) if self.shuffle else np.arange(count)
 
-    def prepare(self, batch: int) -> Batch:
+    def prepare(self, batch: int) -> Fetched:
         """The images and labels of one batch."""
         indices = self.order[batch * self.batch_size : (batch + 1) * self.batch_size]
-        return fetch(self.dataset, indices, self._generator(_BATCH, batch))
+        return fetch(self.dataset, indices, self._generator(_BATCH, batch), self.unfinished)
 
     def _generator(self, purpose: int, *stream: int) -> np.random.Generator:
         sequence = np.random.SeedSequence(self.seed, spawn_key=(purpose, self.number, *stream))

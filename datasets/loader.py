@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from alpha import errors
-from datasets.dataset import Batch, Dataset
+from datasets.dataset import Dataset, Fetched
 from datasets.epoch import Epoch, count_batches
+from datasets.pixels import Pixels
 from datasets.prefetch import Prefetcher
 from datasets.workers import WorkerPool
 
@@ -84,7 +85,17 @@ class DataLoader:
         if self._started:  # an iteration that was left before its end, or is being left now
             self.epoch = self._epoch + 1
         self._epoch_seed = self._current_seed()
-        epoch = Epoch(self.dataset, self.batch_size, self.shuffle, self.drop_last, self._epoch_seed, self._epoch)
+        from alpha import engines  # here: alpha's packages may be importing this one
+
+        epoch = Epoch(
+            self.dataset,
+            self.batch_size,
+            self.shuffle,
+            self.drop_last,
+            self._epoch_seed,
+            self._epoch,
+            engines.resolve(self.engine).finishes_images,
+        )
         iteration = _Iteration(self, epoch, self._batch, self.workers, self.prefetch)
         self._started, self._running = True, weakref.ref(iteration)
         return iteration
@@ -191,7 +202,11 @@ class _Iteration(Iterator["tuple[Tensor, Tensor]"]):
         engine = self._loader.engine
         try:
             images, labels = self._next_batch()
-            tensors = alpha.tensor(images, engine=engine), alpha.tensor(labels, engine=engine)
+            if isinstance(images, Pixels):
+                finished = images.tensor(alpha.engines.resolve(engine))
+            else:
+                finished = alpha.tensor(images, engine=engine)
+            tensors = finished, alpha.tensor(labels, engine=engine)
         except BaseException:  # an interrupt too ends the iteration
             self.close()
             raise
@@ -204,7 +219,7 @@ class _Iteration(Iterator["tuple[Tensor, Tensor]"]):
         self.closed = True
         self._close_source()
 
-    def _next_batch(self) -> Batch:
+    def _next_batch(self) -> Fetched:
         if self._next == self._end:
             self._loader._finished(self)
             raise StopIteration
@@ -217,7 +232,7 @@ class _Iteration(Iterator["tuple[Tensor, Tensor]"]):
             ) from error
 
 
-def _open(epoch: Epoch, start: int, workers: int, prefetch: int) -> tuple[Iterator[Batch], Callable[[], None]]:
+def _open(epoch: Epoch, start: int, workers: int, prefetch: int) -> tuple[Iterator[Fetched], Callable[[], None]]:
     """The source of an epoch's batches, and what ends its thread and processes."""
     if not workers:
         batches = map(epoch.prepare, range(start, len(epoch)))

@@ -7,21 +7,21 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 
-from datasets.dataset import Batch
+from datasets.dataset import Fetched
 
 _PATIENCE = 2.0  # seconds that closing waits for the batch in preparation; the thread is a daemon, so exit never waits
 
-_Outcome = Batch | BaseException  # a batch, what went wrong, or StopIteration at the end
+_Outcome = Fetched | BaseException  # a batch, what went wrong, or StopIteration at the end
 
 
-class Prefetcher(Iterator[Batch]):
+class Prefetcher(Iterator[Fetched]):
     """Iterates over ``source`` in a thread, at most ``depth`` batches ahead of the caller.
 
     ``on_close`` unblocks a ``source`` that waits for something else. The thread ends at the end of ``source``, at its
     first error (raised here, in its place in the order), at ``close()``, and when the Prefetcher is dropped.
     """
 
-    def __init__(self, source: Iterator[Batch], depth: int, on_close: Callable[[], None] | None = None) -> None:
+    def __init__(self, source: Iterator[Fetched], depth: int, on_close: Callable[[], None] | None = None) -> None:
         self._outcomes: queue.SimpleQueue[_Outcome] = queue.SimpleQueue()
         self._slots = threading.Semaphore(depth)
         self._ended = False
@@ -33,7 +33,7 @@ class Prefetcher(Iterator[Batch]):
         self._shut_down = weakref.finalize(self, _shut_down, thread, self._slots, stop, on_close)
         thread.start()
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> Fetched:
         if self._ended:
             raise StopIteration
         outcome = self._outcomes.get()
@@ -50,7 +50,7 @@ class Prefetcher(Iterator[Batch]):
 
 
 def _run(
-    source: Iterator[Batch],
+    source: Iterator[Fetched],
     outcomes: queue.SimpleQueue[_Outcome],
     slots: threading.Semaphore,
     stop: threading.Event,

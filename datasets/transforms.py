@@ -13,6 +13,7 @@ from alpha import errors
 
 Images = np.ndarray[Any, np.dtype[Any]]
 """A batch (n, H, W, C), uint8 or float32."""
+Places = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Transform(Protocol):
@@ -112,9 +113,10 @@ class RandomCrop:
         if padding < 0:
             raise errors.ArgumentError(f"[RandomCrop] expected padding >= 0, got {padding}: use a smaller size instead")
 
-    def __call__(self, images: Images, rng: np.random.Generator) -> Images:
+    def draw(self, images: Images, rng: np.random.Generator) -> tuple[Places, Places]:
+        """The first row and the first column of each image's window in the padded image."""
         _check_batch("RandomCrop", images)
-        n, h, w, c = images.shape
+        n, h, w, _ = images.shape
         p, (height, width) = self.padding, self.size
         down, across = h + 2 * p - height, w + 2 * p - width
         if down < 0 or across < 0:
@@ -122,8 +124,12 @@ class RandomCrop:
                 f"[RandomCrop] expected a window inside the padded image, got size {self.size}, padding {p} and "
                 f"images: {images.shape}: use a smaller size or more padding"
             )
-        tops = rng.integers(0, down + 1, n)
-        lefts = rng.integers(0, across + 1, n)
+        return rng.integers(0, down + 1, n), rng.integers(0, across + 1, n)
+
+    def __call__(self, images: Images, rng: np.random.Generator) -> Images:
+        tops, lefts = self.draw(images, rng)
+        n, h, w, c = images.shape
+        p, (height, width) = self.padding, self.size
         # Columns and channels as one axis: a row of a window is then one contiguous run.
         padded = np.zeros((n, h + 2 * p, (w + 2 * p) * c), images.dtype)
         padded[:, p : p + h, p * c : (p + w) * c] = images.reshape(n, h, w * c)
@@ -147,9 +153,13 @@ class RandomHorizontalFlip:
                 f"[RandomHorizontalFlip] expected 0 <= p <= 1, got {self.p}: p is the probability of a mirrored image"
             )
 
-    def __call__(self, images: Images, rng: np.random.Generator) -> Images:
+    def draw(self, images: Images, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which images are mirrored."""
         _check_batch("RandomHorizontalFlip", images)
-        chosen = rng.random(len(images)) < self.p
+        return rng.random(len(images)) < self.p
+
+    def __call__(self, images: Images, rng: np.random.Generator) -> Images:
+        chosen = self.draw(images, rng)
         flipped = images.copy()
         flipped[chosen] = images[chosen, :, ::-1]
         return flipped

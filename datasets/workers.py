@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from alpha import errors
-from datasets.dataset import Batch
+from datasets.dataset import Fetched
 from datasets.epoch import Epoch
 from datasets.files import one_line
 
@@ -37,7 +37,7 @@ class _Failure:
     trace: str
 
 
-class WorkerPool(Iterator[Batch]):
+class WorkerPool(Iterator[Fetched]):
     """The batches ``start, start + 1, ...`` of an epoch, prepared by ``count`` processes.
 
     Worker i makes every count-th batch and sends it through a pipe of its own; reading the pipes in turn gives the
@@ -75,13 +75,13 @@ class WorkerPool(Iterator[Batch]):
         self._processes.append(process)
         self._readers.append(reader)
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> Fetched:
         if self._next >= self._end:
             self.close()
             raise StopIteration
         worker = (self._next - self._start) % self._count
         try:
-            message: Batch | _Failure = pickle.loads(self._readers[worker].recv_bytes())
+            message: Fetched | _Failure = pickle.loads(self._readers[worker].recv_bytes())
         except (EOFError, OSError) as error:
             raise self._ended_early(worker) from error
         if isinstance(message, _Failure):

@@ -1,4 +1,4 @@
-"""Initialisation of weights in place, drawn on the host from ``alpha.random``: the same on every engine.
+"""Initialisation of weights in place, drawn from ``alpha.random``: the same on every engine.
 
 Filters are (OC, FH, FW, IC/groups), for transposed convolutions (IC, FH, FW, OC/groups), linear weights (out, in): so
 fan_in is the last axis and fan_out the first, each times the receptive field between them, as PyTorch counts them.
@@ -50,7 +50,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     dtype = _float(tensor, "uniform_")
     if a > b:
         raise ArgumentError(f"[uniform_] expected a <= b, got a={a} and b={b}")
-    return _set(tensor, random.uniform(tensor.shape, a, b, dtype))
+    return _draw(tensor, random.draw_uniform(tensor.shape, a, b, dtype))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
@@ -58,7 +58,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     dtype = _float(tensor, "normal_")
     if std < 0:
         raise ArgumentError(f"[normal_] expected std >= 0, got {std}")
-    return _set(tensor, random.normal(tensor.shape, mean, std, dtype))
+    return _draw(tensor, random.draw_normal(tensor.shape, mean, std, dtype))
 
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
@@ -147,6 +147,12 @@ def _float(tensor: Tensor, function: str) -> np.dtype[Any]:
     if not dtypes.is_float(tensor.dtype):
         raise DtypeError(f"[{function}] expected a float32 or float64 tensor, got {tensor.dtype}")
     return tensor.dtype
+
+
+def _draw(tensor: Tensor, draw: random.Draw) -> Tensor:
+    tensor.engine.copy(tensor.engine.random(draw), tensor)
+    tensor.storage.version += 1
+    return tensor
 
 
 def _set(tensor: Tensor, values: Array) -> Tensor:

@@ -231,6 +231,14 @@ class Module:
             state.move(tensor, engine, dtype)
         return self
 
+    def cpu(self) -> Self:
+        """``to("cpu")``; returns self."""
+        return self.to("cpu")
+
+    def cuda(self, device: int = 0) -> Self:
+        """``to("cu32:0")``, or of another device; returns self."""
+        return self.to(f"cu32:{device}")
+
     def apply(self, function: Callable[[Module], Any]) -> Self:
         """Calls ``function(module)`` for every module below, each once, and then for this one; returns self."""
         for module in self._bottom_up(set()):

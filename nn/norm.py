@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from alpha import Tensor, int64
+from alpha import Tensor, int64, no_grad
 from alpha import functions as F
 from alpha.errors import ArgumentError, ShapeError
 from nn import init
@@ -87,31 +87,38 @@ class _BatchNorm(Module):
                 f"[batch_norm] expected more than 1 value per channel when training, got x: {x.shape}: use a larger "
                 "batch, or eval()"
             )
-        momentum = self._momentum() if self.training and self.running_mean is not None else 0.0
-        return F.batch_norm(
+        running = (self.running_mean, self.running_var)
+        share = 0.0
+        if self.training and self.running_mean is not None:
+            share = 1.0 if self.momentum is None else self.momentum
+            if self.momentum is None:  # the layer then takes the batch's statistics, for _average to work with
+                running = (F.zeros_like(self.running_mean), F.zeros_like(self.running_var))
+        y = F.batch_norm(
             x,
-            self.running_mean,
-            self.running_var,
+            *running,
             self.weight,
             self.bias,
             training=batch_statistics,
-            momentum=momentum,
+            momentum=share,
             eps=self.eps,
             residual=residual,
             activation=activation,
             negative_slope=negative_slope,
         )
+        if running[0] is not self.running_mean:
+            self._average(*running)
+        return y
 
-    def _momentum(self) -> float:
-        """The share of this batch in the running statistics; without a momentum the average over all batches."""
-        if self.momentum is not None:
-            return self.momentum
+    @no_grad()
+    def _average(self, mean: Tensor | None, var: Tensor | None) -> None:
+        """Takes a batch's statistics into the average over all batches, where the engine keeps their count."""
         counter = self.num_batches_tracked
         if counter is None:
-            return 0.0
-        count = int(counter.item()) + 1
-        init.constant_(counter, count)
-        return 1 / count
+            return
+        counter.add_(1)
+        for own, new in ((self.running_mean, mean), (self.running_var, var)):
+            if own is not None and new is not None:
+                own.add_((new - own) / counter)
 
     def _check(self, x: Tensor) -> None:
         if x.ndim not in self.axes or x.shape[-1] != self.num_features:

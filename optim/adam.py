@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, ClassVar
 
 from alpha.engine import Engine
@@ -51,15 +52,21 @@ class Adam(Optimizer):
                 gradients(chosen),
                 [self.entry(p, "exp_avg") for p in chosen],
                 [self.entry(p, "exp_avg_sq") for p in chosen],
-                options["lr"],
-                tuple(options["betas"]),
-                options["eps"],
-                options["weight_decay"],
-                self.decoupled,
-                step,
+                decoupled=self.decoupled,
+                **_numbers(options, step),
+                refresh=partial(self._next, chosen, options),
             )
-            for param in chosen:
-                self.state[param]["step"] = step
+            self._count(chosen, step)
+
+    def _next(self, params: list[Tensor], options: Group) -> dict[str, Any]:
+        """What a captured step asks for before it runs again: counts it, and gives its numbers."""
+        step = self.state[params[0]]["step"] + 1
+        self._count(params, step)
+        return _numbers(options, step)
+
+    def _count(self, params: list[Tensor], step: int) -> None:
+        for param in params:
+            self.state[param]["step"] = step
 
 
 class AdamW(Adam):
@@ -79,3 +86,14 @@ class AdamW(Adam):
         weight_decay: float = 1e-2,
     ) -> None:
         super().__init__(params, lr, betas, eps, weight_decay)
+
+
+def _numbers(options: Group, step: int) -> dict[str, Any]:
+    """The numbers of one step of a group, by adam_step's keywords."""
+    return {
+        "lr": options["lr"],
+        "betas": tuple(options["betas"]),
+        "eps": options["eps"],
+        "weight_decay": options["weight_decay"],
+        "step": step,
+    }

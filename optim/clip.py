@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from alpha import functions as F
 from alpha.autograd import no_grad
+from alpha.dtypes import float64
 from alpha.errors import ArgumentError, NumericsError
-from alpha.tensor import Tensor
+from alpha.tensor import Tensor, tensor
 from optim.optimizer import gradients
 
 
@@ -17,29 +19,30 @@ def clip_grad_norm_(
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
-) -> float:
+) -> Tensor:
     """Scales gradients in place so that their norm, all taken as one vector, is at most ``max_norm``.
 
-    Returns the norm before. With ``error_if_nonfinite`` a norm that is NaN or infinite raises NumericsError and leaves
-    the gradients alone.
+    Returns the norm before, one float64 element: the host waits for the device only where it is read. With
+    ``error_if_nonfinite`` it is read here, and a norm that is NaN or infinite raises NumericsError and leaves the
+    gradients alone.
     """
     name = "clip_grad_norm_"
     if not max_norm >= 0:
         raise ArgumentError(f"[{name}] expected max_norm >= 0, got {max_norm!r}")
     if not norm_type > 0:
         raise ArgumentError(f"[{name}] expected norm_type > 0 (2.0, 1.0, float('inf')), got {norm_type!r}")
-    grads = _gradients(parameters)
-    norms = [_norm(grad, norm_type) for grad in grads]
-    total = _combine(norms, norm_type)
+    grads = [grad for grad in _gradients(parameters) if grad.numel()]
+    if not grads:
+        return tensor(0.0, float64)
+    total = _combine([_norm(grad, norm_type).to(grads[0].engine) for grad in grads], norm_type)
     if error_if_nonfinite and not math.isfinite(total):
         raise NumericsError(
-            f"[{name}] expected a finite norm of the gradients, got {total}: lower the learning rate, or look for the "
-            "layer whose gradient is not finite"
+            f"[{name}] expected a finite norm of the gradients, got {total.item()}: lower the learning rate, or look "
+            "for the layer whose gradient is not finite"
         )
-    scale = max_norm / (total + 1e-6)
-    if not scale >= 1:  # NaN included
-        for grad in grads:
-            grad.mul_(scale)
+    scale = F.clamp(max_norm / (total + 1e-6), max=1.0)  # NaN stays, and shows in the gradients
+    for grad in grads:
+        grad.mul_(scale.to(grad.engine).astype(grad.dtype))
     return total
 
 
@@ -57,22 +60,23 @@ def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     return gradients(tensors)
 
 
-def _norm(grad: Tensor, norm_type: float) -> float:
-    if grad.numel() == 0:
-        return 0.0
+def _norm(grad: Tensor, norm_type: float) -> Tensor:
+    """A gradient's norm as a float64 scalar."""
     if norm_type == 2:
-        return math.sqrt(float((grad * grad).sum()))
+        return (grad * grad).sum().double().sqrt()
     size = grad.abs()
     if math.isinf(norm_type):
-        return float(size.max())
-    return math.pow(float((size**norm_type).sum()), 1 / norm_type)
+        largest: Tensor = size.max()
+        return largest.double()
+    return (size**norm_type).sum().double() ** (1 / norm_type)
 
 
-def _combine(norms: list[float], norm_type: float) -> float:
-    """The norm of a vector of norms, in float64 and relative to the largest, so that no power overflows."""
-    if any(math.isnan(norm) for norm in norms):
-        return math.nan
-    largest = max(norms, default=0.0)
-    if math.isinf(norm_type) or largest == 0 or math.isinf(largest):
+def _combine(norms: list[Tensor], norm_type: float) -> Tensor:
+    """The norm of a vector of norms, relative to the largest, so that no power overflows."""
+    vector = F.stack(norms)
+    largest: Tensor = vector.max()
+    if math.isinf(norm_type):
         return largest
-    return largest * math.pow(math.fsum(math.pow(norm / largest, norm_type) for norm in norms), 1 / norm_type)
+    relative = vector / F.where(largest == 0, 1.0, largest)
+    total = largest * (relative**norm_type).sum() ** (1 / norm_type)
+    return F.where(largest.isfinite(), total, largest)

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from alpha import graphs
 from alpha.errors import ArgumentError, CheckpointError
 from optim.optimizer import Group, Optimizer
 
@@ -54,9 +55,12 @@ class LRScheduler:
 
     def step(self) -> Self:
         """Goes one step on."""
+        graphs.each_call(self._advance)
+        return self
+
+    def _advance(self) -> None:
         self.last_epoch += 1
         self.apply()
-        return self
 
     def get_last_lr(self) -> list[float]:
         """The groups' rates now."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, ClassVar, Self
 
+from alpha import graphs
 from alpha.autograd import no_grad
 from alpha.dtypes import is_float
 from alpha.engine import Engine
@@ -34,6 +35,7 @@ class Optimizer:
         self.defaults = defaults
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, State] = {}
+        self._changes = 0  # how often groups or state tensors became others
         given: list[Any] = [params] if isinstance(params, Tensor | Mapping) else list(params)
         if not given:
             raise ArgumentError(f"[{self._name}] expected parameters, got none: pass module.parameters()")
@@ -63,6 +65,7 @@ class Optimizer:
         self._check_params(complete["params"])
         self.check_options(complete)
         self.param_groups.append(complete)
+        self._changes += 1
         return self
 
     def _check_params(self, params: list[Any]) -> None:
@@ -109,12 +112,18 @@ class Optimizer:
 
     def step(self) -> Self:
         """Updates every parameter that has a gradient, in place."""
+        graphs.guard(self._structure)
         with no_grad():
             for group in self.param_groups:
                 params = [p for p in group["params"] if p.grad is not None]
                 for engine in dict.fromkeys(p.engine for p in params):
                     self.update(engine, [p for p in params if p.engine is engine], group)
         return self
+
+    def _structure(self) -> Hashable:
+        """What a captured step is good for: the same tensors, and the same choice of kernels."""
+        switches = ("momentum", "nesterov", "centered")
+        return self._changes, tuple(bool(group.get(switch)) for group in self.param_groups for switch in switches)
 
     def update(self, engine: Engine, params: list[Tensor], options: Group) -> None:
         """One step of some parameters of one engine and one group; a subclass's part."""
@@ -144,6 +153,7 @@ class Optimizer:
         self.state = {params[number]: self._adopt(params[number], values) for number, values in entries.items()}
         for group, loaded in zip(self.param_groups, groups, strict=True):
             group.update({key: value for key, value in loaded.items() if key != "params"})
+        self._changes += 1
         return self
 
     def _all(self) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, ClassVar
 
 from alpha.engine import Engine
@@ -38,15 +39,18 @@ class RMSprop(Optimizer):
             self.at_least(option, options[option], 0)
 
     def update(self, engine: Engine, params: list[Tensor], options: Group) -> None:
+        numbers = partial(_numbers, options)
         engine.rmsprop_step(
             params,
             gradients(params),
             [self.entry(p, "square_avg") for p in params],
             [self.entry(p, "momentum_buffer") for p in params] if options["momentum"] > 0 else None,
             [self.entry(p, "grad_avg") for p in params] if options["centered"] else None,
-            options["lr"],
-            options["alpha"],
-            options["eps"],
-            options["weight_decay"],
-            options["momentum"],
+            **numbers(),
+            refresh=numbers,
         )
+
+
+def _numbers(options: Group) -> dict[str, Any]:
+    """The numbers of a group's next step, by rmsprop_step's keywords."""
+    return {key: options[key] for key in ("lr", "alpha", "eps", "weight_decay", "momentum")}

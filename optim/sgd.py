@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, ClassVar
 
 from alpha.engine import Engine
@@ -53,14 +54,18 @@ class SGD(Optimizer):
     def _update(
         self, engine: Engine, params: list[Tensor], options: Group, momenta: list[Tensor] | None, first: bool
     ) -> None:
+        numbers = partial(_numbers, options)
         engine.sgd_step(
             params,
             gradients(params),
             momenta,
-            options["lr"],
-            options["momentum"],
-            options["dampening"],
-            options["nesterov"],
-            options["weight_decay"],
-            first,
+            nesterov=options["nesterov"],
+            first=first,
+            **numbers(),
+            refresh=numbers,
         )
+
+
+def _numbers(options: Group) -> dict[str, Any]:
+    """The numbers of a group's next step, by sgd_step's keywords."""
+    return {key: options[key] for key in ("lr", "momentum", "dampening", "weight_decay")}

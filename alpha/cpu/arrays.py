@@ -14,7 +14,7 @@ import numpy as np
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.compile import compiled
 from alpha.dtypes import bool_, float32, float64, int64, is_float
-from alpha.engine import Index, Operand
+from alpha.engine import Index, Operand, RangeCheck
 from alpha.errors import ArgumentError
 from alpha.tensor import Tensor
 
@@ -191,6 +191,21 @@ class ArrayOperations(HostEngine):
             np.add.at(target, native, source)
         else:
             target[native] += source
+
+    def check_range(
+        self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None
+    ) -> Tensor:
+        values = self.array(index)
+        ignored = values == ignore if ignore is not None else None
+        if ignored is not None and ignored.any():
+            values = np.where(ignored, 0, values)
+        least, most = (values.min(), values.max()) if values.size else (0, -1)
+        if self.checking and (least < low or most >= high):
+            position = int(np.argmax((values < low) | (values >= high)))  # the first, in row-major order
+            raise check.error(values.reshape(-1)[position], position)
+        if low < 0 and least < 0:
+            values = np.where(values < 0, values + high, values)
+        return index if values is self.array(index) else self.from_numpy(values)
 
     def _native(self, index: Index) -> tuple[Any, ...]:
         return tuple(self.array(entry) if isinstance(entry, Tensor) else entry for entry in index)

@@ -132,13 +132,13 @@ def rand(
     *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
 ) -> Tensor:
     """Random numbers in [0, 1), from ``alpha.manual_seed``'s sequence."""
-    values = random.uniform(shape_of("rand", shape), dtype=dtypes.as_dtype(dtype, "rand"))
-    return _finish(engines.resolve(engine).from_numpy(values), requires_grad)
+    draw = random.draw_uniform(shape_of("rand", shape), dtype=dtypes.as_dtype(dtype, "rand"))
+    return _finish(engines.resolve(engine).random(draw), requires_grad)
 
 
 def randn(
     *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
 ) -> Tensor:
     """Random numbers of the standard normal distribution, from ``alpha.manual_seed``'s sequence."""
-    values = random.normal(shape_of("randn", shape), dtype=dtypes.as_dtype(dtype, "randn"))
-    return _finish(engines.resolve(engine).from_numpy(values), requires_grad)
+    draw = random.draw_normal(shape_of("randn", shape), dtype=dtypes.as_dtype(dtype, "randn"))
+    return _finish(engines.resolve(engine).random(draw), requires_grad)

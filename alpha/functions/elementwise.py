@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha import dtypes, engines
 from alpha.autograd import Function
-from alpha.engine import Engine
+from alpha.engine import Engine, RangeCheck
 from alpha.errors import ArgumentError, DtypeError
 from alpha.functions.operands import (
     Number,
@@ -278,21 +278,21 @@ def pow(x: TensorLike, y: TensorLike) -> Tensor:
     """x ** y, broadcast; ArgumentError for an integer to a negative integer power."""
     base, exponent = convert("pow", x, y)
     if not dtypes.is_float(common_dtype([base, exponent])):
-        low = _smallest(exponent)
-        if low < 0:
-            raise ArgumentError(f"[pow] expected integers to powers >= 0, got {low}: cast x with .float()")
+        _check_not_negative(exponent)
     if not isinstance(exponent, Tensor) and exponent == 2:
         return square(base)
     return call(Pow, base, exponent)
 
 
-def _smallest(value: Tensor | Number) -> Number:
-    if not isinstance(value, Tensor):
-        return value
-    if value.numel() == 0:
-        return 0
-    low: int = value.engine.reduce("min", value, tuple(range(value.ndim)), False).item()
-    return low
+_INT64_MAX = 2**63 - 1
+
+
+def _check_not_negative(exponent: Tensor | Number) -> None:
+    check = RangeCheck(ArgumentError, "[pow] expected integers to powers >= 0, got {value}: cast x with .float()")
+    if isinstance(exponent, Tensor):
+        exponent.engine.check_range(cast(exponent.detach(), dtypes.int64), 0, _INT64_MAX, check)
+    elif exponent < 0:
+        raise check.error(exponent, 0)
 
 
 def maximum(x: TensorLike, y: TensorLike) -> Tensor:

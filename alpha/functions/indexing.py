@@ -9,10 +9,21 @@ import numpy as np
 
 from alpha import dtypes
 from alpha.autograd import Function
+from alpha.engine import RangeCheck
 from alpha.errors import DtypeError, IndexingError, ShapeError
 from alpha.functions.elementwise import where
 from alpha.functions.inplace import check_fits, write, written_value
-from alpha.functions.operands import Number, broadcast_view, call, check_tensor, compute, grid, one_axis, sum_to
+from alpha.functions.operands import (
+    Number,
+    broadcast_view,
+    call,
+    check_tensor,
+    compute,
+    grid,
+    numbers,
+    one_axis,
+    sum_to,
+)
 from alpha.functions.shape import broadcast_to
 from alpha.tensor import Shape, Tensor, tensor
 
@@ -101,12 +112,8 @@ def _positions(name: str, index: Tensor, shape: Shape, axis: int) -> Tensor:
     """An int64 tensor of indices counted from the axis's start; IndexingError where one lies outside."""
     if index.numel() == 0:
         return index
-    axes, length = tuple(range(index.ndim)), shape[axis]
-    low, high = (index.engine.reduce(op, index, axes, False).item() for op in ("min", "max"))
-    if low < -length or high >= length:
-        wrong = low if low < -length else high
-        raise IndexingError(f"[{name}] expected indices within axis {axis} of shape {shape}, got {wrong}")
-    return compute("where", compute("lt", index, 0), compute("add", index, length), index) if low < 0 else index
+    message = f"[{name}] expected indices within axis {axis} of shape {shape}, got {{value}}"
+    return index.engine.check_range(index, -shape[axis], shape[axis], RangeCheck(IndexingError, message))
 
 
 def _is_basic(index: tuple[Any, ...]) -> bool:
@@ -312,12 +319,9 @@ def one_hot(labels: Tensor, num_classes: int, dtype: dtypes.DtypeLike = dtypes.i
     index = labels.detach().long()
     engine = labels.engine
     if index.numel():
-        low, high = (engine.reduce(op, index, tuple(range(index.ndim)), False).item() for op in ("min", "max"))
-        if low < 0 or high >= num_classes:
-            raise IndexingError(
-                f"[one_hot] expected labels in 0..{num_classes - 1}, got {low if low < 0 else high}: raise num_classes"
-            )
-    classes = engine.from_numpy(np.arange(num_classes, dtype=np.int64))
+        message = f"[one_hot] expected labels in 0..{num_classes - 1}, got {{value}}: raise num_classes"
+        index = engine.check_range(index, 0, num_classes, RangeCheck(IndexingError, message))
+    classes = numbers(engine, num_classes)
     column = index.view(index.offset, (*index.shape, 1), (*index.strides, 1))
     return compute("eq", column, classes).astype(kind)
 

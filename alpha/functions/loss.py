@@ -9,7 +9,10 @@ import numpy as np
 import alpha.functions as F
 from alpha.autograd import Function
 from alpha.dtypes import int64, is_float
+from alpha.engine import RangeCheck
 from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.functions.indexing import Gather
+from alpha.functions.operands import call, numbers
 from alpha.tensor import Tensor
 
 __all__ = ["binary_cross_entropy_with_logits", "cross_entropy", "l1_loss", "mse_loss", "nll_loss"]
@@ -146,36 +149,30 @@ def _softplus_of_minus(x: Tensor) -> Tensor:
 
 
 def _rows(function: str, logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor | None]:
-    """(N, C) logits, (N,) labels in range, and a 0/1 factor a row where some are ignored.
+    """(N, C) logits, (N,) labels in range, and a 0/1 factor a row where some may be ignored.
 
     ArgumentError naming the first label out of range.
     """
     classes = logits.shape[-1]
-    labels = np.asarray(target).reshape(-1)
-    ignored = labels == ignore_index
-    wrong = np.flatnonzero(((labels < 0) | (labels >= classes)) & ~ignored)
-    if len(wrong):
-        raise ArgumentError(
-            f"[{function}] expected labels in 0..{classes - 1} for {classes} classes, got {labels[wrong[0]]} at "
-            f"row {wrong[0]}: check the labels, or the last layer's size"
-        )
-    rows = F.reshape(logits, (-1, classes))
-    if not ignored.any():
-        return rows, F.reshape(target, (-1,)), None
-    engine = logits.engine
-    kept = engine.from_numpy((~ignored).astype(logits.dtype))
-    return rows, engine.from_numpy(np.where(ignored, 0, labels)), kept
+    labels = F.reshape(target.detach(), (-1,))
+    message = (
+        f"[{function}] expected labels in 0..{classes - 1} for {classes} classes, got {{value}} at row {{position}}: "
+        "check the labels, or the last layer's size"
+    )
+    safe = logits.engine.check_range(labels, 0, classes, RangeCheck(ArgumentError, message), ignore_index)
+    # An engine that does not wait for its own results cannot tell whether any row is ignored.
+    kept = None if safe is labels else (labels != ignore_index).astype(logits.dtype)
+    return F.reshape(logits, (-1, classes)), safe, kept
 
 
 def _picked(rows: Tensor, labels: Tensor) -> Tensor:
     """rows[i, labels[i]]."""
-    index = rows.engine.from_numpy(np.arange(rows.shape[0]))
-    return rows[index, labels]
+    return call(Gather, rows, (numbers(rows.engine, rows.shape[0]), labels))
 
 
 def _of_class(weight: Tensor, labels: Tensor) -> Tensor:
     """The weight of each row's class."""
-    return weight[labels]
+    return call(Gather, weight, (labels,))
 
 
 def _reduce_rows(

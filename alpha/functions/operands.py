@@ -9,6 +9,7 @@ import numpy as np
 
 from alpha import dtypes
 from alpha.autograd import Function
+from alpha.engine import Engine
 from alpha.errors import DtypeError, ShapeError
 from alpha.tensor import Shape, Tensor, tensor
 
@@ -161,10 +162,15 @@ def shape_of(function: str, shape: Any) -> Shape:
     return tuple(int(n) for n in shape)
 
 
+def numbers(engine: Engine, count: int) -> Tensor:
+    """0, 1, ..., count - 1 as int64, to be read only."""
+    return engine.constant(("numbers", count), lambda: np.arange(count, dtype=np.int64))
+
+
 def grid(like: Tensor) -> list[Tensor]:
     """For each axis its positions 0, 1, ..., shaped so that together they broadcast to the tensor's shape."""
     ndim = like.ndim
-    lines = [like.engine.from_numpy(np.arange(n, dtype=np.int64)) for n in like.shape]
+    lines = [numbers(like.engine, n) for n in like.shape]
     return [
         line.view(0, tuple(n if a == axis else 1 for a in range(ndim)), (1,) * ndim)
         for axis, (line, n) in enumerate(zip(lines, like.shape, strict=True))

@@ -117,8 +117,12 @@ def _adaptive_mean(x: Tensor, axis: int, output: int) -> Tensor:
 
 def _correction(x: Tensor, axes: tuple[Axis, Axis], padding: tuple[int, int]) -> Tensor:
     """(1, OH, OW, 1): a window's full size over its elements inside the input and the padding asked for."""
-    rows, columns = (_excess(axis, p) for axis, p in zip(axes, padding, strict=True))
-    return x.engine.from_numpy(np.multiply.outer(rows, columns)[None, :, :, None].astype(x.dtype))
+
+    def factors() -> np.ndarray[Any, Any]:
+        rows, columns = (_excess(axis, p) for axis, p in zip(axes, padding, strict=True))
+        return np.multiply.outer(rows, columns)[None, :, :, None].astype(x.dtype)
+
+    return x.engine.constant(("avg_pool2d correction", axes, padding, x.dtype), factors)
 
 
 def _excess(axis: Axis, padding: int) -> list[float]:

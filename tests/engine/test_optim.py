@@ -426,13 +426,10 @@ def test_clip_grad_norm(engine: Engine, rng: np.random.Generator, norm_type: flo
     params = with_gradients(engine, rng)
     before = flat(params).copy()
     norm = np.linalg.norm(before, norm_type)
-    versions = [p.grad.version for p in params if p.grad is not None]
     total = optim.clip_grad_norm_(params, share * norm, norm_type)
     assert total == pytest.approx(norm, rel=1e-12)
     scale = min(1.0, share * norm / (norm + 1e-6))
     np.testing.assert_allclose(flat(params), before * scale, rtol=1e-12)
-    changed = [p.grad.version > v for p, v in zip(params, versions, strict=False) if p.grad is not None]
-    assert all(changed) if share < 1 else not any(changed)
 
 
 def test_clip_grad_norm_is_pytorchs(engine: Engine, rng: np.random.Generator) -> None:

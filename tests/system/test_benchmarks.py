@@ -19,7 +19,7 @@ import pytest
 from alpha.errors import EngineError, NumericsError
 from benchmarks import common, operators, training
 from benchmarks.fma_peak import fma_peak
-from benchmarks.suites import SUITES, Layer
+from benchmarks.suites import SUITES, Layer, equal_batch
 from benchmarks.workers import Worker
 
 AGAINST = "torch" if importlib.util.find_spec("torch") else "none"
@@ -116,8 +116,8 @@ def test_trials_choose_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
             forms = {"fused True": 3.0, "fused False": 4.0, "foreach True": 2.0, "foreach False": 5.0}
             return forms if method == "compare_updates" else {"seconds": self.seconds}
 
-    monkeypatch.setattr(training, "_torch", lambda model, weights, layout, choice: Timed(choice))
-    choices = training._choose(None, Path("w.npz"), 3)  # type: ignore[arg-type]
+    monkeypatch.setattr(training, "_torch", lambda setup, model, weights, layout, choice: Timed(choice))
+    choices = training._choose(common.Setup("cpu", 1), None, Path("w.npz"), 3)  # type: ignore[arg-type]
     assert set(choices) == {"contiguous", "channels_last"}
     for choice in choices.values():
         assert (choice["allocator"], choice["adam"], choice["set_to_none"]) == ("kept", "foreach", True)
@@ -201,6 +201,19 @@ def test_useful_and_nominal_work_by_hand() -> None:
     assert layer.useful_gflop(3) == pytest.approx(2e-9 * 4 * 4 * 3 * 5 * 7)
 
 
+def test_the_papers_suite_has_equal_work() -> None:
+    layers = SUITES["paper"]
+    assert len(layers) == 32 and len({layer.name for layer in layers}) == 32
+    for layer in layers:
+        (out, _), (filter_size, _) = layer.geometry.output, layer.geometry.filter
+        assert out in (128, 64, 32, 24, 16, 8, 4, 2) and (filter_size, layer.padding) in ((3, 1), (5, 2))
+        assert layer.geometry.input == (out * layer.stride, out * layer.stride)
+        assert layer.operators == (("conv",) if layer.stride == 1 else ("deconv", "dilated"))
+        # The smallest batch, of 24, is rounded to a multiple of 8: by 4 of 24 at most.
+        assert layer.nominal_gflop(equal_batch(layer, 77.3)) == pytest.approx(77.3, rel=4 / 24)
+    assert equal_batch(layers[0], 77.3) == 64 and equal_batch(layers[0], 1e-3) == 1
+
+
 def test_results_that_differ_are_refused(tmp_path: Path) -> None:
     import numpy as np
 
@@ -234,7 +247,7 @@ def test_the_fma_peak_is_that_of_a_processor() -> None:
     ("arguments", "message"),
     [
         (["--modle", "x"], "unrecognized arguments"),
-        (["--engine", "cu33"], "invalid choice"),
+        (["--engine", "cu33"], "expected cpu, cu32 or cu32:N, got 'cu33'"),
         (["--batch-size", "0"], "expected an integer >= 1, got '0'"),
         (["--threads", "two"], "expected an integer >= 1, got 'two'"),
     ],
@@ -271,6 +284,16 @@ def test_without_pytorch_the_error_says_how_to_get_it(
     assert "pip install" in error and "--against none" in error and error.count("\n") == 1
 
 
+@pytest.mark.parametrize("module", [training, operators])
+@pytest.mark.parametrize("option", [["--precision", "high"], ["--graph"]])
+def test_what_only_a_gpu_has_is_refused_elsewhere(
+    module: Any, option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert module.main(["--against", "none", *option]) == 1
+    error = capsys.readouterr().err
+    assert f"expected {option[0]} with --engine cu32" in error and error.count("\n") == 1
+
+
 def test_unknown_layers_and_misplaced_stems_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert operators.main(["--against", "none", "--layers", "stem,1024"]) == 1
     assert "got 1024" in capsys.readouterr().err
@@ -279,8 +302,8 @@ def test_unknown_layers_and_misplaced_stems_are_refused(capsys: pytest.CaptureFi
 
 
 def test_a_workers_error_arrives_as_one_of_ours() -> None:
-    with pytest.raises(EngineError, match=r"\[engine\] expected an engine"):
-        Worker("benchmarks.operators_worker", "alpha", {"engine": "abacus", "threads": 1}, 1)
+    with pytest.raises(EngineError, match=r"\[engine\] expected \"cpu\""):
+        Worker("benchmarks.operators_worker", "alpha", {"setup": {"engine": "abacus", "threads": 1}}, 1)
 
 
 def test_results_are_written_whole_or_not_at_all(tmp_path: Path) -> None:

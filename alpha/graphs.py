@@ -1,0 +1,332 @@
+"""alpha.graph: a training step captured once and then replayed by the device alone, the same to the bit.
+
+Capturing runs the step's Python once while the engine notes down the kernels it launches instead of running them. A
+replay launches them all at once; no Python of the step runs, so what the host does in a step must be known: numbers
+that change from step to step (``Capture.live``), effects on the host (``each_call``), gradients of leaves
+(``note_leaf``).
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import alpha.tensor as _tensor
+from alpha import autograd, engines, random
+from alpha.engine import Engine
+from alpha.errors import ArgumentError, GraphError
+
+Step = Callable[..., Any]
+_RECORDINGS = 4
+"""Captures kept for inputs of the same shapes: they differ in the gradients that the step found."""
+
+
+# -- what an engine that captures implements -----------------------------------------------------------------------
+
+
+class Capture(ABC):
+    """What an engine notes down while it captures a step; ``engine.capture`` at that time."""
+
+    @abstractmethod
+    def keep(self, *tensors: _tensor.Tensor | _tensor.Storage) -> None:
+        """Keeps memory that the captured work uses from being freed; every launch calls it with its arguments."""
+
+    @abstractmethod
+    def live(self, values: Any, refresh: Callable[[], bytes] | None) -> _tensor.Tensor:
+        """Device memory holding ``values`` (bytes, or an array's) at the first launch and ``refresh()`` at later ones.
+
+        ``refresh`` returns as many bytes; without it the values stay.
+        """
+
+    @abstractmethod
+    def host(self, effect: Callable[[], object]) -> None:
+        """Has an effect on the host take place before each later launch, in the order of these calls and ``live``'s."""
+
+    @abstractmethod
+    def guard(self, current: Callable[[], Hashable]) -> None:
+        """Has the step captured anew when ``current()`` is no longer what it is now."""
+
+
+class Recording(ABC):
+    """A captured step."""
+
+    @abstractmethod
+    def launch(self) -> None:
+        """Submits the captured work."""
+
+    @abstractmethod
+    def fits(self) -> bool:
+        """Whether all guards hold."""
+
+
+class Recorder(ABC):
+    """Captures the steps of one function on one engine, in memory that their captures share."""
+
+    @abstractmethod
+    def capture(self) -> AbstractContextManager[Recording]:
+        """``with recorder.capture() as recording:`` captures what is launched within instead of running it."""
+
+
+# -- the step being watched on this thread -------------------------------------------------------------------------
+
+
+class _Watch:
+    """A step that is rehearsed or captured: its engine, and the leaves that got gradients with those they had before."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.leaves: dict[_tensor.Tensor, _tensor.Tensor | None] = {}
+
+
+class _Thread(threading.local):
+    watch: _Watch | None = None
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def _watching(engine: Engine) -> Iterator[_Watch]:
+    _thread.watch = watch = _Watch(engine)
+    try:
+        yield watch
+    finally:
+        _thread.watch = None
+
+
+def note_leaf(leaf: _tensor.Tensor) -> None:
+    """Called before a gradient is added to a leaf's."""
+    if _thread.watch is not None:
+        _thread.watch.leaves.setdefault(leaf, leaf.grad)
+
+
+def refuse(engine: Engine, got: str, advice: str) -> None:
+    """GraphError where this thread rehearses or captures a step on the engine: for what no replay could repeat."""
+    if _thread.watch is not None and _thread.watch.engine is engine:
+        raise GraphError(f"[graph] expected a step that stays on {engine.name}, got {got}: {advice}")
+
+
+def each_call(effect: Callable[[], object]) -> None:
+    """Runs an effect on the host that belongs to a step: now, and where the step is being captured at each replay too."""
+    effect()
+    capture = _capture()
+    if capture is not None:
+        capture.host(effect)
+
+
+def guard(current: Callable[[], Hashable]) -> None:
+    """Has the step that is being captured, if one is, captured anew once ``current()`` is no longer what it is now."""
+    capture = _capture()
+    if capture is not None:
+        capture.guard(current)
+
+
+def _capture() -> Capture | None:
+    return _thread.watch.engine.capture if _thread.watch is not None else None
+
+
+# -- alpha.graph ---------------------------------------------------------------------------------------------------
+
+
+def graph(step: Step, warmup: int = 2) -> GraphedStep:
+    """A step (forward, backward and update) that a device replays as one submission: ``step = alpha.graph(step)``.
+
+    The first ``warmup`` calls run the step as it is; the next one captures it, and from then on a call copies its
+    arguments into the capture's and replays. Losses and parameters are those of the step itself, to the bit. The CPU
+    engine has nothing to gain and just calls the step.
+
+    The step takes tensors of one engine by position and returns tensors (None, or tuples, lists and dicts of them);
+    the caller gets copies outside the graph. Other shapes or dtypes are captured for themselves. Optimizers, the
+    schedulers in ``optim``, Dropout and BatchNorm go on counting; other Python in the step runs in the first calls
+    only. Gradients are where the step left them, ``parameter.grad``, and other tensors made in the step hold their
+    values until the next call.
+
+    Args:
+        step: the function.
+        warmup: calls before the capture, at least 1: kernels are compiled and state is made then.
+
+    Errors: GraphError where the step reads a value (``item()``, ``numpy()``, ``if tensor``), takes data from the host
+    or has a result whose shape depends on values: in the last call before the capture, at the place; ArgumentError
+    for arguments or results that are no tensors.
+    """
+    return GraphedStep(step, warmup)
+
+
+class GraphedStep:
+    """What ``alpha.graph`` returns; calls are those of the step."""
+
+    def __init__(self, step: Step, warmup: int = 2) -> None:
+        if not callable(step):
+            raise ArgumentError(f"[graph] expected a function, got {step!r}")
+        if isinstance(warmup, bool) or not isinstance(warmup, int) or warmup < 1:
+            raise ArgumentError(f"[graph] expected warmup >= 1, got {warmup!r}: the last such call is a rehearsal")
+        self._step = step
+        self._warmup = warmup
+        self._recorders: dict[Engine, Recorder | None] = {}
+        self._plans: dict[Hashable, _Plan] = {}
+
+    def __call__(self, *inputs: _tensor.Tensor) -> Any:
+        engine = _engine_of(inputs)
+        if engine not in self._recorders:
+            self._recorders[engine] = engine.recorder()
+        recorder = self._recorders[engine]
+        if _thread.watch is not None:  # within another step: a part of that one
+            return self._step(*inputs)
+        if recorder is None:
+            return _each_tensor(_detached, self._step(*inputs))
+        shapes = tuple((x.shape, x.memory_order(), x.dtype) for x in inputs)
+        key = (engine, engine.precision, engine.checking, autograd.is_grad_enabled(), shapes)
+        plan = self._plans.setdefault(key, _Plan(self._step, engine, recorder))
+        return plan.call(inputs, self._warmup)
+
+    @property
+    def captures(self) -> int:
+        """Captures made so far, of all shapes."""
+        return sum(plan.captures for plan in self._plans.values())
+
+    def __repr__(self) -> str:
+        return f"<alpha.graph of {getattr(self._step, '__qualname__', self._step)}, {self.captures} captures>"
+
+
+class _Plan:
+    """A step for inputs of the same shapes: the calls so far, the leaves it was seen to give gradients, its captures."""
+
+    def __init__(self, step: Step, engine: Engine, recorder: Recorder) -> None:
+        self.step, self.engine, self.recorder = step, engine, recorder
+        self.calls = self.captures = 0
+        self.leaves: list[_tensor.Tensor] = []
+        self.inputs: list[_tensor.Tensor] = []
+        self.recorded: list[_Recorded] = []
+
+    def call(self, inputs: Sequence[_tensor.Tensor], warmup: int) -> Any:
+        self.calls += 1
+        if self.calls < warmup:
+            return _each_tensor(_detached, self.step(*inputs))
+        if self.calls == warmup:
+            with _watching(self.engine) as watch:
+                result = _each_tensor(_detached, self.step(*inputs))
+            self.leaves = list(watch.leaves)
+            return result
+        recorded = next((recorded for recorded in self.recorded if recorded.fits()), None)
+        if not self.inputs:
+            self.inputs = [self.engine.empty_like(x) for x in inputs]
+        for given, own in zip(inputs, self.inputs, strict=True):
+            self.engine.copy(given, own)
+            own.storage.version += 1
+        if recorded is None:
+            recorded = self.capture()
+        return recorded.launch()
+
+    def capture(self) -> _Recorded:
+        """Captures the step, which then is as good as run on the host, and waits to be launched."""
+        before = {leaf: leaf.grad for leaf in self.leaves}
+        state = random.get_state()
+        try:
+            with self.recorder.capture() as recording, _watching(self.engine) as watch:
+                result = _each_tensor(_detached, self.step(*self.inputs))
+        except BaseException:
+            random.set_state(state)
+            for leaf, grad in before.items():
+                leaf.grad = grad
+            raise
+        self.captures += 1
+        leaves = [_Leaf(leaf, before.get(leaf, found), found) for leaf, found in watch.leaves.items()]
+        recorded = _Recorded(self.engine, recording, result, leaves)
+        self.recorded = [recorded, *self.recorded[: _RECORDINGS - 1]]
+        return recorded
+
+
+class _Leaf:
+    """A leaf that a captured step gives a gradient: where it lies, and the gradients before, on the way and after.
+
+    Args:
+        leaf: the tensor.
+        before: its gradient when the step began.
+        found: the gradient that the first new one was added to, None where the step or somebody before cleared it.
+    """
+
+    __slots__ = ("_after", "_before", "_found", "_storage", "leaf")
+
+    def __init__(self, leaf: _tensor.Tensor, before: _tensor.Tensor | None, found: _tensor.Tensor | None) -> None:
+        self.leaf, self._after, self._storage = leaf, leaf.grad, leaf.storage
+        self._before, self._found = before, found
+
+    def fits(self) -> bool:
+        """Whether a replay does now what the step would do: adds to the same memory, or starts from none."""
+        if self.leaf.storage is not self._storage:
+            return False
+        grad = self.leaf.grad
+        if self._found is not None:
+            return grad is not None and grad.storage is self._found.storage
+        return grad is None or self._before is not None
+
+    def restore(self) -> None:
+        """Puts the gradient where the step puts it."""
+        self.leaf.grad = self._after
+
+
+class _Recorded:
+    """One capture with what belongs to it on the host."""
+
+    def __init__(self, engine: Engine, recording: Recording, result: Any, leaves: list[_Leaf]) -> None:
+        self.engine, self.recording, self.result, self.leaves = engine, recording, result, leaves
+
+    def fits(self) -> bool:
+        return self.recording.fits() and all(leaf.fits() for leaf in self.leaves)
+
+    def launch(self) -> Any:
+        """Launches, and returns copies of the results: the next launch writes over the captured ones."""
+        self.recording.launch()
+        for leaf in self.leaves:
+            leaf.restore()
+        return _each_tensor(self._copied, self.result)
+
+    def _copied(self, captured: _tensor.Tensor) -> _tensor.Tensor:
+        if captured.engine is not self.engine:
+            return captured
+        out = self.engine.empty_like(captured)
+        self.engine.copy(captured, out)
+        return out
+
+
+def _engine_of(inputs: Sequence[Any]) -> Engine:
+    """The engine of a step's arguments; ArgumentError for what is no tensor, EngineError for several engines."""
+    for value in inputs:
+        if not isinstance(value, _tensor.Tensor):
+            raise ArgumentError(
+                f"[graph] expected tensors as the step's arguments, got {type(value).__name__}: a replay knows no others; "
+                "bind them with functools.partial, or graph a step for each"
+            )
+        if value.requires_grad:
+            raise GraphError(
+                "[graph] expected arguments outside the graph, got one that requires grad: .detach() it, or make it "
+                "within the step"
+            )
+    if not inputs:
+        return engines.default_engine()
+    inputs[0].engine.check_owner("graph", *inputs)
+    return inputs[0].engine
+
+
+def _each_tensor(change: Callable[[_tensor.Tensor], _tensor.Tensor], value: Any) -> Any:
+    """A step's result with each tensor in it changed; ArgumentError for a part that is neither tensor nor None."""
+    if isinstance(value, _tensor.Tensor):
+        return change(value)
+    if isinstance(value, tuple | list):
+        parts = [_each_tensor(change, part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if isinstance(value, dict):
+        return {key: _each_tensor(change, part) for key, part in value.items()}
+    if value is None:
+        return None
+    raise ArgumentError(
+        f"[graph] expected a step that returns tensors, or tuples, lists and dicts of them, got {type(value).__name__}: "
+        "return the tensor, and read it outside the step"
+    )
+
+
+def _detached(value: _tensor.Tensor) -> _tensor.Tensor:
+    return value.detach()

@@ -1,0 +1,28 @@
+"""How precisely float32 products are computed: a setting of the process that engines read."""
+
+from __future__ import annotations
+
+from alpha.errors import ArgumentError
+
+_CHOICES = ("highest", "high")
+_chosen = "highest"
+
+
+def set_float32_precision(precision: str) -> None:
+    """Sets how convolutions and matrix products of float32 tensors are computed, from the next call on.
+
+    Args:
+        precision: "highest", the default: in float32. "high": the CUDA engine may round their factors to TF32 (10 bits
+            of mantissa) and use tensor cores, accumulating in float32. The CPU engine computes in float32 either way.
+
+    PyTorch's names; its "medium" (bfloat16) has no counterpart and is an ArgumentError, as is anything else.
+    """
+    global _chosen
+    if precision not in _CHOICES:
+        raise ArgumentError(f'[set_float32_precision] expected "highest" or "high", got {precision!r}: choose one')
+    _chosen = precision
+
+
+def get_float32_precision() -> str:
+    """What ``set_float32_precision`` set: "highest" or "high"."""
+    return _chosen

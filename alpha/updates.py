@@ -1,0 +1,110 @@
+"""What a fused optimizer step checks and computes before it launches, the same on every engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from alpha.engine import Engine
+from alpha.errors import DtypeError, EngineError, ShapeError
+from alpha.tensor import Tensor
+
+Row = Sequence[Tensor]
+"""A parameter, its gradient, and its states."""
+Refresh = Callable[[], Mapping[str, Any]]
+
+
+def adam_scalars(
+    *, lr: float, betas: tuple[float, float], eps: float, weight_decay: float, decoupled: bool, step: int
+) -> tuple[float, ...]:
+    """(step size, correction, 1 - b1, b2, 1 - b2, eps, decay, shrink): p = shrink p - step size m / (sqrt(v) /
+    correction + eps), the bias corrections computed once, in float64."""
+    beta1, beta2 = betas
+    return (
+        lr / (1 - beta1**step),
+        math.sqrt(1 - beta2**step),
+        1 - beta1,
+        beta2,
+        1 - beta2,
+        eps,
+        0.0 if decoupled else weight_decay,
+        1 - lr * weight_decay if decoupled else 1.0,
+    )
+
+
+def sgd_scalars(*, lr: float, momentum: float, dampening: float, weight_decay: float) -> tuple[float, ...]:
+    """(lr, momentum, 1 - dampening, decay)."""
+    return lr, momentum, 1 - dampening, weight_decay
+
+
+def rmsprop_scalars(*, lr: float, alpha: float, eps: float, weight_decay: float, momentum: float) -> tuple[float, ...]:
+    """(lr, alpha, 1 - alpha, eps, decay, momentum)."""
+    return lr, alpha, 1 - alpha, eps, weight_decay, momentum
+
+
+def rows(engine: Engine, function: str, *lists: Sequence[Tensor] | None) -> list[Row]:
+    """Parameters, gradients and states (None where absent) tensor by tensor.
+
+    Errors unless the lists are of one length and each row lives on the engine and agrees in shape and float dtype.
+    """
+    present = [tensors for tensors in lists if tensors is not None]
+    if any(len(tensors) != len(present[0]) for tensors in present):
+        raise ShapeError(f"[{function}] expected lists of one length, got {[len(tensors) for tensors in present]}")
+    found: list[Row] = list(zip(*present, strict=True))
+    for row in found:
+        _check(engine, function, row)
+    return found
+
+
+def _check(engine: Engine, function: str, row: Row) -> None:
+    parameter = row[0]
+    if parameter.dtype.kind != "f":
+        raise DtypeError(f"[{function}] expected float32 or float64 parameters, got {parameter.dtype}")
+    for tensor in row:
+        if tensor.storage.engine is not engine:
+            raise EngineError(f"[{function}] expected tensors on {engine.name}, got {tensor.engine.name}")
+        if tensor.shape != parameter.shape:
+            raise ShapeError(
+                f"[{function}] expected tensors shaped as their parameter {parameter.shape}, got {tensor.shape}"
+            )
+        if tensor.dtype != parameter.dtype:
+            raise DtypeError(
+                f"[{function}] expected tensors of their parameter's dtype {parameter.dtype}, got {tensor.dtype}"
+            )
+
+
+def aligned(engine: Engine, row: Row) -> Row:
+    """The row's tensors, all dense in the parameter's memory order: themselves, or copies where they are not."""
+    strides = row[0].strides
+    if _is_dense(row[0].shape, strides) and all(tensor.strides == strides for tensor in row):
+        return row
+    order = row[0].memory_order()
+    return [tensor if tensor.is_contiguous(order) else _copied(engine, tensor, order) for tensor in row]
+
+
+def _copied(engine: Engine, tensor: Tensor, order: Sequence[int]) -> Tensor:
+    copy = engine.empty(tensor.shape, tensor.dtype, order)
+    engine.copy(tensor, copy)
+    return copy
+
+
+def finish(engine: Engine, row: Row, used: Row) -> None:
+    """After an update of ``used = aligned(row)``: copies go back, and what was written has a new version."""
+    for index, (tensor, copy) in enumerate(zip(row, used, strict=True)):
+        if index != 1:  # gradients are only read
+            if copy is not tensor:
+                engine.copy(copy, tensor)
+            tensor.storage.version += 1
+
+
+@lru_cache(maxsize=1024)
+def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether elements lie without gaps, in whatever order of the axes."""
+    step = 1
+    for stride, size in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):
+        if stride != step:
+            return False
+        step *= size
+    return True

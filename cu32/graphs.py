@@ -1,0 +1,190 @@
+"""Captured steps on the device: the CUDA graph, the memory that belongs to it, the numbers that change in it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from alpha import graphs
+from alpha.dtypes import uint8
+from alpha.errors import ArgumentError, GraphError, OutOfMemoryError
+from alpha.mempool import Block, MemoryPool
+from alpha.tensor import Storage, Tensor
+from cu32 import driver
+from cu32.base import DeviceEngine
+from cu32.checks import CheckOperations
+from cu32.compiler import Source
+
+SOURCES = (Source("graphs"),)
+
+PIECE = 1024
+"""Bytes of changing numbers that one launch stores: a kernel's arguments may have 4 KiB."""
+
+_ALIGNMENT = 16
+
+
+class GraphOperations(CheckOperations):
+    """An engine that captures steps for ``alpha.graph``."""
+
+    def recorder(self) -> graphs.Recorder:
+        return Recorder(self)
+
+
+class PrivatePool(MemoryPool):
+    """Blocks that only captured work uses, so that a replay overwrites nobody's: its segments are another pool's blocks.
+
+    That pool counts them as in use, and gets them back as they fall free once the captures are gone.
+    """
+
+    def __init__(self, owner: MemoryPool) -> None:
+        self._owner = owner
+        super().__init__(1 << 62, self._borrow, self._return)  # the owner's cap is the one that holds
+
+    def _borrow(self, nbytes: int) -> tuple[int, Block]:
+        block = self._owner.take(nbytes)
+        return block.address, block
+
+    def _return(self, handle: object) -> None:
+        if isinstance(handle, Block):
+            self._owner.give(handle)
+
+    def take(self, nbytes: int) -> Block:
+        try:
+            return super().take(nbytes)
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"[graph] expected room for {nbytes} bytes of a captured step, got {self._owner}: use a smaller batch, "
+                "or raise the engine's memory="
+            ) from error
+
+    def __del__(self) -> None:
+        self.release_cached()
+
+
+class _LiveMemory:
+    """Device memory whose contents the host sets before a launch, in pieces that are a launch's arguments."""
+
+    def __init__(self, engine: DeviceEngine, nbytes: int) -> None:
+        self.host = bytearray(-(-nbytes // PIECE) * PIECE)
+        self.device = engine.empty((len(self.host),), uint8)
+        self.used = 0
+        self.changed: set[int] = set()  # pieces that the device does not have yet
+
+    def room(self) -> int:
+        return len(self.host) - self.used
+
+    def take(self, values: bytes) -> tuple[int, Tensor]:
+        """Where the values now lie, and the device's view of them."""
+        start = self.used
+        self.used += -(-len(values) // _ALIGNMENT) * _ALIGNMENT
+        self.set(start, values)
+        return start, self.device.view(start, (len(values),), (1,))
+
+    def set(self, start: int, values: bytes) -> None:
+        """Changes values for the next launch."""
+        self.host[start : start + len(values)] = values
+        self.changed.update(range(start // PIECE, (start + len(values) - 1) // PIECE + 1))
+
+    def store(self, engine: DeviceEngine) -> None:
+        """Brings the device up to date, in stream order."""
+        for piece in sorted(self.changed):
+            start = piece * PIECE
+            target = self.device.view(start, (PIECE,), (1,))
+            engine.launch(SOURCES[0], "store", 1, PIECE // 4, bytes(self.host[start : start + PIECE]), target)
+        self.changed.clear()
+
+
+class Capture(graphs.Capture, graphs.Recording):
+    """One captured step: made by ``Recorder.capture``, launched ever after."""
+
+    def __init__(self, engine: GraphOperations, pool: MemoryPool) -> None:
+        self.engine, self.pool = engine, pool
+        self._graph: driver.Graph | None = None
+        self._thread = threading.get_ident()
+        self._launches = 0
+        self._live: list[_LiveMemory] = []
+        self._before: list[Callable[[], object]] = []
+        self._guards: list[tuple[Callable[[], Hashable], Hashable]] = []
+        # Memory from outside the pool that the work uses, with its version when first seen; then, where the step
+        # writes to it, how many versions a replay is worth.
+        self._kept: dict[Storage, int] = {}
+        self._written: list[tuple[Storage, int]] = []
+
+    def keep(self, *tensors: Tensor | Storage) -> None:
+        if threading.get_ident() != self._thread:
+            raise GraphError("[graph] expected no other thread to launch during a capture, got one: wait for it")
+        for tensor in tensors:
+            storage = tensor.storage if isinstance(tensor, Tensor) else tensor
+            if storage.pool is not self.pool:
+                self._kept.setdefault(storage, storage.version)
+
+    def live(self, values: Any, refresh: Callable[[], bytes] | None) -> Tensor:
+        content = bytes(values) if isinstance(values, bytes | bytearray) else values.tobytes()
+        if not self._live or self._live[-1].room() < len(content):
+            self._live.append(_LiveMemory(self.engine, len(content)))
+        memory = self._live[-1]
+        start, tensor = memory.take(content)
+        if refresh is not None:
+            self.host(lambda: memory.set(start, _as_long(refresh(), content)))
+        return tensor
+
+    def host(self, effect: Callable[[], object]) -> None:
+        self._before.append(effect)
+
+    def guard(self, current: Callable[[], Hashable]) -> None:
+        self._guards.append((current, current()))
+
+    def fits(self) -> bool:
+        return all(current() == then for current, then in self._guards)
+
+    def finish(self, graph: driver.Graph) -> None:
+        """Takes the graph that the capture has become."""
+        self._graph = graph
+        self._written = [(storage, storage.version - seen) for storage, seen in self._kept.items()]
+        self._written = [(storage, count) for storage, count in self._written if count]
+
+    def launch(self) -> None:
+        if self._graph is None:
+            raise GraphError("[graph] expected a finished capture, got one that failed: capture the step again")
+        if self._launches:  # what the first launch needs, the capture itself has done
+            for effect in self._before:
+                effect()
+            for storage, count in self._written:
+                storage.version += count
+        self._launches += 1
+        for memory in self._live:
+            memory.store(self.engine)
+        self._graph.launch()
+        self.engine.graph_launched()
+
+
+class Recorder(graphs.Recorder):
+    """Captures steps into one private pool: they run one after another, and may share what is free between them."""
+
+    def __init__(self, engine: GraphOperations) -> None:
+        self._engine = engine
+        self._pool = PrivatePool(engine.memory)
+
+    @contextmanager
+    def capture(self) -> Iterator[Capture]:
+        engine = self._engine
+        if engine.capture is not None:
+            raise GraphError(f"[graph] expected one capture at a time on {engine.name}, got a second: wait for the first")
+        capture = Capture(engine, self._pool)
+        graph = driver.Graph(engine.device)
+        engine.capture, engine.pool = capture, self._pool
+        try:
+            with graph:
+                yield capture
+        finally:
+            engine.capture, engine.pool = None, engine.memory
+            engine.release_waiting()
+        capture.finish(graph)
+
+
+def _as_long(values: bytes, first: bytes) -> bytes:
+    if len(values) != len(first):
+        raise ArgumentError(f"[graph] expected {len(first)} bytes of new values, got {len(values)}: give as many")
+    return values

@@ -1,0 +1,39 @@
+// Copies and fills of elements of one size; DTYPE is uint8, uint32 or uint64, whatever the elements mean.
+#include "elementwise.cuh"
+
+typedef DTYPE T;
+
+constexpr int SIDE = 32;   // of the tiles of a transposition
+constexpr int LINES = 8;   // rows of a tile that a block moves at a time
+
+struct Same { static __device__ T of(T x) { return x; } };
+
+// out = x, or the number where x is null.
+KERNEL each_copy(Loop loop, T* out, const T* x, T number) { each<2, 2>(loop, Unary<Same, T, T>{out, x, number}); }
+
+// A loop over tiles (its first two axes: down out's innermost axis, down x's): x has step 1 along `columns`, where out
+// has out_step; out has step 1 along `rows`, where x has x_step. A tile passes through shared memory, so that both are
+// read and written along their innermost axes.
+extern "C" __global__ void __launch_bounds__(SIDE * LINES)
+transpose(Loop loop, T* out, const T* x, int rows, int columns, int out_step, int x_step) {
+    __shared__ T tile[SIDE][SIDE + 1];
+    int at[2];
+    locate(loop, blockIdx.x, at);
+    const uint32 below = quotient(blockIdx.x, loop.axis[0]);
+    const int first_row = (int)(blockIdx.x - below * loop.axis[0].length) * SIDE;
+    const int first_column = (int)(below - quotient(below, loop.axis[1]) * loop.axis[1].length) * SIDE;
+    const int across = (int)threadIdx.x % SIDE, down = (int)threadIdx.x / SIDE;
+#pragma unroll
+    for (int line = down; line < SIDE; line += LINES) {
+        if (first_row + line < rows && first_column + across < columns) {
+            tile[line][across] = x[at[1] + line * x_step + across];
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int line = down; line < SIDE; line += LINES) {
+        if (first_column + line < columns && first_row + across < rows) {
+            out[at[0] + line * out_step + across] = tile[across][line];
+        }
+    }
+}

@@ -1,0 +1,287 @@
+// BatchNorm with its fused residual and LeakyReLU, and sums over channels, of dense (rows, channels) matrices.
+//
+// A channel's statistics are kept in float64, and an element is normalised as (x - centre) * scale + shift, with centre
+// the mean rounded to T and what the rounding left out in shift: no digit is lost where the mean is large.
+#include "columns.cuh"
+
+constexpr int APPLY_THREADS = 256;
+constexpr int APPLY_CHANNELS = 128;  // most channels of a tile
+
+// What turns a channel's x into its normalised value.
+struct Affine {
+    T centre, scale, shift;
+};
+
+__device__ __forceinline__ Affine affine(int64 c, const double* mean, const double* inverse_std, const T* weight,
+                                         const T* bias) {
+    const T centre = static_cast<T>(mean[c]);
+    const double scale = weight ? inverse_std[c] * weight[c] : inverse_std[c];
+    const double shift = (static_cast<double>(centre) - mean[c]) * scale + (bias ? static_cast<double>(bias[c]) : 0.0);
+    return {centre, static_cast<T>(scale), static_cast<T>(shift)};
+}
+
+__device__ __forceinline__ T normalise(T x, const Affine& by) {
+    return multiply_add(x - by.centre, by.scale, by.shift);
+}
+
+__device__ __forceinline__ T leaky(T value, T slope) { return value > 0 ? value : value * slope; }
+
+// Sums of x and of x * x, both less the channel's first row, which is near enough to the mean. Within a chunk they are
+// taken less the chunk's first row, so that T's digits go to the deviations.
+struct Moments {
+    static constexpr int SUMS = 2;
+    const T* __restrict__ x;
+    double origin[VEC], total[SUMS][VEC];
+    T first[VEC], sum[VEC], squares[VEC];
+
+    __device__ Moments(const T* x, const Place& place, int64 rows) : x(x), total{} {
+        for (int e = 0; e < VEC; ++e) origin[e] = place.inside && rows ? x[place.channel + e] : 0;
+    }
+    __device__ __forceinline__ void begin(int64 offset) {
+        const Pack start = load(x + offset);
+        for (int e = 0; e < VEC; ++e) {
+            first[e] = start.at[e];
+            sum[e] = squares[e] = 0;
+        }
+    }
+    __device__ __forceinline__ void add(int64 offset) {
+        const Pack value = load(x + offset);
+        for (int e = 0; e < VEC; ++e) {
+            const T d = value.at[e] - first[e];
+            sum[e] += d;
+            squares[e] = multiply_add(d, d, squares[e]);
+        }
+    }
+    __device__ __forceinline__ void end(int count) {
+        for (int e = 0; e < VEC; ++e) {
+            const double shift = static_cast<double>(first[e]) - origin[e], s = sum[e];
+            total[0][e] += s + count * shift;
+            total[1][e] += squares[e] + shift * (2 * s + count * shift);
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(SUM_THREADS, 3)
+statistics(const T* __restrict__ x, T* running_mean, T* running_var, double* mean, double* inverse_std,
+           double* partial, unsigned* counters, int64 rows, int64 channels, int64 width, int64 mean_stride,
+           int64 var_stride, double momentum, double eps) {
+    __shared__ Workspace<Moments::SUMS> shared;
+    const Place place(channels, static_cast<int>(width));
+    Moments terms(x, place, rows);
+    sum_columns(terms, place, rows, channels, partial, counters, shared, [&](int64 c, const double* sums) {
+        const double count = static_cast<double>(rows), deviation = sums[0] / count;
+        const double squares = sums[1] - sums[0] * deviation, m = x[c] + deviation;
+        const double var = squares > 0 ? squares / count : squares * 0;  // 0, or NaN
+        mean[c] = m;
+        inverse_std[c] = 1 / sqrt(var + eps);
+        if (running_mean) {
+            T& running = running_mean[c * mean_stride];
+            running = static_cast<T>((1 - momentum) * running + momentum * m);
+        }
+        if (running_var) {
+            T& running = running_var[c * var_stride];
+            const double unbiased = var * (count / (rows > 1 ? count - 1 : 1));
+            running = static_cast<T>((1 - momentum) * running + momentum * unbiased);
+        }
+    });
+}
+
+// The state of given statistics.
+extern "C" __global__ void given_statistics(const T* given_mean, const T* given_var, double* mean, double* inverse_std,
+                                            int64 channels, double eps) {
+    const int64 c = static_cast<int64>(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (c >= channels) return;
+    mean[c] = given_mean[c];
+    inverse_std[c] = 1 / sqrt(static_cast<double>(given_var[c]) + eps);
+}
+
+template <bool RESIDUAL>
+__device__ __forceinline__ void apply_rows(const T* __restrict__ x, const T* __restrict__ residual, T* __restrict__ y,
+                                           const Place& place, const Affine* by, T slope, int64 rows, int64 channels) {
+    const int64 step = static_cast<int64>(gridDim.y) * place.rows;
+#pragma unroll 4
+    for (int64 row = static_cast<int64>(blockIdx.y) * place.rows + place.row; row < rows; row += step) {
+        const int64 offset = row * channels + place.channel;
+        const Pack value = load(x + offset), added = RESIDUAL ? load(residual + offset) : value;
+        Pack result;
+        for (int e = 0; e < VEC; ++e) {
+            const T normal = normalise(value.at[e], by[e]);
+            result.at[e] = leaky(RESIDUAL ? normal + added.at[e] : normal, slope);
+        }
+        store(y + offset, result);
+    }
+}
+
+// y = act(normalised x + residual); a slope of 1 is no activation.
+extern "C" __global__ void __launch_bounds__(APPLY_THREADS, 4)
+apply(const T* __restrict__ x, const double* mean, const double* inverse_std, const T* weight, const T* bias,
+      const T* __restrict__ residual, T* __restrict__ y, int64 rows, int64 channels, int64 width, T slope) {
+    __shared__ Affine shared[APPLY_CHANNELS];
+    const Place place(channels, static_cast<int>(width));
+    const int64 first = static_cast<int64>(blockIdx.x) * width * VEC;
+    const int channel = threadIdx.x;
+    if (channel < width * VEC && first + channel < channels)
+        shared[channel] = affine(first + channel, mean, inverse_std, weight, bias);
+    __syncthreads();
+    if (!place.inside) return;
+    Affine by[VEC];
+    for (int e = 0; e < VEC; ++e) by[e] = shared[place.lane * VEC + e];
+    if (residual)
+        apply_rows<true>(x, residual, y, place, by, slope, rows, channels);
+    else
+        apply_rows<false>(x, residual, y, place, by, slope, rows, channels);
+}
+
+// The gradient past the activation, whose mask is the sign of y, or without a residual that of the normalised x.
+template <bool FROM_Y>
+__device__ __forceinline__ T past(T dy, T x, T y, const Affine& by, T slope) {
+    return dy * ((FROM_Y ? y : normalise(x, by)) > 0 ? static_cast<T>(1) : slope);
+}
+
+// Sums of g and of g * (x - centre); with WRITE, g is also stored: it is the residual's gradient.
+template <bool FROM_Y, bool WRITE>
+struct GradientSums {
+    static constexpr int SUMS = 2;
+    const T* __restrict__ dy;
+    const T* __restrict__ x;
+    const T* __restrict__ y;
+    T* __restrict__ masked;
+    T slope;
+    Affine by[VEC];
+    double total[SUMS][VEC];
+    T sum[VEC], products[VEC];
+
+    __device__ __forceinline__ void begin(int64) {
+        for (int e = 0; e < VEC; ++e) sum[e] = products[e] = 0;
+    }
+    __device__ __forceinline__ void add(int64 offset) {
+        const Pack grads = load(dy + offset), values = load(x + offset), results = FROM_Y ? load(y + offset) : values;
+        Pack kept;
+        for (int e = 0; e < VEC; ++e) {
+            const T g = past<FROM_Y>(grads.at[e], values.at[e], results.at[e], by[e], slope);
+            kept.at[e] = g;
+            sum[e] += g;
+            products[e] = multiply_add(g, values.at[e] - by[e].centre, products[e]);
+        }
+        if (WRITE) store(masked + offset, kept);
+    }
+    __device__ __forceinline__ void end(int) {
+        for (int e = 0; e < VEC; ++e) {
+            total[0][e] += sum[e];
+            total[1][e] += products[e];
+        }
+    }
+};
+
+// sums: (2, channels) float64, the sum of g and of g * (x - mean), for grad_apply.
+extern "C" __global__ void __launch_bounds__(SUM_THREADS, 2)
+grad_sums(const T* __restrict__ dy, const T* __restrict__ x, const T* __restrict__ y, const double* mean,
+          const double* inverse_std, const T* weight, const T* bias, T* __restrict__ masked, double* sums,
+          T* dweight, T* dbias, double* partial, unsigned* counters, int64 rows, int64 channels, int64 width,
+          T slope) {
+    __shared__ Workspace<2> shared;
+    const Place place(channels, static_cast<int>(width));
+    Affine by[VEC] = {};
+    if (place.inside)
+        for (int e = 0; e < VEC; ++e) by[e] = affine(place.channel + e, mean, inverse_std, weight, bias);
+    const auto finish = [&](int64 c, const double* found) {
+        const double centre = static_cast<T>(mean[c]), products = found[1] + (centre - mean[c]) * found[0];
+        sums[c] = found[0];
+        sums[channels + c] = products;
+        dbias[c] = static_cast<T>(found[0]);
+        dweight[c] = static_cast<T>(products * inverse_std[c]);
+    };
+    const auto run = [&](auto terms) {
+        for (int e = 0; e < VEC; ++e) terms.by[e] = by[e];
+        sum_columns(terms, place, rows, channels, partial, counters, shared, finish);
+    };
+    if (masked)
+        run(GradientSums<true, true>{dy, x, y, masked, slope});
+    else if (y)
+        run(GradientSums<true, false>{dy, x, y, masked, slope});
+    else
+        run(GradientSums<false, false>{dy, x, y, masked, slope});
+}
+
+// dx = gain * g + slant * (x - centre) + level.
+struct Gradient {
+    T gain, slant, level;
+};
+
+template <bool FROM_Y>
+__device__ __forceinline__ void grad_rows(const T* __restrict__ dy, const T* __restrict__ x, const T* __restrict__ y,
+                                          T* __restrict__ dx, const Place& place, const Affine* by,
+                                          const Gradient* gradient, T slope, int64 rows, int64 channels) {
+    const int64 step = static_cast<int64>(gridDim.y) * place.rows;
+#pragma unroll 4
+    for (int64 row = static_cast<int64>(blockIdx.y) * place.rows + place.row; row < rows; row += step) {
+        const int64 offset = row * channels + place.channel;
+        const Pack grads = load(dy + offset), values = load(x + offset), results = FROM_Y ? load(y + offset) : values;
+        Pack result;
+        for (int e = 0; e < VEC; ++e) {
+            const T g = past<FROM_Y>(grads.at[e], values.at[e], results.at[e], by[e], slope);
+            const T rest = multiply_add(gradient[e].slant, values.at[e] - by[e].centre, gradient[e].level);
+            result.at[e] = multiply_add(gradient[e].gain, g, rest);
+        }
+        store(dx + offset, result);
+    }
+}
+
+// dx from grad_sums' sums, which are null where the statistics were constants.
+extern "C" __global__ void __launch_bounds__(APPLY_THREADS, 4)
+grad_apply(const T* __restrict__ dy, const T* __restrict__ x, const T* __restrict__ y, const double* mean,
+           const double* inverse_std, const T* weight, const T* bias, const double* sums, T* __restrict__ dx,
+           int64 rows, int64 channels, int64 width, T slope) {
+    __shared__ Affine affines[APPLY_CHANNELS];
+    __shared__ Gradient gradients[APPLY_CHANNELS];
+    const Place place(channels, static_cast<int>(width));
+    const int64 c = static_cast<int64>(blockIdx.x) * width * VEC + threadIdx.x;
+    if (threadIdx.x < width * VEC && c < channels) {
+        const Affine by = affine(c, mean, inverse_std, weight, bias);
+        const double gain = weight ? inverse_std[c] * weight[c] : inverse_std[c], share = sums ? gain / rows : 0;
+        const double slant = sums ? -share * inverse_std[c] * inverse_std[c] * sums[channels + c] : 0;
+        const double level = sums ? slant * (by.centre - mean[c]) - share * sums[c] : 0;
+        affines[threadIdx.x] = by;
+        gradients[threadIdx.x] = {static_cast<T>(gain), static_cast<T>(slant), static_cast<T>(level)};
+    }
+    __syncthreads();
+    if (!place.inside) return;
+    Affine by[VEC];
+    Gradient gradient[VEC];
+    for (int e = 0; e < VEC; ++e) {
+        by[e] = affines[place.lane * VEC + e];
+        gradient[e] = gradients[place.lane * VEC + e];
+    }
+    if (y)
+        grad_rows<true>(dy, x, y, dx, place, by, gradient, slope, rows, channels);
+    else
+        grad_rows<false>(dy, x, y, dx, place, by, gradient, slope, rows, channels);
+}
+
+struct Plain {
+    static constexpr int SUMS = 1;
+    const T* __restrict__ x;
+    double total[SUMS][VEC];
+    T sum[VEC];
+
+    __device__ __forceinline__ void begin(int64) {
+        for (int e = 0; e < VEC; ++e) sum[e] = 0;
+    }
+    __device__ __forceinline__ void add(int64 offset) {
+        const Pack value = load(x + offset);
+        for (int e = 0; e < VEC; ++e) sum[e] += value.at[e];
+    }
+    __device__ __forceinline__ void end(int) {
+        for (int e = 0; e < VEC; ++e) total[0][e] += sum[e];
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(SUM_THREADS, 4)
+channel_sums(const T* __restrict__ x, T* out, double* partial, unsigned* counters, int64 rows, int64 channels,
+             int64 width) {
+    __shared__ Workspace<1> shared;
+    const Place place(channels, static_cast<int>(width));
+    Plain terms{x};
+    sum_columns(terms, place, rows, channels, partial, counters, shared,
+              [&](int64 c, const double* sums) { out[c] = static_cast<T>(sums[0]); });
+}

@@ -1,0 +1,151 @@
+// Matrix products in TF32 on the tensor cores: panels that asynchronous copies bring to shared memory a few stages ahead,
+// fragments read from them without a bank conflict, sums in float32. A product's operands are rounded to TF32 (10 bits
+// of mantissa, to nearest) as they are read from shared memory.
+#pragma once
+#include "layout.cuh"
+#include "ptx.cuh"
+
+constexpr int DEPTH = 32;           // of a step: one row of an ACROSS panel is then 128 bytes
+constexpr int THREADS = 4 * WARP;   // two by two warps, each a quarter of the tile
+constexpr int STEP_K = 8;           // depth of one instruction
+
+// A panel of EDGE x DEPTH elements in shared memory, in whole pieces of 16 bytes.
+//   ACROSS: [edge][depth]; the pieces of a row change places by the row's number, so that ldmatrix, which takes one
+//           piece from each of eight rows, finds them in different banks.
+//   ALONG:  [depth][edge]; eight words of padding put the four depths that a fragment's lanes read at once in
+//           different banks.
+template <Layout LAYOUT, int EDGE>
+struct SharedPanel {
+    static constexpr int PITCH = LAYOUT == ACROSS ? DEPTH : EDGE + 8;
+    static constexpr int FLOATS = LAYOUT == ACROSS ? EDGE * DEPTH : DEPTH * PITCH;
+    static constexpr int RUN = (LAYOUT == ACROSS ? DEPTH : EDGE) / 4;  // pieces side by side
+    static constexpr int PIECES = EDGE * DEPTH / 4 / THREADS;          // of each thread
+    static constexpr int ROUND = THREADS / RUN;  // from one piece of a thread to its next: edges ACROSS, depths ALONG
+
+    // The first piece of this thread. Its others follow by ROUND, which is a multiple of 8 where the pieces change places.
+    static __device__ __forceinline__ int edge() { return LAYOUT == ACROSS ? threadIdx.x / RUN : threadIdx.x % RUN * 4; }
+    static __device__ __forceinline__ int depth() { return LAYOUT == ACROSS ? threadIdx.x % RUN * 4 : threadIdx.x / RUN; }
+    static __device__ __forceinline__ float* piece(float* panel, int i) {
+        if (LAYOUT == ACROSS) return panel + (edge() + i * ROUND) * PITCH + ((depth() / 4) ^ (edge() % 8)) * 4;
+        return panel + (depth() + i * ROUND) * PITCH + edge();
+    }
+    static_assert(LAYOUT == ALONG || ROUND % 8 == 0, "the swizzle of all pieces of a thread is that of its first");
+
+    // Fragments of 16 rows of a left operand, from `edge` and depth k on (multiples of 16 and 8).
+    static __device__ __forceinline__ void left(unsigned (&fragment)[4], const float* panel, int edge, int k) {
+        const int lane = threadIdx.x % WARP;
+        if (LAYOUT == ACROSS) {
+            const int row = edge + lane % 16, piece = (k / 4 + lane / 16) ^ (lane % 8);
+            ldmatrix_x4(fragment, panel + row * PITCH + piece * 4);
+            round4(fragment);
+        } else {
+            const float* place = panel + (k + lane % 4) * PITCH + edge + lane / 4;
+#pragma unroll
+            for (int i = 0; i < 4; ++i) fragment[i] = to_tf32(place[i / 2 * 4 * PITCH + i % 2 * 8]);
+        }
+    }
+
+    // Fragments of twice 8 columns of a right operand.
+    static __device__ __forceinline__ void right(unsigned (&first)[2], unsigned (&second)[2], const float* panel, int edge, int k) {
+        const int lane = threadIdx.x % WARP;
+        if (LAYOUT == ACROSS) {
+            const int row = edge + lane / 16 * 8 + lane % 8, piece = (k / 4 + lane / 8 % 2) ^ (lane % 8);
+            unsigned both[4];
+            ldmatrix_x4(both, panel + row * PITCH + piece * 4);
+            round4(both);
+            first[0] = both[0], first[1] = both[1], second[0] = both[2], second[1] = both[3];
+        } else {
+            const float* place = panel + (k + lane % 4) * PITCH + edge + lane / 4;
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                first[i] = to_tf32(place[i * 4 * PITCH]);
+                second[i] = to_tf32(place[i * 4 * PITCH + 8]);
+            }
+        }
+    }
+
+   private:
+    static __device__ __forceinline__ void round4(unsigned (&bits)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) bits[i] = to_tf32(__uint_as_float(bits[i]));
+    }
+};
+
+// A warp's quarter of a block's ROWS x COLUMNS sums.
+template <Layout LEFT, Layout RIGHT, int ROWS, int COLUMNS>
+struct TensorSums {
+    using Left = SharedPanel<LEFT, ROWS>;
+    using Right = SharedPanel<RIGHT, COLUMNS>;
+    static constexpr int DOWN = ROWS / 32, WIDE = COLUMNS / 16;
+    static constexpr int STAGE = Left::FLOATS + Right::FLOATS;
+    static_assert(ROWS % 32 == 0 && COLUMNS % 32 == 0, "whole fragments, columns in pairs of them");
+
+    float sum[DOWN][WIDE][4] = {};
+
+    static __device__ __forceinline__ int warp_row() { return threadIdx.x / WARP / 2 * (ROWS / 2); }
+    static __device__ __forceinline__ int warp_column() { return threadIdx.x / WARP % 2 * (COLUMNS / 2); }
+
+    // Where sum[i][j][2 * half] and the sum to its right are in the block.
+    static __device__ __forceinline__ int row_of(int i, int half) { return warp_row() + i * 16 + half * 8 + threadIdx.x % WARP / 4; }
+    static __device__ __forceinline__ int column_of(int j) { return warp_column() + j * 8 + threadIdx.x % 4 * 2; }
+
+    // Adds one stage: the left panel, behind it the right one.
+    __device__ __forceinline__ void accumulate(const float* stage) {
+#pragma unroll
+        for (int k = 0; k < DEPTH; k += STEP_K) {
+            unsigned left[DOWN][4], right[WIDE][2];
+#pragma unroll
+            for (int i = 0; i < DOWN; ++i) Left::left(left[i], stage, warp_row() + i * 16, k);
+#pragma unroll
+            for (int j = 0; j < WIDE; j += 2)
+                Right::right(right[j], right[j + 1], stage + Left::FLOATS, warp_column() + j * 8, k);
+#pragma unroll
+            for (int i = 0; i < DOWN; ++i)
+#pragma unroll
+                for (int j = 0; j < WIDE; ++j) mma_tf32_m16n8k8(sum[i][j], left[i], right[j]);
+        }
+    }
+};
+
+// Sums `steps` stages. feed.issue(stage) starts the copies of the next step's panels, called once a step in order; while
+// this step is multiplied the copies of the next STAGES - 1 are under way. One barrier a step: it says that the step's
+// copies have landed for all threads, and that all have done with the stage which is then filled anew.
+template <int STAGES, class Sums, class Feed>
+__device__ __forceinline__ void pipeline(Sums& sums, Feed& feed, int steps, float* shared) {
+#pragma unroll
+    for (int stage = 0; stage < STAGES - 1; ++stage) {
+        if (stage < steps) feed.issue(shared + stage * Sums::STAGE);
+        cp_async_commit();
+    }
+    int full = 0, empty = STAGES - 1;
+    for (int step = 0; step < steps; ++step) {
+        cp_async_wait<STAGES - 2>();
+        __syncthreads();
+        if (step + STAGES - 1 < steps) feed.issue(shared + empty * Sums::STAGE);
+        cp_async_commit();
+        sums.accumulate(shared + full * Sums::STAGE);
+        full = full + 1 == STAGES ? 0 : full + 1;
+        empty = empty + 1 == STAGES ? 0 : empty + 1;
+    }
+}
+
+// Two neighbouring results of a row, the first at an even place: `left` of them are inside. bias points at the first
+// one's, or is null. `aligned`: both may be written at once.
+__device__ __forceinline__ void write_pair(float* out, float first, float second, int left, const float* bias, bool aligned, bool accumulate) {
+    if (left <= 0) return;
+    const bool both = left > 1;
+    if (bias != nullptr) {
+        first += bias[0];
+        if (both) second += bias[1];
+    }
+    if (accumulate) {
+        first += out[0];
+        if (both) second += out[1];
+    }
+    if (both && aligned) {
+        *reinterpret_cast<float2*>(out) = {first, second};
+    } else {
+        out[0] = first;
+        if (both) out[1] = second;
+    }
+}

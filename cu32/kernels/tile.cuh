@@ -1,0 +1,200 @@
+// What every convolution kernel stands on: the tables of cu32/tables.py as structs, the place of a block and its rows, the walk
+// over taps and channels, a thread's sums, and how results are written. Nothing here knows how operands reach
+// shared memory, so kernels with and without tensor cores share it.
+//
+// A gather (forward or input gradient) is out[row][column] = sum over taps, channels of a[row, tap, channel] * filter[tap,
+// channel, column]. A row is (position, image); all rows of a block lie in one class of rows x one class of columns, so
+// its taps are the same: offsets into a and into the filter that move with the tap are the block's, not the thread's.
+// Macro OFFSET: the type of offsets, int (the default) or int64 where a tensor has 2^31 elements or more.
+#pragma once
+#include "common.cuh"
+
+#ifndef OFFSET
+#define OFFSET int
+#endif
+
+// tables.Classes.class_array(), .member_array(), tables.TileList.tiles, tables.Runs.array().
+struct Class {
+    int taps, first_tap, start, size;
+};
+struct Member {
+    int index, source;
+};
+struct TileEntry {
+    int row_class, column_class, first, rows;
+};
+struct Run {
+    int count, source, output, unused;
+};
+
+// A gather's sizes and strides, in elements; cu32/convolution.py packs them in this order.
+struct Gather {
+    int64 images;                              // rows are position * images + image
+    int64 depth, width;                        // channels summed over and channels of the result, of one group
+    int64 groups, column_tiles;                // column_tiles tiles cover the width of a group
+    int64 a_image, a_row, a_column;            // strides of the source image
+    int64 a_tap_row, a_tap_column;             // steps in the source from a tap to the next
+    int64 b_depth, b_width, b_group;           // strides of the filter
+    int64 b_row, b_column;                     // strides of the filter by tap
+    int64 b_tap_row, b_tap_column;             // steps in the filter from a tap of a class to the next
+    int64 out_image, out_row, out_column;      // strides of the result
+    int64 part_stride;                         // from a part's result to the next
+    int64 parts;                               // pieces that the sum over taps and channels is cut into
+    int64 aligned;                             // whether four columns of the result may be written at once
+    int64 accumulate;                          // whether to add to what the result holds
+};
+
+struct GatherTables {
+    const TileEntry* tiles;
+    const Class* row_classes;
+    const Member* row_members;
+    const Class* column_classes;
+    const Member* column_members;
+};
+
+// The work of one block. blockIdx.x = (tile * groups + group) * column_tiles + column tile, blockIdx.y = part.
+template <int COLUMNS>
+struct GatherBlock {
+    TileEntry tile;
+    Class rows, columns;
+    int group, column;  // column: first of the group's
+    OFFSET b;           // offset of the first tap's filter, at the group, depth 0 and column 0 of the group
+
+    __device__ __forceinline__ GatherBlock(const Gather& g, const GatherTables& tables) {
+        const uint32 column_tiles = (uint32)g.column_tiles, groups = (uint32)g.groups;
+        const uint32 rest = blockIdx.x / column_tiles;
+        column = (int)(blockIdx.x - rest * column_tiles) * COLUMNS;
+        group = (int)(rest % groups);
+        tile = tables.tiles[rest / groups];
+        rows = tables.row_classes[tile.row_class];
+        columns = tables.column_classes[tile.column_class];
+        b = (OFFSET)(group * g.b_group + rows.first_tap * g.b_row + columns.first_tap * g.b_column);
+    }
+    __device__ __forceinline__ int taps() const { return rows.taps * columns.taps; }
+
+    // Offsets of row i of the tile in the source (first tap, group's channel 0) and in the result (the block's first column).
+    // Beyond the last row: the last one's source, so that it may be read without a test, and -1.
+    __device__ __forceinline__ void row(const Gather& g, const GatherTables& tables, int i, OFFSET& source, OFFSET& result) const {
+        const uint32 m = tile.first + (i < tile.rows ? i : tile.rows - 1), images = (uint32)g.images;
+        const uint32 position = m / images, image = m - position * images;
+        const uint32 r = position / (uint32)columns.size, c = position - r * (uint32)columns.size;
+        const Member down = tables.row_members[rows.start + r], across = tables.column_members[columns.start + c];
+        source = (OFFSET)(image * g.a_image + down.source * g.a_row + across.source * g.a_column + group * g.depth);
+        result = i < tile.rows ? (OFFSET)(image * g.out_image + down.index * g.out_row + across.index * g.out_column + group * g.width + column) : -1;
+    }
+};
+
+// The walk of a block over its taps (row-major) and, within a tap, over the channels in steps of DEPTH. `a` and `b` are
+// what a source row and a filter column add to their first address; the same for all threads.
+template <int DEPTH>
+struct TapWalk {
+    int k, tap;
+    OFFSET a, b;
+
+    static __device__ __forceinline__ int steps(const Gather& g) { return ceil_div((int)g.depth, DEPTH); }
+
+    // At a step number, counted over all taps.
+    __device__ __forceinline__ TapWalk(const Gather& g, int step, int column_taps) : tap(step / steps(g)) {
+        k = (step - tap * steps(g)) * DEPTH;
+        place(g, column_taps);
+    }
+    __device__ __forceinline__ void advance(const Gather& g, int column_taps) {
+        k += DEPTH;
+        a += DEPTH;
+        b += DEPTH * (OFFSET)g.b_depth;
+        if (k >= (int)g.depth) {
+            k = 0;
+            ++tap;
+            place(g, column_taps);
+        }
+    }
+
+   private:
+    __device__ __forceinline__ void place(const Gather& g, int column_taps) {
+        const int row = column_taps ? tap / column_taps : 0, column = tap - row * column_taps;
+        a = row * (OFFSET)g.a_tap_row + column * (OFFSET)g.a_tap_column + k;
+        b = row * (OFFSET)g.b_tap_row + column * (OFFSET)g.b_tap_column + k * (OFFSET)g.b_depth;
+    }
+};
+
+// Part `part` of `steps` steps, cut evenly: [begin, end).
+struct Piece {
+    int begin, end;
+    __device__ __forceinline__ Piece(int steps, int part, int parts) {
+        const int each = ceil_div(steps, parts);
+        begin = part * each < steps ? part * each : steps;
+        end = begin + each < steps ? begin + each : steps;
+    }
+};
+
+template <class T>
+__device__ __forceinline__ void read4(T* four, const T* place) {
+    const vec4<T> value = *reinterpret_cast<const vec4<T>*>(place);
+    four[0] = value.x, four[1] = value.y, four[2] = value.z, four[3] = value.w;
+}
+template <class T>
+__device__ __forceinline__ void write4(T* place, const T* four) {
+    *reinterpret_cast<vec4<T>*>(place) = {four[0], four[1], four[2], four[3]};
+}
+
+// A thread's DOWN x ACROSS sums of a block's ROWS x COLUMNS, in quads. A warp owns 8 DOWN rows x 4 ACROSS columns; its lanes
+// stand 8 below each other by 4 side by side, neighbours sharing an operand in pairs, so that a 128-bit read of shared
+// memory takes two wavefronts of at most 128 bytes.
+template <class T, int ROWS, int COLUMNS, int DOWN, int ACROSS>
+struct Sums {
+    static constexpr int THREADS = ROWS * COLUMNS / (DOWN * ACROSS);
+    static constexpr int WARPS_ACROSS = COLUMNS / (4 * ACROSS);
+    static_assert(DOWN % 4 == 0 && ACROSS % 4 == 0 && ROWS % (8 * DOWN) == 0 && COLUMNS % (4 * ACROSS) == 0, "whole warps");
+
+    T sum[DOWN][ACROSS] = {};
+    int row, column;  // of the first quad
+
+    __device__ __forceinline__ Sums() {
+        const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+        row = warp / WARPS_ACROSS * (8 * DOWN) + (lane / 2 % 8) * 4;
+        column = warp % WARPS_ACROSS * (4 * ACROSS) + (lane % 2 + lane / 16 * 2) * 4;
+    }
+    // Where sum[i][.] and sum[.][j] are in the block.
+    __device__ __forceinline__ int row_of(int i) const { return row + i / 4 * 32 + i % 4; }
+    __device__ __forceinline__ int column_of(int j) const { return column + j / 4 * 16 + j % 4; }
+
+    template <int DEPTH, int A_PITCH, int B_PITCH>
+    __device__ __forceinline__ void accumulate(const T (*a)[A_PITCH], const T (*b)[B_PITCH]) {
+#pragma unroll
+        for (int k = 0; k < DEPTH; ++k) {
+            T left[DOWN], right[ACROSS];
+#pragma unroll
+            for (int q = 0; q < DOWN; q += 4) read4(left + q, &a[k][row_of(q)]);
+#pragma unroll
+            for (int q = 0; q < ACROSS; q += 4) read4(right + q, &b[k][column_of(q)]);
+#pragma unroll
+            for (int i = 0; i < DOWN; ++i)
+#pragma unroll
+                for (int j = 0; j < ACROSS; ++j) sum[i][j] += left[i] * right[j];
+        }
+    }
+};
+
+// Four neighbouring results of a row: `left` of them are inside. bias points at the first one's, or is null.
+template <class T>
+__device__ __forceinline__ void write_results(T* out, T* four, int left, const T* bias, bool aligned, bool accumulate) {
+    if (left <= 0) return;
+    if (bias != nullptr) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+            if (j < left) four[j] += bias[j];
+    }
+    if (aligned && left >= 4) {
+        if (accumulate) {
+            T before[4];
+            read4(before, out);
+#pragma unroll
+            for (int j = 0; j < 4; ++j) four[j] += before[j];
+        }
+        write4(out, four);
+    } else {
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+            if (j < left) out[j] = accumulate ? out[j] + four[j] : four[j];
+    }
+}

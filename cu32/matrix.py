@@ -1,0 +1,151 @@
+"""MatrixOperations: batched products of strided matrices, each by the kernel that suits it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from alpha import dtypes
+from alpha.tensor import Shape, Storage, Tensor
+from cu32 import products, tf32
+from cu32.base import DeviceEngine, c_type
+from cu32.compiler import Source
+from cu32.parts import sum_parts
+from cu32.products import Axes, Operand
+
+_LAYOUTS = ("ALONG", "ACROSS")
+
+SOURCES = (
+    *(
+        Source("gemm", REAL=real, LAYOUT_A=a, LAYOUT_B=b, VECTOR=vector, TILE=tile)
+        for real, vector, tile in (
+            ("float", 4, 128),
+            ("float", 4, 64),
+            ("float", 1, 128),
+            ("float", 1, 64),
+            ("double", 1, 64),
+        )
+        for a in _LAYOUTS
+        for b in _LAYOUTS
+    ),
+    *(Source("gemm_tf32", LAYOUT_A=a, LAYOUT_B=b, TILE=tile) for tile in (128, 64) for a in _LAYOUTS for b in _LAYOUTS),
+    *(Source("gemv", REAL=real, VECTOR=vector) for real in ("float", "double") for vector in (4, 1)),
+)
+
+
+class MatrixOperations(DeviceEngine):
+    """Products by tiles, or by kernels of their own where an operand is a vector, or both are."""
+
+    def matmul(self, x: Tensor, y: Tensor) -> Tensor:
+        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        out = self.empty((*batch, x.shape[-2], y.shape[-1]), x.dtype)
+        if out.numel() == 0 or x.shape[-1] == 0:
+            self.fill(out, 0)
+            return out
+        a, b = self._operands(x, y, batch)
+        axes = products.merged_axes(batch, a.batch_strides, b.batch_strides)
+        if a.depth == 1:
+            self._outer(a, b, axes, out)
+        elif b.edges == 1:
+            self._matrix_vector(a, b, axes, out)
+        else:
+            self._multiply(a, b, axes, out)
+        return out
+
+    def _operands(self, x: Tensor, y: Tensor, batch: Shape) -> tuple[Operand, Operand]:
+        """Both as the kernels take them, with a copy only where no leading dimension describes an operand.
+
+        A vector comes second, its elements side by side: a row times a matrix is that matrix transposed times a column.
+        """
+        y = products.transposed(y)
+        a, b = self._operand(x, batch), self._operand(y, batch)
+        if len(products.merged_axes(batch, a.batch_strides, b.batch_strides)) > products.BATCH_AXES:
+            a, b = (self._operand(self._expanded(tensor, batch), batch) for tensor in (x, y))
+        if a.edges == 1:
+            a, b = b, a
+        if b.edges == 1 and not b.across:
+            b = self._operand(self._row_major(b.tensor), batch)
+        return a, b
+
+    def _operand(self, x: Tensor, batch: Shape) -> Operand:
+        """x: (..., edge, depth)."""
+        edges, depth = x.shape[-2:]
+        edge_stride, depth_stride = x.strides[-2:]
+        if depth_stride == 1 or depth == 1:
+            across, leading = True, edge_stride if edges > 1 else 0
+        elif edge_stride == 1 or edges == 1:
+            across, leading = False, depth_stride
+        else:
+            return self._operand(self._row_major(x), batch)
+        return Operand(x, across, leading, products.broadcast_strides(x, batch))
+
+    def _row_major(self, x: Tensor) -> Tensor:
+        return self.dense(x, range(x.ndim))
+
+    def _expanded(self, x: Tensor, batch: Shape) -> Tensor:
+        """A copy with every batch axis in full."""
+        strides = (*products.broadcast_strides(x, batch), *x.strides[-2:])
+        return self._row_major(x.view(x.offset, (*batch, *x.shape[-2:]), strides))
+
+    def _outer(self, a: Operand, b: Operand, axes: Axes, out: Tensor) -> None:
+        """Depth 1: each pair of elements once; from a vector's element to the next is its operand's leading dimension."""
+        side_by_side = b.leading == 1 and b.tensor.address % 16 == 0
+        vector = 4 if side_by_side and all(n % 4 == 0 for n in (b.edges, *b.batch_strides)) else 1
+        source = Source("gemv", REAL=c_type(out.dtype), VECTOR=vector)
+        grid = self.blocks(out.numel() // vector, 256)
+        problem = products.pack(a, b, axes, products.Split(1, 1, 1))
+        self.launch(source, "outer", grid, 256, a.tensor, b.tensor, out, problem)
+
+    def _matrix_vector(self, a: Operand, x: Operand, axes: Axes, out: Tensor) -> None:
+        """Reads the matrix once, as it lies; parts of the depth fill the device where rows alone do not."""
+        vector = 4 if a.aligned and (x.aligned or not a.across) else 1
+        source = Source("gemv", REAL=c_type(out.dtype), VECTOR=vector)
+        count, processors = products.batches(axes), self.device.multiprocessors
+        if a.across:  # a warp a row, 8 a block
+            tasks = a.edges * count
+            split = products.vector_split(tasks, 32 * processors, a.depth, 1024)
+            kernel, grid = "gemv_across", -(-tasks * split.parts // 8)
+        else:  # a block for a row or four a lane
+            tasks = -(-a.edges // (32 * vector)) * count
+            split = products.vector_split(tasks, 4 * processors, a.depth, 128)
+            kernel, grid = "gemv_along", tasks * split.parts
+        problem = products.pack(a, x, axes, split)
+        self._in_parts(
+            out, split.parts, lambda to: self.launch(source, kernel, grid, 256, a.tensor, x.tensor, to, problem)
+        )
+
+    def _multiply(self, a: Operand, b: Operand, axes: Axes, out: Tensor) -> None:
+        """By tiles: on the tensor cores where the engine's precision allows it and the operands are aligned."""
+        aligned = a.aligned and b.aligned
+        layouts = {"LAYOUT_A": a.layout, "LAYOUT_B": b.layout}
+        on_tensor_cores = aligned and out.dtype == dtypes.float32 and tf32.enabled(self)
+        if on_tensor_cores:
+            rate = products.TF32
+        else:
+            rate = products.FLOAT32 if out.dtype == dtypes.float32 else products.FLOAT64
+        count = products.batches(axes)
+        split = products.split(a.edges, b.edges, a.depth, count, rate, self.device.multiprocessors)
+        if on_tensor_cores:
+            source = Source("gemm_tf32", TILE=split.tile, **layouts)
+            name, threads, shared = "gemm_tf32", tf32.THREADS, tf32.shared_bytes(split.tile)
+        else:
+            vector = 4 if aligned and out.dtype == dtypes.float32 else 1
+            source = Source("gemm", REAL=c_type(out.dtype), VECTOR=vector, TILE=split.tile, **layouts)
+            name, threads, shared = "gemm", 256, 0
+        grid = split.blocks(a.edges, b.edges) * count
+        problem = products.pack(a, b, axes, split)
+        self._in_parts(
+            out,
+            split.parts,
+            lambda to: self.launch(source, name, grid, threads, a.tensor, b.tensor, to, problem, shared=shared),
+        )
+
+    def _in_parts(self, out: Tensor, parts: int, launch: Callable[[Tensor | Storage], None]) -> None:
+        """Launches onto the result itself, or onto its parts, which are then added."""
+        if parts == 1:
+            launch(out)
+            return
+        scratch = self.scratch(parts * out.numel() * out.dtype.itemsize)
+        launch(scratch)
+        sum_parts(self, scratch, parts, out)

@@ -1,0 +1,256 @@
+"""NormalisationOperations: BatchNorm with its fused activation and residual, and LeakyReLU, on the CUDA engine."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from alpha.dtypes import float32, float64
+from alpha.engine import BatchNormState
+from alpha.tensor import Tensor
+from cu32.base import DeviceEngine, c_type
+from cu32.compiler import Source
+
+SOURCES = (
+    Source("normalisation", REAL="float", VEC=4),
+    Source("normalisation", REAL="float", VEC=1),
+    Source("normalisation", REAL="double", VEC=1),
+    Source("activation", REAL="float"),
+    Source("activation", REAL="double"),
+)
+
+THREADS = 256
+"""Threads a block, as the kernels are compiled for."""
+
+SUM_ROWS = 4
+"""Rows that a thread of a sum has at least to itself: fewer, and its block's tree costs more than its additions."""
+
+SUM_WAVES = {"statistics": 3, "grad_sums": 2, "channel_sums": 4}
+"""Blocks a multiprocessor of the kernels that sum: as many as their registers let in at once."""
+
+APPLY_WAVES = 8
+"""Blocks a multiprocessor of the kernels that apply: two rounds of those that are in at once."""
+
+SUM_WIDTHS = {1: 32, 4: 8}
+"""By VEC, the packs side by side of a block that sums: a cache line, so that as many rows as possible share a block."""
+
+APPLY_WIDTH = 32
+"""Packs side by side of a block that applies: with VEC 4 the 128 channels that the kernels have room for."""
+
+ALIGNMENT = 16
+"""Bytes to which the addresses of packed accesses are aligned."""
+
+
+class Tiling(NamedTuple):
+    """How a launch covers (rows, channels): packs of a tile's width; (tiles, parts that the rows are split into)."""
+
+    width: int
+    grid: tuple[int, int]
+
+
+class NormalisationOperations(DeviceEngine):
+    """Tensors are seen as (rows, channels): all axes but the last in whatever order they lie in memory."""
+
+    def channel_sum(self, x: Tensor) -> Tensor:
+        x = self._channels_dense(x)
+        out = self.empty((x.shape[-1],), x.dtype)
+        if out.numel():
+            source, vec = _source(x)
+            self._sum_rows(source, "channel_sums", x, vec, 1, x, out)
+        return out
+
+    def batch_norm(
+        self,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        momentum: float,
+        eps: float,
+        residual: Tensor | None,
+        slope: float | None,
+    ) -> tuple[Tensor, BatchNormState]:
+        x = self._channels_dense(x)
+        state = self._empty_state(x)
+        if state.mean.numel():
+            source, vec = _source(x)
+            strides = [1 if t is None else t.strides[0] for t in (running_mean, running_var)]
+            self._sum_rows(
+                source, "statistics", x, vec, 2, x, running_mean, running_var, state.mean, state.inverse_std,
+                after=(*strides, np.float64(momentum), np.float64(eps)),
+            )  # fmt: skip
+        for running in (running_mean, running_var):
+            if running is not None:
+                running.storage.version += 1
+        return self._normalise(x, weight, bias, state, residual, slope), state
+
+    def batch_norm_inference(
+        self,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        mean: Tensor,
+        var: Tensor,
+        eps: float,
+        residual: Tensor | None,
+        slope: float | None,
+    ) -> tuple[Tensor, BatchNormState]:
+        x = self._channels_dense(x)
+        state = self._empty_state(x)
+        channels = x.shape[-1]
+        if channels:
+            self.launch(
+                _source(x)[0], "given_statistics", -(-channels // THREADS), THREADS, self.dense(mean), self.dense(var),
+                state.mean, state.inverse_std, channels, np.float64(eps),
+            )  # fmt: skip
+        return self._normalise(x, weight, bias, state, residual, slope), state
+
+    def batch_norm_grad(
+        self,
+        dy: Tensor,
+        x: Tensor,
+        y: Tensor | None,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        state: BatchNormState,
+        slope: float | None,
+        need_residual: bool,
+        training: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        x = self._channels_dense(x)
+        dy = self._ordered_as(dy, x)
+        y = None if y is None or slope is None else self._ordered_as(y, x)
+        weight, bias = self._optional(weight), self._optional(bias)
+        # Past the activation dy is a new tensor, which the residual's gradient wants; without one it is dy itself.
+        masked = self.empty_like(x) if need_residual and y is not None else None
+        channels = x.shape[-1]
+        dweight, dbias = self.empty((channels,), x.dtype), self.empty((channels,), x.dtype)
+        sums = self.empty((2, channels), float64)
+        constants = (state.mean, state.inverse_std, weight, bias)
+        factor = x.dtype.type(1 if slope is None else slope)
+        if channels:
+            source, vec = _source(x, dy, y)
+            self._sum_rows(
+                source, "grad_sums", x, vec, 2, dy, x, y, *constants, masked, sums, dweight, dbias, after=(factor,)
+            )
+        dx = self.empty_like(x)
+        g, mask, factor = (dy, y, factor) if masked is None else (masked, None, x.dtype.type(1))
+        self._apply_rows(
+            "grad_apply", x, _source(x, g, mask), g, x, mask, *constants, sums if training else None, dx,
+            after=(factor,),
+        )  # fmt: skip
+        return dx, dweight, dbias, (dy if masked is None else masked) if need_residual else None
+
+    def leaky_relu(self, x: Tensor, slope: float) -> Tensor:
+        x = self.dense(x)
+        y = self.empty_like(x)
+        self._map("leaky_relu", slope, x, y)
+        return y
+
+    def leaky_relu_grad(self, dy: Tensor, y: Tensor, slope: float) -> Tensor:
+        y = self.dense(y)
+        dy = self._ordered_as(dy, y)
+        dx = self.empty_like(y)
+        self._map("leaky_relu_grad", slope, dy, y, dx)
+        return dx
+
+    def _map(self, kernel: str, slope: float, *tensors: Tensor) -> None:
+        n, dtype = tensors[0].numel(), tensors[0].dtype
+        if n:
+            grid = self.blocks(n, THREADS * ALIGNMENT // dtype.itemsize)
+            source = Source("activation", REAL=c_type(dtype))
+            self.launch(source, kernel, grid, THREADS, *tensors, n, dtype.type(slope), _aligned(*tensors))
+
+    def _normalise(
+        self,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        state: BatchNormState,
+        residual: Tensor | None,
+        slope: float | None,
+    ) -> Tensor:
+        out = self.empty_like(x)
+        added = None if residual is None else self._ordered_as(residual, x)
+        self._apply_rows(
+            "apply", x, _source(x, added), x, state.mean, state.inverse_std, self._optional(weight),
+            self._optional(bias), added, out, after=(x.dtype.type(1 if slope is None else slope),),
+        )  # fmt: skip
+        return out
+
+    def _sum_rows(
+        self,
+        source: Source,
+        kernel: str,
+        x: Tensor,
+        vec: int,
+        sums: int,
+        *arguments: Any,
+        after: tuple[Any, ...] = (),
+    ) -> None:
+        """Launches a kernel that sums over rows: its tile's last block finishes, which the counters tell."""
+        channels = x.shape[-1]
+        rows = x.numel() // channels
+        tiling = self._tiling(rows, channels, vec, SUM_WIDTHS[vec], SUM_ROWS, SUM_WAVES[kernel])
+        tiles, parts = tiling.grid
+        partial = self.scratch(sums * parts * channels * 8)
+        self.launch(
+            source, kernel, tiling.grid, THREADS, *arguments, partial, self._counters(tiles), rows, channels,
+            tiling.width, *after,
+        )  # fmt: skip
+
+    def _apply_rows(
+        self, kernel: str, x: Tensor, variant: tuple[Source, int], *arguments: Any, after: tuple[Any, ...]
+    ) -> None:
+        """Launches an element-wise kernel over rows, unless there is nothing to do."""
+        if x.numel() == 0:
+            return
+        source, vec = variant
+        channels = x.shape[-1]
+        rows = x.numel() // channels
+        tiling = self._tiling(rows, channels, vec, APPLY_WIDTH, 1, APPLY_WAVES)
+        self.launch(source, kernel, tiling.grid, THREADS, *arguments, rows, channels, tiling.width, *after)
+
+    def _tiling(self, rows: int, channels: int, vec: int, widest: int, least_rows: int, waves: int) -> Tiling:
+        """Tiles of nearly equal width; rows split so that about ``waves`` blocks a multiprocessor have some each."""
+        packs = channels // vec
+        tiles = -(-packs // widest)
+        width = -(-packs // tiles)
+        tiles = -(-packs // width)
+        most = -(-rows // (THREADS // width * least_rows))
+        parts = max(1, min(waves * self.device.multiprocessors // tiles, most))
+        return Tiling(width, (tiles, parts))
+
+    def _counters(self, tiles: int) -> Tensor:
+        """At least so many counters, 0 between launches: every kernel that counts with them sets them back."""
+        room = max(256, 1 << (tiles - 1).bit_length())
+        return self.constant(("normalisation.counters", room), lambda: np.zeros(room, np.int32))
+
+    def _empty_state(self, x: Tensor) -> BatchNormState:
+        """In float64: the mean's rounding alone would show where it is large beside the deviation."""
+        channels = (x.shape[-1],)
+        return BatchNormState(self.empty(channels, float64), self.empty(channels, float64))
+
+    def _optional(self, vector: Tensor | None) -> Tensor | None:
+        return None if vector is None else self.dense(vector)
+
+    def _channels_dense(self, x: Tensor) -> Tensor:
+        """x, or a copy, without gaps and with the last axis innermost."""
+        innermost = x.strides[-1] == 1 or x.shape[-1] == 1
+        return self.dense(x, None if innermost else tuple(range(x.ndim)))
+
+    def _ordered_as(self, x: Tensor, like: Tensor) -> Tensor:
+        """x, or a copy, in the memory order of ``like``, which is dense."""
+        return self.dense(x, like.memory_order())
+
+
+def _aligned(*tensors: Tensor | None) -> bool:
+    return all(tensor is None or tensor.address % ALIGNMENT == 0 for tensor in tensors)
+
+
+def _source(x: Tensor, *others: Tensor | None) -> tuple[Source, int]:
+    """The kernels for x's dtype and channels, and their VEC: packs where the tensors lie so that they can be."""
+    vec = 4 if x.dtype == float32 and x.shape[-1] % 4 == 0 and _aligned(x, *others) else 1
+    return Source("normalisation", REAL=c_type(x.dtype), VEC=vec), vec

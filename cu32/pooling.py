@@ -1,0 +1,123 @@
+"""PoolingOperations: maxima and means over windows on the CUDA engine, by tables of pairs from the geometry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from alpha.dtypes import float32
+from alpha.engine import IMAGE_ORDER
+from alpha.errors import ShapeError
+from alpha.geometry import Axis, Geometry, Groups
+from alpha.tensor import Tensor
+from cu32.base import DeviceEngine, c_type
+from cu32.compiler import Source
+
+Array = np.ndarray[Any, Any]
+
+SOURCES = (
+    Source("pooling", REAL="float", VEC=4),
+    Source("pooling", REAL="float", VEC=1),
+    Source("pooling", REAL="double", VEC=1),
+)
+
+THREADS = 256
+"""Threads a block, as the kernels are compiled for."""
+
+ALIGNMENT = 16
+"""Bytes to which the addresses of packed accesses are aligned."""
+
+
+class PoolingOperations(DeviceEngine):
+    """Results lie in image order (H, W, N, C); arguments in another order are copied into it."""
+
+    def max_pool2d(self, x: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
+        _check("max_pool2d", x, geometry.input)
+        size = (x.shape[0], *geometry.output, x.shape[3])
+        out, taps = self.empty(size, x.dtype, IMAGE_ORDER), self.empty(size, np.dtype(np.int32), IMAGE_ORDER)
+        self._by_output("max_forward", geometry, (self.dense(x, IMAGE_ORDER),), (out, taps))
+        return out, taps
+
+    def max_pool2d_grad(self, dy: Tensor, taps: Tensor, geometry: Geometry) -> Tensor:
+        _check("max_pool2d_grad", dy, geometry.output)
+        if taps.shape != dy.shape:
+            raise ShapeError(f"[max_pool2d_grad] expected taps of shape {dy.shape}, got {taps.shape}")
+        dx = self.empty((dy.shape[0], *geometry.input, dy.shape[3]), dy.dtype, IMAGE_ORDER)
+        sources = self.dense(dy, IMAGE_ORDER), self.dense(taps, IMAGE_ORDER)
+        self._by_input("max_backward", geometry, sources, dx)
+        return dx
+
+    def avg_pool2d(self, x: Tensor, geometry: Geometry, count_padding: bool) -> Tensor:
+        _check("avg_pool2d", x, geometry.input)
+        out = self.empty((x.shape[0], *geometry.output, x.shape[3]), x.dtype, IMAGE_ORDER)
+        full = math.prod(geometry.filter) if count_padding else 0
+        self._by_output("mean_forward", geometry, (self.dense(x, IMAGE_ORDER),), (out,), full)
+        return out
+
+    def avg_pool2d_grad(self, dy: Tensor, geometry: Geometry, count_padding: bool) -> Tensor:
+        _check("avg_pool2d_grad", dy, geometry.output)
+        dx = self.empty((dy.shape[0], *geometry.input, dy.shape[3]), dy.dtype, IMAGE_ORDER)
+        full = math.prod(geometry.filter) if count_padding else 0
+        self._by_input("mean_backward", geometry, (self.dense(dy, IMAGE_ORDER),), dx, full)
+        return dx
+
+    def _by_output(
+        self, kernel: str, geometry: Geometry, sources: Sequence[Tensor], results: Sequence[Tensor], *after: int
+    ) -> None:
+        """A thread each output pack, over the inputs under its window."""
+        rows, columns = (
+            self.constant(("pooling.by_output", axis), lambda axis=axis: _table(axis.by_output, None))  # type: ignore[misc]
+            for axis in (geometry.rows, geometry.columns)
+        )
+        self._launch_pool(kernel, geometry, geometry.columns.input, sources, (rows, columns), results, *after)
+
+    def _by_input(
+        self, kernel: str, geometry: Geometry, sources: Sequence[Tensor], result: Tensor, *after: int
+    ) -> None:
+        """A thread each input pack, over the outputs whose windows hold it."""
+        rows, columns = (
+            self.constant(("pooling.by_input", axis), lambda axis=axis: _table(axis.by_input, axis))  # type: ignore[misc]
+            for axis in (geometry.rows, geometry.columns)
+        )
+        self._launch_pool(kernel, geometry, geometry.columns.output, sources, (rows, columns), (result,), *after)
+
+    def _launch_pool(
+        self,
+        kernel: str,
+        geometry: Geometry,
+        other: int,
+        sources: Sequence[Tensor],
+        tables: Sequence[Tensor],
+        results: Sequence[Tensor],
+        *after: int,
+    ) -> None:
+        """``other``: the width of the side that is read."""
+        out = results[0]
+        if out.numel() == 0:
+            return
+        n, height, width, c = out.shape
+        aligned = all(tensor.address % ALIGNMENT == 0 for tensor in (*sources, *results))
+        vec = 4 if out.dtype == float32 and n * c % 4 == 0 and aligned else 1
+        window = np.array([height, width, other, geometry.filter[1], n * c // vec], np.int64).tobytes()
+        source = Source("pooling", REAL=c_type(out.dtype), VEC=vec)
+        grid = self.blocks(out.numel() // vec, THREADS)
+        self.launch(source, kernel, grid, THREADS, *sources, *tables, *results, window, *after)
+
+
+def _check(function: str, x: Tensor, size: tuple[int, int]) -> None:
+    """The kernels follow the geometry's tables into x: its size must be the geometry's."""
+    if x.ndim != 4 or x.shape[1:3] != size:
+        raise ShapeError(f"[{function}] expected a tensor (N, {size[0]}, {size[1]}, C), got {x.shape}")
+
+
+def _table(groups: Groups, outputs: Axis | None) -> Array:
+    """The kernels' table of one axis: starts of the groups' pairs, then (position, tap, elements inside the window).
+
+    The last is told of the output positions of an axis, where that is the side the pairs name.
+    """
+    starts = np.concatenate([[0], np.cumsum([len(pairs) for pairs in groups])])
+    triples = [(p, f, 0 if outputs is None else len(outputs.trim(p))) for pairs in groups for p, f in pairs]
+    return np.concatenate([starts, np.array(triples).reshape(-1)]).astype(np.int32)

@@ -1,0 +1,240 @@
+"""``python -m cu32.resources``: registers, shared memory, stack and spills of every kernel, held to a table.
+
+The real nvcc compiles every variant and its assembler tells what each kernel needs; no GPU is asked for. The table,
+``kernels/RESOURCES.md``, is of one compiler version: with that one every number must agree, with another only the
+bounds hold (nothing spills; more than 128 registers only where the table says why).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from alpha import cache as disk
+from alpha.errors import AlphaError, EngineError
+from cu32.build import sources
+from cu32.compiler import KERNELS, Nvcc, Source, content_key, nvccs
+
+TABLE = KERNELS / "RESOURCES.md"
+ARCHITECTURES = ("sm_80", "sm_90")
+PINNED = "13.0.88"
+"""The compiler whose numbers the table holds."""
+MOST_REGISTERS = 128
+"""Registers a thread that leave room for two blocks of 256 threads a multiprocessor."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one kernel needs on one architecture: registers a thread, bytes of static shared memory, of stack, and of
+    spills (stores and loads)."""
+
+    registers: int
+    shared: int
+    stack: int
+    spills: int
+
+    def __str__(self) -> str:
+        return " ".join(map(str, astuple(self)))
+
+
+@dataclass
+class Row:
+    """A kernel of a variant: its needs by architecture, and the reason where it takes many registers."""
+
+    usage: dict[str, Usage]
+    why: str = ""
+
+
+Key = tuple[str, str]
+"""(variant, kernel), as ``("losses.cu (REAL=float)", "cross_entropy")``."""
+
+
+# -- what the compiler says ------------------------------------------------------------------------------------------
+
+_KERNEL = re.compile(
+    r"Compiling entry function '(?P<name>\w+)'.*?"
+    r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads.*?"
+    r"Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
+    re.DOTALL,
+)
+
+
+def parse(messages: str) -> dict[str, Usage]:
+    """Usage by kernel from what ptxas prints with ``-v``."""
+    found = {}
+    for match in _KERNEL.finditer(messages):
+        shared = re.search(r"(\d+) bytes smem", match["rest"])
+        spills = int(match["stores"]) + int(match["loads"])
+        found[match["name"]] = Usage(
+            int(match["registers"]), int(shared[1]) if shared else 0, int(match["stack"]), spills
+        )
+    return found
+
+
+def find_nvcc() -> Nvcc:
+    """The pinned nvcc where there is one, else any; EngineError where there is none that could work."""
+    if shutil.which("g++") is None and shutil.which("cl") is None:
+        raise EngineError("[cu32] expected a C++ compiler for nvcc to preprocess with, got none: install g++")
+    found = [Nvcc(command) for command in dict.fromkeys(nvccs())]
+    if not found:
+        raise EngineError(
+            "[cu32] expected nvcc, got none: install the CUDA toolkit, or from PyPI nvidia-cuda-nvcc, nvidia-cuda-crt "
+            f"and nvidia-nvvm of version {PINNED} with nvidia-cuda-runtime 13.0.96"
+        )
+    return next((one for one in found if is_pinned(one)), found[0])
+
+
+def is_pinned(nvcc: Nvcc) -> bool:
+    """Whether the table's numbers are this compiler's."""
+    return f"V{PINNED}" in nvcc.version
+
+
+def usage(nvcc: Nvcc, source: Source, architecture: str) -> dict[str, Usage]:
+    """Usage by kernel of one source, from disk where this version of it was compiled before."""
+    path = disk.directory("cu32") / f"{content_key(source, architecture, nvcc.version)}.json"
+    try:
+        return {name: Usage(*numbers) for name, numbers in json.loads(path.read_text()).items()}
+    except (OSError, ValueError):
+        found = parse(nvcc.run(source, architecture, "-Xptxas", "-v")[1])
+    if not found:
+        raise EngineError(f"[cu32] expected kernels in {source}, got none for {architecture}")
+    try:
+        disk.write_atomically(path, json.dumps({name: astuple(one) for name, one in found.items()}).encode())
+    except OSError:  # compiled again next time
+        return found
+    return found
+
+
+def measure(nvcc: Nvcc, variants: Iterable[Source], jobs: int) -> dict[Key, Row]:
+    """Compiles what is not known yet; the rows in the table's order."""
+    work = [(source, architecture) for source in variants for architecture in ARCHITECTURES]
+    rows: dict[Key, Row] = {}
+    with ThreadPoolExecutor(jobs) as threads, tqdm(total=len(work), unit="file", disable=None) as bar:
+        for (source, architecture), kernels in zip(
+            work, threads.map(lambda item: usage(nvcc, *item), work), strict=True
+        ):
+            for name, one in kernels.items():
+                rows.setdefault((str(source), name), Row({})).usage[architecture] = one
+            bar.update()
+    return dict(sorted(rows.items()))
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+_HEAD = f"""# What each kernel needs
+
+Written by `python -m cu32.resources --update` with nvcc {PINNED}; `tests/cu32/test_resources.py` holds the kernels to
+it. Four numbers an architecture: registers a thread, bytes of static shared memory a block, bytes of stack and bytes of
+spills a thread. No kernel spills; the last column, written by hand and kept by `--update`, says why one takes more than
+{MOST_REGISTERS} registers.
+
+"""
+
+
+def table_text(rows: Mapping[Key, Row]) -> str:
+    """The table's file."""
+    lines = [["variant", "kernel", *ARCHITECTURES, "why"], ["---"] * (len(ARCHITECTURES) + 3)]
+    for (variant, kernel), row in rows.items():
+        numbers = [str(row.usage[architecture]) for architecture in ARCHITECTURES]
+        lines.append([variant, kernel, *numbers, row.why])
+    return _HEAD + "".join("| " + " | ".join(line).rstrip() + " |\n" for line in lines)
+
+
+def read_table(path: Path = TABLE) -> dict[Key, Row]:
+    """The rows of a table's file; none where it is not there."""
+    rows = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) != len(ARCHITECTURES) + 3 or cells[0] in ("variant", "---"):
+            continue
+        variant, kernel, *numbers, why = cells
+        usages = {
+            architecture: Usage(*map(int, cell.split()))
+            for architecture, cell in zip(ARCHITECTURES, numbers, strict=True)
+        }
+        rows[variant, kernel] = Row(usages, why)
+    return rows
+
+
+def broken_bounds(rows: Mapping[Key, Row], reasons: Mapping[Key, Row]) -> list[str]:
+    """What no compiler's numbers may do: a line for each spill, and for each kernel of many registers and no reason."""
+    problems = []
+    for key, row in rows.items():
+        known = reasons.get(key)
+        for architecture, one in row.usage.items():
+            if one.spills:
+                problems.append(f"{key[1]} of {key[0]} spills {one.spills} bytes on {architecture}")
+            if one.registers > MOST_REGISTERS and not (known and known.why):
+                problems.append(
+                    f"{key[1]} of {key[0]} takes {one.registers} registers on {architecture}: the table must say why"
+                )
+    return problems
+
+
+def differences(rows: Mapping[Key, Row], table: Mapping[Key, Row]) -> list[str]:
+    """A line for each kernel whose numbers are not the table's."""
+    lines = []
+    for key in sorted({*rows, *table}):
+        now, held = rows.get(key), table.get(key)
+        if now is None or held is None:
+            lines.append(f"{key[1]} of {key[0]} is {'not in the table' if held is None else 'no longer there'}")
+        elif now.usage != held.usage:
+            changes = ", ".join(
+                f"{architecture}: {held.usage[architecture]} in the table, {now.usage[architecture]} now"
+                for architecture in ARCHITECTURES
+                if now.usage[architecture] != held.usage[architecture]
+            )
+            lines.append(f"{key[1]} of {key[0]}: {changes}")
+    return lines
+
+
+# -- the command -----------------------------------------------------------------------------------------------------
+
+
+def check(nvcc: Nvcc, jobs: int, variants: Iterable[Source] | None = None) -> tuple[dict[Key, Row], list[str]]:
+    """The rows as they are now, reasons filled in from the table, and what is wrong with them."""
+    table = read_table()
+    rows = measure(nvcc, sources() if variants is None else variants, jobs)
+    for key, row in rows.items():
+        row.why = table[key].why if key in table else ""
+    problems = broken_bounds(rows, table)
+    if is_pinned(nvcc):
+        problems += differences(rows, table)
+    return rows, problems
+
+
+def main() -> int:
+    """The command; exit status 1 where something is out of bounds or not as the table has it."""
+    parser = argparse.ArgumentParser(prog="python -m cu32.resources", description=__doc__.partition("\n")[0])
+    parser.add_argument("--update", action="store_true", help="write the table anew")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="files compiled at a time (%(default)s)")
+    options = parser.parse_args()
+    try:
+        nvcc = find_nvcc()
+        if options.update and not is_pinned(nvcc):
+            raise EngineError(f"[cu32] expected nvcc {PINNED} to write its table, got {nvcc.version.splitlines()[-1]}")
+        rows, problems = check(nvcc, max(1, options.jobs))
+        if options.update:
+            TABLE.write_text(table_text(rows), encoding="utf-8")
+            problems = broken_bounds(rows, rows)
+    except AlphaError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if not options.update:
+        print(table_text(rows))
+    print("\n".join(problems), file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

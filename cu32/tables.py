@@ -1,0 +1,165 @@
+"""C-K-S tables: the groups of an axis as arithmetic runs, classes of equal trim, and lists of tiles for thread blocks.
+
+Along one axis every group of ``alpha.geometry`` (by output, by input, by tap) is an arithmetic run of index pairs: so
+many, from a first pair, by steps that the whole axis shares. Indices with the same taps form a *class*. A class of rows
+times a class of columns is a set of positions that share one trimmed filter, so a thread block that stays within it has
+one trim and no divergence: for a convolution these are ConvV2's trims, for an input gradient KS-deconv-V2's
+stride x stride sub-kernels times theirs. One list of tiles over all classes makes one launch: the unified form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from alpha.errors import EngineError
+from alpha.geometry import Axis, Geometry, Groups
+
+Array = np.ndarray[Any, Any]
+
+LIMIT = 2**31
+"""Counts of rows must stay below: kernels hold them in 32 bits."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The groups of an axis: group g is the pairs (first_a[g] + t * step_a, first_b[g] + t * step_b), t < count[g]."""
+
+    count: Array
+    first_a: Array
+    first_b: Array
+    step_a: int
+    step_b: int
+
+    @staticmethod
+    def of(groups: Groups) -> Runs:
+        """From a grouping; EngineError where its groups are no arithmetic runs of common steps."""
+        count = np.array([len(pairs) for pairs in groups], np.int32)
+        first = np.array([pairs[0] if pairs else (0, 0) for pairs in groups], np.int32).reshape(-1, 2)
+        steps = {(after[0] - before[0], after[1] - before[1]) for pairs in groups for before, after in pairwise(pairs)}
+        if len(steps) > 1:
+            raise EngineError(f"[tables] expected groups of one step, got steps {sorted(steps)}: a fault of ours")
+        step_a, step_b = steps.pop() if steps else (0, 0)
+        return Runs(count, first[:, 0], first[:, 1], step_a, step_b)
+
+    def array(self) -> Array:
+        """(groups, 4) int32 for a kernel: count, first_a, first_b, 0."""
+        return np.stack([self.count, self.first_a, self.first_b, np.zeros_like(self.count)], 1)
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The indices of an axis sorted into classes of equal taps; the classes with the most taps first.
+
+    Attributes:
+        taps, first_b: of each class, how many taps and the first one.
+        start, size: of each class, where its members begin and how many they are.
+        index, first_a: of each member, its index on the axis, and its first source index.
+        step_a, step_b: from a tap to the next, the steps of the source index and of the tap.
+    """
+
+    taps: Array
+    first_b: Array
+    start: Array
+    size: Array
+    index: Array
+    first_a: Array
+    step_a: int
+    step_b: int
+
+    @staticmethod
+    def of(runs: Runs) -> Classes:
+        """Members of a class are in ascending order."""
+        members: dict[tuple[int, int], list[int]] = {}
+        for place, key in enumerate(zip(runs.count.tolist(), runs.first_b.tolist(), strict=True)):
+            members.setdefault(key, []).append(place)
+        keys = sorted(members, key=lambda key: (-key[0], key[1]))
+        size = np.array([len(members[key]) for key in keys], np.int32)
+        index = np.array([i for key in keys for i in members[key]], np.int32)
+        taps, first_b = np.array(keys, np.int32).reshape(-1, 2).T
+        start = (np.cumsum(size) - size).astype(np.int32)
+        return Classes(taps, first_b, start, size, index, runs.first_a[index], runs.step_a, runs.step_b)
+
+    def class_array(self) -> Array:
+        """(classes, 4) int32 for a kernel: taps, first_b, start, size."""
+        return np.stack([self.taps, self.first_b, self.start, self.size], 1)
+
+    def member_array(self) -> Array:
+        """(members, 2) int32 for a kernel: index, first_a."""
+        return np.stack([self.index, self.first_a], 1)
+
+
+@lru_cache(maxsize=4096)
+def by_output(axis: Axis) -> Classes:
+    """ConvV2: outputs by their trimmed filter; a = input, b = tap."""
+    return Classes.of(Runs.of(axis.by_output))
+
+
+@lru_cache(maxsize=4096)
+def by_input(axis: Axis) -> Classes:
+    """KS-deconv-V2: inputs by their sub-kernel and its trim; a = output, b = tap."""
+    return Classes.of(Runs.of(axis.by_input))
+
+
+@lru_cache(maxsize=4096)
+def by_tap(axis: Axis) -> Runs:
+    """Sk-dilated-V2: for each tap the run of (input, output) it meets."""
+    return Runs.of(axis.by_tap)
+
+
+@dataclass(frozen=True)
+class TileList:
+    """Tiles of rows (position in a class, image) over all classes, the longest sums first.
+
+    Attributes:
+        tiles: (tiles, 4) int32 for a kernel: class of rows, class of columns, first row, number of rows.
+        taps: (tiles,) taps each row of the tile sums over.
+    """
+
+    tiles: Array
+    taps: Array
+
+    @property
+    def products(self) -> int:
+        """Pairs of row and tap in all tiles: times the channels of both sides, the multiply-adds issued."""
+        return int((self.tiles[:, 3].astype(np.int64) * self.taps).sum())
+
+
+@lru_cache(maxsize=1024)
+def tiles(rows: Axis, columns: Axis, forward: bool, images: int, height: int) -> TileList:
+    """Covers each class's rows, numbered ((row member * column members) + column member) * images + image, by tiles.
+
+    Args:
+        rows, columns: the axes.
+        forward: classes by output; else by input.
+        images: N.
+        height: most rows a tile; a tile never leaves its class.
+    """
+    both = (by_output(rows), by_output(columns)) if forward else (by_input(rows), by_input(columns))
+    pieces = []
+    for r in range(len(both[0].taps)):
+        for c in range(len(both[1].taps)):
+            total = int(both[0].size[r]) * int(both[1].size[c]) * images
+            if total >= LIMIT:
+                raise EngineError(
+                    f"[conv2d] expected fewer than 2^31 positions times images, got {total}: use a smaller batch"
+                )
+            first = np.arange(0, total, height, dtype=np.int64)
+            piece = np.empty((first.size, 4), np.int32)
+            piece[:, 0], piece[:, 1], piece[:, 2] = r, c, first
+            piece[:, 3] = np.minimum(height, total - first)
+            pieces.append(piece)
+    table = np.concatenate(pieces)
+    taps = both[0].taps[table[:, 0]].astype(np.int64) * both[1].taps[table[:, 1]]
+    order = np.argsort(-taps, kind="stable")
+    return TileList(np.ascontiguousarray(table[order]), taps[order])
+
+
+def leaps(geometry: Geometry, images: int) -> Array:
+    """Of each tap, row-major, the length of Sk-dilated-V2's sum: (output row, output column, image) inside x."""
+    rows, columns = by_tap(geometry.rows).count.astype(np.int64), by_tap(geometry.columns).count.astype(np.int64)
+    return np.multiply.outer(rows, columns).ravel() * images

@@ -1,0 +1,76 @@
+"""Pixels: a batch whose crop, mirroring and scaling are decided, and left for the engine to carry out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from datasets.transforms import Compose, Images, Normalize, RandomCrop, RandomHorizontalFlip, ToUnitRange, Transform
+
+if TYPE_CHECKING:
+    from alpha.engine import Engine
+    from alpha.tensor import Tensor
+
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """uint8 images and what makes float32 ones of them; ``tensor`` gives what the transforms would give, to the bit.
+
+    Attributes:
+        images: (n, H, W, C) uint8.
+        places: (n, 3) int32: of each result in its image: first row, first column, step to the next column (1 or -1).
+        size: height and width of the results; what lies outside an image is black.
+        mean, divisor: (C,) float32; a result is (pixel - mean) / divisor.
+    """
+
+    images: Images
+    places: np.ndarray[Any, np.dtype[np.int32]]
+    size: tuple[int, int]
+    mean: Floats
+    divisor: Floats
+
+    def tensor(self, engine: Engine) -> Tensor:
+        """The finished batch (n, *size, C), float32."""
+        upload = engine.from_numpy
+        return engine.images_to_float(upload(self.images), upload(self.places), self.size, self.mean, self.divisor)
+
+
+def plan(images: Images, transform: Transform | None, rng: np.random.Generator) -> Pixels | None:
+    """The batch that the transform would make, drawing from ``rng`` as it would; None, and nothing is drawn, where it
+    is more than one crop, mirroring, and one scaling at the end."""
+    steps = list(transform.transforms) if type(transform) is Compose else [] if transform is None else [transform]
+    scale = _scale(steps.pop() if steps and type(steps[-1]) in (ToUnitRange, Normalize) else None, images.shape[3])
+    if scale is None or {type(step) for step in steps} - {RandomCrop, RandomHorizontalFlip}:
+        return None
+    if sum(type(step) is RandomCrop for step in steps) > 1:  # the second would have to pad with what the first cut off
+        return None
+    n, *size, _ = images.shape
+    top, left, right = np.zeros((3, n), np.int32)
+    right += 1  # the direction in the image of going right in the result
+    for step in steps:
+        if isinstance(step, RandomCrop):
+            tops, lefts = step.draw(images, rng)
+            top += tops - step.padding
+            left += right * (lefts - step.padding)
+            size = list(step.size)
+        elif isinstance(step, RandomHorizontalFlip):
+            chosen = step.draw(images, rng)
+            left += chosen * right * (size[1] - 1)
+            right[chosen] *= -1
+    return Pixels(images, np.stack([top, left, right], 1), (size[0], size[1]), *scale)
+
+
+def _scale(step: Transform | None, channels: int) -> tuple[Floats, Floats] | None:
+    """(mean, divisor) for each channel of a scaling of uint8 pixels; None where it does not fit the channels."""
+    if isinstance(step, Normalize):
+        values = step.mean * np.float32(255), step.std * np.float32(255)
+        if any(value.size not in (1, channels) for value in values):
+            return None
+    else:
+        shift, divisor = (127.5, 127.5) if step is not None else (0, 1)
+        values = np.full(1, shift, np.float32), np.full(1, divisor, np.float32)
+    return np.resize(values[0], channels), np.resize(values[1], channels)

@@ -1,0 +1,104 @@
+"""What every kernel needs of a multiprocessor, by the real compiler: no spills, few registers, the table's numbers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from alpha.errors import EngineError
+from cu32 import resources
+from cu32.build import sources
+from cu32.compiler import KERNELS, Nvcc, Source
+from cu32.resources import Row, Usage
+
+REPORT = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'mul' for 'sm_90'
+ptxas info    : Function properties for mul
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 26 registers, used 0 barriers
+ptxas info    : Compile time = 17.901 ms
+ptxas info    : Compiling entry function 'add' for 'sm_90'
+ptxas info    : Function properties for add
+    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 24 registers, used 1 barriers, 16 bytes cumulative stack size, 1024 bytes smem, 368 bytes cmem[0]
+"""
+KEY = ("a.cu (REAL=float)", "add")
+
+
+def both(one: Usage) -> dict[str, Usage]:
+    return dict.fromkeys(resources.ARCHITECTURES, one)
+
+
+@pytest.fixture
+def nvcc() -> Nvcc:
+    """The real compiler; the test is skipped where there is none."""
+    try:
+        return resources.find_nvcc()
+    except EngineError as error:
+        pytest.skip(str(error))
+
+
+def test_the_assemblers_report_is_read() -> None:
+    assert resources.parse(REPORT) == {"mul": Usage(26, 0, 0, 0), "add": Usage(24, 1024, 16, 20)}
+
+
+def test_a_table_reads_back_as_written(tmp_path: Path) -> None:
+    rows = {KEY: Row(both(Usage(140, 4096, 8, 0)), "two tiles a thread"), ("b.cu", "f"): Row(both(Usage(8, 0, 0, 0)))}
+    file = tmp_path / "table.md"
+    file.write_text(resources.table_text(rows))
+    assert resources.read_table(file) == rows
+    assert resources.read_table(tmp_path / "absent.md") == {}
+
+
+def test_spills_and_unexplained_registers_are_named() -> None:
+    rows = {KEY: Row(both(Usage(129, 0, 0, 4)))}
+    assert resources.broken_bounds(rows, {}) == [
+        "add of a.cu (REAL=float) spills 4 bytes on sm_80",
+        "add of a.cu (REAL=float) takes 129 registers on sm_80: the table must say why",
+        "add of a.cu (REAL=float) spills 4 bytes on sm_90",
+        "add of a.cu (REAL=float) takes 129 registers on sm_90: the table must say why",
+    ]
+    explained = {KEY: Row(both(Usage(129, 0, 0, 0)), "because")}
+    assert resources.broken_bounds(explained, explained) == []
+    assert resources.broken_bounds({KEY: Row(both(Usage(128, 0, 0, 0)))}, {}) == []
+
+
+def test_what_differs_from_the_table_is_named() -> None:
+    now, held = Row(both(Usage(32, 0, 0, 0))), Row(both(Usage(32, 0, 0, 0)))
+    assert resources.differences({KEY: now}, {KEY: held}) == []
+    assert resources.differences({KEY: now}, {}) == ["add of a.cu (REAL=float) is not in the table"]
+    assert resources.differences({}, {KEY: held}) == ["add of a.cu (REAL=float) is no longer there"]
+    now.usage["sm_90"] = Usage(33, 0, 0, 0)
+    assert resources.differences({KEY: now}, {KEY: held}) == [
+        "add of a.cu (REAL=float): sm_90: 32 0 0 0 in the table, 33 0 0 0 now"
+    ]
+
+
+def test_every_kernel_file_has_a_variant() -> None:
+    assert {source.name for source in sources()} == {path.stem for path in KERNELS.glob("*.cu")}
+
+
+def test_a_kernel_that_spills_is_seen(nvcc: Nvcc, tmp_path: Path) -> None:
+    # 32 registers a thread for 64 values that must all live across the barrier.
+    text = """
+        extern "C" __global__ void __launch_bounds__(1024, 2) spill(float* a) {
+            float values[64];
+            #pragma unroll
+            for (int i = 0; i < 64; ++i) values[i] = a[threadIdx.x * 64 + i];
+            __syncthreads();
+            #pragma unroll
+            for (int i = 0; i < 64; ++i) a[threadIdx.x + i * 1024] = values[i] * values[63 - i];
+        }"""
+    rows = resources.measure(nvcc, [Source("user", text=text)], 1)
+    problems = resources.broken_bounds(rows, {})
+    assert [problem.partition(" of ")[0] for problem in problems] == ["spill", "spill"]
+    assert all("bytes on sm_" in problem for problem in problems)
+
+
+@pytest.mark.slow
+def test_no_kernel_spills_and_all_are_as_the_table_says(nvcc: Nvcc) -> None:
+    _, problems = resources.check(nvcc, os.cpu_count() or 1)
+    assert not problems, "\n".join([*problems, "python -m cu32.resources --update writes the table anew"])

@@ -1,0 +1,80 @@
+"""TF32 on the tensor cores: exact products of rounded factors, the bound of the rounding, when it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from cu32 import products
+from cu32.base import DeviceEngine
+from tests.cu32.test_matrix import LAYOUTS, on_device
+
+Array = np.ndarray[Any, Any]
+
+ROUNDING = 2.0**-11
+"""TF32 keeps 10 bits behind the leading one: a factor is off by at most this, relative to itself."""
+
+FLOAT32 = 5e-6
+"""What the float32 sums may add, relative to the largest result."""
+
+
+@pytest.fixture(autouse=True)
+def high() -> Iterator[None]:
+    """TF32 for each test here."""
+    before = alpha.get_float32_precision()
+    alpha.set_float32_precision("high")
+    yield
+    alpha.set_float32_precision(before)
+
+
+def rounded(x: Array) -> Array:
+    """To TF32: to nearest, ties away from zero, as ``cvt.rna.tf32``."""
+    return ((x.view(np.uint32) + np.uint32(0x1000)) & ~np.uint32(0x1FFF)).view(np.float32)
+
+
+@pytest.mark.parametrize("tile", [64, 128])
+@pytest.mark.parametrize("turned", LAYOUTS)
+def test_products(
+    cu32: DeviceEngine,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    turned: tuple[bool, bool],
+    tile: int,
+) -> None:
+    monkeypatch.setattr(products, "TF32", products.Rate(((tile, 500),)))
+    for rows, columns, depth in ((132, 140, 36), (64, 128, 128), (12, 8, 4), (68, 4, 612)):
+        x, y = (rng.standard_normal(s).astype(np.float32) for s in ((rows, depth), (depth, columns)))
+        got = cu32.to_numpy(cu32.matmul(on_device(cu32, x, turned[0]), on_device(cu32, y, turned[1])))
+        exact = rounded(x).astype(np.float64) @ rounded(y).astype(np.float64)
+        assert np.abs(got - exact).max() <= FLOAT32 * np.abs(exact).max()
+        # Each product is off by two roundings (and their product) of its size.
+        sizes = np.abs(x).astype(np.float64) @ np.abs(y).astype(np.float64)
+        assert (np.abs(got - x.astype(np.float64) @ y) <= (2 * ROUNDING + ROUNDING**2 + 1e-6) * sizes).all()
+        assert np.abs(got - x.astype(np.float64) @ y).max() > FLOAT32 * np.abs(exact).max()  # it is TF32 indeed
+
+
+def test_batches_and_parts(cu32: DeviceEngine, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((3, 1, 8, 4096)).astype(np.float32)
+    y = rng.standard_normal((2, 4096, 12)).astype(np.float32)
+    got = cu32.to_numpy(cu32.matmul(cu32.from_numpy(x), cu32.from_numpy(y)))
+    exact = rounded(x).astype(np.float64) @ rounded(y).astype(np.float64)
+    assert np.abs(got - exact).max() <= FLOAT32 * np.abs(exact).max()
+
+
+def test_what_is_not_aligned_is_computed_in_float32(cu32: DeviceEngine, rng: np.random.Generator) -> None:
+    x, y = (rng.standard_normal(s).astype(np.float32) for s in ((9, 33), (33, 7)))
+    got = cu32.to_numpy(cu32.matmul(cu32.from_numpy(x), cu32.from_numpy(y)))
+    exact = x.astype(np.float64) @ y
+    assert np.abs(got - exact).max() <= FLOAT32 * np.abs(exact).max()
+
+
+def test_infinities_and_nans_pass(cu32: DeviceEngine) -> None:
+    x = np.ones((8, 8), np.float32)
+    x[1, 2], x[2, 3] = np.inf, np.nan
+    x.view(np.uint32)[3, 4] = 0x7FFFFFFF  # the NaN that the device's own arithmetic makes
+    got = cu32.to_numpy(cu32.matmul(cu32.from_numpy(x), cu32.from_numpy(np.ones((8, 8), np.float32))))
+    assert np.isposinf(got[1]).all() and np.isnan(got[2:4]).all() and (got[[0, 4, 7]] == 8).all()
