@@ -130,7 +130,7 @@ def environment(packages: Path, engine: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "1",
         "ALPHA_TEST_ENGINES": engine,
-        "ALPHA_TEST_GPU": "1",
+        "ALPHA_TEST_DRIVER": "real",
     }
 
 

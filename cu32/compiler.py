@@ -1,6 +1,6 @@
 """From CUDA source to cubin: NVRTC or nvcc for the device's architecture, kept on disk by content.
 
-The key of a cubin covers the source with every header beside it, its macros, the options, the architecture and the
+The key of a cubin covers the source with every header it includes, its macros, the options, the architecture and the
 compiler's version, so that a changed kernel is a new file and an old one is never wrong. Files are written whole or not
 at all; any number of processes may share the folder.
 """
@@ -12,6 +12,7 @@ import ctypes.util
 import glob
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from alpha.errors import EngineError
 
 KERNELS = Path(__file__).parent / "kernels"
 OPTIONS = ("-std=c++17", "-lineinfo")
+_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 OLDEST = (7, 5)
 """The oldest compute capability that CUDA 13 compiles for; an older toolkit takes older ones."""
 
@@ -213,17 +215,23 @@ def compiler() -> Compiler:
 
 
 @cache
-def _headers() -> bytes:
-    """A digest of every header beside the kernels."""
-    digest = hashlib.sha256()
-    for header in sorted(KERNELS.glob("*.cuh")):
-        digest.update(header.name.encode() + b"\0" + header.read_bytes() + b"\0")
+def _headers(code: str) -> bytes:
+    """A digest of the headers beside the kernels that a text includes, and of those that they include."""
+    digest, found, left = hashlib.sha256(), set[str](), _INCLUDE.findall(code)
+    while left:
+        name = left.pop(0)
+        header = KERNELS / name
+        if name not in found and header.is_file():
+            found.add(name)
+            text = header.read_text()
+            digest.update(f"{name}\0{text}\0".encode())
+            left += _INCLUDE.findall(text)
     return digest.digest()
 
 
 def content_key(source: Source, architecture: str, version: str) -> str:
     """A file name that covers all that decides what a compiler of this version makes of the source."""
-    digest = hashlib.sha256(_headers())
+    digest = hashlib.sha256(_headers(source.code))
     for part in (version, architecture, *OPTIONS, *source.flags, source.code):
         digest.update(part.encode() + b"\0")
     return f"{source.name}-{architecture}-{digest.hexdigest()[:20]}"

@@ -11,7 +11,7 @@ from alpha.engine import IMAGE_ORDER
 from alpha.errors import EngineError, ShapeError
 from alpha.geometry import Axis, Geometry
 from alpha.tensor import Storage, Tensor
-from cu32 import planner, tables
+from cu32 import planner, tables, tf32
 from cu32.base import DeviceEngine, c_type
 from cu32.compiler import Source
 from cu32.parts import sum_parts
@@ -91,7 +91,7 @@ class ConvolutionOperations(DeviceEngine):
             _wide(x, dy, dw),
             splits=True,
         )
-        plan = planner.plan(problem, self.device.multiprocessors)
+        plan = self._plan(problem)
         if plan.parts == 1:
             self._leap(plan, x, dy, dw)
         else:
@@ -129,7 +129,7 @@ class ConvolutionOperations(DeviceEngine):
             _wide(source, w, out),
             splits=not accumulate,
         )
-        plan = planner.plan(problem, self.device.multiprocessors)
+        plan = self._plan(problem)
         bias = None if bias is None else self.dense(bias, (0,))
         target: Tensor | Storage = out if plan.parts == 1 else self.scratch(plan.parts * out.nbytes)
         listed = tables.tiles(geometry.rows, geometry.columns, forward, source.shape[0], plan.tile.rows)
@@ -137,9 +137,10 @@ class ConvolutionOperations(DeviceEngine):
         axes = [table for axis in (geometry.rows, geometry.columns) for table in self._classes(axis, forward)]
         addresses = struct.pack("5q", place.address, *(table.address for table in axes))
         column_tiles = math.ceil((out_channels if forward else in_channels) / plan.tile.columns)
+        source_file, kernel, shared = _kernel(plan)
         self.launch(
-            _gather_source(problem.real, plan.tile, plan.load, operator, problem.wide),
-            "conv",
+            source_file,
+            kernel,
             (len(listed.tiles) * groups * column_tiles, plan.parts),
             plan.tile.threads,
             source,
@@ -148,6 +149,7 @@ class ConvolutionOperations(DeviceEngine):
             bias,
             addresses,
             _gather_sizes(plan, source, w, out, column_tiles, accumulate),
+            shared=shared,
         )
         if isinstance(target, Storage):
             sum_parts(self, target, plan.parts, out)
@@ -184,9 +186,10 @@ class ConvolutionOperations(DeviceEngine):
             p.out_channels * p.groups * taps * p.in_channels,
             p.in_channels % 4 == 0,
         )
+        source_file, kernel, shared = _kernel(plan)
         self.launch(
-            _leap_source(p.real, plan.tile, plan.load, p.wide),
-            "conv_weight",
+            source_file,
+            kernel,
             (p.groups * out_tiles * in_tiles, taps, plan.parts),
             plan.tile.threads,
             x,
@@ -195,13 +198,30 @@ class ConvolutionOperations(DeviceEngine):
             self.constant(("runs", g.rows), tables.by_tap(g.rows).array),
             self.constant(("runs", g.columns), tables.by_tap(g.columns).array),
             sizes,
+            shared=shared,
         )
+
+    def _plan(self, problem: Problem) -> Plan:
+        """On the tensor cores where the precision allows it and they serve, else in float32."""
+        if tf32.serves(self, problem):
+            return tf32.plan(problem, self.device)
+        return planner.plan(problem, self.device.multiprocessors)
 
     def _image(self, x: Tensor) -> Tensor:
         """x with contiguous channels, each pixel a run of memory; a copy in image order where it is not so."""
         if (x.strides[3] == 1 or x.shape[3] == 1) and min(x.strides[:3]) >= x.shape[3]:
             return x
         return self.dense(x, IMAGE_ORDER)
+
+
+def _kernel(plan: Plan) -> tuple[Source, str, int]:
+    """The source, the kernel and the bytes of dynamic shared memory that a plan launches."""
+    p = plan.problem
+    if plan.load == tf32.LOAD:
+        return tf32.kernel(plan)
+    if p.operator == "weight_grad":
+        return _leap_source(p.real, plan.tile, plan.load, p.wide), "conv_weight", 0
+    return _gather_source(p.real, plan.tile, plan.load, p.operator, p.wide), "conv", 0
 
 
 def _gather_sizes(plan: Plan, source: Tensor, w: Tensor, out: Tensor, column_tiles: int, accumulate: bool) -> bytes:

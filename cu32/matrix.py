@@ -89,7 +89,7 @@ class MatrixOperations(DeviceEngine):
         return self._row_major(x.view(x.offset, (*batch, *x.shape[-2:]), strides))
 
     def _outer(self, a: Operand, b: Operand, axes: Axes, out: Tensor) -> None:
-        """Depth 1: each pair of elements once; from a vector's element to the next is its operand's leading dimension."""
+        """Depth 1: each pair of elements once. Its operand's leading dimension is a vector's step."""
         side_by_side = b.leading == 1 and b.tensor.address % 16 == 0
         vector = 4 if side_by_side and all(n % 4 == 0 for n in (b.edges, *b.batch_strides)) else 1
         source = Source("gemv", REAL=c_type(out.dtype), VECTOR=vector)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from alpha import dtypes
 from alpha.tensor import Storage, Tensor
 from cu32.base import DeviceEngine, c_type
 from cu32.compiler import Source

@@ -36,6 +36,9 @@ LAUNCH = 5000
 BYTES = 16
 """Bytes a cycle that a multiprocessor's share of memory moves."""
 
+CACHE = 160
+"""Bytes a cycle that the caches bring a multiprocessor beside its FMAs."""
+
 LEAST_TERMS = 256
 """Least terms of a part of a split sum."""
 
@@ -80,22 +83,23 @@ class Tile:
         }
 
 
-LARGE, TALL, SQUARE, NARROW, SMALL = (
+LARGE, TALL, SQUARE, NARROW, SMALL, SLIM = (
     Tile(128, 128, 8, 8),
     Tile(128, 64, 8, 8),
     Tile(64, 64, 8, 4),
     Tile(128, 32, 8, 4),
     Tile(64, 32, 8, 4),
+    Tile(64, 16, 8, 4),
 )
 DOUBLE = Tile(64, 64, 4, 4)
 GATHER = {
     "VECTOR": (LARGE, TALL, SQUARE, NARROW, SMALL),
-    "FLAT": (LARGE, SQUARE, NARROW, SMALL),
+    "FLAT": (SQUARE, NARROW, SMALL),
     "SCALAR": (LARGE, SQUARE, SMALL),
 }
 """Tiles of conv.cu by the way it loads."""
 
-LEAP = {"VECTOR": (LARGE, TALL, SQUARE, SMALL), "SCALAR": (SQUARE, SMALL)}
+LEAP = {"VECTOR": (LARGE, TALL, SQUARE, SMALL, SLIM), "SCALAR": (SQUARE, SMALL, SLIM)}
 """Tiles of conv_weight.cu."""
 
 
@@ -205,9 +209,9 @@ def _candidates(problem: Problem, tile: Tile, load: str, multiprocessors: int, p
     item = 4 if problem.real == "float" else 8
     room = max(1, PARTS_BYTES // (size * item))
     most = max(1, min(longest * tile.depth // LEAST_TERMS, room)) if problem.splits else 1
-    choices = (
-        [parts] if parts is not None and problem.splits else sorted({1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, most})
-    )
+    choices = [number for number in SPLITS if number <= most]
+    if parts is not None and problem.splits:
+        choices = [parts]
     products = problem.geometry.macs(
         problem.images, problem.in_channels * problem.groups, problem.out_channels * problem.groups, problem.groups
     )
@@ -222,6 +226,7 @@ def _candidates(problem: Problem, tile: Tile, load: str, multiprocessors: int, p
 def _cycles(tile: Tile, load: str, blocks: int, steps: int, longest: int, parts: int, multiprocessors: int) -> float:
     """Cycles until the busiest multiprocessor is through."""
     step = tile.rows * tile.columns * tile.depth / FMAS * PENALTY[load] * (1.0 if tile.across == 8 else 1.1)
+    step += (tile.rows + tile.columns) * tile.depth * 4 / CACHE
     each = -(-blocks * parts // multiprocessors)  # blocks of the busiest one
     resident = min(each, REGISTERS // tile.threads)
     warps = resident * tile.threads / 32

@@ -1,4 +1,4 @@
-"""A batch of matrix products as the kernels take it: operands as they lie in memory, merged batch axes, tiles, parts."""
+"""A batch of matrix products as the kernels take it: operands as they lie, merged batch axes, tiles, parts."""
 
 from __future__ import annotations
 

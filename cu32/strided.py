@@ -103,16 +103,13 @@ def _pieces(axes: list[Axis], offsets: Shape, width: int, limit: int) -> list[Pi
     if count < limit and max(spans) < limit and len(axes) <= MAX_AXES:
         return [_packed(axes, offsets, width)]
     inner, (n, steps) = axes[:-1], axes[-1]
-    if n == 1:
-        return _pieces(inner, offsets, width, limit)
     half = n // 2
     if not inner:  # the second half must start at a vector
         half = max(half // width, 1) * width
     moved = tuple(offset + half * step for offset, step in zip(offsets, steps, strict=True))
-    return [
-        *_pieces([*inner, (half, steps)], offsets, width, limit),
-        *_pieces([*inner, (n - half, steps)], moved, width, limit),
-    ]
+    # An axis of one element is left out: its strides may be beyond 32 bits.
+    first, second = ([*inner, (part, steps)] if part > 1 or not inner else inner for part in (half, n - half))
+    return [*_pieces(first, offsets, width, limit), *_pieces(second, moved, width, limit)]
 
 
 def _packed(axes: list[Axis], offsets: Shape, width: int) -> Piece:

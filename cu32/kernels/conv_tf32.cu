@@ -72,7 +72,8 @@ conv_tf32(const float* __restrict__ a, const float* __restrict__ b, float* __res
 
     out += blockIdx.y * g.part_stride;
     const int columns = (int)g.width - block.column;
-    if (bias != nullptr) bias += block.group * (int)g.width + block.column;
+    // One part alone adds the bias.
+    bias = bias == nullptr || blockIdx.y > 0 ? nullptr : bias + block.group * (int)g.width + block.column;
 #pragma unroll
     for (int i = 0; i < Tally::DOWN; ++i)
 #pragma unroll

@@ -34,7 +34,7 @@ struct Moments {
     double origin[VEC], total[SUMS][VEC];
     T first[VEC], sum[VEC], squares[VEC];
 
-    __device__ Moments(const T* x, const Place& place, int64 rows) : x(x), total{} {
+    __device__ __forceinline__ Moments(const T* x, const Place& place, int64 rows) : x(x), total{} {
         for (int e = 0; e < VEC; ++e) origin[e] = place.inside && rows ? x[place.channel + e] : 0;
     }
     __device__ __forceinline__ void begin(int64 offset) {
@@ -146,11 +146,14 @@ struct GradientSums {
     const T* __restrict__ x;
     const T* __restrict__ y;
     T* __restrict__ masked;
+    const Affine (&by)[VEC];
     T slope;
-    Affine by[VEC];
     double total[SUMS][VEC];
     T sum[VEC], products[VEC];
 
+    __device__ __forceinline__ GradientSums(const T* dy, const T* x, const T* y, T* masked, const Affine (&by)[VEC],
+                                            T slope)
+        : dy(dy), x(x), y(y), masked(masked), by(by), slope(slope), total{} {}
     __device__ __forceinline__ void begin(int64) {
         for (int e = 0; e < VEC; ++e) sum[e] = products[e] = 0;
     }
@@ -191,16 +194,16 @@ grad_sums(const T* __restrict__ dy, const T* __restrict__ x, const T* __restrict
         dbias[c] = static_cast<T>(found[0]);
         dweight[c] = static_cast<T>(products * inverse_std[c]);
     };
-    const auto run = [&](auto terms) {
-        for (int e = 0; e < VEC; ++e) terms.by[e] = by[e];
+    if (masked) {
+        GradientSums<true, true> terms(dy, x, y, masked, by, slope);
         sum_columns(terms, place, rows, channels, partial, counters, shared, finish);
-    };
-    if (masked)
-        run(GradientSums<true, true>{dy, x, y, masked, slope});
-    else if (y)
-        run(GradientSums<true, false>{dy, x, y, masked, slope});
-    else
-        run(GradientSums<false, false>{dy, x, y, masked, slope});
+    } else if (y) {
+        GradientSums<true, false> terms(dy, x, y, masked, by, slope);
+        sum_columns(terms, place, rows, channels, partial, counters, shared, finish);
+    } else {
+        GradientSums<false, false> terms(dy, x, y, masked, by, slope);
+        sum_columns(terms, place, rows, channels, partial, counters, shared, finish);
+    }
 }
 
 // dx = gain * g + slant * (x - centre) + level.

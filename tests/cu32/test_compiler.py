@@ -62,14 +62,24 @@ def test_the_key_covers_all_that_decides_the_code(
     paths.add(cubin_path(Source("user", text=ADD, VALUE=1), "sm_80"))
     counting.version = "counting 2"
     paths.add(cubin_path(Source("user", text=ADD, VALUE=1), "sm_90"))
-    kernels = tmp_path / "kernels"
-    kernels.mkdir()
-    (kernels / "common.cuh").write_text("// another header")
-    monkeypatch.setattr(compiler, "KERNELS", kernels)
-    compiler._headers.cache_clear()
-    paths.add(cubin_path(Source("user", text=ADD, VALUE=1), "sm_90"))
-    compiler._headers.cache_clear()
-    assert len(paths) == 6
+    assert len(paths) == 5
+
+
+def test_the_key_covers_the_headers_that_are_included(
+    counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "KERNELS", tmp_path)
+    source = Source("user", text=f'#include "outer.cuh"\n{ADD}')
+
+    def key(**headers: str) -> str:
+        for name, text in headers.items():
+            (tmp_path / f"{name}.cuh").write_text(text)
+        compiler._headers.cache_clear()
+        return cubin_path(source, "sm_90").name
+
+    first = key(outer='#include "inner.cuh"', inner='#include "outer.cuh"', other="// 1")  # a ring ends
+    assert key(other="// 2") == first
+    assert len({first, key(inner="// 1"), key(outer='#include "inner.cuh" // 2'), key(outer="// 3")}) == 4
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(

@@ -143,7 +143,7 @@ def test_views_that_are_not_aligned(cu32: DeviceEngine) -> None:
     """Filters and images that begin in the middle of four floats, or whose channels are a part of more."""
     rng = np.random.default_rng(6)
     x = rng.standard_normal((2, 4, 5, 12)).astype(np.float32)
-    w = rng.standard_normal((8 * 9 * 8 + 1)).astype(np.float32)
+    w = rng.standard_normal(8 * 9 * 8 + 1).astype(np.float32)
     geometry = Geometry.make((4, 5), (3, 3), padding=(1, 1))
     filters = alpha.tensor(w, engine=cu32)[1:].reshape(8, 3, 3, 8)
     for first in (0, 1, 4):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cu32.base import DeviceEngine
 from cu32.engine import CUDAEngine
 
 
@@ -13,8 +12,3 @@ def test_no_two_families_define_the_same_name() -> None:
             if not name.startswith("__") and name not in ("_abc_impl",):
                 owners.setdefault(name, []).append(family.__name__)
     assert {name: found for name, found in owners.items() if len(found) > 1} == {}
-
-
-def test_families_stand_on_the_base_alone() -> None:
-    for family in CUDAEngine.__bases__:
-        assert family.__bases__ == (DeviceEngine,), family

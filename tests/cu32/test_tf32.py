@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import alpha
-from cu32 import products
+from alpha.engine import IMAGE_ORDER
+from alpha.geometry import Geometry
+from cu32 import products, tf32
 from cu32.base import DeviceEngine
+from cu32.planner import Problem
 from tests.cu32.test_matrix import LAYOUTS, on_device
 
 Array = np.ndarray[Any, Any]
@@ -78,3 +82,67 @@ def test_infinities_and_nans_pass(cu32: DeviceEngine) -> None:
     x.view(np.uint32)[3, 4] = 0x7FFFFFFF  # the NaN that the device's own arithmetic makes
     got = cu32.to_numpy(cu32.matmul(cu32.from_numpy(x), cu32.from_numpy(np.ones((8, 8), np.float32))))
     assert np.isposinf(got[1]).all() and np.isnan(got[2:4]).all() and (got[[0, 4, 7]] == 8).all()
+
+
+CONVOLUTIONS = [
+    # images, (height, width), in channels, out channels, filter, stride, padding, dilation, groups
+    (3, (7, 6), 16, 20, 3, 1, 1, 1, 1),
+    (5, (9, 8), 36, 68, 3, 2, 1, 1, 1),
+    (33, (4, 4), 64, 64, 3, 1, 1, 1, 1),
+    (2, (8, 7), 24, 132, 5, 2, 2, 1, 1),
+    (130, (2, 2), 32, 16, 1, 1, 0, 1, 1),
+    (2, (9, 9), 32, 48, 3, 1, 2, 2, 2),
+]
+
+
+@pytest.mark.parametrize("tile", [(128, 128), (128, 64), (64, 64)], ids=str)
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+def test_convolutions(
+    cu32: DeviceEngine,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    case: tuple[Any, ...],
+    tile: tuple[int, int],
+) -> None:
+    """All three operators equal, within float32's bound, the CPU engine's float64 ones on rounded factors."""
+    monkeypatch.setattr(tf32, "TILES", {t: r for t, r in tf32.TILES.items() if (t.rows, t.columns) == tile})
+    images, size, inside, outside, filter, stride, padding, dilation, groups = case
+    geometry = Geometry.make(size, (filter,) * 2, (stride,) * 2, (padding,) * 2, (dilation,) * 2)
+    x = rounded(rng.standard_normal((images, *size, inside)).astype(np.float32))
+    w = rounded(rng.standard_normal((outside, filter, filter, inside // groups)).astype(np.float32))
+    dy = rounded(rng.standard_normal((images, *geometry.output, outside)).astype(np.float32))
+    bias = rng.standard_normal(outside).astype(np.float32)
+    before = rng.standard_normal(x.shape).astype(np.float32)
+    results = []
+    for engine, dtype in ((alpha.engine("cpu"), np.float64), (cu32, np.float32)):
+        arrays: list[Array] = [x, w, dy, bias, before]
+        tx, tw, ty, tb, tr = (engine.from_numpy(array.astype(dtype)) for array in arrays)
+        adds = engine.empty(tr.shape, tr.dtype, IMAGE_ORDER)
+        engine.copy(tr, adds)
+        results.append(
+            (
+                engine.conv2d(tx, tw, tb, geometry, groups),
+                engine.conv2d_input_grad(ty, tw, geometry, groups, accumulate=adds),
+                engine.conv2d_weight_grad(tx, ty, geometry, groups),
+            )
+        )
+    for expected, got in zip(*results, strict=True):
+        exact = expected.numpy()
+        assert np.abs(cu32.to_numpy(got) - exact).max() <= FLOAT32 * np.abs(exact).max()
+
+
+def test_which_convolutions_run_on_the_tensor_cores(cu32: DeviceEngine) -> None:
+    geometry = Geometry.make((8, 8), (3, 3), (1, 1), (1, 1))
+    problem = Problem("forward", geometry, 4, 64, 64, 1, "float", True, False, True)
+    assert tf32.serves(cu32, problem)
+    assert not tf32.serves(cu32, replace(problem, vector=False))
+    assert not tf32.serves(cu32, replace(problem, in_channels=4))
+    assert not tf32.serves(cu32, replace(problem, real="double"))
+    alpha.set_float32_precision("highest")
+    assert not tf32.serves(cu32, problem)
+
+
+def test_a_weight_gradient_of_few_filters_is_split(cu32: DeviceEngine) -> None:
+    geometry = Geometry.make((32, 32), (3, 3), (1, 1), (1, 1))
+    plan = tf32.plan(Problem("weight_grad", geometry, 512, 64, 64, 1, "float", True, False, True), cu32.device)
+    assert plan.parts > 1 and plan.useful > 0.9

@@ -259,6 +259,8 @@ def test_packed_filters_follow_the_weights(engine: Engine) -> None:
 
 def test_packed_filters_follow_a_write_through_an_array(engine: Engine) -> None:
     """NumPy may write to the weights' memory, which no version counts."""
+    if engine.name != "cpu":
+        pytest.skip("arrays of this engine are copies")
     rng = np.random.default_rng(0)
     x = alpha.tensor(rng.standard_normal((2, 3, 3, 4)), engine=engine)
     w = alpha.tensor(rng.standard_normal((6, 3, 3, 4)), engine=engine)

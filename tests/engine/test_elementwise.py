@@ -242,6 +242,7 @@ def test_integers(engine: Engine) -> None:
     assert (small + 300).tolist() == [38, 47]
     with pytest.raises(ArgumentError, match=r"\[pow\] expected integers to powers >= 0"):
         x ** alpha.tensor([-1, 1, 1, 1], engine=engine)
+        engine.synchronize()
 
 
 def test_floor_division_and_remainder_of_floats(engine: Engine) -> None:

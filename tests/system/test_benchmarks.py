@@ -319,3 +319,49 @@ def test_spread_of_timings() -> None:
     assert common.spread([1.0]) == 1.0
     assert common.spread([1.0, 1.0, 1.0]) == 1.0
     assert common.spread([1.0, 2.0, 3.0, 4.0, 5.0]) == 2.0
+
+
+# -- on a GPU's engine: the test driver's, or a real one ---------------------------------------------------------------
+
+
+def device_environment() -> dict[str, str]:
+    """What lets a process of its own find the driver that these tests use; skips where there is none."""
+    from tests.cuda_on_cpu import build, preload
+
+    reason = preload.load()
+    if reason is not None:
+        pytest.skip(f"cu32: {reason}")
+    if preload.emulated() is None:
+        return dict(os.environ)
+    return {**os.environ, "LD_LIBRARY_PATH": str(build.driver().parent), "ALPHA_NVCC": str(build.HERE / "nvcc")}
+
+
+def run_on_device(file: Path, module: str, *arguments: str) -> Result:
+    command = [sys.executable, "-m", module, "--engine", "cu32", "--against", "none", "--json", str(file), *arguments]
+    done = subprocess.run(
+        command, cwd=common.ROOT, env=device_environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    result: Result = json.loads(file.read_text())
+    assert result["settings"]["engine"] == "cu32" and result["settings"]["clock"] == "events on the GPU"
+    assert result["devices"]["alpha"]["multiprocessors"] >= 1
+    return result
+
+
+@pytest.mark.slow
+def test_operators_on_a_gpu(tmp_path: Path) -> None:
+    tiny = ("--suite", "resnet18", "--layers", "stem", "--batch-size", "1", "--repeats", "1")
+    rows = run_on_device(tmp_path / "r.json", "benchmarks.operators", *tiny, "--graph")["rows"]
+    assert [row["operator"] for row in rows] == ["conv", "deconv", "dilated"]
+    assert all(row["alpha_ms"] > 0 and row["peak_share"] > 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_training_on_a_gpu(tmp_path: Path) -> None:
+    tiny = ("--model", "resnet18", "--batch-size", "2", "--base-width", "4", "--steps", "1", "--warmup", "1")
+    result = run_on_device(tmp_path / "r.json", "benchmarks.training", *tiny, "--steps-per-turn", "1")
+    alpha = result["contestants"]["alpha"]
+    assert len(alpha["seconds"]) == 2 and result["alpha_s"] == alpha["seconds"][1] > 0
+    assert result["alpha_peak_mib"] == alpha["peak"]["in_use_mib"] > 0
+    assert result["alpha_driver_mib"] == alpha["peak"]["driver_mib"] > 0
+    assert result["torch_peak_mib"] is result["torch_driver_mib"] is None

@@ -98,7 +98,7 @@ std::string module_file(const void* instruction, const void** base) {
 
 using namespace alpha_emulator;
 
-API cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
+API cuModuleLoadData(CUmodule* module, const void* image) {
     NEED_CONTEXT();
     REFUSE_IN_CAPTURE("cuModuleLoadData");
     auto* header = (const Elf64_Ehdr*)image;
@@ -107,7 +107,13 @@ API cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_opti
     return open_module(module, std::string((const char*)image, elf_size(image)));
 }
 
-API cuModuleLoadData(CUmodule* module, const void* image) { return cuModuleLoadDataEx(module, image, 0, nullptr, nullptr); }
+// Of the options only the logs' sizes matter: they are overwritten with what was logged, which is nothing. The reason of
+// a failure comes with the error's text.
+API cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, CUjit_option* options, void** values) {
+    for (unsigned i = 0; i < count; ++i)
+        if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES || options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) values[i] = nullptr;
+    return cuModuleLoadData(module, image);
+}
 
 API cuModuleLoad(CUmodule* module, const char* path) {
     NEED_CONTEXT();

@@ -1,0 +1,101 @@
+"""Cross entropy on the device where its kernels differ by shape: team sizes, long rows, steps, wrong labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from alpha.engine import Engine
+
+Array = np.ndarray[Any, Any]
+
+# Every size of a team, one more and one less; a row for a whole block, with full and uneven lanes.
+COLUMNS = [1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 32, 33, 100, 1023, 1024, 1025, 2311]
+
+
+def definition(logits: Array, labels: Array, smoothing: float) -> tuple[Array, Array]:
+    """Losses and probabilities in float64."""
+    x = logits.astype(np.float64)
+    classes = x.shape[1]
+    log_p = x - x.max(1, keepdims=True)
+    log_p -= np.log(np.exp(log_p).sum(1, keepdims=True))
+    target = (1 - smoothing) * np.eye(classes)[labels] + smoothing / classes
+    return -(target * log_p).sum(1), np.exp(log_p)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_every_team_size(cu32: Engine, rng: np.random.Generator, columns: int, dtype: str, smoothing: float) -> None:
+    rows = 3 if columns >= 1000 else 37
+    logits = (rng.standard_normal((rows, columns)) * 4 + 50).astype(dtype)
+    labels = rng.integers(0, columns, rows)
+    scale = rng.standard_normal(rows).astype(dtype)
+    losses, p = cu32.cross_entropy(cu32.from_numpy(logits), cu32.from_numpy(labels), smoothing)
+    expected, softmax = definition(logits, labels, smoothing)
+    tolerance = 5e-6 if dtype == "float32" else 1e-12  # differences of logits around 50 are exact to an ulp of theirs
+    np.testing.assert_allclose(losses.numpy(), expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(p.numpy(), softmax, rtol=tolerance)
+    dx = cu32.cross_entropy_grad(p, cu32.from_numpy(labels), cu32.from_numpy(scale), smoothing)
+    target = (1 - smoothing) * np.eye(columns)[labels] + smoothing / columns
+    np.testing.assert_allclose(dx.numpy(), scale[:, None] * (softmax - target), rtol=0, atol=4 * tolerance)
+
+
+def test_rows_columns_labels_and_scales_with_steps(cu32: Engine, rng: np.random.Generator) -> None:
+    logits, labels = rng.standard_normal((24, 10)), rng.integers(0, 5, 24)
+    x, y = cu32.from_numpy(logits), cu32.from_numpy(labels)
+    one = cu32.from_numpy(np.array([0.5]))
+    views = [
+        (x.view(0, (12, 5), (20, 2)), logits[::2, ::2]),
+        (x.view(3, (12, 5), (20, 1)), logits[::2, 3:8]),
+        (x.view(0, (5, 5), (1, 10)), logits[:5, :5].T),
+    ]
+    for view, array in views:
+        count = len(array)
+        losses, p = cu32.cross_entropy(view, y.view(1, (count,), (2,)), 0.0)
+        picked = labels[1 : 1 + 2 * count : 2]
+        expected, softmax = definition(array, picked, 0.0)
+        np.testing.assert_allclose(losses.numpy(), expected, rtol=1e-13)
+        dx = cu32.cross_entropy_grad(p, y.view(1, (count,), (2,)), one.view(0, (count,), (0,)), 0.0)
+        np.testing.assert_allclose(dx.numpy(), 0.5 * (softmax - np.eye(5)[picked]), atol=1e-15)
+
+
+@pytest.mark.parametrize("columns", [10, 1500])
+def test_a_label_out_of_range_is_never_followed(cu32: Engine, columns: int) -> None:
+    wrong = [-1, columns, 2**40, -(2**62)]
+    logits = cu32.from_numpy(np.zeros((5, columns), np.float32))
+    labels = cu32.from_numpy(np.array([*wrong, 0]))
+    losses, p = cu32.cross_entropy(logits, labels, 0.0)
+    assert np.isnan(losses.numpy()).tolist() == [True] * 4 + [False]
+    assert np.allclose(p.numpy(), 1 / columns)
+
+
+@pytest.mark.parametrize("columns", [4, 1100])
+def test_impossible_classes_and_what_is_not_finite(cu32: Engine, columns: int) -> None:
+    logits = np.zeros((5, columns), np.float32)
+    logits[0, 1] = -np.inf  # an impossible class: the others share
+    logits[1, 1] = -np.inf  # and it is the label
+    logits[2, 0] = np.inf
+    logits[3, 2] = np.nan
+    logits[4] = -np.inf
+    losses, p = cu32.cross_entropy(cu32.from_numpy(logits), cu32.from_numpy(np.array([0, 1, 0, 0, 0])), 0.0)
+    assert losses.numpy()[0] == pytest.approx(np.log(columns - 1)) and p.numpy()[0, 1] == 0
+    assert losses.numpy()[1] == np.inf
+    assert np.isnan(losses.numpy()[2:]).all() and np.isnan(p.numpy()[3:]).all()
+
+
+def test_large_logits_stay_finite_and_runs_agree_to_the_bit(cu32: Engine, rng: np.random.Generator) -> None:
+    logits = cu32.from_numpy((rng.standard_normal((9, 1300)) * 1e4).astype(np.float32))
+    labels = cu32.from_numpy(rng.integers(0, 1300, 9))
+    runs = [cu32.cross_entropy(logits, labels, 0.2) for _ in range(2)]
+    assert np.isfinite(runs[0][0].numpy()).all() and np.isfinite(runs[0][1].numpy()).all()
+    assert runs[0][0].numpy().tobytes() == runs[1][0].numpy().tobytes()
+
+
+def test_no_rows(cu32: Engine) -> None:
+    logits, labels = cu32.from_numpy(np.zeros((0, 3), np.float32)), cu32.from_numpy(np.zeros(0, np.int64))
+    losses, p = cu32.cross_entropy(logits, labels, 0.0)
+    assert losses.shape == (0,) and p.shape == (0, 3)
+    assert cu32.cross_entropy_grad(p, labels, losses, 0.0).shape == (0, 3)

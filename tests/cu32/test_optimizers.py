@@ -1,0 +1,153 @@
+"""Fused optimizers on the device: many tensors, chunks, alignment, two dtypes, and the numbers of a replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import optim
+from alpha.engine import Engine
+from cu32.optimizers import CHUNK, _most
+from tests.cu32.captures import Captured, capturing
+
+Array = np.ndarray[Any, Any]
+
+KINDS: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"lr": 0.1, "weight_decay": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.1}),
+    ("Adam", {"weight_decay": 0.1}),
+    ("AdamW", {"lr": 0.05}),
+    ("RMSprop", {}),
+    ("RMSprop", {"momentum": 0.5}),
+    ("RMSprop", {"centered": True}),
+    ("RMSprop", {"momentum": 0.5, "centered": True}),
+]
+kinds = pytest.mark.parametrize(("kind", "options"), KINDS)
+
+
+def trained(engine: Engine, kind: str, options: dict[str, Any], start: list[Array], steps: int) -> list[Array]:
+    """The parameters after some steps with gradients that depend on the step alone."""
+    params = [engine.from_numpy(array).requires_grad_() for array in start]
+    optimizer = getattr(optim, kind)(params, **options)
+    for step in range(steps):
+        for i, param in enumerate(params):
+            param.grad = engine.from_numpy(np.sin(start[i] * (step + 1) + i).astype(start[i].dtype))
+        optimizer.step()
+    return [np.array(param.detach().numpy()) for param in params]
+
+
+def test_the_table_fits_a_kernels_parameters() -> None:
+    for rows, scalars in ((2, 6), (3, 6), (4, 8), (5, 6)):
+        table = (_most(rows) * (8 * rows + 12) + 4 + 7) // 8 * 8
+        assert table + 8 * scalars + 8 <= 4096
+        assert _most(rows) >= 64
+
+
+@kinds
+def test_more_tensors_than_one_table_holds(
+    cu32: Engine, rng: np.random.Generator, kind: str, options: dict[str, Any]
+) -> None:
+    from alpha.cpu.engine import CPUEngine
+
+    # 150 small ones are two launches of any optimizer; the others end before, at and after a chunk's end.
+    sizes = [*rng.integers(1, 9, 150).tolist(), CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5, 0]
+    start = [rng.standard_normal(size) for size in sizes]
+    ours = trained(cu32, kind, options, start, 3)
+    theirs = trained(CPUEngine(memory="256MB"), kind, options, start, 3)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)  # float64, a few fused products apart
+
+
+@kinds
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_alignment_changes_no_bit(
+    cu32: Engine, rng: np.random.Generator, kind: str, options: dict[str, Any], dtype: str
+) -> None:
+    start = rng.standard_normal(CHUNK + 77).astype(dtype)
+    grads = [rng.standard_normal(start.shape).astype(dtype) for _ in range(3)]
+    results = []
+    for offset in (0, 1, 2, 3):
+        room = cu32.from_numpy(np.zeros(len(start) + 8, dtype))
+        param = room.view(offset, start.shape, (1,))
+        cu32.copy(cu32.from_numpy(start), param)
+        param.requires_grad_()
+        optimizer = getattr(optim, kind)([param], **options)
+        for grad in grads:
+            param.grad = cu32.from_numpy(grad)
+            optimizer.step()
+        results.append(param.detach().numpy().tobytes())
+        untouched = np.concatenate([room.numpy()[:offset], room.numpy()[offset + len(start) :]])
+        assert not untouched.any()
+    assert len(set(results)) == 1
+
+
+REPLAYED: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"momentum": 0.9, "nesterov": True}),
+    ("Adam", {}),
+    ("AdamW", {}),
+    ("RMSprop", {"momentum": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), REPLAYED)
+@pytest.mark.parametrize("dtypes", [["float32"], ["float64", "float32"]])
+def test_a_replay_makes_the_next_step(
+    cu32: Engine, rng: np.random.Generator, kind: str, options: dict[str, Any], dtypes: list[str]
+) -> None:
+    start = [rng.standard_normal(50).astype(dtype) for dtype in dtypes]
+    grads = [rng.standard_normal(50).astype(dtype) for dtype in dtypes]
+
+    def made() -> tuple[list[alpha.Tensor], optim.Optimizer]:
+        params = [cu32.from_numpy(array).requires_grad_() for array in start]
+        for param, grad in zip(params, grads, strict=True):
+            param.grad = cu32.from_numpy(grad)
+        return params, getattr(optim, kind)(params, lr=0.1, **options)
+
+    def values(params: list[alpha.Tensor]) -> list[bytes]:
+        return [param.detach().numpy().tobytes() for param in params]
+
+    wanted, eager = made()
+    params, optimizer = made()
+    eager.step()
+    optimizer.step()  # makes the state
+    captured = Captured(cu32)
+    with capturing(cu32, captured):
+        optimizer.step()
+    _restore(cu32, params, optimizer, wanted, eager)  # what it did with zeros for live numbers is undone
+    assert len(captured.values) == len(dtypes) and len(captured.kept) >= 3 * len(dtypes)
+    for lr in (0.1, 0.05, 0.2):  # the schedule changes lr between steps
+        for one in (eager, optimizer):
+            one.param_groups[0]["lr"] = lr
+        eager.step()
+        captured.replay()
+        replayed = dict(zip(dtypes, captured.values, strict=True))
+        again = Captured(cu32)
+        captured.store(cu32)
+        again.rooms = captured.rooms
+        counts = {param: dict(state) for param, state in optimizer.state.items()}
+        with capturing(cu32, again):
+            optimizer.step()  # a launch like the captured one; its arguments are not what it reads
+        for param, state in counts.items():
+            if "step" in state:
+                assert optimizer.state[param]["step"] == state["step"] + 1
+                optimizer.state[param]["step"] = state["step"]
+        assert replayed == dict(zip(dtypes, captured.values, strict=True))
+        assert values(params) == values(wanted)
+        states = [[s.get("step") for s in one.state.values()] for one in (eager, optimizer)]
+        assert states[0] == states[1]
+
+
+def _restore(
+    engine: Engine, params: list[alpha.Tensor], optimizer: Any, wanted: list[alpha.Tensor], eager: Any
+) -> None:
+    """Gives the parameters and the state, where they lie, the values of another optimizer's."""
+    for param, source in zip(params, wanted, strict=True):
+        engine.copy(source.detach(), param)
+        for key, value in eager.state[source].items():
+            if isinstance(value, alpha.Tensor):
+                engine.copy(value, optimizer.state[param][key])
+            else:
+                optimizer.state[param][key] = value
