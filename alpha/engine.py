@@ -142,13 +142,11 @@ class Engine(ABC):
         """The tensor as an array: a view of the same memory where the host can reach it, else a copy."""
 
     def constant(self, key: Hashable, make: Callable[[], np.ndarray[Any, Any]]) -> Tensor:
-        """The array that ``make()`` gives, to be read only: an engine may keep one tensor a key and never upload again."""
+        """The array that ``make()`` gives, to be read only: an engine may keep one tensor a key for good."""
         return self.from_numpy(make())
 
     @abstractmethod
-    def check_range(
-        self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None
-    ) -> Tensor:
+    def check_range(self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None) -> Tensor:
         """An int64 index whose elements may be in low..high-1 or equal to ``ignore``, as one safe to follow.
 
         In the result negative elements (where low < 0) count from the start (+ high) and ignored ones are 0; it is

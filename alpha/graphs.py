@@ -74,7 +74,7 @@ class Recorder(ABC):
 
 
 class _Watch:
-    """A step that is rehearsed or captured: its engine, and the leaves that got gradients with those they had before."""
+    """A step that is rehearsed or captured: its engine, and the leaves that got gradients, with those they had."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -110,7 +110,7 @@ def refuse(engine: Engine, got: str, advice: str) -> None:
 
 
 def each_call(effect: Callable[[], object]) -> None:
-    """Runs an effect on the host that belongs to a step: now, and where the step is being captured at each replay too."""
+    """Runs an effect on the host that belongs to a step: now, and at each replay of a step that is being captured."""
     effect()
     capture = _capture()
     if capture is not None:
@@ -192,7 +192,7 @@ class GraphedStep:
 
 
 class _Plan:
-    """A step for inputs of the same shapes: the calls so far, the leaves it was seen to give gradients, its captures."""
+    """A step for inputs of the same shapes: the calls so far, the leaves it gives gradients, its captures."""
 
     def __init__(self, step: Step, engine: Engine, recorder: Recorder) -> None:
         self.step, self.engine, self.recorder = step, engine, recorder
@@ -297,8 +297,8 @@ def _engine_of(inputs: Sequence[Any]) -> Engine:
     for value in inputs:
         if not isinstance(value, _tensor.Tensor):
             raise ArgumentError(
-                f"[graph] expected tensors as the step's arguments, got {type(value).__name__}: a replay knows no others; "
-                "bind them with functools.partial, or graph a step for each"
+                f"[graph] expected tensors as the step's arguments, got {type(value).__name__}: a replay knows no "
+                "others; bind them with functools.partial, or graph a step for each"
             )
         if value.requires_grad:
             raise GraphError(
@@ -307,8 +307,9 @@ def _engine_of(inputs: Sequence[Any]) -> Engine:
             )
     if not inputs:
         return engines.default_engine()
-    inputs[0].engine.check_owner("graph", *inputs)
-    return inputs[0].engine
+    engine: Engine = inputs[0].engine
+    engine.check_owner("graph", *inputs)
+    return engine
 
 
 def _each_tensor(change: Callable[[_tensor.Tensor], _tensor.Tensor], value: Any) -> Any:
@@ -323,8 +324,8 @@ def _each_tensor(change: Callable[[_tensor.Tensor], _tensor.Tensor], value: Any)
     if value is None:
         return None
     raise ArgumentError(
-        f"[graph] expected a step that returns tensors, or tuples, lists and dicts of them, got {type(value).__name__}: "
-        "return the tensor, and read it outside the step"
+        f"[graph] expected a step that returns tensors, or tuples, lists and dicts of them, got "
+        f"{type(value).__name__}: return the tensor, and read it outside the step"
     )
 
 

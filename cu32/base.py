@@ -72,7 +72,9 @@ class DeviceEngine(Engine):
     def _leave_captures_alone(self) -> None:
         """GraphError where another thread is capturing a step: this thread's work would become a part of it."""
         if self.capture is not None:
-            raise GraphError(f"[graph] expected no other thread to use {self.name} during a capture, got one: wait for it")
+            raise GraphError(
+                f"[graph] expected no other thread to use {self.name} during a capture, got one: wait for it"
+            )
 
     def raise_failed_checks(self) -> None:
         """Called where the host has waited: raises what a check noted on the device; see ``cu32.checks``."""
@@ -105,7 +107,9 @@ class DeviceEngine(Engine):
                 found = self._constants.get(key)
                 if found is None:
                     if self.capture is not None:
-                        raise EngineError(f"[graph] expected the table {key} made before a capture, got none: call again")
+                        raise EngineError(
+                            f"[graph] expected the table {key} made before a capture, got none: call again"
+                        )
                     found = self._constants[key] = self._uploaded(make())
         return found
 

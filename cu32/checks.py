@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from alpha.dtypes import int64
@@ -30,9 +28,7 @@ class CheckOperations(DeviceEngine):
     _lasting: set[RangeCheck]  # those whose flags captured graphs write to
     _unread = False  # whether a kernel that may set a flag was launched since they were read
 
-    def check_range(
-        self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None
-    ) -> Tensor:
+    def check_range(self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None) -> Tensor:
         count = index.numel()
         if count and high <= 0:
             raise check.error("an index", 0)  # into nothing: any is wrong

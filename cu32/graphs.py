@@ -33,7 +33,7 @@ class GraphOperations(CheckOperations):
 
 
 class PrivatePool(MemoryPool):
-    """Blocks that only captured work uses, so that a replay overwrites nobody's: its segments are another pool's blocks.
+    """Blocks that only captured work uses, so that a replay overwrites nobody's: its segments are blocks of a pool.
 
     That pool counts them as in use, and gets them back as they fall free once the captures are gone.
     """
@@ -171,7 +171,9 @@ class Recorder(graphs.Recorder):
     def capture(self) -> Iterator[Capture]:
         engine = self._engine
         if engine.capture is not None:
-            raise GraphError(f"[graph] expected one capture at a time on {engine.name}, got a second: wait for the first")
+            raise GraphError(
+                f"[graph] expected one capture at a time on {engine.name}, got a second: wait for the first"
+            )
         capture = Capture(engine, self._pool)
         graph = driver.Graph(engine.device)
         engine.capture, engine.pool = capture, self._pool

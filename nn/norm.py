@@ -91,7 +91,8 @@ class _BatchNorm(Module):
         share = 0.0
         if self.training and self.running_mean is not None:
             share = 1.0 if self.momentum is None else self.momentum
-            if self.momentum is None:  # the layer then takes the batch's statistics, for _average to work with
+            if self.momentum is None and self.running_var is not None:
+                # The layer then takes the batch's statistics, for _average to work with.
                 running = (F.zeros_like(self.running_mean), F.zeros_like(self.running_var))
         y = F.batch_norm(
             x,

@@ -192,9 +192,7 @@ class ArrayOperations(HostEngine):
         else:
             target[native] += source
 
-    def check_range(
-        self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None
-    ) -> Tensor:
+    def check_range(self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None) -> Tensor:
         values = self.array(index)
         ignored = values == ignore if ignore is not None else None
         if ignored is not None and ignored.any():

@@ -1,4 +1,4 @@
-"""alpha.graph on cu32: replays equal the step itself to the bit; what cannot be captured is said; memory stays apart."""
+"""alpha.graph on cu32: replays equal the step to the bit; what cannot be captured is said; memory stays apart."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def test_other_threads_stay_out_of_a_capture(cu32: DeviceEngine) -> None:
     x = cu32.from_numpy(np.ones(3, np.float32))
 
     def other() -> None:
-        for call in (lambda: cu32.from_numpy(np.ones(2)), lambda: x + 1, lambda: x.numpy()):
+        for call in (lambda: cu32.from_numpy(np.ones(2)), lambda: x + 1, x.numpy):
             try:
                 call()
             except GraphError as error:

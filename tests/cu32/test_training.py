@@ -119,9 +119,7 @@ def test_state_moves_between_engines(cu32: DeviceEngine, tmp_path: Any) -> None:
     first.run()
     save_checkpoint(tmp_path / "checkpoint", model=first.net, optimizer=first.optimizer, scheduler=first.schedule)
     second = Training(alpha.engine("cpu"))
-    load_checkpoint(
-        tmp_path / "checkpoint", model=second.net, optimizer=second.optimizer, scheduler=second.schedule
-    )
+    load_checkpoint(tmp_path / "checkpoint", model=second.net, optimizer=second.optimizer, scheduler=second.schedule)
     for name, value in first.state().items():
         np.testing.assert_array_equal(second.state()[name], value, err_msg=name)
     third = Training(cu32)
