@@ -1,16 +1,16 @@
 // ConvV2 and KS-deconv-V2, one kernel: each block a tile of rows of one trim by channels of the result. Macros:
 //   REAL     float or double
 //   TILE_ROWS, TILE_COLUMNS   the block's tile
-//   TILE_DOWN, TILE_ACROSS              a thread's sums: 8 x 8, or fewer
-
+//   TILE_DOWN, TILE_ACROSS    a thread's sums: 8 x 8, or fewer
 //   LOAD     VECTOR: four channels at a time (channel counts and addresses are multiples of four elements);
 //            SCALAR: one at a time; FLAT: taps and channels as one sum through a table of offsets, for few channels
 //   FILTER   BY_DEPTH: neighbours along the summed channels are neighbours in the filter (forward);
 //            BY_WIDTH: neighbours along the result's channels are (input gradient)
 //
-// Per step of DEPTH a thread issues TILE_DOWN * TILE_ACROSS * DEPTH = 512 FMAs, 32 or 48 128-bit reads of shared memory, some 4
-// global loads and stores to shared and 20 of everything else: FMAs are about 90 % of what it issues. With one barrier
-// a step and 16 warps a multiprocessor, 75 to 85 % of the FMA peak is what to expect where the list fills the device.
+// Per step of DEPTH a thread issues TILE_DOWN * TILE_ACROSS * DEPTH = 512 FMAs, 32 or 48 128-bit reads of shared memory, some
+// 10 loads and stores on the way there and 20 of everything else: FMAs are nearly 90 % of what it issues. With one barrier
+// a step and 16 warps a multiprocessor, 75 to 85 % of the FMA peak is to be expected (not measured) where the tiles fill
+// the device.
 #include "tile.cuh"
 
 enum Load { VECTOR, SCALAR, FLAT };

@@ -112,7 +112,7 @@ def test_convolutions(
     w = rounded(rng.standard_normal((outside, filter, filter, inside // groups)).astype(np.float32))
     dy = rounded(rng.standard_normal((images, *geometry.output, outside)).astype(np.float32))
     bias = rng.standard_normal((outside,)).astype(np.float32)
-    before = rng.standard_normal(x.shape).astype(np.float32)
+    before = rng.standard_normal((images, *size, inside)).astype(np.float32)
     results = []
     for engine, dtype in ((alpha.engine("cpu"), np.float64), (cu32, np.float32)):
         arrays: list[Array] = [x, w, dy, bias, before]

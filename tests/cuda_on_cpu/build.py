@@ -64,7 +64,7 @@ def check_machine() -> None:
 def entry_points(include: Path) -> set[str]:
     """Every function of the driver that the headers know, under all its versions' names."""
     names: set[str] = set()
-    source = '#include <cuda.h>\n#include <cudaProfiler.h>\n'
+    source = "#include <cuda.h>\n#include <cudaProfiler.h>\n"
     for versions in ((), ("-D__CUDA_API_VERSION_INTERNAL",)):
         text = run("g++", "-E", "-P", "-x", "c++", f"-I{include}", *versions, "-", text=source)
         names.update(re.findall(r"CUresult\s+(cu[A-Z]\w+)\s*\(", text))
@@ -73,7 +73,9 @@ def entry_points(include: Path) -> set[str]:
 
 def stub_source(names: set[str], result: int) -> str:
     """C functions that only answer with an error code."""
-    return "".join(f'__attribute__((visibility("default"))) int {name}(void) {{ return {result}; }}\n' for name in sorted(names))
+    return "".join(
+        f'__attribute__((visibility("default"))) int {name}(void) {{ return {result}; }}\n' for name in sorted(names)
+    )
 
 
 def driver_key(include: Path) -> str:
@@ -99,7 +101,17 @@ def compile_driver(include: Path, folder: Path) -> None:
     stubs = folder / "unsupported.c"
     stubs.write_text(stub_source(entry_points(include) - have, 801))  # CUDA_ERROR_NOT_SUPPORTED
     run("gcc", "-O1", "-fPIC", "-c", str(stubs), "-o", f"{stubs}.o")
-    run("g++", "-shared", f"-Wl,-soname,{LIBRARY}", "-o", str(folder / LIBRARY), *objects, f"{stubs}.o", "-ldl", "-lpthread")
+    run(
+        "g++",
+        "-shared",
+        f"-Wl,-soname,{LIBRARY}",
+        "-o",
+        str(folder / LIBRARY),
+        *objects,
+        f"{stubs}.o",
+        "-ldl",
+        "-lpthread",
+    )
 
 
 def driver() -> Path:

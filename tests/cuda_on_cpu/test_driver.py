@@ -49,7 +49,9 @@ def compile_kernels(folder: Path, check: str = "") -> bytes:
     out = folder / f"kernels{check}.cubin"
     command = [os.environ["ALPHA_NVCC"], "-cubin", "-arch=sm_90", "-std=c++17", "-I", str(INCLUDE), "-DSCALE=2.0f"]
     environment = os.environ | {"ALPHA_EMULATOR_CHECK": check}
-    done = subprocess.run([*command, "-o", str(out), str(KERNELS)], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "-o", str(out), str(KERNELS)], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return out.read_bytes()
 
@@ -100,7 +102,7 @@ def download(cuda: Any, memory: Any, count: int, dtype: Any = np.float32) -> Arr
     return out
 
 
-# -- It computes what a GPU would ---------------------------------------------------------------------------------------
+# -- It computes what a GPU would --------------------------------------------------------------------------------------
 
 
 def test_vector_add(cuda: Any, call: Call, order: str) -> None:
@@ -268,7 +270,7 @@ def run(program: str, **environment: str) -> str:
     return done.stdout
 
 
-# -- It finds faults that are planted -----------------------------------------------------------------------------------
+# -- It finds faults that are planted ----------------------------------------------------------------------------------
 
 
 def test_a_missing_barrier_shows_in_the_result(cuda: Any, call: Call, library: ctypes.CDLL) -> None:
@@ -299,7 +301,7 @@ def test_a_missing_warp_barrier_is_a_race(cuda: Any, checked: Call, order: str) 
 
 def test_blocks_that_write_the_same_race(cuda: Any, checked: Call, order: str) -> None:
     checked("same", "Pi", cuda.mem_alloc(128), 1, grid=2, block=32)  # atomically
-    with pytest.raises(cuda.Error, match="a race on global memory.*another block"):
+    with pytest.raises(cuda.Error, match=r"a race on global memory.*another block"):
         checked("same", "Pi", cuda.mem_alloc(128), 0, grid=2, block=32)
 
 
@@ -327,8 +329,10 @@ def test_a_write_past_the_end_is_found_without_checks(cuda: Any, call: Call) -> 
 
 
 def test_an_access_far_past_the_end_faults(cuda: Any, call: Call) -> None:
-    with pytest.raises(cuda.Error, match=r"kernel read_at, block \(0,0,0\), thread \(0,0,0\), kernels.cu:\d+: an illegal access"):
-        call("read_at", "PPq", cuda.mem_alloc(400), cuda.mem_alloc(4), 3000)
+    with pytest.raises(
+        cuda.Error, match=r"kernel read_at, block \(0,0,0\), thread \(0,0,0\), kernels.cu:\d+: an illegal access"
+    ):
+        call("read_at", "PPq", cuda.mem_alloc(400), cuda.mem_alloc(4), 1500)
 
 
 @pytest.mark.parametrize("kernel, word", [("read_at", "read"), ("write_at", "write")])
@@ -369,7 +373,7 @@ def test_dynamic_shared_memory_that_is_too_small(cuda: Any, call: Call) -> None:
 def test_a_misaligned_vector(cuda: Any, call: Call) -> None:
     memory = upload(cuda, np.zeros(8, np.float32))
     call("vector", "PP", int(memory), int(memory) + 16)
-    with pytest.raises(cuda.Error, match=r"kernels.cu:\d+: a load of .*float4.* not aligned to 16 bytes"):
+    with pytest.raises(cuda.Error, match=r"kernels.cu:\d+: a (load|reference) of .*float4.* not aligned to 16 bytes"):
         call("vector", "PP", int(memory) + 4, int(memory) + 16)
 
 
@@ -413,7 +417,7 @@ def test_a_division_by_zero_and_a_trap(cuda: Any, call: Call) -> None:
 
 def test_copies_out_of_bounds(cuda: Any) -> None:
     memory = cuda.mem_alloc(400)
-    with pytest.raises(cuda.Error, match="404 bytes at .* run 4 bytes past the end of the allocation of 400 bytes"):
+    with pytest.raises(cuda.Error, match=r"404 bytes at .* run 4 bytes past the end of the allocation of 400 bytes"):
         cuda.memcpy_htod(memory, np.zeros(101, np.float32))
     with pytest.raises(cuda.Error, match="cuMemset"):
         cuda.memset_d32(int(memory) + 4, 0, 100)
@@ -421,7 +425,7 @@ def test_copies_out_of_bounds(cuda: Any) -> None:
 
 def test_the_driver_works_after_a_failure(cuda: Any, call: Call) -> None:
     with pytest.raises(cuda.Error):
-        call("read_at", "PPq", cuda.mem_alloc(400), cuda.mem_alloc(4), 3000)
+        call("read_at", "PPq", cuda.mem_alloc(400), cuda.mem_alloc(4), 1500)
     out = cuda.mem_alloc(4)
     call("total", "PPq", upload(cuda, np.ones(1000, np.float32)), out, 1000, block=256, shared=1024)
     assert download(cuda, out, 1)[0] == 1000
@@ -429,7 +433,14 @@ def test_the_driver_works_after_a_failure(cuda: Any, call: Call) -> None:
 
 def test_a_module_of_another_architecture(cuda: Any, tmp_path: Path) -> None:
     (tmp_path / "empty.cu").write_text('extern "C" __global__ void nothing() {}')
-    command = [os.environ["ALPHA_NVCC"], "-cubin", "-arch=sm_80", "-o", str(tmp_path / "out"), str(tmp_path / "empty.cu")]
+    command = [
+        os.environ["ALPHA_NVCC"],
+        "-cubin",
+        "-arch=sm_80",
+        "-o",
+        str(tmp_path / "out"),
+        str(tmp_path / "empty.cu"),
+    ]
     subprocess.run(command, check=True)
     with pytest.raises(cuda.Error, match="the module is for sm_80"):
         cuda.module_from_buffer((tmp_path / "out").read_bytes())

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -35,7 +36,7 @@ std::set<Module*> modules;
 
 // A file of its own name each time: dlopen takes files of one name for one library.
 std::string write_temporary(const std::string& image) {
-    char path[] = "/tmp/alpha-module-XXXXXX";
+    char path[] = P_tmpdir "/alpha-module-XXXXXX";
     int descriptor = mkstemp(path);
     if (descriptor < 0) return "";
     bool written = write(descriptor, image.data(), image.size()) == ssize_t(image.size());
@@ -53,18 +54,18 @@ size_t elf_size(const void* image) {
 
 CUresult open_module(CUmodule* out, const std::string& image) {
     std::string path = write_temporary(image);
-    if (path.empty()) return fail(CUDA_ERROR_OUT_OF_MEMORY, "expected to write the module to /tmp");
+    if (path.empty()) return fail(CUDA_ERROR_OUT_OF_MEMORY, "expected to write the module to " P_tmpdir);
     void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     std::string reason = handle ? "" : dlerror();
     unlink(path.c_str());
     if (!handle) return fail(CUDA_ERROR_INVALID_IMAGE, reason);
-    auto* architecture = (const int*)dlsym(handle, "alpha_emulator_architecture");
+    auto* symbol = (const int*)dlsym(handle, "alpha_emulator_architecture");
+    int architecture = symbol ? *symbol : 0;
     const Settings& device = settings();
-    if (!architecture || *architecture / 10 != device.major || *architecture % 10 > device.minor) {
+    if (architecture / 10 != device.major || architecture % 10 > device.minor) {
         dlclose(handle);
         return fail(CUDA_ERROR_NO_BINARY_FOR_GPU,
-                    architecture ? format("the module is for sm_%d, the device has %d.%d", *architecture, device.major, device.minor)
-                                 : "the module was not made by the test driver's nvcc");
+                    format("the module is for sm_%d, the device has %d.%d", architecture, device.major, device.minor));
     }
     link_map* map = nullptr;
     dlinfo(handle, RTLD_DI_LINKMAP, &map);
@@ -195,6 +196,8 @@ API cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int va
 }
 
 API cuFuncSetCacheConfig(CUfunction, CUfunc_cache) { return CUDA_SUCCESS; }
+// Of the launches before cuLaunchKernel, which has its own shape; PyCUDA still calls it.
+API cuFuncSetBlockShape(CUfunction, int, int, int) { return CUDA_SUCCESS; }
 
 // A multiprocessor's threads and shared memory; registers are not known here.
 API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle, int threads, size_t dynamic_shared) {
