@@ -43,7 +43,7 @@ help:
 	@echo 'Any of them: PYTHON=python3.12 VENV=DIR'
 
 # With no data set named, CIFAR-10; where it is absent and cannot be downloaded (exit code 3), scikit-learn's digits.
-train: $(VENV)/train.stamp $(if $(filter digits,$(DATASET)),$(VENV)/digits.stamp)
+train: $(VENV)/train.stamp $(if $(filter digits,$(DATASET)),$(VENV)/digits.stamp) $(if $(filter cu32%,$(ENGINE)),$(VENV)/cuda.stamp)
 	@set -e; dataset='$(DATASET)'; \
 	if [ -z "$$dataset$(RESUME)" ]; then \
 		dataset=cifar10; code=0; \
@@ -81,6 +81,7 @@ $(VENV)/made.stamp:
 
 $(VENV)/train.stamp: EXTRA = plot
 $(VENV)/digits.stamp: EXTRA = digits
+$(VENV)/cuda.stamp: EXTRA = cuda
 $(VENV)/test.stamp: EXTRA = test
 $(VENV)/dev.stamp: EXTRA = dev
 $(VENV)/compare.stamp: EXTRA = compare

@@ -141,8 +141,8 @@ def graph(step: Step, warmup: int = 2) -> GraphedStep:
     The step takes tensors of one engine by position and returns tensors (None, or tuples, lists and dicts of them);
     the caller gets copies outside the graph. Other shapes or dtypes are captured for themselves. Optimizers, the
     schedulers in ``optim``, Dropout and BatchNorm go on counting; other Python in the step runs in the first calls
-    only. Gradients are where the step left them, ``parameter.grad``, and other tensors made in the step hold their
-    values until the next call.
+    only, so state of your own must be tensors changed in place (``average.mul_(0.9)``). Gradients are where the step
+    left them, ``parameter.grad``, and other tensors made in the step hold their values until the next call.
 
     Args:
         step: the function.

@@ -68,7 +68,9 @@ class _LiveMemory:
 
     def __init__(self, engine: DeviceEngine, nbytes: int) -> None:
         self.host = bytearray(-(-nbytes // PIECE) * PIECE)
-        self.device = engine.empty((len(self.host),), uint8)
+        # Not from the capture's pool: its blocks are written to in a replay before the values are read.
+        storage = Storage(engine, engine.memory.take(len(self.host)), len(self.host), engine.memory)
+        self.device = Tensor(storage, 0, (len(self.host),), (1,), uint8)
         self.used = 0
         self.changed: set[int] = set()  # pieces that the device does not have yet
 

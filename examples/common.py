@@ -61,9 +61,13 @@ class Parser(argparse.ArgumentParser):
     def add_engine(self) -> None:
         """--engine, --threads, --memory."""
         group = self.add_argument_group("engine")
-        group.add_argument("--engine", metavar="NAME", help="the engine that computes (default: cpu)")
-        group.add_argument("--threads", metavar="N", type=positive_int, help="threads that compute (default: all)")
-        group.add_argument("--memory", metavar="SIZE", help="cap of its memory pool, as 8GB (default: 90 %% of all)")
+        group.add_argument(
+            "--engine", metavar="NAME", help="the engine that computes: cpu, cu32, cu32:1 (default: cpu)"
+        )
+        group.add_argument("--threads", metavar="N", type=positive_int, help="threads of the cpu engine (default: all)")
+        group.add_argument(
+            "--memory", metavar="SIZE", help="cap of its memory pool, as 8GB (default: 90 %% of what is there)"
+        )
 
 
 def positive_int(text: str) -> int:

@@ -11,7 +11,7 @@ template <> struct Wrapping<uint8> { using type = uint32; };
 using W = Wrapping<T>::type;
 
 __device__ __forceinline__ bool below_zero(T x) {
-    if constexpr (T(-1) < T(0)) return x < T(0);
+    if constexpr (T(-1) <= T(0)) return x < T(0);
     return false;
 }
 

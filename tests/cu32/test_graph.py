@@ -348,3 +348,31 @@ def test_a_graphed_step_within_another_is_a_part_of_it(cu32: DeviceEngine) -> No
     x = cu32.from_numpy(np.ones(3, np.float32))
     assert [outer(x).tolist() for _ in range(5)] == [[3, 3, 3]] * 5
     assert outer.captures == 1
+
+
+def test_clipping_counting_batches_and_ignored_labels_stay_on_the_device(cu32: DeviceEngine) -> None:
+    """What once read values on the host: the norm of gradients, BatchNorm's count, the labels to be ignored."""
+
+    def play(make: Callable[[Any], Any]) -> tuple[list[float], list[Array]]:
+        alpha.manual_seed(9)
+        net = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5, momentum=None), nn.Linear(5, 4)).to(cu32)
+        optimizer = optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+        def step(x: alpha.Tensor, y: alpha.Tensor) -> tuple[alpha.Tensor, alpha.Tensor]:
+            loss = nn.functional.cross_entropy(net(x), y, ignore_index=2)
+            optimizer.zero_grad()
+            loss.backward()
+            norm = optim.clip_grad_norm_(net.parameters(), 0.3)
+            optimizer.step()
+            return loss, norm
+
+        stepped = make(step)
+        results = [stepped(x, y) for x, y in batches(cu32, 6)]
+        numbers = [value.item() for result in results for value in result]
+        return numbers, [tensor.numpy() for tensor in net.state_dict().values()]
+
+    numbers, state = play(lambda step: step)
+    again, replayed = play(alpha.graph)
+    assert again == numbers
+    np.testing.assert_equal(replayed, state)
+    assert 6 in state  # batches counted
