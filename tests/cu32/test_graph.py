@@ -375,4 +375,4 @@ def test_clipping_counting_batches_and_ignored_labels_stay_on_the_device(cu32: D
     again, replayed = play(alpha.graph)
     assert again == numbers
     np.testing.assert_equal(replayed, state)
-    assert 6 in state  # batches counted
+    assert [value.tolist() for value in state if value.shape == ()] == [6]  # batches counted
