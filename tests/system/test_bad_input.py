@@ -48,7 +48,7 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engine", "abacus"], r'\[engine\] expected an engine of this installation \("cpu".*\), got \'abacus\''),
+        (["--engine", "abacus"], r'\[engine\] expected "cpu", "cu32" or .*, got \'abacus\''),
         (["--memory", "lots"], r"\[memory\] expected a size such as \"8GB\".*, got 'lots'"),
         (["--memory", "3MB"], r"\[memory\] expected room for \d+ bytes .*cap 3\.0 MiB.*: use a smaller batch"),
         (
