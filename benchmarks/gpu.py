@@ -24,6 +24,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
 
+TF32 = ("--precision", "high")
+SANITIZED = ("tests/engine/test_conv.py", "-k", "picked or accumulated or gradcheck")
 PASSED, FAILED, LATE, SKIPPED = "passed", "FAILED", "LATE", "skipped"
 
 
@@ -56,21 +58,24 @@ def parts(out: Path, engine: str) -> list[Part]:
     pytest = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     many = ["-n", str(min(8, os.cpu_count() or 1))] if importlib.util.find_spec("xdist") else []
     no_pytest = "" if importlib.util.find_spec("pytest") else "pytest is not installed"
+    # The registers of every kernel are checked where there is no GPU.
+    tests = [*pytest, *many, "-m", "not slow", "tests/engine", "tests/cu32"]
     return [
         Part("build", [PYTHON, "-m", "cu32.build"], 90),
-        Part("tests", [*pytest, *many, "tests/engine", "tests/cu32"], 150, no_pytest),
+        *_training_parts(out, engine, against),
+        Part("tests", tests, 150, no_pytest),
+        *_operators_parts(out, engine, against),
         *_sanitizers(pytest, no_pytest),
-        *_benchmarks(out, engine, against),
     ]
 
 
 def _sanitizers(pytest: Sequence[str], no_pytest: str) -> list[Part]:
-    """compute-sanitizer's memory and race checks on the convolutions."""
+    """compute-sanitizer's memory and race checks on picked convolutions, at some ten times a kernel's own time."""
     command = shutil.which("compute-sanitizer") or _beside_toolkit("compute-sanitizer")
     missing = no_pytest or ("" if command else "compute-sanitizer is not installed")
     options = ["--error-exitcode", "86", "--target-processes", "all", "--print-limit", "5"]
     return [
-        Part(tool, [command or "", "--tool", tool, *options, *pytest, "-x", "tests/engine/test_conv.py"], 60, missing)
+        Part(tool, [command or "", "--tool", tool, *options, *pytest, "-x", *SANITIZED], 60, missing)
         for tool in ("memcheck", "racecheck")
     ]
 
@@ -80,30 +85,31 @@ def _beside_toolkit(command: str) -> str | None:
     return next((found for folder in folders if folder and (found := shutil.which(f"{folder}/bin/{command}"))), None)
 
 
-def _benchmarks(out: Path, engine: str, against: str) -> list[Part]:
-    """Operators and training, in float32 and in TF32."""
-    tf32 = ("--precision", "high")
-    operators = ("operators", "--repeats", "5", "--suite")
-    training = ("training", "--batch-size", "512", "--steps", "10", "--trial-steps", "0")
-    runs: list[tuple[str, Sequence[str], float]] = [
-        ("training", training, 40),
-        ("training graph", (*training, "--graph"), 40),
-        ("training tf32 graph", (*training, *tf32, "--graph"), 40),
-        ("paper", (*operators, "paper", "--gflop", "20", "--graph"), 100),
-        ("resnet18", (*operators, "resnet18", "--batch-size", "512", "--graph"), 40),
-        ("resnet18 tf32", (*operators, "resnet18", "--batch-size", "512", *tf32, "--graph"), 40),
-    ]
+def _training_parts(out: Path, engine: str, against: str) -> list[Part]:
+    """Steps of ResNet18, in float32 and in TF32; the first also waits for PyTorch to be read from disk."""
+    words = ("training", "--batch-size", "512", "--steps", "10", "--trial-steps", "0")
+    ends = (out, engine, against)
     return [
-        Part(
-            name,
-            [
-                *(PYTHON, "-m", f"benchmarks.{words[0]}", *words[1:]),
-                *("--engine", engine, "--against", against, "--json", str(_json(out, name))),
-            ],
-            limit,
-        )
-        for name, words, limit in runs
+        _benchmark("training", words, 100, *ends),
+        _benchmark("training graph", (*words, "--graph"), 40, *ends),
+        _benchmark("training tf32 graph", (*words, *TF32, "--graph"), 40, *ends),
     ]
+
+
+def _operators_parts(out: Path, engine: str, against: str) -> list[Part]:
+    """The paper's operators and ResNet18's, in float32 and in TF32."""
+    words = ("operators", "--repeats", "5", "--graph", "--suite")
+    ends = (out, engine, against)
+    return [
+        _benchmark("paper", (*words, "paper", "--gflop", "20"), 100, *ends),
+        _benchmark("resnet18", (*words, "resnet18", "--batch-size", "512"), 40, *ends),
+        _benchmark("resnet18 tf32", (*words, "resnet18", "--batch-size", "512", *TF32), 40, *ends),
+    ]
+
+
+def _benchmark(name: str, words: Sequence[str], limit: float, out: Path, engine: str, against: str) -> Part:
+    ends = ("--engine", engine, "--against", against, "--json", str(_json(out, name)))
+    return Part(name, [PYTHON, "-m", f"benchmarks.{words[0]}", *words[1:], *ends], limit)
 
 
 def _json(out: Path, name: str) -> Path:

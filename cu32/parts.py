@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from alpha.tensor import Storage, Tensor
 from cu32.base import DeviceEngine, c_type
 from cu32.compiler import Source
 
 SOURCES = tuple(Source("parts", REAL=real) for real in ("float", "double"))
 
-MANY = 16
-"""From so many parts on, a warp adds an element's, where there are too few elements to fill the device."""
+THREADS = 256
+LANES = 8
+"""Threads that share an element's parts where there are too few elements to fill the device."""
 
 
 def sum_parts(engine: DeviceEngine, parts: Storage, number: int, out: Tensor) -> None:
     """out[i] = the sum over p < number of element p * out.numel() + i of ``parts``; out is dense, the order its own."""
-    count = out.numel()
+    count, wide = out.numel(), 16 // out.dtype.itemsize
+    whole = count % wide == 0 and parts.address % 16 == out.address % 16 == 0
+    kernel, together = ("sum_parts_wide", wide) if whole else ("sum_parts", 1)
+    groups = -(-count // together)
+    lanes = LANES if number >= LANES and groups < THREADS * 4 * engine.device.multiprocessors else 1
+    grid = -(-groups // (THREADS // lanes))
     source = Source("parts", REAL=c_type(out.dtype))
-    if number >= MANY and count < 512 * engine.device.multiprocessors:
-        engine.launch(source, "sum_many_parts", -(-count * 32 // 256), 256, parts, out, count, number)
-    else:
-        engine.launch(source, "sum_parts", engine.blocks(count, 256), 256, parts, out, count, number)
+    engine.launch(source, kernel, grid, THREADS, parts, out, count, number, np.int32(lanes))

@@ -33,6 +33,7 @@ struct Place {
 };
 
 constexpr int SUM_THREADS = 256;
+constexpr int AHEAD = 4;  // rows whose loads are on their way together
 constexpr int CHUNK = 32;  // rows summed in T before their sum goes into float64: the error is that of so many additions
 
 // Shared memory of a block that takes S sums of every channel.
@@ -48,13 +49,24 @@ template <class Terms>
 __device__ __forceinline__ void walk(Terms& terms, const Place& place, int64 rows, int64 channels) {
     const int64 step = static_cast<int64>(gridDim.y) * place.rows;
     const int64 apart = step * channels;
+#pragma unroll 1
     for (int64 row = static_cast<int64>(blockIdx.y) * place.rows + place.row; row < rows; row += CHUNK * step) {
         int64 offset = (rows - 1 - row) * channels + place.channel;
         const int64 left = ceil_div(rows - row, step);
         const int count = left < CHUNK ? static_cast<int>(left) : CHUNK;
         terms.begin(offset);
-#pragma unroll 4
-        for (int k = 0; k < count; ++k) terms.add(offset - k * apart);
+        int k = 0;
+#pragma unroll 1
+        for (; k + AHEAD <= count; k += AHEAD) {
+            typename Terms::Values values[AHEAD];
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u) values[u] = terms.read(offset - u * apart);
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u) terms.add(offset - u * apart, values[u]);
+            offset -= AHEAD * apart;
+        }
+#pragma unroll 1
+        for (; k < count; ++k, offset -= apart) terms.add(offset, terms.read(offset));
         terms.end(count);
     }
 }
@@ -81,15 +93,17 @@ __device__ __forceinline__ void sum_columns(Terms& terms, const Place& place, in
             partial[(s / VEC * gridDim.y + blockIdx.y) * channels + place.channel + s % VEC] = tile[s][threadIdx.x];
     if (!is_last_block(counters + blockIdx.x, gridDim.y, &shared.last)) return;
 
-    const volatile double* parts = partial;
+    double sums_of[SUMS * VEC] = {};
+    if (place.inside) {
+        const double* part = partial + static_cast<int64>(place.row) * channels + place.channel;
+        const int64 sum_apart = static_cast<int64>(gridDim.y) * channels, part_apart = static_cast<int64>(place.rows) * channels;
+#pragma unroll 2
+        for (unsigned p = place.row; p < gridDim.y; p += place.rows, part += part_apart)
 #pragma unroll
-    for (int s = 0; s < SUMS * VEC; ++s) {
-        double sum = 0;
-        if (place.inside)
-            for (unsigned part = place.row; part < gridDim.y; part += place.rows)
-                sum += parts[(static_cast<int64>(s / VEC) * gridDim.y + part) * channels + place.channel + s % VEC];
-        tile[s][threadIdx.x] = sum;
+            for (int s = 0; s < SUMS * VEC; ++s) sums_of[s] += __ldcg(part + s / VEC * sum_apart + s % VEC);
     }
+#pragma unroll
+    for (int s = 0; s < SUMS * VEC; ++s) tile[s][threadIdx.x] = sums_of[s];
     combine_lanes(lane, place.rows, place.width, combine);
     if (lane != 0) return;
     for (int e = 0; e < VEC; ++e) {

@@ -31,8 +31,8 @@ __device__ __forceinline__ T leaky(T value, T slope) { return value > 0 ? value 
 struct Moments {
     static constexpr int SUMS = 2;
     const T* __restrict__ x;
-    double origin[VEC], total[SUMS][VEC];
-    T first[VEC], sum[VEC], squares[VEC];
+    double total[SUMS][VEC];
+    T origin[VEC], first[VEC], sum[VEC], squares[VEC];
 
     __device__ __forceinline__ Moments(const T* x, const Place& place, int64 rows) : x(x), total{} {
         for (int e = 0; e < VEC; ++e) origin[e] = place.inside && rows ? x[place.channel + e] : 0;
@@ -44,8 +44,9 @@ struct Moments {
             sum[e] = squares[e] = 0;
         }
     }
-    __device__ __forceinline__ void add(int64 offset) {
-        const Pack value = load(x + offset);
+    using Values = Pack;
+    __device__ __forceinline__ Values read(int64 offset) const { return load(x + offset); }
+    __device__ __forceinline__ void add(int64, const Values& value) {
         for (int e = 0; e < VEC; ++e) {
             const T d = value.at[e] - first[e];
             sum[e] += d;
@@ -157,8 +158,16 @@ struct GradientSums {
     __device__ __forceinline__ void begin(int64) {
         for (int e = 0; e < VEC; ++e) sum[e] = products[e] = 0;
     }
-    __device__ __forceinline__ void add(int64 offset) {
-        const Pack grads = load(dy + offset), values = load(x + offset), results = FROM_Y ? load(y + offset) : values;
+    struct Values {
+        Pack grads, values, results;
+    };
+    __device__ __forceinline__ Values read(int64 offset) const {
+        Values v = {load(dy + offset), load(x + offset), {}};
+        if (FROM_Y) v.results = load(y + offset);
+        return v;
+    }
+    __device__ __forceinline__ void add(int64 offset, const Values& v) {
+        const Pack &grads = v.grads, &values = v.values, &results = v.results;
         Pack kept;
         for (int e = 0; e < VEC; ++e) {
             const T g = past<FROM_Y>(grads.at[e], values.at[e], results.at[e], by[e], slope);
@@ -270,8 +279,9 @@ struct Plain {
     __device__ __forceinline__ void begin(int64) {
         for (int e = 0; e < VEC; ++e) sum[e] = 0;
     }
-    __device__ __forceinline__ void add(int64 offset) {
-        const Pack value = load(x + offset);
+    using Values = Pack;
+    __device__ __forceinline__ Values read(int64 offset) const { return load(x + offset); }
+    __device__ __forceinline__ void add(int64, const Values& value) {
         for (int e = 0; e < VEC; ++e) sum[e] += value.at[e];
     }
     __device__ __forceinline__ void end(int) {

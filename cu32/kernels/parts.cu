@@ -1,6 +1,8 @@
 // The sum of the parts that blocks of a split computation left behind: compensated, in a fixed order. Macro: REAL, float or double.
 #include "common.cuh"
 
+constexpr int THREADS = 256;
+
 // A sum with what its roundings lost (Kahan, as Neumaier improved it): exact to a rounding or two for any length.
 struct CompensatedSum {
     REAL sum = 0, lost = 0;
@@ -14,22 +16,48 @@ struct CompensatedSum {
     __device__ __forceinline__ REAL result() const { return lost == lost ? sum + lost : sum; }
 };
 
-// out[i] = sum over p of parts[p * count + i]: neighbouring threads read neighbouring elements.
-extern "C" __global__ void sum_parts(const REAL* __restrict__ parts, REAL* __restrict__ out, int64 count, int64 n_parts) {
-    GRID_STRIDE(i, count) {
-        CompensatedSum total;
-        for (int64 p = 0; p < n_parts; ++p) total.add(parts[p * count + i]);
-        out[i] = total.result();
+// out[i] = sum over p of parts[p * count + i], `VEC` neighbouring elements a thread. A block's threads are `lanes` times
+// as many as the groups of elements it takes: where elements are few, each lane adds every lanes-th part, and the first
+// lane adds the lanes' sums in their order.
+template <int VEC>
+__device__ __forceinline__ void sum(const REAL* __restrict__ parts, REAL* __restrict__ out, int64 count, int64 n_parts, int lanes) {
+    struct alignas(VEC * sizeof(REAL)) Pack {
+        REAL at[VEC];
+    };
+    __shared__ REAL sums[VEC][THREADS];
+    const int width = THREADS / lanes, lane = threadIdx.x / width;
+    const int64 i = (static_cast<int64>(blockIdx.x) * width + threadIdx.x % width) * VEC;
+    CompensatedSum total[VEC];
+    if (i < count) {
+#pragma unroll 4
+        for (int64 p = lane; p < n_parts; p += lanes) {
+            const Pack values = *reinterpret_cast<const Pack*>(parts + p * count + i);
+#pragma unroll
+            for (int e = 0; e < VEC; ++e) total[e].add(values.at[e]);
+        }
     }
+    if (lanes > 1) {
+#pragma unroll
+        for (int e = 0; e < VEC; ++e) sums[e][threadIdx.x] = total[e].result();
+        __syncthreads();
+        for (int l = 1; l < lanes && lane == 0; ++l)
+#pragma unroll
+            for (int e = 0; e < VEC; ++e) total[e].add(sums[e][threadIdx.x + l * width]);
+    }
+    if (lane != 0 || i >= count) return;
+    Pack result;
+#pragma unroll
+    for (int e = 0; e < VEC; ++e) result.at[e] = total[e].result();
+    *reinterpret_cast<Pack*>(out + i) = result;
 }
 
-// The same with a warp an element, for many parts of few elements.
-extern "C" __global__ void sum_many_parts(const REAL* __restrict__ parts, REAL* __restrict__ out, int64 count, int64 n_parts) {
-    const int64 i = thread_index() / WARP;
-    const int lane = threadIdx.x % WARP;
-    if (i >= count) return;
-    CompensatedSum total;
-    for (int64 p = lane; p < n_parts; p += WARP) total.add(parts[p * count + i]);
-    const REAL sum = warp_sum(total.result());
-    if (lane == 0) out[i] = sum;
+extern "C" __global__ void __launch_bounds__(THREADS)
+    sum_parts(const REAL* __restrict__ parts, REAL* __restrict__ out, int64 count, int64 n_parts, int lanes) {
+    sum<1>(parts, out, count, n_parts, lanes);
+}
+
+// 128-bit accesses: count is a multiple of the elements in one, and so are the addresses.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    sum_parts_wide(const REAL* __restrict__ parts, REAL* __restrict__ out, int64 count, int64 n_parts, int lanes) {
+    sum<16 / sizeof(REAL)>(parts, out, count, n_parts, lanes);
 }

@@ -52,10 +52,15 @@ __device__ __forceinline__ void cp_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-// The bits of x rounded to TF32 (10 bits of mantissa), to nearest, ties away from zero.
+// The bits of x rounded to TF32 (10 bits of mantissa), to nearest: ties to even where the device has that as one
+// instruction, from sm_90 on; ties away from zero, in two, before.
 __device__ __forceinline__ unsigned to_tf32(float x) {
     unsigned bits;
+#if __CUDA_ARCH__ >= 900
+    asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+#else
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+#endif
     return bits;
 }
 

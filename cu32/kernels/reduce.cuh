@@ -17,7 +17,7 @@ __device__ __forceinline__ void combine_lanes(int lane, int lanes, int apart, Co
 }
 
 // Whether this block is the last of `blocks` that count themselves at `counter`, which the last sets back to 0. What
-// the other blocks wrote before is then visible to it (read it as volatile). All threads of the block call it; `flag` is
+// the other blocks wrote before is then visible to it. All threads of the block call it; `flag` is
 // in shared memory.
 __device__ __forceinline__ bool is_last_block(unsigned* counter, unsigned blocks, int* flag) {
     __threadfence();

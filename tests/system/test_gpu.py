@@ -106,7 +106,7 @@ def test_its_own_parts_are_commands_that_exist(tmp_path: Path) -> None:
 def test_unknown_parts_and_folders_without_wheels_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         gpu.main(["--out", str(tmp_path), "--only", "paint"])
-    assert "expected parts of build, tests" in capsys.readouterr().err
+    assert "expected parts of build, training," in capsys.readouterr().err
     assert gpu.main(["--out", str(tmp_path), "--wheels", str(tmp_path)]) == 1
     assert "expected wheels that can be installed" in capsys.readouterr().err
 

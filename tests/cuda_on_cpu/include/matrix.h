@@ -77,7 +77,11 @@ ALPHA_SHIM unsigned to_tf32(float x) {
     unsigned bits;
     __builtin_memcpy(&bits, &x, 4);
     if ((bits & 0x7f800000u) == 0x7f800000u) return bits & 0x7fffffu ? 0x7fffffffu : bits;  // NaN is NaN, infinity itself
+#if __CUDA_ARCH__ >= 900
+    return (bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu;  // ties go to the even one
+#else
     return (bits + 0x1000u) & ~0x1fffu;  // half of the last place kept: ties go away from zero
+#endif
 }
 ALPHA_SHIM void mma_tf32_m16n8k8(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], ALPHA_SITE) {
     alpha_emulator::MmaOperand operand = {d, a, b};
