@@ -56,9 +56,10 @@ train: $(VENV)/train.stamp $(if $(filter digits,$(DATASET)),$(VENV)/digits.stamp
 	exec $(RUN) examples/train_cifar10.py $${dataset:+--dataset "$$dataset"} $(OPTIONS)
 
 # Without a GPU the CUDA engine runs on a driver of our own: built here with PyCUDA, or its tests skip with the reason.
+# A file of tests stays with one process, so that what it prepares for all of them is prepared once.
 test: $(VENV)/test.stamp $(if $(COMPARE),$(VENV)/compare.stamp)
 	@$(RUN) -m tests.cuda_on_cpu.build
-	@$(RUN) -m pytest $(TESTS)
+	@$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile $(TESTS)
 
 # In the environment of $(PYTHON) itself, which has what this machine's GPU needs; WHEELS are put beside it.
 gpu:

@@ -16,6 +16,7 @@ from alpha.functions import *  # noqa: F403
 from alpha.graphs import graph
 from alpha.precision import get_float32_precision, set_float32_precision
 from alpha.random import manual_seed
+from alpha.search import get_search, set_search
 from alpha.serialization import load, save
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "float32",
     "float64",
     "get_float32_precision",
+    "get_search",
     "graph",
     "int32",
     "int64",
@@ -49,6 +51,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "set_default_engine",
     "set_float32_precision",
     "set_grad_enabled",
+    "set_search",
     "tensor",
     "uint8",
     *functions.__all__,

@@ -111,26 +111,26 @@ class Function:
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Calls ``forward`` and, where an argument requires a gradient, enters the result into the graph."""
         function = cls()
-        record = _mode.enabled
-        for arg in args if record else ():
-            if isinstance(arg, _tensor.Tensor) and arg._base is not None:
-                arg._follow_base()
-        function.needs = tuple(record and isinstance(a, _tensor.Tensor) and a.requires_grad for a in args)
-        record = any(function.needs)
-        with no_grad():
+        enabled = _mode.enabled
+        function.needs = needs = tuple([_needs(arg) for arg in args]) if enabled else (False,) * len(args)
+        _mode.enabled = False
+        try:
             result = function.forward(*args, **kwargs)
+        finally:
+            _mode.enabled = enabled
         if cls.views:
             for out in result if isinstance(result, tuple) else (result,):
                 out._set_base(args[0])
-        if not record:
+        if True not in needs:
             return result
         function._edges = tuple(
-            (arg._node or arg, arg._output) if need else None for arg, need in zip(args, function.needs, strict=True)
+            [(arg._node or arg, arg._output) if need else None for arg, need in zip(args, needs, strict=True)]
         )
         outputs = result if isinstance(result, tuple) else (result,)
         # An argument handed through unchanged becomes a new tensor: its old place in the graph must stay.
-        outputs = tuple(_another(out) if any(out is arg for arg in args) else out for out in outputs)
-        function._outputs = tuple((out.shape, out.engine) for out in outputs)
+        given = set(map(id, args))
+        outputs = tuple([_another(out) if id(out) in given else out for out in outputs])
+        function._outputs = tuple([(out.shape, out.storage.engine) for out in outputs])
         for index, out in enumerate(outputs):
             if is_float(out.dtype):
                 out._enter(function, index)
@@ -139,7 +139,7 @@ class Function:
     def save(self, *tensors: _tensor.Tensor | None) -> None:
         """Keeps tensors for backward; each is guarded against being overwritten until then."""
         # A detached alias: keeping an output itself would tie it and this node into a reference cycle.
-        self._saved = tuple(None if t is None else (t.detach(), t.version) for t in tensors)
+        self._saved = tuple([None if t is None else (t.detach(), t.storage.version) for t in tensors])
 
     @property
     def saved(self) -> tuple[Any, ...]:
@@ -147,13 +147,13 @@ class Function:
         if self._saved is None:
             raise GraphError(_SECOND_BACKWARD)
         for entry in self._saved:
-            if entry is not None and entry[0].version != entry[1]:
+            if entry is not None and entry[0].storage.version != entry[1]:
                 raise GraphError(
                     f"[{type(self).__name__}.backward] expected the saved tensor of shape {entry[0].shape} at version "
                     f"{entry[1]}, got version {entry[0].version}: an in-place operation overwrote what backward "
                     "needs; use the operation that makes a new tensor, or .clone() before"
                 )
-        return tuple(None if entry is None else entry[0] for entry in self._saved)
+        return tuple([None if entry is None else entry[0] for entry in self._saved])
 
     def accumulator(self, argument: int) -> _tensor.Tensor | None:
         """A gradient that has already arrived for an argument and may be added into, if there is one.
@@ -207,6 +207,15 @@ def backward(roots: Sequence[_tensor.Tensor], grads: Sequence[_tensor.Tensor], r
         finally:
             for function in visited:  # an error on the way leaves no half gradients behind
                 function._pending.clear()
+
+
+def _needs(argument: Any) -> bool:
+    """Whether an argument's gradient is asked for; a view takes its base's place in the graph first."""
+    if not isinstance(argument, _tensor.Tensor):
+        return False
+    if argument._base is not None:
+        argument._follow_base()
+    return argument.requires_grad
 
 
 def _another(tensor: _tensor.Tensor) -> _tensor.Tensor:

@@ -20,11 +20,12 @@ from alpha.dtypes import float32
 from alpha.errors import AlphaError, ArgumentError, EngineError
 from alpha.geometry import Geometry
 from alpha.mempool import MemoryPool
+from alpha.tensor import Tensor
 
 if TYPE_CHECKING:
     from alpha.graphs import Capture, Recorder
     from alpha.random import Draw
-    from alpha.tensor import Storage, Tensor
+    from alpha.tensor import Storage
 
 Scalar = bool | int | float
 Operand = Any  # Tensor | Scalar; spelled out it makes every call site check what elementwise() checks
@@ -125,8 +126,6 @@ class Engine(ABC):
 
     def empty(self, shape: Sequence[int], dtype: np.dtype[Any] = float32, order: Sequence[int] | None = None) -> Tensor:
         """A dense uninitialised tensor; ``order`` lists the axes from outermost to innermost in memory."""
-        from alpha.tensor import Tensor
-
         return Tensor.dense(self, tuple(shape), dtype, order)
 
     def empty_like(self, tensor: Tensor, dtype: np.dtype[Any] | None = None) -> Tensor:

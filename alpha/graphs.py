@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -45,10 +45,6 @@ class Capture(ABC):
     def host(self, effect: Callable[[], object]) -> None:
         """Has an effect on the host take place before each later launch, in the order of these calls and ``live``'s."""
 
-    @abstractmethod
-    def guard(self, current: Callable[[], Hashable]) -> None:
-        """Has the step captured anew when ``current()`` is no longer what it is now."""
-
 
 class Recording(ABC):
     """A captured step."""
@@ -56,10 +52,6 @@ class Recording(ABC):
     @abstractmethod
     def launch(self) -> None:
         """Submits the captured work."""
-
-    @abstractmethod
-    def fits(self) -> bool:
-        """Whether all guards hold."""
 
 
 class Recorder(ABC):
@@ -73,12 +65,30 @@ class Recorder(ABC):
 # -- the step being watched on this thread -------------------------------------------------------------------------
 
 
+Guard = tuple[Callable[[], Hashable], Hashable]
+"""Something that a step depends on, and what it was."""
+
+
+def holds(guards: Iterable[Guard]) -> bool:
+    """Whether all is as it was."""
+    return all(current() == then for current, then in guards)
+
+
 class _Watch:
-    """A step that is rehearsed or captured: its engine, and the leaves that got gradients, with those they had."""
+    """A step that is rehearsed or captured.
+
+    Attributes:
+        engine: the step's.
+        leaves: those that got gradients, with the ones they had.
+        guards: what the step said that it depends on.
+        tables: what it used of ``engine.constant``, by key.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.leaves: dict[_tensor.Tensor, _tensor.Tensor | None] = {}
+        self.guards: list[Guard] = []
+        self.tables: dict[Hashable, _tensor.Tensor] = {}
 
 
 class _Thread(threading.local):
@@ -89,8 +99,8 @@ _thread = _Thread()
 
 
 @contextmanager
-def _watching(engine: Engine) -> Iterator[_Watch]:
-    _thread.watch = watch = _Watch(engine)
+def _watching(watch: _Watch) -> Iterator[_Watch]:
+    _thread.watch = watch
     try:
         yield watch
     finally:
@@ -101,6 +111,17 @@ def note_leaf(leaf: _tensor.Tensor) -> None:
     """Called before a gradient is added to a leaf's."""
     if _thread.watch is not None:
         _thread.watch.leaves.setdefault(leaf, leaf.grad)
+
+
+def note_table(engine: Engine, key: Hashable, table: _tensor.Tensor) -> None:
+    """Called by an engine for each table that an operation uses: a capture must find what its rehearsal used."""
+    if _thread.watch is not None and _thread.watch.engine is engine:
+        _thread.watch.tables[key] = table
+
+
+def rehearsed_table(key: Hashable) -> _tensor.Tensor | None:
+    """During a capture, the table that the rehearsal used under a key."""
+    return _thread.watch.tables.get(key) if _thread.watch is not None else None
 
 
 def refuse(engine: Engine, got: str, advice: str) -> None:
@@ -119,9 +140,8 @@ def each_call(effect: Callable[[], object]) -> None:
 
 def guard(current: Callable[[], Hashable]) -> None:
     """Has the step that is being captured, if one is, captured anew once ``current()`` is no longer what it is now."""
-    capture = _capture()
-    if capture is not None:
-        capture.guard(current)
+    if _thread.watch is not None:
+        _thread.watch.guards.append((current, current()))
 
 
 def _capture() -> Capture | None:
@@ -140,9 +160,11 @@ def graph(step: Step, warmup: int = 2) -> GraphedStep:
 
     The step takes tensors of one engine by position and returns tensors (None, or tuples, lists and dicts of them);
     the caller gets copies outside the graph. Other shapes or dtypes are captured for themselves. Optimizers, the
-    schedulers in ``optim``, Dropout and BatchNorm go on counting; other Python in the step runs in the first calls
-    only, so state of your own must be tensors changed in place (``average.mul_(0.9)``). Gradients are where the step
-    left them, ``parameter.grad``, and other tensors made in the step hold their values until the next call.
+    schedulers in ``optim``, Dropout and BatchNorm go on counting, and an optimizer's options may change at any time
+    (what switches a buffer on or off has the step run as it is once, and captured anew). Other Python in the step runs
+    in the first calls only, so state of your own must be tensors changed in place (``average.mul_(0.9)``). Gradients
+    are where the step left them, ``parameter.grad``, and other tensors made in the step hold their values until the
+    next call.
 
     Args:
         step: the function.
@@ -192,12 +214,16 @@ class GraphedStep:
 
 
 class _Plan:
-    """A step for inputs of the same shapes: the calls so far, the leaves it gives gradients, its captures."""
+    """A step for inputs of the same shapes: the calls so far, its last rehearsal, its captures.
+
+    A capture follows a call that ran the step as it is with all the same guards: what that made for good (an
+    optimizer's state) would be made anew in every replay if the capture were the first to need it.
+    """
 
     def __init__(self, step: Step, engine: Engine, recorder: Recorder) -> None:
         self.step, self.engine, self.recorder = step, engine, recorder
         self.calls = self.captures = 0
-        self.leaves: list[_tensor.Tensor] = []
+        self.rehearsal: _Watch | None = None
         self.inputs: list[_tensor.Tensor] = []
         self.recorded: list[_Recorded] = []
 
@@ -205,12 +231,9 @@ class _Plan:
         self.calls += 1
         if self.calls < warmup:
             return _each_tensor(_detached, self.step(*inputs))
-        if self.calls == warmup:
-            with _watching(self.engine) as watch:
-                result = _each_tensor(_detached, self.step(*inputs))
-            self.leaves = list(watch.leaves)
-            return result
         recorded = next((recorded for recorded in self.recorded if recorded.fits()), None)
+        if recorded is None and (self.rehearsal is None or not holds(self.rehearsal.guards)):
+            return self.rehearse(inputs)
         if not self.inputs:
             self.inputs = [self.engine.empty_like(x) for x in inputs]
         for given, own in zip(inputs, self.inputs, strict=True):
@@ -220,12 +243,24 @@ class _Plan:
             recorded = self.capture()
         return recorded.launch()
 
+    def rehearse(self, inputs: Sequence[_tensor.Tensor]) -> Any:
+        """Runs the step as it is, and refuses what no capture could hold."""
+        with _watching(_Watch(self.engine)) as watch:
+            result = _each_tensor(_detached, self.step(*inputs))
+        watch.leaves = dict.fromkeys(watch.leaves)  # their old gradients are of no more use
+        self.rehearsal = watch
+        return result
+
     def capture(self) -> _Recorded:
         """Captures the step, which then is as good as run on the host, and waits to be launched."""
-        before = {leaf: leaf.grad for leaf in self.leaves}
+        watch = _Watch(self.engine)
+        before: dict[_tensor.Tensor, _tensor.Tensor | None] = {}
+        if self.rehearsal is not None:
+            before = {leaf: leaf.grad for leaf in self.rehearsal.leaves}
+            watch.tables = dict(self.rehearsal.tables)
         state = random.get_state()
         try:
-            with self.recorder.capture() as recording, _watching(self.engine) as watch:
+            with self.recorder.capture() as recording, _watching(watch):
                 result = _each_tensor(_detached, self.step(*self.inputs))
         except BaseException:
             random.set_state(state)
@@ -234,7 +269,7 @@ class _Plan:
             raise
         self.captures += 1
         leaves = [_Leaf(leaf, before.get(leaf, found), found) for leaf, found in watch.leaves.items()]
-        recorded = _Recorded(self.engine, recording, result, leaves)
+        recorded = _Recorded(self.engine, recording, result, leaves, watch.guards)
         self.recorded = [recorded, *self.recorded[: _RECORDINGS - 1]]
         return recorded
 
@@ -271,11 +306,14 @@ class _Leaf:
 class _Recorded:
     """One capture with what belongs to it on the host."""
 
-    def __init__(self, engine: Engine, recording: Recording, result: Any, leaves: list[_Leaf]) -> None:
+    def __init__(
+        self, engine: Engine, recording: Recording, result: Any, leaves: list[_Leaf], guards: list[Guard]
+    ) -> None:
         self.engine, self.recording, self.result, self.leaves = engine, recording, result, leaves
+        self.guards = guards
 
     def fits(self) -> bool:
-        return self.recording.fits() and all(leaf.fits() for leaf in self.leaves)
+        return holds(self.guards) and all(leaf.fits() for leaf in self.leaves)
 
     def launch(self) -> Any:
         """Launches, and returns copies of the results: the next launch writes over the captured ones."""

@@ -99,6 +99,8 @@ class MemoryStatistics:
 class MemoryPool:
     """Best fit with split and merge over segments that are kept for reuse, under a cap on all that is held.
 
+    Small blocks go round by size alone as long as that serves: they are merged when one of another size is asked for.
+
     ``in_use`` counts what tensors hold, ``held`` all that the pool has from the engine, ``peak`` the largest
     ``in_use``, ``hits`` the requests served without the engine. Exhaustion climbs a ladder: free the unused segments,
     then collect Python's garbage, then raise OutOfMemoryError with the figures; the pool stays usable.
@@ -120,9 +122,11 @@ class MemoryPool:
         self._release = release
         self._lock = threading.Lock()
         # The garbage collector may free a block while this very thread is inside take(): give() only notes it here,
-        # and whoever holds the lock, or comes next, sorts it in.
+        # and who comes next sorts it in.
         self._returned: deque[Block] = deque()
         self._free: list[tuple[int, int, Block]] = []
+        # Small blocks wait by size, unmerged: most requests of a step are small, and the next step's are the same.
+        self._small: dict[int, list[Block]] = {}
         self._in_use = self._held = self._peak = self._requests = self._hits = 0
 
     @property
@@ -196,7 +200,8 @@ class MemoryPool:
         with self._lock:
             self._sort_in()
             self._requests += 1
-            block = self._best_fit(size)
+            waiting = self._small.get(size)
+            block = waiting.pop() if waiting else self._merged_fit(size)
             if block is not None:
                 self._hits += 1
             else:
@@ -210,11 +215,6 @@ class MemoryPool:
     def give(self, block: Block) -> None:
         """Takes a block back. Safe from any thread and from a finalizer."""
         self._returned.append(block)
-        if self._lock.acquire(blocking=False):
-            try:
-                self._sort_in()
-            finally:
-                self._lock.release()
 
     def release_cached(self) -> int:
         """Gives every wholly free segment back to the engine; returns the bytes given back."""
@@ -223,6 +223,7 @@ class MemoryPool:
             return self._release_idle()
 
     def _release_idle(self) -> int:
+        self._merge_small()
         idle = [entry for entry in self._free if entry[2].whole]
         self._free = [entry for entry in self._free if not entry[2].whole]
         for entry in idle:
@@ -230,16 +231,35 @@ class MemoryPool:
         return sum(entry[0] for entry in idle)
 
     def _sort_in(self) -> None:
-        """Puts returned blocks among the free ones, merged with free neighbours; the lock is held."""
+        """Puts returned blocks among the free ones; the lock is held."""
         while self._returned:
             block = self._returned.popleft()
             self._in_use -= block.nbytes
-            block.free = True
-            for neighbour in (block.previous, block.next):
-                if neighbour is not None and neighbour.free:
-                    self._remove(neighbour)
-                    block = self._merge(block, neighbour)
-            insort(self._free, (block.nbytes, block.address, block))
+            if block.nbytes < SMALL:
+                self._small.setdefault(block.nbytes, []).append(block)
+            else:
+                self._merge_in(block)
+
+    def _merge_small(self) -> None:
+        """Puts the small blocks that wait by size among the free ones."""
+        while self._small:
+            for block in self._small.popitem()[1]:
+                self._merge_in(block)
+
+    def _merge_in(self, block: Block) -> None:
+        """Puts a block among the free ones, merged with free neighbours."""
+        block.free = True
+        for neighbour in (block.previous, block.next):
+            if neighbour is not None and neighbour.free:
+                self._remove(neighbour)
+                block = self._merge(block, neighbour)
+        insort(self._free, (block.nbytes, block.address, block))
+
+    def _merged_fit(self, size: int) -> Block | None:
+        """The best fit after small blocks, if they are what is asked for, have been merged."""
+        if size < SMALL:
+            self._merge_small()
+        return self._best_fit(size)
 
     def _best_fit(self, size: int) -> Block | None:
         small = size < SMALL
@@ -260,7 +280,7 @@ class MemoryPool:
                 relief()
                 self._sort_in()
                 # What the relief merged or freed may serve the request without the engine.
-                block = self._best_fit(size)
+                block = self._merged_fit(size)
                 if block is not None:
                     return block
             # Near the cap a small request takes a segment of its own size.

@@ -6,6 +6,7 @@ import builtins
 import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -144,16 +145,11 @@ class Tensor:
 
     def memory_order(self) -> tuple[int, ...]:
         """Axes from outermost to innermost in memory (axes of length 1 and broadcast ones where they stand)."""
-        if self.ndim < 2:
-            return (0,) * self.ndim
-        key = [(-self.strides[a] if self.shape[a] > 1 and self.strides[a] else None) for a in range(self.ndim)]
-        ordered = iter(sorted((a for a in range(self.ndim) if key[a] is not None), key=lambda a: (key[a], a)))
-        return tuple(next(ordered) if k is not None else a for a, k in enumerate(key))
+        return _memory_order(self.shape, self.strides)
 
     def is_contiguous(self, order: Sequence[int] | None = None) -> bool:
         """Whether it has no gaps and lies in memory in the given order of axes (row-major by default)."""
-        wanted = dense_strides(self.shape, order)
-        return all(n <= 1 or s == w for n, s, w in zip(self.shape, self.strides, wanted, strict=True))
+        return _is_dense(self.shape, self.strides, None if order is None else tuple(order))
 
     # -- in and out ----------------------------------------------------------------------------------------------
 
@@ -705,12 +701,35 @@ class Tensor:
 
 def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> Shape:
     """Strides without gaps for axes laid out from outermost to innermost in ``order``."""
+    return _dense_strides(tuple(shape), None if order is None else tuple(order))
+
+
+# A program has few shapes, and asks for them in every step: what follows from one is kept.
+
+
+@lru_cache(maxsize=8192)
+def _dense_strides(shape: Shape, order: Shape | None) -> Shape:
     strides = [0] * len(shape)
     step = 1
     for axis in reversed(range(len(shape)) if order is None else order):
         strides[axis] = step
-        step *= max(shape[axis], 1)
+        step *= max(int(shape[axis]), 1)
     return tuple(strides)
+
+
+@lru_cache(maxsize=8192)
+def _is_dense(shape: Shape, strides: Shape, order: Shape | None) -> bool:
+    wanted = _dense_strides(shape, order)
+    return all(n <= 1 or s == w for n, s, w in zip(shape, strides, wanted, strict=True))
+
+
+@lru_cache(maxsize=8192)
+def _memory_order(shape: Shape, strides: Shape) -> Shape:
+    if len(shape) < 2:
+        return (0,) * len(shape)
+    key = [-stride if size > 1 and stride else None for size, stride in zip(shape, strides, strict=True)]
+    ordered = iter(sorted((a for a, k in enumerate(key) if k is not None), key=lambda a: (key[a], a)))
+    return tuple(next(ordered) if k is not None else a for a, k in enumerate(key))
 
 
 def _boolean(operator: str, value: Any) -> Any:

@@ -1,1 +1,1 @@
-"""The CUDA engine's place. The engine itself is not written yet: ``alpha.engine("cu32")`` says so."""
+"""The CUDA engine: ``alpha.engine("cu32")``. Nothing here is imported before it is asked for."""

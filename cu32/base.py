@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from alpha import dtypes, graphs
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, EngineError, GraphError
-from alpha.mempool import MemoryPool
+from alpha.mempool import GRAIN, MemoryPool
 from alpha.tensor import Storage, Tensor
 from cu32 import driver
 from cu32.compiler import Source
@@ -19,6 +20,9 @@ from cu32.uploads import Uploader
 
 Array = np.ndarray[Any, Any]
 Extent = int | Sequence[int]
+
+CONSTANT_BYTES = 256 << 20
+"""Most bytes of tables that an engine keeps for later calls; what captured graphs use comes on top."""
 
 _C_TYPES = {
     dtypes.float32: "float",
@@ -33,6 +37,53 @@ _C_TYPES = {
 def c_type(dtype: np.dtype[Any]) -> str:
     """A dtype's name in the kernels."""
     return _C_TYPES[dtype]
+
+
+class Constants:
+    """Tables on a device under keys: beyond ``most`` bytes the ones go that were used longest ago.
+
+    Who uses one holds it; its memory is used again in stream order.
+    """
+
+    def __init__(self, most: int = CONSTANT_BYTES) -> None:
+        self.most = most
+        self.held = 0
+        self._entries: dict[Hashable, _Constant] = {}
+        self._uses = itertools.count()
+
+    def get(self, key: Hashable) -> Tensor | None:
+        """The table, which so is the one used last."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        entry.used = next(self._uses)
+        return entry.tensor
+
+    def put(self, key: Hashable, tensor: Tensor) -> None:
+        """Takes a table in; callers see to it that one thread does at a time."""
+        self._entries[key] = _Constant(tensor, next(self._uses))
+        self.held += tensor.nbytes + GRAIN
+        if self.held > self.most:
+            self._drop()
+
+    def _drop(self) -> None:
+        oldest = sorted(self._entries, key=lambda key: self._entries[key].used)
+        for key in oldest[:-1]:
+            if self.held <= self.most * 3 // 4:  # some room, so that this is rare
+                break
+            self.held -= self._entries.pop(key).tensor.nbytes + GRAIN
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+class _Constant:
+    """A table, and when it was used last."""
+
+    __slots__ = ("tensor", "used")
+
+    def __init__(self, tensor: Tensor, used: int) -> None:
+        self.tensor, self.used = tensor, used
 
 
 class DeviceEngine(Engine):
@@ -54,7 +105,7 @@ class DeviceEngine(Engine):
         self.pool = self.memory  # that tensors made now live in: during a capture another
         self._unreleased: list[object] = []
         self._uploader = Uploader(self.device)
-        self._constants: dict[Hashable, Tensor] = {}
+        self.constants = Constants()
         self._lock = threading.RLock()
 
     def configure(self, *, memory: str | int | None = None, threads: int | None = None) -> None:
@@ -100,17 +151,17 @@ class DeviceEngine(Engine):
         return self.allocate(nbytes)
 
     def constant(self, key: Hashable, make: Callable[[], Array]) -> Tensor:
-        """A device copy of ``make()``, made once for each key and kept: index tables."""
-        found = self._constants.get(key)
+        """A device copy of ``make()``, kept under the key as long as ``Constants`` says: index tables."""
+        found = self.constants.get(key)
         if found is None:
             with self._lock:
-                found = self._constants.get(key)
+                found = self.constants.get(key)
                 if found is None:
-                    if self.capture is not None:
-                        raise EngineError(
-                            f"[graph] expected the table {key} made before a capture, got none: call again"
-                        )
-                    found = self._constants[key] = self._uploaded(make())
+                    found = self._uploaded(make()) if self.capture is None else _rehearsed(key)
+                    self.constants.put(key, found)
+        graphs.note_table(self, key, found)
+        if self.capture is not None:
+            self.capture.keep(found)  # kernels may get its address within a struct
         return found
 
     def from_numpy(self, array: Array) -> Tensor:
@@ -161,7 +212,9 @@ class DeviceEngine(Engine):
             value.address if isinstance(value, (Tensor, Storage)) else 0 if value is None else value
             for value in arguments
         ]
-        self.device.kernel(source, kernel)(_three(grid), _three(block), driver.pack(values), shared)
+        blocks = (grid, 1, 1) if type(grid) is int and grid > 0 else _three(grid)
+        threads = (block, 1, 1) if type(block) is int and block > 0 else _three(block)
+        self.device.kernel(source, kernel)(blocks, threads, driver.pack(values), shared)
         if self.synchronous and self.capture is None:
             self._await(source, kernel)
 
@@ -196,9 +249,15 @@ class DeviceEngine(Engine):
         return max(1, min(-(-work // block), waves * self.device.multiprocessors))
 
 
+def _rehearsed(key: Hashable) -> Tensor:
+    """The table that a capture's rehearsal used; EngineError if there is none, for a capture can upload nothing."""
+    found = graphs.rehearsed_table(key)
+    if found is None:
+        raise EngineError(f"[graph] expected the table {key} used in the call before the capture, got none: call again")
+    return found
+
+
 def _three(extent: Extent) -> tuple[int, int, int]:
-    if type(extent) is int and extent > 0:
-        return extent, 1, 1
     values = (extent,) if isinstance(extent, int) else tuple(extent)
     if not 1 <= len(values) <= 3 or any(value < 1 for value in values):
         raise EngineError(f"[cu32] expected one to three extents >= 1 of a launch, got {extent}")

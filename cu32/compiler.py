@@ -18,9 +18,10 @@ import subprocess
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from alpha import cache as disk
 from alpha.errors import EngineError
@@ -32,21 +33,30 @@ OLDEST = (7, 5)
 """The oldest compute capability that CUDA 13 compiles for; an older toolkit takes older ones."""
 
 
-@dataclass(frozen=True)
 class Source:
     """A file of ``kernels/`` with the macros it is compiled with, or a text of the user's.
 
-    ``Source("losses", T="float")`` is ``kernels/losses.cu`` compiled with ``-DT=float``.
+    ``Source("losses", T="float")`` is ``kernels/losses.cu`` compiled with ``-DT=float``; asked for again it is the same
+    object, so that the launches, which look kernels up by it, compare no texts.
     """
 
+    __slots__ = ("defines", "name", "text")
     name: str
     defines: tuple[tuple[str, str], ...]
     text: str | None
 
-    def __init__(self, name: str, text: str | None = None, **defines: str | int) -> None:
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "text", text)
-        object.__setattr__(self, "defines", tuple(sorted((key, str(value)) for key, value in defines.items())))
+    def __new__(cls, name: str, text: str | None = None, **defines: str | int) -> Source:
+        given = (name, text, *defines.items())
+        found = _sources.get(given)
+        if found is None:
+            macros = tuple(sorted((key, _macro(value)) for key, value in defines.items()))
+            made = super().__new__(cls)
+            made.name, made.text, made.defines = name, text, macros
+            found = _sources[given] = _sources.setdefault((name, text, macros), made)
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _source_of, (self.name, self.text, self.defines)
 
     def __str__(self) -> str:
         macros = ", ".join(f"{key}={value}" for key, value in self.defines)
@@ -66,6 +76,17 @@ class Source:
     def flags(self) -> list[str]:
         """Macros as options."""
         return [f"-D{key}={value}" for key, value in self.defines]
+
+
+_sources: dict[tuple[Any, ...], Source] = {}
+
+
+def _macro(value: str | int) -> str:
+    return str(int(value)) if isinstance(value, int) else value  # True is 1, and found under the same key
+
+
+def _source_of(name: str, text: str | None, defines: tuple[tuple[str, str], ...]) -> Source:
+    return Source(name, text, **dict(defines))
 
 
 class Compiler(ABC):
@@ -165,17 +186,19 @@ def _toolkits() -> list[Path]:
     return [*named, *packaged, Path("/usr/local/cuda"), *sorted(Path("/usr/local").glob("cuda-*"), reverse=True)]
 
 
+def _nvrtc_files() -> Iterator[str]:
+    for root in _toolkits():
+        for folder in ("lib64", "lib", "bin", "lib/x64"):
+            for pattern in ("libnvrtc.so*", "nvrtc64_*.dll"):
+                found = sorted(glob.glob(str(root / folder / pattern)), reverse=True)
+                yield from (file for file in found if "builtins" not in file and ".alt." not in file)
+    known = ctypes.util.find_library("nvrtc")  # last: it runs a process
+    if known:
+        yield known
+
+
 def _load_nvrtc() -> ctypes.CDLL | None:
-    files = [
-        file
-        for root in _toolkits()
-        for folder in ("lib64", "lib", "bin", "lib/x64")
-        for pattern in ("libnvrtc.so*", "nvrtc64_*.dll")
-        for file in sorted(glob.glob(str(root / folder / pattern)), reverse=True)
-        if "builtins" not in file and ".alt." not in file
-    ]
-    found = ctypes.util.find_library("nvrtc")
-    for file in [*files, *([found] if found else [])]:
+    for file in _nvrtc_files():
         try:
             # NVRTC opens its builtins by bare name, which is found only where it is loaded already.
             for builtins in glob.glob(str(Path(file).parent / "libnvrtc-builtins.so.*")):

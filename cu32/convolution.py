@@ -9,9 +9,9 @@ from typing import Any
 from alpha import dtypes
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import EngineError, ShapeError
-from alpha.geometry import Axis, Geometry
+from alpha.geometry import Geometry
 from alpha.tensor import Storage, Tensor
-from cu32 import planner, tables, tf32
+from cu32 import depthwise, few_channels, patches, planner, tables, tf32
 from cu32.base import DeviceEngine, c_type
 from cu32.compiler import Source
 from cu32.parts import sum_parts
@@ -19,6 +19,9 @@ from cu32.planner import Plan, Problem
 
 MACS = {"conv2d": 0, "conv2d_input_grad": 0, "conv2d_weight_grad": 0}
 """Multiply-adds that the last call of each operator asked for: rows x taps x channels over its list of tiles."""
+
+FILTER_LIMIT = 2**30
+"""Elements of filters: kernels hold offsets in them in 32 bits."""
 
 _FILTERS = {"forward": "BY_DEPTH", "input_grad": "BY_WIDTH"}
 
@@ -33,16 +36,19 @@ def _leap_source(real: str, tile: planner.Tile, load: str, wide: bool = False) -
     return Source("conv_weight", REAL=real, LOAD=load, **tile.macros, **offset)
 
 
+_GATHERED = [("float", tile, load) for load, listed in planner.GATHER.items() for tile in listed]
+_GATHERED += [("double", planner.DOUBLE, load) for load in ("FLAT", "SCALAR")]
+_LEAPT = [("float", tile, load) for load, listed in planner.LEAP.items() for tile in listed]
+_LEAPT += [("double", planner.DOUBLE, "SCALAR")]
 SOURCES = (
     *(
-        _gather_source("float", tile, load, operator)
-        for load, listed in planner.GATHER.items()
-        for tile in listed
+        _gather_source(*kernel, operator, wide)
+        for kernel in _GATHERED
         for operator in _FILTERS
+        for wide in (False, True)
+        if not (wide and kernel[2] == "FLAT")  # its table of offsets holds 32 bits
     ),
-    *(_gather_source("double", planner.DOUBLE, load, operator) for load in ("FLAT", "SCALAR") for operator in _FILTERS),
-    *(_leap_source("float", tile, load) for load, listed in planner.LEAP.items() for tile in listed),
-    _leap_source("double", planner.DOUBLE, "SCALAR"),
+    *(_leap_source(*kernel, wide) for kernel in _LEAPT for wide in (False, True)),
 )
 
 
@@ -79,6 +85,16 @@ class ConvolutionOperations(DeviceEngine):
         x, dy = self._image(x), self._image(dy)
         dw = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype)
         _check(x, dy, dw, geometry, groups)
+        products = tables.leap_products(geometry, x.shape[0])
+        MACS["conv2d_weight_grad"] = products * dw.shape[3] * dw.shape[0]
+        if depthwise.serves(x, geometry, dw, groups, forward=True):
+            fours = _reads_four(x, x.shape[3]) and _reads_four(dy, dy.shape[3])
+            depthwise.weight_grad(self, x, dy, dw, geometry, fours)
+            return dw
+        if few_channels.serves_weight(x, dy, dw, geometry, groups) and not _wide(x, dy):
+            many = max(dy, x, key=lambda image: image.shape[3])
+            few_channels.weight_grad(self, x, dy, dw, geometry, _reads_four(many, many.shape[3]))
+            return dw
         problem = Problem(
             "weight_grad",
             geometry,
@@ -88,18 +104,10 @@ class ConvolutionOperations(DeviceEngine):
             groups,
             c_type(x.dtype),
             _reads_four(x, dw.shape[3]) and _reads_four(dy, dw.shape[0] // groups),
-            _wide(x, dy, dw),
+            _wide(x, dy),
             splits=True,
         )
-        plan = self._plan(problem)
-        if plan.parts == 1:
-            self._leap(plan, x, dy, dw)
-        else:
-            parts = self.scratch(plan.parts * dw.nbytes)
-            self._leap(plan, x, dy, parts)
-            sum_parts(self, parts, plan.parts, dw)
-        products = int(tables.leaps(geometry, x.shape[0]).sum())
-        MACS["conv2d_weight_grad"] = products * dw.shape[3] * dw.shape[0]
+        self._leap_by(planner.chosen(self, problem, lambda p: self._leap_by(p, x, dy, self.empty_like(dw))), x, dy, dw)
         return dw
 
     def _gather(
@@ -115,6 +123,9 @@ class ConvolutionOperations(DeviceEngine):
     ) -> None:
         """ConvV2 or KS-deconv-V2 into ``out``, in as many parts as planned."""
         forward = operator == "forward"
+        bias = None if bias is None else self.dense(bias, (0,))
+        if self._gather_untiled(forward, source, w, out, bias, geometry, groups, accumulate):
+            return
         in_channels, out_channels = w.shape[3], w.shape[0] // groups
         vector = in_channels % 4 == 0 and w.address % 16 == 0
         problem = Problem(
@@ -126,16 +137,48 @@ class ConvolutionOperations(DeviceEngine):
             groups,
             c_type(source.dtype),
             vector and _reads_four(source, in_channels if forward else out_channels),
-            _wide(source, w, out),
+            _wide(source, out),
             splits=not accumulate,
         )
-        plan = self._plan(problem)
-        bias = None if bias is None else self.dense(bias, (0,))
+        plan = planner.chosen(
+            self, problem, lambda p: self._gather_by(p, source, w, self.empty_like(out), bias, accumulate)
+        )
+        self._gather_by(plan, source, w, out, bias, accumulate)
+
+    def _gather_untiled(
+        self,
+        forward: bool,
+        source: Tensor,
+        w: Tensor,
+        out: Tensor,
+        bias: Tensor | None,
+        geometry: Geometry,
+        groups: int,
+        accumulate: bool,
+    ) -> bool:
+        """Whether one of the kernels without tiles of channels has computed it, for filters of few channels."""
+        name = "conv2d" if forward else "conv2d_input_grad"
+        if depthwise.serves(source, geometry, w, groups, forward):
+            fours = _reads_four(source, source.shape[3]) and _reads_four(out, out.shape[3])
+            found = depthwise.convolve(self, forward, source, w, out, bias, geometry, fours, accumulate)
+            MACS[name] = found * w.shape[0]
+            return True
+        if few_channels.serves(source, w, geometry, groups, forward) and _reads_four(source, source.shape[3]):
+            found = few_channels.convolve(self, forward, source, w, out, bias, geometry, accumulate)
+            MACS[name] = found * w.shape[0] * w.shape[3]
+            return True
+        return False
+
+    def _gather_by(
+        self, plan: Plan, source: Tensor, w: Tensor, out: Tensor, bias: Tensor | None, accumulate: bool
+    ) -> None:
+        """The same by a plan."""
+        p, geometry = plan.problem, plan.problem.geometry
+        forward, groups, in_channels, out_channels = p.operator == "forward", p.groups, p.in_channels, p.out_channels
         target: Tensor | Storage = out if plan.parts == 1 else self.scratch(plan.parts * out.nbytes)
         listed = tables.tiles(geometry.rows, geometry.columns, forward, source.shape[0], plan.tile.rows)
         place = self.constant(("tiles", geometry, forward, source.shape[0], plan.tile.rows), lambda: listed.tiles)
-        axes = [table for axis in (geometry.rows, geometry.columns) for table in self._classes(axis, forward)]
-        addresses = struct.pack("5q", place.address, *(table.address for table in axes))
+        held = patches.gather_tables(self, place, geometry, forward)
         column_tiles = math.ceil((out_channels if forward else in_channels) / plan.tile.columns)
         source_file, kernel, shared = _kernel(plan)
         self.launch(
@@ -147,7 +190,7 @@ class ConvolutionOperations(DeviceEngine):
             w,
             target,
             bias,
-            addresses,
+            patches.addresses(held),
             _gather_sizes(plan, source, w, out, column_tiles, accumulate),
             shared=shared,
         )
@@ -156,13 +199,14 @@ class ConvolutionOperations(DeviceEngine):
         name = "conv2d" if forward else "conv2d_input_grad"
         MACS[name] = listed.products * in_channels * out_channels * groups
 
-    def _classes(self, axis: Axis, forward: bool) -> tuple[Tensor, Tensor]:
-        """An axis's classes and their members on the device."""
-        classes = tables.by_output(axis) if forward else tables.by_input(axis)
-        return (
-            self.constant(("classes", axis, forward), classes.class_array),
-            self.constant(("members", axis, forward), classes.member_array),
-        )
+    def _leap_by(self, plan: Plan, x: Tensor, dy: Tensor, dw: Tensor) -> None:
+        """Sk-dilated-V2 by a plan, its parts added."""
+        if plan.parts == 1:
+            self._leap(plan, x, dy, dw)
+            return
+        parts = self.scratch(plan.parts * dw.nbytes)
+        self._leap(plan, x, dy, parts)
+        sum_parts(self, parts, plan.parts, dw)
 
     def _leap(self, plan: Plan, x: Tensor, dy: Tensor, target: Tensor | Storage) -> None:
         """Sk-dilated-V2 into ``target``, one result a part."""
@@ -200,12 +244,6 @@ class ConvolutionOperations(DeviceEngine):
             sizes,
             shared=shared,
         )
-
-    def _plan(self, problem: Problem) -> Plan:
-        """On the tensor cores where the precision allows it and they serve, else in float32."""
-        if tf32.serves(self, problem):
-            return tf32.plan(problem, self.device)
-        return planner.plan(problem, self.device.multiprocessors)
 
     def _image(self, x: Tensor) -> Tensor:
         """x with contiguous channels, each pixel a run of memory; a copy in image order where it is not so."""
@@ -256,7 +294,7 @@ def _gather_sizes(plan: Plan, source: Tensor, w: Tensor, out: Tensor, column_til
 
 
 def _check(x: Tensor, y: Tensor, w: Tensor, geometry: Geometry, groups: int) -> None:
-    """EngineError where images are not of the geometry's sizes, ShapeError where filters are not."""
+    """EngineError where images are not of the geometry's sizes, filters too large; ShapeError where they don't fit."""
     if x.shape[1:3] != geometry.input or y.shape[1:3] != geometry.output or x.shape[0] != y.shape[0]:
         raise EngineError(
             f"[convolution] expected images of {geometry.input} and results of {geometry.output}, got x: {x.shape} and "
@@ -265,6 +303,8 @@ def _check(x: Tensor, y: Tensor, w: Tensor, geometry: Geometry, groups: int) -> 
     expected = (y.shape[3], *geometry.filter, x.shape[3] // groups)
     if w.shape != expected or w.shape[0] % groups or x.shape[3] % groups:
         raise ShapeError(f"[convolution] expected filters {expected} in {groups} groups, got {w.shape}")
+    if w.numel() >= FILTER_LIMIT:
+        raise EngineError(f"[convolution] expected fewer than {FILTER_LIMIT} elements of filters, got {w.numel()}")
 
 
 def _extent(x: Tensor) -> int:

@@ -7,11 +7,13 @@ the stack (allocation, streams, modules) run within ``Device.context()``.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import struct
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from alpha.errors import EngineError
-from cu32.compiler import OLDEST, Source, cubin
+from cu32.compiler import OLDEST, Source, compiler, cubin
 
 _HELP = "alpha.engine('cpu') needs none of this"
 _current = threading.local()
@@ -45,6 +47,8 @@ def _pycuda() -> Any:
         raise EngineError(f"[cu32] expected the driver to start, got: {error}: run nvidia-smi to see why") from error
     if count == 0:
         raise EngineError(f"[cu32] expected a CUDA device, got none that this process may use; {_HELP}")
+    # At the end PyCUDA frees on the main thread, and says so of all that is another thread's: the driver frees it then.
+    atexit.register(warnings.filterwarnings, "ignore", message=".* in out-of-thread context could not be cleaned up")
     return driver
 
 
@@ -92,6 +96,7 @@ class Device:
         multiprocessors: number of streaming multiprocessors.
         shared_per_block: most bytes of shared memory that a block may ask for.
         shared_per_multiprocessor, registers_per_multiprocessor, l2_bytes: what planners divide up.
+        clock: the highest of its multiprocessors, in Hz.
     """
 
     def __init__(self, ordinal: int) -> None:
@@ -114,6 +119,7 @@ class Device:
         self.shared_per_multiprocessor = int(handle.get_attribute(attribute.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR))
         self.registers_per_multiprocessor = int(handle.get_attribute(attribute.MAX_REGISTERS_PER_MULTIPROCESSOR))
         self.l2_bytes = int(handle.get_attribute(attribute.L2_CACHE_SIZE))
+        self.clock = 1000 * int(handle.get_attribute(attribute.CLOCK_RATE))
         self.shared_per_block = int(handle.get_attribute(attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN))
         self._context = handle.retain_primary_context()
         self._handle = ctypes.c_void_p()
@@ -160,7 +166,8 @@ class Device:
     def release(self, handle: Any) -> None:
         """Frees what ``allocate`` gave, once the work that uses it is done."""
         self.synchronize()
-        handle.free()
+        with self.context():  # PyCUDA refuses to free on a thread other than the one that allocated
+            handle.free()
 
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
         """Host memory, as bytes, that the device copies from and to without a stop."""
@@ -170,27 +177,24 @@ class Device:
 
     def upload(self, address: int, array: np.ndarray[Any, Any]) -> None:
         """Copies host to device in stream order; the array must stay as it is until then."""
-        self.activate()
-        self._driver.memcpy_htod_async(address, array, self.stream)
+        with self._failures():
+            self._driver.memcpy_htod_async(address, array, self.stream)
 
     def download(self, array: np.ndarray[Any, Any], address: int) -> None:
         """Copies device to host, and waits."""
-        self.activate()
-        try:
+        with self._failures():
             self._driver.memcpy_dtoh_async(array, address, self.stream)
             self.stream.synchronize()
-        except self._driver.Error as error:
-            raise self._failure(error) from error
 
     def copy(self, source: int, destination: int, nbytes: int) -> None:
         """Copies within the device in stream order."""
-        self.activate()
-        self._driver.memcpy_dtod_async(destination, source, nbytes, self.stream)
+        with self._failures():
+            self._driver.memcpy_dtod_async(destination, source, nbytes, self.stream)
 
     def clear(self, address: int, nbytes: int) -> None:
         """Zeroes memory in stream order."""
-        self.activate()
-        self._driver.memset_d8_async(address, 0, nbytes, self.stream)
+        with self._failures():
+            self._driver.memset_d8_async(address, 0, nbytes, self.stream)
 
     # -- kernels -------------------------------------------------------------------------------------------------
 
@@ -211,26 +215,33 @@ class Device:
                     module = self._modules[source] = driver.module_from_buffer(image)
                 return Kernel(self, source, name, module.get_function(name))
             except driver.LogicError as error:
-                raise EngineError(f"[cu32] expected a kernel {name} in {source}, got: {error}") from error
+                version = compiler().version.splitlines()[-1]
+                raise EngineError(
+                    f"[cu32] expected a kernel {name} in {source}, compiled by {version}, got: {error}: if the image "
+                    "is called invalid, the driver is older than the compiler: update it"
+                ) from error
 
     def synchronize(self) -> None:
         """Waits until the stream is empty; EngineError if a kernel failed on the way."""
+        with self._failures():
+            self.stream.synchronize()
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Makes the device this thread's; what failed before shows in any later call, and is an EngineError."""
         self.activate()
         try:
-            self.stream.synchronize()
+            yield
         except self._driver.Error as error:
-            raise self._failure(error) from error
+            raise EngineError(
+                f"[cu32] expected the work on {self.name} to finish, got: {error}: the device's context is lost, start "
+                "the process again; engine.sync(True) names the kernel that fails"
+            ) from error
 
-    def _failure(self, error: Exception) -> EngineError:
-        return EngineError(
-            f"[cu32] expected the work on {self.name} to finish, got: {error}: the device's context is lost, start the "
-            "process again; engine.sync(True) names the kernel that fails"
-        )
-
-    def event(self) -> Event:
-        """A point in the stream, to wait for or to measure from."""
+    def event(self, timed: bool = True) -> Event:
+        """A point in the stream, to wait for or, ``timed``, to measure from."""
         with self.context() as driver:
-            return Event(self, driver.Event())
+            return Event(self, driver.Event(0 if timed else driver.event_flags.DISABLE_TIMING))
 
 
 class Event:
@@ -241,19 +252,19 @@ class Event:
 
     def record(self) -> Event:
         """Puts the point behind all work submitted so far."""
-        self._device.activate()
-        self._handle.record(self._device.stream)
+        with self._device._failures():
+            self._handle.record(self._device.stream)
         return self
 
     def done(self) -> bool:
         """Whether the stream has passed it."""
-        self._device.activate()
-        return bool(self._handle.query())
+        with self._device._failures():
+            return bool(self._handle.query())
 
     def synchronize(self) -> None:
         """Waits until the stream has passed it."""
-        self._device.activate()
-        self._handle.synchronize()
+        with self._device._failures():
+            self._handle.synchronize()
 
     def seconds_since(self, earlier: Event) -> float:
         """Time between two points, both passed, in seconds."""
@@ -275,16 +286,17 @@ class Kernel:
         self.registers = int(handle.get_attribute(attribute.NUM_REGS))
         self.shared = int(handle.get_attribute(attribute.SHARED_SIZE_BYTES))
         self._handle = handle
-        self._dynamic = 0
+        self._dynamic = (48 << 10) - self.shared  # bytes of dynamic shared memory that a launch may ask for
 
     def __call__(self, grid: Sequence[int], block: Sequence[int], arguments: bytes, shared: int = 0) -> None:
         """Launches on the device's stream with packed arguments and bytes of dynamic shared memory."""
         self.device.activate()
         driver = self.device._driver
         try:
-            if shared > max(self._dynamic, 48 << 10):  # beyond 48 KiB a kernel must be told
-                self._handle.set_attribute(driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
-                self._dynamic = shared
+            if shared > self._dynamic:  # beyond 48 KiB in all a kernel must be told, once: all that there is
+                most = max(shared, self.device.shared_per_block - self.shared)
+                self._handle.set_attribute(driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, most)
+                self._dynamic = most
             self._handle._launch_kernel(grid, block, arguments, shared, self.device.stream)
         except driver.Error as error:
             raise EngineError(
@@ -309,19 +321,19 @@ _FORMATS = {
 
 
 @lru_cache(maxsize=4096)
-def _layout(kinds: tuple[Any, ...]) -> struct.Struct:
-    """The struct of arguments of these types: a type of ``_FORMATS``, or an int for a struct of that many bytes."""
-    return struct.Struct("@" + "".join(f"0q{kind}s" if isinstance(kind, int) else _FORMATS[kind] for kind in kinds))
+def _layout(kinds: tuple[Any, ...], sizes: tuple[int, ...]) -> Callable[..., bytes]:
+    """What packs arguments of these types, those in ``_FORMATS`` and bytes; ``sizes`` are the lengths of the bytes."""
+    left = iter(sizes)
+    return struct.Struct("@" + "".join(f"0q{next(left)}s" if kind is bytes else _FORMATS[kind] for kind in kinds)).pack
 
 
 def pack(arguments: Sequence[Any]) -> bytes:
     """Arguments as a kernel reads them: int as 64 bits, bool as int, float as float, NumPy scalars as they are, bytes
     as a struct aligned to 8; addresses are ints."""
     kinds: tuple[Any, ...] = tuple(map(type, arguments))
-    if bytes in kinds:
-        kinds = tuple(len(value) if type(value) is bytes else type(value) for value in arguments)
+    sizes = tuple([len(value) for value in arguments if type(value) is bytes]) if bytes in kinds else ()
     try:
-        return _layout(kinds).pack(*arguments)
+        return _layout(kinds, sizes)(*arguments)
     except (KeyError, struct.error) as error:
         raise EngineError(f"[cu32] expected kernel arguments that can be packed, got {arguments}: {error}") from error
 

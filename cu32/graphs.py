@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -108,7 +108,6 @@ class Capture(graphs.Capture, graphs.Recording):
         self._launches = 0
         self._live: list[_LiveMemory] = []
         self._before: list[Callable[[], object]] = []
-        self._guards: list[tuple[Callable[[], Hashable], Hashable]] = []
         # Memory from outside the pool that the work uses, with its version when first seen; then, where the step
         # writes to it, how many versions a replay is worth.
         self._kept: dict[Storage, int] = {}
@@ -134,12 +133,6 @@ class Capture(graphs.Capture, graphs.Recording):
 
     def host(self, effect: Callable[[], object]) -> None:
         self._before.append(effect)
-
-    def guard(self, current: Callable[[], Hashable]) -> None:
-        self._guards.append((current, current()))
-
-    def fits(self) -> bool:
-        return all(current() == then for current, then in self._guards)
 
     def finish(self, graph: driver.Graph) -> None:
         """Takes the graph that the capture has become."""

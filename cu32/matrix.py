@@ -8,11 +8,12 @@ import numpy as np
 
 from alpha import dtypes
 from alpha.tensor import Shape, Storage, Tensor
-from cu32 import products, tf32
+from cu32 import planner, products, tf32
 from cu32.base import DeviceEngine, c_type
 from cu32.compiler import Source
 from cu32.parts import sum_parts
-from cu32.products import Axes, Operand
+from cu32.planner import Plan
+from cu32.products import Axes, Operand, Product
 
 _LAYOUTS = ("ALONG", "ACROSS")
 
@@ -117,23 +118,24 @@ class MatrixOperations(DeviceEngine):
 
     def _multiply(self, a: Operand, b: Operand, axes: Axes, out: Tensor) -> None:
         """By tiles: on the tensor cores where the engine's precision allows it and the operands are aligned."""
-        aligned = a.aligned and b.aligned
+        vector = a.aligned and b.aligned and out.dtype == dtypes.float32
+        job = Product(
+            a.edges, b.edges, a.depth, products.batches(axes), c_type(out.dtype), vector, (a.layout, b.layout)
+        )
+        plan = planner.chosen(self, job, lambda plan: self._multiply_by(plan, a, b, axes, self.empty_like(out)))
+        self._multiply_by(plan, a, b, axes, out)
+
+    def _multiply_by(self, plan: Plan, a: Operand, b: Operand, axes: Axes, out: Tensor) -> None:
         layouts = {"LAYOUT_A": a.layout, "LAYOUT_B": b.layout}
-        on_tensor_cores = aligned and out.dtype == dtypes.float32 and tf32.enabled(self)
-        if on_tensor_cores:
-            rate = products.TF32
-        else:
-            rate = products.FLOAT32 if out.dtype == dtypes.float32 else products.FLOAT64
-        count = products.batches(axes)
-        split = products.split(a.edges, b.edges, a.depth, count, rate, self.device.multiprocessors)
-        if on_tensor_cores:
+        split = products.split(plan)
+        if plan.load == tf32.LOAD:
             source = Source("gemm_tf32", TILE=split.tile, **layouts)
             name, threads, shared = "gemm_tf32", tf32.THREADS, tf32.shared_bytes(split.tile)
         else:
-            vector = 4 if aligned and out.dtype == dtypes.float32 else 1
+            vector = 4 if plan.load == "VECTOR" else 1
             source = Source("gemm", REAL=c_type(out.dtype), VECTOR=vector, TILE=split.tile, **layouts)
             name, threads, shared = "gemm", 256, 0
-        grid = split.blocks(a.edges, b.edges) * count
+        grid = split.blocks(a.edges, b.edges) * products.batches(axes)
         problem = products.pack(a, b, axes, split)
         self._in_parts(
             out,

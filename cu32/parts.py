@@ -11,8 +11,11 @@ from cu32.compiler import Source
 SOURCES = tuple(Source("parts", REAL=real) for real in ("float", "double"))
 
 THREADS = 256
-LANES = 8
+LANES, MORE_LANES = 8, 32
 """Threads that share an element's parts where there are too few elements to fill the device."""
+
+MANY = 256
+"""From so many parts on, more of them do."""
 
 
 def sum_parts(engine: DeviceEngine, parts: Storage, number: int, out: Tensor) -> None:
@@ -21,7 +24,8 @@ def sum_parts(engine: DeviceEngine, parts: Storage, number: int, out: Tensor) ->
     whole = count % wide == 0 and parts.address % 16 == out.address % 16 == 0
     kernel, together = ("sum_parts_wide", wide) if whole else ("sum_parts", 1)
     groups = -(-count // together)
-    lanes = LANES if number >= LANES and groups < THREADS * 4 * engine.device.multiprocessors else 1
+    few = number >= LANES and groups < THREADS * 4 * engine.device.multiprocessors
+    lanes = (MORE_LANES if number >= MANY else LANES) if few else 1
     grid = -(-groups // (THREADS // lanes))
     source = Source("parts", REAL=c_type(out.dtype))
     engine.launch(source, kernel, grid, THREADS, parts, out, count, number, np.int32(lanes))

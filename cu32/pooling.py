@@ -27,6 +27,12 @@ SOURCES = (
 THREADS = 256
 """Threads a block, as the kernels are compiled for."""
 
+FEW_THREADS = 1024
+"""Threads a multiprocessor below which it is half idle."""
+
+LARGE_WINDOW = 64
+"""Elements of a window from which few threads over them are slower than two launches."""
+
 ALIGNMENT = 16
 """Bytes to which the addresses of packed accesses are aligned."""
 
@@ -52,7 +58,15 @@ class PoolingOperations(DeviceEngine):
 
     def avg_pool2d(self, x: Tensor, geometry: Geometry, count_padding: bool) -> Tensor:
         _check("avg_pool2d", x, geometry.input)
-        out = self.empty((x.shape[0], *geometry.output, x.shape[3]), x.dtype, IMAGE_ORDER)
+        shape = (x.shape[0], *geometry.output, x.shape[3])
+        if self._leaves_idle(geometry, math.prod(shape)):
+            if _is_global(geometry):
+                total = self.dense(self.reduce("sum", x, (1, 2), True), IMAGE_ORDER)
+                return self.elementwise("div", total, math.prod(geometry.filter), out=total)
+            for part in _along_each_axis(geometry):
+                x = self.avg_pool2d(x, part, count_padding)
+            return x
+        out = self.empty(shape, x.dtype, IMAGE_ORDER)
         full = math.prod(geometry.filter) if count_padding else 0
         self._by_output("mean_forward", geometry, (self.dense(x, IMAGE_ORDER),), (out,), full)
         return out
@@ -63,6 +77,11 @@ class PoolingOperations(DeviceEngine):
         full = math.prod(geometry.filter) if count_padding else 0
         self._by_input("mean_backward", geometry, (self.dense(dy, IMAGE_ORDER),), dx, full)
         return dx
+
+    def _leaves_idle(self, geometry: Geometry, results: int) -> bool:
+        """Whether a thread a result would leave most of the device idle, over windows worth two launches."""
+        few = results < FEW_THREADS * self.device.multiprocessors
+        return few and min(geometry.filter) > 1 and math.prod(geometry.filter) >= LARGE_WINDOW
 
     def _by_output(
         self, kernel: str, geometry: Geometry, sources: Sequence[Tensor], results: Sequence[Tensor], *after: int
@@ -111,6 +130,18 @@ def _check(function: str, x: Tensor, size: tuple[int, int]) -> None:
     """The kernels follow the geometry's tables into x: its size must be the geometry's."""
     if x.ndim != 4 or x.shape[1:3] != size:
         raise ShapeError(f"[{function}] expected a tensor (N, {size[0]}, {size[1]}, C), got {x.shape}")
+
+
+def _is_global(geometry: Geometry) -> bool:
+    """Whether there is one window, the whole image."""
+    axes = geometry.rows, geometry.columns
+    return all(axis.filter == axis.input and axis.output == 1 and axis.padding[0] == 0 for axis in axes)
+
+
+def _along_each_axis(geometry: Geometry) -> tuple[Geometry, Geometry]:
+    """Windows along the columns alone, then along the rows of what they give: a mean of means of equal weight."""
+    rows, columns = geometry.rows, geometry.columns
+    return Geometry(Axis(rows.input, 1), columns), Geometry(rows, Axis(columns.output, 1))
 
 
 def _table(groups: Groups, outputs: Axis | None) -> Array:

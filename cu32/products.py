@@ -6,15 +6,16 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
+import numpy as np
+
+from alpha.errors import ShapeError
 from alpha.tensor import Shape, Tensor
+from cu32 import tf32
+from cu32.costs import Chip, Job, Kernel, Lengths, Plan, Tile, float_kernel
 
 LONGEST = 32768
 """Most products in one running sum: its float32 roundings then stay below 5e-6 of the largest result."""
-
-SHORTEST = 256
-"""Least depth of a part: a shorter one does not repay its pass over the result."""
 
 STEP = 32
 """A part's depth is a multiple of this: whole panels, and 16-byte addresses."""
@@ -24,6 +25,9 @@ BATCH_AXES = 3
 
 Axes = tuple[tuple[int, int, int], ...]
 """Batch axes: length, stride of the left operand, stride of the right one; 0 where one broadcasts."""
+
+PENALTY = {"VECTOR": 1.0, "SCALAR": 1.15}
+"""What moving one element at a time costs."""
 
 _PRODUCT = struct.Struct("<17q")
 
@@ -102,51 +106,86 @@ class Split:
         return -(-rows // self.tile) * -(-columns // self.tile) * self.parts
 
 
+LARGE, SMALL = Tile(128, 128, 8, 8), Tile(64, 64, 4, 4)
+"""Tiles of gemm.cu: float64 has the small one."""
+
+RESIDENT = {LARGE: 2, SMALL: 3}
+"""Blocks whose registers a multiprocessor holds."""
+
+
 @dataclass(frozen=True)
-class Rate:
-    """What a kernel's blocks reach, for the choice of a split.
+class Product(Job):
+    """A batch of products (rows, depth) x (depth, columns) that a plan is made for.
 
     Attributes:
-        tiles: tile's edge, and multiply-adds a cycle and multiprocessor with it.
+        count: how many.
+        vector: whether four neighbours may be moved at once.
+        layouts: of the two operands.
     """
 
-    tiles: tuple[tuple[int, int], ...]
+    rows: int
+    columns: int
+    depth: int
+    count: int
+    real: str
+    vector: bool
+    layouts: tuple[str, str]
+    splits = True
+
+    @staticmethod
+    def dense(x_shape: Sequence[int], y_shape: Sequence[int]) -> Product:
+        """That of row-major float32 operands (..., rows, depth) and (..., depth, columns); ShapeError else."""
+        if len(x_shape) < 2 or len(y_shape) < 2 or x_shape[-1] != y_shape[-2] or min(*x_shape, *y_shape) < 1:
+            raise ShapeError(
+                f"[explain] expected shapes (..., rows, depth) and (..., depth, columns), got {tuple(x_shape)} and "
+                f"{tuple(y_shape)}"
+            )
+        count = math.prod(np.broadcast_shapes(tuple(x_shape[:-2]), tuple(y_shape[:-2])))
+        vector = x_shape[-1] % 4 == 0 and y_shape[-1] % 4 == 0
+        return Product(x_shape[-2], y_shape[-1], x_shape[-1], count, "float", vector, ("ACROSS", "ALONG"))
+
+    def __str__(self) -> str:
+        return f"{self.count} x ({self.rows}, {self.depth}) by ({self.depth}, {self.columns})"
+
+    @property
+    def vectors(self) -> bool:
+        """Whether a matrix meets a vector or two vectors meet, which the kernels of gemv.cu do without a plan."""
+        return 1 in (self.rows, self.columns, self.depth)
+
+    def kernels(self, chip: Chip, high: bool) -> Sequence[Kernel]:
+        if self.real == "double":
+            return [float_kernel(chip, SMALL, "SCALAR", 2.0, resident=2)]
+        load = "VECTOR" if self.vector else "SCALAR"
+        found = [float_kernel(chip, tile, load, PENALTY[load], resident) for tile, resident in RESIDENT.items()]
+        return [*tf32.products(chip), *found] if high and self.vector else found
+
+    def lengths(self, kernel: Kernel) -> Lengths:
+        tiles = -(-self.rows // kernel.tile.rows) * -(-self.columns // kernel.tile.columns)
+        return ((tiles * self.count, -(-self.depth // kernel.depth)),)
+
+    @property
+    def products(self) -> int:
+        return self.count * self.rows * self.columns * self.depth
+
+    @property
+    def operands(self) -> int:
+        return self.count * (self.rows + self.columns) * self.depth
+
+    @property
+    def results(self) -> int:
+        return self.count * self.rows * self.columns
+
+    @property
+    def fewest(self) -> int:
+        return -(-self.depth // LONGEST)
+
+    def parts(self, number: int) -> int:
+        return _split(1, number, self.depth).parts
 
 
-FLOAT32 = Rate(((128, 110), (64, 75)))
-FLOAT64 = Rate(((64, 40),))
-TF32 = Rate(((128, 600), (64, 330)))
-
-_PASS = 4000
-"""Cycles of one more launch."""
-
-_BYTES = 12
-"""Bytes that each multiprocessor reads or writes in a cycle, when all do."""
-
-
-@lru_cache(maxsize=4096)
-def split(rows: int, columns: int, depth: int, count: int, rate: Rate, multiprocessors: int) -> Split:
-    """The tile and the parts that finish first, by a model of whole waves of blocks and of the parts' sum.
-
-    Parts are used where the tiles alone leave multiprocessors idle, and where one running sum would be too long.
-    """
-    fewest = -(-depth // LONGEST)
-    most = max(fewest, depth // SHORTEST)
-    numbers = sorted({fewest, *(n for n in _PARTS if fewest <= n <= most)})
-    candidates = [(_split(tile, n, depth), macs) for tile, macs in rate.tiles for n in numbers]
-
-    def cycles(candidate: tuple[Split, int]) -> float:
-        found, macs = candidate
-        waves = -(-found.blocks(rows, columns) * count // multiprocessors)
-        product = waves * found.tile * found.tile * found.part / macs
-        if found.parts == 1:
-            return product
-        return product + _PASS + 4 * rows * columns * count * (2 * found.parts + 1) / (_BYTES * multiprocessors)
-
-    return min(candidates, key=cycles)[0]
-
-
-_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
+def split(plan: Plan) -> Split:
+    """How a product's plan shares it out."""
+    return _split(plan.tile.rows, plan.parts, plan.problem.depth)
 
 
 def vector_split(tasks: int, enough: int, depth: int, least: int) -> Split:

@@ -36,11 +36,14 @@ WARP = 32
 VALUE_BYTES = 16
 """Most bytes of a partial result."""
 
-MANY_LINES = 4096
-"""Lines from which one thread each keeps the device busy."""
+MANY_LINES = 256
+"""Lines beside each other from which threads take one each, and its segment, so that neighbours read neighbours."""
 
 SEGMENTS = 1024
 """Most segments that a line of a running sum is cut into."""
+
+SEGMENT_ELEMENTS = 64
+"""Elements that a segment has at least, where a thread sums it alone."""
 
 RUN = 1024
 """Elements that a block sorts in shared memory."""
@@ -84,17 +87,20 @@ class ReductionOperations(DeviceEngine):
         if lines is None:
             return self.cumsum(self._in_axis_order(x, axis), axis)
         length, count = x.shape[axis], x.numel() // x.shape[axis]
-        if count >= MANY_LINES and x.strides[axis] != 1:
-            self.launch(source, "cumsum_lines", self.blocks(count, THREADS), THREADS, x, out, lines)
-            return out
         waves = 4 * self.device.multiprocessors
-        parts = max(1, min(waves // count, SEGMENTS, length // (4 * THREADS)))
+        if count >= MANY_LINES and x.strides[axis] != 1:
+            kernels = "cumsum_line_totals", "cumsum_lines"
+            blocks, shortest = self.blocks(count, THREADS), SEGMENT_ELEMENTS
+        else:
+            kernels = "cumsum_totals", "cumsum_segments"
+            blocks, shortest = count, 4 * THREADS
+        parts = max(1, min(waves // blocks, SEGMENTS, length // shortest))
         segment = -(-length // parts)
         parts = -(-length // segment)
         totals = self.scratch(8 * count * parts)
         if parts > 1:
-            self.launch(source, "cumsum_totals", (count, parts - 1), THREADS, x, totals, lines, segment)
-        self.launch(source, "cumsum_segments", (count, parts), THREADS, x, totals, out, lines, segment)
+            self.launch(source, kernels[0], (blocks, parts - 1), THREADS, x, totals, lines, segment)
+        self.launch(source, kernels[1], (blocks, parts), THREADS, x, totals, out, lines, segment)
         return out
 
     def sort(self, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
@@ -134,16 +140,19 @@ class ReductionOperations(DeviceEngine):
         results = out.numel()
         if results == 0:
             return out
-        outer, inner = _merged(x, kept), _merged(x, sorted(axes, key=lambda axis: -abs(x.strides[axis])))
+        count = math.prod(x.shape[axis] for axis in axes)
+        if count == 0:  # no strides lead anywhere, so none of them merge
+            outer, inner = [(results, 0)], [(0, 0)]
+        else:
+            outer, inner = _merged(x, kept), _merged(x, sorted(axes, key=lambda axis: -abs(x.strides[axis])))
         if len(outer) > AXES or len(inner) > 2:
             return self._reduced(kernel, self.dense(x, (*kept, *axes)), axes, dtype)
-        count = math.prod(x.shape[axis] for axis in axes)
         block = _shape(results, count, outer, inner)
         blocks = -(-results // block.outputs)
         parts = max(1, min(4 * self.device.multiprocessors // blocks, count // (block.lanes * PART_ELEMENTS), 65535))
         partial = self.scratch(VALUE_BYTES * parts * results) if parts > 1 else None
         counters = self.constant(("reductions.counters",), self._no_counts) if parts > 1 else None
-        problem = _problem(results, count, outer, inner, block)
+        problem = _problem(results, outer, inner, block)
         threads = block.outputs * block.lanes
         source = Source("reductions", TYPE=c_type(x.dtype))
         self.launch(source, kernel, (blocks, parts), threads, x, out, partial, counters, problem)
@@ -193,10 +202,8 @@ def _shape(results: int, count: int, outer: Sequence[Axis], inner: Sequence[Axis
     return Shape(min(THREADS // lanes, _power(results)), lanes, False)
 
 
-def _problem(results: int, count: int, outer: Sequence[Axis], inner: Sequence[Axis], block: Shape) -> bytes:
+def _problem(results: int, outer: Sequence[Axis], inner: Sequence[Axis], block: Shape) -> bytes:
     """The kernels' struct Problem."""
-    if count == 0:
-        inner = [(0, 0)]
     (rows, down), (columns, across) = [(1, 0), (1, 0), *inner][-2:]
     lengths, strides = _padded(outer)
     numbers = [results, columns, rows, across, down, *lengths, *strides, len(outer), *block]

@@ -10,7 +10,7 @@ stride x stride sub-kernels times theirs. One list of tiles over all classes mak
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -84,6 +84,23 @@ class Classes:
         start = (np.cumsum(size) - size).astype(np.int32)
         return Classes(taps, first_b, start, size, index, runs.first_a[index], runs.step_a, runs.step_b)
 
+    @property
+    def member_step(self) -> int:
+        """From a member of a class to the next, the step of the source index: one for all classes that have taps."""
+        return self._step(self.first_a)
+
+    @property
+    def index_step(self) -> int:
+        """The same of the index on the axis."""
+        return self._step(self.index)
+
+    def _step(self, values: Array) -> int:
+        read = [(start, size) for taps, start, size in zip(self.taps, self.start, self.size, strict=True) if taps]
+        steps = {int(s) for start, size in read for s in np.diff(values[start : start + size])}
+        if len(steps) > 1:
+            raise EngineError(f"[tables] expected members of one step, got steps {sorted(steps)}: a fault of ours")
+        return steps.pop() if steps else 1
+
     def class_array(self) -> Array:
         """(classes, 4) int32 for a kernel: taps, first_b, start, size."""
         return np.stack([self.taps, self.first_b, self.start, self.size], 1)
@@ -123,7 +140,7 @@ class TileList:
     tiles: Array
     taps: Array
 
-    @property
+    @cached_property
     def products(self) -> int:
         """Pairs of row and tap in all tiles: times the channels of both sides, the multiply-adds issued."""
         return int((self.tiles[:, 3].astype(np.int64) * self.taps).sum())
@@ -159,7 +176,49 @@ def tiles(rows: Axis, columns: Axis, forward: bool, images: int, height: int) ->
     return TileList(np.ascontiguousarray(table[order]), taps[order])
 
 
+@dataclass(frozen=True)
+class PatchList:
+    """Patches of at most down x across members of one class of rows x one of columns, some of them an entry.
+
+    Attributes:
+        tiles: (entries, 4) int32 for a kernel: class of rows, class of columns, first patch, number of patches. Patches
+            of two classes are numbered row-major.
+        products: pairs of position and tap in all patches.
+    """
+
+    tiles: Array
+    products: int
+
+
+@lru_cache(maxsize=1024)
+def patches(rows: Axis, columns: Axis, forward: bool, down: int, across: int, together: int) -> PatchList:
+    """Covers every position by patches, ``together`` of them an entry; an entry never leaves its classes."""
+    both = (by_output(rows), by_output(columns)) if forward else (by_input(rows), by_input(columns))
+    entries, products = [], 0
+    for r, (tall, down_taps) in enumerate(zip(both[0].size.tolist(), both[0].taps.tolist(), strict=True)):
+        for c, (broad, across_taps) in enumerate(zip(both[1].size.tolist(), both[1].taps.tolist(), strict=True)):
+            wide = -(-broad // across)
+            numbers = np.arange(-(-tall // down) * wide)
+            first = numbers[::together]
+            entry = np.empty((first.size, 4), np.int32)
+            entry[:, 0], entry[:, 1], entry[:, 2] = r, c, first
+            entry[:, 3] = np.minimum(together, numbers.size - first)
+            entries.append(entry)
+            held = np.minimum(down, tall - down * (numbers // wide)) * np.minimum(
+                across, broad - across * (numbers % wide)
+            )
+            products += int(held.sum()) * down_taps * across_taps
+    return PatchList(np.concatenate(entries), products)
+
+
+@lru_cache(maxsize=1024)
 def leaps(geometry: Geometry, images: int) -> Array:
     """Of each tap, row-major, the length of Sk-dilated-V2's sum: (output row, output column, image) inside x."""
     rows, columns = by_tap(geometry.rows).count.astype(np.int64), by_tap(geometry.columns).count.astype(np.int64)
     return np.multiply.outer(rows, columns).ravel() * images
+
+
+@lru_cache(maxsize=1024)
+def leap_products(geometry: Geometry, images: int) -> int:
+    """The sum of ``leaps``: times the channels of both sides, the multiply-adds issued."""
+    return int(leaps(geometry, images).sum())

@@ -42,4 +42,4 @@ class Uploader:
         ring = self._buffers.setdefault(size, deque())
         if ring and ring[0][1].done():
             return ring.popleft()
-        return self._device.pinned(size), self._device.event()
+        return self._device.pinned(size), self._device.event(timed=False)

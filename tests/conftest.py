@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.cpu.engine import CPUEngine
 from alpha.engine import Engine
 from cu32.base import DeviceEngine
 from tests.cuda_on_cpu import preload
 from tests.cuda_on_cpu.blocks import Watch
 
 SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
-ENGINES = os.environ.get("ALPHA_TEST_ENGINES", "cpu").split(",")
-"""Which engines the ``engine`` fixture has: ``cpu,cu32``."""
+ENGINES = os.environ.get("ALPHA_TEST_ENGINES", "cpu,cu32").split(",")
+"""Which engines the ``engine`` fixture has."""
 
 
 def cuda_engine() -> DeviceEngine:
@@ -52,9 +53,15 @@ def cu32() -> Iterator[DeviceEngine]:
     yield from watched_engine()
 
 
+@pytest.fixture
+def cpu() -> CPUEngine:
+    """The CPU engine, for what it alone has: threads, arrays that share a tensor's memory, counters."""
+    return cast(CPUEngine, alpha.engine("cpu"))
+
+
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """Every engine asked for by ``$ALPHA_TEST_ENGINES`` that this machine has."""
+    """Every engine, or those that ``$ALPHA_TEST_ENGINES`` asks for; skipped where it cannot run."""
     if request.param == "cu32":
         yield from watched_engine()
     else:

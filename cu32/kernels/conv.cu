@@ -96,7 +96,7 @@ struct SourcePanel {
 // The same of the filter.
 struct FilterPanel {
     const REAL* const b;
-    OFFSET place[B_PIECES];
+    int place[B_PIECES];
     REAL piece[B_PIECES][4];
     const int columns;  // of the group from the block's first on
 
@@ -111,12 +111,12 @@ struct FilterPanel {
     // A column that is not there reads another's filter, and its results are dropped.
     __device__ __forceinline__ int present(int column) const { return column < columns ? column : 0; }
 
-    __device__ __forceinline__ FilterPanel(const REAL* b, OFFSET first, const Gather& g, int columns) : b(b), columns(columns) {
+    __device__ __forceinline__ FilterPanel(const REAL* b, int first, const Gather& g, int columns) : b(b), columns(columns) {
 #pragma unroll
         for (int i = 0; i < B_PIECES; ++i)
-            place[i] = first + present(piece_column(i)) * (OFFSET)g.b_width + (LOAD == FLAT ? 0 : piece_k(i) * (OFFSET)g.b_depth);
+            place[i] = first + present(piece_column(i)) * (int)g.b_width + (LOAD == FLAT ? 0 : piece_k(i) * (int)g.b_depth);
     }
-    __device__ __forceinline__ void fetch(OFFSET offset, int left) {
+    __device__ __forceinline__ void fetch(int offset, int left) {
 #pragma unroll
         for (int i = 0; i < B_PIECES; ++i) {
             if constexpr (FILTER == BY_DEPTH)
@@ -153,7 +153,7 @@ struct FilterPanel {
     }
 
    private:
-    __device__ __forceinline__ void fetch_width(int i, OFFSET offset, bool inside) {
+    __device__ __forceinline__ void fetch_width(int i, int offset, bool inside) {
         piece[i][0] = piece[i][1] = piece[i][2] = piece[i][3] = 0;
         if (!inside) return;
         if constexpr (LOAD == VECTOR) {
@@ -176,7 +176,7 @@ struct Feeder {
     int column_taps, flat, flat_end;
 
     __device__ __forceinline__ Feeder(const REAL* a, const REAL* b, const Gather& g, const Shared& shared, const GatherBlock<TILE_COLUMNS>& block, int step)
-        : g(g), shared(shared), source(a, shared), filter(b, block.b + block.column * (OFFSET)g.b_width, g, (int)g.width - block.column),
+        : g(g), shared(shared), source(a, shared), filter(b, block.b + block.column * (int)g.b_width, g, (int)g.width - block.column),
           walk(g, LOAD == FLAT ? 0 : step, block.columns.taps), column_taps(block.columns.taps), flat(step * DEPTH),
           flat_end(block.taps() * (int)g.depth) {}
 

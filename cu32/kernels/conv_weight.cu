@@ -4,31 +4,14 @@
 //   LOAD     VECTOR: four channels at a time; SCALAR: one
 // Both operands lie with their channels side by side, so panels are straight copies; FMAs are about 90 % of what a thread
 // issues, and 75 to 85 % of the FMA peak is what to expect where the tiles fill the device.
-#include "tile.cuh"
+#include "leap.cuh"
 
 enum Load { VECTOR, SCALAR };
 
 constexpr int DEPTH = TILE_ACROSS == 8 ? 8 : 16;
 constexpr int THREADS = Sums<REAL, TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS>::THREADS;
 constexpr int RESIDENT = sizeof(REAL) == 8 ? 2 : 512 / THREADS;
-
-// Sizes and strides in elements; cu32/convolution.py packs them in this order.
-struct Leap {
-    int64 images;
-    int64 in_width, out_width;    // channels of a group
-    int64 in_tiles, out_tiles;    // tiles that cover them
-    int64 filter_columns;
-    int64 x_image, x_row, x_column, x_step_row, x_step_column;  // steps: from one output of a tap's run to the next
-    int64 y_image, y_row, y_column;
-    int64 parts, part_stride;
-    int64 aligned;                // whether four input channels of the result may be written at once
-};
-
-// Strides of an operand along a run, and the lengths that make them wrap.
-struct RunSteps {
-    int images, columns;
-    OFFSET image, column, row;
-};
+constexpr bool WIDE = sizeof(OFFSET) == 8;
 
 // This thread's share of the panels of one operand: EDGE channels by DEPTH terms of the sum.
 template <int EDGE>
@@ -39,54 +22,33 @@ struct LeapPanel {
     static_assert(PIECES > 0 && PIECES * STEP == DEPTH, "every thread moves as many pieces");
 
     REAL piece[PIECES][4];
-    OFFSET place;
-    int image, column, term;
+    TermWalk<STEP> walk;
     const int width;  // channels of the group from the block's first on
 
     static __device__ __forceinline__ int edge() { return threadIdx.x % (EDGE / 4) * 4; }
 
     // From term `begin` of the run that starts at offset `first`.
-    __device__ __forceinline__ LeapPanel(const RunSteps& steps, OFFSET first, int begin, int width) : width(width) {
-        term = begin + threadIdx.x / (EDGE / 4);
-        const int position = term / steps.images, row = position / steps.columns;
-        image = term - position * steps.images;
-        column = position - row * steps.columns;
-        place = first + image * steps.image + column * steps.column + row * steps.row + (LOAD == VECTOR && edge() < width ? edge() : 0);
-    }
+    __device__ __forceinline__ LeapPanel(const RunSteps& steps, OFFSET first, int begin, int width)
+        : walk(steps, first + (LOAD == VECTOR && edge() < width ? edge() : 0), begin + threadIdx.x / (EDGE / 4)), width(width) {}
     __device__ __forceinline__ void fetch(const REAL* __restrict__ source, const RunSteps& steps, int end) {
 #pragma unroll
         for (int i = 0; i < PIECES; ++i) {
             piece[i][0] = piece[i][1] = piece[i][2] = piece[i][3] = 0;
-            if (term < end) {
+            if (walk.term < end) {
                 if constexpr (LOAD == VECTOR) {
-                    read4(piece[i], source + place);
+                    read4(piece[i], source + walk.place);
                 } else {
 #pragma unroll
                     for (int j = 0; j < 4; ++j)
-                        if (edge() + j < width) piece[i][j] = source[place + edge() + j];
+                        if (edge() + j < width) piece[i][j] = source[walk.place + edge() + j];
                 }
             }
-            advance(steps);
+            walk.advance(steps);
         }
     }
     __device__ __forceinline__ void store(REAL (*panel)[PITCH]) const {
 #pragma unroll
         for (int i = 0; i < PIECES; ++i) write4(&panel[threadIdx.x / (EDGE / 4) + i * STEP][edge()], piece[i]);
-    }
-
-   private:
-    __device__ __forceinline__ void advance(const RunSteps& steps) {
-        term += STEP;
-        image += STEP;
-        place += STEP * steps.image;
-        while (image >= steps.images) {
-            image -= steps.images;
-            place += steps.column - steps.images * steps.image;
-            if (++column == steps.columns) {
-                column = 0;
-                place += steps.row - steps.columns * steps.column;
-            }
-        }
     }
 };
 
@@ -104,6 +66,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 conv_weight(const REAL* __restrict__ x, const REAL* __restrict__ y, REAL* __restrict__ out, const Run* __restrict__ row_runs,
             const Run* __restrict__ column_runs, const Leap leap) {
     __shared__ Shared shared;
+    __shared__ RunSteps far_y;  // steps of 64 bits, which there are no registers for
     const int in_tile = blockIdx.x % (int)leap.in_tiles, rest = blockIdx.x / (int)leap.in_tiles;
     const int group = rest / (int)leap.out_tiles, out_tile = rest - group * (int)leap.out_tiles;
     const int out_channel = group * (int)leap.out_width + out_tile * TILE_ROWS;
@@ -121,8 +84,13 @@ conv_weight(const REAL* __restrict__ x, const REAL* __restrict__ y, REAL* __rest
 
     Sums<REAL, TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS> sums;
     if (begin < end) {
-        const RunSteps y_steps = {(int)leap.images, across.count, (OFFSET)leap.y_image, (OFFSET)leap.y_column, (OFFSET)leap.y_row};
+        const RunSteps near_y = {(int)leap.images, across.count, (OFFSET)leap.y_image, (OFFSET)leap.y_column, (OFFSET)leap.y_row};
         const RunSteps x_steps = {(int)leap.images, across.count, (OFFSET)leap.x_image, (OFFSET)leap.x_step_column, (OFFSET)leap.x_step_row};
+        if constexpr (WIDE) {
+            if (threadIdx.x == 0) far_y = near_y;
+            __syncthreads();
+        }
+        const RunSteps& y_steps = WIDE ? far_y : near_y;
         PanelY panel_y(y_steps, (OFFSET)(down.output * leap.y_row + across.output * leap.y_column + out_channel), begin, rows);
         PanelX panel_x(x_steps, (OFFSET)(down.source * leap.x_row + across.source * leap.x_column + group * leap.in_width + in_tile * TILE_COLUMNS),
                        begin, columns);

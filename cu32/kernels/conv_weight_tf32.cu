@@ -19,8 +19,18 @@ struct LeapFeed {
     __device__ __forceinline__ LeapFeed(const float* source, const RunSteps& steps, OFFSET first, int begin, int end, int width)
         : source(source + Panel::edge()), steps(steps), walk(steps, first, begin + Panel::depth()), end(Panel::edge() < width ? end : 0) {}
 
+    // Mostly all pieces are of one position's images, side by side: then one step of the walk does for all.
     __device__ __forceinline__ void issue(float* panel) {
+        if (walk.image + (Panel::PIECES - 1) * Panel::ROUND < steps.images) {
+            const float* from = source + walk.place;
+            const int64 round = (int64)Panel::ROUND * steps.image;
 #pragma unroll
+            for (int i = 0; i < Panel::PIECES; ++i, from += round)
+                cp_async16_zfill(Panel::piece(panel, i), from, walk.term + i * Panel::ROUND < end);
+            walk.template advance<Panel::PIECES>(steps);
+            return;
+        }
+#pragma unroll 1
         for (int i = 0; i < Panel::PIECES; ++i) {
             cp_async16_zfill(Panel::piece(panel, i), source + walk.place, walk.term < end);
             walk.advance(steps);

@@ -32,10 +32,14 @@ struct TermWalk {
         column = position - row * steps.columns;
         place = first + image * steps.image + column * steps.column + row * steps.row;
     }
+    __device__ __forceinline__ void advance(const RunSteps& steps) { advance<1>(steps); }
+
+    // Over TURNS terms of this thread at once.
+    template <int TURNS>
     __device__ __forceinline__ void advance(const RunSteps& steps) {
-        term += STEP;
-        image += STEP;
-        place += STEP * steps.image;
+        term += TURNS * STEP;
+        image += TURNS * STEP;
+        place += TURNS * STEP * steps.image;
         while (image >= steps.images) {
             image -= steps.images;
             place += steps.column - steps.images * steps.image;

@@ -21,14 +21,31 @@ struct Kinds<double> {
 using Sum = Kinds<TYPE>::Sum;
 using Result = Kinds<TYPE>::Result;
 
-// A thread a line: for lines that lie beside each other and are many.
+// For lines that lie beside each other and are many, a thread a line and segment, the segments along blockIdx.y. First
+// totals[segment, line], the sum of each segment of a line but the last.
 extern "C" __global__ void __launch_bounds__(THREADS)
-cumsum_lines(const TYPE* __restrict__ x, Result* __restrict__ out, const Lines lines) {
+cumsum_line_totals(const TYPE* __restrict__ x, Sum* __restrict__ totals, const Lines lines, int64 segment) {
+    GRID_STRIDE(line, lines.count) {
+        const TYPE* const start = x + first_elements(lines, line).x + blockIdx.y * segment * lines.step;
+        Sum sum = 0;
+#pragma unroll 8
+        for (int64 i = 0; i < segment; ++i) sum += start[i * lines.step];
+        totals[blockIdx.y * lines.count + line] = sum;
+    }
+}
+
+// Then the running sums, each segment's from the totals before it on.
+extern "C" __global__ void __launch_bounds__(THREADS)
+cumsum_lines(const TYPE* __restrict__ x, const Sum* __restrict__ totals, Result* __restrict__ out, const Lines lines,
+             int64 segment) {
+    const int64 first = blockIdx.y * segment, end = first + segment < lines.length ? first + segment : lines.length;
     GRID_STRIDE(line, lines.count) {
         const Offsets at = first_elements(lines, line);
         Sum sum = 0;
+#pragma unroll 8
+        for (unsigned before = 0; before < blockIdx.y; ++before) sum += totals[before * lines.count + line];
 #pragma unroll 4
-        for (int64 i = 0; i < lines.length; ++i) {
+        for (int64 i = first; i < end; ++i) {
             sum += x[at.x + i * lines.step];
             out[at.out + i * lines.out_step] = static_cast<Result>(sum);
         }

@@ -12,24 +12,24 @@ constexpr int STEP_K = 8;           // depth of one instruction
 // A panel of EDGE x DEPTH elements in shared memory, in whole pieces of 16 bytes.
 //   ACROSS: [edge][depth]; the pieces of a row change places by the row's number, so that ldmatrix, which takes one
 //           piece from each of eight rows, finds them in different banks.
-//   ALONG:  [depth][edge]; eight words of padding put the four depths that a fragment's lanes read at once in
-//           different banks.
+//   ALONG:  [depth][edge]; groups of eight edges change places by the depth's number, so that the four depths that a
+//           fragment's lanes read at once are in different banks.
 template <Layout LAYOUT, int EDGE>
 struct SharedPanel {
-    static constexpr int PITCH = LAYOUT == ACROSS ? DEPTH : EDGE + 8;
-    static constexpr int FLOATS = LAYOUT == ACROSS ? EDGE * DEPTH : DEPTH * PITCH;
+    static constexpr int PITCH = LAYOUT == ACROSS ? DEPTH : EDGE;
+    static constexpr int FLOATS = EDGE * DEPTH;
     static constexpr int RUN = (LAYOUT == ACROSS ? DEPTH : EDGE) / 4;  // pieces side by side
     static constexpr int PIECES = EDGE * DEPTH / 4 / THREADS;          // of each thread
     static constexpr int ROUND = THREADS / RUN;  // from one piece of a thread to its next: edges ACROSS, depths ALONG
 
-    // The first piece of this thread. Its others follow by ROUND, which is a multiple of 8 where the pieces change places.
+    // The first piece of this thread. Its others follow by ROUND, which keeps the swizzle.
     static __device__ __forceinline__ int edge() { return LAYOUT == ACROSS ? threadIdx.x / RUN : threadIdx.x % RUN * 4; }
     static __device__ __forceinline__ int depth() { return LAYOUT == ACROSS ? threadIdx.x % RUN * 4 : threadIdx.x / RUN; }
     static __device__ __forceinline__ float* piece(float* panel, int i) {
         if (LAYOUT == ACROSS) return panel + (edge() + i * ROUND) * PITCH + ((depth() / 4) ^ (edge() % 8)) * 4;
-        return panel + (depth() + i * ROUND) * PITCH + edge();
+        return panel + (depth() + i * ROUND) * PITCH + swizzled(edge(), depth());
     }
-    static_assert(LAYOUT == ALONG || ROUND % 8 == 0, "the swizzle of all pieces of a thread is that of its first");
+    static_assert(ROUND % (LAYOUT == ACROSS ? 8 : 4) == 0, "the swizzle of all pieces of a thread is that of its first");
 
     // Fragments of 16 rows of a left operand, from `edge` and depth k on (multiples of 16 and 8).
     static __device__ __forceinline__ void left(unsigned (&fragment)[4], const float* panel, int edge, int k) {
@@ -39,9 +39,10 @@ struct SharedPanel {
             ldmatrix_x4(fragment, panel + row * PITCH + piece * 4);
             round4(fragment);
         } else {
-            const float* place = panel + (k + lane % 4) * PITCH + edge + lane / 4;
+            const float* row = panel + (k + lane % 4) * PITCH;
+            const int first = swizzled(edge + lane / 4, lane);
 #pragma unroll
-            for (int i = 0; i < 4; ++i) fragment[i] = to_tf32(place[i / 2 * 4 * PITCH + i % 2 * 8]);
+            for (int i = 0; i < 4; ++i) fragment[i] = to_tf32(row[i / 2 * 4 * PITCH + (first ^ i % 2 * 8)]);
         }
     }
 
@@ -55,16 +56,19 @@ struct SharedPanel {
             round4(both);
             first[0] = both[0], first[1] = both[1], second[0] = both[2], second[1] = both[3];
         } else {
-            const float* place = panel + (k + lane % 4) * PITCH + edge + lane / 4;
+            const float* row = panel + (k + lane % 4) * PITCH;
+            const int place = swizzled(edge + lane / 4, lane);
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                first[i] = to_tf32(place[i * 4 * PITCH]);
-                second[i] = to_tf32(place[i * 4 * PITCH + 8]);
+                first[i] = to_tf32(row[i * 4 * PITCH + place]);
+                second[i] = to_tf32(row[i * 4 * PITCH + (place ^ 8)]);
             }
         }
     }
 
    private:
+    // Where an edge lies in an ALONG panel's row of such a depth.
+    static __device__ __forceinline__ int swizzled(int edge, int depth) { return edge ^ depth % 4 * 8; }
     static __device__ __forceinline__ void round4(unsigned (&bits)[4]) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) bits[i] = to_tf32(__uint_as_float(bits[i]));

@@ -5,7 +5,7 @@
 // A gather (forward or input gradient) is out[row][column] = sum over taps, channels of a[row, tap, channel] * filter[tap,
 // channel, column]. A row is (position, image); all rows of a block lie in one class of rows x one class of columns, so
 // its taps are the same: offsets into a and into the filter that move with the tap are the block's, not the thread's.
-// Macro OFFSET: the type of offsets, int (the default) or int64 where a tensor has 2^31 elements or more.
+// Macro OFFSET: the type of offsets in images, int (the default) or int64 where one has 2^30 elements or more.
 #pragma once
 #include "common.cuh"
 
@@ -58,7 +58,7 @@ struct GatherBlock {
     TileEntry tile;
     Class rows, columns;
     int group, column;  // column: first of the group's
-    OFFSET b;           // offset of the first tap's filter, at the group, depth 0 and column 0 of the group
+    int b;              // offset of the first tap's filter, at the group, depth 0 and column 0 of the group
 
     __device__ __forceinline__ GatherBlock(const Gather& g, const GatherTables& tables) {
         const uint32 column_tiles = (uint32)g.column_tiles, groups = (uint32)g.groups;
@@ -68,7 +68,7 @@ struct GatherBlock {
         tile = tables.tiles[rest / groups];
         rows = tables.row_classes[tile.row_class];
         columns = tables.column_classes[tile.column_class];
-        b = (OFFSET)(group * g.b_group + rows.first_tap * g.b_row + columns.first_tap * g.b_column);
+        b = (int)(group * g.b_group + rows.first_tap * g.b_row + columns.first_tap * g.b_column);
     }
     __device__ __forceinline__ int taps() const { return rows.taps * columns.taps; }
 
@@ -88,32 +88,32 @@ struct GatherBlock {
 // what a source row and a filter column add to their first address; the same for all threads.
 template <int DEPTH>
 struct TapWalk {
-    int k, tap;
-    OFFSET a, b;
+    int k, column;  // column: of the tap, in its row
+    OFFSET a;
+    int b;  // filters have fewer than 2^30 elements
 
     static __device__ __forceinline__ int steps(const Gather& g) { return ceil_div((int)g.depth, DEPTH); }
 
     // At a step number, counted over all taps.
-    __device__ __forceinline__ TapWalk(const Gather& g, int step, int column_taps) : tap(step / steps(g)) {
+    __device__ __forceinline__ TapWalk(const Gather& g, int step, int column_taps) {
+        const int tap = step / steps(g), row = column_taps ? tap / column_taps : 0;
         k = (step - tap * steps(g)) * DEPTH;
-        place(g, column_taps);
+        column = tap - row * column_taps;
+        a = row * (OFFSET)g.a_tap_row + column * (OFFSET)g.a_tap_column + k;
+        b = row * (int)g.b_tap_row + column * (int)g.b_tap_column + k * (int)g.b_depth;
     }
     __device__ __forceinline__ void advance(const Gather& g, int column_taps) {
         k += DEPTH;
         a += DEPTH;
-        b += DEPTH * (OFFSET)g.b_depth;
-        if (k >= (int)g.depth) {
-            k = 0;
-            ++tap;
-            place(g, column_taps);
-        }
-    }
-
-   private:
-    __device__ __forceinline__ void place(const Gather& g, int column_taps) {
-        const int row = column_taps ? tap / column_taps : 0, column = tap - row * column_taps;
-        a = row * (OFFSET)g.a_tap_row + column * (OFFSET)g.a_tap_column + k;
-        b = row * (OFFSET)g.b_tap_row + column * (OFFSET)g.b_tap_column + k * (OFFSET)g.b_depth;
+        b += DEPTH * (int)g.b_depth;
+        if (k < (int)g.depth) return;
+        a += (OFFSET)g.a_tap_column - k;
+        b += (int)g.b_tap_column - k * (int)g.b_depth;
+        k = 0;
+        if (++column < column_taps) return;
+        a += (OFFSET)g.a_tap_row - column * (OFFSET)g.a_tap_column;
+        b += (int)g.b_tap_row - column * (int)g.b_tap_column;
+        column = 0;
     }
 };
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import threading
@@ -11,7 +12,8 @@ import pytest
 
 from alpha.errors import EngineError
 from cu32 import compiler
-from cu32.compiler import Compiler, Nvcc, Source, cubin, cubin_path
+from cu32.build import sources
+from cu32.compiler import Compiler, Nvcc, Nvrtc, Source, cubin, cubin_path
 
 ADD = 'extern "C" __global__ void add(float* a) { a[threadIdx.x] += VALUE; }'
 
@@ -36,6 +38,14 @@ def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counting:
     monkeypatch.setenv("ALPHA_CACHE", str(tmp_path))
     monkeypatch.setattr(compiler, "compiler", lambda: found)
     return found
+
+
+def test_the_same_source_is_the_same_object() -> None:
+    source = Source("losses", REAL="float", WIDTH=4)
+    assert Source("losses", WIDTH=4, REAL="float") is Source("losses", REAL="float", WIDTH="4") is source
+    assert Source("losses", REAL="double", WIDTH=4) is not source
+    assert Source("user", text=ADD) is not Source("user")
+    assert pickle.loads(pickle.dumps(source)) is source
 
 
 def test_a_source_is_its_name_and_macros() -> None:
@@ -158,3 +168,30 @@ def test_threads_share_a_compilation_or_repeat_it_harmlessly(counting: Counting)
         thread.join()
     assert len(found) == 8
     assert all(content.startswith(ADD.encode()) for content in found)
+
+
+@pytest.fixture(scope="module")
+def nvrtc() -> Nvrtc:
+    """The library that compiles for users who have no toolkit; the tests are skipped where it is not installed."""
+    library = compiler._load_nvrtc()
+    if library is None:
+        pytest.skip("no libnvrtc: pip install nvidia-cuda-nvrtc")
+    return Nvrtc(library)
+
+
+def one_of_each_file() -> list[Source]:
+    """A variant of every kernel file, one each where REAL differs."""
+    return list({(source.name, dict(source.defines).get("REAL")): source for source in sources()}.values())
+
+
+@pytest.mark.parametrize("source", one_of_each_file(), ids=str)
+def test_nvrtc_takes_every_kernel_file(nvrtc: Nvrtc, source: Source) -> None:
+    """It has no headers but ours, and neither nvcc's implicit include nor its host pass."""
+    image = nvrtc.compile(source, "sm_90")
+    assert image.startswith(b"\x7fELF")
+    assert b".text." in image  # some kernel's code
+
+
+def test_nvrtc_says_what_is_wrong_where(nvrtc: Nvrtc) -> None:
+    with pytest.raises(EngineError, match=r"(?s)expected user\.cu to compile for sm_90, got:.*user\.cu\(1\).*nonsense"):
+        nvrtc.compile(Source("user", text="nonsense;"), "sm_90")

@@ -14,7 +14,7 @@ import alpha
 from alpha.engine import IMAGE_ORDER
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
-from cu32 import planner
+from cu32 import convolution, planner
 from cu32.base import DeviceEngine
 from cu32.convolution import MACS
 from tests import oracles
@@ -139,6 +139,57 @@ def test_accumulates_and_adds_a_bias(cu32: DeviceEngine) -> None:
         assert relative(out, dx + before + bias) <= 1e-5
 
 
+LOADS = [
+    ("VECTOR", Case(7, (4, 3), (36, 40), (3, 3), (2, 1), (1, 1))),
+    ("VECTOR", Case(4, (2, 2), (64, 64), (3, 3), (1, 1), (1, 1))),
+    ("FLAT", Case(5, (5, 3), (17, 7), (3, 3), (1, 2), (1, 1))),
+    ("SCALAR", Case(5, (4, 3), (33, 129), (3, 3), (1, 1), (1, 1))),
+]
+
+
+@pytest.mark.parametrize(("load", "case"), LOADS, ids=str)
+@pytest.mark.parametrize("number", range(5))
+def test_accumulates_with_every_tile(cu32: DeviceEngine, load: str, case: Case, number: int) -> None:
+    """A split would lose what was there, so parts that are asked for must be refused."""
+    if number >= len(planner.GATHER[load]):
+        return
+    _, w, _, dy = draw_data(case, np.float32)
+    before = np.random.default_rng(5).standard_normal((case.n, *case.size, case.channels[0])).astype(np.float32)
+    dx, _ = oracles.conv2d_gradients(before, w, dy, case.stride, case.padding, case.dilation, case.groups)
+    tile = planner.GATHER[load][number]
+    for parts in (1, 3):
+        grads, filters = (alpha.tensor(array, engine=cu32) for array in (dy, w))
+        into = alpha.tensor(before, engine=cu32).contiguous(IMAGE_ORDER)
+        with planner.use((tile.rows, tile.columns), parts):
+            out = cu32.conv2d_input_grad(grads.contiguous(IMAGE_ORDER), filters, geometry_of(case), 1, None, into)
+        assert out is into
+        assert relative(out, dx + before) <= 1e-5
+
+
+@pytest.mark.parametrize(("load", "case"), LOADS, ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_offsets_of_64_bits(
+    cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch, load: str, case: Case, dtype: Any
+) -> None:
+    """What images of 2^30 elements take, on small ones, with every tile, and from sources that are built ahead."""
+    used: set[Any] = set()
+    launch = DeviceEngine.launch
+
+    def record(self: DeviceEngine, source: Any, *rest: Any, **more: Any) -> None:
+        used.add(source)
+        launch(self, source, *rest, **more)
+
+    monkeypatch.setattr(convolution, "_wide", lambda *tensors: True)
+    monkeypatch.setattr(DeviceEngine, "launch", record)
+    for tile in TILES if dtype == np.float32 else TILES[:1]:
+        with planner.use(tile, 2):
+            check(cu32, case, dtype)
+    used = {source for source in used if ("OFFSET", "int64") in source.defines}
+    fewest = {"VECTOR": 13, "FLAT": 3, "SCALAR": 3}[load] if dtype == np.float32 else 3
+    assert len(used) >= fewest
+    assert used <= set(convolution.SOURCES)
+
+
 def test_views_that_are_not_aligned(cu32: DeviceEngine) -> None:
     """Filters and images that begin in the middle of four floats, or whose channels are a part of more."""
     rng = np.random.default_rng(6)
@@ -153,9 +204,12 @@ def test_views_that_are_not_aligned(cu32: DeviceEngine) -> None:
         assert relative(y, expected) <= 5e-6
 
 
-def test_sizes_that_do_not_fit_are_refused(cu32: DeviceEngine) -> None:
+def test_sizes_that_do_not_fit_are_refused(cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = (alpha.zeros(shape, engine=cu32) for shape in ((1, 4, 4, 4), (4, 3, 3, 4)))
     with pytest.raises(alpha.errors.EngineError, match=r"expected images of \(5, 5\)"):
         cu32.conv2d(x, w, None, Geometry.make((5, 5), (3, 3)), 1)
+    monkeypatch.setattr(convolution, "FILTER_LIMIT", 100)
+    with pytest.raises(alpha.errors.EngineError, match="fewer than 100 elements of filters, got 144"):
+        cu32.conv2d(x, w, None, Geometry.make((4, 4), (3, 3)), 1)
     with pytest.raises(alpha.errors.ShapeError, match="expected filters"):
         cu32.conv2d(x, w, None, Geometry.make((4, 4), (2, 2)), 1)

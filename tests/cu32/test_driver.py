@@ -5,18 +5,32 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 
 import alpha
 from alpha.errors import ArgumentError, EngineError, OutOfMemoryError
+from alpha.mempool import GRAIN
 from cu32 import driver
-from cu32.base import DeviceEngine
+from cu32.base import Constants, DeviceEngine
+
+Array = np.ndarray[Any, Any]
 
 SCALE = """
 #include "common.cuh"
 extern "C" __global__ void scale(float* a, int64 n, float by) { GRID_STRIDE(i, n) a[i] *= by; }
+"""
+SHARED = """
+#include "common.cuh"
+extern "C" __global__ void both_kinds(float* out, int64 last) {
+    __shared__ float fixed[5 << 10];
+    extern __shared__ float more[];
+    fixed[(5 << 10) - 1] = 1;
+    more[last - 1] = 2;
+    out[0] = fixed[(5 << 10) - 1] + more[last - 1];
+}
 """
 ARGUMENTS = """
 #include "common.cuh"
@@ -95,6 +109,50 @@ def test_an_uploaded_array_is_free_at_once(cu32: DeviceEngine) -> None:
         tensor = cu32.from_numpy(array)
         array[:] = -1
         np.testing.assert_array_equal(cu32.to_numpy(tensor), np.arange(size, dtype=np.float32))
+
+
+def test_memory_of_one_thread_is_freed_on_another(cu32: DeviceEngine, recwarn: pytest.WarningsRecorder) -> None:
+    """PyCUDA left it allocated, with a warning."""
+    cu32.memory.release_cached()
+    before = cu32.device.memory_info()[0]
+    del_later = [cu32.empty((3 << 20,))]
+    assert cu32.device.memory_info()[0] < before
+    del_later.clear()
+    thread = threading.Thread(target=cu32.memory.release_cached)
+    thread.start()
+    thread.join()
+    assert cu32.device.memory_info()[0] == before
+    assert not recwarn.list
+
+
+def test_static_and_dynamic_shared_memory_beyond_48_kib_together(cu32: DeviceEngine) -> None:
+    out = cu32.from_numpy(np.zeros(1, np.float32))
+    run = cu32.kernel(SHARED, "both_kinds")
+    for dynamic in (20 << 10, 40 << 10, 24 << 10, 64 << 10):
+        run(1, 1, out, dynamic // 4, shared=dynamic)
+        assert cu32.to_numpy(out)[0] == 3
+
+
+def test_tables_are_kept_within_a_bound(cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = 1000 * 8 + GRAIN
+    monkeypatch.setattr(cu32, "constants", Constants(most=8 * table))
+    made: list[int] = []
+
+    def constant(key: int) -> Array:
+        def make() -> Array:
+            made.append(key)
+            return np.full(1000, float(key))
+
+        return cu32.to_numpy(cu32.constant(("test", key), make))
+
+    for key in range(100):
+        assert constant(key)[0] == key
+        assert constant(0)[0] == 0  # used all the time: never dropped
+        assert cu32.constants.held <= 8 * table
+    assert made.count(0) == 1 and len(made) == 100
+    assert constant(1)[-1] == 1 and made.count(1) == 2
+    held = cu32.constants.held
+    assert held == len(cu32.constants) * table
 
 
 def test_threads_may_work_with_one_engine(cu32: DeviceEngine) -> None:
@@ -182,3 +240,22 @@ def test_without_the_package_the_error_names_it() -> None:
     )
     assert "expected the package pycuda" in said
     assert "pip install 'dragon-alpha[cuda]'" in said
+
+
+def test_an_engine_of_another_thread_ends_in_silence(cu32: DeviceEngine) -> None:
+    """PyCUDA frees on the thread that made a context, and at the end of the process that one may be gone."""
+    code = (
+        "import threading\n"
+        "from tests.cuda_on_cpu import preload\n"
+        "assert preload.load() is None\n"
+        "import alpha\n"
+        "kept = []\n"
+        "def work():\n"
+        "    kept.append(alpha.tensor([1.0, 2.0], engine='cu32') + 1)\n"
+        "thread = threading.Thread(target=work)\n"
+        "thread.start()\n"
+        "thread.join()\n"
+        "print(kept[0].tolist())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("[2.0, 3.0]\n", "")

@@ -13,7 +13,7 @@ import pytest
 import alpha
 from alpha import nn, optim
 from alpha.errors import ArgumentError, EngineError, GraphError, IndexingError
-from cu32.base import DeviceEngine
+from cu32.base import Constants, DeviceEngine
 
 Array = np.ndarray[Any, Any]
 Batch = tuple[alpha.Tensor, alpha.Tensor]
@@ -376,3 +376,78 @@ def test_clipping_counting_batches_and_ignored_labels_stay_on_the_device(cu32: D
     assert again == numbers
     np.testing.assert_equal(replayed, state)
     assert [value.tolist() for value in state if value.shape == ()] == [6]  # batches counted
+
+
+def test_a_graph_holds_the_tables_that_it_uses(cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound on tables the engine drops its own; a rehearsal drops none that the capture needs."""
+    alpha.manual_seed(3)
+    layer = nn.Conv2d(4, 4, 3, padding=1).to(cu32)
+
+    def step(x: alpha.Tensor) -> alpha.Tensor:
+        return alpha.max_pool2d(layer(x), 2, 2).sum()
+
+    x = cu32.from_numpy(np.random.default_rng(5).normal(size=(2, 6, 6, 4)).astype(np.float32))
+    expected = step(x).item()
+    monkeypatch.setattr(cu32, "constants", Constants(most=1))
+    graphed = alpha.graph(step)
+    for _ in range(4):
+        assert graphed(x).item() == expected
+        for key in range(3):
+            cu32.constant(("test", key), lambda: np.zeros(1))
+        assert len(cu32.constants) == 1  # the step's own are gone
+        junk = [cu32.from_numpy(np.full(64, np.nan)) for _ in range(64)]  # and their memory, were it free, is used
+        del junk
+    assert graphed.captures == 1
+
+
+def mixed_groups(engine: DeviceEngine, name: str) -> tuple[list[alpha.Tensor], optim.Optimizer]:
+    """Parameters of two dtypes in each of two groups, with an optimizer."""
+    rng = np.random.default_rng(8)
+    params = [
+        engine.from_numpy(rng.normal(size=5).astype(dtype)).requires_grad_()
+        for dtype in (np.float32, np.float64, np.float64, np.float32)
+    ]
+    groups = [{"params": params[:2]}, {"params": params[2:], "weight_decay": 0.1}]
+    return params, OPTIMIZERS[name](groups, lr=0.05)
+
+
+CHANGES: dict[str, list[dict[str, Any]]] = {
+    "adam": [{"betas": (0.7, 0.9)}, {"eps": 1e-3}, {"weight_decay": 0.3}, {"lr": 0.2}],
+    "adamw": [{"weight_decay": 0.3}, {"weight_decay": 0.0}, {"betas": (0.5, 0.6)}],
+    "sgd": [{"weight_decay": 0.2}, {"momentum": 0.9}, {"momentum": 0.0}, {"lr": 0.0}],
+    "momentum": [{"momentum": 0.5}, {"nesterov": False}, {"dampening": 0.4}, {"nesterov": True, "dampening": 0.0}],
+    "rmsprop": [{"alpha": 0.5}, {"eps": 1e-2}, {"centered": False}, {"momentum": 0.0}],
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_options_that_change_between_replays_count(cu32: DeviceEngine, name: str) -> None:
+    """Numbers go into the next replay, what chooses a kernel has the step captured anew; each step counts once."""
+
+    def play(make: Callable[[Any], Any]) -> tuple[list[Array], list[list[Any]]]:
+        params, optimizer = mixed_groups(cu32, name)
+
+        def step(x: alpha.Tensor) -> alpha.Tensor:
+            optimizer.zero_grad()
+            loss = sum((alpha.sin(p.double() * x).sum() for p in params), start=alpha.zeros(1, engine=cu32).double())
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        stepped = make(step)
+        x = cu32.from_numpy(np.array([1.5]))
+        values, counts = [], []
+        for options in [{}, {}, {}, *CHANGES[name], {}]:
+            for group in optimizer.param_groups:
+                group.update(options)
+            for _ in range(2):
+                values.append(stepped(x).numpy())
+                counts.append([optimizer.state[p].get("step") for p in params if p in optimizer.state])
+        return [*values, *(p.detach().numpy() for p in params)], counts
+
+    expected, counts = play(lambda step: step)
+    replayed, again = play(alpha.graph)
+    np.testing.assert_equal(replayed, expected)
+    assert again == counts
+    if name.startswith("adam"):
+        assert counts[-1] == [len(counts)] * 4

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from alpha.tensor import Tensor
-from cu32 import products
+from cu32 import costs, planner, products
 from cu32.base import DeviceEngine
 from cu32.matrix import MatrixOperations
+from cu32.products import Product
+from tests.cu32.test_planner import H100
 
 Array = np.ndarray[Any, Any]
 
@@ -55,19 +57,15 @@ def test_layouts_and_tails(
 def test_every_tile(
     cu32: DeviceEngine,
     rng: np.random.Generator,
-    monkeypatch: pytest.MonkeyPatch,
     turned: tuple[bool, bool],
     tile: int,
     vector: int,
 ) -> None:
-    monkeypatch.setattr(products, "FLOAT32", products.Rate(((tile, 100),)))
     odd = 0 if vector == 4 else 1
-    check(
-        cu32,
-        rng.standard_normal((tile + 4 + odd, 28 + odd)).astype(np.float32),
-        rng.standard_normal((28 + odd, 2 * tile - 4 + odd)).astype(np.float32),
-        turned,
-    )
+    x = rng.standard_normal((tile + 4 + odd, 28 + odd)).astype(np.float32)
+    y = rng.standard_normal((28 + odd, 2 * tile - 4 + odd)).astype(np.float32)
+    with planner.use(tile=(tile, tile)):
+        check(cu32, x, y, turned)
 
 
 @pytest.mark.parametrize("turned", LAYOUTS)
@@ -131,7 +129,7 @@ def test_two_runs_are_equal_to_the_bit(cu32: DeviceEngine, rng: np.random.Genera
 
 
 def test_infinite_sums_stay_infinite(cu32: DeviceEngine) -> None:
-    x = np.ones((4, 4 * products.SHORTEST), np.float32)
+    x = np.ones((4, 1024), np.float32)
     x[1, 5], x[2, 700] = np.inf, np.nan
     got = cu32.to_numpy(cu32.matmul(cu32.from_numpy(x), cu32.from_numpy(np.ones((x.shape[1], 4), np.float32))))
     assert np.isfinite(got[[0, 3]]).all() and np.isposinf(got[1]).all() and np.isnan(got[2]).all()
@@ -143,15 +141,19 @@ def test_merged_axes() -> None:
     assert products.merged_axes((1, 5, 1), (9, 7, 9), (9, 0, 9)) == ((5, 7, 0),)
 
 
-@pytest.mark.parametrize("rate", [products.FLOAT32, products.FLOAT64, products.TF32])
-def test_splits_cover_the_depth(rate: products.Rate) -> None:
+@pytest.mark.parametrize("forced", [None, 1, 7, 1000])
+@pytest.mark.parametrize("real", ["float", "double"])
+def test_splits_cover_the_depth(real: str, forced: int | None) -> None:
     for rows, columns, depth in itertools.product((1, 64, 1000), (1, 200), (1, 31, 256, 5000, 100_000, 1_000_000)):
-        split = products.split(rows, columns, depth, 1, rate, 132)
-        assert split.part % products.STEP == 0 and split.part <= products.LONGEST
-        assert (split.parts - 1) * split.part < depth <= split.parts * split.part
+        job = Product(rows, columns, depth, 1, real, real == "float", ("ACROSS", "ALONG"))
+        for plan in costs.plans(job, H100, high=True, parts=forced):
+            split = products.split(plan)
+            assert split.parts == plan.parts
+            assert split.part % products.STEP == 0 and split.part <= products.LONGEST
+            assert (split.parts - 1) * split.part < depth <= split.parts * split.part
 
 
 def test_few_tiles_are_split_and_many_are_not() -> None:
-    few = products.split(128, 128, 65536, 1, products.FLOAT32, 132)
-    many = products.split(4096, 4096, 4096, 1, products.FLOAT32, 132)
-    assert few.parts > 16 and (many.tile, many.parts) == (128, 1)
+    few = planner.plan(Product(128, 128, 65536, 1, "float", True, ("ACROSS", "ALONG")), H100)
+    many = planner.plan(Product(4096, 4096, 4096, 1, "float", True, ("ACROSS", "ALONG")), H100)
+    assert few.parts > 16 and (many.tile.rows, many.parts) == (128, 1)

@@ -14,7 +14,7 @@ from cu32.parts import sum_parts
 BOUND = {"float32": 1e-6, "float64": 1e-15}
 
 
-@pytest.mark.parametrize("number", [1, 2, 7, 8, 9, 33])
+@pytest.mark.parametrize("number", [1, 2, 7, 8, 9, 33, 300])
 @pytest.mark.parametrize("count", [1, 4, 5, 1000, 4099])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sum_parts(cu32: DeviceEngine, rng: np.random.Generator, dtype: str, count: int, number: int) -> None:

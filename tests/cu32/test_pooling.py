@@ -9,7 +9,7 @@ import pytest
 
 import alpha
 from alpha.engine import IMAGE_ORDER, Engine
-from alpha.geometry import Geometry
+from alpha.geometry import Axis, Geometry
 from alpha.tensor import Tensor
 
 GEOMETRIES = [
@@ -18,6 +18,16 @@ GEOMETRIES = [
     Geometry.make((6, 7), (3, 2), (1, 2), (1, 0), (2, 3)),
     Geometry.make((6, 7), (6, 7)),
 ]
+
+
+LARGE_WINDOWS = [
+    Geometry.make((9, 8), (9, 8)),  # the whole image
+    Geometry.make((16, 17), (8, 9), (4, 3), (2, 4)),
+    Geometry.make((20, 40), (10, 20), (10, 20)),
+    Geometry.make((9, 8), (9, 8), (1, 1), (2, 0)),
+    Geometry(Axis(11, 8, 4, (0, 1)), Axis(11, 8, 4, (0, 1))),  # as ceil_mode has it
+]
+"""Windows over which a thread each would leave the device idle."""
 
 
 def both(cu32: Engine, array: Any) -> tuple[Tensor, Tensor]:
@@ -47,6 +57,22 @@ def test_as_on_the_cpu(cu32: Engine, rng: np.random.Generator, geometry: Geometr
         expected, found = cpu.avg_pool2d_grad(dy_cpu, geometry, count), cu32.avg_pool2d_grad(dy_gpu, geometry, count)
         np.testing.assert_allclose(cu32.to_numpy(found), cpu.to_numpy(expected), rtol=0, atol=1e-6)
         assert found.is_contiguous(IMAGE_ORDER)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("geometry", LARGE_WINDOWS, ids=lambda g: f"{g.input}{g.filter}{g.rows.padding}")
+def test_means_over_large_windows(cu32: Engine, rng: np.random.Generator, geometry: Geometry, dtype: Any) -> None:
+    cpu = alpha.engine("cpu")
+    x = rng.standard_normal((3, *geometry.input, 5)) + 3
+    _, ours = both(cu32, x.astype(dtype))
+    exact, _ = both(cu32, x)
+    for count in (True, False):
+        found = cu32.avg_pool2d(ours, geometry, count)
+        assert found.is_contiguous(IMAGE_ORDER)
+        expected = cpu.to_numpy(cpu.avg_pool2d(exact, geometry, count))
+        # Three roundings of float32 above the sums of at most 20 numbers each.
+        tolerance = 5e-6 if dtype == np.float32 else 1e-14
+        np.testing.assert_allclose(cu32.to_numpy(found), expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 
 def test_a_view_behind_an_aligned_address(cu32: Engine, rng: np.random.Generator) -> None:

@@ -156,7 +156,15 @@ def test_two_runs_are_equal_to_the_bit(cu32: Engine, rng: np.random.Generator) -
         assert np.array_equal(first, second)
 
 
-LINES = [*itertools.product((1, 3), (1, 2, 3, 255, 257, 5000)), (5000, 1), (5000, 3), (5000, 40)]
+LINES = [
+    *itertools.product((1, 3), (1, 2, 3, 255, 257, 5000)),
+    (5000, 1),
+    (5000, 3),
+    (5000, 40),
+    (255, 200),  # about the least number of lines that threads take one each
+    (256, 127),
+    (257, 1001),
+]
 
 
 @pytest.mark.parametrize(("lines", "length"), LINES)
@@ -216,3 +224,15 @@ def test_nothing_to_reduce(cu32: Engine) -> None:
     assert cu32.to_numpy(cu32.reduce("prod", x, (0, 1), False)).tolist() == 1
     assert cu32.reduce("max", x, (1,), False).shape == (0,)
     assert cu32.cumsum(x, 0).shape == x.shape and cu32.sort(x, 1)[1].shape == x.shape
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 0), (0, 3, 0, 2), (2, 3, 0, 5, 0, 2, 3, 2)])
+def test_views_of_nothing(cu32: Engine, shape: tuple[int, ...]) -> None:
+    """Strides of empty views follow no order, so that no two of their axes need to merge."""
+    whole = cu32.from_numpy(np.ones([n + 2 for n in shape]))
+    view = whole.view(0, shape, whole.strides)
+    for axes in ((1,), (1, 2), (0, 2), tuple(range(len(shape)))):
+        expected = np.ones(shape).sum(axes)
+        found = cu32.to_numpy(cu32.reduce("sum", view, axes, False))
+        assert found.shape == expected.shape and np.array_equal(found, expected)
+        assert cu32.to_numpy(cu32.reduce("all", view, axes, False)).all()

@@ -12,10 +12,12 @@ import pytest
 import alpha
 from alpha.engine import IMAGE_ORDER
 from alpha.geometry import Geometry
-from cu32 import products, tf32
+from cu32 import planner, tf32
 from cu32.base import DeviceEngine
-from cu32.planner import Problem
+from cu32.costs import Chip
+from cu32.planner import Problem, plan
 from tests.cu32.test_matrix import LAYOUTS, on_device
+from tests.cu32.test_planner import H100
 
 Array = np.ndarray[Any, Any]
 
@@ -35,9 +37,11 @@ def high() -> Iterator[None]:
     alpha.set_float32_precision(before)
 
 
-def rounded(x: Array) -> Array:
-    """To TF32: to nearest, ties away from zero, as ``cvt.rna.tf32``."""
-    return ((x.view(np.uint32) + np.uint32(0x1000)) & ~np.uint32(0x1FFF)).view(np.float32)
+def rounded(x: Array, engine: DeviceEngine) -> Array:
+    """To TF32: to nearest, ties to even from compute capability 9.0 on, away from zero before."""
+    bits = x.view(np.uint32)
+    half = 0xFFF + (bits >> 13 & 1) if engine.device.capability >= (9, 0) else np.uint32(0x1000)
+    return (bits + half & ~np.uint32(0x1FFF)).view(np.float32)
 
 
 @pytest.mark.parametrize("tile", [64, 128])
@@ -45,15 +49,14 @@ def rounded(x: Array) -> Array:
 def test_products(
     cu32: DeviceEngine,
     rng: np.random.Generator,
-    monkeypatch: pytest.MonkeyPatch,
     turned: tuple[bool, bool],
     tile: int,
 ) -> None:
-    monkeypatch.setattr(products, "TF32", products.Rate(((tile, 500),)))
     for rows, columns, depth in ((132, 140, 36), (64, 128, 128), (12, 8, 4), (68, 4, 612)):
         x, y = (rng.standard_normal(s).astype(np.float32) for s in ((rows, depth), (depth, columns)))
-        got = cu32.to_numpy(cu32.matmul(on_device(cu32, x, turned[0]), on_device(cu32, y, turned[1])))
-        exact = rounded(x).astype(np.float64) @ rounded(y).astype(np.float64)
+        with planner.use(tile=(tile, tile), load=tf32.LOAD):
+            got = cu32.to_numpy(cu32.matmul(on_device(cu32, x, turned[0]), on_device(cu32, y, turned[1])))
+        exact = rounded(x, cu32).astype(np.float64) @ rounded(y, cu32).astype(np.float64)
         assert np.abs(got - exact).max() <= FLOAT32 * np.abs(exact).max()
         # Each product is off by two roundings (and their product) of its size.
         sizes = np.abs(x).astype(np.float64) @ np.abs(y).astype(np.float64)
@@ -64,8 +67,9 @@ def test_products(
 def test_batches_and_parts(cu32: DeviceEngine, rng: np.random.Generator) -> None:
     x = rng.standard_normal((3, 1, 8, 4096)).astype(np.float32)
     y = rng.standard_normal((2, 4096, 12)).astype(np.float32)
-    got = cu32.to_numpy(cu32.matmul(cu32.from_numpy(x), cu32.from_numpy(y)))
-    exact = rounded(x).astype(np.float64) @ rounded(y).astype(np.float64)
+    with planner.use(load=tf32.LOAD):
+        got = cu32.to_numpy(cu32.matmul(cu32.from_numpy(x), cu32.from_numpy(y)))
+    exact = rounded(x, cu32).astype(np.float64) @ rounded(y, cu32).astype(np.float64)
     assert np.abs(got - exact).max() <= FLOAT32 * np.abs(exact).max()
 
 
@@ -80,7 +84,8 @@ def test_infinities_and_nans_pass(cu32: DeviceEngine) -> None:
     x = np.ones((8, 8), np.float32)
     x[1, 2], x[2, 3] = np.inf, np.nan
     x.view(np.uint32)[3, 4] = 0x7FFFFFFF  # the NaN that the device's own arithmetic makes
-    got = cu32.to_numpy(cu32.matmul(cu32.from_numpy(x), cu32.from_numpy(np.ones((8, 8), np.float32))))
+    with planner.use(load=tf32.LOAD):
+        got = cu32.to_numpy(cu32.matmul(cu32.from_numpy(x), cu32.from_numpy(np.ones((8, 8), np.float32))))
     assert np.isposinf(got[1]).all() and np.isnan(got[2:4]).all() and (got[[0, 4, 7]] == 8).all()
 
 
@@ -100,17 +105,15 @@ CONVOLUTIONS = [
 def test_convolutions(
     cu32: DeviceEngine,
     rng: np.random.Generator,
-    monkeypatch: pytest.MonkeyPatch,
     case: tuple[Any, ...],
     tile: tuple[int, int],
 ) -> None:
     """All three operators equal, within float32's bound, the CPU engine's float64 ones on rounded factors."""
-    monkeypatch.setattr(tf32, "TILES", {t: r for t, r in tf32.TILES.items() if (t.rows, t.columns) == tile})
     images, size, inside, outside, filter, stride, padding, dilation, groups = case
     geometry = Geometry.make(size, (filter,) * 2, (stride,) * 2, (padding,) * 2, (dilation,) * 2)
-    x = rounded(rng.standard_normal((images, *size, inside)).astype(np.float32))
-    w = rounded(rng.standard_normal((outside, filter, filter, inside // groups)).astype(np.float32))
-    dy = rounded(rng.standard_normal((images, *geometry.output, outside)).astype(np.float32))
+    x = rounded(rng.standard_normal((images, *size, inside)).astype(np.float32), cu32)
+    w = rounded(rng.standard_normal((outside, filter, filter, inside // groups)).astype(np.float32), cu32)
+    dy = rounded(rng.standard_normal((images, *geometry.output, outside)).astype(np.float32), cu32)
     bias = rng.standard_normal((outside,)).astype(np.float32)
     before = rng.standard_normal((images, *size, inside)).astype(np.float32)
     results = []
@@ -119,30 +122,49 @@ def test_convolutions(
         tx, tw, ty, tb, tr = (engine.from_numpy(array.astype(dtype)) for array in arrays)
         adds = engine.empty(tr.shape, tr.dtype, IMAGE_ORDER)
         engine.copy(tr, adds)
-        results.append(
-            (
-                engine.conv2d(tx, tw, tb, geometry, groups),
-                engine.conv2d_input_grad(ty, tw, geometry, groups, accumulate=adds),
-                engine.conv2d_weight_grad(tx, ty, geometry, groups),
+        with planner.use(tile=tile, load=tf32.LOAD):
+            results.append(
+                (
+                    engine.conv2d(tx, tw, tb, geometry, groups),
+                    engine.conv2d_input_grad(ty, tw, geometry, groups, accumulate=adds),
+                    engine.conv2d_weight_grad(tx, ty, geometry, groups),
+                )
             )
-        )
     for expected, got in zip(*results, strict=True):
         exact = expected.numpy()
         assert np.abs(cu32.to_numpy(got) - exact).max() <= FLOAT32 * np.abs(exact).max()
 
 
-def test_which_convolutions_run_on_the_tensor_cores(cu32: DeviceEngine) -> None:
-    geometry = Geometry.make((8, 8), (3, 3), (1, 1), (1, 1))
-    problem = Problem("forward", geometry, 4, 64, 64, 1, "float", True, False, True)
-    assert tf32.serves(cu32, problem)
-    assert not tf32.serves(cu32, replace(problem, vector=False))
-    assert not tf32.serves(cu32, replace(problem, in_channels=4))
-    assert not tf32.serves(cu32, replace(problem, real="double"))
+GEOMETRY = Geometry.make((32, 32), (3, 3), (1, 1), (1, 1))
+LAYER = Problem("forward", GEOMETRY, 512, 64, 64, 1, "float", True, False, True)
+
+
+def test_which_convolutions_run_on_the_tensor_cores() -> None:
+    def takes(problem: Problem, chip: Chip = H100) -> bool:
+        return any(kernel.load == tf32.LOAD for kernel in problem.kernels(chip, True))
+
+    assert takes(LAYER)
+    assert not takes(replace(LAYER, vector=False))
+    assert not takes(replace(LAYER, in_channels=4))
+    assert not takes(replace(LAYER, real="double"))
+    assert not any(kernel.load == tf32.LOAD for kernel in LAYER.kernels(H100, False))
+
+
+def test_they_are_taken_in_high_precision_only(cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tf32.enabled(cu32)
+    with monkeypatch.context() as older:
+        older.setattr(cu32.device, "capability", (7, 5))
+        assert not tf32.enabled(cu32)
     alpha.set_float32_precision("highest")
-    assert not tf32.serves(cu32, problem)
+    assert not tf32.enabled(cu32)
 
 
-def test_a_weight_gradient_of_few_filters_is_split(cu32: DeviceEngine) -> None:
-    geometry = Geometry.make((32, 32), (3, 3), (1, 1), (1, 1))
-    plan = tf32.plan(Problem("weight_grad", geometry, 512, 64, 64, 1, "float", True, False, True), cu32.device)
-    assert plan.parts > 1 and plan.useful > 0.9
+def test_tiles_that_need_more_shared_memory_than_there_is_are_left_out() -> None:
+    small = replace(H100, shared_per_block=64 << 10, shared_per_multiprocessor=65 << 10)
+    tiles = [(k.tile.rows, k.tile.columns) for k in LAYER.kernels(small, True) if k.load == tf32.LOAD]
+    assert tiles == [(64, 64)]
+
+
+def test_a_weight_gradient_of_few_filters_is_split() -> None:
+    found = plan(replace(LAYER, operator="weight_grad"), H100, high=True)
+    assert found.load == tf32.LOAD and found.parts > 1 and found.useful > 0.9

@@ -145,7 +145,8 @@ def test_tensor_core_product_with_asynchronous_copies(cuda: Any, call: Call, ord
     call("product", "PPPii", upload(cuda, a), upload(cuda, b), out, 64, with_ldmatrix, block=32)
 
     def tf32(x: Array) -> Array:
-        return ((x.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32).astype(np.float64)
+        bits = x.view(np.uint32)
+        return ((bits + 0xFFF + (bits >> 13 & 1)) & 0xFFFFE000).view(np.float32).astype(np.float64)  # ties to even
 
     wanted = tf32(a) @ tf32(b)  # the rounding of the operands is exact here, so only float32's own errors remain
     np.testing.assert_allclose(download(cuda, out, 128).reshape(16, 8), wanted, atol=1e-5)

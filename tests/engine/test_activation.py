@@ -12,7 +12,8 @@ import pytest
 import alpha
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError
-from alpha.testing import assert_close, gradcheck
+from alpha.testing import assert_close
+from tests.engine.checks import gradcheck_on
 
 Array = np.ndarray[Any, Any]
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -54,10 +55,10 @@ def test_values(engine: Engine, rng: np.random.Generator, name: str, shape: tupl
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_gradients(rng: np.random.Generator, name: str) -> None:
+def test_gradients(engine: Engine, rng: np.random.Generator, name: str) -> None:
     function, _ = ACTIVATIONS[name]
-    assert gradcheck(function, away_from_zero(rng, (2, 1, 3)))
-    assert gradcheck(function, away_from_zero(rng, (3, 2, 4)).transpose(2, 0, 1))
+    assert gradcheck_on(engine, function, away_from_zero(rng, (2, 1, 3)))
+    assert gradcheck_on(engine, function, away_from_zero(rng, (3, 2, 4)).transpose(2, 0, 1))
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

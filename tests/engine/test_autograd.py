@@ -13,7 +13,8 @@ import pytest
 import alpha
 from alpha.engine import Engine
 from alpha.errors import GraphError, ShapeError
-from alpha.testing import assert_close, gradcheck
+from alpha.testing import assert_close
+from tests.engine.checks import gradcheck_on, sized
 
 
 def leaf(engine: Engine, *values: float) -> alpha.Tensor:
@@ -216,15 +217,16 @@ def test_a_saved_tensor_that_was_overwritten(engine: Engine) -> None:
 
 
 def test_deep_chain(engine: Engine) -> None:
-    """20,000 nodes, walked and freed without recursion."""
+    """Many more nodes than Python recurses into, walked and freed without recursion."""
+    length = sized(engine, 20_000, 3_000)
     x = leaf(engine, 1.0)
     y = x
-    for _ in range(20_000):
+    for _ in range(length):
         y = y + 1
     y.backward()
     assert grad(x) == [1]
     z = x
-    for _ in range(20_000):
+    for _ in range(length):
         z = z + 1
     del y, z
 
@@ -339,9 +341,9 @@ def test_retain_grad(engine: Engine) -> None:
 # -- functions of one's own --------------------------------------------------------------------------------------
 
 
-def test_custom_function(rng: np.random.Generator) -> None:
-    assert gradcheck(Swish.apply, rng.standard_normal((3, 4)))
-    assert not Swish.apply(alpha.ones(2)).requires_grad
+def test_custom_function(engine: Engine, rng: np.random.Generator) -> None:
+    assert gradcheck_on(engine, Swish.apply, rng.standard_normal((3, 4)))
+    assert not Swish.apply(alpha.ones(2, engine=engine)).requires_grad
 
 
 def test_function_of_several_arguments_and_results(engine: Engine) -> None:
@@ -363,7 +365,7 @@ def test_function_of_several_arguments_and_results(engine: Engine) -> None:
     def call(x: Any, y: Any) -> Any:
         return SumAndProduct.apply(x, 2.0, y, shift=1.0)
 
-    assert gradcheck(call, np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    assert gradcheck_on(engine, call, np.array([1.0, 2.0]), np.array([3.0, 4.0]))
     x, y = leaf(engine, 1.0), leaf(engine, 5.0)
     call(x, y)[1].backward()  # nothing flows back to the first result
     assert grad(x) == [5] and grad(y) == [1]

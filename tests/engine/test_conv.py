@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import alpha
 from alpha import functions as F
+from alpha.cpu.convolution import MACS
+from alpha.cpu.engine import CPUEngine
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.testing import gradcheck
@@ -85,6 +87,16 @@ def relative(actual: Any, expected: np.ndarray[Any, Any]) -> float:
     return float(np.abs(np.asarray(actual, np.float64) - expected).max() / max(np.abs(expected).max(), 1e-30))
 
 
+def bias_error(actual: Any, dy: np.ndarray[Any, Any]) -> float:
+    """Largest error of a bias gradient in float32's or float64's own roundings of its sum of magnitudes.
+
+    Relative to the sum itself no bound holds: with one channel its terms may cancel.
+    """
+    terms = dy.astype(np.float64).reshape(-1, dy.shape[-1])
+    errors = np.abs(np.asarray(actual, np.float64) - terms.sum(0))
+    return float((errors / np.abs(terms).sum(0)).max() / np.finfo(dy.dtype).eps)
+
+
 def check(engine: Engine, case: Case, dtype: Any, image_order: bool) -> None:
     """Forward, dx, dw and dbias of one case."""
     data = draw_data(case, dtype)
@@ -95,11 +107,11 @@ def check(engine: Engine, case: Case, dtype: Any, image_order: bool) -> None:
     parameters = (case.stride, case.padding, case.dilation, case.groups)
     expected = oracles.conv2d(data[0], data[1], *parameters) + data[2]
     dx, dw = oracles.conv2d_gradients(data[0], data[1], data[3], *parameters)
-    db = data[3].astype(np.float64).sum((0, 1, 2))
     forward, gradient = (FORWARD, GRADIENT) if dtype == np.float32 else (EXACT, EXACT)
     assert relative(y, expected) <= forward
-    for actual, reference in ((image.grad, dx), (w.grad, dw), (b.grad, db)):
+    for actual, reference in ((image.grad, dx), (w.grad, dw)):
         assert relative(actual, reference) <= gradient
+    assert bias_error(b.grad, data[3]) <= 2
 
 
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -128,17 +140,13 @@ def test_picked_configurations(engine: Engine, case: Case, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("case", PICKED, ids=str)
-def test_no_zero_enters_a_multiply_add(engine: Engine, case: Case) -> None:
+def test_no_zero_enters_a_multiply_add(cpu: CPUEngine, case: Case) -> None:
     """Each kernel counts what it issues; brute force counts the products that meet no zero of padding or dilation."""
-    from alpha.cpu.convolution import MACS
-
-    if engine.name != "cpu":
-        pytest.skip("the counters are the CPU engine's")
-    x, w, _, dy = (alpha.tensor(array, engine=engine) for array in draw_data(case, np.float32))
+    x, w, _, dy = (alpha.tensor(array, engine=cpu) for array in draw_data(case, np.float32))
     geometry = alpha.geometry.Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
-    engine.conv2d(x, w, None, geometry, case.groups)
-    engine.conv2d_input_grad(dy, w, geometry, case.groups)
-    engine.conv2d_weight_grad(x, dy, geometry, case.groups)
+    cpu.conv2d(x, w, None, geometry, case.groups)
+    cpu.conv2d_input_grad(dy, w, geometry, case.groups)
+    cpu.conv2d_weight_grad(x, dy, geometry, case.groups)
     pairs = oracles.nonzero_products(case.size, case.filter, case.stride, case.padding, case.dilation)
     products = pairs * case.n * case.channels[0] * case.channels[1] // case.groups
     assert set(MACS.values()) == {products}
@@ -202,7 +210,7 @@ def test_transposed_is_the_adjoint(engine: Engine, case: Case, extra: int, dtype
     _, dw = oracles.conv2d_gradients(g, w, padded, *parameters)
     assert relative(t.grad, dt) <= gradient
     assert relative(wt.grad, dw) <= gradient
-    assert relative(bt.grad, g.astype(np.float64).sum((0, 1, 2))) <= gradient
+    assert bias_error(bt.grad, g) <= 2
 
 
 def test_gradcheck(engine: Engine) -> None:
@@ -231,16 +239,16 @@ def test_gradient_of_a_double_used_input_is_accumulated(engine: Engine) -> None:
     assert relative(x.grad, expected) <= EXACT
 
 
-def test_only_what_is_asked_for_is_computed(engine: Engine) -> None:
-    from alpha.cpu.convolution import MACS
+def test_only_what_is_asked_for_is_computed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **options: Any) -> None:
+        pytest.fail("nobody asked for dx")
 
+    monkeypatch.setattr(engine, "conv2d_input_grad", refuse)
     x = alpha.tensor(np.ones((2, 4, 4, 3), np.float32), engine=engine)
     w = alpha.tensor(np.ones((4, 3, 3, 3), np.float32), requires_grad=True, engine=engine)
-    MACS["conv2d_input_grad"] = -1
     F.conv2d(x, w).sum().backward()
     assert w.grad is not None
     assert x.grad is None
-    assert MACS["conv2d_input_grad"] == -1
 
 
 def test_packed_filters_follow_the_weights(engine: Engine) -> None:
@@ -257,13 +265,11 @@ def test_packed_filters_follow_the_weights(engine: Engine) -> None:
             w.mul_(2.0)
 
 
-def test_packed_filters_follow_a_write_through_an_array(engine: Engine) -> None:
+def test_packed_filters_follow_a_write_through_an_array(cpu: CPUEngine) -> None:
     """NumPy may write to the weights' memory, which no version counts."""
-    if engine.name != "cpu":
-        pytest.skip("arrays of this engine are copies")
     rng = np.random.default_rng(0)
-    x = alpha.tensor(rng.standard_normal((2, 3, 3, 4)), engine=engine)
-    w = alpha.tensor(rng.standard_normal((6, 3, 3, 4)), engine=engine)
+    x = alpha.tensor(rng.standard_normal((2, 3, 3, 4)), engine=cpu)
+    w = alpha.tensor(rng.standard_normal((6, 3, 3, 4)), engine=cpu)
     F.conv2d(x, w, padding=1)
     array = w.numpy()
     for _ in range(2):
@@ -272,8 +278,6 @@ def test_packed_filters_follow_a_write_through_an_array(engine: Engine) -> None:
 
 
 def test_results_do_not_depend_on_threads() -> None:
-    from alpha.cpu.engine import CPUEngine
-
     case = Case(37, (7, 6), (20, 33), (3, 3), (1, 1), (1, 1))
     results = []
     for threads in (1, 2, 3):

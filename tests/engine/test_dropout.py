@@ -11,6 +11,7 @@ import pytest
 import alpha
 import alpha.functions as F
 from alpha import random
+from alpha.cpu.engine import CPUEngine
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError
 from alpha.testing import gradcheck
@@ -58,18 +59,16 @@ def test_the_threshold_is_exact(engine: Engine, p: float) -> None:
     assert np.array_equal(mask.numpy(), keep) and np.array_equal(y.numpy() != 0, keep)
 
 
-def test_masks_do_not_depend_on_the_number_of_threads(engine: Engine) -> None:
-    if engine.name != "cpu":
-        pytest.skip("threads are the CPU engine's")
-    before: int = engine.threads  # type: ignore[attr-defined]
-    x = engine.from_numpy(np.ones((300, 401), np.float32))
+def test_masks_do_not_depend_on_the_number_of_threads(cpu: CPUEngine) -> None:
+    before = cpu.threads
+    x = cpu.from_numpy(np.ones((300, 401), np.float32))
     results = []
     try:
         for threads in {1, before}:
-            engine.configure(threads=threads)
-            results.append(engine.dropout(x, 0.25, 9, 9)[0].numpy().tobytes())
+            cpu.configure(threads=threads)
+            results.append(cpu.dropout(x, 0.25, 9, 9)[0].numpy().tobytes())
     finally:
-        engine.configure(threads=before)
+        cpu.configure(threads=before)
     assert len(set(results)) == 1
 
 

@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis.extra.numpy import mutually_broadcastable_shapes
 
 import alpha
 from alpha.cpu import arrays
+from alpha.cpu.engine import CPUEngine
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError, EngineError, ShapeError
-from alpha.testing import assert_close, gradcheck
+from alpha.testing import assert_close
+from tests.engine.checks import gradcheck_on
 
 Array = np.ndarray[Any, Any]
 erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -84,10 +86,10 @@ def test_unary_values(engine: Engine, rng: np.random.Generator, name: str, shape
 
 
 @pytest.mark.parametrize("name", UNARY)
-def test_unary_gradients(rng: np.random.Generator, name: str) -> None:
+def test_unary_gradients(engine: Engine, rng: np.random.Generator, name: str) -> None:
     _, low, high = UNARY[name]
     for x in (draw(rng, (), low, high), draw(rng, (2, 1, 3), low, high), draw(rng, (3, 2, 2), low, high).T):
-        assert gradcheck(getattr(alpha, name), x)
+        assert gradcheck_on(engine, getattr(alpha, name), x)
 
 
 @pytest.mark.parametrize("name", UNARY)
@@ -116,7 +118,7 @@ def test_binary_values_and_gradients(
     for a, b in ((x, y), (y, x)):
         result = function(alpha.tensor(a, engine=engine), alpha.tensor(b, engine=engine))
         assert_close(result, BINARY[name](a.astype(np.float64), b.astype(np.float64)), rtol=1e-6, atol=1e-6)
-        assert gradcheck(function, a, b)
+        assert gradcheck_on(engine, function, a, b)
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -128,16 +130,16 @@ def test_binary_with_numbers(engine: Engine, rng: np.random.Generator, name: str
         assert function(t, number).dtype == function(number, t).dtype == alpha.float32
         assert_close(function(t, number), BINARY[name](x.astype(np.float64), float(number)), rtol=1e-6, atol=1e-6)
         assert_close(function(number, t), BINARY[name](float(number), x.astype(np.float64)), rtol=1e-6, atol=1e-6)
-        assert gradcheck(lambda a, n=number: function(a, n), x)
-        assert gradcheck(lambda a, n=number: function(n, a), x)
+        assert gradcheck_on(engine, lambda a, n=number: function(a, n), x)
+        assert gradcheck_on(engine, lambda a, n=number: function(n, a), x)
 
 
-@given(mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=4))
-@settings(max_examples=150, deadline=None)
-def test_broadcasting_is_numpys(shapes: Any) -> None:
+@given(shapes=mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=4))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_broadcasting_is_numpys(engine: Engine, shapes: Any) -> None:
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal(shape) for shape in shapes.input_shapes)
-    a, b = alpha.tensor(x, requires_grad=True), alpha.tensor(y, requires_grad=True)
+    a, b = (alpha.tensor(v, requires_grad=True, engine=engine) for v in (x, y))
     result = a * b
     assert result.shape == shapes.result_shape
     assert_close(result, x * y)
@@ -197,8 +199,8 @@ def test_comparison_with_a_number_that_the_dtype_cannot_hold(engine: Engine) -> 
     assert (x > 99.5).tolist() == [False, True]
 
 
-def test_comparison_with_what_is_no_operand() -> None:
-    x = alpha.tensor([1.0])
+def test_comparison_with_what_is_no_operand(engine: Engine) -> None:
+    x = alpha.tensor([1.0], engine=engine)
     assert (x == None) is False  # noqa: E711
     assert (x != "x") is True
 
@@ -250,7 +252,7 @@ def test_floor_division_and_remainder_of_floats(engine: Engine) -> None:
     t, u = alpha.tensor(x, engine=engine), alpha.tensor(y, engine=engine)
     assert_close(t // u, np.floor_divide(x, y))
     assert_close(t % u, np.remainder(x, y))
-    assert gradcheck(alpha.remainder, x, y)
+    assert gradcheck_on(engine, alpha.remainder, x, y)
 
 
 def test_extreme_values(engine: Engine) -> None:
@@ -298,8 +300,8 @@ def test_where(engine: Engine, rng: np.random.Generator) -> None:
     x, y = draw(rng, (2, 4), -1, 1), draw(rng, (1,), -1, 1)
     m = alpha.tensor(mask, engine=engine)
     assert_close(alpha.where(m, alpha.tensor(x, engine=engine), alpha.tensor(y, engine=engine)), np.where(mask, x, y))
-    assert gradcheck(lambda a, b: alpha.where(m, a, b), x, y)
-    assert gradcheck(lambda a: alpha.where(m, a, 2.0), x)
+    assert gradcheck_on(engine, lambda a, b: alpha.where(m, a, b), x, y)
+    assert gradcheck_on(engine, lambda a: alpha.where(m, a, 2.0), x)
     assert alpha.where(m, 1, 0).dtype == alpha.int64
     assert alpha.where(m, 1.0, 0).dtype == alpha.float32
     assert_close(alpha.where(m, 1, 2.5), np.where(mask, 1, 2.5).astype(np.float32))
@@ -324,7 +326,7 @@ def test_clamp(engine: Engine, rng: np.random.Generator) -> None:
     assert_close(t.clamp(-1, 1), x.clip(-1, 1))
     assert_close(t.clamp(min=0.5), x.clip(0.5))
     assert_close(alpha.clamp(t, max=alpha.zeros(5, engine=engine)), np.minimum(x, 0))
-    assert gradcheck(lambda a: alpha.clamp(a, -0.7, 0.9), x)
+    assert gradcheck_on(engine, lambda a: alpha.clamp(a, -0.7, 0.9), x)
     assert alpha.tensor([1, 5], engine=engine).clamp(max=3).tolist() == [1, 3]
     with pytest.raises(ArgumentError, match=r"\[clamp\]"):
         t.clamp()
@@ -341,19 +343,19 @@ def test_casts(engine: Engine) -> None:
     (x.double() * 2).sum().backward()
     assert x.grad is not None and x.grad.dtype == alpha.float32 and x.grad.tolist() == [2, 2, 2]
     assert x.to("float64").dtype == x.to(np.float64).dtype == alpha.float64
-    assert x.to(engine) is x and x.to("cpu").engine is engine
+    assert x.to(engine) is x and x.to(engine.name) is x and x.to("cpu").engine is alpha.engine("cpu")
     with pytest.raises(DtypeError, match="float16"):
         x.to(np.float16)
 
 
-def test_contiguous_and_clone(rng: np.random.Generator) -> None:
-    x = alpha.tensor(permuted(rng))
+def test_contiguous_and_clone(engine: Engine, rng: np.random.Generator) -> None:
+    x = alpha.tensor(permuted(rng), engine=engine)
     row_major = x.contiguous()
     assert row_major.is_contiguous() and row_major is not x
     assert_close(row_major, x.numpy())
     assert x.contiguous((1, 2, 0, 3)) is x
     assert x.clone().storage is not x.storage
-    assert gradcheck(lambda a: alpha.contiguous(a) * 2, permuted(rng)[..., :2])
+    assert gradcheck_on(engine, lambda a: alpha.contiguous(a) * 2, permuted(rng)[..., :2])
     with pytest.raises(ArgumentError, match=r"\[contiguous\]"):
         x.contiguous((0, 1))
 
@@ -379,13 +381,13 @@ def test_errors(engine: Engine) -> None:
         (x > 0) - (x > 0)
 
 
-def test_engines_do_not_mix() -> None:
+def test_engines_do_not_mix(engine: Engine) -> None:
     other = type(alpha.engine("cpu"))("64MB")
     with pytest.raises(EngineError, match=r"\[add\] expected tensors of one engine"):
-        alpha.ones(2) + alpha.ones(2, engine=other)
-    moved = alpha.ones(2, requires_grad=True)
+        alpha.ones(2, engine=engine) + alpha.ones(2, engine=other)
+    moved = alpha.ones(2, requires_grad=True, engine=engine)
     (moved.to(other) * 3).sum().backward()
-    assert moved.grad is not None and moved.grad.engine is alpha.engine("cpu") and moved.grad.tolist() == [3, 3]
+    assert moved.grad is not None and moved.grad.engine is engine and moved.grad.tolist() == [3, 3]
 
 
 # -- large arrays: threads ---------------------------------------------------------------------------------------
@@ -396,19 +398,19 @@ def test_engines_do_not_mix() -> None:
     [((600, 700), (0, 1)), ((600, 700), (1, 0)), ((2, 300000), (0, 1)), ((1, 3, 90000, 2), (1, 2, 0, 3))],
 )
 def test_large_arrays_are_the_same_with_any_number_of_threads(
-    engine: Engine, rng: np.random.Generator, shape: tuple[int, ...], order: tuple[int, ...]
+    cpu: CPUEngine, rng: np.random.Generator, shape: tuple[int, ...], order: tuple[int, ...]
 ) -> None:
-    x = alpha.tensor(draw(rng, shape, -2, 2), engine=engine).contiguous(order)
-    row = alpha.tensor(draw(rng, shape[-1:], -2, 2), engine=engine)
+    x = alpha.tensor(draw(rng, shape, -2, 2), engine=cpu).contiguous(order)
+    row = alpha.tensor(draw(rng, shape[-1:], -2, 2), engine=cpu)
     assert x.numel() >= arrays.PARALLEL_SIZE
-    before = engine.threads
+    before = cpu.threads
     results = []
     try:
         for threads in (1, 2, 3):
-            engine.configure(threads=threads)
+            cpu.configure(threads=threads)
             results.append([x + row, x.exp(), x.sigmoid(), alpha.erf(x), alpha.where(x > row, x, 0.0), x * 2])
     finally:
-        engine.configure(threads=before)
+        cpu.configure(threads=before)
     for several in results[1:]:
         for a, b in zip(results[0], several, strict=True):
             np.testing.assert_array_equal(a.numpy(), b.numpy())
@@ -427,12 +429,12 @@ def test_large_in_place_result_overlapping_an_operand(engine: Engine) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_threads_after_a_fork(engine: Engine) -> None:
+def test_threads_after_a_fork(cpu: CPUEngine) -> None:
     """A child process has the executor's object without its threads: it must make its own."""
-    x = alpha.ones(arrays.PARALLEL_SIZE * 2, engine=engine)
-    engine.elementwise("add", x, 1)
+    x = alpha.ones(arrays.PARALLEL_SIZE * 2, engine=cpu)
+    cpu.elementwise("add", x, 1)
     child = os.fork()
     if child == 0:
-        ok = engine.elementwise("add", x, 1).numpy()[-1] == 2
+        ok = cpu.elementwise("add", x, 1).numpy()[-1] == 2
         os._exit(0 if ok else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, basic_indices
 
 import alpha
 from alpha.engine import Engine
 from alpha.errors import DtypeError, GraphError, IndexingError, ShapeError
-from alpha.testing import assert_close, gradcheck
+from alpha.testing import assert_close
+from tests.engine.checks import gradcheck_on
 
 Array = np.ndarray[Any, Any]
 
@@ -42,19 +43,19 @@ ADVANCED: dict[str, Any] = {
 }
 
 
-def ours(key: Any) -> Any:
-    """The key with NumPy's arrays as tensors."""
+def ours(engine: Engine, key: Any) -> Any:
+    """The key with NumPy's arrays as tensors of the engine."""
     if isinstance(key, tuple):
-        return tuple(ours(entry) for entry in key)
-    return alpha.tensor(key) if isinstance(key, np.ndarray) else key
+        return tuple(ours(engine, entry) for entry in key)
+    return alpha.tensor(key, engine=engine) if isinstance(key, np.ndarray) else key
 
 
-@given(array_shapes(min_dims=0, max_dims=4, max_side=5), st.data())
-@settings(max_examples=300, deadline=None)
-def test_basic_indexing(shape: tuple[int, ...], data: Any) -> None:
+@given(shape=array_shapes(min_dims=0, max_dims=4, max_side=5), data=st.data())
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_basic_indexing(engine: Engine, shape: tuple[int, ...], data: Any) -> None:
     x = np.arange(int(np.prod(shape)), dtype=np.float64).reshape(shape)
     key = data.draw(basic_indices(shape, max_dims=6, allow_newaxis=True, allow_ellipsis=True))
-    t = alpha.tensor(x, requires_grad=True)
+    t = alpha.tensor(x, requires_grad=True, engine=engine)
     y = t[key]
     expected = x[key]
     np.testing.assert_array_equal(y.detach().numpy(), expected)
@@ -67,14 +68,14 @@ def test_basic_indexing(shape: tuple[int, ...], data: Any) -> None:
     np.testing.assert_array_equal(t.grad.numpy(), gradient)
 
 
-@given(array_shapes(min_dims=0, max_dims=3, max_side=4), st.data())
-@settings(max_examples=150, deadline=None)
-def test_basic_assignment(shape: tuple[int, ...], data: Any) -> None:
+@given(shape=array_shapes(min_dims=0, max_dims=3, max_side=4), data=st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_basic_assignment(engine: Engine, shape: tuple[int, ...], data: Any) -> None:
     rng = np.random.default_rng(0)
     key = data.draw(basic_indices(shape, allow_newaxis=True, allow_ellipsis=True))
     x, weights = rng.standard_normal(shape), rng.standard_normal(shape)
     value = rng.standard_normal(x[key].shape)
-    t, v = alpha.tensor(x, requires_grad=True), alpha.tensor(value, requires_grad=True)
+    t, v = (alpha.tensor(a, requires_grad=True, engine=engine) for a in (x, value))
     y = t * 1
     y[key] = v
     expected = x.copy()
@@ -92,10 +93,10 @@ def test_advanced_indexing(engine: Engine, name: str) -> None:
     key = ADVANCED[name]
     for x in (X, np.ascontiguousarray(X.transpose(1, 2, 0)).transpose(2, 0, 1)):
         t = alpha.tensor(x, engine=engine)
-        np.testing.assert_array_equal(t[ours(key)].numpy(), X[key])
+        np.testing.assert_array_equal(t[ours(engine, key)].numpy(), X[key])
         np.testing.assert_array_equal(t[key].numpy(), X[key])
         assert t[key].storage is not t.storage
-    assert gradcheck(lambda a: a[ours(key)] * 2, X) or X[key].size == 0
+    assert gradcheck_on(engine, lambda a: a[ours(engine, key)] * 2, X) or X[key].size == 0
 
 
 @pytest.mark.parametrize("name", ADVANCED)
@@ -103,16 +104,16 @@ def test_advanced_assignment(engine: Engine, rng: np.random.Generator, name: str
     key = ADVANCED[name]
     expected, t = X.copy(), alpha.tensor(X, engine=engine)
     expected[key] = -1
-    t[ours(key)] = -1
+    t[ours(engine, key)] = -1
     np.testing.assert_array_equal(t.numpy(), expected)
     if name not in ("list", "pairs", "array", "last axis"):  # repeated positions: which value stays is not defined
 
         def assigned(x: alpha.Tensor, v: alpha.Tensor) -> alpha.Tensor:
             y = x * 1
-            y[ours(key)] = v
+            y[ours(engine, key)] = v
             return y
 
-        assert gradcheck(assigned, X, rng.standard_normal(X[key].shape))
+        assert gradcheck_on(engine, assigned, X, rng.standard_normal(X[key].shape))
 
 
 def test_repeated_indices_add_up_their_gradients(engine: Engine) -> None:
@@ -137,27 +138,27 @@ def test_integer_scalars_as_indices(engine: Engine) -> None:
     x = alpha.tensor(X, engine=engine)
     for one in (np.int32(1), alpha.tensor(1, engine=engine), np.array(1), alpha.tensor(np.uint8(1), engine=engine)):
         np.testing.assert_array_equal(x[one, -1].numpy(), X[1, -1])
-    assert [10, 20, 30][alpha.tensor(1)] == 20
+    assert [10, 20, 30][alpha.tensor(1, engine=engine)] == 20
 
 
 def test_out_of_range_and_wrong_kinds(engine: Engine) -> None:
     x = alpha.tensor(X, engine=engine)
-    for key in (3, -4, (0, 4), [0, 3], [-4], alpha.tensor([5])):
+    for key in (3, -4, (0, 4), [0, 3], [-4], alpha.tensor([5], engine=engine)):
         with pytest.raises(IndexError, match=r"\[getitem\] expected .* of shape \(3, 4, 5\), got"):
             x[key]
             engine.synchronize()  # a device says so when the host waits for it
     for key in ((0, 0, 0, 0), (..., ...), (0, 0, 0, [0])):
         with pytest.raises(IndexingError, match=r"\[getitem\] expected at most 3 indices and one \.\.\."):
             x[key]
-    for key in (1.0, "a", True, alpha.tensor([1.0]), alpha.tensor(True)):
+    for key in (1.0, "a", True, alpha.tensor([1.0], engine=engine), alpha.tensor(True, engine=engine)):
         with pytest.raises(IndexingError, match=r"\[getitem\] expected ints, slices"):
             x[key]
     with pytest.raises(IndexingError, match=r"\[getitem\] expected a mask of shape \(3, 4\) at axis 0, got \(2, 4\)"):
-        x[alpha.tensor(MASK[:2, :, 0])]
+        x[alpha.tensor(MASK[:2, :, 0], engine=engine)]
     with pytest.raises(IndexError, match=r"\[setitem\]"):
         x[7] = 0
     with pytest.raises(IndexingError, match=r"\[getitem\]"):
-        alpha.tensor(1.0)[0]
+        alpha.tensor(1.0, engine=engine)[0]
 
 
 def test_assignment_checks_value(engine: Engine) -> None:
@@ -210,7 +211,7 @@ def test_gather_is_pytorchs(engine: Engine, rng: np.random.Generator, dim: int) 
     index = rng.integers(0, X.shape[dim], shape)
     result = alpha.gather(alpha.tensor(X, engine=engine), dim, alpha.tensor(index, engine=engine))
     assert_close(result, torch.gather(torch.tensor(X), dim, torch.tensor(index)))
-    assert gradcheck(lambda a: a.gather(dim, alpha.tensor(index)), X)
+    assert gradcheck_on(engine, lambda a: a.gather(dim, alpha.tensor(index, engine=engine)), X)
 
 
 def test_take_along_dim(engine: Engine, rng: np.random.Generator) -> None:
@@ -218,8 +219,8 @@ def test_take_along_dim(engine: Engine, rng: np.random.Generator) -> None:
     t = alpha.tensor(X, engine=engine)
     wide = np.broadcast_to(index, (3, 4, 5))
     assert_close(alpha.take_along_dim(t, alpha.tensor(index, engine=engine), 1), np.take_along_axis(X, wide, 1))
-    assert gradcheck(lambda a: alpha.take_along_dim(a, alpha.tensor(index[:, :2]), 1), X)
-    assert gradcheck(lambda a: alpha.take_along_dim(a, alpha.tensor(wide[:, :2]), 1), X[:1])
+    assert gradcheck_on(engine, lambda a: alpha.take_along_dim(a, alpha.tensor(index[:, :2], engine=engine), 1), X)
+    assert gradcheck_on(engine, lambda a: alpha.take_along_dim(a, alpha.tensor(wide[:, :2], engine=engine), 1), X[:1])
 
 
 def test_index_select(engine: Engine) -> None:
@@ -228,7 +229,9 @@ def test_index_select(engine: Engine) -> None:
         index = np.array([2, 0, 2, -1])
         result = alpha.index_select(t, dim, alpha.tensor(index, engine=engine))
         np.testing.assert_array_equal(result.numpy(), np.take(X, index, dim))
-        assert gradcheck(lambda a, d=dim, i=index: alpha.index_select(a, d, alpha.tensor(i)), X)
+        assert gradcheck_on(
+            engine, lambda a, d=dim, i=index: alpha.index_select(a, d, alpha.tensor(i, engine=engine)), X
+        )
 
 
 def test_one_hot(engine: Engine) -> None:
@@ -245,7 +248,7 @@ def test_masked_fill(engine: Engine) -> None:
     t = alpha.tensor(X, engine=engine)
     mask = alpha.tensor(MASK[0], engine=engine)
     assert_close(t.masked_fill(mask, -1), np.where(MASK[0], -1, X))
-    assert gradcheck(lambda a: alpha.masked_fill(a, mask, -1), X)
+    assert gradcheck_on(engine, lambda a: alpha.masked_fill(a, mask, -1), X)
     with pytest.raises(ShapeError, match=r"\[masked_fill\]"):
         t[0].masked_fill(alpha.tensor(MASK, engine=engine), 0)
     with pytest.raises(DtypeError, match=r"\[masked_fill\]"):

@@ -11,7 +11,8 @@ import pytest
 import alpha
 from alpha.engine import Engine
 from alpha.errors import DtypeError, EngineError, GraphError, ShapeError
-from alpha.testing import assert_close, gradcheck
+from alpha.testing import assert_close
+from tests.engine.checks import gradcheck_on
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add_": lambda x, y: x + y,
@@ -35,7 +36,7 @@ def test_values(engine: Engine, rng: np.random.Generator, name: str, shape: tupl
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_gradients(rng: np.random.Generator, name: str) -> None:
+def test_gradients(engine: Engine, rng: np.random.Generator, name: str) -> None:
     """x is used before and after; both operands have gradients."""
 
     def function(x: alpha.Tensor, y: alpha.Tensor) -> alpha.Tensor:
@@ -44,14 +45,16 @@ def test_gradients(rng: np.random.Generator, name: str) -> None:
         getattr(a, name)(y)
         return a * a + before
 
-    assert gradcheck(function, rng.uniform(1, 2, (2, 3)), rng.uniform(1, 2, (2, 3)))
-    assert gradcheck(function, rng.uniform(1, 2, (2, 3)), rng.uniform(1, 2, (3,)))
-    assert gradcheck(function, rng.uniform(1, 2, (3, 2)).T, rng.uniform(1, 2, (1, 1)))
-    assert gradcheck(lambda y: function(alpha.ones(2, 3, dtype=alpha.float64), y), rng.uniform(1, 2, (2, 3)))
+    assert gradcheck_on(engine, function, rng.uniform(1, 2, (2, 3)), rng.uniform(1, 2, (2, 3)))
+    assert gradcheck_on(engine, function, rng.uniform(1, 2, (2, 3)), rng.uniform(1, 2, (3,)))
+    assert gradcheck_on(engine, function, rng.uniform(1, 2, (3, 2)).T, rng.uniform(1, 2, (1, 1)))
+    assert gradcheck_on(
+        engine, lambda y: function(alpha.ones(2, 3, dtype=alpha.float64, engine=engine), y), rng.uniform(1, 2, (2, 3))
+    )
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_operand_is_the_tensor_itself_or_part_of_it(rng: np.random.Generator, name: str) -> None:
+def test_operand_is_the_tensor_itself_or_part_of_it(engine: Engine, rng: np.random.Generator, name: str) -> None:
     def with_itself(x: alpha.Tensor) -> alpha.Tensor:
         a = x * 2
         return getattr(a, name)(a) * 1
@@ -61,9 +64,9 @@ def test_operand_is_the_tensor_itself_or_part_of_it(rng: np.random.Generator, na
         return getattr(a, name)(a[0]) * 1
 
     x = rng.uniform(1, 2, (2, 3))
-    assert gradcheck(with_itself, x)
-    assert gradcheck(with_its_row, x)
-    t = alpha.tensor(x)
+    assert gradcheck_on(engine, with_itself, x)
+    assert gradcheck_on(engine, with_its_row, x)
+    t = alpha.tensor(x, engine=engine)
     getattr(t, name)(t[0])
     assert_close(t, OPERATORS[name](x, x[0]))
 
@@ -118,7 +121,7 @@ WRITES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_a_write_to_a_view_reaches_the_base(rng: np.random.Generator, name: str) -> None:
+def test_a_write_to_a_view_reaches_the_base(engine: Engine, rng: np.random.Generator, name: str) -> None:
     def function(x: alpha.Tensor, v: alpha.Tensor) -> alpha.Tensor:
         y = x * 1
         before = y + 0
@@ -126,13 +129,13 @@ def test_a_write_to_a_view_reaches_the_base(rng: np.random.Generator, name: str)
         return y * y + before
 
     x, v = rng.uniform(1, 2, (2, 3)), rng.uniform(1, 2, 3)
-    assert gradcheck(function, x, v)
-    assert gradcheck(function, np.asfortranarray(x), v)
+    assert gradcheck_on(engine, function, x, v)
+    assert gradcheck_on(engine, function, np.asfortranarray(x), v)
     # The same with a base that is not in the graph before the write.
-    assert gradcheck(lambda u: function(alpha.tensor(x), u), v)
+    assert gradcheck_on(engine, lambda u: function(alpha.tensor(x, engine=engine), u), v)
 
 
-def test_views_follow_a_write_to_the_base(rng: np.random.Generator) -> None:
+def test_views_follow_a_write_to_the_base(engine: Engine, rng: np.random.Generator) -> None:
     def function(x: alpha.Tensor, v: alpha.Tensor) -> Any:
         y = x * 1
         row, column, flat = y[0], y.T[1], y.reshape(-1)
@@ -140,7 +143,7 @@ def test_views_follow_a_write_to_the_base(rng: np.random.Generator) -> None:
         row.add_(v)
         return column * column, flat * row.sum(), y * 2
 
-    assert gradcheck(function, rng.uniform(1, 2, (2, 3)), rng.uniform(1, 2, 3))
+    assert gradcheck_on(engine, function, rng.uniform(1, 2, (2, 3)), rng.uniform(1, 2, 3))
 
 
 def test_a_view_itself_can_be_the_root_after_a_write(engine: Engine) -> None:

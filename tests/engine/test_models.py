@@ -14,6 +14,7 @@ import alpha
 from alpha import nn
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, CheckpointError, ShapeError
+from tests.engine.checks import sized
 
 NAMES = ("resnet18", "resnet34", "vgg16", "vgg19")
 PAPER_COUNTS = {"resnet18": 12_619_722, "resnet34": 22_861_194, "vgg16": 14_877_514, "vgg19": 20_186_954}
@@ -41,9 +42,8 @@ def count(net: nn.Module) -> int:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves weights uninitialised: their memory is never touched, so the largest networks cost nothing."""
-    for draw in ("uniform", "normal"):
-        monkeypatch.setattr(f"alpha.random.{draw}", lambda shape, *args: np.broadcast_to(0.0, shape))
-    monkeypatch.setattr("nn.init.assign", lambda tensor, values: None)
+    monkeypatch.setattr("nn.init._draw", lambda tensor, draw: tensor)
+    monkeypatch.setattr("nn.init._set", lambda tensor, values: tensor)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -96,10 +96,11 @@ def test_loss_gradients_and_statistics_match_the_twin(
 ) -> None:
     """float64, so that both differ by rounding of about 1e-16 a step alone, through at most 34 layers."""
     torch = pytest.importorskip("torch")
-    options = {"base_width": 8, "num_classes": 5, "dropout": 0.0, **options}
+    options = {"base_width": sized(engine, 8, 4), "num_classes": 5, "dropout": 0.0, **options}
     ours = make(name, style, **options).to(engine).to(alpha.float64)
     theirs = twin(name, style, **options).double()
     theirs.load_state_dict(nn.models.to_torch(ours))
+    size = sized(engine, size, 32)
     x, labels = rng.normal(size=(4, size, size, 3)), rng.integers(0, 5, 4)
     own = alpha.tensor(x, engine=engine, requires_grad=True)
     other = torch.from_numpy(x.transpose(0, 3, 1, 2).copy()).requires_grad_()

@@ -11,6 +11,7 @@ import pytest
 
 import alpha
 from alpha import optim
+from alpha.cpu.engine import CPUEngine
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import ArgumentError, CheckpointError, DtypeError, EngineError, GraphError, NumericsError, ShapeError
 
@@ -192,24 +193,22 @@ def test_results_do_not_depend_on_memory_order(
     assert not values(wide)[..., 1::2].any()  # what lies between the elements is untouched
 
 
-def test_results_do_not_depend_on_the_number_of_threads(engine: Engine, rng: np.random.Generator) -> None:
-    if engine.name != "cpu":
-        pytest.skip("threads are the CPU engine's")
+def test_results_do_not_depend_on_the_number_of_threads(cpu: CPUEngine, rng: np.random.Generator) -> None:
     start = rng.standard_normal(100_003).astype(np.float32)
     grad = rng.standard_normal(start.shape).astype(np.float32)
-    before: int = engine.threads  # type: ignore[attr-defined]
+    before = cpu.threads
     results = []
     try:
         for threads in {1, before}:
-            engine.configure(threads=threads)
-            param = leaf(engine, start)
+            cpu.configure(threads=threads)
+            param = leaf(cpu, start)
             optimizer = optim.Adam([param])
             for _ in range(3):
-                param.grad = engine.from_numpy(grad)
+                param.grad = cpu.from_numpy(grad)
                 optimizer.step()
             results.append(values(param).tobytes())
     finally:
-        engine.configure(threads=before)
+        cpu.configure(threads=before)
     assert len(set(results)) == 1
 
 
@@ -337,8 +336,6 @@ def test_wrong_gradients_are_refused_before_a_pointer_is_followed(engine: Engine
         with pytest.raises(error):
             optimizer.step()
         assert values(one).tolist() == np.ones((2, 3)).tolist()  # not even the sound one moved
-    from alpha.cpu.engine import CPUEngine
-
     two.grad = CPUEngine(memory="64MB").from_numpy(np.ones((2, 3)))
     with pytest.raises(EngineError):
         optimizer.step()

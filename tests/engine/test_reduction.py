@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 
 import alpha
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError
-from alpha.testing import assert_close, gradcheck
+from alpha.testing import assert_close
+from tests.engine.checks import gradcheck_on
 
 Array = np.ndarray[Any, Any]
 
@@ -45,7 +46,7 @@ def test_values_and_gradients(engine: Engine, rng: np.random.Generator, name: st
         assert result.shape == np.shape(expected)
         # Variances subtract close numbers: their error is relative to the mean's square.
         assert_close(result, expected, rtol=5e-6, atol=1e-6)
-        assert gradcheck(lambda t: call(name, t, dim, keepdim), x)
+        assert gradcheck_on(engine, lambda t: call(name, t, dim, keepdim), x)
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "prod", "logsumexp", "norm"])
@@ -54,7 +55,7 @@ def test_size_one_axes_and_no_axes(engine: Engine, rng: np.random.Generator, nam
         x = rng.uniform(0.5, 1.5, shape).astype(np.float32)
         expected = REDUCTIONS[name](x.astype(np.float64), axis=None, keepdims=False)
         assert_close(call(name, alpha.tensor(x, engine=engine)), expected)
-        assert gradcheck(lambda t: call(name, t), x)
+        assert gradcheck_on(engine, lambda t: call(name, t), x)
 
 
 def test_empty_axes(engine: Engine) -> None:
@@ -111,7 +112,7 @@ def test_variance_without_correction(engine: Engine, rng: np.random.Generator) -
     x = rng.standard_normal((4, 6)).astype(np.float32)
     t = alpha.tensor(x, engine=engine)
     assert_close(t.var(1, unbiased=False), x.astype(np.float64).var(1), rtol=1e-5)
-    assert gradcheck(lambda a: alpha.var(a, 1, unbiased=False), x)
+    assert gradcheck_on(engine, lambda a: alpha.var(a, 1, unbiased=False), x)
     assert np.isnan(alpha.ones(1, engine=engine).var().item())
     # Two passes: a large mean does not eat the variance.
     assert_close((t.double() + 1e6).var(), x.astype(np.float64).var(ddof=1), rtol=1e-8)
@@ -129,9 +130,9 @@ def test_extremes(engine: Engine, rng: np.random.Generator, name: str) -> None:
         assert indices.dtype == alpha.int64
         kept, index = getattr(alpha, name)(t, dim, keepdim=True)
         assert kept.shape == index.shape == np.max(x, dim, keepdims=True).shape
-        assert gradcheck(lambda a, d=dim: getattr(alpha, name)(a, d)[0], x)
-        assert gradcheck(lambda a, d=dim: getattr(alpha, name)(a, d, keepdim=True)[0], x.transpose(2, 0, 1))
-    assert gradcheck(getattr(alpha, name), x)
+        assert gradcheck_on(engine, lambda a, d=dim: getattr(alpha, name)(a, d)[0], x)
+        assert gradcheck_on(engine, lambda a, d=dim: getattr(alpha, name)(a, d, keepdim=True)[0], x.transpose(2, 0, 1))
+    assert gradcheck_on(engine, getattr(alpha, name), x)
     assert getattr(alpha, f"arg{name}")(t).item() == getattr(np, f"arg{name}")(x)
     assert getattr(alpha, f"arg{name}")(t, 1, keepdim=True).shape == (2, 1, 4)
 
@@ -152,11 +153,11 @@ def test_ties_and_nan_are_pytorchs(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("zeros", [1, 2, 3])
-def test_product_with_zeros(zeros: int) -> None:
+def test_product_with_zeros(engine: Engine, zeros: int) -> None:
     x = np.array([[2.0, 3.0, 4.0], [5.0, 6.0, 7.0]])
     x[0, :zeros] = 0
-    assert gradcheck(lambda a: alpha.prod(a, 1), x)
-    assert gradcheck(alpha.prod, x)
+    assert gradcheck_on(engine, lambda a: alpha.prod(a, 1), x)
+    assert gradcheck_on(engine, alpha.prod, x)
 
 
 def test_any_and_all(engine: Engine) -> None:
@@ -168,12 +169,12 @@ def test_any_and_all(engine: Engine) -> None:
     assert alpha.any(alpha.tensor([0.0, 2.0], engine=engine)).item() is True
 
 
-@given(array_shapes(min_dims=1, max_dims=3, max_side=5), st.booleans(), st.data())
-@settings(max_examples=60, deadline=None)
-def test_sort(shape: tuple[int, ...], descending: bool, data: Any) -> None:
+@given(shape=array_shapes(min_dims=1, max_dims=3, max_side=5), descending=st.booleans(), data=st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_sort(engine: Engine, shape: tuple[int, ...], descending: bool, data: Any) -> None:
     x = np.random.default_rng(len(shape)).integers(0, 4, shape)
     dim = data.draw(st.integers(-len(shape), len(shape) - 1))
-    values, indices = alpha.sort(alpha.tensor(x), dim, descending)
+    values, indices = alpha.sort(alpha.tensor(x, engine=engine), dim, descending)
     # Stable both ways: sort keys of which no two are equal.
     positions = np.arange(x.shape[dim]).reshape([-1 if a == dim % x.ndim else 1 for a in range(x.ndim)])
     keys = (-x if descending else x) * 1000 + positions
@@ -182,18 +183,18 @@ def test_sort(shape: tuple[int, ...], descending: bool, data: Any) -> None:
     np.testing.assert_array_equal(values.numpy(), np.take_along_axis(x, order, dim))
 
 
-def test_sort_gradient(rng: np.random.Generator) -> None:
+def test_sort_gradient(engine: Engine, rng: np.random.Generator) -> None:
     x = rng.permutation(24).reshape(2, 3, 4).astype(np.float64)
     for descending in (False, True):
         for dim in (0, 1, 2):
-            assert gradcheck(lambda a, d=dim, r=descending: alpha.sort(a, d, r), x)
+            assert gradcheck_on(engine, lambda a, d=dim, r=descending: alpha.sort(a, d, r), x)
 
 
 def test_cumsum(engine: Engine, rng: np.random.Generator) -> None:
     x = rng.standard_normal((3, 4, 2)).astype(np.float32)
     for dim in (0, 1, -1):
         assert_close(alpha.tensor(x, engine=engine).cumsum(dim), x.astype(np.float64).cumsum(dim))
-        assert gradcheck(lambda a, d=dim: alpha.cumsum(a, d), x.T)
+        assert gradcheck_on(engine, lambda a, d=dim: alpha.cumsum(a, d), x.T)
     long = np.full(300_000, 0.1, np.float32)
     total = alpha.tensor(long, engine=engine).cumsum(0)[-1].item()
     assert abs(total / (300_000 * float(np.float32(0.1))) - 1) < 1e-7
@@ -217,7 +218,7 @@ def test_norms(engine: Engine, rng: np.random.Generator, p: float) -> None:
     for dim in (None, 0, 1):
         expected = np.linalg.norm(x.ravel() if dim is None else x, p, dim)
         assert_close(alpha.norm(t, p, dim), expected, rtol=1e-12)
-        assert gradcheck(lambda a, d=dim: alpha.norm(a, p, d), x)
+        assert gradcheck_on(engine, lambda a, d=dim: alpha.norm(a, p, d), x)
     with pytest.raises(ArgumentError, match=r"\[norm\] expected p > 0"):
         alpha.norm(t, 0)
 

@@ -26,8 +26,8 @@ from alpha.serialization import load_checkpoint, save_checkpoint
 DTYPES = ["float32", "float64", "uint8", "int32", "int64", "bool"]
 
 
-def net(width: int = 5) -> nn.Module:
-    return nn.Sequential(nn.Linear(3, width), nn.BatchNorm1d(width), nn.Linear(width, 2))
+def net(engine: Engine, width: int = 5) -> nn.Module:
+    return nn.Sequential(nn.Linear(3, width), nn.BatchNorm1d(width), nn.Linear(width, 2)).to(engine)
 
 
 def in_image_order(engine: Engine, values: np.ndarray[Any, Any]) -> alpha.Tensor:
@@ -54,9 +54,10 @@ class Position:
 class Run:
     """All that training has, some steps on."""
 
-    def __init__(self, seed: int, width: int = 5, optimizer: str = "Adam") -> None:
+    def __init__(self, engine: Engine, seed: int, width: int = 5, optimizer: str = "Adam") -> None:
         alpha.manual_seed(seed)
-        self.model = net(width)
+        self.engine = engine
+        self.model = net(engine, width)
         self.optimizer: Any = getattr(optim, optimizer)(self.model.parameters(), lr=0.1)
         self.scheduler = optim.StepLR(self.optimizer, 2, gamma=0.5)
         self.loader = Position()
@@ -64,7 +65,8 @@ class Run:
     def step(self, count: int = 1) -> list[float]:
         losses = []
         for _ in range(count):
-            x, y = alpha.randn(4, 3), alpha.tensor(random.permutation(4) % 2)
+            x = alpha.randn(4, 3, engine=self.engine)
+            y = alpha.tensor(random.permutation(4) % 2, engine=self.engine)
             loss = alpha.cross_entropy(alpha.dropout(self.model(x), 0.2), y)
             self.optimizer.zero_grad()
             loss.backward()
@@ -325,13 +327,13 @@ def test_killing_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None
 # -- checkpoints -------------------------------------------------------------------------------------------------------
 
 
-def test_a_resumed_run_goes_on_to_the_bit(tmp_path: Path) -> None:
+def test_a_resumed_run_goes_on_to_the_bit(engine: Engine, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.safetensors"
-    first = Run(1)
+    first = Run(engine, 1)
     first.step(3)
     save_checkpoint(path, **first.parts(), epoch=2, best=0.75, history=[1.5, float("inf")], names={"a": (1, None)})
     losses = first.step(4)
-    second = Run(99)
+    second = Run(engine, 99)
     second.step(1)
     extra = load_checkpoint(path, **second.parts())
     assert extra == {"epoch": 2, "best": 0.75, "history": [1.5, float("inf")], "names": {"a": (1, None)}}
@@ -341,8 +343,8 @@ def test_a_resumed_run_goes_on_to_the_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "AdamW", "RMSprop"])
-def test_every_optimizer_resumes(tmp_path: Path, optimizer: str) -> None:
-    first, second = Run(1, optimizer=optimizer), Run(2, optimizer=optimizer)
+def test_every_optimizer_resumes(engine: Engine, tmp_path: Path, optimizer: str) -> None:
+    first, second = Run(engine, 1, optimizer=optimizer), Run(engine, 2, optimizer=optimizer)
     first.step(2)
     save_checkpoint(tmp_path / "c", **first.parts())
     losses = first.step(2)
@@ -350,19 +352,19 @@ def test_every_optimizer_resumes(tmp_path: Path, optimizer: str) -> None:
     assert second.step(2) == losses
 
 
-def test_saving_changes_nothing(tmp_path: Path) -> None:
-    run = Run(1)
+def test_saving_changes_nothing(engine: Engine, tmp_path: Path) -> None:
+    run = Run(engine, 1)
     run.step(2)
     before = run.everything()
     save_checkpoint(tmp_path / "c", **run.parts())
     assert run.everything() == before
 
 
-def test_parts_may_be_left_out(tmp_path: Path) -> None:
-    run = Run(1)
+def test_parts_may_be_left_out(engine: Engine, tmp_path: Path) -> None:
+    run = Run(engine, 1)
     run.step(2)
     save_checkpoint(tmp_path / "c", **run.parts(), epoch=1)
-    other = Run(2)
+    other = Run(engine, 2)
     state = random.get_state()
     assert load_checkpoint(tmp_path / "c", model=other.model) == {"epoch": 1}
     assert random.get_state() == state  # weights alone leave the random numbers where they are
@@ -375,8 +377,14 @@ def test_parts_may_be_left_out(tmp_path: Path) -> None:
         load_checkpoint(tmp_path / "m", optimizer=other.optimizer)
 
 
-def test_extra_arrays_and_numpy_scalars(tmp_path: Path) -> None:
-    save_checkpoint(tmp_path / "c", order=np.arange(5), mean=np.float32(0.5), tensor=alpha.ones(2), deep=[{"x": (1,)}])
+def test_extra_arrays_and_numpy_scalars(engine: Engine, tmp_path: Path) -> None:
+    save_checkpoint(
+        tmp_path / "c",
+        order=np.arange(5),
+        mean=np.float32(0.5),
+        tensor=alpha.ones(2, engine=engine),
+        deep=[{"x": (1,)}],
+    )
     extra = load_checkpoint(tmp_path / "c")
     assert extra["order"].tolist() == [0, 1, 2, 3, 4] and extra["mean"] == 0.5
     assert extra["tensor"].tolist() == [1, 1] and extra["deep"] == [{"x": (1,)}]
@@ -387,8 +395,8 @@ def test_extra_arrays_and_numpy_scalars(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    run = Run(1)
+def saved(engine: Engine, tmp_path: Path) -> Path:
+    run = Run(engine, 1)
     run.step(2)
     save_checkpoint(tmp_path / "c", **run.parts())
     return tmp_path / "c"
@@ -404,56 +412,71 @@ def refused(path: Path, run: Run, message: str, **changed: Any) -> None:
     assert run.everything() == before
 
 
-def test_a_checkpoint_of_another_model_lists_what_differs(saved: Path) -> None:
+def test_a_checkpoint_of_another_model_lists_what_differs(engine: Engine, saved: Path) -> None:
     refused(
         saved,
-        Run(2, width=6),
+        Run(engine, 2, width=6),
         r"of this Sequential, got .* of Sequential with keys \d+ misshaped \(0.weight: \(5, 3\)",
     )
-    run = Run(2)
-    other = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2), nn.Linear(2, 2))
+    run = Run(engine, 2)
+    other = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2), nn.Linear(2, 2)).to(engine)
     refused(saved, run, r"2 unexpected \(1.running_mean, 1.running_var\), 3 misshaped \(1.weight: \(5,\)", model=other)
-    more = nn.Sequential(*net(), nn.Linear(2, 2))
+    more = nn.Sequential(*net(engine), nn.Linear(2, 2)).to(engine)
     refused(saved, run, r"keys 2 missing \(3.weight, 3.bias\): build the model that was saved", model=more)
     refused(
-        saved, run, r"\d+ misshaped \(0.weight: \(5, 3\) float32 instead of \(5, 3\) float64", model=net().to("float64")
+        saved,
+        run,
+        r"\d+ misshaped \(0.weight: \(5, 3\) float32 instead of \(5, 3\) float64",
+        model=net(engine).to("float64"),
     )
 
 
-def test_a_checkpoint_of_another_optimizer_or_scheduler(saved: Path) -> None:
+def test_a_checkpoint_of_another_optimizer_or_scheduler(engine: Engine, saved: Path) -> None:
     refused(
-        saved, Run(2, optimizer="SGD"), r"^\[load_checkpoint\] expected the state of SGD, got .* with that of Adam: "
+        saved,
+        Run(engine, 2, optimizer="SGD"),
+        r"^\[load_checkpoint\] expected the state of SGD, got .* with that of Adam: ",
     )
-    run = Run(2)
+    run = Run(engine, 2)
     other = optim.ExponentialLR(run.optimizer, 0.5)
     refused(saved, run, r"expected the state of ExponentialLR, got .* that of StepLR", scheduler=other)
     half = optim.Adam(list(run.model.parameters())[:2])
     refused(saved, run, r"^\[Adam.load_state_dict\] expected groups of \[2\] parameters, got \[6\]", optimizer=half)
 
 
-def test_a_loader_that_refuses(tmp_path: Path) -> None:
-    run = Run(1)
+def test_a_loader_that_refuses(engine: Engine, tmp_path: Path) -> None:
+    run = Run(engine, 1)
     run.loader.place["batch"] = 13
     save_checkpoint(tmp_path / "c", **run.parts())
-    refused(tmp_path / "c", Run(2), r"^\[load_checkpoint\] expected a state that fits, got .*c: \[Position\] expected")
+    refused(
+        tmp_path / "c",
+        Run(engine, 2),
+        r"^\[load_checkpoint\] expected a state that fits, got .*c: \[Position\] expected",
+    )
 
 
-def test_flipped_bits_are_noticed(saved: Path) -> None:
+def test_flipped_bits_are_noticed(engine: Engine, saved: Path) -> None:
     data = bytearray(saved.read_bytes())
     for place in (len(data) - 1, len(data) - 100):
         damaged = bytearray(data)
         damaged[place] ^= 4
         saved.write_bytes(damaged)
-        refused(saved, Run(2), r"^\[load_checkpoint\] expected a whole checkpoint, got one whose checksum is wrong at ")
+        refused(
+            saved,
+            Run(engine, 2),
+            r"^\[load_checkpoint\] expected a whole checkpoint, got one whose checksum is wrong at ",
+        )
 
 
-def test_files_that_are_no_checkpoints(tmp_path: Path) -> None:
+def test_files_that_are_no_checkpoints(engine: Engine, tmp_path: Path) -> None:
     path = tmp_path / "weights"
     for metadata in ({}, {"alpha": "{}"}, {"alpha": "no json"}, {"alpha": '{"format": "other"}'}, {"alpha": "3"}):
         alpha.save({"w": np.ones(3)}, path, metadata)
         refused(
-            path, Run(2), r"^\[load_checkpoint\] expected a checkpoint, got another safetensors file at .*alpha.load"
+            path,
+            Run(engine, 2),
+            r"^\[load_checkpoint\] expected a checkpoint, got another safetensors file at .*alpha.load",
         )
     newer = {"format": serialization.FORMAT, "version": 99}
     alpha.save({"w": np.ones(3)}, path, {"alpha": json.dumps(newer)})
-    refused(path, Run(2), r"expected a checkpoint of format version 1, got version 99 at ")
+    refused(path, Run(engine, 2), r"expected a checkpoint of format version 1, got version 99 at ")

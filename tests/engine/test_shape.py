@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import alpha
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError
-from alpha.testing import assert_close, gradcheck
+from alpha.testing import assert_close
+from tests.engine.checks import gradcheck_on
 
 Array = np.ndarray[Any, Any]
 
@@ -29,12 +30,12 @@ def factorisations(n: int) -> st.SearchStrategy[tuple[int, ...]]:
     return grow(n)
 
 
-@given(st.permutations(range(3)), st.data())
-@settings(max_examples=200, deadline=None)
-def test_reshape_of_permuted(order: list[int], data: Any) -> None:
+@given(order=st.permutations(range(3)), data=st.data())
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_reshape_of_permuted(engine: Engine, order: list[int], data: Any) -> None:
     x = np.arange(2 * 6 * 4, dtype=np.float64).reshape(2, 6, 4)
     wanted = data.draw(factorisations(48))
-    t = alpha.tensor(x, requires_grad=True)
+    t = alpha.tensor(x, requires_grad=True, engine=engine)
     y = t.permute(order).reshape(wanted)
     expected = x.transpose(order).reshape(wanted)
     np.testing.assert_array_equal(y.detach().numpy(), expected)
@@ -124,9 +125,9 @@ def test_axes_against_numpy(engine: Engine, rng: np.random.Generator) -> None:
         lambda x: alpha.stack([x, x * 2], -1),
     ],
 )
-def test_gradients(rng: np.random.Generator, function: Any) -> None:
-    assert gradcheck(function, rng.standard_normal((2, 3, 4)))
-    assert gradcheck(function, rng.standard_normal((3, 4, 2)).transpose(2, 0, 1))
+def test_gradients(engine: Engine, rng: np.random.Generator, function: Any) -> None:
+    assert gradcheck_on(engine, function, rng.standard_normal((2, 3, 4)))
+    assert gradcheck_on(engine, function, rng.standard_normal((3, 4, 2)).transpose(2, 0, 1))
 
 
 def test_concat_and_stack(engine: Engine, rng: np.random.Generator) -> None:
@@ -229,21 +230,21 @@ def test_constants(engine: Engine) -> None:
     assert alpha.full_like(image, 3).max().item() == 3
     assert not alpha.zeros_like(image).any().item()
     with pytest.raises(ShapeError, match=r"\[zeros\] expected a shape of ints >= 0, got \(2, -1\)"):
-        alpha.zeros(2, -1)
+        alpha.zeros(2, -1, engine=engine)
     with pytest.raises(DtypeError, match=r"\[ones\]"):
-        alpha.ones(2, dtype="complex64")
+        alpha.ones(2, dtype="complex64", engine=engine)
 
 
 def test_arange(engine: Engine) -> None:
     assert alpha.arange(4, engine=engine).tolist() == [0, 1, 2, 3]
-    assert alpha.arange(4).dtype == alpha.int64
-    assert alpha.arange(1, 8, 3).tolist() == [1, 4, 7]
-    assert alpha.arange(3, 0, -1).tolist() == [3, 2, 1]
-    assert alpha.arange(0, 1, 0.25).dtype == alpha.float32
-    assert alpha.arange(3, dtype=alpha.float64).dtype == alpha.float64
+    assert alpha.arange(4, engine=engine).dtype == alpha.int64
+    assert alpha.arange(1, 8, 3, engine=engine).tolist() == [1, 4, 7]
+    assert alpha.arange(3, 0, -1, engine=engine).tolist() == [3, 2, 1]
+    assert alpha.arange(0, 1, 0.25, engine=engine).dtype == alpha.float32
+    assert alpha.arange(3, dtype=alpha.float64, engine=engine).dtype == alpha.float64
     for wrong in ((0, 5, 0), (0, math.inf)):
         with pytest.raises(ArgumentError, match=r"\[arange\]"):
-            alpha.arange(*wrong)
+            alpha.arange(*wrong, engine=engine)
 
 
 def test_random_numbers_follow_the_seed(engine: Engine) -> None:

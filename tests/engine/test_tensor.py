@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.cpu.engine import CPUEngine
 from alpha.engine import Engine
 from alpha.errors import AlphaError, ArgumentError, DtypeError, GraphError, ShapeError
 from alpha.testing import assert_close
@@ -103,8 +104,8 @@ def test_repr(engine: Engine) -> None:
 # -- exchange ----------------------------------------------------------------------------------------------------
 
 
-def test_numpy_shares_memory_on_the_cpu(rng: np.random.Generator) -> None:
-    t = alpha.tensor(rng.standard_normal((2, 3)), engine="cpu")
+def test_numpy_shares_memory_on_the_cpu(cpu: CPUEngine, rng: np.random.Generator) -> None:
+    t = alpha.tensor(rng.standard_normal((2, 3)), engine=cpu)
     array = t.numpy()
     array[0, 0] = 7
     assert t[0, 0].item() == 7
@@ -113,15 +114,14 @@ def test_numpy_shares_memory_on_the_cpu(rng: np.random.Generator) -> None:
         t.requires_grad_().numpy()
 
 
-def test_an_array_keeps_the_memory_alive() -> None:
-    engine = alpha.engine("cpu")
-    before = engine.memory.in_use
-    array = alpha.ones(1000).numpy()
-    assert engine.memory.in_use > before
-    scratch = alpha.zeros(1000)  # would take the freed block
+def test_an_array_keeps_the_memory_alive(cpu: CPUEngine) -> None:
+    before = cpu.memory.in_use
+    array = alpha.ones(1000, engine=cpu).numpy()
+    assert cpu.memory.in_use > before
+    scratch = alpha.zeros(1000, engine=cpu)  # would take the freed block
     assert array.sum() == 1000 and scratch.sum().item() == 0
     del array, scratch
-    assert engine.memory.in_use == before
+    assert cpu.memory.in_use == before
 
 
 def test_array_protocol(engine: Engine) -> None:
@@ -246,16 +246,17 @@ def test_tensors_hash_by_identity(engine: Engine) -> None:
     assert len({x, y, x}) == 2
 
 
-def test_two_engines_in_one_process() -> None:
-    other = type(alpha.engine("cpu"))("64MB")
+def test_two_engines_in_one_process(engine: Engine) -> None:
+    other = CPUEngine("64MB")
     x = alpha.ones(3, engine=other)
     assert x.engine is other and other.memory.in_use > 0
-    y = x.to(alpha.engine("cpu"))
-    assert y.engine is not other and y.tolist() == [1, 1, 1]
+    y = x.to(engine)
+    assert y.engine is engine and y.tolist() == [1, 1, 1]
+    assert (y + 1).to(other).engine is other
 
 
 def test_out_of_memory_leaves_the_engine_usable() -> None:
-    small = type(alpha.engine("cpu"))("8MB")
+    small = CPUEngine("8MB")
     x = alpha.ones(1000, engine=small)
     with pytest.raises(MemoryError, match=r"\[memory\] expected room for .*cap 8.0 MiB"):
         alpha.zeros(1 << 22, engine=small)

@@ -68,6 +68,37 @@ def test_tiles_cover_every_position_and_image_once(a: Axis, b: Axis, images: int
     assert (np.diff(listed.taps) <= 0).all()
 
 
+@settings(max_examples=200, deadline=None)
+@given(axes(), axes(), st.sampled_from([1, 2]), st.sampled_from([1, 4, 8]), st.sampled_from([1, 8]), st.booleans())
+def test_patches_cover_every_position_once(
+    a: Axis, b: Axis, down: int, across: int, together: int, forward: bool
+) -> None:
+    """And a patch's first source, with a step for all members, is each member's."""
+    listed = tables.patches(a, b, forward, down, across, together)
+    rows, columns = (tables.by_output(x) if forward else tables.by_input(x) for x in (a, b))
+    positions: Counter[tuple[int, int]] = Counter()
+    products = 0
+    for r, c, first, count in listed.tiles.tolist():
+        assert 0 < count <= together
+        wide = -(-int(columns.size[c]) // across)
+        for number in range(first, first + count):
+            for i in range(number // wide * down, min(number // wide * down + down, int(rows.size[r]))):
+                for j in range(number % wide * across, min(number % wide * across + across, int(columns.size[c]))):
+                    positions[int(rows.index[rows.start[r] + i]), int(columns.index[columns.start[c] + j])] += 1
+                    products += int(rows.taps[r]) * int(columns.taps[c])
+    shape = (a.output, b.output) if forward else (a.input, b.input)
+    assert len(positions) == shape[0] * shape[1]
+    assert set(positions.values()) == {1}
+    assert listed.products == products == a.useful * b.useful
+    for classes in (rows, columns):
+        for taps, start, size in zip(classes.taps, classes.start, classes.size, strict=True):
+            if taps:
+                sources = classes.first_a[start : start + size]
+                assert (sources == sources[0] + classes.member_step * np.arange(size)).all()
+                indices = classes.index[start : start + size]
+                assert (indices == indices[0] + classes.index_step * np.arange(size)).all()
+
+
 @pytest.mark.parametrize(
     ("size", "filter", "stride", "padding", "dilation"),
     [

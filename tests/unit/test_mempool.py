@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alpha.errors import ArgumentError, OutOfMemoryError
-from alpha.mempool import GRAIN, SLACK, Block, MemoryPool, format_bytes, parse_bytes
+from alpha.mempool import GRAIN, SLACK, SMALL, SMALL_SEGMENT, Block, MemoryPool, format_bytes, parse_bytes
 
 MB = 1 << 20
 
@@ -84,6 +84,26 @@ def test_split_and_merge() -> None:
         pool.give(parts[index])
     assert pool.take(32 * MB).segment is parts[0].segment
     assert backing.calls == 1
+
+
+def test_small_blocks_are_found_again_by_size_and_merge_for_other_sizes() -> None:
+    backing = Backing()
+    pool = backing.pool()
+    blocks = [pool.take(2 * GRAIN - SLACK) for _ in range(SMALL_SEGMENT // (2 * GRAIN))]  # all of a segment
+    addresses = {block.address for block in blocks}
+    for block in blocks:
+        pool.give(block)
+    assert pool.in_use == 0
+    again = [pool.take(2 * GRAIN - SLACK) for _ in blocks]
+    assert {block.address for block in again} == addresses
+    for block in again:
+        pool.give(block)
+    halves = [pool.take(SMALL - 2 * GRAIN), pool.take(SMALL - 2 * GRAIN)]
+    assert backing.calls == 1
+    for block in halves:
+        pool.give(block)
+    assert pool.release_cached() == SMALL_SEGMENT
+    assert pool.held == 0
 
 
 def test_cap_counts_what_is_held_and_the_pool_stays_usable() -> None:

@@ -1,0 +1,350 @@
+"""The cost model: what a kernel's tile and number of parts cost on a device, in cycles, from figures in the open.
+
+A multiprocessor issues one instruction a cycle on each of its four schedulers, so a step costs what its warps issue,
+a share of what they read from shared memory beside that, or what the second-level cache brings, whichever is most. A
+kernel lasts as long as its busiest multiprocessor: blocks go, in the order of the launch, to the one that is free
+first; few warps hide little. Starting kernels, blocks and passes over the parts of a split sum cost extra, and nothing
+is faster than its operands and results pass through memory.
+
+The constants are those of an H100 by its public figures, and of the main loops' instructions in the cubins of sm_90
+(nvcc 13.0: 589 to 695 for 512 multiply-adds); no time is measured yet. They choose well where candidates differ by more
+than some 10 %; ``alpha.set_search`` measures instead.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cu32.driver import Device
+
+WARP = 32
+
+SCHEDULERS = 4
+"""Of a multiprocessor; each issues one warp's instruction a cycle."""
+
+OVERHEAD = 40
+"""Instructions of a thread's step beside those below."""
+
+PIECE = 12
+"""Instructions that bring a piece of four elements from memory to shared memory, its place among them."""
+
+CONTENTION = 8
+"""One cycle in so many that the reads of shared memory take is not hidden behind the multiply-adds."""
+
+LATENCY = 2.0
+"""Warps that hide nothing yet: w warps keep a multiprocessor busy w / (w + LATENCY) of the time."""
+
+L2 = 28
+"""Bytes a cycle that the second-level cache brings each multiprocessor, when all ask."""
+
+MEMORY = 12
+"""Bytes a cycle that each multiprocessor reads or writes in memory, when all do."""
+
+START = 2000
+"""Cycles of a block before its first step and after its last, which those beside it do not hide."""
+
+LAUNCH = 5000
+"""Cycles of starting and ending a kernel."""
+
+LEAST_TERMS = 256
+"""Least terms of a part of a split sum."""
+
+PRICE = 100 * (32 << 20)
+"""Bytes of parts that cost as much as the kernel's time: 32 MiB must save 1 % of it."""
+
+PARTS_BYTES = 256 << 20
+"""Most bytes that parts may take."""
+
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+"""Numbers of parts that are tried, beside those that give every multiprocessor as many blocks."""
+
+Lengths = tuple[tuple[int, int], ...]
+"""Blocks in the order of their launch: so many, each of so many steps."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block's rows and columns, and a thread's: down x across sums."""
+
+    rows: int
+    columns: int
+    down: int
+    across: int
+
+    @property
+    def threads(self) -> int:
+        """Threads a block."""
+        return self.rows * self.columns // (self.down * self.across)
+
+    @property
+    def depth(self) -> int:
+        """Terms of the sum a step; the float32 kernels say the same."""
+        return 8 if self.across == 8 else 16
+
+    @property
+    def macros(self) -> dict[str, Any]:
+        """What the kernels are compiled with."""
+        return {
+            "TILE_ROWS": self.rows,
+            "TILE_COLUMNS": self.columns,
+            "TILE_DOWN": self.down,
+            "TILE_ACROSS": self.across,
+        }
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What a choice of kernel may depend on of a device; ``clock`` in Hz, memory in bytes."""
+
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    clock: int
+    shared_per_block: int
+    shared_per_multiprocessor: int
+
+    @staticmethod
+    @cache
+    def of(device: Device) -> Chip:
+        """A device's."""
+        return Chip(
+            device.name,
+            device.capability,
+            device.multiprocessors,
+            device.clock,
+            device.shared_per_block,
+            device.shared_per_multiprocessor,
+        )
+
+    @property
+    def fmas(self) -> int:
+        """Float32 multiply-adds a cycle of a multiprocessor."""
+        return 64 if self.capability <= (8, 0) else 128
+
+    def milliseconds(self, cycles: float) -> float:
+        """At the highest clock."""
+        return 1e3 * cycles / self.clock
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One that serves a problem.
+
+    Attributes:
+        tile, load: a block's tile; how operands are read, "VECTOR", "FLAT", "SCALAR" or "TF32".
+        depth: terms of the sum a step.
+        step: cycles of a block's step on a multiprocessor that never waits.
+        resident: blocks that a multiprocessor holds.
+    """
+
+    tile: Tile
+    load: str
+    depth: int
+    step: float
+    resident: int
+
+    @property
+    def warps(self) -> float:
+        """Of a block."""
+        return self.tile.threads / WARP
+
+
+def float_kernel(chip: Chip, tile: Tile, load: str, penalty: float = 1.0, resident: int | None = None) -> Kernel:
+    """A kernel without tensor cores: each thread multiplies, reads shared memory, and moves pieces of four elements."""
+    depth, threads = tile.depth, tile.threads
+    multiplies = tile.down * tile.across * depth
+    reads = depth * (tile.down + tile.across) / 4
+    pieces = (tile.rows + tile.columns) * depth / 4 / threads  # each read once, and written one element at a time
+    issued = max(multiplies + reads + PIECE * pieces + OVERHEAD, multiplies * 128 / chip.fmas)
+    warps = threads / WARP
+    shared = (2 * reads + 4 * pieces) * warps  # a 128-bit read takes two wavefronts
+    busy = max(issued * warps / SCHEDULERS + shared / CONTENTION, shared)
+    step = penalty * max(busy, panel_cycles(tile, depth))
+    return Kernel(tile, load, depth, step, resident or max(1, 512 // threads))
+
+
+def panel_cycles(tile: Tile, depth: int) -> float:
+    """Cycles until the caches have brought a step's two panels of float32."""
+    return (tile.rows + tile.columns) * depth * 4 / L2
+
+
+class Job(ABC):
+    """A problem that several kernels can solve: hashable, its ``repr`` the same in every process.
+
+    Attributes:
+        real: "float" or "double".
+        splits: whether the sum may be cut into parts.
+    """
+
+    real: str
+    splits: bool
+
+    @abstractmethod
+    def kernels(self, chip: Chip, high: bool) -> Sequence[Kernel]:
+        """Those that serve; ``high``: those that round factors to TF32 too."""
+
+    @abstractmethod
+    def lengths(self, kernel: Kernel) -> Lengths:
+        """The blocks of one part."""
+
+    @property
+    @abstractmethod
+    def products(self) -> int:
+        """Multiply-adds asked for."""
+
+    @property
+    def nominal(self) -> int:
+        """Multiply-adds of an algorithm that multiplies the zeros of padding too."""
+        return self.products
+
+    @property
+    @abstractmethod
+    def operands(self) -> int:
+        """Elements of both."""
+
+    @property
+    @abstractmethod
+    def results(self) -> int:
+        """Elements of the result."""
+
+    @property
+    def fewest(self) -> int:
+        """Least number of parts."""
+        return 1
+
+    def parts(self, number: int) -> int:
+        """How many there really are where so many are asked for."""
+        return number
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return 4 if self.real == "float" else 8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A choice, and what the model thinks of it.
+
+    Attributes:
+        problem: what it is for.
+        tile, load: which kernel.
+        parts, blocks: pieces that each sum is cut into; blocks of all of them.
+        cycles: until the result is there.
+        useful: products asked for over those that the tiles compute.
+    """
+
+    problem: Any
+    tile: Tile
+    load: str
+    parts: int
+    blocks: int
+    cycles: float
+    useful: float
+
+    @property
+    def choice(self) -> str:
+        """The kernel and its parts, in words."""
+        t = self.tile
+        return (
+            f"tiles of {t.rows} x {t.columns}, {t.threads} threads with {t.down} x {t.across} sums each, "
+            f"{self.load.lower()} loads, {self.parts} part{'s' if self.parts > 1 else ''}, {self.blocks} blocks, "
+            f"{self.useful:.0%} of the tiles' products asked for"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.problem}: {self.choice}, about {self.cycles:.0f} cycles"
+
+
+def plans(job: Job, chip: Chip, high: bool = False, parts: int | None = None) -> list[Plan]:
+    """Every kernel that serves, with every number of parts worth a thought or the given one; the best first.
+
+    That is the cheapest, the memory for its parts counted in.
+    """
+    found = [plan for kernel in job.kernels(chip, high) for plan in _plans(job, chip, kernel, parts)]
+    memory = {plan: plan.parts * job.results * job.item if plan.parts > 1 else 0 for plan in found}
+    return sorted(found, key=lambda plan: plan.cycles * (1 + memory[plan] / PRICE))
+
+
+def _plans(job: Job, chip: Chip, kernel: Kernel, parts: int | None) -> Iterator[Plan]:
+    lengths = job.lengths(kernel)
+    blocks, steps = sum(number for number, _ in lengths), sum(number * length for number, length in lengths)
+    tile = kernel.tile
+    useful = job.products / max(1, steps * tile.rows * tile.columns * kernel.depth)
+    numbers = _numbers(job, chip, kernel, lengths) if parts is None else [max(parts, job.fewest) if job.splits else 1]
+    for number in sorted({job.parts(number) for number in numbers}):
+        cycles = _cycles(job, chip, kernel, lengths, number)
+        yield Plan(job, tile, kernel.load, number, blocks * number, cycles, useful)
+
+
+def _numbers(job: Job, chip: Chip, kernel: Kernel, lengths: Lengths) -> list[int]:
+    """Parts to try: usual numbers, and those that make whole waves of blocks."""
+    if not job.splits:
+        return [1]
+    blocks, longest = sum(number for number, _ in lengths), max(length for _, length in lengths)
+    room = PARTS_BYTES // (job.results * job.item)
+    most = max(job.fewest, min(longest * kernel.depth // LEAST_TERMS, room))
+    waves = [wave * chip.multiprocessors // blocks for wave in range(1, 2 * kernel.resident + 1)]
+    return [job.fewest, *(number for number in (*SPLITS, *waves) if job.fewest <= number <= most)]
+
+
+def passing(job: Job, chip: Chip, parts: int = 1) -> float:
+    """Cycles in which the operands and so many results pass through memory."""
+    return (job.operands + parts * job.results) * job.item / (MEMORY * chip.multiprocessors)
+
+
+def _cycles(job: Job, chip: Chip, kernel: Kernel, lengths: Lengths, parts: int) -> float:
+    """Cycles until the result is there, its parts added."""
+    cycles = LAUNCH + max(_computing(chip, kernel, lengths, parts), passing(job, chip, parts))
+    if parts > 1:
+        cycles += LAUNCH + job.results * job.item * (parts + 1) / (MEMORY * chip.multiprocessors)
+    return cycles
+
+
+def _computing(chip: Chip, kernel: Kernel, lengths: Lengths, parts: int) -> float:
+    """Cycles until the busiest multiprocessor is through."""
+    pieces = []
+    for number, steps in lengths:
+        piece = max(1, -(-steps // parts))
+        pieces.append((number * max(1, -(-steps // piece)), min(steps, piece)))
+    blocks = sum(number for number, _ in pieces)
+    mean = sum(number * steps for number, steps in pieces) / blocks
+    each = -(-blocks // chip.multiprocessors)  # blocks of the busiest one
+    resident = min(each, kernel.resident)
+    waiting = _waiting(resident * kernel.warps)
+    longest = busiest(pieces, chip.multiprocessors) * waiting
+    if each % resident:  # the last ones have the multiprocessor to themselves
+        longest += each % resident * mean * (_waiting(each % resident * kernel.warps) - waiting)
+    return longest * kernel.step + START * -(-each // resident)
+
+
+def _waiting(warps: float) -> float:
+    """Time over that of a multiprocessor which never waits."""
+    return (warps + LATENCY) / warps
+
+
+def busiest(pieces: Sequence[tuple[int, int]], machines: int) -> int:
+    """The largest load where so many pieces, each so long, go in this order to the machine with the least."""
+    loads = [(0, machines)]  # a heap: a load, and how many machines have it
+    for number, length in pieces:
+        if length == 0:
+            continue
+        apart = -(-(max(loads)[0] - loads[0][0]) // length)
+        rounds = max(0, number // machines - apart - 1)  # in which every machine gets one piece, whatever its load
+        if rounds:
+            loads = [(load + rounds * length, count) for load, count in loads]
+        left = number - rounds * machines
+        while left > 0:
+            load, count = heappop(loads)
+            taking = min(count, left)
+            heappush(loads, (load + length, taking))
+            if count > taking:
+                heappush(loads, (load, count - taking))
+            left -= taking
+    return max(load for load, _ in loads)

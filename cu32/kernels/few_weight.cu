@@ -1,0 +1,174 @@
+// Sk-dilated-V2 for few channels on one side, as an image's three: a tile's columns are (tap, channel) pairs of that side, not
+// one tap's channels, and its rows the other side's channels. The terms of a block's sum are positions of one trim, all of
+// which have the same taps, so no zero of the padding is read here either; the taps that a trim lacks are zeros in that
+// block's part. With few input channels y is dy, x the image, and positions are those of dy, by ConvV2's trims; with few
+// output channels y is the image, x is dy, and positions are the image's, by KS-deconv-V2's sub-kernels. Macros:
+//   TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS   as in conv.cu; float32 alone
+//   LOAD     VECTOR: four channels of y at a time; SCALAR: one
+// x comes element by element: of some 770 instructions of a thread's step 8 read those, 4 read y, and 512 are FMAs.
+#include "leap.cuh"
+
+enum Load { VECTOR, SCALAR };
+
+constexpr int DEPTH = 16;
+using Tally = Sums<float, TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS>;
+constexpr int THREADS = Tally::THREADS;
+
+// cu32/few_channels.py packs it in this order. Steps: from a position of a class to the next.
+struct FewWeight {
+    int64 images, x_channels, y_channels, column_tiles;
+    int64 filter_rows, filter_columns;
+    int64 x_image, x_row, x_column, x_step_row, x_step_column, x_tap_row, x_tap_column;
+    int64 y_image, y_row, y_column, y_step_row, y_step_column;
+    int64 tap_row, tap_column;                      // steps from a tap of a class to the next
+    int64 out_row, out_tap, out_channel;            // strides of the result by channel of y, tap, and channel of x
+    int64 part_stride;
+};
+
+// Column j of a block: a (tap, channel) pair of its trim.
+struct Column {
+    int row, column, channel;  // tap in the trim, and channel
+
+    __device__ __forceinline__ Column(int j, const Class& across, int channels) {
+        const int tap = j / channels;
+        channel = j - tap * channels;
+        row = tap / across.taps;
+        column = tap - row * across.taps;
+    }
+    __device__ __forceinline__ int source(const FewWeight& f) const { return row * (int)f.x_tap_row + column * (int)f.x_tap_column + channel; }
+    __device__ __forceinline__ int result(const FewWeight& f, const Class& down, const Class& across) const {
+        const int tap_row = down.first_tap + row * (int)f.tap_row, tap_column = across.first_tap + column * (int)f.tap_column;
+        return (tap_row * (int)f.filter_columns + tap_column) * (int)f.out_tap + channel * (int)f.out_channel;
+    }
+};
+
+// This thread's elements of the panel of x: one term, every THREADS / DEPTH-th column.
+struct PanelX {
+    static constexpr int STEP = THREADS / DEPTH, PIECES = TILE_COLUMNS / STEP, PITCH = TILE_COLUMNS + 4;
+
+    int offset[PIECES];
+    float piece[PIECES];
+    TermWalk<DEPTH> walk;
+
+    // A column that is not there reads another's, and its results are dropped.
+    __device__ __forceinline__ PanelX(const RunSteps& steps, int first, int begin, const FewWeight& f, const Class& across, int column, int columns)
+        : walk(steps, first, begin + threadIdx.x % DEPTH) {
+#pragma unroll
+        for (int i = 0; i < PIECES; ++i) {
+            const int j = column + threadIdx.x / DEPTH + i * STEP;
+            offset[i] = Column(j < columns ? j : column, across, (int)f.x_channels).source(f);
+        }
+    }
+    __device__ __forceinline__ void fetch(const float* x, const RunSteps& steps, int end) {
+        const bool inside = walk.term < end;
+#pragma unroll
+        for (int i = 0; i < PIECES; ++i) piece[i] = inside ? x[walk.place + offset[i]] : 0.f;
+        walk.advance(steps);
+    }
+    __device__ __forceinline__ void store(float (*panel)[PITCH]) const {
+#pragma unroll
+        for (int i = 0; i < PIECES; ++i) panel[threadIdx.x % DEPTH][threadIdx.x / DEPTH + i * STEP] = piece[i];
+    }
+};
+
+// And of y: four channels of every STEP-th term.
+struct PanelY {
+    static constexpr int STEP = THREADS * 4 / TILE_ROWS, PIECES = DEPTH / STEP, PITCH = TILE_ROWS + 4;
+    static_assert(PIECES * STEP == DEPTH, "every thread moves as many pieces");
+
+    float piece[PIECES][4];
+    TermWalk<STEP> walk;
+    const int left;  // channels from this thread's first on
+
+    static __device__ __forceinline__ int edge() { return threadIdx.x % (TILE_ROWS / 4) * 4; }
+    static __device__ __forceinline__ int term() { return threadIdx.x / (TILE_ROWS / 4); }
+
+    __device__ __forceinline__ PanelY(const RunSteps& steps, int first, int begin, int rows)
+        : walk(steps, first + edge(), begin + term()), left(rows - edge()) {}
+    __device__ __forceinline__ void fetch(const float* y, const RunSteps& steps, int end) {
+#pragma unroll
+        for (int i = 0; i < PIECES; ++i) {
+            const bool inside = walk.term < end;
+            piece[i][0] = piece[i][1] = piece[i][2] = piece[i][3] = 0;
+            if constexpr (LOAD == VECTOR) {
+                if (inside && left > 0) read4(piece[i], y + walk.place);
+            } else {
+#pragma unroll
+                for (int j = 0; j < 4; ++j)
+                    if (inside && j < left) piece[i][j] = y[walk.place + j];
+            }
+            walk.advance(steps);
+        }
+    }
+    __device__ __forceinline__ void store(float (*panel)[PITCH]) const {
+#pragma unroll
+        for (int i = 0; i < PIECES; ++i) write4(&panel[term() + i * STEP][edge()], piece[i]);
+    }
+};
+
+struct Shared {
+    __align__(16) float y[2][DEPTH][PanelY::PITCH];
+    __align__(16) float x[2][DEPTH][PanelX::PITCH];
+    int result[TILE_COLUMNS];  // of each column its place in a filter, or -1
+};
+
+__device__ __forceinline__ bool has_tap(const Class& taps, int tap, int step) {
+    return tap >= taps.first_tap && (tap - taps.first_tap) % step == 0 && (tap - taps.first_tap) / step < taps.taps;
+}
+
+// Zeros for the taps that the trim lacks.
+__device__ __forceinline__ void clear_others(float* out, const FewWeight& f, const Class& down, const Class& across, int rows) {
+    const int count = rows < TILE_ROWS ? rows : TILE_ROWS, taps = (int)(f.filter_rows * f.filter_columns);
+    for (int i = threadIdx.x; i < count * taps * (int)f.x_channels; i += THREADS) {
+        const int row = i % count, pair = i / count, tap = pair % taps, channel = pair / taps;
+        const int tap_row = tap / (int)f.filter_columns, tap_column = tap % (int)f.filter_columns;
+        if (!has_tap(down, tap_row, (int)f.tap_row) || !has_tap(across, tap_column, (int)f.tap_column))
+            out[row * (int)f.out_row + tap * (int)f.out_tap + channel * (int)f.out_channel] = 0;
+    }
+}
+
+// blockIdx.x = tile of y's channels * column_tiles + tile of columns, .y = part: an entry of tables.tiles.
+extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
+few_weight(const float* __restrict__ x, const float* __restrict__ y, float* __restrict__ out, const GatherTables tables, const FewWeight f) {
+    __shared__ Shared shared;
+    const int column_tile = blockIdx.x % (int)f.column_tiles, first_row = blockIdx.x / (int)f.column_tiles * TILE_ROWS;
+    const TileEntry part = tables.tiles[blockIdx.y];
+    const Class down = tables.row_classes[part.row_class], across = tables.column_classes[part.column_class];
+    const int rows = (int)f.y_channels - first_row;
+    const int column = column_tile * TILE_COLUMNS, columns = down.taps * across.taps * (int)f.x_channels;
+    out += blockIdx.y * f.part_stride + first_row * f.out_row;
+    if (column_tile == 0) clear_others(out, f, down, across, rows);
+    if (column >= columns) return;
+    for (int j = threadIdx.x; j < TILE_COLUMNS; j += THREADS)
+        shared.result[j] = column + j < columns ? Column(column + j, across, (int)f.x_channels).result(f, down, across) : -1;
+
+    const int images = (int)f.images, begin = part.first, end = begin + part.rows;
+    const Member row = tables.row_members[down.start], first = tables.column_members[across.start];
+    const RunSteps y_steps = {images, across.size, (int)f.y_image, (int)f.y_step_column, (int)f.y_step_row};
+    const RunSteps x_steps = {images, across.size, (int)f.x_image, (int)f.x_step_column, (int)f.x_step_row};
+    PanelY panel_y(y_steps, row.index * (int)f.y_row + first.index * (int)f.y_column + first_row, begin, rows);
+    PanelX panel_x(x_steps, row.source * (int)f.x_row + first.source * (int)f.x_column, begin, f, across, column, columns);
+    Tally sums;
+    panel_y.fetch(y, y_steps, end);
+    panel_x.fetch(x, x_steps, end);
+    for (int left = end - begin, buffer = 0; left > 0; left -= DEPTH, buffer ^= 1) {
+        panel_y.store(shared.y[buffer]);
+        panel_x.store(shared.x[buffer]);
+        __syncthreads();
+        if (left > DEPTH) {
+            panel_y.fetch(y, y_steps, end);
+            panel_x.fetch(x, x_steps, end);
+        }
+        sums.template accumulate<DEPTH>(shared.y[buffer], shared.x[buffer]);
+    }
+
+#pragma unroll
+    for (int i = 0; i < TILE_DOWN; ++i) {
+        if (sums.row_of(i) >= rows) continue;
+#pragma unroll
+        for (int j = 0; j < TILE_ACROSS; ++j) {
+            const int place = shared.result[sums.column_of(j)];
+            if (place >= 0) out[sums.row_of(i) * f.out_row + place] = sums.sum[i][j];
+        }
+    }
+}

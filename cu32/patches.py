@@ -1,0 +1,94 @@
+"""What the kernels that compute patches of positions are given: their tables and the structs of kernels/patches.cuh."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from alpha.geometry import Axis, Geometry
+from alpha.tensor import Tensor
+from cu32 import tables
+from cu32.base import DeviceEngine
+from cu32.tables import Classes, PatchList
+
+
+@dataclass(frozen=True)
+class Cover:
+    """A gather's positions by patches of down x across, ``together`` of them a block."""
+
+    rows: Axis
+    columns: Axis
+    forward: bool
+    down: int
+    across: int
+    together: int
+
+    @property
+    def listed(self) -> PatchList:
+        """The list, which no number of images changes."""
+        return tables.patches(self.rows, self.columns, self.forward, self.down, self.across, self.together)
+
+    @property
+    def classes(self) -> tuple[Classes, Classes]:
+        """Of rows and of columns."""
+        return classes(Geometry(self.rows, self.columns), self.forward)
+
+    def tables(self, engine: DeviceEngine) -> list[Tensor]:
+        """Its tables on the device, as ``gather_tables``."""
+        place = engine.constant(("patches", self), lambda: self.listed.tiles)
+        geometry = Geometry(self.rows, self.columns)
+        return gather_tables(engine, place, geometry, self.forward)
+
+    def pack(self, source: Tensor, w: Tensor, out: Tensor, accumulate: bool) -> bytes:
+        """``struct Patches``."""
+        rows, columns = self.classes
+        return struct.pack(
+            "17q",
+            source.shape[0],
+            len(self.listed.tiles),
+            rows.member_step,
+            columns.member_step,
+            rows.step_a or 1,
+            columns.step_a or 1,
+            *source.strides[:3],
+            w.strides[1],
+            w.strides[2],
+            rows.step_b * w.strides[1],
+            columns.step_b * w.strides[2],
+            *out.strides[:3],
+            accumulate,
+        )
+
+
+def classes(geometry: Geometry, forward: bool) -> tuple[Classes, Classes]:
+    """A gather's classes of rows and of columns."""
+    find = tables.by_output if forward else tables.by_input
+    return find(geometry.rows), find(geometry.columns)
+
+
+def gather_tables(engine: DeviceEngine, tiles: Tensor, geometry: Geometry, forward: bool) -> list[Tensor]:
+    """What a gather's kernel reads, around a list of tiles on the device: to be held until the launch."""
+    found = [tiles]
+    for axis, listed in zip((geometry.rows, geometry.columns), classes(geometry, forward), strict=True):
+        found.append(engine.constant(("classes", axis, forward), listed.class_array))
+        found.append(engine.constant(("members", axis, forward), listed.member_array))
+    return found
+
+
+def addresses(held: Iterable[Tensor]) -> bytes:
+    """``struct GatherTables`` of kernels/tile.cuh."""
+    return struct.pack("5q", *(table.address for table in held))
+
+
+def steps_fit(source: Tensor, geometry: Geometry, forward: bool) -> bool:
+    """Whether the steps from a tap or a position to the next are offsets of 32 bits; others need not be."""
+    return all(
+        max(abs(listed.step_a), listed.member_step) * stride < tables.LIMIT
+        for listed, stride in zip(classes(geometry, forward), source.strides[1:3], strict=True)
+    )
+
+
+def power_of_two(count: int, least: int, most: int) -> int:
+    """The smallest power of two that holds ``count``, within bounds that are powers of two."""
+    return min(most, max(least, 1 << (count - 1).bit_length()))

@@ -1,0 +1,231 @@
+"""The timed search: a problem's likeliest plans run on the device, and the times kept on disk, a file a problem.
+
+A file's name covers the problem, what the device is, and the text of the kernels, so that a changed kernel is timed
+anew. Files are written whole or not at all; where two processes search for the same at once, the first one's times are
+what both take if they can.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from alpha import cache as disk
+from alpha.errors import OutOfMemoryError
+from cu32.base import DeviceEngine
+from cu32.compiler import KERNELS
+from cu32.costs import Chip, Job, Plan
+from cu32.driver import Device, Event
+
+CANDIDATES = 8
+"""Plans that are timed, at most."""
+
+HOPELESS = 5.0
+"""Times the best plan's prediction, beyond which a plan is not tried."""
+
+ROUNDS = 5
+"""Times each of them is timed; the median counts."""
+
+BRIEF = 2e-3
+"""Seconds of a round below which the device could be through before the host has submitted it all."""
+
+WORK, WORK_BYTES = 16, 64 << 20
+"""What such a round waits for, so that the device then runs it without gaps: clearing so many bytes so many times."""
+
+_FILES = ("conv*.cu", "gemm*.cu", "parts.cu", "*.cuh")
+
+Times = dict[Plan, float]
+"""Milliseconds of what was timed."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is searched for: the best plan of a problem on such a device, with TF32 allowed or not."""
+
+    chip: Chip
+    job: Job
+    high: bool
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """All that times depend on."""
+        return {
+            "problem": repr(self.job),
+            "precision": "high" if self.high else "highest",
+            "device": self.chip.name,
+            "capability": list(self.chip.capability),
+            "multiprocessors": self.chip.multiprocessors,
+            "kernels": _kernels(),
+        }
+
+    @property
+    def path(self) -> Path:
+        """Where the times are kept."""
+        text = json.dumps(self.description, sort_keys=True)
+        return disk.directory("plans") / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+
+
+_known: dict[Question, Times] = {}
+_fastest: dict[Question, Plan] = {}
+_lock = threading.Lock()
+
+
+def known(question: Question) -> Plan | None:
+    """The fastest plan, once this process has found it."""
+    return _fastest.get(question)
+
+
+def fastest(engine: DeviceEngine, question: Question, plans: Sequence[Plan], run: Callable[[Plan], object]) -> Plan:
+    """The fastest of a problem's plans: kept, or timed now; the first where neither can be.
+
+    Args:
+        plans: all that answer the question, the likeliest first.
+        run: does the work by a plan, onto memory that nobody reads.
+    """
+    times = kept(question, plans)
+    if not times and engine.capture is not None:
+        return plans[0]
+    if not times:
+        with _lock:  # another thread may have been searching
+            times = kept(question, plans) or _search(engine, question, plans, run)
+    return _fastest.setdefault(question, min(times, key=times.__getitem__) if times else plans[0])
+
+
+def kept(question: Question, plans: Sequence[Plan]) -> Times:
+    """What an earlier search has measured, in this process or, on such a device, in another; else nothing."""
+    times = _known.get(question) or _read(question.path, plans)
+    if times:
+        _known[question] = times
+    return times
+
+
+def forget() -> None:
+    """Has files read again, and what found no room tried again."""
+    _known.clear()
+    _fastest.clear()
+
+
+# -- measuring -------------------------------------------------------------------------------------------------------
+
+
+def _search(engine: DeviceEngine, question: Question, plans: Sequence[Plan], run: Callable[[Plan], object]) -> Times:
+    """Times the candidates, and keeps what it finds; nothing where the program's own tensors leave no room."""
+    try:
+        times = _time(engine, candidates(plans), run)
+    except OutOfMemoryError:
+        return {}
+    times = _known[question] = _write(question, plans, times)
+    return times
+
+
+def candidates(plans: Sequence[Plan]) -> list[Plan]:
+    """Those worth timing: each kernel's likeliest, then what else is likely, the likeliest first."""
+    likely = [plan for plan in plans if plan.cycles <= HOPELESS * plans[0].cycles]
+    best = {(plan.tile, plan.load): plan for plan in reversed(likely)}
+    first = sorted(best.values(), key=likely.index)
+    others = [plan for plan in likely if plan not in first]
+    return sorted((first + others)[:CANDIDATES], key=likely.index)
+
+
+def _time(engine: DeviceEngine, chosen: Sequence[Plan], run: Callable[[Plan], object]) -> Times:
+    """The median over the rounds, after two that compile and warm up."""
+    _round(engine, chosen, run)
+    brief = sum(_round(engine, chosen, run)) < BRIEF
+    spans: dict[Plan, list[float]] = {plan: [] for plan in chosen}
+    for number in range(ROUNDS):
+        turn = number % len(chosen)
+        order = [*chosen[turn:], *chosen[:turn]]
+        if brief:
+            _keep_busy(engine)
+        for plan, seconds in zip(order, _round(engine, order, run), strict=True):
+            spans[plan].append(1e3 * seconds)
+    return {plan: median(values) for plan, values in spans.items()}
+
+
+def _round(engine: DeviceEngine, order: Sequence[Plan], run: Callable[[Plan], object]) -> list[float]:
+    """Seconds of each plan's work, one after the other."""
+    events = _events(engine.device)[: len(order) + 1]
+    events[0].record()
+    for plan, event in zip(order, events[1:], strict=True):
+        run(plan)
+        event.record()
+    return [after.seconds_since(before) for before, after in pairwise(events)]
+
+
+@cache
+def _events(device: Device) -> list[Event]:
+    """A device's, kept: PyCUDA can end an event on the thread alone that took the device."""
+    return [device.event() for _ in range(CANDIDATES + 1)]
+
+
+def _keep_busy(engine: DeviceEngine) -> None:
+    """Gives the device work for as long as the host takes to submit a round."""
+    spare = engine.scratch(WORK_BYTES)
+    for _ in range(WORK):
+        engine.device.clear(spare.address, WORK_BYTES)
+
+
+# -- keeping ---------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _kernels() -> str:
+    """A digest of the kernels' text."""
+    digest = hashlib.sha256()
+    for file in sorted({file for pattern in _FILES for file in KERNELS.glob(pattern)}):
+        digest.update(f"{file.name}\0{file.read_text()}\0".encode())
+    return digest.hexdigest()
+
+
+def _read(path: Path, plans: Sequence[Plan]) -> Times:
+    """The times in a file; nothing where there is none, or, with a warning, where it is none of ours."""
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return {}
+    named = {(plan.tile.rows, plan.tile.columns, plan.load, plan.parts): plan for plan in plans}
+    try:
+        times = {
+            named[entry["rows"], entry["columns"], entry["load"], entry["parts"]]: float(entry["ms"])
+            for entry in json.loads(text)["times"]
+        }
+        if not times or not all(0 < ms < math.inf for ms in times.values()):
+            raise ValueError("no times")
+    except (ValueError, KeyError, TypeError) as error:
+        warnings.warn(
+            f"[search] expected times of plans in {path}, got a file without ({error!r}): ignored; the next search "
+            "writes it anew",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return {}
+    return times
+
+
+def _write(question: Question, plans: Sequence[Plan], times: Times) -> Times:
+    """Keeps times, unless another process was first: then its own are what counts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a broken file: it is written anew
+        earlier = _read(question.path, plans)
+    if earlier:
+        return earlier
+    entries = [
+        {"rows": p.tile.rows, "columns": p.tile.columns, "load": p.load, "parts": p.parts, "ms": times[p]}
+        for p in sorted(times, key=times.__getitem__)
+    ]
+    content = json.dumps({**question.description, "times": entries}, indent=1)
+    try:
+        disk.write_atomically(question.path, content.encode())
+    except OSError:  # a full disk or a read-only home: the next process searches again
+        return times
+    return times
