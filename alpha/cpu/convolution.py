@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from alpha.cpu import plans
+from alpha.cpu import planner, plans, winograd
 from alpha.cpu.base import HostEngine, counter
 from alpha.cpu.kernels import convolution as kernels
+from alpha.cpu.kernels import winograd as winograd_kernels
 from alpha.cpu.kernels.microkernel import ADD, BIAS, STORE
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import EngineError, ShapeError
@@ -25,7 +27,11 @@ class ConvolutionOperations(HostEngine):
     def conv2d(self, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, groups: int) -> Tensor:
         x = self._image(x)
         out = self.empty((x.shape[0], *geometry.output, w.shape[0]), x.dtype, IMAGE_ORDER)
-        plan = plans.forward(_problem(x, out, geometry, groups))
+        problem = _problem(x, out, geometry, groups)
+        if planner.algorithm(problem, by_output=True) == "winograd":
+            MACS["conv2d"] = self._winograd(winograd.plan(problem, True), x, w, out, STORE, bias)
+            return out
+        plan = plans.forward(problem)
         packed = self._packed(w, plan, by_output=True)
         MACS["conv2d"] = self._gather(plan, x, packed, out, STORE, bias)
         return out
@@ -46,9 +52,13 @@ class ConvolutionOperations(HostEngine):
             out, mode = accumulate, ADD
         else:
             out, mode = self.empty(shape, dy.dtype, IMAGE_ORDER), STORE
-        plan = plans.input_grad(_problem(out, dy, geometry, groups))
-        packed = self._packed(w, plan, by_output=False)
-        MACS["conv2d_input_grad"] = self._gather(plan, dy, packed, out, mode, bias)
+        problem = _problem(out, dy, geometry, groups)
+        if planner.algorithm(problem, by_output=False) == "winograd":
+            macs = self._winograd(winograd.plan(problem, False), dy, w, out, mode, bias)
+        else:
+            plan = plans.input_grad(problem)
+            macs = self._gather(plan, dy, self._packed(w, plan, by_output=False), out, mode, bias)
+        MACS["conv2d_input_grad"] = macs
         if accumulate is not None and out is not accumulate:
             return self.elementwise("add", accumulate, out, out=accumulate)
         return out
@@ -91,28 +101,55 @@ class ConvolutionOperations(HostEngine):
             return x
         return self.dense(x, IMAGE_ORDER)
 
+    def _winograd(
+        self, plan: winograd.WinogradPlan, x: Tensor, w: Tensor, out: Tensor, mode: int, bias: Tensor | None
+    ) -> int:
+        if bias is not None:
+            bias, mode = self.dense(bias, (0,)), BIAS
+        packed = self._kept(w, plan.packed_shape, plan.by_output, lambda packed: self._transform(w, plan, packed))
+        macs: int = self.launch(
+            winograd_kernels.winograd, _tag(x), counter(), plan.rows_from, plan.rows_to, plan.columns_from,
+            plan.columns_to, plan.sizes, x.address, packed.address, out.address, mode,
+            0 if bias is None else bias.address, tasks=plan.tasks,
+        )  # fmt: skip
+        return macs
+
+    def _transform(self, w: Tensor, plan: winograd.WinogradPlan, packed: Tensor) -> None:
+        """Winograd's filters, in the panels that the plan wants."""
+        kernel = winograd_kernels.pack_by_output if plan.by_output else winograd_kernels.pack_by_input
+        w = self.dense(w, range(4))
+        self.launch(kernel, _tag(w), counter(), w.address, plan.sizes, packed.address)
+
     def _packed(self, w: Tensor, plan: plans.GatherPlan, by_output: bool) -> Tensor:
-        """The filters in the panels that the plan wants; ShapeError where they are not the plan's.
+        """The filters in the panels that the plan wants; ShapeError where they are not the plan's."""
+        groups, _, taps, depth, _ = plan.packed_shape
+        per_group = w.shape[3] if by_output else w.shape[0] // groups
+        if w.ndim != 4 or w.shape[1] * w.shape[2] != taps or per_group != depth:
+            raise ShapeError(f"[convolution] expected filters for panels {plan.packed_shape}, got {w.shape}")
+
+        def pack(packed: Tensor) -> None:
+            source = np.ascontiguousarray(self.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
+            kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
+            self.launch(kernel, counter(), source, self.array(packed))
+
+        return self._kept(w, plan.packed_shape, by_output, pack)
+
+    def _kept(self, w: Tensor, shape: tuple[int, ...], by_output: bool, pack: Callable[[Tensor], None]) -> Tensor:
+        """The filters packed to a shape, anew where they have changed.
 
         The forward's are kept with the filters' storage until these change: inference packs once. Not so where a NumPy
         array shares the storage, and may change it unseen. The input gradient's serve once a step, and go back to the
         pool.
         """
-        groups, _, taps, depth, _ = plan.packed_shape
-        per_group = w.shape[3] if by_output else w.shape[0] // groups
-        if w.ndim != 4 or w.shape[1] * w.shape[2] != taps or per_group != depth:
-            raise ShapeError(f"[convolution] expected filters for panels {plan.packed_shape}, got {w.shape}")
-        key = f"packed {w.offset} {w.shape} {w.strides} {plan.packed_shape}"
+        key = f"packed {w.offset} {w.shape} {w.strides} {shape}"
         kept = by_output and not w.storage.exported
         if kept and key in w.storage.cache:
             version, packed = w.storage.cache[key]
             if version == w.version:
                 return packed  # type: ignore[no-any-return]
             del w.storage.cache[key]
-        packed = self.empty(plan.packed_shape, w.dtype)
-        source = np.ascontiguousarray(self.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
-        kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
-        self.launch(kernel, counter(), source, self.array(packed))
+        packed = self.empty(shape, w.dtype)
+        pack(packed)
         if kept:
             w.storage.cache[key] = (w.version, packed)
         return packed

@@ -144,7 +144,7 @@ def _depth_block(depth: int, item: int) -> int:
     return max(1, math.ceil(depth / max(1, round(depth / _block_rows(item)))))
 
 
-def _check(what: str, offsets: tuple[Array, Array], tail: int, limit: int) -> None:
+def check_offsets(what: str, offsets: tuple[Array, Array], tail: int, limit: int) -> None:
     """EngineError unless every sum of a row's and a column's offset, and ``tail`` bytes on, lies in 0..limit."""
     rows, columns = offsets
     low = int(rows.min(initial=0)) + int(columns.min(initial=0))
@@ -156,7 +156,7 @@ def _check(what: str, offsets: tuple[Array, Array], tail: int, limit: int) -> No
         )
 
 
-def _extent(shape: tuple[int, int, int], channels: int, strides: tuple[int, int, int], item: int) -> int:
+def extent(shape: tuple[int, int, int], channels: int, strides: tuple[int, int, int], item: int) -> int:
     """Bytes from the first element of an image tensor to the end of its last."""
     return (sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + channels) * item
 
@@ -205,9 +205,9 @@ def forward(problem: Problem) -> GatherPlan:
     )
     longest = _longest(columns, runs, depth * item)
     last = (problem.images - 1) * image + (problem.in_channels - depth) * item
-    x_limit = _extent((problem.images, *g.input), problem.in_channels, problem.x_strides, item)
-    _check("x", (rows.source, longest), last, x_limit)
-    _check("the filter", (rows.other, _longest(columns._replace(source=columns.other), runs, tap)), 0, taps * tap)
+    x_limit = extent((problem.images, *g.input), problem.in_channels, problem.x_strides, item)
+    check_offsets("x", (rows.source, longest), last, x_limit)
+    check_offsets("the filter", (rows.other, _longest(columns._replace(source=columns.other), runs, tap)), 0, taps * tap)
     macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
     shape = (problem.groups, panels, taps, depth, width)
     return GatherPlan(_order(rows, columns, runs), rows, columns, runs, sizes, shape, macs)
@@ -250,9 +250,9 @@ def input_grad(problem: Problem) -> GatherPlan:
         panel_bytes=taps * tap,
     )
     last = (problem.images - 1) * image + problem.out_channels * item
-    limit = _extent((problem.images, *g.output), problem.out_channels, problem.y_strides, item)
-    _check("dy", (rows.source, columns.source), last, limit)
-    _check("the filter", (rows.other, columns.other), tap, taps * tap)
+    limit = extent((problem.images, *g.output), problem.out_channels, problem.y_strides, item)
+    check_offsets("dy", (rows.source, columns.source), last, limit)
+    check_offsets("the filter", (rows.other, columns.other), tap, taps * tap)
     macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
     shape = (problem.groups, panels, taps, depth, width)
     return GatherPlan(_order(rows, columns, runs), rows, columns, runs, sizes, shape, macs)
@@ -310,13 +310,13 @@ def weight_grad(problem: Problem) -> LeapPlan:
         filter_bytes=filter_bytes,
     )
     reach = columns.source + np.repeat(widths, np.diff(columns.start)) * item
-    x_limit = _extent((problem.images, *g.input), problem.in_channels, problem.x_strides, item)
+    x_limit = extent((problem.images, *g.input), problem.in_channels, problem.x_strides, item)
     x_last = (problem.images - 1) * x_image + (problem.in_channels - problem.group_in) * item
-    _check("x", (rows.source, np.concatenate([columns.source, reach])), x_last, x_limit)
-    y_limit = _extent((problem.images, *g.output), problem.out_channels, problem.y_strides, item)
+    check_offsets("x", (rows.source, np.concatenate([columns.source, reach])), x_last, x_limit)
+    y_limit = extent((problem.images, *g.output), problem.out_channels, problem.y_strides, item)
     y_last = (problem.images - 1) * y_image + problem.out_channels * item
-    _check("dy", (rows.other, columns.other), y_last, y_limit)
-    _check("the filter", (np.zeros(1, np.int64), (places + widths) * item), 0, tap_row)
+    check_offsets("dy", (rows.other, columns.other), y_last, y_limit)
+    check_offsets("the filter", (np.zeros(1, np.int64), (places + widths) * item), 0, tap_row)
     first_row = np.array([g.rows.leap(f).start for f in range(g.rows.filter)], np.int64)
     macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
     parts = math.ceil(problem.images / part)
