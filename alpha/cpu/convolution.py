@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu import planner, plans, winograd
+from alpha.cpu import few_channels, planner, plans, winograd
 from alpha.cpu.base import HostEngine, counter
 from alpha.cpu.kernels import convolution as kernels
+from alpha.cpu.kernels import few_channels as few_channels_kernels
 from alpha.cpu.kernels import winograd as winograd_kernels
 from alpha.cpu.kernels.microkernel import ADD, BIAS, STORE
 from alpha.engine import IMAGE_ORDER
@@ -66,23 +67,35 @@ class ConvolutionOperations(HostEngine):
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
         x, dy = self._image(x), self._image(dy)
         problem = _problem(x, dy, geometry, groups)
+        if few_channels.serves(problem):
+            return self._few_channels(few_channels.plan(problem), problem, x, dy)
         plan = plans.weight_grad(problem)
         dw = self.empty((dy.shape[3], *geometry.filter, problem.group_in), x.dtype)
-        target = dw if plan.parts == 1 else self.empty((plan.parts, dw.numel()), x.dtype)
+        target = dw if plan.parts == 1 else self.empty((plan.parts, *dw.shape), x.dtype)
         if plan.clear:
             self.array(target).fill(0)
-        tables = (_tag(x), counter(), plan.first_row, plan.rows, plan.columns)
-        addresses = (x.address, dy.address, target.address)
-        if plan.pack is not None:
-            macs = self.launch(kernels.leap_packed, *tables, plan.sizes, plan.pack, *addresses, tasks=plan.tasks)
-        else:
-            macs = self.launch(
-                kernels.leap, *tables, plan.places, plan.widths, plan.sizes, *addresses, tasks=plan.tasks
-            )
-        MACS["conv2d_weight_grad"] = macs
-        if target is not dw:
-            self.launch(kernels.add_parts, counter(), self.array(target), self.array(dw).reshape(-1))
-        return dw
+        MACS["conv2d_weight_grad"] = self.launch(
+            kernels.leap, _tag(x), counter(), plan.first_row, plan.rows, plan.columns, plan.sizes, plan.pack,
+            x.address, dy.address, target.address, tasks=plan.tasks,
+        )  # fmt: skip
+        return self._sum_of_parts(target, dw)
+
+    def _few_channels(self, plan: few_channels.FewPlan, problem: plans.Problem, x: Tensor, dy: Tensor) -> Tensor:
+        dw = self.empty((dy.shape[3], *problem.geometry.filter, problem.group_in), x.dtype)
+        target = dw if plan.parts == 1 else self.empty((plan.parts, *dw.shape), x.dtype)
+        filters = self.array(target).reshape(plan.parts, problem.groups, problem.group_out, *dw.shape[1:])
+        MACS["conv2d_weight_grad"] = self.launch(
+            few_channels_kernels.few_channels, _tag(x), counter(), plan.rows, plan.columns, plan.sizes, x.address,
+            dy.address, filters, tasks=plan.parts * problem.groups,
+        )  # fmt: skip
+        return self._sum_of_parts(target, dw)
+
+    def _sum_of_parts(self, parts: Tensor, total: Tensor) -> Tensor:
+        """The sum over the first axis, which one part alone does not have."""
+        if parts is not total:
+            count = parts.shape[0]
+            self.launch(kernels.add_parts, counter(), self.array(parts).reshape(count, -1), self.array(total).ravel())
+        return total
 
     def _gather(
         self, plan: plans.GatherPlan, x: Tensor, packed: Tensor, out: Tensor, mode: int, bias: Tensor | None

@@ -374,3 +374,25 @@ copy_rows = _copier(lambda item: -(-ROWS * item // ISA.bytes))
 
 copy_panels = _copier(lambda item: ISA.vectors)
 """Pieces of a panel's width: B."""
+
+
+@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+def copy_vectors(
+    _typing: Any, tag: Any, source: Any, source_step: Any, target: Any, target_step: Any, count: Any, nbytes: Any
+) -> Any:
+    """Copies ``count`` pieces of ``nbytes`` bytes in whole vectors: up to a vector more is read and written."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, source, source_step, target, target_step, count, nbytes = arguments
+        emit = Vectors(builder, tag)
+        size = integer(ISA.bytes)
+        vectors = builder.udiv(builder.add(nbytes, integer(ISA.bytes - 1)), size)
+        with cgutils.for_range(builder, vectors, intp=I64) as column:
+            offset = builder.mul(column.index, size)
+            read, write = builder.add(source, offset), builder.add(target, offset)
+            with cgutils.for_range(builder, count, intp=I64) as row:
+                value = emit.load(builder.add(read, builder.mul(row.index, source_step)))
+                emit.store(value, builder.add(write, builder.mul(row.index, target_step)))
+        return context.get_dummy_value()
+
+    return types.void(tag, *[types.int64] * 6), codegen

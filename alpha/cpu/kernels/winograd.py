@@ -55,7 +55,7 @@ class WinogradSizes(NamedTuple):
     target_image: int
 
 
-# -- transforms, emitted as vector code --------------------------------------------------------------------------------
+# -- transforms, emitted as vector code -----------------------------------------------------------------------------
 
 
 def _input_line(vectors: Vectors, d: list[Any]) -> list[Any]:
@@ -198,7 +198,7 @@ def _transform_filters(
     return types.void(tag, *[types.int64] * 6), codegen
 
 
-# -- kernels -------------------------------------------------------------------------------------------------------------
+# -- kernels ---------------------------------------------------------------------------------------------------------
 
 
 @compiled
