@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu import few_channels, planner, plans, winograd
+from alpha.cpu import few_channels, planner, plans, positions, winograd
 from alpha.cpu.base import HostEngine, counter
 from alpha.cpu.kernels import convolution as kernels
 from alpha.cpu.kernels import few_channels as few_channels_kernels
+from alpha.cpu.kernels import positions as positions_kernels
 from alpha.cpu.kernels import winograd as winograd_kernels
 from alpha.cpu.kernels.microkernel import ADD, BIAS, STORE
 from alpha.engine import IMAGE_ORDER
@@ -28,13 +29,7 @@ class ConvolutionOperations(HostEngine):
     def conv2d(self, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, groups: int) -> Tensor:
         x = self._image(x)
         out = self.empty((x.shape[0], *geometry.output, w.shape[0]), x.dtype, IMAGE_ORDER)
-        problem = _problem(x, out, geometry, groups)
-        if planner.algorithm(problem, by_output=True) == "winograd":
-            MACS["conv2d"] = self._winograd(winograd.plan(problem, True), x, w, out, STORE, bias)
-            return out
-        plan = plans.forward(problem)
-        packed = self._packed(w, plan, by_output=True)
-        MACS["conv2d"] = self._gather(plan, x, packed, out, STORE, bias)
+        MACS["conv2d"] = self._convolve(_problem(x, out, geometry, groups), True, x, w, out, STORE, bias)
         return out
 
     def conv2d_input_grad(
@@ -54,12 +49,7 @@ class ConvolutionOperations(HostEngine):
         else:
             out, mode = self.empty(shape, dy.dtype, IMAGE_ORDER), STORE
         problem = _problem(out, dy, geometry, groups)
-        if planner.algorithm(problem, by_output=False) == "winograd":
-            macs = self._winograd(winograd.plan(problem, False), dy, w, out, mode, bias)
-        else:
-            plan = plans.input_grad(problem)
-            macs = self._gather(plan, dy, self._packed(w, plan, by_output=False), out, mode, bias)
-        MACS["conv2d_input_grad"] = macs
+        MACS["conv2d_input_grad"] = self._convolve(problem, False, dy, w, out, mode, bias)
         if accumulate is not None and out is not accumulate:
             return self.elementwise("add", accumulate, out, out=accumulate)
         return out
@@ -97,15 +87,35 @@ class ConvolutionOperations(HostEngine):
             self.launch(kernels.add_parts, counter(), self.array(parts).reshape(count, -1), self.array(total).ravel())
         return total
 
-    def _gather(
-        self, plan: plans.GatherPlan, x: Tensor, packed: Tensor, out: Tensor, mode: int, bias: Tensor | None
+    def _convolve(
+        self, problem: plans.Problem, by_output: bool, x: Tensor, w: Tensor, out: Tensor, mode: int, bias: Tensor | None
     ) -> int:
+        """A convolution (``by_output``) or an input gradient, from ``x`` into ``out``, by the planner's algorithm."""
         if bias is not None:
             bias, mode = self.dense(bias, (0,)), BIAS
-        macs: int = self.launch(
-            kernels.gather, _tag(x), counter(), plan.order, plan.rows, plan.columns, plan.runs, plan.sizes,
-            x.address, packed.address, out.address, mode, 0 if bias is None else bias.address, tasks=plan.tasks,
-        )  # fmt: skip
+        ends = (out.address, mode, 0 if bias is None else bias.address)
+        tag, algorithm = _tag(x), planner.algorithm(problem, by_output)
+        if algorithm == "winograd":
+            tiled = winograd.plan(problem, by_output)
+            packed = self._kept(w, tiled.packed_shape, by_output, lambda packed: self._transform(w, tiled, packed))
+            macs: int = self.launch(
+                winograd_kernels.winograd, tag, counter(), tiled.rows_from, tiled.rows_to, tiled.columns_from,
+                tiled.columns_to, tiled.sizes, x.address, packed.address, *ends, tasks=tiled.tasks,
+            )  # fmt: skip
+        elif algorithm == "positions":
+            few = positions.plan(problem, by_output)
+            packed = self._packed(w, few.packed_shape, by_output)
+            macs = self.launch(
+                positions_kernels.positions, tag, counter(), few.blocks, few.rows, few.columns, few.sizes, x.address,
+                packed.address, *ends, tasks=few.tasks,
+            )  # fmt: skip
+        else:
+            plan = plans.forward(problem) if by_output else plans.input_grad(problem)
+            packed = self._packed(w, plan.packed_shape, by_output)
+            macs = self.launch(
+                kernels.gather, tag, counter(), plan.order, plan.rows, plan.columns, plan.runs, plan.sizes, x.address,
+                packed.address, *ends, tasks=plan.tasks,
+            )  # fmt: skip
         return macs
 
     def _image(self, x: Tensor) -> Tensor:
@@ -114,38 +124,25 @@ class ConvolutionOperations(HostEngine):
             return x
         return self.dense(x, IMAGE_ORDER)
 
-    def _winograd(
-        self, plan: winograd.WinogradPlan, x: Tensor, w: Tensor, out: Tensor, mode: int, bias: Tensor | None
-    ) -> int:
-        if bias is not None:
-            bias, mode = self.dense(bias, (0,)), BIAS
-        packed = self._kept(w, plan.packed_shape, plan.by_output, lambda packed: self._transform(w, plan, packed))
-        macs: int = self.launch(
-            winograd_kernels.winograd, _tag(x), counter(), plan.rows_from, plan.rows_to, plan.columns_from,
-            plan.columns_to, plan.sizes, x.address, packed.address, out.address, mode,
-            0 if bias is None else bias.address, tasks=plan.tasks,
-        )  # fmt: skip
-        return macs
-
     def _transform(self, w: Tensor, plan: winograd.WinogradPlan, packed: Tensor) -> None:
         """Winograd's filters, in the panels that the plan wants."""
         kernel = winograd_kernels.pack_by_output if plan.by_output else winograd_kernels.pack_by_input
         w = self.dense(w, range(4))
         self.launch(kernel, _tag(w), counter(), w.address, plan.sizes, packed.address)
 
-    def _packed(self, w: Tensor, plan: plans.GatherPlan, by_output: bool) -> Tensor:
+    def _packed(self, w: Tensor, shape: tuple[int, ...], by_output: bool) -> Tensor:
         """The filters in the panels that the plan wants; ShapeError where they are not the plan's."""
-        groups, _, taps, depth, _ = plan.packed_shape
+        groups, _, taps, depth, _ = shape
         per_group = w.shape[3] if by_output else w.shape[0] // groups
         if w.ndim != 4 or w.shape[1] * w.shape[2] != taps or per_group != depth:
-            raise ShapeError(f"[convolution] expected filters for panels {plan.packed_shape}, got {w.shape}")
+            raise ShapeError(f"[convolution] expected filters for panels {shape}, got {w.shape}")
 
         def pack(packed: Tensor) -> None:
             source = np.ascontiguousarray(self.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
             kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
             self.launch(kernel, counter(), source, self.array(packed))
 
-        return self._kept(w, plan.packed_shape, by_output, pack)
+        return self._kept(w, shape, by_output, pack)
 
     def _kept(self, w: Tensor, shape: tuple[int, ...], by_output: bool, pack: Callable[[Tensor], None]) -> Tensor:
         """The filters packed to a shape, anew where they have changed.

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from alpha.cpu import winograd
+from alpha.cpu import positions, winograd
 from alpha.cpu.plans import Problem
 from alpha.errors import ArgumentError
 
-ALGORITHMS = ("direct", "winograd")
+ALGORITHMS = ("images", "positions", "winograd")
 
 _wanted: ContextVar[str | None] = ContextVar("alpha_cpu_algorithm", default=None)
 
@@ -20,8 +20,9 @@ def use(algorithm: str) -> Iterator[None]:
     """Within it, convolutions and their input gradients take this algorithm wherever it can compute them.
 
     Args:
-        algorithm: "direct": each product of C-K-S, computed as it is written. "winograd": fewer products, for stride-1
-            3 x 3 filters in float32, at some two bits of the result.
+        algorithm: "images": C-K-S with images as the rows of the products. "positions": positions and images as rows,
+            for few images. "winograd": fewer products, for stride-1 3 x 3 filters in float32, at about a bit of the
+            result.
 
     Raises:
         ArgumentError: for another algorithm.
@@ -38,6 +39,8 @@ def use(algorithm: str) -> Iterator[None]:
 def algorithm(problem: Problem, by_output: bool) -> str:
     """The algorithm of a convolution (``by_output``) or an input gradient."""
     wanted = _wanted.get()
-    if wanted is None:
-        return "winograd" if winograd.wins(problem, by_output) else "direct"
-    return wanted if wanted == "direct" or winograd.serves(problem, by_output) else "direct"
+    if winograd.wins(problem, by_output) if wanted is None else wanted == "winograd":
+        if winograd.serves(problem, by_output):
+            return "winograd"
+        wanted = None
+    return wanted or ("positions" if positions.serves(problem) else "images")

@@ -11,7 +11,7 @@ arXiv 1906.06440.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from llvmlite import ir
@@ -27,6 +27,10 @@ I8 = ir.IntType(8)
 
 STORE, ADD, BIAS = 0, 1, 2
 """What happens to C: overwritten, added to, or overwritten with a bias row added."""
+
+
+LONG, WIDE, SCATTERED = range(3)
+"""How A's rows lie: a step apart with neighbouring k; side by side with k a step apart; anywhere, as C's rows."""
 
 
 class _Emitter:
@@ -48,11 +52,11 @@ class _Emitter:
         "columns",
     )
 
-    def __init__(self, builder: ir.IRBuilder, arguments: Any, tag: Any, rows: int, across: bool) -> None:
+    def __init__(self, builder: ir.IRBuilder, arguments: Any, tag: Any, rows: int, layout: int) -> None:
         self.builder = builder
         for name, value in zip(self.NAMES, arguments, strict=True):
             setattr(self, name, value)
-        self.rows, self.across = rows, across
+        self.rows, self.layout = rows, layout
         self.vectors = Vectors(builder, tag)
         self.item = self.vectors.item
         vector = self.vectors.vector
@@ -78,6 +82,8 @@ class _Emitter:
     def emit(self) -> None:
         """The whole kernel."""
         self._prefetch_result()
+        if self.layout == SCATTERED:
+            self.scattered = [self.vectors.load_address(self.a_step, m) for m in range(self.rows)]
         with cgutils.for_range(self.builder, self.taps, intp=I64) as loop:
             at = self.builder.mul(loop.index, integer(8))
             a = self.builder.add(self.a, self.vectors.load_address(self.builder.add(self.a_taps, at), 0))
@@ -97,19 +103,27 @@ class _Emitter:
             self.builder.module, ir.FunctionType(ir.VoidType(), arguments), "llvm.prefetch.p0"
         )
         write, keep, data = ir.Constant(I32, 1), ir.Constant(I32, 3), ir.Constant(I32, 1)
-        row = self.c
-        for _ in range(self.rows):
+        for row in self._result_rows():
             for offset in range(0, ISA.bytes * ISA.vectors, 64):
                 at = self.vectors.pointer(self.builder.add(row, integer(offset)), I8)
                 self.builder.call(prefetch, [at, write, keep, data])
-            row = self.builder.add(row, self.c_step)
+
+    def _result_rows(self) -> Iterator[Any]:
+        """The addresses of C's rows."""
+        row = self.c
+        for m in range(self.rows):
+            if self.layout == SCATTERED:
+                yield self.builder.add(self.c, self.vectors.load_address(self.c_step, m))
+            else:
+                yield row
+                row = self.builder.add(row, self.c_step)
 
     def _depth_loop(self, a: Any, b: Any) -> None:
         """for k: one FMA an accumulator. Rows of A three apart share a base pointer, which x86 addressing can index."""
         builder = self.builder
         twice = builder.add(self.a_step, self.a_step)
         bases = [a]
-        if not self.across:
+        if self.layout == LONG:
             thrice = builder.add(twice, self.a_step)
             for _ in range(1, (self.rows + 2) // 3):
                 bases.append(builder.add(bases[-1], thrice))
@@ -128,7 +142,7 @@ class _Emitter:
             a_at.append(pointer)
         self._multiply(a_at, b_at, twice)
         b_at.add_incoming(builder.add(b_at, self.b_step), builder.block)
-        step = self.a_step if self.across else integer(self.item)
+        step = self.a_step if self.layout == WIDE else integer(self.item)
         for pointer in a_at:
             pointer.add_incoming(builder.add(pointer, step), builder.block)
         rest = builder.sub(left, integer(1))
@@ -140,15 +154,20 @@ class _Emitter:
         builder = self.builder
         columns = [self.vectors.load(self._at(b_at, v)) for v in range(ISA.vectors)]
         for m in range(self.rows):
-            if self.across:
-                address = builder.add(a_at[0], integer(self.item * m)) if m else a_at[0]
-            else:
-                group, place = divmod(m, 3)
-                address = builder.add(a_at[group], self.a_step if place == 1 else twice) if place else a_at[group]
-            value = self.vectors.broadcast(address)
+            value = self.vectors.broadcast(self._factor(m, a_at, twice))
             for v in range(ISA.vectors):
                 accumulator = self.tile[m][v]
                 builder.store(self.vectors.fma(value, columns[v], builder.load(accumulator)), accumulator)
+
+    def _factor(self, m: int, a_at: list[Any], twice: Any) -> Any:
+        """The address of A's row m at the loop's k."""
+        builder = self.builder
+        if self.layout == SCATTERED:
+            return builder.add(self.scattered[m], a_at[0])
+        if self.layout == WIDE:
+            return builder.add(a_at[0], integer(self.item * m)) if m else a_at[0]
+        group, place = divmod(m, 3)
+        return builder.add(a_at[group], self.a_step if place == 1 else twice) if place else a_at[group]
 
     def _finish(self, masked: bool) -> None:
         """Writes the tile: vectors as far as there are columns where ``masked``, else whole."""
@@ -159,27 +178,22 @@ class _Emitter:
             return self.vectors.load_masked(at, self._left(v)) if masked else self.vectors.load(at)
 
         with builder.if_then(builder.icmp_signed("==", self.mode, integer(ADD))):
-            self._add_rows(self.c, self.c_step, load)
+            self._add_rows(self._result_rows(), load)
         with builder.if_then(builder.icmp_signed("==", self.mode, integer(BIAS))):
-            self._add_rows(self.bias, None, load)
-        row = self.c
-        for m in range(self.rows):
+            self._add_rows(iter([self.bias] * self.rows), load)
+        for m, row in enumerate(self._result_rows()):
             for v in range(ISA.vectors):
                 value, at = builder.load(self.tile[m][v]), self._at(row, v)
                 if masked:
                     self.vectors.store_masked(value, at, self._left(v))
                 else:
                     self.vectors.store(value, at)
-            row = builder.add(row, self.c_step)
 
-    def _add_rows(self, start: Any, step: Any, load: Callable[[Any, int], Any]) -> None:
-        row = start
-        for m in range(self.rows):
+    def _add_rows(self, rows: Iterator[Any], load: Callable[[Any, int], Any]) -> None:
+        for m, row in enumerate(rows):
             for v in range(ISA.vectors):
                 accumulator = self.tile[m][v]
                 self.builder.store(self.builder.fadd(self.builder.load(accumulator), load(row, v)), accumulator)
-            if step is not None:
-                row = self.builder.add(row, step)
 
     def _at(self, address: Any, v: int) -> Any:
         offset = v * ISA.bytes
@@ -190,13 +204,14 @@ class _Emitter:
         return self.builder.sub(self.columns, integer(v * self.vectors.lanes))
 
 
-def _tile(rows: int, across: bool) -> Any:
-    """A tile kernel of so many rows. ``across``: A's rows are neighbours in memory and its depth is strided.
+def _tile(rows: int, layout: int) -> Any:
+    """A tile kernel of so many rows.
 
     Arguments, all int64 but the first, whose type chooses float32 or float64; steps and offsets in bytes:
     tag; a, a_taps, b, b_taps: base addresses and addresses of the taps' offsets; taps: their number; a_step: from row
-    to row of A (``across``: from k to k); b_step: from k to k of B; depth: number of k; c, c_step: the result and its
-    row step; mode: STORE, ADD or BIAS; bias: address of a row; columns: how many columns of C may be written.
+    to row of A (WIDE: from k to k); b_step: from k to k of B; depth: number of k; c, c_step: the result and its row
+    step; mode: STORE, ADD or BIAS; bias: address of a row; columns: how many columns of C may be written.
+    SCATTERED: a_step and c_step are tables of the rows' addresses, to which a and c are added.
     """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -205,7 +220,7 @@ def _tile(rows: int, across: bool) -> Any:
         depth: Any, c: Any, c_step: Any, mode: Any, bias: Any, columns: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _Emitter(builder, arguments[1:], tag, rows, across).emit()
+            _Emitter(builder, arguments[1:], tag, rows, layout).emit()
             return context.get_dummy_value()
 
         return types.void(tag, *[types.int64] * 13), codegen
@@ -215,8 +230,12 @@ def _tile(rows: int, across: bool) -> Any:
 
 ROWS = ISA.rows
 # Tails are made of powers of two: a 12-row tile leaves up to 11 rows, 8 + 2 + 1.
-_LONG_0, _LONG_8, _LONG_4, _LONG_2, _LONG_1 = (_tile(n, False) for n in (ROWS, min(8, ROWS), 4, 2, 1))
-_WIDE_0, _WIDE_8, _WIDE_4, _WIDE_2, _WIDE_1 = (_tile(n, True) for n in (ROWS, min(8, ROWS), 4, 2, 1))
+_LONG_0, _LONG_8, _LONG_4, _LONG_2, _LONG_1 = (_tile(n, LONG) for n in (ROWS, min(8, ROWS), 4, 2, 1))
+_WIDE_0, _WIDE_8, _WIDE_4, _WIDE_2, _WIDE_1 = (_tile(n, WIDE) for n in (ROWS, min(8, ROWS), 4, 2, 1))
+
+SCATTERED_ROWS = min(ROWS, 6)
+"""Of a tile of scattered rows, each with a pointer of its own."""
+scattered_product = _tile(SCATTERED_ROWS, SCATTERED)
 
 
 @inlined
