@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu import few_channels, planner, plans, positions, winograd
+from alpha.cpu import depthwise, few_channels, planner, plans, positions, winograd
 from alpha.cpu.base import HostEngine, counter
 from alpha.cpu.kernels import convolution as kernels
+from alpha.cpu.kernels import depthwise as depthwise_kernels
 from alpha.cpu.kernels import few_channels as few_channels_kernels
 from alpha.cpu.kernels import positions as positions_kernels
 from alpha.cpu.kernels import winograd as winograd_kernels
@@ -57,6 +58,8 @@ class ConvolutionOperations(HostEngine):
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
         x, dy = self._image(x), self._image(dy)
         problem = _problem(x, dy, geometry, groups)
+        if depthwise.serves(problem):
+            return self._depthwise_weight_grad(depthwise.plan(problem, True, depthwise.SUMMED_ROWS), problem, x, dy)
         if few_channels.serves(problem):
             return self._few_channels(few_channels.plan(problem), problem, x, dy)
         plan = plans.weight_grad(problem)
@@ -69,6 +72,26 @@ class ConvolutionOperations(HostEngine):
             x.address, dy.address, target.address, tasks=plan.tasks,
         )  # fmt: skip
         return self._sum_of_parts(target, dw)
+
+    def _depthwise_weight_grad(
+        self, plan: depthwise.DepthwisePlan, problem: plans.Problem, x: Tensor, dy: Tensor
+    ) -> Tensor:
+        parts = self.empty(plan.parts_shape, x.dtype)
+        MACS["conv2d_weight_grad"] = self.launch(
+            depthwise_kernels.depthwise_weight, _tag(x), counter(), plan.blocks, plan.rows, plan.columns, plan.sizes,
+            x.address, dy.address, self.array(parts), tasks=plan.parts_shape[0],
+        )  # fmt: skip
+        dw = self.empty((problem.groups, *problem.geometry.filter, 1), x.dtype)
+        sums = self.array(parts).sum(0, dtype=np.float64)[:, : problem.groups]
+        self.array(dw).reshape(problem.groups, -1)[:] = sums.T
+        return dw
+
+    def _spread(self, w: Tensor, packed: Tensor) -> None:
+        """Depthwise filters, a vector of channels a tap."""
+        vectors, taps, lanes = packed.shape
+        filters = np.zeros((vectors * lanes, taps), w.dtype)
+        filters[: w.shape[0]] = self.array(w).reshape(w.shape[0], taps)
+        self.array(packed)[:] = filters.reshape(vectors, lanes, taps).transpose(0, 2, 1)
 
     def _few_channels(self, plan: few_channels.FewPlan, problem: plans.Problem, x: Tensor, dy: Tensor) -> Tensor:
         dw = self.empty((dy.shape[3], *problem.geometry.filter, problem.group_in), x.dtype)
@@ -95,10 +118,17 @@ class ConvolutionOperations(HostEngine):
             bias, mode = self.dense(bias, (0,)), BIAS
         ends = (out.address, mode, 0 if bias is None else bias.address)
         tag, algorithm = _tag(x), planner.algorithm(problem, by_output)
-        if algorithm == "winograd":
+        if algorithm == "depthwise":
+            each = depthwise.plan(problem, by_output)
+            packed = self._kept(w, each.packed_shape, by_output, lambda packed: self._spread(w, packed))
+            macs: int = self.launch(
+                depthwise_kernels.depthwise, tag, counter(), each.blocks, each.rows, each.columns, each.sizes,
+                x.address, packed.address, *ends, tasks=len(each.blocks),
+            )  # fmt: skip
+        elif algorithm == "winograd":
             tiled = winograd.plan(problem, by_output)
             packed = self._kept(w, tiled.packed_shape, by_output, lambda packed: self._transform(w, tiled, packed))
-            macs: int = self.launch(
+            macs = self.launch(
                 winograd_kernels.winograd, tag, counter(), tiled.rows_from, tiled.rows_to, tiled.columns_from,
                 tiled.columns_to, tiled.sizes, x.address, packed.address, *ends, tasks=tiled.tasks,
             )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from alpha.cpu import positions, winograd
+from alpha.cpu import depthwise, positions, winograd
 from alpha.cpu.plans import Problem
 from alpha.errors import ArgumentError
 
@@ -38,6 +38,8 @@ def use(algorithm: str) -> Iterator[None]:
 
 def algorithm(problem: Problem, by_output: bool) -> str:
     """The algorithm of a convolution (``by_output``) or an input gradient."""
+    if depthwise.serves(problem):
+        return "depthwise"
     wanted = _wanted.get()
     if winograd.wins(problem, by_output) if wanted is None else wanted == "winograd":
         if winograd.serves(problem, by_output):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from alpha.cpu import plans
-from alpha.cpu.kernels.positions import Patterns, PositionSizes
+from alpha.cpu.kernels.positions import Block, Patterns, PositionSizes
 from alpha.cpu.plans import Problem
 from alpha.geometry import Groups
 
@@ -28,7 +28,7 @@ FILTER_BYTES = 128 << 10
 
 @dataclass(frozen=True)
 class PositionPlan:
-    """Tables and sizes. ``blocks``: (row pattern, column pattern, first row, number of rows) each."""
+    """Tables and sizes; ``blocks`` is a table of ``Block``."""
 
     blocks: Array
     rows: Patterns
@@ -53,15 +53,15 @@ def serves(problem: Problem) -> bool:
 def plan(problem: Problem, by_output: bool) -> PositionPlan:
     """The plan of a convolution (``by_output``) or an input gradient."""
     gather = plans.forward(problem) if by_output else plans.input_grad(problem)  # it has checked the offsets
+    tap = gather.packed_shape[3] * gather.packed_shape[4] * problem.item
     g, item = problem.geometry, problem.item
     source, target = (problem.x_strides, problem.y_strides)
     if not by_output:
         source, target = target, source
     groups = (g.rows.by_output, g.columns.by_output) if by_output else (g.rows.by_input, g.columns.by_input)
-    tap = gather.packed_shape[3] * gather.packed_shape[4] * item
-    rows = _patterns(groups[0], source[1] * item, g.columns.filter * tap, target[1] * item, joined=False)
+    rows = patterns_of(groups[0], source[1] * item, g.columns.filter * tap, target[1] * item, joined=False)
     joined = by_output and plans.contiguous_runs(problem)
-    columns = _patterns(groups[1], source[2] * item, tap, target[2] * item, joined)
+    columns = patterns_of(groups[1], source[2] * item, tap, target[2] * item, joined)
     sizes = PositionSizes(
         images=problem.images,
         groups=problem.groups,
@@ -78,10 +78,17 @@ def plan(problem: Problem, by_output: bool) -> PositionPlan:
         target_image=target[0] * item,
         panel_bytes=gather.sizes.panel_bytes,
     )
-    return PositionPlan(_blocks(rows, columns, problem.images), rows, columns, sizes, gather.packed_shape, gather.macs)
+    return PositionPlan(
+        blocks_of(rows, columns, problem.images, problem.images, ROWS),
+        rows,
+        columns,
+        sizes,
+        gather.packed_shape,
+        gather.macs,
+    )
 
 
-def _patterns(groups: Groups, source: int, other: int, target: int, joined: bool) -> Patterns:
+def patterns_of(groups: Groups, source: int, other: int, target: int, joined: bool) -> Patterns:
     """Positions that have the same taps, at sources that lie alike; each index times its step."""
     found: dict[tuple[tuple[int, int], ...], list[int]] = {}
     for position, pairs in enumerate(groups):
@@ -106,12 +113,22 @@ def _starts(lengths: list[int]) -> Array:
     return np.cumsum([0, *lengths], dtype=np.int64)
 
 
-def _blocks(rows: Patterns, columns: Patterns, images: int) -> Array:
-    """Equal blocks of each pair of patterns' rows, those with the most taps first."""
-    blocks = []
-    for r, c in np.ndindex(len(rows.runs), len(columns.runs)):
-        total = int(np.diff(rows.start)[r] * np.diff(columns.start)[c]) * images
-        size = math.ceil(total / math.ceil(total / ROWS))
-        cost = int(np.diff(rows.tap_start)[r] * np.diff(columns.tap_start)[c] * columns.runs[c])
-        blocks += [(-cost, r, c, first, min(size, total - first)) for first in range(0, total, size)]
-    return np.array([block[1:] for block in sorted(blocks)], np.int64)
+def blocks_of(rows: Patterns, columns: Patterns, images: int, chunk: int, most: int) -> Array:
+    """The table of blocks: for each chunk of images, at most so many rows of each pair of patterns, most taps first."""
+    pairs = [(r, c) for r in range(len(rows.runs)) for c in range(len(columns.runs))]
+    taps = [np.diff(axis.tap_start) for axis in (rows, columns)]
+    places = [np.diff(axis.start) for axis in (rows, columns)]
+    pairs.sort(key=lambda pair: -int(taps[0][pair[0]] * taps[1][pair[1]] * columns.runs[pair[1]]))
+    tables = []
+    for image in range(0, images, chunk):
+        count = min(chunk, images - image)
+        for r, c in pairs:
+            total = int(places[0][r] * places[1][c]) * count
+            size = math.ceil(total / math.ceil(total / most))
+            first = np.arange(0, total, size, dtype=np.int64)
+            table = np.empty((len(first), len(Block._fields)), np.int64)
+            table[:] = (r, c, 0, size, image, count)
+            table[:, 2] = first
+            table[-1, 3] = total - first[-1]
+            tables.append(table)
+    return np.concatenate(tables)

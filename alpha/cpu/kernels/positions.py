@@ -59,25 +59,51 @@ class PositionSizes(NamedTuple):
     panel_bytes: int
 
 
+class Block(NamedTuple):
+    """Columns of a table of blocks: rows of one pair of patterns, which are positions and, inside them, images."""
+
+    row_pattern: int
+    column_pattern: int
+    first: int
+    """The first row, among the pair's of these images."""
+    count: int
+    image: int
+    images: int
+
+
 @inlined
-def _addresses(rows, columns, r, c, first, count, sizes, x, y, sources, targets, nowhere):  # type: ignore[no-untyped-def]
-    """Where rows first..first + count of a pair of patterns lie; what the last tile has over goes nowhere."""
+def addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere):  # type: ignore[no-untyped-def]
+    """Where a block's rows lie in x and y; what the last tile of rows has over is read twice and written nowhere."""
+    r, c, count, images = block[0], block[1], block[3], block[5]
     across = columns.start[c + 1] - columns.start[c]
     for m in range(count):
-        position = (first + m) // sizes.images
-        image = first + m - position * sizes.images
+        position = (block[2] + m) // images
+        image = block[4] + block[2] + m - position * images
         i = rows.start[r] + position // across
         j = columns.start[c] + position % across
         sources[m] = x + rows.source[i] + columns.source[j] + image * sizes.source_image
         targets[m] = y + rows.target[i] + columns.target[j] + image * sizes.target_image
-    for m in range(count, (count + SCATTERED_ROWS - 1) // SCATTERED_ROWS * SCATTERED_ROWS):
+    for m in range(count, (count + tile - 1) // tile * tile):
         sources[m] = sources[0]
         targets[m] = nowhere
 
 
+@inlined
+def tap_offsets(rows, columns, block, from_x, from_w):  # type: ignore[no-untyped-def]
+    """The taps of a block's patterns: offsets in x and in the filter; returns how many."""
+    r, c = block[0], block[1]
+    taps = 0
+    for i in range(rows.tap_start[r], rows.tap_start[r + 1]):
+        for j in range(columns.tap_start[c], columns.tap_start[c + 1]):
+            from_x[taps] = rows.tap_source[i] + columns.tap_source[j]
+            from_w[taps] = rows.tap_other[i] + columns.tap_other[j]
+            taps += 1
+    return taps
+
+
 @compiled
 def positions(threads, tag, counter, blocks, rows, columns, sizes, x, w, y, mode, bias):  # type: ignore[no-untyped-def]
-    """``blocks``: (row pattern, column pattern, first row, number of rows) each. A task is a block and some panels.
+    """``blocks`` is a table of ``Block``. A task is a block and some panels.
 
     Tasks that share panels follow each other. Returns the multiply-adds that it computed.
     """
@@ -95,16 +121,11 @@ def positions(threads, tag, counter, blocks, rows, columns, sizes, x, w, y, mode
             task = take_task(counter.ctypes.data)
             if task >= tasks:
                 break
-            block = task % blocks.shape[0]
-            r, c, count = blocks[block, 0], blocks[block, 1], blocks[block, 3]
-            _addresses(rows, columns, r, c, blocks[block, 2], count, sizes, x, y, sources, targets, nowhere.ctypes.data)
-            taps = 0
-            for i in range(rows.tap_start[r], rows.tap_start[r + 1]):
-                for j in range(columns.tap_start[c], columns.tap_start[c + 1]):
-                    from_x[taps] = rows.tap_source[i] + columns.tap_source[j]
-                    from_w[taps] = rows.tap_other[i] + columns.tap_other[j]
-                    taps += 1
-            depth = sizes.depth * columns.runs[c]
+            block = blocks[task % blocks.shape[0]]
+            count = block[3]
+            addresses(rows, columns, block, SCATTERED_ROWS, sizes, x, y, sources, targets, nowhere.ctypes.data)
+            taps = tap_offsets(rows, columns, block, from_x, from_w)
+            depth = sizes.depth * columns.runs[block[1]]
             first_panel = task // blocks.shape[0] * sizes.panels
             for panel in range(first_panel, min(first_panel + sizes.panels, panels)):
                 group = panel // per_group
