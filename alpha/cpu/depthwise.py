@@ -18,8 +18,12 @@ from alpha.cpu.positions import blocks_of, patterns_of
 
 Array = np.ndarray[Any, Any]
 
-CHUNK_BYTES = 192 << 10
-"""Of a chunk of images' rows of the source under a row of the filter, about: each is read from memory once."""
+CHUNK_BYTES = 128 << 10
+"""Of a chunk of images under all taps of a position, about: the second cache holds them for the next positions.
+
+Long runs of images matter more than holding whole rows of the map: runs often lie a power of two apart, in few sets of
+the caches.
+"""
 
 MOST_ROWS = 1024
 """Of a block."""
@@ -71,11 +75,11 @@ def plan(problem: Problem, by_output: bool, most: int = MOST_ROWS) -> DepthwiseP
     unit = ISA.bytes if most == MOST_ROWS else 1
     rows = patterns_of(groups[0], source[1] * item, g.columns.filter * unit, target[1] * item, joined=False)
     columns = patterns_of(groups[1], source[2] * item, unit, target[2] * item, joined=False)
-    pixels = (g.columns.input if by_output else g.columns.output) * min(g.rows.filter, len(groups[0]))
-    chunk = max(1, min(problem.images, CHUNK_BYTES // (pixels * problem.groups * item)))
+    taps = g.rows.filter * g.columns.filter
+    chunk = max(1, min(problem.images, CHUNK_BYTES // (taps * problem.groups * item)))
     sizes = DepthwiseSizes(
         channels=problem.groups,
-        taps=g.rows.filter * g.columns.filter,
+        taps=taps,
         rows=most,
         item=item,
         source_image=source[0] * item,

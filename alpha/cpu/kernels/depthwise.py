@@ -79,7 +79,7 @@ def _products(
             out = builder.add(vectors.load_address(targets, m), offset)
             with builder.if_then(adds):
                 builder.store(builder.fadd(builder.load(total), vectors.load_masked(out, channels)), total)
-            vectors.store_masked(builder.load(total), out, channels)
+            vectors.store_first(builder.load(total), out, channels)
         return context.get_dummy_value()
 
     return types.void(tag, *[types.int64] * 10), codegen

@@ -86,6 +86,15 @@ class Vectors:
         at = self.pointer(address, self.vector)
         self.builder.call(store, [value, at, ir.Constant(I32, self.item), mask])
 
+    def store_first(self, value: Any, address: Any, count: Any) -> None:
+        """As ``store_masked``, by a whole store where all lanes count: masked ones are slow on some processors."""
+        whole = self.builder.icmp_signed(">=", count, integer(self.lanes))
+        with self.builder.if_else(whole, likely=True) as (then, otherwise):
+            with then:
+                self.store(value, address)
+            with otherwise:
+                self.store_masked(value, address, count)
+
     def transposed(self, rows: list[Any]) -> list[Any]:
         """The columns of as many vectors as there are lanes: halves are exchanged at each power of two."""
         rows = list(rows)

@@ -161,7 +161,7 @@ def _write(vectors: Vectors, value: Any, out: Any, mode: Any, bias: Any, left: A
     result = builder.phi(vectors.vector)
     result.add_incoming(value, before)
     result.add_incoming(total, added)
-    vectors.store_masked(result, out, left)
+    vectors.store_first(result, out, left)
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
