@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from alpha.cpu import plans
+from alpha.cpu import depthwise, few_channels, planner, plans, positions, winograd
 from alpha.cpu.base import HostEngine, counter
 from alpha.cpu.kernels import convolution as kernels
+from alpha.cpu.kernels import depthwise as depthwise_kernels
+from alpha.cpu.kernels import few_channels as few_channels_kernels
+from alpha.cpu.kernels import positions as positions_kernels
+from alpha.cpu.kernels import winograd as winograd_kernels
 from alpha.cpu.kernels.microkernel import ADD, BIAS, STORE
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import EngineError, ShapeError
@@ -25,9 +30,7 @@ class ConvolutionOperations(HostEngine):
     def conv2d(self, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, groups: int) -> Tensor:
         x = self._image(x)
         out = self.empty((x.shape[0], *geometry.output, w.shape[0]), x.dtype, IMAGE_ORDER)
-        plan = plans.forward(_problem(x, out, geometry, groups))
-        packed = self._packed(w, plan, by_output=True)
-        MACS["conv2d"] = self._gather(plan, x, packed, out, STORE, bias)
+        MACS["conv2d"] = self._convolve(_problem(x, out, geometry, groups), True, x, w, out, STORE, bias)
         return out
 
     def conv2d_input_grad(
@@ -46,9 +49,8 @@ class ConvolutionOperations(HostEngine):
             out, mode = accumulate, ADD
         else:
             out, mode = self.empty(shape, dy.dtype, IMAGE_ORDER), STORE
-        plan = plans.input_grad(_problem(out, dy, geometry, groups))
-        packed = self._packed(w, plan, by_output=False)
-        MACS["conv2d_input_grad"] = self._gather(plan, dy, packed, out, mode, bias)
+        problem = _problem(out, dy, geometry, groups)
+        MACS["conv2d_input_grad"] = self._convolve(problem, False, dy, w, out, mode, bias)
         if accumulate is not None and out is not accumulate:
             return self.elementwise("add", accumulate, out, out=accumulate)
         return out
@@ -56,33 +58,94 @@ class ConvolutionOperations(HostEngine):
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
         x, dy = self._image(x), self._image(dy)
         problem = _problem(x, dy, geometry, groups)
+        if depthwise.serves(problem):
+            return self._depthwise_weight_grad(depthwise.plan(problem, True, depthwise.SUMMED_ROWS), problem, x, dy)
+        if few_channels.serves(problem):
+            return self._few_channels(few_channels.plan(problem), problem, x, dy)
         plan = plans.weight_grad(problem)
         dw = self.empty((dy.shape[3], *geometry.filter, problem.group_in), x.dtype)
-        target = dw if plan.parts == 1 else self.empty((plan.parts, dw.numel()), x.dtype)
+        target = dw if plan.parts == 1 else self.empty((plan.parts, *dw.shape), x.dtype)
         if plan.clear:
             self.array(target).fill(0)
-        tables = (_tag(x), counter(), plan.first_row, plan.rows, plan.columns)
-        addresses = (x.address, dy.address, target.address)
-        if plan.pack is not None:
-            macs = self.launch(kernels.leap_packed, *tables, plan.sizes, plan.pack, *addresses, tasks=plan.tasks)
-        else:
-            macs = self.launch(
-                kernels.leap, *tables, plan.places, plan.widths, plan.sizes, *addresses, tasks=plan.tasks
-            )
-        MACS["conv2d_weight_grad"] = macs
-        if target is not dw:
-            self.launch(kernels.add_parts, counter(), self.array(target), self.array(dw).reshape(-1))
+        MACS["conv2d_weight_grad"] = self.launch(
+            kernels.leap, _tag(x), counter(), plan.first_row, plan.rows, plan.columns, plan.sizes, plan.pack,
+            x.address, dy.address, target.address, tasks=plan.tasks,
+        )  # fmt: skip
+        return self._sum_of_parts(target, dw)
+
+    def _depthwise_weight_grad(
+        self, plan: depthwise.DepthwisePlan, problem: plans.Problem, x: Tensor, dy: Tensor
+    ) -> Tensor:
+        parts = self.empty(plan.parts_shape, x.dtype)
+        MACS["conv2d_weight_grad"] = self.launch(
+            depthwise_kernels.depthwise_weight, _tag(x), counter(), plan.blocks, plan.rows, plan.columns, plan.sizes,
+            x.address, dy.address, self.array(parts), tasks=plan.parts_shape[0],
+        )  # fmt: skip
+        dw = self.empty((problem.groups, *problem.geometry.filter, 1), x.dtype)
+        sums = self.array(parts).sum(0, dtype=np.float64)[:, : problem.groups]
+        self.array(dw).reshape(problem.groups, -1)[:] = sums.T
         return dw
 
-    def _gather(
-        self, plan: plans.GatherPlan, x: Tensor, packed: Tensor, out: Tensor, mode: int, bias: Tensor | None
+    def _spread(self, w: Tensor, packed: Tensor) -> None:
+        """Depthwise filters, a vector of channels a tap."""
+        vectors, taps, lanes = packed.shape
+        filters = np.zeros((vectors * lanes, taps), w.dtype)
+        filters[: w.shape[0]] = self.array(w).reshape(w.shape[0], taps)
+        self.array(packed)[:] = filters.reshape(vectors, lanes, taps).transpose(0, 2, 1)
+
+    def _few_channels(self, plan: few_channels.FewPlan, problem: plans.Problem, x: Tensor, dy: Tensor) -> Tensor:
+        dw = self.empty((dy.shape[3], *problem.geometry.filter, problem.group_in), x.dtype)
+        target = dw if plan.parts == 1 else self.empty((plan.parts, *dw.shape), x.dtype)
+        filters = self.array(target).reshape(plan.parts, problem.groups, problem.group_out, *dw.shape[1:])
+        MACS["conv2d_weight_grad"] = self.launch(
+            few_channels_kernels.few_channels, _tag(x), counter(), plan.rows, plan.columns, plan.sizes, x.address,
+            dy.address, filters, tasks=plan.parts * problem.groups,
+        )  # fmt: skip
+        return self._sum_of_parts(target, dw)
+
+    def _sum_of_parts(self, parts: Tensor, total: Tensor) -> Tensor:
+        """The sum over the first axis, which one part alone does not have."""
+        if parts is not total:
+            count = parts.shape[0]
+            self.launch(kernels.add_parts, counter(), self.array(parts).reshape(count, -1), self.array(total).ravel())
+        return total
+
+    def _convolve(
+        self, problem: plans.Problem, by_output: bool, x: Tensor, w: Tensor, out: Tensor, mode: int, bias: Tensor | None
     ) -> int:
+        """A convolution (``by_output``) or an input gradient, from ``x`` into ``out``, by the planner's algorithm."""
         if bias is not None:
             bias, mode = self.dense(bias, (0,)), BIAS
-        macs: int = self.launch(
-            kernels.gather, _tag(x), counter(), plan.order, plan.rows, plan.columns, plan.runs, plan.sizes,
-            x.address, packed.address, out.address, mode, 0 if bias is None else bias.address, tasks=plan.tasks,
-        )  # fmt: skip
+        ends = (out.address, mode, 0 if bias is None else bias.address)
+        tag, algorithm = _tag(x), planner.algorithm(problem, by_output)
+        if algorithm == "depthwise":
+            each = depthwise.plan(problem, by_output)
+            packed = self._kept(w, each.packed_shape, by_output, lambda packed: self._spread(w, packed))
+            macs: int = self.launch(
+                depthwise_kernels.depthwise, tag, counter(), each.blocks, each.rows, each.columns, each.sizes,
+                x.address, packed.address, *ends, tasks=len(each.blocks),
+            )  # fmt: skip
+        elif algorithm == "winograd":
+            tiled = winograd.plan(problem, by_output)
+            packed = self._kept(w, tiled.packed_shape, by_output, lambda packed: self._transform(w, tiled, packed))
+            macs = self.launch(
+                winograd_kernels.winograd, tag, counter(), tiled.rows_from, tiled.rows_to, tiled.columns_from,
+                tiled.columns_to, tiled.sizes, x.address, packed.address, *ends, tasks=tiled.tasks,
+            )  # fmt: skip
+        elif algorithm == "positions":
+            few = positions.plan(problem, by_output)
+            packed = self._packed(w, few.packed_shape, by_output)
+            macs = self.launch(
+                positions_kernels.positions, tag, counter(), few.blocks, few.rows, few.columns, few.sizes, x.address,
+                packed.address, *ends, tasks=few.tasks,
+            )  # fmt: skip
+        else:
+            plan = plans.forward(problem) if by_output else plans.input_grad(problem)
+            packed = self._packed(w, plan.packed_shape, by_output)
+            macs = self.launch(
+                kernels.gather, tag, counter(), plan.order, plan.rows, plan.columns, plan.runs, plan.sizes, x.address,
+                packed.address, *ends, tasks=plan.tasks,
+            )  # fmt: skip
         return macs
 
     def _image(self, x: Tensor) -> Tensor:
@@ -91,28 +154,42 @@ class ConvolutionOperations(HostEngine):
             return x
         return self.dense(x, IMAGE_ORDER)
 
-    def _packed(self, w: Tensor, plan: plans.GatherPlan, by_output: bool) -> Tensor:
-        """The filters in the panels that the plan wants; ShapeError where they are not the plan's.
+    def _transform(self, w: Tensor, plan: winograd.WinogradPlan, packed: Tensor) -> None:
+        """Winograd's filters, in the panels that the plan wants."""
+        kernel = winograd_kernels.pack_by_output if plan.by_output else winograd_kernels.pack_by_input
+        w = self.dense(w, range(4))
+        self.launch(kernel, _tag(w), counter(), w.address, plan.sizes, packed.address)
+
+    def _packed(self, w: Tensor, shape: tuple[int, ...], by_output: bool) -> Tensor:
+        """The filters in the panels that the plan wants; ShapeError where they are not the plan's."""
+        groups, _, taps, depth, _ = shape
+        per_group = w.shape[3] if by_output else w.shape[0] // groups
+        if w.ndim != 4 or w.shape[1] * w.shape[2] != taps or per_group != depth:
+            raise ShapeError(f"[convolution] expected filters for panels {shape}, got {w.shape}")
+
+        def pack(packed: Tensor) -> None:
+            source = np.ascontiguousarray(self.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
+            kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
+            self.launch(kernel, counter(), source, self.array(packed))
+
+        return self._kept(w, shape, by_output, pack)
+
+    def _kept(self, w: Tensor, shape: tuple[int, ...], by_output: bool, pack: Callable[[Tensor], None]) -> Tensor:
+        """The filters packed to a shape, anew where they have changed.
 
         The forward's are kept with the filters' storage until these change: inference packs once. Not so where a NumPy
         array shares the storage, and may change it unseen. The input gradient's serve once a step, and go back to the
         pool.
         """
-        groups, _, taps, depth, _ = plan.packed_shape
-        per_group = w.shape[3] if by_output else w.shape[0] // groups
-        if w.ndim != 4 or w.shape[1] * w.shape[2] != taps or per_group != depth:
-            raise ShapeError(f"[convolution] expected filters for panels {plan.packed_shape}, got {w.shape}")
-        key = f"packed {w.offset} {w.shape} {w.strides} {plan.packed_shape}"
+        key = f"packed {w.offset} {w.shape} {w.strides} {shape}"
         kept = by_output and not w.storage.exported
         if kept and key in w.storage.cache:
             version, packed = w.storage.cache[key]
             if version == w.version:
                 return packed  # type: ignore[no-any-return]
             del w.storage.cache[key]
-        packed = self.empty(plan.packed_shape, w.dtype)
-        source = np.ascontiguousarray(self.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
-        kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
-        self.launch(kernel, counter(), source, self.array(packed))
+        packed = self.empty(shape, w.dtype)
+        pack(packed)
         if kept:
             w.storage.cache[key] = (w.version, packed)
         return packed

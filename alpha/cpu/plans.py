@@ -94,13 +94,10 @@ class LeapPlan:
     first_row: Array
     rows: AxisTable
     columns: AxisTable
-    places: Array
-    widths: Array
     sizes: LeapSizes
-    pack: PackSizes | None
-    """Where a chunk's x and dy are copied to be read in order; None reads them in place."""
+    pack: PackSizes
     clear: bool
-    """Whether the filters must be zero before: some tap meets no element, or sets of columns share filter columns."""
+    """Whether the filters must be zero before: some tap meets no element."""
     parts: int
     macs: int
 
@@ -144,7 +141,7 @@ def _depth_block(depth: int, item: int) -> int:
     return max(1, math.ceil(depth / max(1, round(depth / _block_rows(item)))))
 
 
-def _check(what: str, offsets: tuple[Array, Array], tail: int, limit: int) -> None:
+def check_offsets(what: str, offsets: tuple[Array, Array], tail: int, limit: int) -> None:
     """EngineError unless every sum of a row's and a column's offset, and ``tail`` bytes on, lies in 0..limit."""
     rows, columns = offsets
     low = int(rows.min(initial=0)) + int(columns.min(initial=0))
@@ -156,7 +153,7 @@ def _check(what: str, offsets: tuple[Array, Array], tail: int, limit: int) -> No
         )
 
 
-def _extent(shape: tuple[int, int, int], channels: int, strides: tuple[int, int, int], item: int) -> int:
+def extent(shape: tuple[int, int, int], channels: int, strides: tuple[int, int, int], item: int) -> int:
     """Bytes from the first element of an image tensor to the end of its last."""
     return (sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + channels) * item
 
@@ -205,9 +202,10 @@ def forward(problem: Problem) -> GatherPlan:
     )
     longest = _longest(columns, runs, depth * item)
     last = (problem.images - 1) * image + (problem.in_channels - depth) * item
-    x_limit = _extent((problem.images, *g.input), problem.in_channels, problem.x_strides, item)
-    _check("x", (rows.source, longest), last, x_limit)
-    _check("the filter", (rows.other, _longest(columns._replace(source=columns.other), runs, tap)), 0, taps * tap)
+    x_limit = extent((problem.images, *g.input), problem.in_channels, problem.x_strides, item)
+    check_offsets("x", (rows.source, longest), last, x_limit)
+    reached = _longest(columns._replace(source=columns.other), runs, tap)
+    check_offsets("the filter", (rows.other, reached), 0, taps * tap)
     macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
     shape = (problem.groups, panels, taps, depth, width)
     return GatherPlan(_order(rows, columns, runs), rows, columns, runs, sizes, shape, macs)
@@ -250,30 +248,12 @@ def input_grad(problem: Problem) -> GatherPlan:
         panel_bytes=taps * tap,
     )
     last = (problem.images - 1) * image + problem.out_channels * item
-    limit = _extent((problem.images, *g.output), problem.out_channels, problem.y_strides, item)
-    _check("dy", (rows.source, columns.source), last, limit)
-    _check("the filter", (rows.other, columns.other), tap, taps * tap)
+    limit = extent((problem.images, *g.output), problem.out_channels, problem.y_strides, item)
+    check_offsets("dy", (rows.source, columns.source), last, limit)
+    check_offsets("the filter", (rows.other, columns.other), tap, taps * tap)
     macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
     shape = (problem.groups, panels, taps, depth, width)
     return GatherPlan(_order(rows, columns, runs), rows, columns, runs, sizes, shape, macs)
-
-
-def _column_sets(problem: Problem) -> tuple[Groups, Array, Array]:
-    """Sets of column pairs (input, output) with the filter columns they fall to: offset and width in channels.
-
-    Usually a set a tap. Where a row of taps is one run of memory, a set for each distinct trim.
-    """
-    axis, depth = problem.geometry.columns, problem.group_in
-    if not contiguous_runs(problem):
-        taps = np.arange(axis.filter, dtype=np.int64)
-        return axis.by_tap, taps * depth, np.full(axis.filter, depth, np.int64)
-    trims: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for output in range(axis.output):
-        trim = axis.trim(output)
-        if trim:
-            trims.setdefault((trim.start, len(trim)), []).append((axis.source(output, trim.start), output))
-    keys = np.array(list(trims), np.int64).reshape(-1, 2)
-    return tuple(tuple(pairs) for pairs in trims.values()), keys[:, 0] * depth, keys[:, 1] * depth
 
 
 @lru_cache(maxsize=1024)
@@ -283,13 +263,11 @@ def weight_grad(problem: Problem) -> LeapPlan:
     x_image, x_row, x_column = (s * item for s in problem.x_strides)
     y_image, y_row, y_column = (s * item for s in problem.y_strides)
     rows = _table(g.rows.by_tap, x_row, y_row)
-    sets, places, widths = _column_sets(problem)
-    columns = _table(sets, x_column, y_column)
+    columns = _table(g.columns.by_tap, x_column, y_column)
     tap_row = g.columns.filter * problem.group_in * item
     filter_bytes = problem.out_channels * g.rows.filter * tap_row
-    part = _part(problem, filter_bytes)
-    packed = not contiguous_runs(problem)
-    chunk, row_chunk, column_chunk = _leap_blocking(problem, part) if packed else (min(part, 32), 1, 4)
+    part = image_part(problem, filter_bytes)
+    chunk, row_chunk, column_chunk = _leap_blocking(problem, part)
     sizes = LeapSizes(
         images=problem.images,
         part=part,
@@ -309,22 +287,19 @@ def weight_grad(problem: Problem) -> LeapPlan:
         tap_row=tap_row,
         filter_bytes=filter_bytes,
     )
-    reach = columns.source + np.repeat(widths, np.diff(columns.start)) * item
-    x_limit = _extent((problem.images, *g.input), problem.in_channels, problem.x_strides, item)
-    x_last = (problem.images - 1) * x_image + (problem.in_channels - problem.group_in) * item
-    _check("x", (rows.source, np.concatenate([columns.source, reach])), x_last, x_limit)
-    y_limit = _extent((problem.images, *g.output), problem.out_channels, problem.y_strides, item)
+    x_limit = extent((problem.images, *g.input), problem.in_channels, problem.x_strides, item)
+    x_last = (problem.images - 1) * x_image + problem.in_channels * item
+    check_offsets("x", (rows.source, columns.source), x_last, x_limit)
+    y_limit = extent((problem.images, *g.output), problem.out_channels, problem.y_strides, item)
     y_last = (problem.images - 1) * y_image + problem.out_channels * item
-    _check("dy", (rows.other, columns.other), y_last, y_limit)
-    _check("the filter", (np.zeros(1, np.int64), (places + widths) * item), 0, tap_row)
+    check_offsets("dy", (rows.other, columns.other), y_last, y_limit)
     first_row = np.array([g.rows.leap(f).start for f in range(g.rows.filter)], np.int64)
     macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
     parts = math.ceil(problem.images / part)
-    pack = _pack_sizes(problem, sizes) if packed else None
-    if pack is not None:  # the copies are addressed by index
-        rows, columns = _table(g.rows.by_tap, 1, 1), _table(sets, 1, 1)
-    clear = pack is None or not all(g.rows.by_tap) or not all(g.columns.by_tap)
-    return LeapPlan(first_row, rows, columns, places * item, widths, sizes, pack, clear, parts, macs)
+    # The copies are addressed by index.
+    rows, columns = _table(g.rows.by_tap, 1, 1), _table(g.columns.by_tap, 1, 1)
+    clear = not all(g.rows.by_tap) or not all(g.columns.by_tap)
+    return LeapPlan(first_row, rows, columns, sizes, _pack_sizes(problem, sizes), clear, parts, macs)
 
 
 def _rows_read(problem: Problem, row_chunk: int) -> int:
@@ -355,7 +330,7 @@ def _pack_sizes(problem: Problem, sizes: LeapSizes) -> PackSizes:
     )
 
 
-def _part(problem: Problem, filter_bytes: int) -> int:
+def image_part(problem: Problem, filter_bytes: int) -> int:
     """Images a part. Each part has a filter of its own to sum into: up to PARTS of them within PART_BYTES.
 
     Never by thread count, so that the order of sums is the same on any machine.

@@ -167,7 +167,7 @@ GAP = 64
 
 
 class PackSizes(NamedTuple):
-    """What ``leap_packed`` needs besides, to copy a chunk: steps in bytes, row arithmetic, room for the copies."""
+    """What ``leap`` needs besides, to copy a chunk: steps in bytes, row arithmetic, room for the copies."""
 
     input_rows: int
     input_columns: int
@@ -184,91 +184,14 @@ class PackSizes(NamedTuple):
 
 
 @compiled
-def leap(threads, tag, counter, first_row, rows, columns, places, widths, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
+def leap(threads, tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[no-untyped-def]
     """Sk-dilated-V2: each tap's filter element is the sum over the positions where the tap lies inside x.
 
-    A task is a part of the images and a slice of the output channels. ``columns`` lists sets of column pairs that fall
-    to the same filter columns: ``places[q]`` is their offset in the filter, ``widths[q]`` how many columns they are.
-    ``first_row[f]`` is the output row of tap row f's first pair; its pairs lie in successive output rows. The filters
-    must be zero beforehand.
-    """
-    parts = (sizes.images + sizes.part - 1) // sizes.part
-    slices = (sizes.out_channels + sizes.slice - 1) // sizes.slice
-    tasks = parts * sizes.groups * slices
-    done = np.zeros((threads, 8), np.int64)
-    for worker in prange(threads):
-        from_x = np.empty(sizes.row_chunk * sizes.column_chunk, np.int64)
-        from_dy = np.empty(sizes.row_chunk * sizes.column_chunk, np.int64)
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= tasks:
-                break
-            part = task // (sizes.groups * slices)
-            group = task // slices % sizes.groups
-            low = task % slices * sizes.slice
-            high = min(low + sizes.slice, sizes.out_channels)
-            channel = group * sizes.out_channels + low
-            end = min((part + 1) * sizes.part, sizes.images)
-            for image in range(part * sizes.part, end, sizes.chunk):
-                count = min(sizes.chunk, end - image)
-                x_at = x + image * sizes.x_image + group * sizes.in_channels * sizes.item
-                dy_at = dy + image * sizes.dy_image + channel * sizes.item
-                for output in range(0, sizes.output_rows, sizes.row_chunk):
-                    for tap_row in range(rows.start.size - 1):
-                        base = rows.start[tap_row] - first_row[tap_row]
-                        i0 = max(rows.start[tap_row], base + output)
-                        i1 = min(rows.start[tap_row + 1], base + output + sizes.row_chunk)
-                        if i1 <= i0:
-                            continue
-                        for q in range(widths.size):
-                            for j0 in range(columns.start[q], columns.start[q + 1], sizes.column_chunk):
-                                j1 = min(j0 + sizes.column_chunk, columns.start[q + 1])
-                                taps = 0
-                                for i in range(i0, i1):
-                                    for j in range(j0, j1):
-                                        from_x[taps] = rows.source[i] + columns.source[j]
-                                        from_dy[taps] = rows.other[i] + columns.other[j]
-                                        taps += 1
-                                target = (
-                                    dw
-                                    + part * sizes.filter_bytes
-                                    + channel * sizes.out_channel
-                                    + tap_row * sizes.tap_row
-                                    + places[q]
-                                )
-                                for panel in range(0, widths[q], sizes.panel):
-                                    outer_product(
-                                        tag,
-                                        sizes.item,
-                                        high - low,
-                                        dy_at,
-                                        ROWS * sizes.item,
-                                        from_dy.ctypes.data,
-                                        x_at + panel * sizes.item,
-                                        from_x.ctypes.data,
-                                        taps,
-                                        sizes.dy_image,
-                                        sizes.x_image,
-                                        count,
-                                        target + panel * sizes.item,
-                                        sizes.out_channel,
-                                        ADD,
-                                        widths[q] - panel,
-                                    )
-                                done[worker, 0] += taps * count * (high - low) * widths[q]
-    total = 0
-    for worker in range(threads):
-        total += done[worker, 0]
-    return total
+    A task is a part of the images and a slice of the output channels. ``first_row[f]`` is the output row of tap row f's
+    first pair; its pairs lie in successive output rows. Filters of taps without pairs must be zero beforehand.
 
-
-@compiled
-def leap_packed(threads, tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[no-untyped-def]
-    """Sk-dilated-V2 with the x and dy of a chunk copied to where they lie in the order in which they are read.
-
-    The same sums as ``leap``, a set of columns a tap; only filters of taps without pairs must be zero beforehand. In
-    place, images lie a power of two of bytes apart, and a panel's lines fall into few sets of the first cache; a
-    chunk's copy is read by every tap and every tile.
+    A chunk's x and dy are copied to lie in the order in which every tap and every tile read them: in place, images are
+    a power of two of bytes apart, and a panel's lines fall into few sets of the first cache.
     """
     parts = (sizes.images + sizes.part - 1) // sizes.part
     slices = (sizes.out_channels + sizes.slice - 1) // sizes.slice

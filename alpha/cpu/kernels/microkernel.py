@@ -11,7 +11,7 @@ arXiv 1906.06440.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from llvmlite import ir
@@ -21,17 +21,16 @@ from numba.extending import intrinsic
 
 from alpha.cpu.compile import inlined
 from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer
 
-I64 = ir.IntType(64)
-I32 = ir.IntType(32)
 I8 = ir.IntType(8)
 
 STORE, ADD, BIAS = 0, 1, 2
 """What happens to C: overwritten, added to, or overwritten with a bias row added."""
 
 
-def _constant(value: int) -> ir.Constant:
-    return ir.Constant(I64, value)
+LONG, WIDE, SCATTERED = range(3)
+"""How A's rows lie: a step apart with neighbouring k; side by side with k a step apart; anywhere, as C's rows."""
 
 
 class _Emitter:
@@ -53,20 +52,18 @@ class _Emitter:
         "columns",
     )
 
-    def __init__(self, builder: ir.IRBuilder, arguments: Any, scalar: ir.Type, item: int, rows: int, across: bool):
+    def __init__(self, builder: ir.IRBuilder, arguments: Any, tag: Any, rows: int, layout: int) -> None:
         self.builder = builder
         for name, value in zip(self.NAMES, arguments, strict=True):
             setattr(self, name, value)
-        self.scalar, self.item, self.rows, self.across = scalar, item, rows, across
-        self.lanes = ISA.lanes(item)
-        self.vector = ir.VectorType(scalar, self.lanes)
-        zero = ir.Constant(self.vector, [ir.Constant(scalar, 0.0)] * self.lanes)
-        self.tile = [[cgutils.alloca_once(builder, self.vector) for _ in range(ISA.vectors)] for _ in range(rows)]
+        self.rows, self.layout = rows, layout
+        self.vectors = Vectors(builder, tag)
+        self.item = self.vectors.item
+        vector = self.vectors.vector
+        self.tile = [[cgutils.alloca_once(builder, vector) for _ in range(ISA.vectors)] for _ in range(rows)]
         for row in self.tile:
             for accumulator in row:
-                builder.store(zero, accumulator)
-        name = f"llvm.fma.v{self.lanes}f{8 * item}"
-        self.fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(self.vector, [self.vector] * 3), name)
+                builder.store(self.vectors.zero, accumulator)
 
     a: Any
     a_taps: Any
@@ -85,17 +82,19 @@ class _Emitter:
     def emit(self) -> None:
         """The whole kernel."""
         self._prefetch_result()
+        if self.layout == SCATTERED:
+            self.scattered = [self.vectors.load_address(self.a_step, m) for m in range(self.rows)]
         with cgutils.for_range(self.builder, self.taps, intp=I64) as loop:
-            at = self.builder.mul(loop.index, _constant(8))
-            a = self.builder.add(self.a, self._load_i64(self.builder.add(self.a_taps, at)))
-            b = self.builder.add(self.b, self._load_i64(self.builder.add(self.b_taps, at)))
+            at = self.builder.mul(loop.index, integer(8))
+            a = self.builder.add(self.a, self.vectors.load_address(self.builder.add(self.a_taps, at), 0))
+            b = self.builder.add(self.b, self.vectors.load_address(self.builder.add(self.b_taps, at), 0))
             self._depth_loop(a, b)
-        full = self.builder.icmp_signed(">=", self.columns, _constant(self.lanes * ISA.vectors))
+        full = self.builder.icmp_signed(">=", self.columns, integer(self.vectors.lanes * ISA.vectors))
         with self.builder.if_else(full) as (then, otherwise):
             with then:
-                self._finish(self._load, self._store)
+                self._finish(masked=False)
             with otherwise:
-                self._finish(self._load_masked, self._store_masked)
+                self._finish(masked=True)
 
     def _prefetch_result(self) -> None:
         """Asks for C's rows, which are wanted when the loops are done."""
@@ -104,25 +103,33 @@ class _Emitter:
             self.builder.module, ir.FunctionType(ir.VoidType(), arguments), "llvm.prefetch.p0"
         )
         write, keep, data = ir.Constant(I32, 1), ir.Constant(I32, 3), ir.Constant(I32, 1)
-        row = self.c
-        for _ in range(self.rows):
+        for row in self._result_rows():
             for offset in range(0, ISA.bytes * ISA.vectors, 64):
-                at = self._pointer(self.builder.add(row, _constant(offset)), I8)
+                at = self.vectors.pointer(self.builder.add(row, integer(offset)), I8)
                 self.builder.call(prefetch, [at, write, keep, data])
-            row = self.builder.add(row, self.c_step)
+
+    def _result_rows(self) -> Iterator[Any]:
+        """The addresses of C's rows."""
+        row = self.c
+        for m in range(self.rows):
+            if self.layout == SCATTERED:
+                yield self.builder.add(self.c, self.vectors.load_address(self.c_step, m))
+            else:
+                yield row
+                row = self.builder.add(row, self.c_step)
 
     def _depth_loop(self, a: Any, b: Any) -> None:
         """for k: one FMA an accumulator. Rows of A three apart share a base pointer, which x86 addressing can index."""
         builder = self.builder
         twice = builder.add(self.a_step, self.a_step)
         bases = [a]
-        if not self.across:
+        if self.layout == LONG:
             thrice = builder.add(twice, self.a_step)
             for _ in range(1, (self.rows + 2) // 3):
                 bases.append(builder.add(bases[-1], thrice))
         before = builder.block
         body, end = builder.append_basic_block("depth"), builder.append_basic_block("depth.end")
-        builder.cbranch(builder.icmp_signed(">", self.depth, _constant(0)), body, end)
+        builder.cbranch(builder.icmp_signed(">", self.depth, integer(0)), body, end)
         builder.position_at_end(body)
         left = builder.phi(I64)
         left.add_incoming(self.depth, before)
@@ -135,113 +142,76 @@ class _Emitter:
             a_at.append(pointer)
         self._multiply(a_at, b_at, twice)
         b_at.add_incoming(builder.add(b_at, self.b_step), builder.block)
-        step = self.a_step if self.across else _constant(self.item)
+        step = self.a_step if self.layout == WIDE else integer(self.item)
         for pointer in a_at:
             pointer.add_incoming(builder.add(pointer, step), builder.block)
-        rest = builder.sub(left, _constant(1))
+        rest = builder.sub(left, integer(1))
         left.add_incoming(rest, builder.block)
-        builder.cbranch(builder.icmp_signed(">", rest, _constant(0)), body, end)
+        builder.cbranch(builder.icmp_signed(">", rest, integer(0)), body, end)
         builder.position_at_end(end)
 
     def _multiply(self, a_at: list[Any], b_at: Any, twice: Any) -> None:
         builder = self.builder
-        columns = [self._load(b_at, v) for v in range(ISA.vectors)]
+        columns = [self.vectors.load(self._at(b_at, v)) for v in range(ISA.vectors)]
         for m in range(self.rows):
-            if self.across:
-                address = builder.add(a_at[0], _constant(self.item * m)) if m else a_at[0]
-            else:
-                group, place = divmod(m, 3)
-                address = builder.add(a_at[group], self.a_step if place == 1 else twice) if place else a_at[group]
-            value = self._broadcast(address)
+            value = self.vectors.broadcast(self._factor(m, a_at, twice))
             for v in range(ISA.vectors):
                 accumulator = self.tile[m][v]
-                builder.store(builder.call(self.fma, [value, columns[v], builder.load(accumulator)]), accumulator)
+                builder.store(self.vectors.fma(value, columns[v], builder.load(accumulator)), accumulator)
 
-    def _finish(self, load: Callable[[Any, int], Any], store: Callable[[Any, Any, int], None]) -> None:
+    def _factor(self, m: int, a_at: list[Any], twice: Any) -> Any:
+        """The address of A's row m at the loop's k."""
         builder = self.builder
-        with builder.if_then(builder.icmp_signed("==", self.mode, _constant(ADD))):
-            self._add_rows(self.c, self.c_step, load)
-        with builder.if_then(builder.icmp_signed("==", self.mode, _constant(BIAS))):
-            self._add_rows(self.bias, None, load)
-        row = self.c
-        for m in range(self.rows):
-            for v in range(ISA.vectors):
-                store(builder.load(self.tile[m][v]), row, v)
-            row = builder.add(row, self.c_step)
+        if self.layout == SCATTERED:
+            return builder.add(self.scattered[m], a_at[0])
+        if self.layout == WIDE:
+            return builder.add(a_at[0], integer(self.item * m)) if m else a_at[0]
+        group, place = divmod(m, 3)
+        return builder.add(a_at[group], self.a_step if place == 1 else twice) if place else a_at[group]
 
-    def _add_rows(self, start: Any, step: Any, load: Callable[[Any, int], Any]) -> None:
-        row = start
-        for m in range(self.rows):
+    def _finish(self, masked: bool) -> None:
+        """Writes the tile: vectors as far as there are columns where ``masked``, else whole."""
+        builder = self.builder
+
+        def load(row: Any, v: int) -> Any:
+            at = self._at(row, v)
+            return self.vectors.load_masked(at, self._left(v)) if masked else self.vectors.load(at)
+
+        with builder.if_then(builder.icmp_signed("==", self.mode, integer(ADD))):
+            self._add_rows(self._result_rows(), load)
+        with builder.if_then(builder.icmp_signed("==", self.mode, integer(BIAS))):
+            self._add_rows(iter([self.bias] * self.rows), load)
+        for m, row in enumerate(self._result_rows()):
+            for v in range(ISA.vectors):
+                value, at = builder.load(self.tile[m][v]), self._at(row, v)
+                if masked:
+                    self.vectors.store_masked(value, at, self._left(v))
+                else:
+                    self.vectors.store(value, at)
+
+    def _add_rows(self, rows: Iterator[Any], load: Callable[[Any, int], Any]) -> None:
+        for m, row in enumerate(rows):
             for v in range(ISA.vectors):
                 accumulator = self.tile[m][v]
                 self.builder.store(self.builder.fadd(self.builder.load(accumulator), load(row, v)), accumulator)
-            if step is not None:
-                row = self.builder.add(row, step)
 
     def _at(self, address: Any, v: int) -> Any:
         offset = v * ISA.bytes
-        return self.builder.add(address, _constant(offset)) if offset else address
+        return self.builder.add(address, integer(offset)) if offset else address
 
-    def _pointer(self, address: Any, pointee: ir.Type) -> Any:
-        return self.builder.inttoptr(address, pointee.as_pointer())
-
-    def _load_i64(self, address: Any) -> Any:
-        return self.builder.load(self._pointer(address, I64))
-
-    def _load(self, address: Any, v: int) -> Any:
-        value = self.builder.load(self._pointer(self._at(address, v), self.vector))
-        value.align = self.item
-        return value
-
-    def _store(self, value: Any, address: Any, v: int) -> None:
-        self.builder.store(value, self._pointer(self._at(address, v), self.vector)).align = self.item
-
-    def _broadcast(self, address: Any) -> Any:
-        value = self.builder.load(self._pointer(address, self.scalar))
-        value.align = self.item
-        undefined = ir.Constant(self.vector, ir.Undefined)
-        first = self.builder.insert_element(undefined, value, ir.Constant(I32, 0))
-        lanes = ir.Constant(ir.VectorType(I32, self.lanes), [ir.Constant(I32, 0)] * self.lanes)
-        return self.builder.shuffle_vector(first, undefined, lanes)
-
-    def _mask(self, v: int) -> Any:
-        """Which lanes of vector v lie inside the columns."""
-        builder = self.builder
-        vector = ir.VectorType(I32, self.lanes)
-        undefined = ir.Constant(vector, ir.Undefined)
-        first = builder.insert_element(undefined, builder.trunc(self.columns, I32), ir.Constant(I32, 0))
-        zeros = ir.Constant(vector, [ir.Constant(I32, 0)] * self.lanes)
-        count = builder.shuffle_vector(first, undefined, zeros)
-        places = ir.Constant(vector, [ir.Constant(I32, v * self.lanes + i) for i in range(self.lanes)])
-        return builder.icmp_signed("<", places, count)
-
-    def _masked(self, kind: str, result: ir.Type, arguments: list[ir.Type]) -> Any:
-        name = f"llvm.masked.{kind}.v{self.lanes}f{8 * self.item}.p0"
-        return cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(result, arguments), name)
-
-    def _load_masked(self, address: Any, v: int) -> Any:
-        pointer = self.vector.as_pointer()
-        mask = self._mask(v)
-        zero = ir.Constant(self.vector, [ir.Constant(self.scalar, 0.0)] * self.lanes)
-        load = self._masked("load", self.vector, [pointer, I32, mask.type, self.vector])
-        at = self._pointer(self._at(address, v), self.vector)
-        return self.builder.call(load, [at, ir.Constant(I32, self.item), mask, zero])
-
-    def _store_masked(self, value: Any, address: Any, v: int) -> None:
-        pointer = self.vector.as_pointer()
-        mask = self._mask(v)
-        store = self._masked("store", ir.VoidType(), [self.vector, pointer, I32, mask.type])
-        at = self._pointer(self._at(address, v), self.vector)
-        self.builder.call(store, [value, at, ir.Constant(I32, self.item), mask])
+    def _left(self, v: int) -> Any:
+        """Columns from vector v on."""
+        return self.builder.sub(self.columns, integer(v * self.vectors.lanes))
 
 
-def _tile(rows: int, across: bool) -> Any:
-    """A tile kernel of so many rows. ``across``: A's rows are neighbours in memory and its depth is strided.
+def _tile(rows: int, layout: int) -> Any:
+    """A tile kernel of so many rows.
 
     Arguments, all int64 but the first, whose type chooses float32 or float64; steps and offsets in bytes:
     tag; a, a_taps, b, b_taps: base addresses and addresses of the taps' offsets; taps: their number; a_step: from row
-    to row of A (``across``: from k to k); b_step: from k to k of B; depth: number of k; c, c_step: the result and its
-    row step; mode: STORE, ADD or BIAS; bias: address of a row; columns: how many columns of C may be written.
+    to row of A (WIDE: from k to k); b_step: from k to k of B; depth: number of k; c, c_step: the result and its row
+    step; mode: STORE, ADD or BIAS; bias: address of a row; columns: how many columns of C may be written.
+    SCATTERED: a_step and c_step are tables of the rows' addresses, to which a and c are added.
     """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -250,8 +220,7 @@ def _tile(rows: int, across: bool) -> Any:
         depth: Any, c: Any, c_step: Any, mode: Any, bias: Any, columns: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            scalar, item = (ir.FloatType(), 4) if tag == types.float32 else (ir.DoubleType(), 8)
-            _Emitter(builder, arguments[1:], scalar, item, rows, across).emit()
+            _Emitter(builder, arguments[1:], tag, rows, layout).emit()
             return context.get_dummy_value()
 
         return types.void(tag, *[types.int64] * 13), codegen
@@ -261,8 +230,12 @@ def _tile(rows: int, across: bool) -> Any:
 
 ROWS = ISA.rows
 # Tails are made of powers of two: a 12-row tile leaves up to 11 rows, 8 + 2 + 1.
-_LONG_0, _LONG_8, _LONG_4, _LONG_2, _LONG_1 = (_tile(n, False) for n in (ROWS, min(8, ROWS), 4, 2, 1))
-_WIDE_0, _WIDE_8, _WIDE_4, _WIDE_2, _WIDE_1 = (_tile(n, True) for n in (ROWS, min(8, ROWS), 4, 2, 1))
+_LONG_0, _LONG_8, _LONG_4, _LONG_2, _LONG_1 = (_tile(n, LONG) for n in (ROWS, min(8, ROWS), 4, 2, 1))
+_WIDE_0, _WIDE_8, _WIDE_4, _WIDE_2, _WIDE_1 = (_tile(n, WIDE) for n in (ROWS, min(8, ROWS), 4, 2, 1))
+
+SCATTERED_ROWS = min(ROWS, 6)
+"""Of a tile of scattered rows, each with a pointer of its own."""
+scattered_product = _tile(SCATTERED_ROWS, SCATTERED)
 
 
 @inlined
@@ -401,17 +374,13 @@ def _copier(vectors: Callable[[int], int]) -> Any:
     def copy(_typing: Any, tag: Any, source: Any, source_step: Any, target: Any, target_step: Any, count: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             _, source, source_step, target, target_step, count = arguments
-            scalar, item = (ir.FloatType(), 4) if tag == types.float32 else (ir.DoubleType(), 8)
-            vector = ir.VectorType(scalar, ISA.lanes(item))
+            emit = Vectors(builder, tag)
             with cgutils.for_range(builder, count, intp=I64) as loop:
                 read = builder.add(source, builder.mul(loop.index, source_step))
                 write = builder.add(target, builder.mul(loop.index, target_step))
-                for v in range(vectors(item)):
-                    offset = _constant(v * ISA.bytes)
-                    value = builder.load(builder.inttoptr(builder.add(read, offset), vector.as_pointer()))
-                    value.align = item
-                    place = builder.inttoptr(builder.add(write, offset), vector.as_pointer())
-                    builder.store(value, place).align = item
+                for v in range(vectors(emit.item)):
+                    offset = integer(v * ISA.bytes)
+                    emit.store(emit.load(builder.add(read, offset)), builder.add(write, offset))
             return context.get_dummy_value()
 
         return types.void(tag, *[types.int64] * 5), codegen
@@ -424,3 +393,25 @@ copy_rows = _copier(lambda item: -(-ROWS * item // ISA.bytes))
 
 copy_panels = _copier(lambda item: ISA.vectors)
 """Pieces of a panel's width: B."""
+
+
+@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+def copy_vectors(
+    _typing: Any, tag: Any, source: Any, source_step: Any, target: Any, target_step: Any, count: Any, nbytes: Any
+) -> Any:
+    """Copies ``count`` pieces of ``nbytes`` bytes in whole vectors: up to a vector more is read and written."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, source, source_step, target, target_step, count, nbytes = arguments
+        emit = Vectors(builder, tag)
+        size = integer(ISA.bytes)
+        vectors = builder.udiv(builder.add(nbytes, integer(ISA.bytes - 1)), size)
+        with cgutils.for_range(builder, vectors, intp=I64) as column:
+            offset = builder.mul(column.index, size)
+            read, write = builder.add(source, offset), builder.add(target, offset)
+            with cgutils.for_range(builder, count, intp=I64) as row:
+                value = emit.load(builder.add(read, builder.mul(row.index, source_step)))
+                emit.store(value, builder.add(write, builder.mul(row.index, target_step)))
+        return context.get_dummy_value()
+
+    return types.void(tag, *[types.int64] * 6), codegen

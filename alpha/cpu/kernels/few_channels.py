@@ -1,0 +1,151 @@
+"""Sk-dilated-V2 for few input channels (stems): all taps that meet at a position are the columns of one product.
+
+Tap by tap, as ``leap`` works, three channels would fill three lanes of a panel. Here positions are put in classes
+by their trim, the part of the filter that lies inside x: a class has one list of columns, taps times channels, its x is
+copied to lie in that order, and its sum goes to the filter's elements that the trim names. No zero is multiplied.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import prange
+
+from alpha.cpu.compile import compiled, inlined, take_task
+from alpha.cpu.kernels.microkernel import ADD, ROWS, STORE, copy_vectors, outer_product
+
+Int64s = Any  # np.ndarray of int64; Numba types it by the value
+
+
+class Trims(NamedTuple):
+    """The distinct trims of an axis; positions of trim i are start[i]..start[i + 1]. Offsets in bytes."""
+
+    first: Int64s
+    """The trim's first tap."""
+    taps: Int64s
+    start: Int64s
+    source: Int64s
+    """Of a position: the offset in x under its trim's first tap."""
+    other: Int64s
+    """Of a position: its offset in dy."""
+
+
+class FewSizes(NamedTuple):
+    """Sizes and byte steps of a problem; channels are those of a group."""
+
+    images: int
+    part: int
+    """Images a part; each part sums into a filter of its own."""
+    chunk: int
+    """Images whose products are summed at a time."""
+    together: int
+    """Positions of a row likewise."""
+    in_channels: int
+    out_channels: int
+    panel: int
+    item: int
+    x_image: int
+    x_tap_row: int
+    """From a tap's row of x to the next tap's."""
+    x_tap_column: int
+    dy_image: int
+    joined: bool
+    """Whether the taps of a row and their channels are one run of memory in x."""
+    copy_row: int
+    """Bytes of a copy's row: its numbers, and the vector that copies write over their end."""
+    sums: int
+    """Numbers of all trims' sums."""
+
+
+@inlined
+def _copy(tag, rows, columns, r, c, i, j, x, target, count, sizes):  # type: ignore[no-untyped-def]
+    """The numbers of x that position (i, j) meets, in the order of the filter, an image a row of the copy."""
+    run = columns.taps[c] if sizes.joined else 1
+    width = run * sizes.in_channels * sizes.item
+    for tap_row in range(rows.taps[r]):
+        for tap in range(0, columns.taps[c], run):
+            source = x + rows.source[i] + tap_row * sizes.x_tap_row + columns.source[j] + tap * sizes.x_tap_column
+            copy_vectors(tag, source, sizes.x_image, target, sizes.copy_row, count, width)
+            target += width
+
+
+@compiled
+def few_channels(threads, tag, counter, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
+    """The filter gradient; ``dw`` is an array (parts, groups, OC, FH, FW, IC). A task is a part and a group.
+
+    Returns the multiply-adds that it computed.
+    """
+    parts, groups = dw.shape[0], dw.shape[1]
+    done = np.zeros((threads, 8), np.int64)
+    row_bytes = ROWS * sizes.item
+    for worker in prange(threads):
+        sums = np.empty(sizes.sums, dw.dtype)
+        copy = np.empty(sizes.chunk * sizes.together * sizes.copy_row + 128, np.uint8)
+        from_x = np.empty(sizes.together, np.int64)
+        from_dy = np.empty(sizes.together, np.int64)
+        while True:
+            task = take_task(counter.ctypes.data)
+            if task >= parts * groups:
+                break
+            part = task // groups
+            group = task - part * groups
+            base = (copy.ctypes.data + 63) // 64 * 64
+            for image in range(part * sizes.part, min((part + 1) * sizes.part, sizes.images), sizes.chunk):
+                count = min(sizes.chunk, min((part + 1) * sizes.part, sizes.images) - image)
+                x_at = x + image * sizes.x_image + group * sizes.in_channels * sizes.item
+                dy_at = dy + image * sizes.dy_image + group * sizes.out_channels * sizes.item
+                sum_at = sums.ctypes.data
+                for r in range(rows.taps.size):
+                    for c in range(columns.taps.size):
+                        width = rows.taps[r] * columns.taps[c] * sizes.in_channels
+                        mode = STORE if image == part * sizes.part else ADD
+                        for i in range(rows.start[r], rows.start[r + 1]):
+                            for j0 in range(columns.start[c], columns.start[c + 1], sizes.together):
+                                positions = min(sizes.together, columns.start[c + 1] - j0)
+                                for p in range(positions):
+                                    from_x[p] = p * count * sizes.copy_row
+                                    from_dy[p] = rows.other[i] + columns.other[j0 + p]
+                                    _copy(tag, rows, columns, r, c, i, j0 + p, x_at, base + from_x[p], count, sizes)
+                                for panel in range(0, width, sizes.panel):
+                                    outer_product(
+                                        tag,
+                                        sizes.item,
+                                        sizes.out_channels,
+                                        dy_at,
+                                        row_bytes,
+                                        from_dy.ctypes.data,
+                                        base + panel * sizes.item,
+                                        from_x.ctypes.data,
+                                        positions,
+                                        sizes.dy_image,
+                                        sizes.copy_row,
+                                        count,
+                                        sum_at + panel * sizes.item,
+                                        width * sizes.item,
+                                        mode,
+                                        width - panel,
+                                    )
+                                mode = ADD
+                                done[worker, 0] += positions * count * sizes.out_channels * width
+                        sum_at += sizes.out_channels * width * sizes.item
+            _add_trims(rows, columns, sums, dw[part, group])
+    total = 0
+    for worker in range(threads):
+        total += done[worker, 0]
+    return total
+
+
+@inlined
+def _add_trims(rows, columns, sums, dw):  # type: ignore[no-untyped-def]
+    """dw (OC, FH, FW, IC) = each trim's sums, added where its taps are."""
+    dw[:] = 0
+    at = 0
+    for r in range(rows.taps.size):
+        for c in range(columns.taps.size):
+            for channel in range(dw.shape[0]):
+                for i in range(rows.taps[r]):
+                    for j in range(columns.taps[c]):
+                        for k in range(dw.shape[3]):
+                            dw[channel, rows.first[r] + i, columns.first[c] + j, k] += sums[at]
+                            at += 1

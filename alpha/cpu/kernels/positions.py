@@ -1,0 +1,166 @@
+"""ConvV2 and KS-deconv-V2 for few images: result positions of one trim are the rows of a product.
+
+``gather`` takes a position and many images; here the rows are positions and images, wherever they lie.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import prange
+
+from alpha.cpu.compile import compiled, inlined, take_task
+from alpha.cpu.kernels.microkernel import ADD, SCATTERED_ROWS, scattered_product
+
+Int64s = Any  # np.ndarray of int64; Numba types it by the value
+
+
+class Patterns(NamedTuple):
+    """The distinct tap patterns of an axis: which taps, and where their sources lie from each other. Bytes."""
+
+    tap_start: Int64s
+    """Taps of pattern i are tap_start[i]..tap_start[i + 1]."""
+    tap_source: Int64s
+    """Of a tap: its offset in the source from the pattern's first."""
+    tap_other: Int64s
+    """Of a tap: its offset in the packed filter."""
+    runs: Int64s
+    """Of a pattern: how many taps are contiguous with their channels and count as one."""
+    start: Int64s
+    """Positions of pattern i are start[i]..start[i + 1]."""
+    source: Int64s
+    """Of a position: the offset of its first tap's source."""
+    target: Int64s
+    """Of a position: its offset in the result."""
+
+
+class PositionSizes(NamedTuple):
+    """Sizes and byte steps of a problem."""
+
+    images: int
+    groups: int
+    depth: int
+    """Channels summed a tap and group."""
+    channels: int
+    """Channels of the result a group."""
+    panel: int
+    """Channels a filter panel."""
+    panels: int
+    """Panels a task."""
+    rows: int
+    """Rows a task, at most."""
+    most_taps: int
+    tap_block: int
+    depth_block: int
+    item: int
+    source_image: int
+    target_image: int
+    panel_bytes: int
+
+
+class Block(NamedTuple):
+    """Columns of a table of blocks: rows of one pair of patterns, which are positions and, inside them, images."""
+
+    row_pattern: int
+    column_pattern: int
+    first: int
+    """The first row, among the pair's of these images."""
+    count: int
+    image: int
+    images: int
+
+
+@inlined
+def addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere):  # type: ignore[no-untyped-def]
+    """Where a block's rows lie in x and y; what the last tile of rows has over is read twice and written nowhere."""
+    r, c, count, images = block[0], block[1], block[3], block[5]
+    across = columns.start[c + 1] - columns.start[c]
+    for m in range(count):
+        position = (block[2] + m) // images
+        image = block[4] + block[2] + m - position * images
+        i = rows.start[r] + position // across
+        j = columns.start[c] + position % across
+        sources[m] = x + rows.source[i] + columns.source[j] + image * sizes.source_image
+        targets[m] = y + rows.target[i] + columns.target[j] + image * sizes.target_image
+    for m in range(count, (count + tile - 1) // tile * tile):
+        sources[m] = sources[0]
+        targets[m] = nowhere
+
+
+@inlined
+def tap_offsets(rows, columns, block, from_x, from_w):  # type: ignore[no-untyped-def]
+    """The taps of a block's patterns: offsets in x and in the filter; returns how many."""
+    r, c = block[0], block[1]
+    taps = 0
+    for i in range(rows.tap_start[r], rows.tap_start[r + 1]):
+        for j in range(columns.tap_start[c], columns.tap_start[c + 1]):
+            from_x[taps] = rows.tap_source[i] + columns.tap_source[j]
+            from_w[taps] = rows.tap_other[i] + columns.tap_other[j]
+            taps += 1
+    return taps
+
+
+@compiled
+def positions(threads, tag, counter, blocks, rows, columns, sizes, x, w, y, mode, bias):  # type: ignore[no-untyped-def]
+    """``blocks`` is a table of ``Block``. A task is a block and some panels.
+
+    Tasks that share panels follow each other. Returns the multiply-adds that it computed.
+    """
+    panels = sizes.groups * ((sizes.channels + sizes.panel - 1) // sizes.panel)
+    per_group = panels // sizes.groups
+    tasks = blocks.shape[0] * ((panels + sizes.panels - 1) // sizes.panels)
+    done = np.zeros((threads, 8), np.int64)
+    for worker in prange(threads):
+        sources = np.empty(sizes.rows + SCATTERED_ROWS, np.int64)
+        targets = np.empty(sizes.rows + SCATTERED_ROWS, np.int64)
+        from_x = np.empty(sizes.most_taps + 1, np.int64)
+        from_w = np.empty(sizes.most_taps + 1, np.int64)
+        nowhere = np.zeros((sizes.groups * sizes.channels + sizes.panel) * sizes.item, np.uint8)
+        while True:
+            task = take_task(counter.ctypes.data)
+            if task >= tasks:
+                break
+            block = blocks[task % blocks.shape[0]]
+            count = block[3]
+            addresses(rows, columns, block, SCATTERED_ROWS, sizes, x, y, sources, targets, nowhere.ctypes.data)
+            taps = tap_offsets(rows, columns, block, from_x, from_w)
+            depth = sizes.depth * columns.runs[block[1]]
+            first_panel = task // blocks.shape[0] * sizes.panels
+            for panel in range(first_panel, min(first_panel + sizes.panels, panels)):
+                group = panel // per_group
+                channel = (panel - group * per_group) * sizes.panel
+                at = (group * sizes.channels + channel) * sizes.item
+                filters = w + panel * sizes.panel_bytes
+                block_mode = mode
+                tap = k = 0
+                while True:  # a position without taps has one empty block: its result is zero, or the bias
+                    for m in range(0, count, SCATTERED_ROWS):
+                        scattered_product(
+                            tag,
+                            (group * sizes.depth + k) * sizes.item,
+                            from_x.ctypes.data + 8 * tap,
+                            filters + k * sizes.panel * sizes.item,
+                            from_w.ctypes.data + 8 * tap,
+                            min(sizes.tap_block, taps - tap),
+                            sources.ctypes.data + 8 * m,
+                            sizes.panel * sizes.item,
+                            min(sizes.depth_block, depth - k),
+                            at,
+                            targets.ctypes.data + 8 * m,
+                            block_mode,
+                            bias + at,
+                            sizes.channels - channel,
+                        )
+                    block_mode = ADD
+                    k += sizes.depth_block
+                    if k >= depth:
+                        k = 0
+                        tap += sizes.tap_block
+                        if tap >= taps:
+                            break
+                done[worker, 0] += taps * depth * count * min(sizes.panel, sizes.channels - channel)
+    total = 0
+    for worker in range(threads):
+        total += done[worker, 0]
+    return total

@@ -1,0 +1,147 @@
+"""Vectors: the LLVM IR that kernels written as vector code share: loads, stores, masks and transposition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from alpha.cpu.isa import ISA
+
+I64 = ir.IntType(64)
+I32 = ir.IntType(32)
+
+
+def integer(value: int) -> ir.Constant:
+    """An int64 constant."""
+    return ir.Constant(I64, value)
+
+
+def scalar_of(tag: Any) -> tuple[ir.Type, int]:
+    """The LLVM type and the bytes of a kernel's numbers, from the Numba type of its tag."""
+    return (ir.FloatType(), 4) if tag == types.float32 else (ir.DoubleType(), 8)
+
+
+class Vectors:
+    """Emits operations on vectors of ``lanes`` numbers of a type; addresses are int64 and need no alignment."""
+
+    def __init__(self, builder: ir.IRBuilder, tag: Any) -> None:
+        self.builder = builder
+        self.scalar, self.item = scalar_of(tag)
+        self.lanes = ISA.lanes(self.item)
+        self.vector = ir.VectorType(self.scalar, self.lanes)
+        self.zero = self.constant(0.0)
+
+    def constant(self, value: float) -> ir.Constant:
+        """The value in every lane."""
+        return ir.Constant(self.vector, [ir.Constant(self.scalar, value)] * self.lanes)
+
+    def pointer(self, address: Any, pointee: ir.Type) -> Any:
+        """The address as a pointer."""
+        return self.builder.inttoptr(address, pointee.as_pointer())
+
+    def load_address(self, table: Any, index: int) -> Any:
+        """An int64 of a table."""
+        at = self.builder.add(table, integer(8 * index)) if index else table
+        return self.builder.load(self.pointer(at, I64))
+
+    def load(self, address: Any) -> Any:
+        """A vector from memory."""
+        value = self.builder.load(self.pointer(address, self.vector))
+        value.align = self.item
+        return value
+
+    def store(self, value: Any, address: Any) -> None:
+        """A vector to memory."""
+        self.builder.store(value, self.pointer(address, self.vector)).align = self.item
+
+    def broadcast(self, address: Any) -> Any:
+        """A number from memory in every lane."""
+        value = self.builder.load(self.pointer(address, self.scalar))
+        value.align = self.item
+        undefined = ir.Constant(self.vector, ir.Undefined)
+        first = self.builder.insert_element(undefined, value, ir.Constant(I32, 0))
+        return self.builder.shuffle_vector(first, undefined, self._lanes([0] * self.lanes))
+
+    def fma(self, a: Any, b: Any, c: Any) -> Any:
+        """a * b + c."""
+        name = f"llvm.fma.v{self.lanes}f{8 * self.item}"
+        kind = ir.FunctionType(self.vector, [self.vector] * 3)
+        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [a, b, c])
+
+    def load_masked(self, address: Any, count: Any) -> Any:
+        """The first ``count`` lanes from memory, the others 0."""
+        mask = self._mask(count)
+        load = self._masked("load", self.vector, [self.vector.as_pointer(), I32, mask.type, self.vector])
+        at = self.pointer(address, self.vector)
+        return self.builder.call(load, [at, ir.Constant(I32, self.item), mask, self.zero])
+
+    def store_masked(self, value: Any, address: Any, count: Any) -> None:
+        """The first ``count`` lanes to memory; there is no other access."""
+        mask = self._mask(count)
+        store = self._masked("store", ir.VoidType(), [self.vector, self.vector.as_pointer(), I32, mask.type])
+        at = self.pointer(address, self.vector)
+        self.builder.call(store, [value, at, ir.Constant(I32, self.item), mask])
+
+    def store_first(self, value: Any, address: Any, count: Any) -> None:
+        """As ``store_masked``, by a whole store where all lanes count: masked ones are slow on some processors."""
+        whole = self.builder.icmp_signed(">=", count, integer(self.lanes))
+        with self.builder.if_else(whole, likely=True) as (then, otherwise):
+            with then:
+                self.store(value, address)
+            with otherwise:
+                self.store_masked(value, address, count)
+
+    def transposed(self, rows: list[Any]) -> list[Any]:
+        """The columns of as many vectors as there are lanes: halves are exchanged at each power of two."""
+        rows = list(rows)
+        step = self.lanes // 2
+        while step:
+            low = [lane if not lane & step else self.lanes + lane - step for lane in range(self.lanes)]
+            high = [lane + step if not lane & step else self.lanes + lane for lane in range(self.lanes)]
+            for i in range(self.lanes):
+                if not i & step:
+                    a, b = rows[i], rows[i + step]
+                    rows[i] = self.builder.shuffle_vector(a, b, self._lanes(low))
+                    rows[i + step] = self.builder.shuffle_vector(a, b, self._lanes(high))
+            step //= 2
+        return rows
+
+    def _lanes(self, indices: list[int]) -> ir.Constant:
+        return ir.Constant(ir.VectorType(I32, len(indices)), [ir.Constant(I32, index) for index in indices])
+
+    def _mask(self, count: Any) -> Any:
+        """Which lanes are below the count."""
+        builder = self.builder
+        vector = ir.VectorType(I32, self.lanes)
+        undefined = ir.Constant(vector, ir.Undefined)
+        first = builder.insert_element(undefined, builder.trunc(count, I32), ir.Constant(I32, 0))
+        counts = builder.shuffle_vector(first, undefined, self._lanes([0] * self.lanes))
+        return builder.icmp_signed("<", self._lanes(list(range(self.lanes))), counts)
+
+    def _masked(self, kind: str, result: ir.Type, arguments: list[ir.Type]) -> Any:
+        name = f"llvm.masked.{kind}.v{self.lanes}f{8 * self.item}.p0"
+        return cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(result, arguments), name)
+
+
+@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+def transpose(_typing: Any, tag: Any, source: Any, source_step: Any, target: Any, target_step: Any, count: Any) -> Any:
+    """The first ``count`` columns of a square of a vector's size, as rows; steps from row to row in bytes."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vectors = Vectors(builder, tag)
+        _, source, source_step, target, target_step, count = arguments
+        rows = []
+        for _ in range(vectors.lanes):
+            rows.append(vectors.load(source))
+            source = builder.add(source, source_step)
+        for i, row in enumerate(vectors.transposed(rows)):
+            with builder.if_then(builder.icmp_signed(">", count, integer(i)), likely=True):
+                vectors.store(row, target)
+            target = builder.add(target, target_step)
+        return context.get_dummy_value()
+
+    return types.void(tag, *[types.int64] * 5), codegen

@@ -1,0 +1,48 @@
+"""Which algorithm a convolution takes on the CPU: the direct one of C-K-S, or Winograd's; and how to say otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from alpha.cpu import depthwise, positions, winograd
+from alpha.cpu.plans import Problem
+from alpha.errors import ArgumentError
+
+ALGORITHMS = ("images", "positions", "winograd")
+
+_wanted: ContextVar[str | None] = ContextVar("alpha_cpu_algorithm", default=None)
+
+
+@contextmanager
+def use(algorithm: str) -> Iterator[None]:
+    """Within it, convolutions and their input gradients take this algorithm wherever it can compute them.
+
+    Args:
+        algorithm: "images": C-K-S with images as the rows of the products. "positions": positions and images as rows,
+            for few images. "winograd": fewer products, for stride-1 3 x 3 filters in float32, at about a bit of the
+            result.
+
+    Raises:
+        ArgumentError: for another algorithm.
+    """
+    if algorithm not in ALGORITHMS:
+        raise ArgumentError(f"[planner.use] expected one of {', '.join(ALGORITHMS)}, got {algorithm!r}")
+    token = _wanted.set(algorithm)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
+def algorithm(problem: Problem, by_output: bool) -> str:
+    """The algorithm of a convolution (``by_output``) or an input gradient."""
+    if depthwise.serves(problem):
+        return "depthwise"
+    wanted = _wanted.get()
+    if winograd.wins(problem, by_output) if wanted is None else wanted == "winograd":
+        if winograd.serves(problem, by_output):
+            return "winograd"
+        wanted = None
+    return wanted or ("positions" if positions.serves(problem) else "images")

@@ -1,0 +1,153 @@
+"""Plans of Winograd's F(2 x 2, 3 x 3): which convolutions it serves, and their tiles as tables of byte offsets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.winograd import PLACES, WinogradSizes
+from alpha.cpu.plans import Problem, check_offsets, extent
+from alpha.geometry import Axis
+
+Array = np.ndarray[Any, Any]
+
+LEAST_CHANNELS = 32
+"""Of both sides: below, the transforms cost more than the products saved."""
+
+LEAST_GAIN = 1.3
+"""Of the direct algorithm's products over these: what the transforms cost."""
+
+VALUES_BYTES = 256 << 10
+"""Of a task's transformed inputs, about: they stay in the second cache while they meet every filter."""
+
+MOST_ROWS = 48
+"""Tiles times images of a task."""
+
+LEAST_TASKS = 16
+"""For threads to share, where there are so many tiles."""
+
+
+@dataclass(frozen=True)
+class WinogradPlan:
+    """Tables and sizes of a convolution (``by_output``) or an input gradient.
+
+    Attributes:
+        rows_from: offsets of each tile row's four source rows, -1 outside.
+        rows_to: offsets of its two target rows, -1 outside; ``columns_from`` and ``columns_to`` likewise.
+        packed_shape: (panels, places, depth, panel width) of the transformed filters.
+        macs: products that it computes.
+    """
+
+    rows_from: Array
+    rows_to: Array
+    columns_from: Array
+    columns_to: Array
+    sizes: WinogradSizes
+    packed_shape: tuple[int, ...]
+    by_output: bool
+    macs: int
+
+    @property
+    def tasks(self) -> int:
+        """Groups of tiles times chunks of images."""
+        tiles = len(self.rows_to) * len(self.columns_to)
+        return math.ceil(tiles / self.sizes.tiles) * math.ceil(self.sizes.images / self.sizes.chunk)
+
+
+def serves(problem: Problem, by_output: bool) -> bool:
+    """Whether the algorithm can compute it: 3 x 3, nothing leapt over, float32, images side by side in the source."""
+    g = problem.geometry
+    plain = all(axis.filter == 3 and axis.stride == 1 and axis.dilation == 1 for axis in (g.rows, g.columns))
+    step, channels = (
+        (problem.x_strides[0], problem.in_channels) if by_output else (problem.y_strides[0], problem.out_channels)
+    )
+    return plain and problem.groups == 1 and problem.item == 4 and (problem.images == 1 or step == channels)
+
+
+def gain(problem: Problem) -> float:
+    """The direct algorithm's products over this one's."""
+    tiles = [math.ceil(size / 2) for size in problem.geometry.output]
+    return problem.geometry.useful / (PLACES * tiles[0] * tiles[1])
+
+
+def wins(problem: Problem, by_output: bool) -> bool:
+    """Whether it is the faster one where it serves."""
+    return (
+        serves(problem, by_output)
+        and min(problem.in_channels, problem.out_channels) >= LEAST_CHANNELS
+        and gain(problem) >= LEAST_GAIN
+    )
+
+
+@lru_cache(maxsize=1024)
+def plan(problem: Problem, by_output: bool) -> WinogradPlan:
+    """The plan of a problem that it serves."""
+    g, item = problem.geometry, problem.item
+    x_steps, y_steps = ([s * item for s in strides] for strides in (problem.x_strides, problem.y_strides))
+    source, target = (x_steps, y_steps) if by_output else (y_steps, x_steps)
+    depth, channels = problem.in_channels, problem.out_channels
+    if not by_output:
+        depth, channels = channels, depth
+    rows_from, rows_to = _tiles(g.rows, by_output, source[1], target[1])
+    columns_from, columns_to = _tiles(g.columns, by_output, source[2], target[2])
+    tiles = len(rows_to) * len(columns_to)
+    chunk, together = _blocking(problem.images, tiles, depth)
+    width = ISA.panel(item)
+    sizes = WinogradSizes(
+        images=problem.images,
+        chunk=chunk,
+        tiles=together,
+        tile_columns=len(columns_to),
+        depth=depth,
+        channels=channels,
+        panel=width,
+        source_image=source[0],
+        target_image=target[0],
+    )
+    x_limit = extent((problem.images, *g.input), problem.in_channels, problem.x_strides, item)
+    y_limit = extent((problem.images, *g.output), problem.out_channels, problem.y_strides, item)
+    if not by_output:
+        x_limit, y_limit = y_limit, x_limit
+    run = (problem.images - 1) * source[0] + depth * item
+    check_offsets("the source", (_inside(rows_from), _inside(columns_from)), run, x_limit)
+    run = (problem.images - 1) * target[0] + channels * item
+    check_offsets("the target", (_inside(rows_to), _inside(columns_to)), run, y_limit)
+    shape = (math.ceil(channels / width), PLACES, depth, width)
+    macs = PLACES * tiles * problem.images * depth * channels
+    return WinogradPlan(rows_from, rows_to, columns_from, columns_to, sizes, shape, by_output, macs)
+
+
+def _tiles(axis: Axis, by_output: bool, source_step: int, target_step: int) -> tuple[Array, Array]:
+    """Offsets that tiles read and write along an axis, -1 outside.
+
+    The input gradient is a convolution too, by the filter turned round, with padding 2 - p.
+    """
+    sizes, padding = ((axis.input, axis.output), axis.padding[0])
+    if not by_output:
+        sizes, padding = ((axis.output, axis.input), 2 - axis.padding[0])
+    first = 2 * np.arange(math.ceil(sizes[1] / 2), dtype=np.int64)[:, None]
+    read = first + np.arange(4) - padding
+    write = first + np.arange(2)
+    return (
+        np.where((read >= 0) & (read < sizes[0]), read * source_step, -1),
+        np.where(write < sizes[1], write * target_step, -1),
+    )
+
+
+def _inside(offsets: Array) -> Array:
+    return offsets[offsets >= 0]
+
+
+def _blocking(images: int, tiles: int, depth: int) -> tuple[int, int]:
+    """Images and tiles a task, in equal chunks and whole rows of micro-tiles."""
+    rows = VALUES_BYTES // (PLACES * depth * 4)
+    rows = max(ISA.rows, min(MOST_ROWS, rows) // ISA.rows * ISA.rows)
+    if images > rows:
+        chunks = math.ceil(images / rows)
+        return math.ceil(images / chunks / ISA.rows) * ISA.rows, 1
+    return images, max(1, min(rows // images, tiles // LEAST_TASKS))
