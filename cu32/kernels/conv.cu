@@ -45,6 +45,7 @@ struct Shared {
     __align__(16) REAL b[2][DEPTH][B_PITCH];
     OFFSET source[TILE_ROWS], result[TILE_ROWS];
     int columns, bias;  // columns of the group from the block's first on, and that one's place in the bias
+    int column_taps;
     FlatOffset flat[LOAD == FLAT ? FLAT_LIMIT : 1];
 };
 
@@ -173,11 +174,11 @@ struct Feeder {
     SourcePanel source;
     FilterPanel filter;
     TapWalk<DEPTH> walk;
-    int column_taps, flat, flat_end;
+    int flat, flat_end;
 
     __device__ __forceinline__ Feeder(const REAL* a, const REAL* b, const Gather& g, const Shared& shared, const GatherBlock<TILE_COLUMNS>& block, int step)
         : g(g), shared(shared), source(a, shared), filter(b, block.b + block.column * (int)g.b_width, g, (int)g.width - block.column),
-          walk(g, LOAD == FLAT ? 0 : step, block.columns.taps), column_taps(block.columns.taps), flat(step * DEPTH),
+          walk(g, LOAD == FLAT ? 0 : step, block.columns.taps), flat(step * DEPTH),
           flat_end(block.taps() * (int)g.depth) {}
 
     __device__ __forceinline__ void fetch() {
@@ -188,7 +189,7 @@ struct Feeder {
         } else {
             source.fetch(walk.a, (int)g.depth - walk.k);
             filter.fetch(walk.b, (int)g.depth - walk.k);
-            walk.advance(g, column_taps);
+            walk.advance(g, shared.column_taps);
         }
     }
 };
@@ -208,8 +209,9 @@ conv(const REAL* __restrict__ a, const REAL* __restrict__ b, REAL* __restrict__ 
     __shared__ Shared shared;
     const GatherBlock<TILE_COLUMNS> block(g, tables);
     for (int i = threadIdx.x; i < TILE_ROWS; i += THREADS) block.row(g, tables, i, shared.source[i], shared.result[i]);
-    if (threadIdx.x == 0) {  // read back after the main loop, which has no registers to keep them in
+    if (threadIdx.x == 0) {  // what the main loop has no registers to keep: read where it is needed
         shared.columns = (int)g.width - block.column;
+        shared.column_taps = block.columns.taps;
         shared.bias = block.group * (int)g.width + block.column;
     }
     if constexpr (LOAD == FLAT) fill_flat(shared, g, block);

@@ -42,7 +42,7 @@ cumsum_lines(const TYPE* __restrict__ x, const Sum* __restrict__ totals, Result*
     GRID_STRIDE(line, lines.count) {
         const Offsets at = first_elements(lines, line);
         Sum sum = 0;
-#pragma unroll 8
+#pragma unroll 4
         for (unsigned before = 0; before < blockIdx.y; ++before) sum += totals[before * lines.count + line];
 #pragma unroll 4
         for (int64 i = first; i < end; ++i) {
