@@ -22,6 +22,7 @@ _sequence = itertools.count()
 
 class _Mode(threading.local):
     enabled = True
+    recorded = False
 
 
 _mode = _Mode()
@@ -30,6 +31,11 @@ _mode = _Mode()
 def is_grad_enabled() -> bool:
     """Whether functions called now on this thread leave a graph."""
     return _mode.enabled
+
+
+def is_recorded() -> bool:
+    """Whether the function whose ``forward`` is running on this thread will enter the graph."""
+    return _mode.recorded
 
 
 class set_grad_enabled:
@@ -111,13 +117,13 @@ class Function:
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Calls ``forward`` and, where an argument requires a gradient, enters the result into the graph."""
         function = cls()
-        enabled = _mode.enabled
+        enabled, recorded = _mode.enabled, _mode.recorded
         function.needs = needs = tuple([_needs(arg) for arg in args]) if enabled else (False,) * len(args)
-        _mode.enabled = False
+        _mode.enabled, _mode.recorded = False, True in needs
         try:
             result = function.forward(*args, **kwargs)
         finally:
-            _mode.enabled = enabled
+            _mode.enabled, _mode.recorded = enabled, recorded
         if cls.views:
             for out in result if isinstance(result, tuple) else (result,):
                 out._set_base(args[0])

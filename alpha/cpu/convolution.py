@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha.autograd import is_recorded
 from alpha.cpu import depthwise, few_channels, planner, plans, positions, winograd
 from alpha.cpu.base import HostEngine, counter
 from alpha.cpu.kernels import convolution as kernels
@@ -177,22 +178,17 @@ class ConvolutionOperations(HostEngine):
     def _kept(self, w: Tensor, shape: tuple[int, ...], by_output: bool, pack: Callable[[Tensor], None]) -> Tensor:
         """The filters packed to a shape, anew where they have changed.
 
-        The forward's are kept with the filters' storage until these change: inference packs once. Not so where a NumPy
-        array shares the storage, and may change it unseen. The input gradient's serve once a step, and go back to the
-        pool.
+        Inference keeps the forward's with the filters' storage, and packs once. Training changes filters before they
+        serve again, so they go back to the pool, as where a NumPy array shares the storage and may change it unseen.
         """
         key = f"packed {w.offset} {w.shape} {w.strides} {shape}"
-        kept = by_output and not w.storage.exported
-        if kept and key in w.storage.cache:
-            version, packed = w.storage.cache[key]
-            if version == w.version:
-                return packed  # type: ignore[no-any-return]
-            del w.storage.cache[key]
-        packed = self.empty(shape, w.dtype)
-        pack(packed)
-        if kept:
+        version, packed = w.storage.cache.pop(key, (-1, None)) if by_output else (-1, None)
+        if packed is None or version != w.version or w.storage.exported:
+            packed = self.empty(shape, w.dtype)
+            pack(packed)
+        if by_output and not w.storage.exported and not is_recorded():
             w.storage.cache[key] = (w.version, packed)
-        return packed
+        return packed  # type: ignore[no-any-return]
 
 
 def _problem(x: Tensor, y: Tensor, geometry: Geometry, groups: int) -> plans.Problem:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 
-from alpha.cpu import depthwise, positions, winograd
+from alpha.cpu import costs, depthwise, winograd
 from alpha.cpu.plans import Problem
 from alpha.errors import ArgumentError
+
+MANY_IMAGES = 64
+"""From so many on, images alone fill the micro-tiles."""
 
 ALGORITHMS = ("images", "positions", "winograd")
 
@@ -37,12 +41,21 @@ def use(algorithm: str) -> Iterator[None]:
 
 
 def algorithm(problem: Problem, by_output: bool) -> str:
-    """The algorithm of a convolution (``by_output``) or an input gradient."""
+    """The algorithm of a convolution (``by_output``) or an input gradient: the wanted one, else the cheapest."""
     if depthwise.serves(problem):
         return "depthwise"
     wanted = _wanted.get()
-    if winograd.wins(problem, by_output) if wanted is None else wanted == "winograd":
-        if winograd.serves(problem, by_output):
-            return "winograd"
-        wanted = None
-    return wanted or ("positions" if positions.serves(problem) else "images")
+    if wanted is None or (wanted == "winograd" and not winograd.serves(problem, by_output)):
+        return _cheapest(problem, by_output)
+    return wanted
+
+
+@lru_cache(maxsize=4096)
+def _cheapest(problem: Problem, by_output: bool) -> str:
+    """By the model of ``costs``; the first of equals."""
+    candidates = ["images"]
+    if problem.images < MANY_IMAGES:
+        candidates.append("positions")
+    if winograd.serves(problem, by_output):
+        candidates.append("winograd")
+    return min(candidates, key=lambda name: costs.cycles(problem, by_output, name))

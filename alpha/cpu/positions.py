@@ -16,9 +16,6 @@ from alpha.geometry import Groups
 
 Array = np.ndarray[Any, Any]
 
-FEW_IMAGES = 16
-"""Below so many, images alone do not fill the micro-tiles."""
-
 ROWS = 48
 """Of a task: their sources stay in the second cache while they meet every filter."""
 
@@ -42,11 +39,6 @@ class PositionPlan:
         """Blocks times chunks of panels."""
         panels = self.packed_shape[0] * self.packed_shape[1]
         return len(self.blocks) * math.ceil(panels / self.sizes.panels)
-
-
-def serves(problem: Problem) -> bool:
-    """Whether a problem has so few images that positions must be rows too."""
-    return problem.images < FEW_IMAGES
 
 
 @lru_cache(maxsize=1024)

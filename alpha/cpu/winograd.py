@@ -16,19 +16,13 @@ from alpha.geometry import Axis
 
 Array = np.ndarray[Any, Any]
 
-LEAST_CHANNELS = 32
-"""Of both sides: below, the transforms cost more than the products saved."""
-
-LEAST_GAIN = 1.3
-"""Of the direct algorithm's products over these: what the transforms cost."""
-
-VALUES_BYTES = 256 << 10
+VALUES_BYTES = 320 << 10
 """Of a task's transformed inputs, about: they stay in the second cache while they meet every filter."""
 
 MOST_ROWS = 48
 """Tiles times images of a task."""
 
-LEAST_TASKS = 16
+LEAST_TASKS = 4
 """For threads to share, where there are so many tiles."""
 
 
@@ -67,21 +61,6 @@ def serves(problem: Problem, by_output: bool) -> bool:
         (problem.x_strides[0], problem.in_channels) if by_output else (problem.y_strides[0], problem.out_channels)
     )
     return plain and problem.groups == 1 and problem.item == 4 and (problem.images == 1 or step == channels)
-
-
-def gain(problem: Problem) -> float:
-    """The direct algorithm's products over this one's."""
-    tiles = [math.ceil(size / 2) for size in problem.geometry.output]
-    return problem.geometry.useful / (PLACES * tiles[0] * tiles[1])
-
-
-def wins(problem: Problem, by_output: bool) -> bool:
-    """Whether it is the faster one where it serves."""
-    return (
-        serves(problem, by_output)
-        and min(problem.in_channels, problem.out_channels) >= LEAST_CHANNELS
-        and gain(problem) >= LEAST_GAIN
-    )
 
 
 @lru_cache(maxsize=1024)

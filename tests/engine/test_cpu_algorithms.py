@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alpha
-from alpha.cpu import few_channels, planner, winograd
+from alpha.cpu import few_channels, planner
 from alpha.cpu.convolution import MACS
 from alpha.cpu.plans import Problem
 from alpha.engine import IMAGE_ORDER
@@ -138,7 +138,6 @@ def test_choice() -> None:
     assert planner.algorithm(problem(1, (16, 16), 64, 64, stride=2), True) == "positions"
     assert few_channels.serves(problem(128, (32, 32), 3, 64))
     assert not few_channels.serves(problem(128, (32, 32), 64, 64))
-    assert winograd.gain(problem(1, (4, 4), 1, 1)) == 100 / 64
 
 
 def test_use() -> None:

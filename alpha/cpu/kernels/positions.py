@@ -66,7 +66,7 @@ class Block(NamedTuple):
     column_pattern: int
     first: int
     """The first row, among the pair's of these images."""
-    count: int
+    rows: int
     image: int
     images: int
 

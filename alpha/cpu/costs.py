@@ -1,0 +1,105 @@
+"""What each algorithm of a convolution costs, in cycles of one core: the planner's model, in the open.
+
+A model of the micro-kernels: two fused multiply-adds and two loads a cycle, chains of four cycles, so much for each
+tile's beginning and end; and of the filters, which every block of rows reads anew, at the pace of the caches behind the
+second one. It ranks algorithms, and says about how long they take where the caches hold what the plans mean them to.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from alpha.cpu import plans, positions, winograd
+from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.microkernel import SCATTERED_ROWS
+from alpha.cpu.kernels.winograd import PLACES
+from alpha.cpu.plans import Problem
+
+LATENCY = 4
+"""Cycles from a multiply-add to the next that takes its result."""
+
+TILE = 40
+"""Cycles of a tile's beginning and end: pointers, the loop's start, reading and writing its sums."""
+
+ROW = 6
+"""Cycles to find where a row of scattered ones lies."""
+
+TRANSFORM = 3.0
+"""Cycles a vector and place of Winograd's inputs: two additions, half a load, a store, what the caches cost."""
+
+RESULT = 36.0
+"""Cycles a vector of Winograd's results: sixteen loads, twenty-four additions, four stores."""
+
+NEAR, FAR = 8.0, 3.0
+"""Bytes of filters a cycle that a core reads where the last cache holds them all, and where it does not."""
+
+LAST_CACHE = 12 << 20
+"""Bytes of filters that the last cache holds beside all else, about."""
+
+
+def cycles(problem: Problem, by_output: bool, algorithm: str) -> float:
+    """Cycles of one core for a convolution (``by_output``) or an input gradient, filters already packed."""
+    if algorithm == "winograd":
+        return _winograd(problem, by_output)
+    if algorithm == "positions":
+        return _positions(problem, by_output)
+    return _images(problem, by_output)
+
+
+def _step(rows: int) -> float:
+    """Cycles of one term of a tile's sums."""
+    return max(rows * ISA.vectors / 2, (rows + ISA.vectors) / 2, LATENCY)
+
+
+def _rows(count: int) -> tuple[float, int]:
+    """Cycles of a term for so many rows of a panel, and the tiles that they make."""
+    whole, rest = divmod(count, ISA.rows)
+    total, tiles = whole * _step(ISA.rows), whole
+    for rows in (8, 4, 2, 1):
+        while rows < ISA.rows and rest >= rows:
+            total, tiles, rest = total + _step(rows), tiles + 1, rest - rows
+    return total, tiles
+
+
+def _total(computing: float, passes: float, nbytes: float) -> float:
+    """Cycles of computing, or of reading packed filters so often where that takes longer."""
+    return max(computing, passes * nbytes / (NEAR if nbytes <= LAST_CACHE else FAR))
+
+
+def _images(problem: Problem, by_output: bool) -> float:
+    plan = plans.forward(problem) if by_output else plans.input_grad(problem)
+    s, g = plan.sizes, problem.geometry
+    chunks = [min(s.chunk, s.images - first) for first in range(0, s.images, s.chunk)]
+    terms, tiles = (sum(values) for values in zip(*map(_rows, chunks), strict=True))
+    panels = s.groups * math.ceil(s.channels / s.panel)
+    places, blocks = plan.order.size, math.ceil(s.depth / s.depth_block)
+    computing = panels * (terms * g.useful * s.depth + tiles * places * blocks * TILE)
+    passes = len(chunks) * g.useful / (g.rows.filter * g.columns.filter)
+    return _total(computing, passes, math.prod(plan.packed_shape) * s.item)
+
+
+def _positions(problem: Problem, by_output: bool) -> float:
+    plan = positions.plan(problem, by_output)
+    s, rows, columns = plan.sizes, plan.rows, plan.columns
+    taps = np.diff(rows.tap_start)[plan.blocks[:, 0]] * np.diff(columns.tap_start)[plan.blocks[:, 1]]
+    taps = taps * columns.runs[plan.blocks[:, 1]]
+    tiles = -(-plan.blocks[:, 3] // SCATTERED_ROWS)
+    panels, blocks = s.groups * math.ceil(s.channels / s.panel), math.ceil(s.depth / s.depth_block)
+    terms = float((tiles * taps).sum()) * s.depth * _step(SCATTERED_ROWS)
+    finding = float(plan.blocks[:, 3].sum()) * ROW * math.ceil(panels / s.panels)
+    computing = panels * (terms + float(tiles.sum()) * blocks * TILE) + finding
+    return _total(computing, float(taps.sum()) / s.most_taps, math.prod(plan.packed_shape) * s.item)
+
+
+def _winograd(problem: Problem, by_output: bool) -> float:
+    plan = winograd.plan(problem, by_output)
+    s, panels = plan.sizes, plan.packed_shape[0]
+    tiles = len(plan.rows_to) * len(plan.columns_to)
+    groups = math.ceil(tiles / s.tiles) * math.ceil(s.images / s.chunk)
+    terms, made = _rows(math.ceil(tiles * s.images / groups))
+    products = groups * panels * PLACES * (terms * s.depth + made * TILE)
+    vectors = tiles * s.images * s.depth / ISA.lanes(4)
+    transforms = vectors * PLACES * TRANSFORM + tiles * s.images * panels * ISA.vectors * RESULT
+    return _total(products + transforms, groups, math.prod(plan.packed_shape) * 4)
