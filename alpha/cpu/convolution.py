@@ -188,7 +188,7 @@ class ConvolutionOperations(HostEngine):
             pack(packed)
         if by_output and not w.storage.exported and not is_recorded():
             w.storage.cache[key] = (w.version, packed)
-        return packed  # type: ignore[no-any-return]
+        return packed
 
 
 def _problem(x: Tensor, y: Tensor, geometry: Geometry, groups: int) -> plans.Problem:

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from alpha.cpu import plans, positions, winograd
+from alpha.cpu import depthwise, few_channels, plans, positions, winograd
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import SCATTERED_ROWS
 from alpha.cpu.kernels.winograd import PLACES
@@ -35,17 +35,42 @@ RESULT = 36.0
 NEAR, FAR = 8.0, 3.0
 """Bytes of filters a cycle that a core reads where the last cache holds them all, and where it does not."""
 
+COPIES = 0.15
+"""Of the filter gradient's time: copying x and dy to where they are read."""
+
 LAST_CACHE = 12 << 20
 """Bytes of filters that the last cache holds beside all else, about."""
 
 
 def cycles(problem: Problem, by_output: bool, algorithm: str) -> float:
     """Cycles of one core for a convolution (``by_output``) or an input gradient, filters already packed."""
+    if algorithm == "depthwise":
+        return _depthwise(problem)
     if algorithm == "winograd":
         return _winograd(problem, by_output)
     if algorithm == "positions":
         return _positions(problem, by_output)
     return _images(problem, by_output)
+
+
+def weight_cycles(problem: Problem) -> float:
+    """Cycles of one core for the filter's gradient."""
+    g, s = problem.geometry, problem
+    if depthwise.serves(problem):
+        return _depthwise(problem)
+    columns = s.group_in
+    if few_channels.serves(problem):  # of the widest trim
+        columns *= g.rows.filter * g.columns.filter
+    panels = math.ceil(columns / ISA.panel(s.item))
+    terms = g.useful * s.group_in / columns * s.images
+    return s.groups * panels * _rows(s.group_out)[0] * terms * (1 + COPIES)
+
+
+def _depthwise(problem: Problem) -> float:
+    """Any of the three operators: two loads a product of vectors, or all elements from memory once."""
+    g, vectors = problem.geometry, problem.images * math.ceil(problem.groups / ISA.lanes(problem.item))
+    elements = math.prod(g.input) + math.prod(g.output)
+    return vectors * max(g.useful / 2, elements * ISA.bytes / FAR)
 
 
 def _step(rows: int) -> float:

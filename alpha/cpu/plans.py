@@ -69,6 +69,15 @@ class Problem:
         return self.out_channels // self.groups
 
 
+def dense_problem(geometry: Geometry, images: int, in_channels: int, out_channels: int, groups: int) -> Problem:
+    """Of float32 images without gaps in the engine's order: (H, W, N, C) in memory."""
+    strides = [
+        (channels, width * images * channels, images * channels)
+        for width, channels in ((geometry.columns.input, in_channels), (geometry.columns.output, out_channels))
+    ]
+    return Problem(geometry, images, in_channels, out_channels, groups, 4, strides[0], strides[1])
+
+
 @dataclass(frozen=True)
 class GatherPlan:
     """Tables and sizes of a forward convolution or an input gradient."""

@@ -1,0 +1,158 @@
+"""explain: how the CPU engine would compute a convolution, and how long that should take."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from alpha.cpu import costs, depthwise, few_channels, planner, plans, positions, winograd
+from alpha.cpu.engine import CPUEngine
+from alpha.cpu.plans import Problem
+from alpha.engine import IMAGE_ORDER
+from alpha.errors import ArgumentError, ShapeError
+from alpha.explanation import Explanation
+from alpha.functions.conv import IntPair, pair
+from alpha.geometry import Geometry
+from alpha.tensor import Tensor
+
+ALGORITHMS = {"forward": "ConvV2", "input_grad": "KS-deconv-V2", "weight_grad": "Sk-dilated-V2"}
+"""What is explained."""
+
+REPEATS = 5
+"""Calls that a measured time is the median of, after one more."""
+
+
+def explain(
+    engine: CPUEngine,
+    operator: str,
+    x_shape: Sequence[int],
+    w_shape: Sequence[int],
+    stride: IntPair = 1,
+    padding: IntPair = 0,
+    dilation: IntPair = 1,
+    groups: int = 1,
+    *,
+    measure: bool = False,
+) -> Explanation:
+    """How the engine computes an operator on float32 images in the engine's order; prints as text.
+
+    Args:
+        engine: ``alpha.engine("cpu")``.
+        operator: "forward", "input_grad" or "weight_grad" of a convolution.
+        x_shape, w_shape: (N, IH, IW, IC) and (OC, FH, FW, IC / groups) for any of the three.
+        stride, padding, dilation, groups: as ``conv2d`` takes them.
+        measure: whether to run it on numbers of that size too.
+
+    Returns:
+        Explanation: the algorithm, how it is cut into tasks, useful and nominal operations, the time that the model
+        predicts (its cycle is as long as a convolution timed on this machine makes it), and the measured one.
+
+    Raises:
+        ArgumentError, ShapeError: what is no operator, or does not fit.
+    """
+    if operator not in ALGORITHMS:
+        raise ArgumentError(f"[explain] expected an operator of {', '.join(ALGORITHMS)}, got {operator!r}")
+    problem = _problem(x_shape, w_shape, stride, padding, dilation, groups)
+    name, choice, cycles, tasks = _choice(problem, operator)
+    threads = max(1, min(engine.threads, tasks))
+    g, channels = problem.geometry, (problem.images, problem.in_channels, problem.out_channels, problem.groups)
+    useful = 2 * g.macs(*channels)
+    return Explanation(
+        f"{operator} of {problem.images} x {g.input}, {problem.in_channels} to {problem.out_channels} channels",
+        name,
+        f"{choice}, {tasks} tasks on {threads} threads",
+        useful,
+        useful // g.useful * g.nominal,
+        1e3 * cycles * _seconds_a_cycle(engine) / threads,
+        1e3 * _measured(engine, _call(engine, operator, problem)) if measure else None,
+    )
+
+
+def _choice(problem: Problem, operator: str) -> tuple[str, str, float, int]:
+    """The algorithm, how it is cut, cycles by the model, and tasks."""
+    name = ALGORITHMS[operator]
+    if operator == "weight_grad":
+        return name, *_weight_choice(problem)
+    by_output = operator == "forward"
+    algorithm = planner.algorithm(problem, by_output)
+    cycles = costs.cycles(problem, by_output, algorithm)
+    if algorithm == "depthwise":
+        each = depthwise.plan(problem, by_output)
+        return name, f"channels as lanes, blocks of {each.sizes.rows} rows at most", cycles, len(each.blocks)
+    if algorithm == "winograd":
+        tiled = winograd.plan(problem, by_output)
+        cut = f"tasks of {tiled.sizes.tiles} tiles x {tiled.sizes.chunk} images"
+        return "Winograd F(2 x 2, 3 x 3)", f"{tiled.macs / 1e9:.4g} G products instead, {cut}", cycles, tiled.tasks
+    if algorithm == "positions":
+        few = positions.plan(problem, by_output)
+        return name, f"positions and images as rows, {len(few.blocks)} blocks", cycles, few.tasks
+    plan = plans.forward(problem) if by_output else plans.input_grad(problem)
+    return name, f"images as rows, {plan.sizes.chunk} a task", cycles, plan.tasks
+
+
+def _weight_choice(problem: Problem) -> tuple[str, float, int]:
+    cycles = costs.weight_cycles(problem)
+    if depthwise.serves(problem):
+        parts = depthwise.plan(problem, True, depthwise.SUMMED_ROWS).parts_shape[0]
+        return "channels as lanes", cycles, parts
+    if few_channels.serves(problem):
+        few = few_channels.plan(problem)
+        return "all taps and channels of a trim as columns", cycles, few.parts * problem.groups
+    plan = plans.weight_grad(problem)
+    return f"a tap's channels as columns, {plan.parts} parts of the images", cycles, plan.tasks
+
+
+def _problem(
+    x_shape: Sequence[int], w_shape: Sequence[int], stride: IntPair, padding: IntPair, dilation: IntPair, groups: int
+) -> Problem:
+    """Of images in the engine's order; ShapeError for shapes that do not fit."""
+    fits = len(x_shape) == len(w_shape) == 4 and groups > 0
+    if not fits or x_shape[3] != w_shape[3] * groups or w_shape[0] % groups or min(*x_shape, *w_shape) < 1:
+        raise ShapeError(
+            "[explain] expected x_shape (N, IH, IW, IC) and w_shape (OC, FH, FW, IC / groups), got "
+            f"{tuple(x_shape)} and {tuple(w_shape)} in {groups} groups"
+        )
+    pairs = [pair("explain", *n) for n in (("stride", stride), ("padding", padding), ("dilation", dilation))]
+    geometry = Geometry.make((x_shape[1], x_shape[2]), (w_shape[1], w_shape[2]), *pairs)
+    return plans.dense_problem(geometry, x_shape[0], x_shape[3], w_shape[0], groups)
+
+
+def _call(engine: CPUEngine, operator: str, problem: Problem) -> Callable[[], Tensor]:
+    """The operator on random tensors of the problem's shapes."""
+    g, rng = problem.geometry, np.random.default_rng(0)
+
+    def draw(*shape: int) -> Tensor:
+        return engine.from_numpy(rng.standard_normal(shape, dtype=np.float32))
+
+    x = engine.dense(draw(problem.images, *g.input, problem.in_channels), IMAGE_ORDER)
+    dy = engine.dense(draw(problem.images, *g.output, problem.out_channels), IMAGE_ORDER)
+    w = draw(problem.out_channels, *g.filter, problem.group_in)
+    calls = {
+        "forward": lambda: engine.conv2d(x, w, None, g, problem.groups),
+        "input_grad": lambda: engine.conv2d_input_grad(dy, w, g, problem.groups),
+        "weight_grad": lambda: engine.conv2d_weight_grad(x, dy, g, problem.groups),
+    }
+    return calls[operator]
+
+
+def _measured(engine: CPUEngine, call: Callable[[], Tensor]) -> float:
+    """Seconds a call."""
+    times = []
+    for _ in range(REPEATS + 1):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+@lru_cache(maxsize=8)
+def _seconds_a_cycle(engine: CPUEngine) -> float:
+    """By a convolution that the caches hold."""
+    problem = plans.dense_problem(Geometry.make((8, 8), (3, 3), padding=(1, 1)), 32, 64, 64, 1)
+    with planner.use("images"):
+        seconds = _measured(engine, _call(engine, "forward", problem))
+    return seconds * engine.threads / costs.cycles(problem, True, "images")
