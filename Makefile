@@ -59,7 +59,7 @@ train: $(VENV)/train.stamp $(if $(filter digits,$(DATASET)),$(VENV)/digits.stamp
 # A file of tests stays with one process, so that what it prepares for all of them is prepared once.
 test: $(VENV)/test.stamp $(if $(COMPARE),$(VENV)/compare.stamp)
 	@$(RUN) -m tests.cuda_on_cpu.build
-	@$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile $(TESTS)
+	@$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # In the environment of $(PYTHON) itself, which has what this machine's GPU needs; WHEELS are put beside it.
 gpu:

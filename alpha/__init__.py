@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import datasets as datasets
     import nn as nn
     import optim as optim
+    from alpha import cpu as cpu
 
 __version__ = "0.1.0"
 

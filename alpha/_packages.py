@@ -11,6 +11,9 @@ from pathlib import Path
 from types import ModuleType
 
 NAMES = ("datasets", "nn", "optim")
+LAZY = ("cpu", "testing")
+"""Packages and modules of alpha itself that are loaded when first used."""
+
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -18,8 +21,8 @@ def get(name: str) -> ModuleType:
     """The package that ``alpha.<name>`` stands for; AttributeError for any other name."""
     if name in NAMES:
         return importlib.import_module(f"alpha.{name}")
-    if name == "testing":
-        return importlib.import_module("alpha.testing")
+    if name in LAZY:
+        return importlib.import_module(f"alpha.{name}")
     raise AttributeError(f"module 'alpha' has no attribute {name!r}")
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from alpha.cpu import costs, planner
+from alpha.cpu import costs, explain, planner
 from alpha.cpu.engine import CPUEngine
-from alpha.cpu.explain import explain
 from alpha.cpu.plans import dense_problem
 from alpha.errors import ArgumentError, ShapeError
 from alpha.geometry import Geometry

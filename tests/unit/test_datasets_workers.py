@@ -201,14 +201,19 @@ def launch(folder: Path, script: str) -> subprocess.Popen[str]:
     """A script in a process group of its own, so that whatever it leaves behind can be found."""
     path = folder / "script.py"
     path.write_text(script)
-    return subprocess.Popen(
-        [sys.executable, str(path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    # Where the tests run in a shell's background Ctrl-C is ignored, and the script would inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(
+            [sys.executable, str(path)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def group_is_gone(group: int) -> bool:
