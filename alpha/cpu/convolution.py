@@ -97,7 +97,7 @@ class ConvolutionOperations(HostEngine):
     def _few_channels(self, plan: few_channels.FewPlan, problem: plans.Problem, x: Tensor, dy: Tensor) -> Tensor:
         dw = self.empty((dy.shape[3], *problem.geometry.filter, problem.group_in), x.dtype)
         target = dw if plan.parts == 1 else self.empty((plan.parts, *dw.shape), x.dtype)
-        filters = self.array(target).reshape(plan.parts, problem.groups, problem.group_out, *dw.shape[1:])
+        filters = self.array(target).reshape(plan.parts, problem.groups, problem.group_out, dw.shape[1], -1)
         MACS["conv2d_weight_grad"] = self.launch(
             few_channels_kernels.few_channels, _tag(x), counter(), plan.rows, plan.columns, plan.sizes, x.address,
             dy.address, filters, tasks=plan.parts * problem.groups,

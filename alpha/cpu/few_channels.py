@@ -19,6 +19,9 @@ FEW_CHANNELS = 16
 DEPTH = 64
 """Positions times images summed at a time, about: x's copy and dy stay in the first cache."""
 
+IMAGES = 8
+"""Most images of them: whole images often lie a power of two apart, and the first cache has so many ways."""
+
 MOST_TRIMS = 64
 """Pairs of an axis' trims: more, where a filter is about as large as its input, are sums too many."""
 
@@ -51,14 +54,14 @@ def plan(problem: Problem) -> FewPlan:
     y_image, y_row, y_column = (s * item for s in problem.y_strides)
     rows, columns = _trims(g.rows, x_row, y_row), _trims(g.columns, x_column, y_column)
     part = image_part(problem, problem.out_channels * g.rows.filter * g.columns.filter * problem.group_in * item)
-    chunk = min(part, DEPTH)
+    chunk = min(part, IMAGES)
     taps = int(rows.taps.sum()) * int(columns.taps.sum())
     widest = int(rows.taps.max(initial=0)) * int(columns.taps.max(initial=0)) * problem.group_in
     sizes = FewSizes(
         images=problem.images,
         part=part,
         chunk=chunk,
-        together=max(1, min(g.columns.output, DEPTH // chunk)),
+        together=max(1, min(math.prod(g.output), DEPTH // chunk)),
         in_channels=problem.group_in,
         out_channels=problem.group_out,
         panel=ISA.panel(item),

@@ -72,7 +72,7 @@ def _copy(tag, rows, columns, r, c, i, j, x, target, count, sizes):  # type: ign
 
 @compiled
 def few_channels(threads, tag, counter, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
-    """The filter gradient; ``dw`` is an array (parts, groups, OC, FH, FW, IC). A task is a part and a group.
+    """The filter gradient; ``dw`` is an array (parts, groups, OC, FH, FW * IC). A task is a part and a group.
 
     Returns the multiply-adds that it computed.
     """
@@ -100,36 +100,39 @@ def few_channels(threads, tag, counter, rows, columns, sizes, x, dy, dw):  # typ
                     for c in range(columns.taps.size):
                         width = rows.taps[r] * columns.taps[c] * sizes.in_channels
                         mode = STORE if image == part * sizes.part else ADD
-                        for i in range(rows.start[r], rows.start[r + 1]):
-                            for j0 in range(columns.start[c], columns.start[c + 1], sizes.together):
-                                positions = min(sizes.together, columns.start[c + 1] - j0)
-                                for p in range(positions):
-                                    from_x[p] = p * count * sizes.copy_row
-                                    from_dy[p] = rows.other[i] + columns.other[j0 + p]
-                                    _copy(tag, rows, columns, r, c, i, j0 + p, x_at, base + from_x[p], count, sizes)
-                                for panel in range(0, width, sizes.panel):
-                                    outer_product(
-                                        tag,
-                                        sizes.item,
-                                        sizes.out_channels,
-                                        dy_at,
-                                        row_bytes,
-                                        from_dy.ctypes.data,
-                                        base + panel * sizes.item,
-                                        from_x.ctypes.data,
-                                        positions,
-                                        sizes.dy_image,
-                                        sizes.copy_row,
-                                        count,
-                                        sum_at + panel * sizes.item,
-                                        width * sizes.item,
-                                        mode,
-                                        width - panel,
-                                    )
-                                mode = ADD
-                                done[worker, 0] += positions * count * sizes.out_channels * width
+                        across = columns.start[c + 1] - columns.start[c]
+                        held = (rows.start[r + 1] - rows.start[r]) * across
+                        for first in range(0, held, sizes.together):
+                            positions = min(sizes.together, held - first)
+                            for p in range(positions):
+                                i = rows.start[r] + (first + p) // across
+                                j = columns.start[c] + (first + p) % across
+                                from_x[p] = p * count * sizes.copy_row
+                                from_dy[p] = rows.other[i] + columns.other[j]
+                                _copy(tag, rows, columns, r, c, i, j, x_at, base + from_x[p], count, sizes)
+                            for panel in range(0, width, sizes.panel):
+                                outer_product(
+                                    tag,
+                                    sizes.item,
+                                    sizes.out_channels,
+                                    dy_at,
+                                    row_bytes,
+                                    from_dy.ctypes.data,
+                                    base + panel * sizes.item,
+                                    from_x.ctypes.data,
+                                    positions,
+                                    sizes.dy_image,
+                                    sizes.copy_row,
+                                    count,
+                                    sum_at + panel * sizes.item,
+                                    width * sizes.item,
+                                    mode,
+                                    width - panel,
+                                )
+                            mode = ADD
+                            done[worker, 0] += positions * count * sizes.out_channels * width
                         sum_at += sizes.out_channels * width * sizes.item
-            _add_trims(rows, columns, sums, dw[part, group])
+            _add_trims(rows, columns, sizes.in_channels, sums, dw[part, group])
     total = 0
     for worker in range(threads):
         total += done[worker, 0]
@@ -137,15 +140,15 @@ def few_channels(threads, tag, counter, rows, columns, sizes, x, dy, dw):  # typ
 
 
 @inlined
-def _add_trims(rows, columns, sums, dw):  # type: ignore[no-untyped-def]
-    """dw (OC, FH, FW, IC) = each trim's sums, added where its taps are."""
+def _add_trims(rows, columns, channels, sums, dw):  # type: ignore[no-untyped-def]
+    """dw (OC, FH, FW * IC) = each trim's sums, added where its taps are."""
     dw[:] = 0
     at = 0
     for r in range(rows.taps.size):
         for c in range(columns.taps.size):
+            run, first = columns.taps[c] * channels, columns.first[c] * channels
             for channel in range(dw.shape[0]):
                 for i in range(rows.taps[r]):
-                    for j in range(columns.taps[c]):
-                        for k in range(dw.shape[3]):
-                            dw[channel, rows.first[r] + i, columns.first[c] + j, k] += sums[at]
-                            at += 1
+                    for k in range(run):
+                        dw[channel, rows.first[r] + i, first + k] += sums[at + k]
+                    at += run
