@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from alpha.errors import ShapeError
+from alpha.functions.conv import IntPair, pair
+from alpha.geometry import Geometry
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,20 @@ class Explanation:
             f"choice: {self.choice}\n"
             f"time: predicted {_time(self.predicted_ms, self.useful)}{measured}"
         )
+
+
+def geometry_of(
+    x_shape: Sequence[int], w_shape: Sequence[int], stride: IntPair, padding: IntPair, dilation: IntPair, groups: int
+) -> Geometry:
+    """The geometry of a convolution that is to be explained; ShapeError for shapes that do not fit."""
+    fits = len(x_shape) == len(w_shape) == 4 and groups > 0
+    if not fits or x_shape[3] != w_shape[3] * groups or w_shape[0] % groups or min(*x_shape, *w_shape) < 1:
+        raise ShapeError(
+            "[explain] expected x_shape (N, IH, IW, IC) and w_shape (OC, FH, FW, IC / groups), got "
+            f"{tuple(x_shape)} and {tuple(w_shape)} in {groups} groups"
+        )
+    pairs = [pair("explain", *n) for n in (("stride", stride), ("padding", padding), ("dilation", dilation))]
+    return Geometry.make((x_shape[1], x_shape[2]), (w_shape[1], w_shape[2]), *pairs)
 
 
 def _time(milliseconds: float, useful: int) -> str:

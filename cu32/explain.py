@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from alpha.dtypes import float32
 from alpha.engine import IMAGE_ORDER
-from alpha.errors import ArgumentError, ShapeError
-from alpha.explanation import Explanation
-from alpha.functions.conv import IntPair, pair
-from alpha.geometry import Geometry
+from alpha.errors import ArgumentError
+from alpha.explanation import Explanation, geometry_of
+from alpha.functions.conv import IntPair
 from alpha.tensor import Shape, Tensor
 from cu32 import costs, depthwise, few_channels, planner, tf32
 from cu32.base import DeviceEngine
@@ -102,14 +101,7 @@ def _problem(
     groups: int,
 ) -> Problem:
     """What the operator's own tensors make, where all are dense; ShapeError for shapes that do not fit."""
-    fits = len(x_shape) == len(w_shape) == 4 and groups > 0
-    if not fits or x_shape[3] != w_shape[3] * groups or w_shape[0] % groups or min(*x_shape, *w_shape) < 1:
-        raise ShapeError(
-            "[explain] expected x_shape (N, IH, IW, IC) and w_shape (OC, FH, FW, IC / groups), got "
-            f"{tuple(x_shape)} and {tuple(w_shape)} in {groups} groups"
-        )
-    pairs = [pair("explain", *n) for n in (("stride", stride), ("padding", padding), ("dilation", dilation))]
-    geometry = Geometry.make((x_shape[1], x_shape[2]), (w_shape[1], w_shape[2]), *pairs)
+    geometry = geometry_of(x_shape, w_shape, stride, padding, dilation, groups)
     images, inside, outside = x_shape[0], w_shape[3], w_shape[0] // groups
     vector = inside % 4 == 0 and (operator == "forward" or outside % 4 == 0)
     wide = max(math.prod(x_shape), images * math.prod(geometry.output) * w_shape[0]) >= WIDE

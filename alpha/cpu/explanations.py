@@ -13,9 +13,9 @@ from alpha.cpu import costs, depthwise, few_channels, planner, plans, positions,
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.plans import Problem
 from alpha.engine import IMAGE_ORDER
-from alpha.errors import ArgumentError, ShapeError
-from alpha.explanation import Explanation
-from alpha.functions.conv import IntPair, pair
+from alpha.errors import ArgumentError
+from alpha.explanation import Explanation, geometry_of
+from alpha.functions.conv import IntPair
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
 
@@ -56,7 +56,8 @@ def explain(
     """
     if operator not in ALGORITHMS:
         raise ArgumentError(f"[explain] expected an operator of {', '.join(ALGORITHMS)}, got {operator!r}")
-    problem = _problem(x_shape, w_shape, stride, padding, dilation, groups)
+    geometry = geometry_of(x_shape, w_shape, stride, padding, dilation, groups)
+    problem = plans.dense_problem(geometry, x_shape[0], x_shape[3], w_shape[0], groups)
     name, choice, cycles, tasks = _choice(problem, operator)
     threads = max(1, min(engine.threads, tasks))
     g, channels = problem.geometry, (problem.images, problem.in_channels, problem.out_channels, problem.groups)
@@ -104,21 +105,6 @@ def _weight_choice(problem: Problem) -> tuple[str, float, int]:
         return "all taps and channels of a trim as columns", cycles, few.parts * problem.groups
     plan = plans.weight_grad(problem)
     return f"a tap's channels as columns, {plan.parts} parts of the images", cycles, plan.tasks
-
-
-def _problem(
-    x_shape: Sequence[int], w_shape: Sequence[int], stride: IntPair, padding: IntPair, dilation: IntPair, groups: int
-) -> Problem:
-    """Of images in the engine's order; ShapeError for shapes that do not fit."""
-    fits = len(x_shape) == len(w_shape) == 4 and groups > 0
-    if not fits or x_shape[3] != w_shape[3] * groups or w_shape[0] % groups or min(*x_shape, *w_shape) < 1:
-        raise ShapeError(
-            "[explain] expected x_shape (N, IH, IW, IC) and w_shape (OC, FH, FW, IC / groups), got "
-            f"{tuple(x_shape)} and {tuple(w_shape)} in {groups} groups"
-        )
-    pairs = [pair("explain", *n) for n in (("stride", stride), ("padding", padding), ("dilation", dilation))]
-    geometry = Geometry.make((x_shape[1], x_shape[2]), (w_shape[1], w_shape[2]), *pairs)
-    return plans.dense_problem(geometry, x_shape[0], x_shape[3], w_shape[0], groups)
 
 
 def _call(engine: CPUEngine, operator: str, problem: Problem) -> Callable[[], Tensor]:
