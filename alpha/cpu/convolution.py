@@ -60,7 +60,7 @@ class ConvolutionOperations(HostEngine):
         x, dy = self._image(x), self._image(dy)
         problem = _problem(x, dy, geometry, groups)
         if depthwise.serves(problem):
-            return self._depthwise_weight_grad(depthwise.plan(problem, True, depthwise.SUMMED_ROWS), problem, x, dy)
+            return self._depthwise_weight_grad(depthwise.plan(problem, True, summed=True), problem, x, dy)
         if few_channels.serves(problem):
             return self._few_channels(few_channels.plan(problem), problem, x, dy)
         plan = plans.weight_grad(problem)
@@ -115,6 +115,9 @@ class ConvolutionOperations(HostEngine):
         self, problem: plans.Problem, by_output: bool, x: Tensor, w: Tensor, out: Tensor, mode: int, bias: Tensor | None
     ) -> int:
         """A convolution (``by_output``) or an input gradient, from ``x`` into ``out``, by the planner's algorithm."""
+        wanted = (problem.out_channels, *problem.geometry.filter, problem.group_in)
+        if w.shape != wanted or w.dtype != x.dtype:  # what the plans' offsets trust
+            raise ShapeError(f"[convolution] expected filters {wanted} of {x.dtype}, got {w.shape} of {w.dtype}")
         if bias is not None:
             bias, mode = self.dense(bias, (0,)), BIAS
         ends = (out.address, mode, 0 if bias is None else bias.address)
@@ -162,11 +165,8 @@ class ConvolutionOperations(HostEngine):
         self.launch(kernel, _tag(w), counter(), w.address, plan.sizes, packed.address)
 
     def _packed(self, w: Tensor, shape: tuple[int, ...], by_output: bool) -> Tensor:
-        """The filters in the panels that the plan wants; ShapeError where they are not the plan's."""
-        groups, _, taps, depth, _ = shape
-        per_group = w.shape[3] if by_output else w.shape[0] // groups
-        if w.ndim != 4 or w.shape[1] * w.shape[2] != taps or per_group != depth:
-            raise ShapeError(f"[convolution] expected filters for panels {shape}, got {w.shape}")
+        """The filters in the panels that the plan wants."""
+        groups, _, taps, _, _ = shape
 
         def pack(packed: Tensor) -> None:
             source = np.ascontiguousarray(self.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])

@@ -63,16 +63,16 @@ def serves(problem: Problem) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def plan(problem: Problem, by_output: bool, most: int = MOST_ROWS) -> DepthwisePlan:
-    """The plan of a convolution (``by_output``), an input gradient, or, with blocks of ``most`` rows, a filter's."""
+def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePlan:
+    """The plan of a convolution (``by_output``), an input gradient, or, as the convolution's sums, a filter's."""
     _ = plans.forward(problem) if by_output else plans.input_grad(problem)  # checks the offsets
     g, item = problem.geometry, problem.item
     source, target = problem.x_strides, problem.y_strides
     if not by_output:
         source, target = target, source
     groups = (g.rows.by_output, g.columns.by_output) if by_output else (g.rows.by_input, g.columns.by_input)
-    # Taps are counted in the filter: the forward's in vectors of the packed one.
-    unit = ISA.bytes if most == MOST_ROWS else 1
+    # Where a tap lies: its bytes in a vector of the packed filter, or its number in the sums.
+    unit, most = (1, SUMMED_ROWS) if summed else (ISA.bytes, MOST_ROWS)
     rows = patterns_of(groups[0], source[1] * item, g.columns.filter * unit, target[1] * item, joined=False)
     columns = patterns_of(groups[1], source[2] * item, unit, target[2] * item, joined=False)
     taps = g.rows.filter * g.columns.filter

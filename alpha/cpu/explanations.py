@@ -98,7 +98,7 @@ def _choice(problem: Problem, operator: str) -> tuple[str, str, float, int]:
 def _weight_choice(problem: Problem) -> tuple[str, float, int]:
     cycles = costs.weight_cycles(problem)
     if depthwise.serves(problem):
-        parts = depthwise.plan(problem, True, depthwise.SUMMED_ROWS).parts_shape[0]
+        parts = depthwise.plan(problem, True, summed=True).parts_shape[0]
         return "channels as lanes", cycles, parts
     if few_channels.serves(problem):
         few = few_channels.plan(problem)

@@ -10,11 +10,8 @@ import numpy as np
 
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.few_channels import FewSizes, Trims
-from alpha.cpu.plans import Problem, check_offsets, extent, image_part
+from alpha.cpu.plans import RUN_CHANNELS, Problem, check_offsets, contiguous_runs, extent, image_part
 from alpha.geometry import Axis
-
-FEW_CHANNELS = 16
-"""Below so many input channels a group, taps and channels are the columns together."""
 
 DEPTH = 64
 """Positions times images summed at a time, about: x's copy and dy stay in the first cache."""
@@ -40,7 +37,7 @@ class FewPlan:
 def serves(problem: Problem) -> bool:
     """Whether a problem has few channels, and not many trims."""
     g = problem.geometry
-    if problem.group_in >= FEW_CHANNELS:
+    if problem.group_in >= RUN_CHANNELS:
         return False
     trims = [len({axis.trim(o) for o in range(axis.output)}) for axis in (g.rows, g.columns)]
     return trims[0] * trims[1] <= MOST_TRIMS
@@ -70,7 +67,7 @@ def plan(problem: Problem) -> FewPlan:
         x_tap_row=g.rows.dilation * x_row,
         x_tap_column=g.columns.dilation * x_column,
         dy_image=y_image,
-        joined=g.columns.dilation == 1 and problem.groups == 1 and problem.x_strides[2] == problem.in_channels,
+        joined=contiguous_runs(problem),
         copy_row=math.ceil((widest * item + ISA.bytes) / 64) * 64,
         sums=taps * problem.group_in * problem.group_out,
     )

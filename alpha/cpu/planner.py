@@ -42,11 +42,9 @@ def use(algorithm: str) -> Iterator[None]:
 
 def algorithm(problem: Problem, by_output: bool) -> str:
     """The algorithm of a convolution (``by_output``) or an input gradient: the wanted one, else the cheapest."""
-    if depthwise.serves(problem):
-        return "depthwise"
     wanted = _wanted.get()
     if wanted is None or (wanted == "winograd" and not winograd.serves(problem, by_output)):
-        return _cheapest(problem, by_output)
+        return "depthwise" if depthwise.serves(problem) else _cheapest(problem, by_output)
     return wanted
 
 

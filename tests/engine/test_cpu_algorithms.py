@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from alpha.cpu import few_channels, planner
 from alpha.cpu.convolution import MACS
 from alpha.cpu.plans import Problem
 from alpha.engine import IMAGE_ORDER
-from alpha.errors import ArgumentError
+from alpha.errors import ArgumentError, ShapeError
 from alpha.geometry import Geometry
 from tests import oracles
 from tests.engine.test_conv import EXACT, PICKED, Case, cases, draw_data, relative
@@ -33,8 +34,8 @@ def problem(
     return Problem(geometry, n, ic, oc, 1, item, strides[0], strides[1])
 
 
-def check(case: Case, dtype: Any, algorithm: str, image_order: bool = True) -> None:
-    """Forward with bias, input gradient, and input gradient added to what is there."""
+def check(case: Case, dtype: Any, algorithm: str | None, image_order: bool = True) -> None:
+    """Forward with bias, input gradient, and input gradient added to what is there; None: as the planner chooses."""
     engine = alpha.engine("cpu")
     x, w, b, dy = draw_data(case, dtype)
     order = IMAGE_ORDER if image_order else None
@@ -42,7 +43,7 @@ def check(case: Case, dtype: Any, algorithm: str, image_order: bool = True) -> N
     images, grads = (alpha.tensor(a, engine=engine).contiguous(order) for a in (x, dy))
     before = alpha.tensor(x, engine=engine).contiguous(IMAGE_ORDER)
     weights = alpha.tensor(w, engine=engine)
-    with planner.use(algorithm):
+    with planner.use(algorithm) if algorithm else nullcontext():
         y = engine.conv2d(images, weights, alpha.tensor(b, engine=engine), geometry, case.groups)
         dx = engine.conv2d_input_grad(grads, weights, geometry, case.groups)
         total = engine.conv2d_input_grad(grads, weights, geometry, case.groups, None, before)
@@ -71,6 +72,43 @@ def test_winograd(n: int, size: tuple[int, int], channels: tuple[int, int], padd
     """Odd maps leave half tiles, and padding of more than 2 leaves tiles without input."""
     size = (max(size[0], 3 - 2 * padding[0]), max(size[1], 3 - 2 * padding[1]))
     check(Case(n, size, channels, (3, 3), padding=padding), np.float32, "winograd")
+
+
+DEPTHWISE = [
+    Case(5, (6, 6), (16, 16), (3, 3), padding=(1, 1), groups=16),
+    Case(2, (9, 9), (3, 3), (7, 7), (2, 2), (3, 3), groups=3),  # channels that fill no vector
+    Case(70, (7, 5), (20, 20), (3, 2), (2, 1), (1, 2), (1, 2), 20),
+    Case(13, (4, 4), (37, 37), (3, 3), padding=(1, 1), groups=37),  # vectors and a rest
+    Case(3, (8, 8), (4, 4), (2, 2), (3, 3), groups=4),  # some inputs meet no tap
+    Case(2, (1, 1), (5, 5), (5, 5), padding=(2, 2), groups=5),
+    Case(60, (9, 9), (130, 130), (3, 3), padding=(1, 1), groups=130),  # several chunks of images
+]
+
+
+@pytest.mark.parametrize("image_order", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", DEPTHWISE, ids=str)
+def test_depthwise(case: Case, dtype: Any, image_order: bool) -> None:
+    check(case, dtype, None, image_order)
+    engine = alpha.engine("cpu")
+    x, w, _, dy = draw_data(case, dtype)
+    order = IMAGE_ORDER if image_order else None
+    images, grads = (alpha.tensor(a, engine=engine).contiguous(order) for a in (x, dy))
+    geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
+    dw = engine.conv2d_weight_grad(images, grads, geometry, case.groups)
+    _, expected = oracles.conv2d_gradients(x, w, dy, case.stride, case.padding, case.dilation, case.groups)
+    assert relative(dw, expected) <= (1e-5 if dtype == np.float32 else EXACT)
+    assert set(MACS.values()) == {geometry.macs(case.n, *case.channels, case.groups)}
+
+
+def test_filters_that_do_not_fit_are_told_before_they_are_read() -> None:
+    """The kernels follow addresses: whatever calls the engine, each algorithm's filters are of the images' channels."""
+    engine = alpha.engine("cpu")
+    x = alpha.zeros((2, 8, 8, 32), engine=engine).contiguous(IMAGE_ORDER)
+    geometry = Geometry.make((8, 8), (3, 3), padding=(1, 1))
+    for algorithm in planner.ALGORITHMS:
+        with planner.use(algorithm), pytest.raises(ShapeError, match=r"expected filters \(32, 3, 3, 32\)"):
+            engine.conv2d(x, alpha.zeros((32, 3, 3, 16), engine=engine), None, geometry, 1)
 
 
 def test_winograd_computes_fewer_products() -> None:
