@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import logging
 import os
 import platform
 import threading
@@ -17,10 +18,12 @@ import llvmlite
 import llvmlite.binding as llvm
 import numba
 from numba import config, njit
+from numba.core import event
 
 from alpha import cache
 from alpha.cpu import board
 
+_log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _HERE = Path(__file__).parent
 # FMA contraction is wanted; nothing that would let the compiler ignore NaN, infinity or the order of sums.
@@ -104,3 +107,22 @@ def _sources(path: Path) -> set[Path]:
                 files = [module.with_suffix(".py"), *(module / f"{alias.name}.py" for alias in node.names)]
                 waiting.update(file for file in files if file.is_file() and file not in found)
     return found
+
+
+class _Note(event.Listener):  # type: ignore[misc, unused-ignore]
+    """Says, when the first of the engine's own kernels is compiled, why this process takes so long to begin."""
+
+    def on_start(self, compilation: Any) -> None:
+        if compilation.data["dispatcher"].py_func.__module__.startswith("alpha.cpu."):
+            _log.warning(
+                "compiling the CPU engine's kernels as they are first used: once for this machine, less than a minute "
+                "in all; they are kept in %s",
+                cache.directory("cpu"),
+            )
+            event.unregister("numba:compile", self)
+
+    def on_end(self, compilation: Any) -> None:
+        """Nothing is said then."""
+
+
+event.register("numba:compile", _Note())
