@@ -10,7 +10,6 @@ import llvmlite.binding as llvm
 
 from alpha.errors import ArgumentError
 
-
 _log = logging.getLogger(__name__)
 
 
@@ -60,8 +59,8 @@ def _detect() -> Isa:
                 _log.warning("this processor has no %s: its vectors are made of narrower ones, slowly", path.name)
             return path
     raise ArgumentError(
-        f"[alpha.cpu] expected ALPHA_CPU_ISA to be one of {', '.join(p.name for p in PATHS)}, got {wanted!r}: name one, "
-        "or leave it empty for this processor's widest"
+        f"[alpha.cpu] expected ALPHA_CPU_ISA to be one of {', '.join(p.name for p in PATHS)}, got {wanted!r}: name "
+        "one, or leave it empty for this processor's widest"
     )
 
 
