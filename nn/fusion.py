@@ -64,14 +64,11 @@ def run(modules: Sequence[Module], x: Any) -> Any:
 
 def _run_conv(conv: Any, behind: Sequence[Module], x: Any) -> tuple[int, Any]:
     """A convolution with what it takes along of the modules behind it; how many modules that were, and the result."""
-    weight, bias, count = conv.weight, conv.bias, 1
-    if behind and _is_plain(behind[0], BatchNorm2d):
-        folded = _folded(conv, behind[0])
-        if folded is not None:
-            (weight, bias), count = folded, 2
-    activation, slope = (None, 0.0)
-    if len(behind) >= count and not is_grad_enabled():
-        activation, slope = _activation(behind[count - 1])
+    folded = _folded(conv, behind[0]) if behind and _is_plain(behind[0], BatchNorm2d) else None
+    if is_grad_enabled():
+        return 1, conv(x)
+    (weight, bias), count = ((conv.weight, conv.bias), 1) if folded is None else (folded, 2)
+    activation, slope = _activation(behind[count - 1]) if len(behind) >= count else (None, 0.0)
     return count + (activation is not None), _convolve(conv, x, weight, bias, None, activation, slope)
 
 
@@ -93,9 +90,7 @@ def _convolve(
     activation: str | None,
     slope: float,
 ) -> Tensor:
-    return F.conv2d(
-        x, weight, bias, conv.stride, conv.padding, conv.dilation, conv.groups, residual, activation, slope
-    )
+    return F.conv2d(x, weight, bias, conv.stride, conv.padding, conv.dilation, conv.groups, residual, activation, slope)
 
 
 def _is_plain(module: Module, kind: type[Module]) -> bool:
@@ -152,8 +147,8 @@ class _Folded:
         if eps != self._eps:
             return False
         for source, part in zip(self._sources, parts, strict=True):
-            if source is None or part is None:
-                if source is not part:
+            if part is None or source is None:
+                if not (part is None and source is None):
                     return False
             elif not source.is_still(part):
                 return False

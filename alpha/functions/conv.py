@@ -80,7 +80,7 @@ def conv2d(
     activation: str | None = None,
     negative_slope: float = 0.01,
 ) -> Tensor:
-    """2-D convolution (cross-correlation) that multiplies no zero of the padding: act(conv(x, weight) + bias + residual).
+    """2-D convolution (cross-correlation) that multiplies no zero of the padding, then ``+ residual`` and activation.
 
     Args:
         x: images (N, IH, IW, IC).

@@ -12,7 +12,16 @@ import numpy as np
 from numba import prange
 
 from alpha.cpu.compile import compiled, take_task
-from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, ROWS, STORE, copy_panels, copy_rows, outer_product, panel_product
+from alpha.cpu.kernels.microkernel import (
+    ACTIVATE,
+    ADD,
+    ROWS,
+    STORE,
+    copy_panels,
+    copy_rows,
+    outer_product,
+    panel_product,
+)
 
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 

@@ -139,8 +139,9 @@ def _transform_result(
                 for start, value in zip(starts, results, strict=True):
                     with builder.if_then(builder.icmp_signed("!=", start, integer(0))):
                         out = builder.add(builder.add(start, moved), offset)
-                        total = _finished(vectors, value, mode, builder.add(bias, offset), builder.add(out, residual),
-                                          slope, left)
+                        total = _finished(
+                            vectors, value, mode, builder.add(bias, offset), builder.add(out, residual), slope, left
+                        )
                         vectors.store_first(total, out, left)
         return context.get_dummy_value()
 
