@@ -229,10 +229,10 @@ def _tile(rows: int, layout: int) -> Any:
     """A tile kernel of so many rows.
 
     Arguments, all int64 but the first, whose type chooses float32 or float64; steps and offsets in bytes:
-    tag: the slope of ACTIVATE; a, a_taps, b, b_taps: base addresses and addresses of the taps' offsets; taps: their number; a_step: from row
-    to row of A (WIDE: from k to k); b_step: from k to k of B; depth: number of k; c, c_step: the result and its row
-    step; mode: STORE, or ADD, BIAS and ACTIVATE together; bias: address of a row; residual: see ADD; columns: how many
-    columns of C may be written.
+    tag: the slope of ACTIVATE; a, a_taps, b, b_taps: base addresses and addresses of the taps' offsets; taps: their
+    number; a_step: from row to row of A (WIDE: from k to k); b_step: from k to k of B; depth: number of k; c, c_step:
+    the result and its row step; mode: STORE, or ADD, BIAS and ACTIVATE together; bias: address of a row; residual: see
+    ADD; columns: how many columns of C may be written.
     SCATTERED: a_step, c_step and residual are tables of the rows' addresses, to which a, c and c are added.
     """
 
