@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.compile import compiled, take_task
+from alpha.cpu.board import take_task
+from alpha.cpu.compile import compiled
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, has
 from alpha.cpu.kernels.positions import addresses, residuals_beside, tap_offsets
@@ -121,98 +122,90 @@ def _sums(_typing: Any, tag: Any, sources: Any, targets: Any, offset: Any, rows:
 
 @compiled
 def depthwise(  # type: ignore[no-untyped-def]
-    threads, tag, counter, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
+    tag, counter, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
 ):
     """The convolution or its input gradient; ``w`` is packed (vectors of channels, taps, lanes). A task is a block.
 
     Returns the products that it computed.
     """
-    done = np.zeros((threads, 8), np.int64)
+    done = 0
     lanes = ISA_BYTES // sizes.item
-    for worker in prange(threads):
-        sources = np.empty(sizes.rows + TILE, np.int64)
-        targets = np.empty(sizes.rows + TILE, np.int64)
-        residuals = np.empty(sizes.rows + TILE, np.int64)
-        from_x = np.empty(sizes.taps + 1, np.int64)
-        from_w = np.empty(sizes.taps + 1, np.int64)
-        nowhere = np.zeros((sizes.channels + lanes) * sizes.item, np.uint8)
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= blocks.shape[0]:
-                break
-            block = blocks[task]
-            addresses(rows, columns, block, TILE, sizes, x, y, sources, targets, nowhere.ctypes.data)
-            residuals_beside(targets, residual, block[3], TILE, residuals)
-            taps = tap_offsets(rows, columns, block, from_x, from_w)
-            for m in range(0, block[3], TILE):
-                for channel in range(0, sizes.channels, lanes):
-                    _products(
-                        tag,
-                        sources.ctypes.data + 8 * m,
-                        targets.ctypes.data + 8 * m,
-                        channel * sizes.item,
-                        taps,
-                        from_x.ctypes.data,
-                        w + channel * sizes.taps * sizes.item,
-                        from_w.ctypes.data,
-                        mode,
-                        bias + channel * sizes.item,
-                        residuals.ctypes.data + 8 * m,
-                        sizes.channels - channel,
-                    )
-            done[worker, 0] += taps * block[3] * sizes.channels
-    total = 0
-    for worker in range(threads):
-        total += done[worker, 0]
-    return total
+    sources = np.empty(sizes.rows + TILE, np.int64)
+    targets = np.empty(sizes.rows + TILE, np.int64)
+    residuals = np.empty(sizes.rows + TILE, np.int64)
+    from_x = np.empty(sizes.taps + 1, np.int64)
+    from_w = np.empty(sizes.taps + 1, np.int64)
+    nowhere = np.zeros((sizes.channels + lanes) * sizes.item, np.uint8)
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= blocks.shape[0]:
+            break
+        block = blocks[task]
+        addresses(rows, columns, block, TILE, sizes, x, y, sources, targets, nowhere.ctypes.data)
+        residuals_beside(targets, residual, block[3], TILE, residuals)
+        taps = tap_offsets(rows, columns, block, from_x, from_w)
+        for m in range(0, block[3], TILE):
+            for channel in range(0, sizes.channels, lanes):
+                _products(
+                    tag,
+                    sources.ctypes.data + 8 * m,
+                    targets.ctypes.data + 8 * m,
+                    channel * sizes.item,
+                    taps,
+                    from_x.ctypes.data,
+                    w + channel * sizes.taps * sizes.item,
+                    from_w.ctypes.data,
+                    mode,
+                    bias + channel * sizes.item,
+                    residuals.ctypes.data + 8 * m,
+                    sizes.channels - channel,
+                )
+        done += taps * block[3] * sizes.channels
+    return done
 
 
 @compiled
-def depthwise_weight(threads, tag, counter, blocks, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
+def depthwise_weight(tag, counter, blocks, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
     """The filter gradient: ``dw`` is (parts, taps, channels up to whole pairs of vectors). A task is a part.
 
     Sums run over a block in registers, over a part's blocks in memory. Returns the products that it computed.
     """
     parts = dw.shape[0]
     row_bytes = dw.shape[2] * sizes.item
-    done = np.zeros((threads, 8), np.int64)
+    done = 0
     lanes = 2 * ISA_BYTES // sizes.item
-    for worker in prange(threads):
-        sources = np.empty(sizes.rows + 1, np.int64)
-        targets = np.empty(sizes.rows + 1, np.int64)
-        from_x = np.empty(sizes.taps + TAPS, np.int64)
-        from_w = np.empty(sizes.taps + TAPS, np.int64)
-        to_w = np.empty(TAPS, np.int64)
-        nothing = np.zeros(lanes, dw.dtype)
-        while True:
-            part = take_task(counter.ctypes.data)
-            if part >= parts:
-                break
-            dw[part] = 0
-            for task in range(blocks.shape[0] * part // parts, blocks.shape[0] * (part + 1) // parts):
-                block = blocks[task]
-                addresses(rows, columns, block, 1, sizes, x, dy, sources, targets, 0)
-                taps = tap_offsets(rows, columns, block, from_x, from_w)
-                for t in range(taps, taps + TAPS - 1):  # what the last group of taps has over goes nowhere
-                    from_x[t] = from_x[0]
-                for channel in range(0, sizes.channels, lanes):
-                    for tap in range(0, taps, TAPS):
-                        for t in range(TAPS):
-                            to_w[t] = nothing.ctypes.data
-                            if tap + t < taps:
-                                row = part * sizes.taps + from_w[tap + t]
-                                to_w[t] = dw.ctypes.data + row * row_bytes + channel * sizes.item
-                        _sums(
-                            tag,
-                            sources.ctypes.data,
-                            targets.ctypes.data,
-                            channel * sizes.item,
-                            block[3],
-                            from_x.ctypes.data + 8 * tap,
-                            to_w.ctypes.data,
-                        )
-                done[worker, 0] += taps * block[3] * sizes.channels
-    total = 0
-    for worker in range(threads):
-        total += done[worker, 0]
-    return total
+    sources = np.empty(sizes.rows + 1, np.int64)
+    targets = np.empty(sizes.rows + 1, np.int64)
+    from_x = np.empty(sizes.taps + TAPS, np.int64)
+    from_w = np.empty(sizes.taps + TAPS, np.int64)
+    to_w = np.empty(TAPS, np.int64)
+    nothing = np.zeros(lanes, dw.dtype)
+    while True:
+        part = take_task(counter.ctypes.data)
+        if part >= parts:
+            break
+        dw[part] = 0
+        for task in range(blocks.shape[0] * part // parts, blocks.shape[0] * (part + 1) // parts):
+            block = blocks[task]
+            addresses(rows, columns, block, 1, sizes, x, dy, sources, targets, 0)
+            taps = tap_offsets(rows, columns, block, from_x, from_w)
+            for t in range(taps, taps + TAPS - 1):  # what the last group of taps has over goes nowhere
+                from_x[t] = from_x[0]
+            for channel in range(0, sizes.channels, lanes):
+                for tap in range(0, taps, TAPS):
+                    for t in range(TAPS):
+                        to_w[t] = nothing.ctypes.data
+                        if tap + t < taps:
+                            row = part * sizes.taps + from_w[tap + t]
+                            to_w[t] = dw.ctypes.data + row * row_bytes + channel * sizes.item
+                    _sums(
+                        tag,
+                        sources.ctypes.data,
+                        targets.ctypes.data,
+                        channel * sizes.item,
+                        block[3],
+                        from_x.ctypes.data + 8 * tap,
+                        to_w.ctypes.data,
+                    )
+            done += taps * block[3] * sizes.channels
+    return done
