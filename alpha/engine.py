@@ -209,8 +209,20 @@ class Engine(ABC):
     # -- convolution: C-K-S --------------------------------------------------------------------------------------
 
     @abstractmethod
-    def conv2d(self, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, groups: int) -> Tensor:
-        """ConvV2. x: (N, IH, IW, IC), w: (OC, FH, FW, IC/groups), bias: (OC,); returns (N, OH, OW, OC)."""
+    def conv2d(
+        self,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        geometry: Geometry,
+        groups: int,
+        residual: Tensor | None = None,
+        slope: float | None = None,
+    ) -> Tensor:
+        """ConvV2: act(conv(x, w) + bias + residual), act as in ``batch_norm``.
+
+        x: (N, IH, IW, IC), w: (OC, FH, FW, IC/groups), bias: (OC,), residual and result: (N, OH, OW, OC).
+        """
 
     @abstractmethod
     def conv2d_input_grad(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from alpha.autograd import Function
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.functions.conv import slope_of
 
 if TYPE_CHECKING:
     from alpha.tensor import Tensor
@@ -82,11 +83,7 @@ def batch_norm(
 
     Source: Ioffe & Szegedy, arXiv 1502.03167.
     """
-    slopes = {None: None, "relu": 0.0, "leaky_relu": negative_slope}
-    if activation not in slopes:
-        raise ArgumentError(f'[batch_norm] expected activation None, "relu" or "leaky_relu", got {activation!r}')
-    if activation == "leaky_relu" and negative_slope < 0:
-        raise ArgumentError(f"[batch_norm] expected negative_slope >= 0, got {negative_slope}: the mask is y's sign")
+    slope = slope_of("batch_norm", activation, negative_slope)
     if x.ndim < 2 or not is_float(x.dtype):
         raise ShapeError(f"[batch_norm] expected floats of at least 2 axes, got shape {x.shape} of {x.dtype}")
     channels = x.shape[-1]
@@ -106,6 +103,6 @@ def batch_norm(
     if training and x.numel() // max(channels, 1) < 2:
         raise ShapeError(f"[batch_norm] expected more than one value per channel when training, got x: {x.shape}")
     result: Tensor = BatchNormFunction.apply(
-        x, weight, bias, residual, running_mean, running_var, training, momentum, eps, slopes[activation]
+        x, weight, bias, residual, running_mean, running_var, training, momentum, eps, slope
     )
     return result

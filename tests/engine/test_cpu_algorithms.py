@@ -35,7 +35,7 @@ def problem(
 
 
 def check(case: Case, dtype: Any, algorithm: str | None, image_order: bool = True) -> None:
-    """Forward with bias, input gradient, and input gradient added to what is there; None: as the planner chooses."""
+    """Forward with each of its ends, input gradient, and that added to what is there; None: as the planner chooses."""
     engine = alpha.engine("cpu")
     x, w, b, dy = draw_data(case, dtype)
     order = IMAGE_ORDER if image_order else None
@@ -45,6 +45,8 @@ def check(case: Case, dtype: Any, algorithm: str | None, image_order: bool = Tru
     weights = alpha.tensor(w, engine=engine)
     with planner.use(algorithm) if algorithm else nullcontext():
         y = engine.conv2d(images, weights, alpha.tensor(b, engine=engine), geometry, case.groups)
+        whole = engine.conv2d(images, weights, alpha.tensor(b, engine=engine), geometry, case.groups, grads, 0.1)
+        relu = engine.conv2d(images, weights, None, geometry, case.groups, slope=0.0)
         dx = engine.conv2d_input_grad(grads, weights, geometry, case.groups)
         total = engine.conv2d_input_grad(grads, weights, geometry, case.groups, None, before)
     parameters = (case.stride, case.padding, case.dilation, case.groups)
@@ -53,7 +55,10 @@ def check(case: Case, dtype: Any, algorithm: str | None, image_order: bool = Tru
     dx_size = oracles.conv2d_gradients(x, w**2, dy**2, *parameters)[0]
     y_size = oracles.conv2d(x**2, w**2, *parameters) + b**2
     bound = BOUND if dtype == np.float32 else EXACT
-    assert error(y, oracles.conv2d(x, w, *parameters) + b, y_size) <= bound
+    convolved = oracles.conv2d(x, w, *parameters)
+    assert error(y, convolved + b, y_size) <= bound
+    assert error(whole, leaky(convolved + b + dy, 0.1), y_size + dy**2) <= bound
+    assert error(relu, np.maximum(convolved, 0), y_size) <= bound
     assert error(dx, expected, dx_size) <= bound
     assert error(total, expected + x, dx_size + x**2) <= bound
 
@@ -62,6 +67,18 @@ def error(actual: alpha.Tensor, expected: Any, squares: Any) -> float:
     """The greatest difference, of the greatest of the results and of the roots of their terms' sums of squares."""
     size = max(np.abs(expected).max(), np.sqrt(squares.max()), 1e-30)
     return float(np.abs(actual.numpy() - expected).max() / size)
+
+
+def leaky(x: np.ndarray[Any, Any], slope: float) -> np.ndarray[Any, Any]:
+    return np.where(x > 0, x, slope * x)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", PICKED, ids=str)
+@pytest.mark.parametrize("algorithm", ["images", "positions"])
+def test_picked(case: Case, dtype: Any, algorithm: str) -> None:
+    """Several blocks of taps and channels among them: results are finished once, with the last."""
+    check(case, dtype, algorithm)
 
 
 @settings(max_examples=100, deadline=None)

@@ -12,7 +12,16 @@ import numpy as np
 
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled
-from alpha.cpu.kernels.microkernel import ADD, ROWS, STORE, copy_panels, copy_rows, outer_product, panel_product
+from alpha.cpu.kernels.microkernel import (
+    ACTIVATE,
+    ADD,
+    ROWS,
+    STORE,
+    copy_panels,
+    copy_rows,
+    outer_product,
+    panel_product,
+)
 
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
@@ -55,7 +64,9 @@ class GatherSizes(NamedTuple):
 
 
 @compiled
-def gather(tag, counter, order, rows, columns, runs, sizes, x, w, y, mode, bias):  # type: ignore[no-untyped-def]
+def gather(  # type: ignore[no-untyped-def]
+    tag, counter, order, rows, columns, runs, sizes, x, w, y, mode, bias, residual
+):
     """ConvV2 and KS-deconv-V2: each result position is the sum of its taps' products, no other is visited.
 
     A task is a position and a chunk of images; positions are drawn in ``order``. ``runs[c]`` multiplies the depth of
@@ -98,9 +109,15 @@ def gather(tag, counter, order, rows, columns, runs, sizes, x, w, y, mode, bias)
                 filters = w + (group * panels + panel) * sizes.panel_bytes
                 # A block of filters small enough for the first cache meets all rows before the next one does.
                 # A position without taps has one empty block: its result is zero, or the bias.
-                block_mode = mode
+                block_mode, added = mode & ~ACTIVATE, residual
                 tap = k = 0
                 while True:
+                    next_k = k + sizes.depth_block
+                    next_tap = tap
+                    if next_k >= depth:
+                        next_k = 0
+                        next_tap += sizes.tap_block
+                    last = next_k == 0 and next_tap >= taps
                     panel_product(
                         tag,
                         count,
@@ -114,17 +131,15 @@ def gather(tag, counter, order, rows, columns, runs, sizes, x, w, y, mode, bias)
                         min(sizes.depth_block, depth - k),
                         target + at,
                         sizes.target_image,
-                        block_mode,
+                        block_mode | (mode & ACTIVATE) if last else block_mode,
                         bias + at,
+                        added,
                         sizes.channels - channel,
                     )
-                    block_mode = ADD
-                    k += sizes.depth_block
-                    if k >= depth:
-                        k = 0
-                        tap += sizes.tap_block
-                        if tap >= taps:
-                            break
+                    if last:
+                        break
+                    block_mode, added = ADD, 0
+                    k, tap = next_k, next_tap
         done += taps * depth * count * sizes.channels * sizes.groups
     return done
 

@@ -23,7 +23,7 @@ from numba.extending import intrinsic
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.microkernel import ADD, STORE, panel_product
+from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE, has, panel_product
 from alpha.cpu.kernels.vectors import I64, Vectors, integer, transpose
 
 ISA_BYTES = ISA.bytes
@@ -111,17 +111,17 @@ def _transform_input(_typing: Any, tag: Any, sources: Any, target: Any, step: An
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def _transform_result(
     _typing: Any, tag: Any, source: Any, step: Any, targets: Any, target_step: Any, count: Any, mode: Any, bias: Any,
-    columns: Any,
+    residual: Any, columns: Any,
 ) -> Any:  # fmt: skip
     """A' m A of ``count`` panels: from 16 places ``step`` bytes apart to four addresses; those that are 0 are none.
 
-    A panel is followed by the next one at the source, ``target_step`` bytes on at the targets. ``mode`` is STORE, ADD
-    or BIAS; ``columns`` says how many numbers of a panel may be written.
+    A panel is followed by the next one at the source, ``target_step`` bytes on at the targets. ``mode``, ``bias`` and
+    ``residual`` are as in the micro-kernel; ``columns`` says how many numbers of a panel may be written.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vectors = Vectors(builder, tag)
-        _, source, step, targets, target_step, count, mode, bias, columns = arguments
+        slope, source, step, targets, target_step, count, mode, bias, residual, columns = arguments
         starts = [vectors.load_address(targets, i) for i in range(4)]
         with cgutils.for_range(builder, count, intp=I64) as loop:
             moved = builder.mul(loop.index, target_step)
@@ -140,29 +140,25 @@ def _transform_result(
                 for start, value in zip(starts, results, strict=True):
                     with builder.if_then(builder.icmp_signed("!=", start, integer(0))):
                         out = builder.add(builder.add(start, moved), offset)
-                        _write(vectors, value, out, mode, builder.add(bias, offset), left)
+                        total = _finished(
+                            vectors, value, mode, builder.add(bias, offset), builder.add(out, residual), slope, left
+                        )
+                        vectors.store_first(total, out, left)
         return context.get_dummy_value()
 
-    return types.void(tag, *[types.int64] * 8), codegen
+    return types.void(tag, *[types.int64] * 9), codegen
 
 
-def _write(vectors: Vectors, value: Any, out: Any, mode: Any, bias: Any, left: Any) -> None:
-    """Stores the value, or its sum with what is there or with the bias, as far as ``left`` numbers are wanted."""
+def _finished(vectors: Vectors, value: Any, mode: Any, bias: Any, added: Any, slope: Any, left: Any) -> Any:
+    """The value with all that the mode says, whose operands lie at ``bias`` and ``added``, ``left`` numbers of each."""
     builder = vectors.builder
-    before = builder.block
-    add, other = builder.append_basic_block("add"), builder.append_basic_block("write")
-    plain = builder.icmp_signed("==", mode, integer(STORE))
-    builder.cbranch(plain, other, add)
-    builder.position_at_end(add)
-    address = builder.select(builder.icmp_signed("==", mode, integer(ADD)), out, bias)
-    total = builder.fadd(value, vectors.load_masked(address, left))
-    added = builder.block
-    builder.branch(other)
-    builder.position_at_end(other)
-    result = builder.phi(vectors.vector)
-    result.add_incoming(value, before)
-    result.add_incoming(total, added)
-    vectors.store_first(result, out, left)
+    total = cgutils.alloca_once_value(builder, value)
+    for flag, address in ((BIAS, bias), (ADD, added)):
+        with builder.if_then(has(builder, mode, flag)):
+            builder.store(builder.fadd(builder.load(total), vectors.load_masked(address, left)), total)
+    with builder.if_then(has(builder, mode, ACTIVATE)):
+        builder.store(vectors.leaky_relu(builder.load(total), vectors.spread(slope)), total)
+    return builder.load(total)
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -204,7 +200,7 @@ def _transform_filters(
 
 @compiled
 def winograd(  # type: ignore[no-untyped-def]
-    tag, counter, rows_from, rows_to, columns_from, columns_to, sizes, x, w, y, mode, bias
+    tag, counter, rows_from, rows_to, columns_from, columns_to, sizes, x, w, y, mode, bias, residual
 ):
     """A stride-1 convolution by a 3 x 3 filter, or its input gradient.
 
@@ -276,6 +272,7 @@ def winograd(  # type: ignore[no-untyped-def]
                     panel_row,
                     STORE,
                     0,
+                    0,
                     sizes.panel,
                 )
             for tile in range(first_tile, last_tile):
@@ -297,6 +294,7 @@ def winograd(  # type: ignore[no-untyped-def]
                     count,
                     mode,
                     bias + channel * 4,
+                    residual,
                     sizes.channels - channel,
                 )
         done += PLACES * rows * sizes.depth * sizes.channels
