@@ -72,8 +72,9 @@ class NormalisationOperations(HostEngine):
         residual: Tensor | None,
         slope: float | None,
     ) -> tuple[Tensor, BatchNormState]:
-        given = (self.array(t).astype(np.float64) for t in (mean, var))
-        return self._normalise(self._channels_dense(x), weight, bias, *given, eps, residual, slope)
+        x = self._channels_dense(x)
+        given_mean, given_var = (self.array(t).astype(np.float64) for t in (mean, var))
+        return self._normalise(x, weight, bias, given_mean, given_var, eps, residual, slope)
 
     def batch_norm_grad(
         self,
