@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from alpha.cpu import depthwise, few_channels, plans, positions, winograd
+from alpha.cpu import depthwise, plans, positions, tap_rows, winograd
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import SCATTERED_ROWS
 from alpha.cpu.kernels.winograd import PLACES
@@ -53,13 +53,17 @@ def cycles(problem: Problem, by_output: bool, algorithm: str) -> float:
     return _images(problem, by_output)
 
 
-def weight_cycles(problem: Problem) -> float:
+def weight_cycles(problem: Problem, algorithm: str) -> float:
     """Cycles of one core for the filter's gradient."""
     g, s = problem.geometry, problem
-    if depthwise.serves(problem):
+    if algorithm == "depthwise":
         return _depthwise(problem)
+    if algorithm == "tap rows":  # as if none were trimmed
+        rows = g.columns.filter * s.group_in
+        term = sum(map(_step, tap_rows.heights(rows))) * math.ceil(s.group_out / ISA.panel(s.item))
+        return s.groups * term * g.useful / g.columns.filter * s.images * (1 + COPIES)
     columns = s.group_in
-    if few_channels.serves(problem):  # of the widest trim
+    if algorithm == "few channels":  # of the widest trim
         columns *= g.rows.filter * g.columns.filter
     panels = math.ceil(columns / ISA.panel(s.item))
     terms = g.useful * s.group_in / columns * s.images

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from alpha.cpu import costs, depthwise, few_channels, planner, plans, positions, winograd
+from alpha.cpu import costs, depthwise, few_channels, planner, plans, positions, tap_rows, winograd
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.plans import Problem
 from alpha.engine import IMAGE_ORDER
@@ -96,11 +96,15 @@ def _choice(problem: Problem, operator: str) -> tuple[str, str, float, int]:
 
 
 def _weight_choice(problem: Problem) -> tuple[str, float, int]:
-    cycles = costs.weight_cycles(problem)
-    if depthwise.serves(problem):
+    algorithm = planner.weight_algorithm(problem)
+    cycles = costs.weight_cycles(problem, algorithm)
+    if algorithm == "depthwise":
         parts = depthwise.plan(problem, True, summed=True).parts_shape[0]
         return "channels as lanes", cycles, parts
-    if few_channels.serves(problem):
+    if algorithm == "tap rows":
+        across = tap_rows.plan(problem)
+        return "a filter row's taps and channels as rows", cycles, across.parts * problem.groups
+    if algorithm == "few channels":
         few = few_channels.plan(problem)
         return "all taps and channels of a trim as columns", cycles, few.parts * problem.groups
     plan = plans.weight_grad(problem)

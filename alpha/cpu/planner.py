@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 
-from alpha.cpu import costs, depthwise, winograd
+from alpha.cpu import costs, depthwise, few_channels, tap_rows, winograd
 from alpha.cpu.plans import Problem
 from alpha.errors import ArgumentError
 
@@ -57,3 +57,13 @@ def _cheapest(problem: Problem, by_output: bool) -> str:
     if winograd.serves(problem, by_output):
         candidates.append("winograd")
     return min(candidates, key=lambda name: costs.cycles(problem, by_output, name))
+
+
+@lru_cache(maxsize=4096)
+def weight_algorithm(problem: Problem) -> str:
+    """The algorithm of a filter gradient; the first of equals by the model of ``costs``."""
+    if depthwise.serves(problem):
+        return "depthwise"
+    candidates = ["tap rows"] if tap_rows.serves(problem) else []
+    candidates += ["few channels"] if few_channels.serves(problem) else []
+    return min(candidates or ["taps"], key=lambda name: costs.weight_cycles(problem, name))
