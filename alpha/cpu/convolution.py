@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd import is_recorded
-from alpha.cpu import depthwise, few_channels, planner, plans, positions, tap_rows, winograd
+from alpha.cpu import depthwise, few_channels, image_lanes, planner, plans, positions, tap_rows, winograd
 from alpha.cpu.base import HostEngine, counter
 from alpha.cpu.kernels import convolution as kernels
 from alpha.cpu.kernels import depthwise as depthwise_kernels
 from alpha.cpu.kernels import few_channels as few_channels_kernels
+from alpha.cpu.kernels import image_lanes as image_lanes_kernels
 from alpha.cpu.kernels import positions as positions_kernels
 from alpha.cpu.kernels import tap_rows as tap_rows_kernels
 from alpha.cpu.kernels import winograd as winograd_kernels
@@ -155,6 +156,13 @@ class ConvolutionOperations(HostEngine):
             macs = self.launch(
                 winograd_kernels.winograd, tag, counter(), tiled.rows_from, tiled.rows_to, tiled.columns_from,
                 tiled.columns_to, tiled.sizes, x.address, packed.address, *ends, tasks=tiled.tasks,
+            )  # fmt: skip
+        elif algorithm == "lanes":
+            across = image_lanes.plan(problem, by_output)
+            packed = self._packed(w, across.packed_shape, by_output)
+            macs = self.launch(
+                image_lanes_kernels.image_lanes, tag, counter(), across.bands, across.rows, across.columns,
+                across.heights, across.sizes, x.address, packed.address, *ends, tasks=across.tasks,
             )  # fmt: skip
         elif algorithm == "positions":
             few = positions.plan(problem, by_output)

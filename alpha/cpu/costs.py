@@ -11,8 +11,9 @@ import math
 
 import numpy as np
 
-from alpha.cpu import depthwise, plans, positions, tap_rows, winograd
+from alpha.cpu import depthwise, image_lanes, plans, positions, tap_rows, winograd
 from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.image_lanes import VECTORS
 from alpha.cpu.kernels.microkernel import SCATTERED_ROWS
 from alpha.cpu.kernels.winograd import PLACES
 from alpha.cpu.plans import Problem
@@ -32,6 +33,12 @@ TRANSFORM = 3.0
 RESULT = 36.0
 """Cycles a vector of Winograd's results: sixteen loads, twenty-four additions, four stores."""
 
+TURN = 2.5
+"""Cycles a vector of images to transpose it."""
+
+WRITE = 2.0
+"""Cycles a number to put it where the result's images lie."""
+
 NEAR, FAR = 8.0, 3.0
 """Bytes of filters a cycle that a core reads where the last cache holds them all, and where it does not."""
 
@@ -50,6 +57,8 @@ def cycles(problem: Problem, by_output: bool, algorithm: str) -> float:
         return _winograd(problem, by_output)
     if algorithm == "positions":
         return _positions(problem, by_output)
+    if algorithm == "lanes":
+        return _lanes(problem, by_output)
     return _images(problem, by_output)
 
 
@@ -120,6 +129,17 @@ def _positions(problem: Problem, by_output: bool) -> float:
     finding = float(plan.blocks[:, 3].sum()) * ROW * math.ceil(panels / s.panels)
     computing = panels * (terms + float(tiles.sum()) * blocks * TILE) + finding
     return _total(computing, float(taps.sum()) / s.most_taps, math.prod(plan.packed_shape) * s.item)
+
+
+def _lanes(problem: Problem, by_output: bool) -> float:
+    plan = image_lanes.plan(problem, by_output)
+    s, bands = plan.sizes, plan.bands
+    chunks, blocks = s.groups * math.ceil(s.images / s.chunk), math.ceil(s.depth / s.depth_block)
+    term = sum(max(rows * VECTORS / 2, LATENCY * (1 if rows < 4 else 2)) for rows in plan.heights.tolist())
+    tiles = (len(plan.rows.start) - 1) * s.columns * blocks * len(plan.heights)
+    turned = int((bands[:, 3] - bands[:, 2]).sum()) * s.source_columns * s.depth * VECTORS
+    written = (len(plan.rows.start) - 1) * s.columns * s.channels * s.chunk
+    return chunks * (term * problem.geometry.useful * s.depth + tiles * TILE + turned * TURN + written * WRITE)
 
 
 def _winograd(problem: Problem, by_output: bool) -> float:

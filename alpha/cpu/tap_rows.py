@@ -100,7 +100,9 @@ def heights(rows: int) -> list[int]:
     """The rows of a product, cut into the tiles that take the least time."""
     best: list[tuple[int, list[int]]] = [(0, [])]
     for count in range(1, rows + 1):
-        cuts = ((best[count - h][0] + max(h, LATENCY) + TILE, [h, *best[count - h][1]]) for h in WIDE_HEIGHTS if h <= count)
+        cuts = (
+            (best[count - h][0] + max(h, LATENCY) + TILE, [h, *best[count - h][1]]) for h in WIDE_HEIGHTS if h <= count
+        )
         best.append(min(cuts, key=lambda cut: cut[0]))
     return best[rows][1]
 
