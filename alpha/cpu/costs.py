@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from alpha.cpu import depthwise, image_lanes, plans, positions, tap_rows, winograd
+from alpha.cpu import image_lanes, plans, positions, tap_rows, winograd
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.image_lanes import VECTORS
 from alpha.cpu.kernels.microkernel import SCATTERED_ROWS

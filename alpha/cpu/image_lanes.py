@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,7 @@ def _bands(groups: Groups, most: int) -> Array:
     total = len(groups)
     for count in range(1, total + 1):
         cuts = [total * i // count for i in range(count + 1)]
-        table = [Band(a, b, *reach(a, b)) for a, b in zip(cuts, cuts[1:], strict=False)]
+        table = [Band(a, b, *reach(a, b)) for a, b in pairwise(cuts)]
         if max(band.source_end - band.source_first for band in table) <= most:
             break
     return np.array(table, np.int64)

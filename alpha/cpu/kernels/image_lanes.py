@@ -1,7 +1,8 @@
 """ConvV2 and KS-deconv-V2 for few result channels: images fill the lanes, result channels are the rows of a product.
 
-Elsewhere result channels fill the lanes: three of them would leave most of a panel empty. Here the source is transposed,
-some channels at a time, so that a vector holds a channel of as many images; nothing is padded but the last images.
+Elsewhere result channels fill the lanes: three of them would leave most of a panel empty. Here the source is
+transposed, some channels at a time, so that a vector holds a channel of as many images; only the last images' may have
+empty lanes.
 """
 
 from __future__ import annotations

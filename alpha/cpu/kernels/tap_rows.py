@@ -1,7 +1,7 @@
 """Sk-dilated-V2 for few input channels (stems): the taps of a filter row, with their channels, are a product's rows.
 
-Tap by tap, as ``leap`` works, three channels would fill three lanes of a panel. Here output channels fill the lanes, and
-the rows are neighbouring numbers of x: all taps of a filter row that lie inside x at a position, which is ConvV2's trim.
+Tap by tap, as ``leap`` works, three channels would fill three lanes of a panel. Here output channels fill the lanes,
+and the rows are neighbouring numbers of x: all taps of a filter row that lie inside x at a position, ConvV2's trim.
 Positions of one trim along the row are summed together. No zero is multiplied.
 """
 
