@@ -45,6 +45,9 @@ NEAR, FAR = 8.0, 3.0
 COPIES = 0.15
 """Of the filter gradient's time: copying x and dy to where they are read."""
 
+COPY = 20.0
+"""Cycles a vector of x that is copied for a position and an image, in pieces that overlap."""
+
 LAST_CACHE = 12 << 20
 """Bytes of filters that the last cache holds beside all else, about."""
 
@@ -76,7 +79,8 @@ def weight_cycles(problem: Problem, algorithm: str) -> float:
         columns *= g.rows.filter * g.columns.filter
     panels = math.ceil(columns / ISA.panel(s.item))
     terms = g.useful * s.group_in / columns * s.images
-    return s.groups * panels * _rows(s.group_out)[0] * terms * (1 + COPIES)
+    copies = COPY * math.ceil(columns / ISA.lanes(s.item)) if algorithm == "few channels" else 0.0
+    return s.groups * terms * (panels * _rows(s.group_out)[0] * (1 + COPIES) + copies)
 
 
 def _depthwise(problem: Problem) -> float:
@@ -139,7 +143,8 @@ def _lanes(problem: Problem, by_output: bool) -> float:
     tiles = (len(plan.rows.start) - 1) * s.columns * blocks * len(plan.heights)
     turned = int((bands[:, 3] - bands[:, 2]).sum()) * s.source_columns * s.depth * VECTORS
     written = (len(plan.rows.start) - 1) * s.columns * s.channels * s.chunk
-    return chunks * (term * problem.geometry.useful * s.depth + tiles * TILE + turned * TURN + written * WRITE)
+    cycles = term * problem.geometry.useful * s.depth + tiles * TILE + turned * TURN + written * WRITE
+    return float(chunks * cycles)
 
 
 def _winograd(problem: Problem, by_output: bool) -> float:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alpha
-from alpha.cpu import few_channels, image_lanes, planner, tap_rows
+from alpha.cpu import few_channels, image_lanes, planner, plans, tap_rows
 from alpha.cpu.convolution import MACS
 from alpha.cpu.convolution import _problem as problem_of
 from alpha.cpu.plans import Problem
@@ -202,12 +202,13 @@ def test_choice() -> None:
     assert planner.algorithm(problem(128, (16, 16), 64, 64, filter=(3, 1)), True) == "images"
     assert planner.algorithm(problem(1, (16, 16), 64, 64, stride=2), True) == "positions"
     assert planner.weight_algorithm(problem(128, (32, 32), 3, 64)) == "tap rows"
-    assert planner.weight_algorithm(problem(128, (32, 32), 4, 4)) == "few channels"
+    dilated = Geometry.make((32, 32), (3, 3), padding=(2, 2), dilation=(2, 2))
+    assert planner.weight_algorithm(plans.dense_problem(dilated, 128, 3, 64, 1)) == "few channels"
     assert planner.weight_algorithm(problem(128, (32, 32), 64, 64)) == "taps"
     assert planner.algorithm(problem(128, (32, 32), 3, 64), False) == "lanes"
     assert planner.algorithm(problem(128, (32, 32), 64, 3), True) == "lanes"
     assert planner.algorithm(problem(128, (32, 32), 3, 64), True) == "images"
-    assert planner.algorithm(problem(1, (32, 32), 3, 64, stride=2), False) == "positions"  # one image would fill one lane
+    assert planner.algorithm(problem(1, (32, 32), 3, 64, stride=2), False) == "positions"  # one image is one lane
     assert not image_lanes.serves(problem(128, (32, 32), 64, 64), False)
 
 
