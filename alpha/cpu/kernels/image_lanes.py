@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import prange, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.compile import compiled, inlined, take_task
+from alpha.cpu.board import take_task
+from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import ADD, BIAS
 from alpha.cpu.kernels.vectors import I64, Vectors, integer, scalar_of, transpose
@@ -229,7 +230,7 @@ def _finish(tag, sums, line, target, target_step, count, channels, item, mode, b
 
 @compiled
 def image_lanes(  # type: ignore[no-untyped-def]
-    threads, tag, counter, bands, rows, columns, heights, sizes, x, w, y, mode, bias
+    tag, counter, bands, rows, columns, heights, sizes, x, w, y, mode, bias
 ):
     """``bands`` is a table of ``Band``; ``rows`` and ``columns`` hold indices. A task: a band, a chunk and a group.
 
@@ -240,87 +241,83 @@ def image_lanes(  # type: ignore[no-untyped-def]
     line = sizes.chunk * sizes.item
     position_bytes = sizes.channels * line
     row_bytes = sizes.columns * position_bytes
-    done = np.zeros((threads, 8), np.int64)
-    for worker in prange(threads):
-        copy = np.zeros(sizes.copy_bytes, np.uint8)
-        sums = np.empty(sizes.sums_bytes, np.uint8)
-        from_x = np.empty(sizes.most_taps + 1, np.int64)
-        from_w = np.empty(sizes.most_taps + 1, np.int64)
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= tasks:
-                break
-            # Taken anew for each task: Numba frees an array after its last use, and does not know of addresses.
-            copy_at = (copy.ctypes.data + 63) // 64 * 64
-            sums_at = (sums.ctypes.data + 63) // 64 * 64
-            band = bands[task % bands.shape[0]]
-            chunk = task // bands.shape[0] % chunks
-            group = task // bands.shape[0] // chunks
-            count = min(sizes.chunk, sizes.images - chunk * sizes.chunk)
-            source = x + chunk * sizes.chunk * sizes.source_image + group * sizes.depth * sizes.item
-            filters = w + group * sizes.most_taps * sizes.packed_tap
-            for k in range(0, sizes.depth, sizes.depth_block):
-                deep = min(sizes.depth_block, sizes.depth - k)
-                pixel = deep * line
-                for r in range(band[2], band[3]):
-                    for q in range(sizes.source_columns):
-                        _turn(
-                            tag,
-                            source + r * sizes.source_row + q * sizes.source_column + k * sizes.item,
-                            sizes.source_image,
-                            copy_at + ((r - band[2]) * sizes.source_columns + q) * pixel,
-                            line,
-                            count,
-                            deep,
-                            sizes.lanes,
-                            sizes.item,
-                        )
-                for row in range(band[0], band[1]):
-                    for column in range(sizes.columns):
-                        taps = 0
-                        for i in range(rows.start[row], rows.start[row + 1]):
-                            above = (rows.source[i] - band[2]) * sizes.source_columns
-                            for j in range(columns.start[column], columns.start[column + 1]):
-                                from_x[taps] = (above + columns.source[j]) * pixel
-                                from_w[taps] = (rows.other[i] + columns.other[j]) * sizes.packed_tap
-                                taps += 1
-                        at = sums_at + (row - band[0]) * row_bytes + column * position_bytes
-                        channel = 0
-                        for h in range(heights.size):
-                            _product(
-                                tag,
-                                heights[h],
-                                line // 2,
-                                filters + (k * sizes.channels + channel) * sizes.item,
-                                from_w.ctypes.data,
-                                copy_at,
-                                from_x.ctypes.data,
-                                taps,
-                                sizes.channels * sizes.item,
-                                line,
-                                deep,
-                                at + channel * line,
-                                k,
-                            )
-                            channel += heights[h]
-                        done[worker, 0] += taps * deep * count * sizes.channels
-            channel = group * sizes.channels * sizes.item
-            target = y + chunk * sizes.chunk * sizes.target_image + channel
+    done = 0
+    copy = np.zeros(sizes.copy_bytes, np.uint8)
+    sums = np.empty(sizes.sums_bytes, np.uint8)
+    from_x = np.empty(sizes.most_taps + 1, np.int64)
+    from_w = np.empty(sizes.most_taps + 1, np.int64)
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= tasks:
+            break
+        # Taken anew for each task: Numba frees an array after its last use, and does not know of addresses.
+        copy_at = (copy.ctypes.data + 63) // 64 * 64
+        sums_at = (sums.ctypes.data + 63) // 64 * 64
+        band = bands[task % bands.shape[0]]
+        chunk = task // bands.shape[0] % chunks
+        group = task // bands.shape[0] // chunks
+        count = min(sizes.chunk, sizes.images - chunk * sizes.chunk)
+        source = x + chunk * sizes.chunk * sizes.source_image + group * sizes.depth * sizes.item
+        filters = w + group * sizes.most_taps * sizes.packed_tap
+        for k in range(0, sizes.depth, sizes.depth_block):
+            deep = min(sizes.depth_block, sizes.depth - k)
+            pixel = deep * line
+            for r in range(band[2], band[3]):
+                for q in range(sizes.source_columns):
+                    _turn(
+                        tag,
+                        source + r * sizes.source_row + q * sizes.source_column + k * sizes.item,
+                        sizes.source_image,
+                        copy_at + ((r - band[2]) * sizes.source_columns + q) * pixel,
+                        line,
+                        count,
+                        deep,
+                        sizes.lanes,
+                        sizes.item,
+                    )
             for row in range(band[0], band[1]):
                 for column in range(sizes.columns):
-                    _finish(
-                        tag,
-                        sums_at + (row - band[0]) * row_bytes + column * position_bytes,
-                        line,
-                        target + row * sizes.target_row + column * sizes.target_column,
-                        sizes.target_image,
-                        count,
-                        sizes.channels,
-                        sizes.item,
-                        mode,
-                        bias + channel,
-                    )
-    total = 0
-    for worker in range(threads):
-        total += done[worker, 0]
-    return total
+                    taps = 0
+                    for i in range(rows.start[row], rows.start[row + 1]):
+                        above = (rows.source[i] - band[2]) * sizes.source_columns
+                        for j in range(columns.start[column], columns.start[column + 1]):
+                            from_x[taps] = (above + columns.source[j]) * pixel
+                            from_w[taps] = (rows.other[i] + columns.other[j]) * sizes.packed_tap
+                            taps += 1
+                    at = sums_at + (row - band[0]) * row_bytes + column * position_bytes
+                    channel = 0
+                    for h in range(heights.size):
+                        _product(
+                            tag,
+                            heights[h],
+                            line // 2,
+                            filters + (k * sizes.channels + channel) * sizes.item,
+                            from_w.ctypes.data,
+                            copy_at,
+                            from_x.ctypes.data,
+                            taps,
+                            sizes.channels * sizes.item,
+                            line,
+                            deep,
+                            at + channel * line,
+                            k,
+                        )
+                        channel += heights[h]
+                    done += taps * deep * count * sizes.channels
+        channel = group * sizes.channels * sizes.item
+        target = y + chunk * sizes.chunk * sizes.target_image + channel
+        for row in range(band[0], band[1]):
+            for column in range(sizes.columns):
+                _finish(
+                    tag,
+                    sums_at + (row - band[0]) * row_bytes + column * position_bytes,
+                    line,
+                    target + row * sizes.target_row + column * sizes.target_column,
+                    sizes.target_image,
+                    count,
+                    sizes.channels,
+                    sizes.item,
+                    mode,
+                    bias + channel,
+                )
+    return done
