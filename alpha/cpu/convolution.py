@@ -178,7 +178,7 @@ class ConvolutionOperations(HostEngine):
             packed = self._packed(w, across.packed_shape, by_output)
             macs = self.launch(
                 image_lanes_kernels.image_lanes, tag, counter(), across.bands, across.rows, across.columns,
-                across.heights, across.sizes, x.address, packed.address, *ends, tasks=across.tasks,
+                across.heights, across.sizes, x.address, packed.address, *ends.arguments, tasks=across.tasks,
             )  # fmt: skip
         elif algorithm == "positions":
             few = positions.plan(problem, by_output)

@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.microkernel import ADD, BIAS
+from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS
 from alpha.cpu.kernels.vectors import I64, Vectors, integer, scalar_of, transpose
 
 VECTORS = 4
@@ -212,25 +212,23 @@ def _turn(tag, source, source_step, target, line, count, channels, lanes, item):
 
 
 @inlined
-def _finish(tag, sums, line, target, target_step, count, channels, item, mode, bias):  # type: ignore[no-untyped-def]
-    """A position's sums, a line a channel, to the result's images."""
+def _finish(tag, sums, line, target, target_step, count, channels, item, mode, bias, residual):  # type: ignore[no-untyped-def]
+    """A position's sums, a line a channel, to the result's images; ``mode`` as in the micro-kernel."""
     for c in range(channels):
         at, to = sums + c * line, target + c * item
-        if mode == ADD:
-            for n in range(count):
-                _write(tag, to + n * target_step, _read(tag, to + n * target_step) + _read(tag, at + n * item))
-        elif mode == BIAS:
-            value = _read(tag, bias + c * item)
-            for n in range(count):
-                _write(tag, to + n * target_step, value + _read(tag, at + n * item))
-        else:
-            for n in range(count):
-                _write(tag, to + n * target_step, _read(tag, at + n * item))
+        shift = _read(tag, bias + c * item) if mode & BIAS else tag * 0
+        for n in range(count):
+            value = _read(tag, at + n * item) + shift
+            if mode & ADD:
+                value += _read(tag, to + n * target_step + residual)
+            if mode & ACTIVATE and not value > 0:
+                value *= tag
+            _write(tag, to + n * target_step, value)
 
 
 @compiled
 def image_lanes(  # type: ignore[no-untyped-def]
-    tag, counter, bands, rows, columns, heights, sizes, x, w, y, mode, bias
+    tag, counter, bands, rows, columns, heights, sizes, x, w, y, mode, bias, residual
 ):
     """``bands`` is a table of ``Band``; ``rows`` and ``columns`` hold indices. A task: a band, a chunk and a group.
 
@@ -319,5 +317,6 @@ def image_lanes(  # type: ignore[no-untyped-def]
                     sizes.item,
                     mode,
                     bias + channel,
+                    residual,
                 )
     return done
