@@ -384,7 +384,7 @@ def outer_product(  # type: ignore[no-untyped-def]
         done += 8
         a += 8 * item
     if ROWS > 5 and m - done == 5:
-        _WIDE_5(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, columns)
+        _WIDE_5(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
         done += 5
     if m - done >= 4:
         _WIDE_4(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
