@@ -334,8 +334,11 @@ class Engine(ABC):
         """dy where y > 0, else slope * dy; y may be the function's argument, or its result where slope >= 0."""
 
     @abstractmethod
-    def max_pool2d(self, x: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
-        """Maxima (N, OH, OW, C) over the taps inside x, and the int32 tap (fh * FW + fw) of each, first on ties."""
+    def max_pool2d(self, x: Tensor, geometry: Geometry, need_taps: bool = True) -> tuple[Tensor, Tensor | None]:
+        """Maxima (N, OH, OW, C) over the taps inside x, and the int32 tap (fh * FW + fw) of each, first on ties.
+
+        Without ``need_taps`` an engine may give None for the taps.
+        """
 
     @abstractmethod
     def max_pool2d_grad(self, dy: Tensor, taps: Tensor, geometry: Geometry) -> Tensor:

@@ -23,7 +23,7 @@ Source: Zhang et al., "Reduce Computational Complexity for Convolutional Layers 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from alpha.errors import ArgumentError, ShapeError
 
@@ -62,7 +62,7 @@ class Axis:
         """Elements from the filter's first tap to its last, both included."""
         return (self.filter - 1) * self.dilation + 1
 
-    @property
+    @cached_property
     def output(self) -> int:
         """Number of output positions."""
         return (self.input + sum(self.padding) - self.extent) // self.stride + 1
@@ -136,6 +136,7 @@ class Geometry:
     columns: Axis
 
     @staticmethod
+    @lru_cache(maxsize=1024)
     def make(
         size: tuple[int, int],
         filter: tuple[int, int],
@@ -147,17 +148,17 @@ class Geometry:
         axes = [Axis(i, f, s, (p, p), d) for i, f, s, p, d in zip(size, filter, stride, padding, dilation, strict=True)]
         return Geometry(axes[0], axes[1])
 
-    @property
+    @cached_property
     def output(self) -> tuple[int, int]:
         """(OH, OW)."""
         return self.rows.output, self.columns.output
 
-    @property
+    @cached_property
     def input(self) -> tuple[int, int]:
         """(IH, IW)."""
         return self.rows.input, self.columns.input
 
-    @property
+    @cached_property
     def filter(self) -> tuple[int, int]:
         """(FH, FW)."""
         return self.rows.filter, self.columns.filter

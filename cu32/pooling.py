@@ -40,7 +40,7 @@ ALIGNMENT = 16
 class PoolingOperations(DeviceEngine):
     """Results lie in image order (H, W, N, C); arguments in another order are copied into it."""
 
-    def max_pool2d(self, x: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
+    def max_pool2d(self, x: Tensor, geometry: Geometry, need_taps: bool = True) -> tuple[Tensor, Tensor | None]:
         _check("max_pool2d", x, geometry.input)
         size = (x.shape[0], *geometry.output, x.shape[3])
         out, taps = self.empty(size, x.dtype, IMAGE_ORDER), self.empty(size, np.dtype(np.int32), IMAGE_ORDER)

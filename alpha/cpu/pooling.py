@@ -26,11 +26,18 @@ class Table(NamedTuple):
 class PoolingOperations(HostEngine):
     """Results lie in image order (H, W, N, C); arguments in another order are copied into it."""
 
-    def max_pool2d(self, x: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
+    def max_pool2d(self, x: Tensor, geometry: Geometry, need_taps: bool = True) -> tuple[Tensor, Tensor | None]:
         _check("max_pool2d", x, geometry.input)
         size = (x.shape[0], *geometry.output, x.shape[3])
-        out, taps = self.empty(size, x.dtype, IMAGE_ORDER), self.empty(size, np.dtype(np.int32), IMAGE_ORDER)
-        table = _by_output(geometry)
+        out, table = self.empty(size, x.dtype, IMAGE_ORDER), _by_output(geometry)
+        if not need_taps:
+            x, places = self.dense(x, IMAGE_ORDER), len(table.starts) - 1
+            self.launch(
+                kernels.maxima, x.dtype.type(0), counter(), places, size[0] * size[3], x.dtype.itemsize, table.starts,
+                table.sources, x.address, out.address, tasks=-(-places // kernels.POSITIONS),
+            )  # fmt: skip
+            return out, None
+        taps = self.empty(size, np.dtype(np.int32), IMAGE_ORDER)
         self._pool(kernels.max_forward, self._matrix(x), *table, self._matrix(out), self._matrix(taps))
         return out, taps
 

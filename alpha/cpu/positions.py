@@ -17,10 +17,17 @@ from alpha.geometry import Groups
 Array = np.ndarray[Any, Any]
 
 ROWS = 48
-"""Of a task: their sources stay in the second cache while they meet every filter."""
+"""Of a block: their sources stay in the second cache while they meet every filter."""
 
 FILTER_BYTES = 128 << 10
 """Of the panels that a task meets, about: they stay in the second cache."""
+
+
+SOURCE_BYTES = 256 << 10
+"""Of all sources: up to so many stay in the second cache, and each core reads only its own share of the filters."""
+
+TASKS = 8
+"""By panels, at least, for threads to share."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +43,9 @@ class PositionPlan:
 
     @property
     def tasks(self) -> int:
-        """Blocks times chunks of panels."""
+        """Groups of blocks times chunks of panels."""
         panels = self.packed_shape[0] * self.packed_shape[1]
-        return len(self.blocks) * math.ceil(panels / self.sizes.panels)
+        return math.ceil(len(self.blocks) / self.sizes.blocks) * math.ceil(panels / self.sizes.panels)
 
 
 @lru_cache(maxsize=1024)
@@ -54,13 +61,16 @@ def plan(problem: Problem, by_output: bool) -> PositionPlan:
     rows = patterns_of(groups[0], source[1] * item, g.columns.filter * tap, target[1] * item, joined=False)
     joined = by_output and plans.contiguous_runs(problem)
     columns = patterns_of(groups[1], source[2] * item, tap, target[2] * item, joined)
+    blocks = blocks_of(rows, columns, problem.images, problem.images, ROWS)
+    together, panels = _tasks(problem, gather, len(blocks), by_output)
     sizes = PositionSizes(
         images=problem.images,
         groups=problem.groups,
         depth=gather.sizes.depth,
         channels=gather.sizes.channels,
         panel=gather.sizes.panel,
-        panels=max(1, FILTER_BYTES // gather.sizes.panel_bytes),
+        panels=panels,
+        blocks=together,
         rows=ROWS,
         most_taps=g.rows.filter * g.columns.filter,
         tap_block=gather.sizes.tap_block,
@@ -70,14 +80,19 @@ def plan(problem: Problem, by_output: bool) -> PositionPlan:
         target_image=target[0] * item,
         panel_bytes=gather.sizes.panel_bytes,
     )
-    return PositionPlan(
-        blocks_of(rows, columns, problem.images, problem.images, ROWS),
-        rows,
-        columns,
-        sizes,
-        gather.packed_shape,
-        gather.macs,
-    )
+    return PositionPlan(blocks, rows, columns, sizes, gather.packed_shape, gather.macs)
+
+
+def _tasks(problem: Problem, gather: plans.GatherPlan, blocks: int, by_output: bool) -> tuple[int, int]:
+    """Blocks and panels a task: all blocks where panels are enough to share and the second cache holds the sources."""
+    panels = gather.packed_shape[0] * gather.packed_shape[1]
+    size = problem.geometry.input if by_output else problem.geometry.output
+    channels = problem.in_channels if by_output else problem.out_channels
+    nbytes = math.prod(size) * problem.images * channels * problem.item
+    most = max(1, FILTER_BYTES // gather.sizes.panel_bytes)
+    if nbytes > SOURCE_BYTES or panels < TASKS:
+        return 1, most
+    return blocks, min(most, panels // TASKS)
 
 
 def patterns_of(groups: Groups, source: int, other: int, target: int, joined: bool) -> Patterns:

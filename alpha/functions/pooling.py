@@ -26,7 +26,7 @@ class MaxPool2d(Function):
     fresh = True
 
     def forward(self, x: Tensor, geometry: Geometry) -> Tensor:
-        out, taps = x.engine.max_pool2d(x, geometry)
+        out, taps = x.engine.max_pool2d(x, geometry, self.needs[0])
         self.geometry = geometry
         self.save(taps)
         return out

@@ -84,6 +84,8 @@ def test_max_pool2d_is_the_definition(
     for order in (IMAGE_ORDER, None, (3, 0, 2, 1)):
         out = F.max_pool2d(image(engine, x, order), *window)
         assert np.array_equal(out.numpy(), expected)
+        with_taps = F.max_pool2d(image(engine, x, order).requires_grad_(), *window)
+        assert np.array_equal(with_taps.detach().numpy(), expected)
     assert out.is_contiguous(IMAGE_ORDER) and out.dtype == np.dtype(dtype)
 
 
@@ -160,6 +162,7 @@ def test_nan_wins_and_padding_never_does(engine: Engine) -> None:
     x[0, 1, 1, 0] = np.nan
     tensor = image(engine, x).requires_grad_()
     out = F.max_pool2d(tensor, 3, 1, 1)
+    np.testing.assert_array_equal(F.max_pool2d(tensor.detach(), 3, 1, 1).numpy(), out.detach().numpy())
     nan = np.isnan(out.detach().numpy()[0, :, :, 0])
     assert nan[:3, :3].all() and not nan[3].any() and not nan[:, 3].any()
     assert (out.detach().numpy()[0, 3] == -5).all() and (out.detach().numpy()[1] == -np.inf).all()
@@ -172,6 +175,7 @@ def test_a_window_of_padding_alone_is_minus_infinity_and_takes_no_gradient(engin
     x = image(engine, np.ones((1, 1, 1, 2))).requires_grad_()
     out = F.max_pool2d(x, 2, 1, 1, dilation=2)
     assert (out.detach().numpy() == -np.inf).all()
+    assert (F.max_pool2d(x.detach(), 2, 1, 1, dilation=2).numpy() == -np.inf).all()
     out.backward(engine.from_numpy(np.ones(out.shape)))
     assert not x.grad.numpy().any()  # type: ignore[union-attr]
 

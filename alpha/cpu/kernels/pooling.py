@@ -6,10 +6,25 @@ weight each. Padding has no pairs, so it is never read. A task is one position a
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled
+from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.vectors import I64, Vectors, integer
+
+VECTORS = 2
+"""Of columns whose maxima are held in registers."""
+
+POSITIONS = 16
+"""A task of ``maxima``."""
+
+ISA_BYTES = ISA.bytes
 
 COLUMNS = 4096
 """Columns a task: what it reads and writes stays in the first-level cache."""
@@ -45,6 +60,56 @@ def max_forward(counter, x, starts, sources, taps, out, chosen):  # type: ignore
                 better = not (value <= best[i]) and best[i] == best[i]
                 best[i] = value if better else best[i]
                 winner[i] = tap if better else winner[i]
+
+
+@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+def _maxima(_typing: Any, tag: Any, x: Any, row: Any, sources: Any, count: Any, out: Any, columns: Any) -> Any:
+    """VECTORS vectors of the maxima over ``count`` rows of x, whose numbers are at ``sources``; ``row`` bytes each."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vectors = Vectors(builder, tag)
+        _, x, row, sources, count, out, columns = arguments
+        best = [cgutils.alloca_once_value(builder, vectors.constant(float("-inf"))) for _ in range(VECTORS)]
+        with cgutils.for_range(builder, count, intp=I64) as loop:
+            number = vectors.load_address(builder.add(sources, builder.mul(loop.index, integer(8))), 0)
+            start = builder.add(x, builder.mul(number, row))
+            for v, slot in enumerate(best):
+                value, old = vectors.load(builder.add(start, integer(v * ISA.bytes))), builder.load(slot)
+                # NaN is neither above nor below: it enters, and stays.
+                enters = builder.and_(builder.fcmp_unordered(">", value, old), builder.fcmp_ordered("ord", old, old))
+                builder.store(builder.select(enters, value, old), slot)
+        for v, slot in enumerate(best):
+            left = builder.sub(columns, integer(v * vectors.lanes))
+            vectors.store_first(builder.load(slot), builder.add(out, integer(v * ISA.bytes)), left)
+        return context.get_dummy_value()
+
+    return types.void(tag, *[types.int64] * 6), codegen
+
+
+@compiled
+def maxima(tag, counter, positions, columns, item, starts, sources, x, out):  # type: ignore[no-untyped-def]
+    """As ``max_forward``, without the taps. The matrices lie at addresses, ``columns`` numbers of ``item`` bytes a row.
+
+    Reads up to VECTORS vectors over a row's end.
+    """
+    width = VECTORS * ISA_BYTES // item
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task * POSITIONS >= positions:
+            break
+        for position in range(task * POSITIONS, min((task + 1) * POSITIONS, positions)):
+            first = starts[position]
+            for column in range(0, columns, width):
+                _maxima(
+                    tag,
+                    x + column * item,
+                    columns * item,
+                    sources.ctypes.data + 8 * first,
+                    starts[position + 1] - first,
+                    out + (position * columns + column) * item,
+                    columns - column,
+                )
+    return 0
 
 
 @compiled

@@ -48,8 +48,10 @@ class PositionSizes(NamedTuple):
     """Channels a filter panel."""
     panels: int
     """Panels a task."""
+    blocks: int
+    """Blocks a task."""
     rows: int
-    """Rows a task, at most."""
+    """Rows a block, at most."""
     most_taps: int
     tap_block: int
     depth_block: int
@@ -112,13 +114,14 @@ def tap_offsets(rows, columns, block, from_x, from_w):  # type: ignore[no-untype
 def positions(  # type: ignore[no-untyped-def]
     tag, counter, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
 ):
-    """``blocks`` is a table of ``Block``. A task is a block and some panels.
+    """``blocks`` is a table of ``Block``. A task is some of them and some panels.
 
     Tasks that share panels follow each other. Returns the multiply-adds that it computed.
     """
     panels = sizes.groups * ((sizes.channels + sizes.panel - 1) // sizes.panel)
     per_group = panels // sizes.groups
-    tasks = blocks.shape[0] * ((panels + sizes.panels - 1) // sizes.panels)
+    groups = (blocks.shape[0] + sizes.blocks - 1) // sizes.blocks
+    tasks = groups * ((panels + sizes.panels - 1) // sizes.panels)
     done = 0
     sources = np.empty(sizes.rows + SCATTERED_ROWS, np.int64)
     targets = np.empty(sizes.rows + SCATTERED_ROWS, np.int64)
@@ -130,48 +133,50 @@ def positions(  # type: ignore[no-untyped-def]
         task = take_task(counter.ctypes.data)
         if task >= tasks:
             break
-        block = blocks[task % blocks.shape[0]]
-        count = block[3]
-        addresses(rows, columns, block, SCATTERED_ROWS, sizes, x, y, sources, targets, nowhere.ctypes.data)
-        residuals_beside(targets, residual, count, SCATTERED_ROWS, residuals)
-        taps = tap_offsets(rows, columns, block, from_x, from_w)
-        depth = sizes.depth * columns.runs[block[1]]
-        first_panel = task // blocks.shape[0] * sizes.panels
-        for panel in range(first_panel, min(first_panel + sizes.panels, panels)):
-            group = panel // per_group
-            channel = (panel - group * per_group) * sizes.panel
-            at = (group * sizes.channels + channel) * sizes.item
-            filters = w + panel * sizes.panel_bytes
-            block_mode, added = mode & ~ACTIVATE, residuals.ctypes.data
-            tap = k = 0
-            while True:  # a position without taps has one empty block: its result is zero, or the bias
-                next_k = k + sizes.depth_block
-                next_tap = tap
-                if next_k >= depth:
-                    next_k = 0
-                    next_tap += sizes.tap_block
-                last = next_k == 0 and next_tap >= taps
-                for m in range(0, count, SCATTERED_ROWS):
-                    scattered_product(
-                        tag,
-                        (group * sizes.depth + k) * sizes.item,
-                        from_x.ctypes.data + 8 * tap,
-                        filters + k * sizes.panel * sizes.item,
-                        from_w.ctypes.data + 8 * tap,
-                        min(sizes.tap_block, taps - tap),
-                        sources.ctypes.data + 8 * m,
-                        sizes.panel * sizes.item,
-                        min(sizes.depth_block, depth - k),
-                        at,
-                        targets.ctypes.data + 8 * m,
-                        block_mode | (mode & ACTIVATE) if last else block_mode,
-                        bias + at,
-                        added + 8 * m,
-                        sizes.channels - channel,
-                    )
-                if last:
-                    break
-                block_mode, added = ADD, targets.ctypes.data
-                k, tap = next_k, next_tap
-            done += taps * depth * count * min(sizes.panel, sizes.channels - channel)
+        first_panel = task // groups * sizes.panels
+        first_block = task % groups * sizes.blocks
+        for index in range(first_block, min(first_block + sizes.blocks, blocks.shape[0])):
+            block = blocks[index]
+            count = block[3]
+            addresses(rows, columns, block, SCATTERED_ROWS, sizes, x, y, sources, targets, nowhere.ctypes.data)
+            residuals_beside(targets, residual, count, SCATTERED_ROWS, residuals)
+            taps = tap_offsets(rows, columns, block, from_x, from_w)
+            depth = sizes.depth * columns.runs[block[1]]
+            for panel in range(first_panel, min(first_panel + sizes.panels, panels)):
+                group = panel // per_group
+                channel = (panel - group * per_group) * sizes.panel
+                at = (group * sizes.channels + channel) * sizes.item
+                filters = w + panel * sizes.panel_bytes
+                block_mode, added = mode & ~ACTIVATE, residuals.ctypes.data
+                tap = k = 0
+                while True:  # a position without taps has one empty block: its result is zero, or the bias
+                    next_k = k + sizes.depth_block
+                    next_tap = tap
+                    if next_k >= depth:
+                        next_k = 0
+                        next_tap += sizes.tap_block
+                    last = next_k == 0 and next_tap >= taps
+                    for m in range(0, count, SCATTERED_ROWS):
+                        scattered_product(
+                            tag,
+                            (group * sizes.depth + k) * sizes.item,
+                            from_x.ctypes.data + 8 * tap,
+                            filters + k * sizes.panel * sizes.item,
+                            from_w.ctypes.data + 8 * tap,
+                            min(sizes.tap_block, taps - tap),
+                            sources.ctypes.data + 8 * m,
+                            sizes.panel * sizes.item,
+                            min(sizes.depth_block, depth - k),
+                            at,
+                            targets.ctypes.data + 8 * m,
+                            block_mode | (mode & ACTIVATE) if last else block_mode,
+                            bias + at,
+                            added + 8 * m,
+                            sizes.channels - channel,
+                        )
+                    if last:
+                        break
+                    block_mode, added = ADD, targets.ctypes.data
+                    k, tap = next_k, next_tap
+                done += taps * depth * count * min(sizes.panel, sizes.channels - channel)
     return done
