@@ -23,6 +23,9 @@ SMALL = 1 << 20
 
 SMALL_SEGMENT = 2 << 20
 
+REST = 256 << 10
+"""Least bytes that are split off a block of a segment that grows: they merge again with what falls free beside them."""
+
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
 
@@ -52,12 +55,18 @@ def format_bytes(size: int) -> str:
 
 
 class Segment:
-    """One allocation from the engine, cut into blocks that lie end to end."""
+    """One allocation from the engine, cut into blocks that lie end to end.
 
-    __slots__ = ("address", "handle", "nbytes", "small")
+    It may be the beginning of a reservation of ``room`` bytes, in which it grows. ``gone`` of its bytes belong to
+    blocks whose memory was given back before the rest; nothing is put there again.
+    """
 
-    def __init__(self, address: int, nbytes: int, handle: object, small: bool) -> None:
-        self.address, self.nbytes, self.handle, self.small = address, nbytes, handle, small
+    __slots__ = ("address", "gone", "handle", "last", "nbytes", "room", "small")
+
+    def __init__(self, address: int, nbytes: int, handle: object, small: bool, room: int = 0) -> None:
+        self.address, self.nbytes, self.handle, self.small, self.room = address, nbytes, handle, small, room
+        self.gone = 0
+        self.last: Block | None = None  # the block at the end of one that grows
 
 
 class Block:
@@ -97,7 +106,7 @@ class MemoryStatistics:
 
 
 class MemoryPool:
-    """Best fit with split and merge over segments that are kept for reuse, under a cap on all that is held.
+    """Segments that are kept for reuse, cut into blocks that split and merge, under a cap on all that is held.
 
     Small blocks go round by size alone as long as that serves: they are merged when one of another size is asked for.
 
@@ -109,6 +118,10 @@ class MemoryPool:
         cap: most bytes that may be held; ``"8GB"`` or an int.
         allocate: bytes -> (address, handle); may raise MemoryError. The handle keeps the memory alive.
         release: called with the handle when a segment is given back.
+        reserve: bytes -> (address, handle, room), or None where it cannot: a place for large blocks in which the
+            segment may grow to ``room`` bytes; what is not used yet takes no memory. In one place neighbours merge that
+            in segments of their own would wait for requests of their sizes: less is held for the same use.
+        discard: called with (handle, address, bytes) to give back memory within a reservation.
     """
 
     def __init__(
@@ -116,10 +129,15 @@ class MemoryPool:
         cap: str | int,
         allocate: Callable[[int], tuple[int, object]],
         release: Callable[[object], None] | None = None,
+        reserve: Callable[[int], tuple[int, object, int] | None] | None = None,
+        discard: Callable[[object, int, int], None] | None = None,
     ) -> None:
         self._cap = parse_bytes(cap)
         self._allocate = allocate
         self._release = release
+        self._reserve = reserve
+        self._discard = discard
+        self._growing: Segment | None = None
         self._lock = threading.Lock()
         # The garbage collector may free a block while this very thread is inside take(): give() only notes it here,
         # and who comes next sorts it in.
@@ -224,11 +242,27 @@ class MemoryPool:
 
     def _release_idle(self) -> int:
         self._merge_small()
-        idle = [entry for entry in self._free if entry[2].whole]
-        self._free = [entry for entry in self._free if not entry[2].whole]
-        for entry in idle:
-            self._drop(entry[2].segment)
-        return sum(entry[0] for entry in idle)
+        waiting, self._free = self._free, []
+        before = self._held
+        for entry in waiting:
+            block = entry[2]
+            if block.whole:
+                self._drop(block.segment)
+            elif block.segment.room:
+                self._abandon(block)
+            else:
+                self._free.append(entry)
+        return before - self._held
+
+    def _abandon(self, block: Block) -> None:
+        """Gives back the memory of a free block in the midst of a reservation; the last one ends the reservation."""
+        segment, block.free = block.segment, False
+        segment.gone += block.nbytes
+        self._held -= block.nbytes
+        if segment.gone == segment.nbytes:
+            self._drop(segment)
+        elif self._discard is not None:
+            self._discard(segment.handle, block.address, block.nbytes)
 
     def _sort_in(self) -> None:
         """Puts returned blocks among the free ones; the lock is held."""
@@ -259,18 +293,25 @@ class MemoryPool:
         """The best fit after small blocks, if they are what is asked for, have been merged."""
         if size < SMALL:
             self._merge_small()
-        return self._best_fit(size)
+        return self._fit(size)
 
-    def _best_fit(self, size: int) -> Block | None:
-        small = size < SMALL
+    def _fit(self, size: int) -> Block | None:
+        """The smallest free block that serves; where segments grow, the first in memory, so that their ends stay free.
+
+        Small and large requests keep to their own segments, so that a stray scalar never pins a large one.
+        """
+        small, found = size < SMALL, -1
         for index in range(bisect_left(self._free, (size, 0)), len(self._free)):
             block = self._free[index][2]
-            # Small and large requests keep to their own segments, so that a stray scalar never pins a large one.
-            if block.segment.small == small:
-                del self._free[index]
-                block.free = False
-                return block
-        return None
+            if block.segment.small == small and (found < 0 or block.address < self._free[found][1]):
+                found = index
+                if small or self._growing is None:
+                    break
+        if found < 0:
+            return None
+        block = self._free.pop(found)[2]
+        block.free = False
+        return block
 
     def _grow(self, size: int) -> Block:
         small = size < SMALL
@@ -283,30 +324,69 @@ class MemoryPool:
                 block = self._merged_fit(size)
                 if block is not None:
                     return block
+            block = None if small else self._lengthen(size)
+            if block is not None:
+                return block
             # Near the cap a small request takes a segment of its own size.
             for wanted in dict.fromkeys((segment_size, size)):
                 if self._held + wanted <= self._cap:
                     try:
-                        address, handle = self._allocate(wanted)
+                        return self._new_segment(wanted, small)
                     except MemoryError:
                         continue
-                    self._held += wanted
-                    return Block(Segment(address, wanted, handle, small), address, wanted)
         raise OutOfMemoryError(
             f"[memory] expected room for {size} bytes ({format_bytes(size)}), got {self._figures()}: use a smaller "
             "batch, raise the engine's memory=, or drop tensors that are no longer needed"
         )
 
+    def _new_segment(self, size: int, small: bool) -> Block:
+        """A segment from the engine, as one block."""
+        place = None if small or self._reserve is None else self._reserve(size)
+        address, handle, room = (*self._allocate(size), 0) if place is None else place
+        self._held += size
+        segment = Segment(address, size, handle, small, room)
+        block = Block(segment, address, size)
+        if room:
+            self._growing, segment.last = segment, block
+        return block
+
+    def _lengthen(self, size: int) -> Block | None:
+        """A block at the end of the segment that grows, of its last block's memory if that is free, and of new."""
+        segment = self._growing
+        last = None if segment is None else segment.last
+        if segment is None or last is None:
+            return None
+        needed = size - (last.nbytes if last.free else 0)
+        left = min(segment.room - segment.nbytes, self._cap - self._held)
+        # Somewhat more, where there is room: the end is not touched before it is used, and soon nothing is asked for.
+        more = min(max(needed, segment.nbytes // 16), left) // GRAIN * GRAIN
+        if more < needed:
+            return None
+        if last.free:
+            self._remove(last)
+            last.free = False
+            last.nbytes += more
+        else:
+            block = Block(segment, segment.address + segment.nbytes, more)
+            self._link(last, block)
+            last = segment.last = block
+        segment.nbytes += more
+        self._held += more
+        return last
+
     @staticmethod
     def _splits(block: Block, size: int) -> bool:
         # A large block keeps a small rest to itself: splitting it would leave slivers that only small requests fit.
-        return block.nbytes - size >= (GRAIN if block.segment.small else SMALL)
+        segment = block.segment
+        return block.nbytes - size >= (GRAIN if segment.small else REST if segment.room else SMALL)
 
     @staticmethod
     def _link(first: Block, second: Block | None) -> None:
         first.next = second
         if second is not None:
             second.previous = first
+        elif first.segment.room:
+            first.segment.last = first
 
     def _split(self, block: Block, size: int) -> None:
         rest = Block(block.segment, block.address + size, block.nbytes - size)
@@ -327,7 +407,10 @@ class MemoryPool:
         del self._free[bisect_left(self._free, (block.nbytes, block.address))]
 
     def _drop(self, segment: Segment) -> None:
-        self._held -= segment.nbytes
+        self._held -= segment.nbytes - segment.gone
+        segment.last = None
+        if segment is self._growing:
+            self._growing = None
         if self._release is not None:
             self._release(segment.handle)
         segment.handle = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from alpha.mempool import MemoryPool
 from alpha.tensor import Storage, Tensor
 
 Array = np.ndarray[Any, Any]
-_PAGE = 4096
+_PAGE = mmap.PAGESIZE
 
 
 class HostEngine(Engine):
@@ -28,7 +30,8 @@ class HostEngine(Engine):
 
     def __init__(self, memory: str | int | None = None, threads: int | None = None) -> None:
         self.name = "cpu"
-        self.memory = MemoryPool(memory if memory is not None else _machine_memory() * 9 // 10, _allocate)
+        cap = memory if memory is not None else _machine_memory() * 9 // 10
+        self.memory = MemoryPool(cap, _allocate, reserve=_reserve, discard=_discard)
         self.threads = available_threads()
         self.configure(threads=threads)
 
@@ -123,14 +126,46 @@ def _allocate(nbytes: int) -> tuple[int, Array]:
     return -(-raw.ctypes.data // _PAGE) * _PAGE, raw
 
 
+def _reserve(nbytes: int) -> tuple[int, mmap.mmap, int] | None:
+    """Addresses for a segment that may grow to all of the machine's memory; None where the system gives them not.
+
+    A page takes memory when it is written to first.
+    """
+    room = max(_physical_memory(), nbytes)
+    if not hasattr(mmap, "MADV_DONTNEED"):
+        return None
+    try:
+        place = mmap.mmap(-1, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0))
+    except (OSError, OverflowError):  # a limit on addresses, or a system that counts them all as memory
+        return None
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a system built without
+            place.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(place, np.uint8).ctypes.data, place, room
+
+
+def _discard(handle: object, address: int, nbytes: int) -> None:
+    """Gives the whole pages of a part of a reserved place back to the system."""
+    if not isinstance(handle, mmap.mmap):
+        return
+    start = address - np.frombuffer(handle, np.uint8).ctypes.data
+    first, end = -(-start // _PAGE) * _PAGE, (start + nbytes) // _PAGE * _PAGE
+    if end > first:
+        handle.madvise(mmap.MADV_DONTNEED, first, end - first)
+
+
 def _machine_memory() -> int:
     """Bytes of memory that this process may use: the machine's, or its control group's limit where that is lower."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 4 << 30
+    total = _physical_memory()
     try:
         with open("/sys/fs/cgroup/memory.max") as file:
             return min(total, int(file.read()))
     except (OSError, ValueError):  # no control groups, or "max"
         return total
+
+
+def _physical_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 4 << 30
 
 
 def available_threads() -> int:
