@@ -67,15 +67,18 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (--help lists the options)\n")
 
 
-def make_parser(module: str, description: str) -> Parser:
-    """A parser with the options that every benchmark has."""
+def make_parser(
+    module: str, description: str, against: Sequence[str] = ("torch", "none"), default: str | None = "torch"
+) -> Parser:
+    """A parser with the options that every benchmark has; ``default`` None where it depends on another option."""
     parser = Parser(prog=f"python -m {module}", description=description, allow_abbrev=False)
     parser.add_argument("--engine", default="cpu", type=_engine, help="cpu, cu32 or cu32:1 (%(default)s)")
     parser.add_argument(
         "--precision", default="highest", choices=("highest", "high"), help="on a GPU: float32, or TF32 on both sides"
     )
     parser.add_argument("--graph", action="store_true", help="on a GPU: capture what is timed once, and replay it")
-    parser.add_argument("--against", default="torch", choices=("torch", "none"), help="the opponent (%(default)s)")
+    usual = "the opponent (%(default)s)" if default else "the opponent (that of the suite)"
+    parser.add_argument("--against", default=default, choices=tuple(against), help=usual)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here")
     parser.add_argument("--threads", type=whole(1), metavar="N", help="of either side (all that may be used)")
     parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of all that is random (%(default)s)")

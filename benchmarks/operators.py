@@ -16,12 +16,13 @@ import numpy as np
 from tqdm import tqdm
 
 from alpha.errors import ArgumentError, NumericsError
-from benchmarks import common
+from benchmarks import common, sweep
 from benchmarks.common import Setup
 from benchmarks.suites import EQUALISED, OPERATORS, SUITES, Layer, equal_batch
 from benchmarks.workers import ALLOCATORS, PAUSE, Worker
 
 MODULE = "benchmarks.operators"
+SWEEP = "sweep"
 _WORKER = "benchmarks.operators_worker"
 _TOLERANCE = {"highest": 1e-3, "high": 5e-3}
 """Largest difference of the two results over the largest element: sums of up to 10^5 terms, in float32 and in TF32."""
@@ -36,15 +37,16 @@ anything is timed. On a GPU the times are its own, by events, and PyTorch runs w
 
 def make_parser() -> common.Parser:
     """The options."""
-    parser = common.make_parser(MODULE, DESCRIPTION)
-    parser.add_argument("--suite", default="resnet18", choices=tuple(SUITES), help="the layers (%(default)s)")
+    parser = common.make_parser(MODULE, DESCRIPTION, default=None)
+    parser.add_argument("--suite", default="resnet18", choices=(*SUITES, SWEEP), help="the layers (%(default)s)")
     batches = parser.add_mutually_exclusive_group()
     batches.add_argument("--batch-size", type=_sizes, metavar="N[,N...]", help="images (128,512; paper: --gflop)")
     batches.add_argument(
         "--gflop", type=_gflop, metavar="X", help="instead, such batches that each operator has X nominal GFLOP"
     )
-    parser.add_argument("--repeats", type=common.whole(1), default=7, metavar="N", help="turns of each (%(default)s)")
+    parser.add_argument("--repeats", type=common.whole(1), metavar="N", help="turns of each (7; sweep: 5)")
     parser.add_argument("--layers", type=_words, metavar="NAME[,NAME...]", help="only these of the suite")
+    parser.add_argument("--axes", type=_axes, metavar="NAME[,NAME...]", help=f"of the sweep: {', '.join(sweep.AXES)}")
     return parser
 
 
@@ -66,6 +68,31 @@ def _words(text: str) -> list[str]:
     return text.split(",")
 
 
+def _axes(text: str) -> list[str]:
+    unknown = [name for name in _words(text) if name not in sweep.AXES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"expected some of {', '.join(sweep.AXES)}, got {', '.join(unknown)}")
+    return _words(text)
+
+
+def _complete(args: argparse.Namespace) -> None:
+    """Fills in what depends on the suite; ArgumentError where an option does not go with it."""
+    swept = args.suite == SWEEP
+    given = {"--layers": args.layers, "--batch-size": args.batch_size, "--gflop": args.gflop}
+    for option, value in given.items() if swept else [("--axes", args.axes)]:
+        if value is not None:
+            raise ArgumentError(
+                f"[{MODULE}] expected {option} {'without' if swept else 'with'} --suite {SWEEP}, got suite "
+                f"{args.suite}: leave it out"
+            )
+    if swept and args.engine != "cpu":
+        raise ArgumentError(
+            f"[{MODULE}] expected --engine cpu with --suite {SWEEP}, got {args.engine}: its bounds are a processor's"
+        )
+    args.against = args.against or ("none" if swept else "torch")
+    args.repeats = args.repeats or (5 if swept else 7)
+
+
 def _layers(args: argparse.Namespace) -> list[Layer]:
     """The suite's layers, or those asked for."""
     layers = {layer.name: layer for layer in SUITES[args.suite]}
@@ -79,6 +106,8 @@ def _layers(args: argparse.Namespace) -> list[Layer]:
 
 def _problems(args: argparse.Namespace) -> list[tuple[Layer, int]]:
     """The layers with their batches."""
+    if args.suite == SWEEP:
+        return sweep.problems(args.axes or ())
     layers, gflop = _layers(args), args.gflop or EQUALISED.get(args.suite)
     if args.batch_size is None and gflop is not None:
         return [(layer, equal_batch(layer, gflop)) for layer in layers]
@@ -98,37 +127,61 @@ def _contestants(setup: Setup) -> dict[str, tuple[str, dict[str, str]]]:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measures; returns the result without its head."""
-    setup, problems = common.setup(args), _problems(args)
+    setup = common.setup(args)
     contestants = _contestants(setup) if args.against == "torch" else {}
-    rows: list[dict[str, Any]] = []
-    peaks: list[float] = []
     options = {"setup": asdict(setup)}
     with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
-        ours = stack.enter_context(Worker(_WORKER, "alpha", options, setup.threads))
-        theirs = {
+        workers = {"alpha": stack.enter_context(Worker(_WORKER, "alpha", options, setup.threads))} | {
             name: stack.enter_context(Worker(_WORKER, "torch", options, setup.threads, environment))
             for name, (_, environment) in contestants.items()
         }
-        devices = {name: worker.call("describe") for name, worker in {"alpha": ours, **theirs}.items()}
-        for layer, batch in tqdm(problems, desc="operators", unit="layer", disable=None):
-            problem = {"layer": asdict(layer), "batch": batch, "seed": args.seed}
-            ours.call("prepare", **problem)
-            for name, worker in theirs.items():
-                worker.call("prepare", **problem, layout=contestants[name][0])
-            peaks.append(ours.turn("fma_peak"))
-            for operator in layer.operators:
-                difference = _compare(operator, layer, ours, theirs, Path(folder), _TOLERANCE[setup.precision])
-                times = _take_turns(operator, {"alpha": ours, **theirs}, args.repeats)
-                rows.append(_row(operator, layer, batch, times, difference))
-    return _result(rows, peaks, devices, setup, args)
+        layouts = {name: layout for name, (layout, _) in contestants.items()}
+        devices = {name: worker.call("describe") for name, worker in workers.items()}
+        rows: dict[tuple[str, str, int], dict[str, Any]] = {}
+        peaks: list[float] = []
+
+        def measure(problems: Sequence[tuple[Layer, int]]) -> dict[str, Any]:
+            """Adds turns to the rows of some problems; the result so far."""
+            for layer, batch in tqdm(problems, desc="operators", unit="layer", disable=None):
+                _prepare(workers, layouts, layer, batch, args.seed)
+                peaks.append(workers["alpha"].turn("fma_peak"))
+                for operator in layer.operators:
+                    row = rows.get((operator, layer.name, batch))
+                    difference = (
+                        row["difference"]
+                        if row
+                        else _compare(operator, layer, workers, Path(folder), _TOLERANCE[setup.precision])
+                    )
+                    times = _take_turns(operator, workers, args.repeats, row["times_ms"] if row else {})
+                    row = _row(operator, layer, batch, times, difference)
+                    if args.suite == SWEEP:
+                        row["algorithm"] = workers["alpha"].call("algorithm", operator=operator)
+                    rows[operator, layer.name, batch] = row
+            return _result(list(rows.values()), peaks, devices, setup, args)
+
+        result = measure(_problems(args))
+        if args.suite != SWEEP:
+            return result
+        axes = args.axes or ()
+        result = measure(sweep.suspects(result, axes))
+        return sweep.judge(result, {int(k): v for k, v in workers["alpha"].turn("bandwidths").items()}, axes)
+
+
+def _prepare(workers: dict[str, Worker], layouts: dict[str, str], layer: Layer, batch: int, seed: int) -> None:
+    """Has every contestant make a problem's tensors, PyTorch's in their layouts."""
+    problem = {"layer": asdict(layer), "batch": batch, "seed": seed}
+    for name, worker in workers.items():
+        worker.call("prepare", **problem, **({"layout": layouts[name]} if name in layouts else {}))
 
 
 def _compare(
-    operator: str, layer: Layer, ours: Worker, theirs: dict[str, Worker], folder: Path, tolerance: float = 1e-3
+    operator: str, layer: Layer, workers: dict[str, Worker], folder: Path, tolerance: float = 1e-3
 ) -> float | None:
     """Largest difference of any two results over the largest element; NumericsError where it is more than rounding."""
-    expected, largest = _saved(ours, operator, folder), None
-    for name, worker in theirs.items():
+    expected, largest = _saved(workers["alpha"], operator, folder), None
+    for name, worker in workers.items():
+        if name == "alpha":
+            continue
         got = _saved(worker, operator, folder)
         same = got.shape == expected.shape
         difference = float(np.abs(got - expected).max() / np.abs(got).max()) if same else math.inf
@@ -148,10 +201,12 @@ def _saved(worker: Worker, operator: str, folder: Path) -> np.ndarray[Any, Any]:
     return result
 
 
-def _take_turns(operator: str, workers: dict[str, Worker], repeats: int) -> dict[str, list[float]]:
-    """Milliseconds of a call by contestant, one a turn; who begins changes from turn to turn."""
+def _take_turns(
+    operator: str, workers: dict[str, Worker], repeats: int, before: dict[str, list[float]]
+) -> dict[str, list[float]]:
+    """Milliseconds of a call by contestant, one a turn, after those of before; who begins changes from turn to turn."""
     names = list(workers)
-    times: dict[str, list[float]] = {name: [] for name in names}
+    times = {name: list(before.get(name, ())) for name in names}
     for turn in range(repeats):
         start = turn % len(names)
         for name in names[start:] + names[:start]:
@@ -213,7 +268,7 @@ def _result(
             "repeats": args.repeats,
             "batch_sizes": sorted({batch for _, batch in _problems(args)}),
             "gflop": None if args.batch_size else args.gflop or EQUALISED.get(args.suite),
-            "layers": [layer.name for layer in _layers(args)],
+            "layers": list(dict.fromkeys(layer.name for layer, _ in _problems(args))),
             "pause_s": PAUSE,
             "timing": "median over turns, each the mean of the calls that fill it; one process a contestant",
             "filters": "packed anew in every call, as in training, where each step changes them",
@@ -259,13 +314,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = make_parser().parse_args(given)
 
     def measure() -> None:
-        _layers(args)
+        _complete(args)
+        _problems(args)
         common.check_setup(MODULE, args)
         common.require_opponent(MODULE, args.against)
         common.check_writable(MODULE, args.json)
         head = common.description(MODULE, given)
         result = run(args)
-        _print(result)
+        (sweep.print_tables if args.suite == SWEEP else _print)(result)
         if args.json is not None:
             common.write_json(args.json, {**head, **result})
 

@@ -227,11 +227,11 @@ def test_results_that_differ_are_refused(tmp_path: Path) -> None:
             np.save(path, np.full((2, 2), self.value, np.float32))
 
     layer = SUITES["resnet18"][0]
-    assert operators._compare("conv", layer, Saving(1), {"a": Saving(1.0001)}, tmp_path) < 1e-3  # type: ignore
+    assert operators._compare("conv", layer, {"alpha": Saving(1), "a": Saving(1.0001)}, tmp_path) < 1e-3  # type: ignore
     with pytest.raises(NumericsError, match="equal results of conv on layer stem"):
-        operators._compare("conv", layer, Saving(1), {"a": Saving(1.1)}, tmp_path)  # type: ignore
+        operators._compare("conv", layer, {"alpha": Saving(1), "a": Saving(1.1)}, tmp_path)  # type: ignore
     with pytest.raises(NumericsError, match="equal results"):
-        operators._compare("conv", layer, Saving(math.nan), {"a": Saving(1)}, tmp_path)  # type: ignore
+        operators._compare("conv", layer, {"alpha": Saving(math.nan), "a": Saving(1)}, tmp_path)  # type: ignore
 
 
 def test_the_fma_peak_is_that_of_a_processor() -> None:
