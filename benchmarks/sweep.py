@@ -29,8 +29,9 @@ class Shape:
     @property
     def layer(self) -> Layer:
         """As the operators are measured."""
+        steps = f"f{self.filter} s{self.stride} d{self.dilation} g{self.groups}"
         return Layer(
-            name=f"C{self.channels} {self.map}x{self.map} f{self.filter} s{self.stride} d{self.dilation} g{self.groups}",
+            name=f"C{self.channels} {self.map}x{self.map} {steps}",
             size=self.map,
             in_channels=self.channels,
             out_channels=self.channels,
@@ -123,9 +124,7 @@ def judge(result: dict[str, Any], bandwidths: Mapping[int, float], axes: Sequenc
     for row in rows.values():
         row["bound_ms"] = bound_ms(known[row["layer"]], row["batch"], result["fma_peak_gflops"], bandwidths)
         row["bound_share"] = row["bound_ms"] / row["alpha_ms"]
-    call_ms = {
-        row["operator"]: min(row["times_ms"]["alpha"]) for row in result["rows"] if row["layer"] == NOTHING.layer.name
-    }
+    call_ms = {name: min(rows[name, NOTHING.layer.name, NOTHING.batch]["times_ms"]["alpha"]) for name in OPERATORS}
     pairs = [
         _pair(rows[operator, a.layer.name, a.batch], rows[operator, b.layer.name, b.batch], call_ms[operator])
         | {"centre": centre, "axis": axis, "values": [getattr(a, axis), getattr(b, axis)]}
@@ -232,9 +231,9 @@ def print_tables(result: dict[str, Any]) -> None:
     rates = ", ".join(f"{int(size) >> 20} MiB {rate:.0f}" for size, rate in result["bandwidths_gb_s"].items())
     calls = ", ".join(f"{operator} {1e3 * time:.0f}" for operator, time in result["call_ms"].items())
     print(
-        f"GFLOP/s of useful FLOPs; of bound: of the roofline's time, with an FMA peak of {result['fma_peak_gflops']:.0f}"
+        f"GFLOP/s of useful FLOPs; of bound: share of the roofline, FMA peak {result['fma_peak_gflops']:.0f} GFLOP/s,"
     )
-    print(f"GFLOP/s and memory as it copies (GB/s by working set: {rates}); Winograd multiplies less and may pass it.")
+    print(f"GB/s of copying by working set: {rates}; Winograd multiplies less and may pass it")
     print(f"A call that computes nothing takes, in us: {calls}")
     common.warn_of_noise(max(common.spread(row["times_ms"]["alpha"]) for row in result["rows"]))
     print()
