@@ -134,12 +134,16 @@ def run_command(main: Callable[[], None]) -> int:
 
 
 def require_opponent(module: str, against: str) -> None:
-    """ArgumentError where PyTorch is asked for and not installed."""
-    if against == "torch" and importlib.util.find_spec("torch") is None:
-        raise ArgumentError(
-            f"[{module}] expected PyTorch for --against torch, got none installed: pip install "
-            '"dragon-alpha[compare]", or measure Dragon-Alpha alone with --against none'
-        )
+    """ArgumentError where an opponent is asked for and not installed."""
+    needed = [("torch", "PyTorch", "compare")] if against in ("torch", "all") else []
+    if against in ("onnxruntime", "all"):
+        needed += [("onnxruntime", "ONNX Runtime", "onnx"), ("onnx", "onnx", "onnx")]
+    for package, name, extra in needed:
+        if importlib.util.find_spec(package) is None:
+            raise ArgumentError(
+                f"[{module}] expected {name} for --against {against}, got none installed: pip install "
+                f'"dragon-alpha[{extra}]", or measure Dragon-Alpha alone with --against none'
+            )
 
 
 # -- result files ----------------------------------------------------------------------------------------------------
@@ -218,7 +222,7 @@ def _cpu_target() -> dict[str, str]:
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that matter, and the revision of this checkout."""
     found = {"python": platform.python_version()}
-    for name in ("dragon-alpha", "numpy", "numba", "llvmlite", "pycuda", "torch"):
+    for name in ("dragon-alpha", "numpy", "numba", "llvmlite", "pycuda", "torch", "onnxruntime"):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

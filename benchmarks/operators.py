@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from alpha.errors import ArgumentError, NumericsError
-from benchmarks import common, sweep
+from benchmarks import common, inference, sweep
 from benchmarks.common import Setup
 from benchmarks.suites import EQUALISED, OPERATORS, SUITES, Layer, equal_batch
 from benchmarks.workers import ALLOCATORS, PAUSE, Worker
@@ -31,22 +31,26 @@ DESCRIPTION = """
 Times the three operators of C-K-S on every layer of a suite: convolution (forward), deconvolution (input gradient) and
 dilated convolution (weight gradient), in float32, for Dragon-Alpha and for PyTorch at its best of both memory layouts.
 Each contestant has a process of its own, and they take turns; medians are reported. The results are compared before
-anything is timed. On a GPU the times are its own, by events, and PyTorch runs with cudnn.benchmark.
+anything is timed. On a GPU the times are its own, by events, and PyTorch runs with cudnn.benchmark. The suite sweep
+goes over neighbouring shapes, ours alone unless asked otherwise, and lists neighbours whose throughputs differ by 2
+times or more. The suite inference times torchvision's ResNet18 as a whole beside PyTorch and ONNX Runtime.
 """
 
 
 def make_parser() -> common.Parser:
     """The options."""
-    parser = common.make_parser(MODULE, DESCRIPTION, default=None)
-    parser.add_argument("--suite", default="resnet18", choices=(*SUITES, SWEEP), help="the layers (%(default)s)")
+    parser = common.make_parser(MODULE, DESCRIPTION, inference.OPPONENTS, None)
+    suites = (*SUITES, SWEEP, inference.SUITE)
+    parser.add_argument("--suite", default="resnet18", choices=suites, help="what is measured (%(default)s)")
     batches = parser.add_mutually_exclusive_group()
-    batches.add_argument("--batch-size", type=_sizes, metavar="N[,N...]", help="images (128,512; paper: --gflop)")
+    batches.add_argument("--batch-size", type=_sizes, metavar="N[,N...]", help="images (128,512; inference: 1,32)")
     batches.add_argument(
         "--gflop", type=_gflop, metavar="X", help="instead, such batches that each operator has X nominal GFLOP"
     )
-    parser.add_argument("--repeats", type=common.whole(1), metavar="N", help="turns of each (7; sweep: 5)")
+    parser.add_argument("--repeats", type=common.whole(1), metavar="N", help="turns of each (7; sweep 5; inference 15)")
     parser.add_argument("--layers", type=_words, metavar="NAME[,NAME...]", help="only these of the suite")
     parser.add_argument("--axes", type=_axes, metavar="NAME[,NAME...]", help=f"of the sweep: {', '.join(sweep.AXES)}")
+    parser.add_argument("--image-size", type=common.whole(32), metavar="N", help="of inference: H and W (224)")
     return parser
 
 
@@ -75,22 +79,38 @@ def _axes(text: str) -> list[str]:
     return _words(text)
 
 
+_DEFAULTS = {SWEEP: ("none", 5), inference.SUITE: ("all", 15)}
+"""The opponent and the turns of suites that are no lists of layers."""
+
+_OPTIONS = {
+    "--batch-size": (*SUITES, inference.SUITE),
+    "--gflop": tuple(SUITES),
+    "--layers": tuple(SUITES),
+    "--axes": (SWEEP,),
+    "--image-size": (inference.SUITE,),
+}
+"""The suites that an option goes with."""
+
+
 def _complete(args: argparse.Namespace) -> None:
     """Fills in what depends on the suite; ArgumentError where an option does not go with it."""
-    swept = args.suite == SWEEP
-    given = {"--layers": args.layers, "--batch-size": args.batch_size, "--gflop": args.gflop}
-    for option, value in given.items() if swept else [("--axes", args.axes)]:
-        if value is not None:
+    opponent, repeats = _DEFAULTS.get(args.suite, ("torch", 7))
+    given = {option: getattr(args, option[2:].replace("-", "_")) for option in _OPTIONS}
+    for option, suites in _OPTIONS.items():
+        if given[option] is not None and args.suite not in suites:
             raise ArgumentError(
-                f"[{MODULE}] expected {option} {'without' if swept else 'with'} --suite {SWEEP}, got suite "
-                f"{args.suite}: leave it out"
+                f"[{MODULE}] expected {option} with --suite {' or '.join(suites)}, got suite {args.suite}: leave it out"
             )
-    if swept and args.engine != "cpu":
+    if args.suite in _DEFAULTS and args.engine != "cpu":
         raise ArgumentError(
-            f"[{MODULE}] expected --engine cpu with --suite {SWEEP}, got {args.engine}: its bounds are a processor's"
+            f"[{MODULE}] expected --engine cpu with --suite {args.suite}, got {args.engine}: choose another suite"
         )
-    args.against = args.against or ("none" if swept else "torch")
-    args.repeats = args.repeats or (5 if swept else 7)
+    if args.suite != inference.SUITE and args.against in ("all", "onnxruntime"):
+        raise ArgumentError(
+            f"[{MODULE}] expected --against torch or none with --suite {args.suite}, got {args.against}: it has no other"
+        )
+    args.against = args.against or opponent
+    args.repeats = args.repeats or repeats
 
 
 def _layers(args: argparse.Namespace) -> list[Layer]:
@@ -283,6 +303,13 @@ def _result(
 
 
 def _print(result: dict[str, Any]) -> None:
+    if result["settings"]["suite"] == SWEEP:
+        sweep.print_tables(result)
+    else:
+        _print_layers(result)
+
+
+def _print_layers(result: dict[str, Any]) -> None:
     titles = ["operator", "layer", "batch", "nominal", "useful", "alpha ms", "torch ms", "ratio", "GFLOP/s", "of peak"]
     rows: list[list[object]] = []
     for row in result["rows"]:
@@ -315,13 +342,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def measure() -> None:
         _complete(args)
-        _problems(args)
+        measured, show = (inference.run, inference.print_table) if args.suite == inference.SUITE else (run, _print)
+        if args.suite != inference.SUITE:
+            _problems(args)
         common.check_setup(MODULE, args)
         common.require_opponent(MODULE, args.against)
         common.check_writable(MODULE, args.json)
         head = common.description(MODULE, given)
-        result = run(args)
-        (sweep.print_tables if args.suite == SWEEP else _print)(result)
+        result = measured(args)
+        show(result)
         if args.json is not None:
             common.write_json(args.json, {**head, **result})
 

@@ -11,32 +11,17 @@ import numpy as np
 from alpha.engine import IMAGE_ORDER
 from benchmarks.bandwidth import bandwidths
 from benchmarks.common import Setup
-from benchmarks.sides import AlphaSide, Clock, TorchSide
+from benchmarks.sides import AlphaSide, TorchSide, time_call
 from benchmarks.suites import Layer
 from benchmarks.workers import serve
 
 Array = np.ndarray[Any, Any]
-
-_TURN = 0.02
-"""Seconds that a turn's timed calls take together, at least."""
-
-_LONG = 0.1
-"""Seconds of a call beside which waking the threads is nothing, so that it needs no other before it."""
 
 _BLOCK = (1 << 24) - 3
 """Random numbers that are drawn for a large tensor, then repeated."""
 
 _SAVED = 1 << 22
 """Elements of a result that are compared, at most: those of images evenly spread over the batch."""
-
-
-def _time(clock: Clock, call: Callable[[], object]) -> float:
-    """Seconds of a call: the mean of as many as fill a turn, after one that wakes the threads."""
-    once, _ = clock.run(call)
-    if once >= _LONG:
-        return once
-    count = max(1, math.ceil(_TURN / max(once, 1e-6)))
-    return clock.run(call, count)[0] / count
 
 
 class Problem:
@@ -100,7 +85,7 @@ class Alpha(AlphaSide):
         """Seconds of one call."""
         if operator not in self._timed:
             self._timed[operator] = self.graphed(self._calls[operator])
-        return _time(self.clock, self._timed[operator])
+        return time_call(self.clock, self._timed[operator])
 
     def fma_peak(self) -> float:
         """GFLOP/s of the multiply-add units of the processor or GPU."""
@@ -174,7 +159,7 @@ class Torch(TorchSide):
         """Seconds of one call."""
         if operator not in self._timed:
             self._timed[operator] = self.graphed(self._calls[operator])
-        return _time(self.clock, self._timed[operator])
+        return time_call(self.clock, self._timed[operator])
 
 
 if __name__ == "__main__":

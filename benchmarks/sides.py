@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,12 @@ from benchmarks.common import MIB, Setup
 from benchmarks.workers import Memory
 
 Result = TypeVar("Result")
+
+_TURN = 0.02
+"""Seconds that a turn's timed calls take together, at least."""
+
+_LONG = 0.1
+"""Seconds of a call beside which waking the threads is nothing, so that it needs no other before it."""
 
 
 # -- time ------------------------------------------------------------------------------------------------------------
@@ -61,6 +68,15 @@ class EventClock:
         result = call()
         end.record()
         return end.seconds_since(start), result
+
+
+def time_call(clock: Clock, call: Callable[[], object]) -> float:
+    """Seconds of a call: the mean of as many as fill a turn, after one that wakes the threads."""
+    once, _ = clock.run(call)
+    if once >= _LONG:
+        return once
+    count = max(1, math.ceil(_TURN / max(once, 1e-6)))
+    return clock.run(call, count)[0] / count
 
 
 class _TorchEvent:
