@@ -28,9 +28,9 @@ def _images(batch: int, size: int, seed: int) -> Array:
 def _as_trained(name: str, array: Array, rng: np.random.Generator) -> Array:
     """BatchNorm's weights and statistics as after some training; before it they would scale and shift nothing."""
     if name.endswith(("running_mean", "bias")):
-        return rng.normal(0, 0.1, array.shape).astype(array.dtype)
+        return np.asarray(rng.normal(0, 0.1, array.shape), array.dtype)
     if name.endswith("running_var") or (name.endswith("weight") and array.ndim == 1):
-        return rng.uniform(0.5, 1.5, array.shape).astype(array.dtype)
+        return np.asarray(rng.uniform(0.5, 1.5, array.shape), array.dtype)
     return array
 
 

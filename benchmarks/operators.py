@@ -107,7 +107,7 @@ def _complete(args: argparse.Namespace) -> None:
         )
     if args.suite != inference.SUITE and args.against in ("all", "onnxruntime"):
         raise ArgumentError(
-            f"[{MODULE}] expected --against torch or none with --suite {args.suite}, got {args.against}: it has no other"
+            f"[{MODULE}] expected --against torch or none with --suite {args.suite}, got {args.against}: choose one"
         )
     args.against = args.against or opponent
     args.repeats = args.repeats or repeats
