@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -126,9 +127,13 @@ class AlphaSide:
 
     def __init__(self, setup: Setup) -> None:
         import alpha
+        from alpha import nn, optim  # noqa: F401  whoever trains imports these
         from alpha.precision import set_float32_precision
 
         self.setup = setup
+        if not setup.cuda:
+            # What alpha.engine() imports when it is called comes before the memory's start, as PyTorch's libraries do.
+            importlib.import_module("alpha.cpu.engine")
         self._memory = Memory()
         set_float32_precision(setup.precision)
         self.engine: Any = alpha.engine(setup.engine, threads=None if setup.cuda else setup.threads)
