@@ -9,7 +9,7 @@ from threading import Barrier
 
 import numpy as np
 
-SIZES = tuple(1 << shift for shift in (20, 22, 24, 26, 28))
+SIZES = tuple(1 << shift for shift in (22, 24, 26, 28))
 """Working sets, in bytes: from what caches hold to what memory alone does."""
 
 _MOVED = 1 << 28

@@ -146,6 +146,14 @@ def require_opponent(module: str, against: str) -> None:
             )
 
 
+def require_pictures(module: str) -> None:
+    """ArgumentError where Matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ArgumentError(
+            f'[{module}] expected Matplotlib to draw with, got none installed: pip install "dragon-alpha[plot]"'
+        )
+
+
 # -- result files ----------------------------------------------------------------------------------------------------
 
 
@@ -171,13 +179,25 @@ def write_json(path: Path, result: dict[str, Any]) -> None:
     temporary = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=1, allow_nan=False)
-            file.write("\n")
+            file.write(_json(result, 2) + "\n")
         temporary.chmod(0o644)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _json(value: Any, depth: int, indent: str = "") -> str:
+    """JSON that is broken into lines down to a depth, so that a row is a line."""
+    if depth == 0 or not value or not isinstance(value, dict | list):
+        return json.dumps(value, allow_nan=False)
+    inner = indent + " "
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key)}: {_json(one, depth - 1, inner)}" for key, one in value.items()]
+    else:
+        parts = [_json(one, depth - 1, inner) for one in value]
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    return f"{first}\n" + ",\n".join(inner + part for part in parts) + f"\n{indent}{last}"
 
 
 # -- machine and software --------------------------------------------------------------------------------------------

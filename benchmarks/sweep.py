@@ -124,6 +124,7 @@ def judge(result: dict[str, Any], bandwidths: Mapping[int, float], axes: Sequenc
     for row in rows.values():
         row["bound_ms"] = bound_ms(known[row["layer"]], row["batch"], result["fma_peak_gflops"], bandwidths)
         row["bound_share"] = row["bound_ms"] / row["alpha_ms"]
+        row.pop("shape", None)  # its layer's name says it
     call_ms = {name: min(rows[name, NOTHING.layer.name, NOTHING.batch]["times_ms"]["alpha"]) for name in OPERATORS}
     pairs = [
         _pair(rows[operator, a.layer.name, a.batch], rows[operator, b.layer.name, b.batch], call_ms[operator])
@@ -211,10 +212,17 @@ def cliff_table(result: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
             f"{pair['ratio']:.2f}",
             " - ".join(f"{share:.0%}" for share in pair["bound_share"]),
             pair["cause"],
+            " - ".join(dict.fromkeys(map(_short, pair["algorithms"]))),
         ]
         for pair in result["cliffs"]
     ]
-    return ["operator", "centre", "axis", "values", "GFLOP/s", "ratio", "of bound", "cause"], rows
+    return ["operator", "centre", "axis", "values", "GFLOP/s", "ratio", "of bound", "cause", "algorithms"], rows
+
+
+def _short(algorithm: str | None) -> str:
+    """The algorithm, and for those with variants how it is cut, without numbers."""
+    name, _, choice = (algorithm or "").partition(": ")
+    return name if name.startswith("Winograd") else f"{name}: {choice.partition(',')[0]}"
 
 
 def summary(result: dict[str, Any]) -> str:
