@@ -252,7 +252,7 @@ def _peak_mib(peak: dict[str, float]) -> float:
 
 def _least_peak_mib(one: Series) -> float:
     """The least that a layout took, be it with an allocator that a trial found slower."""
-    return min([_peak_mib(one.peak), *one.choice.get("trial_peak_mib", {}).values()])
+    return float(min([_peak_mib(one.peak), *one.choice.get("trial_peak_mib", {}).values()]))
 
 
 def _result(series: dict[str, Series], setup: Setup, model: Model, args: argparse.Namespace) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def row(rate: float, bound_ms: float, alpha_ms: float) -> dict[str, object]:
 def test_whose_a_cliff_is() -> None:
     # Ten times the FLOPs in the same time: because the bytes are the same, because a call takes that long, or neither.
     assert sweep._pair(row(10, 0.9, 1.0), row(100, 0.9, 1.0), 0.0)["cause"] == "machine"
-    assert sweep._pair(row(10, 0.05, 1.0), row(100, 0.5, 1.0), 0.4)["cause"] == "call"
+    assert sweep._pair(row(10, 0.05, 1.0), row(100, 0.5, 1.0), 0.6)["cause"] == "call"
     pair = sweep._pair(row(10, 0.05, 1.0), row(100, 0.5, 1.0), 0.01)
     assert pair["cause"] == "ours" and pair["ratio"] == 10
 
