@@ -67,15 +67,18 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (--help lists the options)\n")
 
 
-def make_parser(module: str, description: str) -> Parser:
-    """A parser with the options that every benchmark has."""
+def make_parser(
+    module: str, description: str, against: Sequence[str] = ("torch", "none"), default: str | None = "torch"
+) -> Parser:
+    """A parser with the options that every benchmark has; ``default`` None where it depends on another option."""
     parser = Parser(prog=f"python -m {module}", description=description, allow_abbrev=False)
     parser.add_argument("--engine", default="cpu", type=_engine, help="cpu, cu32 or cu32:1 (%(default)s)")
     parser.add_argument(
         "--precision", default="highest", choices=("highest", "high"), help="on a GPU: float32, or TF32 on both sides"
     )
     parser.add_argument("--graph", action="store_true", help="on a GPU: capture what is timed once, and replay it")
-    parser.add_argument("--against", default="torch", choices=("torch", "none"), help="the opponent (%(default)s)")
+    usual = "the opponent (%(default)s)" if default else "the opponent (that of the suite)"
+    parser.add_argument("--against", default=default, choices=tuple(against), help=usual)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here")
     parser.add_argument("--threads", type=whole(1), metavar="N", help="of either side (all that may be used)")
     parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of all that is random (%(default)s)")
@@ -131,11 +134,23 @@ def run_command(main: Callable[[], None]) -> int:
 
 
 def require_opponent(module: str, against: str) -> None:
-    """ArgumentError where PyTorch is asked for and not installed."""
-    if against == "torch" and importlib.util.find_spec("torch") is None:
+    """ArgumentError where an opponent is asked for and not installed."""
+    needed = [("torch", "PyTorch", "compare")] if against in ("torch", "all") else []
+    if against in ("onnxruntime", "all"):
+        needed += [("onnxruntime", "ONNX Runtime", "onnx"), ("onnx", "onnx", "onnx")]
+    for package, name, extra in needed:
+        if importlib.util.find_spec(package) is None:
+            raise ArgumentError(
+                f"[{module}] expected {name} for --against {against}, got none installed: pip install "
+                f'"dragon-alpha[{extra}]", or measure Dragon-Alpha alone with --against none'
+            )
+
+
+def require_pictures(module: str) -> None:
+    """ArgumentError where Matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
         raise ArgumentError(
-            f"[{module}] expected PyTorch for --against torch, got none installed: pip install "
-            '"dragon-alpha[compare]", or measure Dragon-Alpha alone with --against none'
+            f'[{module}] expected Matplotlib to draw with, got none installed: pip install "dragon-alpha[plot]"'
         )
 
 
@@ -164,13 +179,25 @@ def write_json(path: Path, result: dict[str, Any]) -> None:
     temporary = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=1, allow_nan=False)
-            file.write("\n")
+            file.write(_json(result, 2) + "\n")
         temporary.chmod(0o644)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _json(value: Any, depth: int, indent: str = "") -> str:
+    """JSON that is broken into lines down to a depth, so that a row is a line."""
+    if depth == 0 or not value or not isinstance(value, dict | list):
+        return json.dumps(value, allow_nan=False)
+    inner = indent + " "
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key)}: {_json(one, depth - 1, inner)}" for key, one in value.items()]
+    else:
+        parts = [_json(one, depth - 1, inner) for one in value]
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    return f"{first}\n" + ",\n".join(inner + part for part in parts) + f"\n{indent}{last}"
 
 
 # -- machine and software --------------------------------------------------------------------------------------------
@@ -215,7 +242,7 @@ def _cpu_target() -> dict[str, str]:
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that matter, and the revision of this checkout."""
     found = {"python": platform.python_version()}
-    for name in ("dragon-alpha", "numpy", "numba", "llvmlite", "pycuda", "torch"):
+    for name in ("dragon-alpha", "numpy", "numba", "llvmlite", "pycuda", "torch", "onnxruntime"):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

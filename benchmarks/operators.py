@@ -16,12 +16,13 @@ import numpy as np
 from tqdm import tqdm
 
 from alpha.errors import ArgumentError, NumericsError
-from benchmarks import common
+from benchmarks import common, inference, sweep
 from benchmarks.common import Setup
 from benchmarks.suites import EQUALISED, OPERATORS, SUITES, Layer, equal_batch
 from benchmarks.workers import ALLOCATORS, PAUSE, Worker
 
 MODULE = "benchmarks.operators"
+SWEEP = "sweep"
 _WORKER = "benchmarks.operators_worker"
 _TOLERANCE = {"highest": 1e-3, "high": 5e-3}
 """Largest difference of the two results over the largest element: sums of up to 10^5 terms, in float32 and in TF32."""
@@ -30,21 +31,26 @@ DESCRIPTION = """
 Times the three operators of C-K-S on every layer of a suite: convolution (forward), deconvolution (input gradient) and
 dilated convolution (weight gradient), in float32, for Dragon-Alpha and for PyTorch at its best of both memory layouts.
 Each contestant has a process of its own, and they take turns; medians are reported. The results are compared before
-anything is timed. On a GPU the times are its own, by events, and PyTorch runs with cudnn.benchmark.
+anything is timed. On a GPU the times are its own, by events, and PyTorch runs with cudnn.benchmark. The suite sweep
+goes over neighbouring shapes, ours alone unless asked otherwise, and lists neighbours whose throughputs differ by 2
+times or more. The suite inference times torchvision's ResNet18 as a whole beside PyTorch and ONNX Runtime.
 """
 
 
 def make_parser() -> common.Parser:
     """The options."""
-    parser = common.make_parser(MODULE, DESCRIPTION)
-    parser.add_argument("--suite", default="resnet18", choices=tuple(SUITES), help="the layers (%(default)s)")
+    parser = common.make_parser(MODULE, DESCRIPTION, inference.OPPONENTS, None)
+    suites = (*SUITES, SWEEP, inference.SUITE)
+    parser.add_argument("--suite", default="resnet18", choices=suites, help="what is measured (%(default)s)")
     batches = parser.add_mutually_exclusive_group()
-    batches.add_argument("--batch-size", type=_sizes, metavar="N[,N...]", help="images (128,512; paper: --gflop)")
+    batches.add_argument("--batch-size", type=_sizes, metavar="N[,N...]", help="images (128,512; inference: 1,32)")
     batches.add_argument(
         "--gflop", type=_gflop, metavar="X", help="instead, such batches that each operator has X nominal GFLOP"
     )
-    parser.add_argument("--repeats", type=common.whole(1), default=7, metavar="N", help="turns of each (%(default)s)")
+    parser.add_argument("--repeats", type=common.whole(1), metavar="N", help="turns of each (7; sweep 5; inference 15)")
     parser.add_argument("--layers", type=_words, metavar="NAME[,NAME...]", help="only these of the suite")
+    parser.add_argument("--axes", type=_axes, metavar="NAME[,NAME...]", help=f"of the sweep: {', '.join(sweep.AXES)}")
+    parser.add_argument("--image-size", type=common.whole(32), metavar="N", help="of inference: H and W (224)")
     return parser
 
 
@@ -66,6 +72,47 @@ def _words(text: str) -> list[str]:
     return text.split(",")
 
 
+def _axes(text: str) -> list[str]:
+    unknown = [name for name in _words(text) if name not in sweep.AXES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"expected some of {', '.join(sweep.AXES)}, got {', '.join(unknown)}")
+    return _words(text)
+
+
+_DEFAULTS = {SWEEP: ("none", 5), inference.SUITE: ("all", 15)}
+"""The opponent and the turns of suites that are no lists of layers."""
+
+_OPTIONS = {
+    "--batch-size": (*SUITES, inference.SUITE),
+    "--gflop": tuple(SUITES),
+    "--layers": tuple(SUITES),
+    "--axes": (SWEEP,),
+    "--image-size": (inference.SUITE,),
+}
+"""The suites that an option goes with."""
+
+
+def _complete(args: argparse.Namespace) -> None:
+    """Fills in what depends on the suite; ArgumentError where an option does not go with it."""
+    opponent, repeats = _DEFAULTS.get(args.suite, ("torch", 7))
+    given = {option: getattr(args, option[2:].replace("-", "_")) for option in _OPTIONS}
+    for option, suites in _OPTIONS.items():
+        if given[option] is not None and args.suite not in suites:
+            raise ArgumentError(
+                f"[{MODULE}] expected {option} with --suite {' or '.join(suites)}, got suite {args.suite}: leave it out"
+            )
+    if args.suite in _DEFAULTS and args.engine != "cpu":
+        raise ArgumentError(
+            f"[{MODULE}] expected --engine cpu with --suite {args.suite}, got {args.engine}: choose another suite"
+        )
+    if args.suite != inference.SUITE and args.against in ("all", "onnxruntime"):
+        raise ArgumentError(
+            f"[{MODULE}] expected --against torch or none with --suite {args.suite}, got {args.against}: choose one"
+        )
+    args.against = args.against or opponent
+    args.repeats = args.repeats or repeats
+
+
 def _layers(args: argparse.Namespace) -> list[Layer]:
     """The suite's layers, or those asked for."""
     layers = {layer.name: layer for layer in SUITES[args.suite]}
@@ -79,6 +126,8 @@ def _layers(args: argparse.Namespace) -> list[Layer]:
 
 def _problems(args: argparse.Namespace) -> list[tuple[Layer, int]]:
     """The layers with their batches."""
+    if args.suite == SWEEP:
+        return sweep.problems(args.axes or ())
     layers, gflop = _layers(args), args.gflop or EQUALISED.get(args.suite)
     if args.batch_size is None and gflop is not None:
         return [(layer, equal_batch(layer, gflop)) for layer in layers]
@@ -98,37 +147,61 @@ def _contestants(setup: Setup) -> dict[str, tuple[str, dict[str, str]]]:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measures; returns the result without its head."""
-    setup, problems = common.setup(args), _problems(args)
+    setup = common.setup(args)
     contestants = _contestants(setup) if args.against == "torch" else {}
-    rows: list[dict[str, Any]] = []
-    peaks: list[float] = []
     options = {"setup": asdict(setup)}
     with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
-        ours = stack.enter_context(Worker(_WORKER, "alpha", options, setup.threads))
-        theirs = {
+        workers = {"alpha": stack.enter_context(Worker(_WORKER, "alpha", options, setup.threads))} | {
             name: stack.enter_context(Worker(_WORKER, "torch", options, setup.threads, environment))
             for name, (_, environment) in contestants.items()
         }
-        devices = {name: worker.call("describe") for name, worker in {"alpha": ours, **theirs}.items()}
-        for layer, batch in tqdm(problems, desc="operators", unit="layer", disable=None):
-            problem = {"layer": asdict(layer), "batch": batch, "seed": args.seed}
-            ours.call("prepare", **problem)
-            for name, worker in theirs.items():
-                worker.call("prepare", **problem, layout=contestants[name][0])
-            peaks.append(ours.turn("fma_peak"))
-            for operator in layer.operators:
-                difference = _compare(operator, layer, ours, theirs, Path(folder), _TOLERANCE[setup.precision])
-                times = _take_turns(operator, {"alpha": ours, **theirs}, args.repeats)
-                rows.append(_row(operator, layer, batch, times, difference))
-    return _result(rows, peaks, devices, setup, args)
+        layouts = {name: layout for name, (layout, _) in contestants.items()}
+        devices = {name: worker.call("describe") for name, worker in workers.items()}
+        rows: dict[tuple[str, str, int], dict[str, Any]] = {}
+        peaks: list[float] = []
+
+        def measure(problems: Sequence[tuple[Layer, int]]) -> dict[str, Any]:
+            """Adds turns to the rows of some problems; the result so far."""
+            for layer, batch in tqdm(problems, desc="operators", unit="layer", disable=None):
+                _prepare(workers, layouts, layer, batch, args.seed)
+                peaks.append(workers["alpha"].turn("fma_peak"))
+                for operator in layer.operators:
+                    row = rows.get((operator, layer.name, batch))
+                    difference = (
+                        row["difference"]
+                        if row
+                        else _compare(operator, layer, workers, Path(folder), _TOLERANCE[setup.precision])
+                    )
+                    times = _take_turns(operator, workers, args.repeats, row["times_ms"] if row else {})
+                    row = _row(operator, layer, batch, times, difference)
+                    if args.suite == SWEEP:
+                        row["algorithm"] = workers["alpha"].call("algorithm", operator=operator)
+                    rows[operator, layer.name, batch] = row
+            return _result(list(rows.values()), peaks, devices, setup, args)
+
+        result = measure(_problems(args))
+        if args.suite != SWEEP:
+            return result
+        axes = args.axes or ()
+        result = measure(sweep.suspects(result, axes))
+        return sweep.judge(result, {int(k): v for k, v in workers["alpha"].turn("bandwidths").items()}, axes)
+
+
+def _prepare(workers: dict[str, Worker], layouts: dict[str, str], layer: Layer, batch: int, seed: int) -> None:
+    """Has every contestant make a problem's tensors, PyTorch's in their layouts."""
+    problem = {"layer": asdict(layer), "batch": batch, "seed": seed}
+    for name, worker in workers.items():
+        worker.call("prepare", **problem, **({"layout": layouts[name]} if name in layouts else {}))
 
 
 def _compare(
-    operator: str, layer: Layer, ours: Worker, theirs: dict[str, Worker], folder: Path, tolerance: float = 1e-3
+    operator: str, layer: Layer, workers: dict[str, Worker], folder: Path, tolerance: float = 1e-3
 ) -> float | None:
     """Largest difference of any two results over the largest element; NumericsError where it is more than rounding."""
-    expected, largest = _saved(ours, operator, folder), None
-    for name, worker in theirs.items():
+    expected, largest = _saved(workers["alpha"], operator, folder), None
+    for name, worker in workers.items():
+        if name == "alpha":
+            continue
         got = _saved(worker, operator, folder)
         same = got.shape == expected.shape
         difference = float(np.abs(got - expected).max() / np.abs(got).max()) if same else math.inf
@@ -148,10 +221,12 @@ def _saved(worker: Worker, operator: str, folder: Path) -> np.ndarray[Any, Any]:
     return result
 
 
-def _take_turns(operator: str, workers: dict[str, Worker], repeats: int) -> dict[str, list[float]]:
-    """Milliseconds of a call by contestant, one a turn; who begins changes from turn to turn."""
+def _take_turns(
+    operator: str, workers: dict[str, Worker], repeats: int, before: dict[str, list[float]]
+) -> dict[str, list[float]]:
+    """Milliseconds of a call by contestant, one a turn, after those of before; who begins changes from turn to turn."""
     names = list(workers)
-    times: dict[str, list[float]] = {name: [] for name in names}
+    times = {name: list(before.get(name, ())) for name in names}
     for turn in range(repeats):
         start = turn % len(names)
         for name in names[start:] + names[:start]:
@@ -213,7 +288,7 @@ def _result(
             "repeats": args.repeats,
             "batch_sizes": sorted({batch for _, batch in _problems(args)}),
             "gflop": None if args.batch_size else args.gflop or EQUALISED.get(args.suite),
-            "layers": [layer.name for layer in _layers(args)],
+            "layers": list(dict.fromkeys(layer.name for layer, _ in _problems(args))),
             "pause_s": PAUSE,
             "timing": "median over turns, each the mean of the calls that fill it; one process a contestant",
             "filters": "packed anew in every call, as in training, where each step changes them",
@@ -228,6 +303,13 @@ def _result(
 
 
 def _print(result: dict[str, Any]) -> None:
+    if result["settings"]["suite"] == SWEEP:
+        sweep.print_tables(result)
+    else:
+        _print_layers(result)
+
+
+def _print_layers(result: dict[str, Any]) -> None:
     titles = ["operator", "layer", "batch", "nominal", "useful", "alpha ms", "torch ms", "ratio", "GFLOP/s", "of peak"]
     rows: list[list[object]] = []
     for row in result["rows"]:
@@ -259,13 +341,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = make_parser().parse_args(given)
 
     def measure() -> None:
-        _layers(args)
+        _complete(args)
+        measured, show = (inference.run, inference.print_table) if args.suite == inference.SUITE else (run, _print)
+        if args.suite != inference.SUITE:
+            _problems(args)
         common.check_setup(MODULE, args)
         common.require_opponent(MODULE, args.against)
         common.check_writable(MODULE, args.json)
         head = common.description(MODULE, given)
-        result = run(args)
-        _print(result)
+        result = measured(args)
+        show(result)
         if args.json is not None:
             common.write_json(args.json, {**head, **result})
 

@@ -9,29 +9,19 @@ from typing import Any
 import numpy as np
 
 from alpha.engine import IMAGE_ORDER
+from benchmarks.bandwidth import bandwidths
 from benchmarks.common import Setup
-from benchmarks.sides import AlphaSide, Clock, TorchSide
+from benchmarks.sides import AlphaSide, TorchSide, time_call
 from benchmarks.suites import Layer
 from benchmarks.workers import serve
 
 Array = np.ndarray[Any, Any]
-
-_TURN = 0.02
-"""Seconds that a turn's timed calls take together, at least."""
-
 
 _BLOCK = (1 << 24) - 3
 """Random numbers that are drawn for a large tensor, then repeated."""
 
 _SAVED = 1 << 22
 """Elements of a result that are compared, at most: those of images evenly spread over the batch."""
-
-
-def _time(clock: Clock, call: Callable[[], object]) -> float:
-    """Seconds of a call: the mean of as many as fill a turn, after one that wakes the threads."""
-    once, _ = clock.run(call)
-    count = max(1, math.ceil(_TURN / max(once, 1e-6)))
-    return clock.run(call, count)[0] / count
 
 
 class Problem:
@@ -41,7 +31,8 @@ class Problem:
         self.layer = Layer(**layer)
         shape, rng = self.layer.shape, np.random.default_rng(seed)
         outputs, inputs = self.layer.out_channels, self.layer.in_channels
-        sizes = ((batch, *shape["input"]), (outputs, *shape["filter"], inputs), (batch, *shape["output"]))
+        filters = (outputs, *shape["filter"], inputs // self.layer.groups)
+        sizes = ((batch, *shape["input"]), filters, (batch, *shape["output"]))
         self.x, self.w, self.dy = (_uniform(rng, size) for size in sizes)
 
 
@@ -69,7 +60,8 @@ class Alpha(AlphaSide):
         """Makes a problem's tensors."""
         self._calls, self._timed = {}, {}  # the last one's tensors go first
         problem = Problem(layer, batch, seed)
-        engine, geometry = self.engine, problem.layer.geometry
+        self._layer, self._batch = problem.layer, batch
+        engine, geometry, groups = self.engine, problem.layer.geometry, problem.layer.groups
         # Images arrive as a data set gives them, in row-major order; activations are in the engine's own.
         x, w, dy = (engine.from_numpy(array) for array in (problem.x, problem.w, problem.dy))
         x = x if problem.layer.in_channels == 3 else engine.dense(x, IMAGE_ORDER)
@@ -77,12 +69,12 @@ class Alpha(AlphaSide):
 
         def forward() -> Any:
             w.storage.version += 1  # as after an optimizer's step: the filters are packed anew
-            return engine.conv2d(x, w, None, geometry, 1)
+            return engine.conv2d(x, w, None, geometry, groups)
 
         self._calls = {
             "conv": forward,
-            "deconv": lambda: engine.conv2d_input_grad(dy, w, geometry, 1),
-            "dilated": lambda: engine.conv2d_weight_grad(x, dy, geometry, 1),
+            "deconv": lambda: engine.conv2d_input_grad(dy, w, geometry, groups),
+            "dilated": lambda: engine.conv2d_weight_grad(x, dy, geometry, groups),
         }
 
     def save(self, operator: str, path: str) -> None:
@@ -93,7 +85,7 @@ class Alpha(AlphaSide):
         """Seconds of one call."""
         if operator not in self._timed:
             self._timed[operator] = self.graphed(self._calls[operator])
-        return _time(self.clock, self._timed[operator])
+        return time_call(self.clock, self._timed[operator])
 
     def fma_peak(self) -> float:
         """GFLOP/s of the multiply-add units of the processor or GPU."""
@@ -104,6 +96,23 @@ class Alpha(AlphaSide):
         from benchmarks.fma_peak import fma_peak
 
         return fma_peak(self.setup.threads)
+
+    def algorithm(self, operator: str) -> str:
+        """How the CPU engine computes an operator of the problem."""
+        import alpha
+
+        steps, shape = self._layer, self._layer.shape
+        x_shape = (self._batch, *shape["input"])
+        w_shape = (steps.out_channels, *shape["filter"], steps.in_channels // steps.groups)
+        name = {"conv": "forward", "deconv": "input_grad", "dilated": "weight_grad"}[operator]
+        found = alpha.cpu.explain(
+            self.engine, name, x_shape, w_shape, steps.stride, steps.padding, steps.dilation, steps.groups
+        )
+        return f"{found.algorithm}: {found.choice}"
+
+    def bandwidths(self) -> dict[int, float]:
+        """GB/s of the processor's caches and memory by working set in bytes."""
+        return bandwidths(self.setup.threads)
 
 
 class Torch(TorchSide):
@@ -124,15 +133,16 @@ class Torch(TorchSide):
             torch.from_numpy(array).to(self.device).permute(0, 3, 1, 2).contiguous(memory_format=order)
             for array in (problem.x, problem.w, problem.dy)
         )
-        stride, padding = [problem.layer.stride] * 2, [problem.layer.padding] * 2
+        steps, groups = problem.layer, problem.layer.groups
+        stride, padding, dilation = ([n] * 2 for n in (steps.stride, steps.padding, steps.dilation))
 
         def forward() -> Any:
             with torch.no_grad():
-                return torch.nn.functional.conv2d(x, w, None, stride, padding)
+                return torch.nn.functional.conv2d(x, w, None, stride, padding, dilation, groups)
 
         def backward(*mask: bool) -> Any:
             return torch.ops.aten.convolution_backward(
-                dy, x, w, None, stride, padding, [1, 1], False, [0, 0], 1, list(mask)
+                dy, x, w, None, stride, padding, dilation, False, [0, 0], groups, list(mask)
             )
 
         self._calls = {
@@ -149,7 +159,7 @@ class Torch(TorchSide):
         """Seconds of one call."""
         if operator not in self._timed:
             self._timed[operator] = self.graphed(self._calls[operator])
-        return _time(self.clock, self._timed[operator])
+        return time_call(self.clock, self._timed[operator])
 
 
 if __name__ == "__main__":

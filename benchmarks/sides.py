@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +14,12 @@ from benchmarks.common import MIB, Setup
 from benchmarks.workers import Memory
 
 Result = TypeVar("Result")
+
+_TURN = 0.02
+"""Seconds that a turn's timed calls take together, at least."""
+
+_LONG = 0.1
+"""Seconds of a call beside which waking the threads is nothing, so that it needs no other before it."""
 
 
 # -- time ------------------------------------------------------------------------------------------------------------
@@ -63,6 +71,15 @@ class EventClock:
         return end.seconds_since(start), result
 
 
+def time_call(clock: Clock, call: Callable[[], object]) -> float:
+    """Seconds of a call: the mean of as many as fill a turn, after one that wakes the threads."""
+    once, _ = clock.run(call)
+    if once >= _LONG:
+        return once
+    count = max(1, math.ceil(_TURN / max(once, 1e-6)))
+    return clock.run(call, count)[0] / count
+
+
 class _TorchEvent:
     """torch.cuda.Event in our terms."""
 
@@ -110,9 +127,13 @@ class AlphaSide:
 
     def __init__(self, setup: Setup) -> None:
         import alpha
+        from alpha import nn, optim  # noqa: F401  whoever trains imports these
         from alpha.precision import set_float32_precision
 
         self.setup = setup
+        if not setup.cuda:
+            # What alpha.engine() imports when it is called comes before the memory's start, as PyTorch's libraries do.
+            importlib.import_module("alpha.cpu.engine")
         self._memory = Memory()
         set_float32_precision(setup.precision)
         self.engine: Any = alpha.engine(setup.engine, threads=None if setup.cuda else setup.threads)

@@ -21,16 +21,18 @@ class Layer:
     stride: int
     padding: int
     operators: Sequence[str] = ("conv", "deconv", "dilated")
+    dilation: int = 1
+    groups: int = 1
 
     @property
     def geometry(self) -> Geometry:
         """Its index arithmetic."""
-        sides = ((n, n) for n in (self.size, self.filter, self.stride, self.padding))
+        sides = ((n, n) for n in (self.size, self.filter, self.stride, self.padding, self.dilation))
         return Geometry.make(*sides)
 
     @property
     def shape(self) -> dict[str, Any]:
-        """What a reader of the results needs to know of it: (H, W, C) of both images, filter, stride and padding."""
+        """What a reader of the results needs to know of it: (H, W, C) of both images, the filter's steps."""
         geometry = self.geometry
         return {
             "input": [*geometry.input, self.in_channels],
@@ -38,15 +40,17 @@ class Layer:
             "filter": list(geometry.filter),
             "stride": self.stride,
             "padding": self.padding,
+            "dilation": self.dilation,
+            "groups": self.groups,
         }
 
     def nominal_gflop(self, batch: int) -> float:
         """10^9 floating-point operations of one operator, those with the padding's zeros counted in."""
-        return 2e-9 * self.geometry.nominal * batch * self.in_channels * self.out_channels
+        return 2e-9 * self.geometry.nominal * batch * self.in_channels * self.out_channels / self.groups
 
     def useful_gflop(self, batch: int) -> float:
         """10^9 floating-point operations of one operator that multiplies no zero of padding, stride or dilation."""
-        return 2e-9 * self.geometry.macs(batch, self.in_channels, self.out_channels)
+        return 2e-9 * self.geometry.macs(batch, self.in_channels, self.out_channels, self.groups)
 
 
 # The distinct layers of the paper's ResNet18 on 32x32 images; strided shortcuts have the shapes of the strided blocks.

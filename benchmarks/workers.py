@@ -32,7 +32,7 @@ KEPT_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
     "MALLOC_TOP_PAD_": str(256 * MIB),
 }
-ALLOCATORS = {
+ALLOCATORS: dict[str, dict[str, str]] = {
     "kept": KEPT_MEMORY,
     "kept, huge pages": {**KEPT_MEMORY, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
 }

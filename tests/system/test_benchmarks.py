@@ -74,7 +74,7 @@ def test_training_compares_with_the_faster_layout(trained: tuple[Result, str]) -
     assert result["torch_s"] == min(one["median_s"] for one in layouts.values())
     assert result["torch_s"] == layouts[f"torch {result['torch_layout']}"]["median_s"]
     assert result["ratio"] == result["torch_s"] / result["alpha_s"]
-    assert result["torch_peak_mib"] > 0
+    assert result["torch_peak_mib"] >= result["torch_least_peak_mib"] > 0
     assert f"alpha is {result['ratio']:.2f} times as fast" in printed
 
 
@@ -116,11 +116,15 @@ def test_trials_choose_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
             forms = {"fused True": 3.0, "fused False": 4.0, "foreach True": 2.0, "foreach False": 5.0}
             return forms if method == "compare_updates" else {"seconds": self.seconds}
 
+        def call(self, method: str) -> Any:
+            return {"process_mib": 100.0 * self.seconds}
+
     monkeypatch.setattr(training, "_torch", lambda setup, model, weights, layout, choice: Timed(choice))
     choices = training._choose(common.Setup("cpu", 1), None, Path("w.npz"), 3)  # type: ignore[arg-type]
     assert set(choices) == {"contiguous", "channels_last"}
     for choice in choices.values():
         assert (choice["allocator"], choice["adam"], choice["set_to_none"]) == ("kept", "foreach", True)
+        assert choice["trial_peak_mib"] == {"default": 200.0, "kept": 100.0, "kept, huge pages": 200.0}
 
 
 def test_a_loss_that_is_not_finite_is_named() -> None:
@@ -227,11 +231,84 @@ def test_results_that_differ_are_refused(tmp_path: Path) -> None:
             np.save(path, np.full((2, 2), self.value, np.float32))
 
     layer = SUITES["resnet18"][0]
-    assert operators._compare("conv", layer, Saving(1), {"a": Saving(1.0001)}, tmp_path) < 1e-3  # type: ignore
+    assert operators._compare("conv", layer, {"alpha": Saving(1), "a": Saving(1.0001)}, tmp_path) < 1e-3  # type: ignore
     with pytest.raises(NumericsError, match="equal results of conv on layer stem"):
-        operators._compare("conv", layer, Saving(1), {"a": Saving(1.1)}, tmp_path)  # type: ignore
+        operators._compare("conv", layer, {"alpha": Saving(1), "a": Saving(1.1)}, tmp_path)  # type: ignore
     with pytest.raises(NumericsError, match="equal results"):
-        operators._compare("conv", layer, Saving(math.nan), {"a": Saving(1)}, tmp_path)  # type: ignore
+        operators._compare("conv", layer, {"alpha": Saving(math.nan), "a": Saving(1)}, tmp_path)  # type: ignore
+
+
+def test_the_sweep_judges_neighbours(tmp_path: Path) -> None:
+    result, printed = run(
+        "benchmarks.operators", tmp_path / "r.json", "--suite", "sweep", "--axes", "stride", "--repeats", "1"
+    )
+    assert result["settings"]["against"] == "none" and result["pairs"] == 18
+    assert len(result["lines"]) == 3 and all(line["values"] == [1, 2, 3] for line in result["lines"])
+    assert len(result["rows"]) == 3 * (3 * 3 + 1)
+    for row in result["rows"]:
+        assert row["bound_ms"] > 0 and row["bound_share"] == row["bound_ms"] / row["alpha_ms"]
+        assert ":" in row["algorithm"]
+    assert [pair["ratio"] for pair in result["cliffs"]] == sorted((p["ratio"] for p in result["cliffs"]), reverse=True)
+    assert f"{result['cliff_count']} of 18 pairs of neighbours differ" in printed
+
+
+# -- inference -------------------------------------------------------------------------------------------------------
+
+RUNTIME = importlib.util.find_spec("onnxruntime") is not None and importlib.util.find_spec("onnx") is not None
+
+
+def check_inference(result: Result, printed: str, opponent: str, names: int) -> None:
+    (row,) = result["rows"]
+    others = {name: times for name, times in row["times_ms"].items() if name.startswith(opponent)}
+    assert len(others) == names
+    assert row[f"{opponent}_ms"] == min(statistics.median(times) for times in others.values())
+    assert row[f"{opponent}_ratio"] == row[f"{opponent}_ms"] / row["alpha_ms"]
+    assert set(row["differences"]) == set(others) and max(row["differences"].values()) < 1e-4
+    assert f"times as fast as {opponent}" in printed
+
+
+SMALL = ("--suite", "inference", "--batch-size", "2", "--image-size", "32", "--repeats", "2")
+
+
+@pytest.mark.skipif(not RUNTIME, reason="ONNX Runtime is not installed")
+def test_inference_beside_onnx_runtime(tmp_path: Path) -> None:
+    result, printed = run("benchmarks.operators", tmp_path / "r.json", *SMALL, "--against", "onnxruntime")
+    check_inference(result, printed, "onnxruntime", 1)
+
+
+@needs_torch
+@pytest.mark.slow
+def test_inference_beside_pytorch(tmp_path: Path) -> None:
+    result, printed = run("benchmarks.operators", tmp_path / "r.json", *SMALL, "--against", "torch")
+    check_inference(result, printed, "torch", 4 - len(result["failed"]))
+    assert all("compiled" in name for name in result["failed"])  # that one needs a compiler
+
+
+def test_what_does_not_go_with_a_suite_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in (
+        (
+            ["--suite", "sweep", "--batch-size", "1"],
+            "expected --batch-size with --suite resnet18 or paper or inference",
+        ),
+        (["--suite", "resnet18", "--axes", "map"], "expected --axes with --suite sweep, got suite resnet18"),
+        (["--suite", "sweep", "--engine", "cu32"], "expected --engine cpu with --suite sweep"),
+        (["--suite", "sweep", "--against", "all"], "expected --against torch or none with --suite sweep"),
+        (["--image-size", "64"], "expected --image-size with --suite inference"),
+    ):
+        assert operators.main(arguments) == 1
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1
+    assert training.main(["--against", "none", "--model", "resnet18-3x3", "--style", "paper"]) == 1
+    assert "expected neither --style nor --stem with --model resnet18-3x3" in capsys.readouterr().err
+
+
+def test_without_onnx_runtime_the_error_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert operators.main(["--suite", "inference", "--against", "onnxruntime"]) == 1
+    error = capsys.readouterr().err
+    assert 'pip install "dragon-alpha[onnx]"' in error and error.count("\n") == 1
 
 
 def test_the_fma_peak_is_that_of_a_processor() -> None:
@@ -313,6 +390,14 @@ def test_results_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
         common.write_json(file, {"a": math.nan})
     assert json.loads(file.read_text()) == {"a": 1}
     assert os.listdir(tmp_path) == ["r.json"]
+
+
+def test_results_have_a_row_a_line(tmp_path: Path) -> None:
+    result = {"a": 1, "none": [], "rows": [{"x": [1, 2]}, {"x": []}], "settings": {"b": {"c": None}}}
+    common.write_json(tmp_path / "r.json", result)
+    text = (tmp_path / "r.json").read_text()
+    assert json.loads(text) == result
+    assert '  {"x": [1, 2]},\n  {"x": []}\n' in text
 
 
 def test_spread_of_timings() -> None:

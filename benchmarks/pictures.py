@@ -1,0 +1,143 @@
+"""The report's pictures: small SVG files in docs/, one of all ratios and one a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from benchmarks import common
+from benchmarks.report import Report, headlines
+from benchmarks.suites import OPERATORS
+
+OURS, THEIRS, THIRD = "#1b6ca8", "#d9822b", "#7a9e3f"
+_SWEPT = ("channels", "batch", "map")
+"""The axes with enough values for a line; the others are in the table."""
+
+
+def draw(reports: Sequence[Report], folder: Path) -> None:
+    """Draws all pictures, and removes those of results that are gone."""
+    style = {
+        "svg.hashsalt": "alpha",
+        "svg.fonttype": "none",
+        "font.size": 8,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+    drawn = {"ratios.svg", *(report.picture for report in reports)}
+    for old in folder.glob("*.svg"):
+        if old.name not in drawn:
+            old.unlink()
+    with mpl.rc_context(style):
+        _save(_ratios(reports), folder / "ratios.svg")
+        for report in reports:
+            each = {"training": _training, "inference": _inference, "operators": _operators, "sweep": _sweep}
+            _save(each[report.kind](report.result), folder / report.picture)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Without the date, so that equal results give equal files."""
+    figure.savefig(path, metadata={"Date": None, "Creator": None}, facecolor="white")
+
+
+def _figure(width: float, height: float) -> Figure:
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _ratios(reports: Sequence[Report]) -> Figure:
+    """A bar for each ratio of README's table."""
+    compared = [one for one in headlines(reports) if one.ratio is not None]
+    rows = [(f"{one.title}\nbeside {one.opponent}", one.ratio or 0.0) for one in compared]
+    figure = _figure(7, 0.6 + 0.42 * max(1, len(rows)))
+    axes = figure.subplots()
+    places = range(len(rows))
+    bars = axes.barh(
+        places, [ratio for _, ratio in rows], color=[OURS if r >= 1 else THEIRS for _, r in rows], height=0.6
+    )
+    axes.bar_label(bars, fmt="%.2f", padding=3)
+    axes.set_yticks(places, [name for name, _ in rows])
+    axes.invert_yaxis()
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xlabel("the opponent's time over ours: above 1 we are faster")
+    return figure
+
+
+def _training(result: dict[str, Any]) -> Figure:
+    """Seconds a step and peak memory of every contestant."""
+    names = list(result["contestants"])
+    figure = _figure(7, 0.8 + 0.3 * len(names))
+    time, memory = figure.subplots(1, 2, sharey=True)
+    seconds = [one["median_s"] for one in result["contestants"].values()]
+    peaks = [one["peak"].get("in_use_mib", one["peak"]["process_mib"]) for one in result["contestants"].values()]
+    for axes, values, label, form in ((time, seconds, "s a step", "%.3f"), (memory, peaks, "peak MiB", "%.0f")):
+        axes.bar_label(axes.barh(names, values, color=_colours(names), height=0.6), fmt=form, padding=3)
+        axes.set_xlabel(label)
+        axes.margins(x=0.15)
+    time.invert_yaxis()
+    return figure
+
+
+def _colours(names: Sequence[str]) -> list[str]:
+    return [OURS if name == "alpha" else THIRD if name == "onnxruntime" else THEIRS for name in names]
+
+
+def _inference(result: dict[str, Any]) -> Figure:
+    """Images a second of every contestant, a panel a batch."""
+    rows = result["rows"]
+    figure = _figure(7, 0.8 + 0.3 * len(rows[0]["times_ms"]))
+    panels = figure.subplots(1, len(rows), sharey=True, squeeze=False)[0]
+    for axes, row in zip(panels, rows, strict=True):
+        names = list(row["times_ms"])
+        rates = [1e3 * row["batch"] / common.median(times) for times in row["times_ms"].values()]
+        axes.bar_label(axes.barh(names, rates, color=_colours(names), height=0.6), fmt="%.1f", padding=3)
+        axes.set_xlabel(f"images/s, batch {row['batch']}")
+        axes.margins(x=0.15)
+    panels[0].invert_yaxis()
+    return figure
+
+
+def _operators(result: dict[str, Any]) -> Figure:
+    """GFLOP/s of useful FLOPs by layer, a panel an operator."""
+    operators = list(dict.fromkeys(row["operator"] for row in result["rows"]))
+    figure = _figure(9, 2.6)
+    panels = figure.subplots(1, len(operators), sharey=True, squeeze=False)[0]
+    several = len(result["settings"]["batch_sizes"]) > 1
+    for axes, operator in zip(panels, operators, strict=True):
+        rows = [row for row in result["rows"] if row["operator"] == operator]
+        names = [f"{row['layer']}, {row['batch']}" if several else row["layer"] for row in rows]
+        axes.bar([i - 0.2 for i in range(len(rows))], [r["useful_gflops"] for r in rows], 0.4, color=OURS, label="ours")
+        if result["geometric_mean"] is not None:
+            theirs = [row["useful_gflops"] / row["ratio"] for row in rows]
+            axes.bar([i + 0.2 for i in range(len(rows))], theirs, 0.4, color=THEIRS, label="PyTorch")
+        axes.axhline(result["fma_peak_gflops"], color="gray", linewidth=0.8, linestyle=":", label="FMA peak")
+        axes.set_xticks(range(len(rows)), names, rotation=90 if len(rows) > 8 else 45)
+        axes.set_title(f"{operator} ({OPERATORS[operator]})")
+    panels[0].set_ylabel("GFLOP/s of useful FLOPs")
+    panels[-1].legend(frameon=False)
+    return figure
+
+
+def _sweep(result: dict[str, Any]) -> Figure:
+    """GFLOP/s along the long axes, a row of panels a centre."""
+    found = {(row["operator"], row["layer"], row["batch"]): row["useful_gflops"] for row in result["rows"]}
+    lines = [line for line in result["lines"] if line["axis"] in _SWEPT] or result["lines"]
+    centres, axes_names = (list(dict.fromkeys(line[key] for line in lines)) for key in ("centre", "axis"))
+    figure = _figure(9, 0.6 + 2.0 * len(centres))
+    panels = figure.subplots(len(centres), len(axes_names), sharey=True, squeeze=False)
+    for line in lines:
+        axes = panels[centres.index(line["centre"])][axes_names.index(line["axis"])]
+        for operator, colour in zip(OPERATORS, (OURS, THIRD, THEIRS), strict=True):
+            rates = [found[operator, layer, batch] for layer, batch in line["problems"]]
+            axes.plot(range(len(rates)), rates, color=colour, marker=".", markersize=4, linewidth=1, label=operator)
+        axes.set_xticks(range(len(line["values"])), map(str, line["values"]), rotation=90, fontsize=6)
+        axes.set_yscale("log")
+        axes.minorticks_off()
+        axes.set_xlabel(f"{line['axis']} ({line['centre']})", fontsize=7)
+        axes.grid(axis="y", linewidth=0.3)
+    for row in panels:
+        row[0].set_ylabel("GFLOP/s")
+    panels[0][-1].legend(frameon=False, fontsize=7, loc="lower right")
+    return figure

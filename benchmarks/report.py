@@ -1,0 +1,369 @@
+"""The report: ``python -m benchmarks.report`` writes docs/results.md, its pictures and README's table from the results.
+
+All that it writes comes from the JSON files in benchmarks/results, as the benchmarks left them there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from alpha.errors import ArgumentError
+from benchmarks import common, sweep
+
+MODULE = "benchmarks.report"
+RESULTS = common.ROOT / "benchmarks" / "results"
+DOCS = common.ROOT / "docs"
+README = common.ROOT / "README.md"
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+
+DESCRIPTION = """
+Turns benchmarks/results/*.json into docs/results.md with its pictures, and into the table of README.md between its two
+markers. The pictures need Matplotlib.
+"""
+
+Table = tuple[Sequence[str], Sequence[Sequence[object]]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """One result: the file it comes from, and what is in it."""
+
+    file: str
+    result: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """ "training", "operators", "sweep" or "inference"."""
+        suite = str(self.result["settings"].get("suite", "training"))
+        return suite if suite in ("training", "sweep", "inference") else "operators"
+
+    @property
+    def picture(self) -> str:
+        """The file of its picture, in docs/."""
+        return f"{Path(self.file).stem}.svg"
+
+    @property
+    def place(self) -> str:
+        """The engine, for titles of results that were not measured on the processor."""
+        engine = str(self.result["settings"]["engine"])
+        return "" if engine == "cpu" else f" on {engine}"
+
+    @property
+    def title(self) -> str:
+        """What was measured."""
+        settings = self.result["settings"]
+        if self.kind == "training":
+            return f"Training {network(settings)}, batch {settings['batch_size']}{self.place}"
+        if self.kind == "sweep":
+            return f"Operators over neighbouring shapes{self.place}"
+        if self.kind == "inference":
+            return f"Inference of ResNet18 on {settings['image'][0]}x{settings['image'][1]} images{self.place}"
+        batches = ", ".join(map(str, settings["batch_sizes"]))
+        return f"Operators of suite {settings['suite']}, batch {batches}{self.place}"
+
+
+def network(settings: dict[str, Any]) -> str:
+    """A trained network's name, with its form where that is not the paper's."""
+    stem = f", {settings['stem']} stem" if settings.get("stem") else ""
+    return str(settings["name"]) + (f" ({settings['style']}{stem})" if settings["style"] != "paper" else "")
+
+
+def read(folder: Path = RESULTS) -> list[Report]:
+    """The folder's results by kind, then by name and size."""
+    order = ("training", "inference", "operators", "sweep")
+    reports = [Report(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("*.json")]
+    if not reports:
+        raise ArgumentError(
+            f"[{MODULE}] expected results in {folder}, got no *.json: run a benchmark with --json there"
+        )
+
+    def key(report: Report) -> tuple[object, ...]:
+        settings = report.result["settings"]
+        return (
+            order.index(report.kind),
+            report.place,
+            settings.get("name", ""),
+            settings.get("batch_size", 0),
+            report.file,
+        )
+
+    return sorted(reports, key=key)
+
+
+# -- text ------------------------------------------------------------------------------------------------------------
+
+
+def document(reports: Sequence[Report]) -> str:
+    """docs/results.md."""
+    parts = [
+        "# Results",
+        "Written by `python -m benchmarks.report` from the files in [benchmarks/results](../benchmarks/results), which "
+        "hold every single timing. Each contestant has a process of its own, and they take turns; times are medians. "
+        "A ratio is the opponent's time over ours: above 1 we are faster.",
+        "![ratios](ratios.svg)",
+        *(_section(report) for report in reports),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(report: Report) -> str:
+    result = report.result
+    head = [f"## {report.title}", _origin(report)]
+    body = {"training": _training, "inference": _inference, "operators": _operators, "sweep": _sweep}[report.kind]
+    return "\n\n".join([*head, f"![{report.title}]({report.picture})", *body(result)])
+
+
+def _origin(report: Report) -> str:
+    """Command, date, machine, versions and settings of a run."""
+    result = report.result
+    noise = _noise(result)
+    lines = [
+        f"- command: `{result['command']}`",
+        f"- date: {result['date']}",
+        f"- machine: {machine(result)}",
+        f"- versions: {', '.join(f'{name} {version}' for name, version in result['versions'].items())}",
+        f"- threads: {result['settings']['threads']}; repeated timings vary by a factor of {noise:.2f} at most "
+        "(third quartile over first)",
+        f"- file: [{report.file}](../benchmarks/results/{report.file})",
+    ]
+    return "\n".join(lines)
+
+
+def machine(result: dict[str, Any]) -> str:
+    """The machine on one line."""
+    found = result["machine"]
+    caches = ", ".join(f"{name} {size}" for name, size in found["caches"].items())
+    parts = [
+        f"{found['cpu']}{' (' + found['cpu_target'] + ')' if 'cpu_target' in found else ''}",
+        f"{found['cores']} cores",
+        *([f"{found['instruction_path']} path"] if "instruction_path" in found else []),
+        caches,
+        f"{found['memory_gib']} GiB",
+        found["system"],
+        f"load {found['load_average']} at the start",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _noise(result: dict[str, Any]) -> float:
+    if "contestants" in result:
+        return max(float(one["spread"]) for one in result["contestants"].values())
+    return max(common.spread(times) for row in result["rows"] for times in row["times_ms"].values())
+
+
+def _markdown(table: Table) -> str:
+    """A table; the first column to the left."""
+    titles, rows = table
+    lines = [titles, [":--", *["--:"] * (len(titles) - 1)], *rows]
+    return "\n".join("| " + " | ".join("-" if cell is None else str(cell) for cell in line) + " |" for line in lines)
+
+
+def _training(result: dict[str, Any]) -> list[str]:
+    batch, warmup = result["settings"]["batch_size"], result["settings"]["warmup"]
+    rows = [
+        [
+            name,
+            f"{one['median_s']:.4f}",
+            f"{min(one['seconds'][warmup:]):.4f}",
+            f"{batch / one['median_s']:.0f}",
+            f"{one['median_s'] / result['alpha_s']:.2f}",
+            f"{one['peak'].get('in_use_mib', one['peak']['process_mib']):.0f}",
+            f"{one['choice']['allocator']}; Adam {one['choice']['adam']}" if "choice" in one else None,
+        ]
+        for name, one in result["contestants"].items()
+    ]
+    titles = ["", "s a step", "least", "images/s", "ratio", "peak MiB", "settings"]
+    least = result.get("torch_least_peak_mib")
+    note = "Peak: largest resident set less the one after the imports."
+    if least is not None:
+        note += f" The least that PyTorch took with any layout and allocator tried was {least:.0f} MiB."
+    return [_markdown((titles, rows)), note]
+
+
+def _inference(result: dict[str, Any]) -> list[str]:
+    rows = []
+    for row in result["rows"]:
+        for name, times in row["times_ms"].items():
+            median, difference = common.median(times), row["differences"].get(name)
+            cells = [f"{median:.2f}", f"{min(times):.2f}", f"{1e3 * row['batch'] / median:.1f}"]
+            ratio, apart = f"{median / row['alpha_ms']:.2f}", f"{difference:.1g}" if difference is not None else None
+            rows.append([name, row["batch"], *cells, ratio, apart])
+    titles = ["", "batch", "ms", "least", "images/s", "ratio", "difference"]
+    note = f"Difference: {result['settings']['difference']}. PyTorch: {result['settings']['torch']}."
+    return [_markdown((titles, rows)), note]
+
+
+def _operators(result: dict[str, Any]) -> list[str]:
+    rows = [
+        [
+            row["operator"],
+            row["layer"],
+            row["batch"],
+            f"{row['useful_gflop']:.2f}",
+            f"{row['alpha_ms']:.3f}",
+            f"{row['torch_ms']:.3f}" if row["torch_ms"] is not None else None,
+            f"{row['ratio']:.2f}" if row["ratio"] is not None else None,
+            f"{row['useful_gflops']:.0f}",
+            f"{row['peak_share']:.0%}",
+        ]
+        for row in result["rows"]
+    ]
+    titles = ["operator", "layer", "batch", "useful GFLOP", "ms", "PyTorch ms", "ratio", "GFLOP/s", "of FMA peak"]
+    note = f"FMA peak: {result['fma_peak_gflops']:.0f} GFLOP/s; where it is passed, Winograd multiplies less."
+    means = result["geometric_mean"]
+    if means is not None:
+        each = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
+        note += f" Ratio, geometric means: {each}; lowest {result['lowest_ratio']:.2f}."
+    return [note, _markdown((titles, rows))]
+
+
+def _sweep(result: dict[str, Any]) -> list[str]:
+    note = (
+        f"{sweep.summary(result)}. Of bound: share of the roofline with an FMA peak of {result['fma_peak_gflops']:.0f} "
+        "GFLOP/s and memory as it copies that many bytes; where it is passed, Winograd multiplies less."
+    )
+    causes = (
+        "Cause: machine - the shares of the bound differ by less than the limit; call - they do with a call's own time "
+        "added to the bound (that of a call that computes nothing: "
+        + ", ".join(f"{operator} {1e3 * time:.0f} us" for operator, time in result["call_ms"].items())
+        + "); ours - neither."
+    )
+    cliffs = [_markdown(sweep.cliff_table(result)), causes] if result["cliffs"] else []
+    return [note, *cliffs, _markdown(sweep.line_table(result))]
+
+
+# -- README ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A line of the short table; ratio None where there is no opponent."""
+
+    title: str
+    ours: str = ""
+    opponent: str = ""
+    theirs: str = ""
+    ratio: float | None = None
+    note: str = ""
+
+    @property
+    def cells(self) -> list[str | None]:
+        """As the table has them."""
+        ratio = "" if self.ratio is None else f"{self.ratio:.2f}"
+        beside = f"{self.opponent} {self.theirs}".strip()
+        return [cell or None for cell in (self.title, self.ours, beside, ratio, self.note)]
+
+
+def headlines(reports: Sequence[Report]) -> list[Headline]:
+    """What is in the short table."""
+    each = {
+        "training": _training_headlines,
+        "inference": _inference_headlines,
+        "operators": _operators_headlines,
+        "sweep": _sweep_headlines,
+    }
+    return [headline for report in reports for headline in each[report.kind](report)]
+
+
+def _training_headlines(report: Report) -> list[Headline]:
+    result = report.result
+    title, mine = _lower(report.title), result["alpha_peak_mib"]
+    ours = f"{result['alpha_s']:.3f} s, {mine:.0f} MiB"
+    if result["ratio"] is None:
+        return [Headline(title, ours)]
+    theirs = f"{result['torch_s']:.3f} s, {result['torch_peak_mib']:.0f} MiB"
+    note = f"{mine / result['torch_peak_mib']:.2f} of its memory"
+    if result.get("torch_least_peak_mib") is not None:
+        note += f", {mine / result['torch_least_peak_mib']:.2f} of the least with any of its allocators"
+    return [Headline(title, ours, "PyTorch", theirs, result["ratio"], note)]
+
+
+def _inference_headlines(report: Report) -> list[Headline]:
+    found = []
+    for row in report.result["rows"]:
+        title, ours = f"inference of ResNet18, batch {row['batch']}{report.place}", f"{row['alpha_ms']:.1f} ms"
+        for key, opponent in (("torch", "PyTorch"), ("onnxruntime", "ONNX Runtime")):
+            if row[f"{key}_ms"] is not None:
+                found.append(Headline(title, ours, opponent, f"{row[f'{key}_ms']:.1f} ms", row[f"{key}_ratio"]))
+    return found
+
+
+def _operators_headlines(report: Report) -> list[Headline]:
+    means = report.result["geometric_mean"]
+    if means is None:
+        return []
+    each = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items() if name != "all")
+    note = f"geometric mean ({each}); lowest {report.result['lowest_ratio']:.2f}"
+    return [Headline(_lower(report.title), opponent="PyTorch", ratio=means["all"], note=note)]
+
+
+def _sweep_headlines(report: Report) -> list[Headline]:
+    return [Headline(_lower(report.title), note=sweep.summary(report.result))]
+
+
+def _lower(title: str) -> str:
+    return title[0].lower() + title[1:]
+
+
+def summary(reports: Sequence[Report]) -> str:
+    """README's part, between the markers."""
+    machines = dict.fromkeys(_processor(report.result) for report in reports)
+    software = dict.fromkeys(package for report in reports for package in _software(report.result))
+    noise = max(_noise(report.result) for report in reports)
+    text = (
+        f"On {'; '.join(machines)}; {', '.join(software)}. Repeated timings vary by a factor of {noise:.2f} at most. "
+        "All figures, commands and dates: [docs/results.md](docs/results.md)."
+    )
+    table = _markdown((["", "ours", "opponent", "ratio", ""], [headline.cells for headline in headlines(reports)]))
+    return "\n\n".join([table, "![ratios](docs/ratios.svg)", text])
+
+
+def _processor(result: dict[str, Any]) -> str:
+    found = result["machine"]
+    target = f" ({found['cpu_target']}, {found['instruction_path']})" if "cpu_target" in found else ""
+    return f"{found['cores']} cores of {found['cpu']}{target}"
+
+
+def _software(result: dict[str, Any]) -> list[str]:
+    named = (("python", "Python"), ("torch", "PyTorch"), ("onnxruntime", "ONNX Runtime"))
+    return [f"{name} {result['versions'][key]}" for key, name in named if key in result["versions"]]
+
+
+def with_summary(text: str, reports: Sequence[Report]) -> str:
+    """README's text with its part anew; ArgumentError without the markers."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise ArgumentError(f"[{MODULE}] expected one line {BEGIN} and one {END} after it in README.md: put them there")
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n\n{summary(reports)}\n\n{END}{rest.split(END)[1]}"
+
+
+# -- the command -----------------------------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    parser = common.Parser(prog=f"python -m {MODULE}", description=DESCRIPTION, allow_abbrev=False)
+    parser.parse_args(list(sys.argv[1:] if arguments is None else arguments))
+
+    def write() -> None:
+        common.require_pictures(MODULE)
+        from benchmarks import pictures
+
+        reports = read()
+        readme = with_summary(README.read_text(encoding="utf-8"), reports)
+        DOCS.mkdir(exist_ok=True)
+        pictures.draw(reports, DOCS)
+        (DOCS / "results.md").write_text(document(reports), encoding="utf-8")
+        README.write_text(readme, encoding="utf-8")
+        print(f"docs/results.md, its pictures and README.md tell of {len(reports)} results")
+
+    return common.run_command(write)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

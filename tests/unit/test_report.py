@@ -1,0 +1,136 @@
+"""The report: what is committed is what it makes of the committed results; each kind of result has its tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alpha.errors import ArgumentError
+from benchmarks import report, sweep
+from benchmarks.report import BEGIN, END, Report
+from benchmarks.suites import OPERATORS
+
+HEAD = {
+    "command": "python -m benchmarks.operators",
+    "date": "2026-01-02T03:04:05+00:00",
+    "machine": {
+        "cpu": "Abacus",
+        "cores": 2,
+        "caches": {"L1 data": "32K"},
+        "memory_gib": 1.5,
+        "system": "Linux",
+        "load_average": 0.1,
+    },
+    "versions": {"python": "3.11.7", "torch": "2.13.0"},
+}
+
+
+def test_the_documents_are_what_the_results_say() -> None:
+    reports = report.read()
+    assert (report.DOCS / "results.md").read_text(encoding="utf-8") == report.document(reports)
+    text = report.README.read_text(encoding="utf-8")
+    assert text == report.with_summary(text, reports)
+
+
+def test_every_picture_is_there_and_no_other() -> None:
+    reports = report.read()
+    assert {path.name for path in report.DOCS.glob("*.svg")} == {"ratios.svg", *(one.picture for one in reports)}
+
+
+def inference() -> Report:
+    row = {
+        "batch": 1,
+        "alpha_ms": 20.0,
+        "torch_ms": 40.0,
+        "torch_ratio": 2.0,
+        "onnxruntime_ms": 18.0,
+        "onnxruntime_ratio": 0.9,
+        "differences": {"torch frozen": 1e-6, "onnxruntime": 2e-6},
+        "times_ms": {"alpha": [20.0], "torch frozen": [40.0], "onnxruntime": [18.0]},
+    }
+    settings = {
+        "suite": "inference",
+        "engine": "cpu",
+        "threads": 2,
+        "image": [224, 224, 3],
+        "torch": "",
+        "difference": "",
+    }
+    return Report("cpu-inference.json", {**HEAD, "settings": settings, "rows": [row]})
+
+
+def swept(slow: str = "dilated") -> Report:
+    """A sweep over groups where one operator has a cliff between 4 and 8 groups around one centre."""
+    rows = []
+    for layer, batch in sweep.problems(["groups"]):
+        for operator in OPERATORS:
+            halved = operator == slow and layer.groups == 8 and batch == 1
+            rate = 40.0 if halved else 100.0
+            time = 1e3 * layer.useful_gflop(batch) / rate
+            rows.append(
+                {
+                    "operator": operator,
+                    "layer": layer.name,
+                    "batch": batch,
+                    "useful_gflops": rate,
+                    "alpha_ms": time,
+                    "times_ms": {"alpha": [time]},
+                    "ratio": None,
+                    "algorithm": "ConvV2: images as rows, 64 a task, 12 tasks on 2 threads",
+                }
+            )
+    settings = {"suite": "sweep", "engine": "cpu", "threads": 2}
+    result: dict[str, Any] = {**HEAD, "settings": settings, "fma_peak_gflops": 200.0, "rows": rows}
+    return Report("cpu-sweep.json", sweep.judge(result, {1 << 28: 20.0}, ["groups"]))
+
+
+def test_inference_has_a_line_an_opponent() -> None:
+    found = report.headlines([inference()])
+    assert [(one.opponent, one.theirs, one.ratio) for one in found] == [
+        ("PyTorch", "40.0 ms", 2.0),
+        ("ONNX Runtime", "18.0 ms", 0.9),
+    ]
+    text = report.document([inference()])
+    assert "| onnxruntime | 1 | 18.00 | 18.00 | 55.6 | 0.90 | 2e-06 |" in text
+    assert "- machine: Abacus, 2 cores, L1 data 32K, 1.5 GiB, Linux, load 0.1 at the start" in text
+    assert "- date: 2026-01-02T03:04:05+00:00" in text
+
+
+def test_a_cliff_is_found_and_told() -> None:
+    result = swept().result
+    assert result["pairs"] == 27 and result["cliff_count"] == result["cliff_count_ours"] == 1
+    (cliff,) = result["cliffs"]
+    assert (cliff["operator"], cliff["axis"], cliff["values"], cliff["cause"]) == ("dilated", "groups", [4, 8], "ours")
+    assert cliff["ratio"] == pytest.approx(2.5)
+    text = report.document([swept()])
+    assert "1 of 27 pairs of neighbours differ by 2 times or more, 1 of them by our own doing" in text
+    assert "| dilated | batch 1, C 64, 56x56 | groups | 4 - 8 | 100.0 - 40.0 | 2.50 |" in text
+    assert "| ours | ConvV2: images as rows |" in text
+
+
+def test_readme_needs_its_markers() -> None:
+    text = f"a\n{BEGIN}\nold\n{END}\nb\n"
+    written = report.with_summary(text, [inference()])
+    assert written.startswith(f"a\n{BEGIN}\n") and written.endswith(f"{END}\nb\n") and "old" not in written
+    assert report.with_summary(written, [inference()]) == written
+    for bad in ("", BEGIN, f"{END}{BEGIN}", text + text):
+        with pytest.raises(ArgumentError, match="results: begin"):
+            report.with_summary(bad, [inference()])
+
+
+def test_a_folder_without_results_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"expected results in .*: run a benchmark with --json there"):
+        report.read(tmp_path)
+
+
+def test_pictures_are_drawn_and_old_ones_go(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from benchmarks import pictures
+
+    (tmp_path / "old.svg").write_text("")
+    reports = [*report.read(), inference(), swept()]
+    pictures.draw(reports, tmp_path)
+    assert {path.name for path in tmp_path.glob("*.svg")} == {"ratios.svg", *(one.picture for one in reports)}
+    assert all(path.stat().st_size < 1 << 18 for path in tmp_path.glob("*.svg"))
