@@ -1,4 +1,4 @@
-"""Plans of depthwise convolutions: blocks of rows that the second cache holds."""
+"""Plans of depthwise convolutions: chunks of images and channels whose lines the caches hold."""
 
 from __future__ import annotations
 
@@ -11,55 +11,70 @@ import numpy as np
 
 from alpha.cpu import plans
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.depthwise import DepthwiseSizes
-from alpha.cpu.kernels.positions import Patterns
+from alpha.cpu.kernels.depthwise import PAIR, DepthwiseSizes, Runs
 from alpha.cpu.plans import Problem
-from alpha.cpu.positions import blocks_of, patterns_of
+from alpha.geometry import Groups
 
 Array = np.ndarray[Any, Any]
 
-CHUNK_BYTES = 128 << 10
-"""Of a chunk of images under all taps of a position, about: the second cache holds them for the next positions.
+COPY_BYTES = 96 << 10
+"""Of the lines that a worker copies, about: the second cache holds them beside the results."""
 
-Long runs of images matter more than holding whole rows of the map: runs often lie a power of two apart, in few sets of
-the caches.
+LEAST_BYTES = 256
+"""Of a position in a chunk, so that memory is read by more than single lines of the caches."""
+
+TASKS = 8
+"""Tasks of a convolution that is worth more than one thread, at least; and parts of a filter's sums, at most.
+
+Never by thread count, so that the order of sums is the same.
 """
 
-MOST_ROWS = 1024
-"""Of a block."""
+SMALL = 60_000
+"""Cycles of a convolution that one thread computes sooner than it wakes another."""
 
-SUMMED_ROWS = 64
-"""Of a block of the filter gradient, whose x and dy meet every group of taps while the caches hold them."""
+STREAMED = 12 << 20
+"""Bytes of a result from which on it goes to memory past the caches."""
 
-PARTS = 8
-"""Of the filter gradient, each with sums of its own: never by thread count, so that the order of sums is the same."""
+LINE = 64
+"""Bytes of a line of the caches."""
 
 
 @dataclass(frozen=True)
 class DepthwisePlan:
-    """Tables and sizes; ``blocks`` is a table of ``Block``."""
+    """Tables and sizes; a task takes the runs of rows between two ``starts``."""
 
-    blocks: Array
-    rows: Patterns
-    columns: Patterns
+    starts: Array
+    rows: Runs
+    columns: Runs
     sizes: DepthwiseSizes
 
     @property
-    def packed_shape(self) -> tuple[int, int, int]:
-        """(vectors of channels, taps, lanes) of the packed filters."""
-        lanes = ISA.lanes(self.sizes.item)
-        return math.ceil(self.sizes.channels / lanes), self.sizes.taps, lanes
+    def chunks(self) -> tuple[int, int]:
+        """Chunks of images and of channels."""
+        s = self.sizes
+        return math.ceil(s.images / s.chunk_images), math.ceil(s.channels / s.chunk_channels)
 
     @property
-    def parts_shape(self) -> tuple[int, int, int]:
-        """(parts, taps, channels up to whole pairs of vectors) of the filter gradient's sums."""
-        lanes = 2 * ISA.lanes(self.sizes.item)
-        return min(PARTS, len(self.blocks)), self.sizes.taps, math.ceil(self.sizes.channels / lanes) * lanes
+    def tasks(self) -> int:
+        """Chunks times parts of the rows."""
+        return math.prod(self.chunks) * (len(self.starts) - 1)
+
+    @property
+    def parts(self) -> int:
+        """Sums of their own of the filter gradient."""
+        return self.chunks[0] * (len(self.starts) - 1)
 
 
 def serves(problem: Problem) -> bool:
     """Whether each channel has one filter, and its own."""
     return problem.groups == problem.in_channels == problem.out_channels and problem.groups > 1
+
+
+def cycles(problem: Problem) -> float:
+    """Of one core, about, for any of the three operators."""
+    g = problem.geometry
+    vectors = problem.images * math.ceil(problem.groups / ISA.lanes(problem.item))
+    return vectors * (0.65 * g.useful + 3 * (math.prod(g.input) + math.prod(g.output)))
 
 
 @lru_cache(maxsize=1024)
@@ -68,21 +83,89 @@ def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePl
     _ = plans.forward(problem) if by_output else plans.input_grad(problem)  # checks the offsets
     g, item = problem.geometry, problem.item
     source, target = problem.x_strides, problem.y_strides
+    widths = g.columns.input, g.columns.output
+    groups = (g.rows.by_output, g.columns.by_output)
     if not by_output:
-        source, target = target, source
-    groups = (g.rows.by_output, g.columns.by_output) if by_output else (g.rows.by_input, g.columns.by_input)
-    # Where a tap lies: its bytes in a vector of the packed filter, or its number in the sums.
-    unit, most = (1, SUMMED_ROWS) if summed else (ISA.bytes, MOST_ROWS)
-    rows = patterns_of(groups[0], source[1] * item, g.columns.filter * unit, target[1] * item, joined=False)
-    columns = patterns_of(groups[1], source[2] * item, unit, target[2] * item, joined=False)
-    taps = g.rows.filter * g.columns.filter
-    chunk = max(1, min(problem.images, CHUNK_BYTES // (taps * problem.groups * item)))
+        source, target, widths = target, source, widths[::-1]
+        groups = (g.rows.by_input, g.columns.by_input)
+    held, held_target = _window(groups[0]), int(summed)
+    small = cycles(problem) < SMALL
+    position = COPY_BYTES // (held * widths[0] + held_target * widths[1])
+    images, channels = _chunk(problem, position)
+    chunks = math.ceil(problem.images / images) * math.ceil(problem.groups / channels)
+    parts = 1 if small else min(math.ceil(TASKS / chunks), math.ceil(len(groups[0]) / 4))
+    pitch = images * channels * item
+    if pitch // LINE % 2 == 0:  # an odd number of lines from column to column fills all sets of the caches
+        pitch += LINE
+    rows = runs_of(groups[0], 1)
     sizes = DepthwiseSizes(
+        images=problem.images,
         channels=problem.groups,
-        taps=taps,
-        rows=most,
+        taps=g.rows.filter * g.columns.filter,
+        filter_columns=g.columns.filter,
+        tap_step=g.columns.dilation,
+        chunk_images=images,
+        chunk_channels=channels,
+        source_columns=widths[0],
+        target_columns=widths[1],
+        source_held=held,
+        target_held=held_target,
+        pitch=pitch,
         item=item,
         source_image=source[0] * item,
+        source_row=source[1] * item,
+        source_column=source[2] * item,
         target_image=target[0] * item,
+        target_row=target[1] * item,
+        target_column=target[2] * item,
+        streamed=0,
     )
-    return DepthwisePlan(blocks_of(rows, columns, problem.images, chunk, most), rows, columns, sizes)
+    starts = np.linspace(0, len(rows.count), parts + 1).astype(np.int64)
+    return DepthwisePlan(starts, rows, runs_of(groups[1], len(groups[1])), sizes)
+
+
+def _window(groups: Groups) -> int:
+    """Lines of the source from a target's first to its last, at most."""
+    return max(abs(pairs[-1][0] - pairs[0][0]) if pairs else 0 for pairs in groups) + 1
+
+
+def _chunk(problem: Problem, nbytes: int) -> tuple[int, int]:
+    """Images and channels whose position has about so many bytes: all channels of some images, else some channels."""
+    pair = PAIR * ISA.lanes(problem.item)
+    wanted = max(LEAST_BYTES, nbytes) // problem.item
+    pieces = math.ceil(problem.groups / max(pair, wanted))
+    channels = math.ceil(problem.groups / pieces / pair) * pair
+    images = max(1, wanted // channels) if pieces == 1 else 1
+    images = min(images, problem.images)
+    return math.ceil(problem.images / math.ceil(problem.images / images)), channels
+
+
+def runs_of(groups: Groups, most: int) -> Runs:
+    """Positions a step apart, and at most so many, that have the same taps at sources a step apart."""
+    alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
+    for position, pairs in enumerate(groups):
+        first = pairs[0][0] if pairs else 0
+        alike.setdefault(tuple((index - first, tap) for index, tap in pairs), []).append(position)
+    runs = sorted(run for positions in alike.values() for run in _progressions(groups, positions, most))
+    taps = [pair for run in runs for pair in groups[run[0]]]
+    table = np.array(taps, np.int64).reshape(-1, 2)
+    ends = np.cumsum([0, *(len(groups[run[0]]) for run in runs)], dtype=np.int64)
+    first, count, step, source_step = (np.array(column, np.int64) for column in zip(*runs, strict=True))
+    return Runs(ends, table[:, 0].copy(), table[:, 1].copy(), count, source_step, first, step)
+
+
+def _progressions(groups: Groups, positions: list[int], most: int) -> list[tuple[int, int, int, int]]:
+    """(first, count, step, step of the sources) of positions with the same taps."""
+
+    def steps(i: int) -> tuple[int, int]:
+        a, b = positions[i], positions[i + 1]
+        return b - a, groups[b][0][0] - groups[a][0][0] if groups[a] else 0
+
+    runs, i = [], 0
+    while i < len(positions):
+        count = 1
+        while count < most and i + count < len(positions) and steps(i + count - 1) == steps(i):
+            count += 1
+        runs.append((positions[i], count, *(steps(i) if count > 1 else (0, 0))))
+        i += count
+    return runs

@@ -83,7 +83,7 @@ def _choice(problem: Problem, operator: str) -> tuple[str, str, float, int]:
     cycles = costs.cycles(problem, by_output, algorithm)
     if algorithm == "depthwise":
         each = depthwise.plan(problem, by_output)
-        return name, f"channels as lanes, blocks of {each.sizes.rows} rows at most", cycles, len(each.blocks)
+        return name, f"channels as lanes, chunks of {each.sizes.chunk_channels} channels", cycles, each.tasks
     if algorithm == "winograd":
         tiled = winograd.plan(problem, by_output)
         cut = f"tasks of {tiled.sizes.tiles} tiles x {tiled.sizes.chunk} images"
@@ -98,8 +98,7 @@ def _choice(problem: Problem, operator: str) -> tuple[str, str, float, int]:
 def _weight_choice(problem: Problem) -> tuple[str, float, int]:
     cycles = costs.weight_cycles(problem)
     if depthwise.serves(problem):
-        parts = depthwise.plan(problem, True, summed=True).parts_shape[0]
-        return "channels as lanes", cycles, parts
+        return "channels as lanes", cycles, depthwise.plan(problem, True, summed=True).tasks
     if few_channels.serves(problem):
         few = few_channels.plan(problem)
         return "all taps and channels of a trim as columns", cycles, few.parts * problem.groups

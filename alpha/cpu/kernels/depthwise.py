@@ -1,7 +1,7 @@
 """Depthwise convolutions: a filter for each channel, so that channels are the lanes and nothing is summed over them.
 
-Rows are positions of one trim and images, wherever they lie, as in ``positions``; a product of a tap is a vector of
-channels of x times the tap's vector of filters. Memory is the limit: each element is read about once and written once.
+Memory is the limit: a task is some channels of some images, whose lines a worker copies to where they lie close, each
+once; columns of one trim, side by side, share what is loaded of the filter.
 """
 
 from __future__ import annotations
@@ -9,36 +9,78 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
 from numba import prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.compile import compiled, take_task
+from alpha.cpu.compile import compiled, inlined, take_task
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import ADD, BIAS
-from alpha.cpu.kernels.positions import addresses, tap_offsets
-from alpha.cpu.kernels.vectors import I64, Vectors, integer
+from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer
 
 ISA_BYTES = ISA.bytes
 
-TILE = 8
-"""Rows whose sums are held in registers, with one vector of channels each."""
+PAIR = 2
+"""Vectors of channels whose sums are held in registers at a time: a line of the caches, or so."""
 
-TAPS = 5
-"""Taps of the filter gradient whose sums are held in registers, with two vectors of channels each."""
+TILE = 4
+"""Columns whose sums are held in registers at a time."""
+
+SQUARE = 3
+"""Rows and columns of taps of the filter gradient whose sums are held in registers at a time."""
+
+Int64s = Any  # np.ndarray of int64; Numba types it by the value
+
+
+class Runs(NamedTuple):
+    """Target indices of an axis a step apart whose taps are alike, run by run; all in indices."""
+
+    tap_start: Int64s
+    """Taps of run i are tap_start[i]..tap_start[i + 1]."""
+    tap_source: Int64s
+    """Of a tap: its source at the run's first target."""
+    tap_filter: Int64s
+    """Of a tap: its index in the filter."""
+    count: Int64s
+    """Of a run: its targets."""
+    source_step: Int64s
+    """Of a run: from a target's sources to the next one's."""
+    target: Int64s
+    """Of a run: its first target."""
+    target_step: Int64s
 
 
 class DepthwiseSizes(NamedTuple):
     """Sizes and byte steps of a problem."""
 
+    images: int
     channels: int
     taps: int
-    """Of the whole filter."""
-    rows: int
-    """Rows of a block, at most."""
+    filter_columns: int
+    tap_step: int
+    """Columns of the source from a tap to the next."""
+    chunk_images: int
+    """Of a task."""
+    chunk_channels: int
+    """Of a task, whole pairs of vectors."""
+    source_columns: int
+    target_columns: int
+    source_held: int
+    """Lines of the source that a worker keeps a copy of; 0: it reads them where they lie."""
+    target_held: int
+    """Likewise of the target, which the filter gradient reads."""
+    pitch: int
+    """From column to column of a copy."""
     item: int
     source_image: int
+    source_row: int
+    source_column: int
     target_image: int
+    target_row: int
+    target_column: int
+    streamed: int
+    """Whether the result goes to memory past the caches, which are too small for it."""
 
 
 def _kept(vectors: Vectors, count: int) -> list[Any]:
@@ -46,112 +88,327 @@ def _kept(vectors: Vectors, count: int) -> list[Any]:
     return [cgutils.alloca_once(vectors.builder, vectors.vector) for _ in range(count)]
 
 
+def _stream(vectors: Vectors, value: Any, address: Any) -> None:
+    """A vector to aligned memory, past the caches."""
+    store = vectors.builder.store(value, vectors.pointer(address, vectors.vector))
+    store.align = ISA_BYTES
+    store.set_metadata("nontemporal", vectors.builder.module.add_metadata([ir.Constant(I32, 1)]))
+
+
+@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+def _copy(_typing: Any, tag: Any, source: Any, target: Any, count: Any) -> Any:
+    """So many numbers, up to whole vectors at the target."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vectors = Vectors(builder, tag)
+        _, source, target, count = arguments
+        whole = builder.sdiv(count, integer(vectors.lanes))
+        with cgutils.for_range(builder, whole, intp=I64) as loop:
+            at = builder.mul(loop.index, integer(ISA_BYTES))
+            vectors.store(vectors.load(builder.add(source, at)), builder.add(target, at))
+        rest = builder.sub(count, builder.mul(whole, integer(vectors.lanes)))
+        with builder.if_then(builder.icmp_signed(">", rest, integer(0)), likely=False):
+            at = builder.mul(whole, integer(ISA_BYTES))
+            vectors.store(vectors.load_masked(builder.add(source, at), rest), builder.add(target, at))
+        return context.get_dummy_value()
+
+    return types.void(tag, *[types.int64] * 3), codegen
+
+
+class _Tile:
+    """Emits the sums over taps of some columns, for one pair of vectors of channels."""
+
+    def __init__(self, vectors: Vectors, columns: int) -> None:
+        self.vectors, self.builder, self.columns = vectors, vectors.builder, columns
+        self.sums = [_kept(vectors, PAIR) for _ in range(columns)]
+
+    def begin(self, mode: Any, bias: Any, channels: Any) -> None:
+        """Zero, or the bias."""
+        builder, vectors = self.builder, self.vectors
+        for half in range(PAIR):
+            for column in self.sums:
+                builder.store(vectors.zero, column[half])
+        with builder.if_then(builder.icmp_signed("==", mode, integer(BIAS)), likely=False):
+            for half in range(PAIR):
+                left = builder.sub(channels, integer(half * vectors.lanes))
+                start = vectors.load_masked(builder.add(bias, integer(half * ISA_BYTES)), left)
+                for column in self.sums:
+                    builder.store(start, column[half])
+
+    def add(self, source: Any, step: Any, filters: Any) -> None:
+        """The products of a tap."""
+        builder, vectors = self.builder, self.vectors
+        factors = [vectors.load(builder.add(filters, integer(half * ISA_BYTES))) for half in range(PAIR)]
+        for n, column in enumerate(self.sums):
+            at = builder.add(source, builder.mul(step, integer(n)))
+            for half, total in enumerate(column):
+                value = vectors.load(builder.add(at, integer(half * ISA_BYTES)))
+                builder.store(vectors.fma(value, factors[half], builder.load(total)), total)
+
+    def end(self, mode: Any, target: Any, step: Any, channels: Any, streamed: Any) -> None:
+        """The sums to the target: added to what is there, whole lines past the caches, or the channels alone."""
+        builder, vectors = self.builder, self.vectors
+        places = [builder.add(target, builder.mul(step, integer(n))) for n in range(self.columns)]
+        with builder.if_then(builder.icmp_signed("==", mode, integer(ADD)), likely=False):
+            for at, half, total, left in self._each(places, channels):
+                there = vectors.load_masked(builder.add(at, integer(half * ISA_BYTES)), left)
+                builder.store(builder.fadd(builder.load(total), there), total)
+        whole = builder.icmp_signed(">=", channels, integer(PAIR * vectors.lanes))
+        with builder.if_else(whole, likely=True) as (then, otherwise):
+            with then, builder.if_else(builder.icmp_signed("!=", streamed, integer(0))) as (past, through):
+                for block, store in ((past, _stream), (through, Vectors.store)):
+                    with block:
+                        for at, half, total, _ in self._each(places, channels):
+                            store(vectors, builder.load(total), builder.add(at, integer(half * ISA_BYTES)))
+            with otherwise:
+                for at, half, total, left in self._each(places, channels):
+                    vectors.store_masked(builder.load(total), builder.add(at, integer(half * ISA_BYTES)), left)
+
+    def _each(self, places: list[Any], channels: Any) -> list[tuple[Any, int, Any, Any]]:
+        """(address, half, sum, channels left) of each vector."""
+        lefts = [self.builder.sub(channels, integer(half * self.vectors.lanes)) for half in range(PAIR)]
+        return [
+            (at, half, total, lefts[half])
+            for at, column in zip(places, self.sums, strict=True)
+            for half, total in enumerate(column)
+        ]
+
+
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def _products(
-    _typing: Any, tag: Any, sources: Any, targets: Any, offset: Any, taps: Any, from_x: Any, w: Any, from_w: Any,
-    mode: Any, bias: Any, channels: Any,
+    _typing: Any, tag: Any, columns: Any, from_x: Any, moved: Any, step: Any, taps: Any, w: Any, from_w: Any,
+    filter_bytes: Any, target: Any, target_step: Any, channels: Any, mode: Any, bias: Any, streamed: Any,
 ) -> Any:  # fmt: skip
-    """One vector of channels of TILE rows: the sum over taps of x times w, to the targets.
+    """The sums over taps of x times w at up to TILE columns, for all channels, to the target.
 
-    Rows are read and written at ``sources`` and ``targets`` plus ``offset``; ``channels`` of the vector are written.
+    A tap's x lies at ``from_x`` plus ``moved``, its w at ``w`` plus ``from_w``; the next pair of vectors of channels
+    has its filters ``filter_bytes`` on.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vectors = Vectors(builder, tag)
-        _, sources, targets, offset, taps, from_x, w, from_w, mode, bias, channels = arguments
-        rows = [vectors.load_address(sources, m) for m in range(TILE)]
-        sums = _kept(vectors, TILE)
-        for total in sums:
-            builder.store(vectors.zero, total)
-        with builder.if_then(builder.icmp_signed("==", mode, integer(BIAS))):
-            start = vectors.load_masked(bias, channels)
-            for total in sums:
-                builder.store(start, total)
-        with cgutils.for_range(builder, taps, intp=I64) as loop:
-            at = builder.mul(loop.index, integer(8))
-            moved = builder.add(offset, vectors.load_address(builder.add(from_x, at), 0))
-            factor = vectors.load(builder.add(w, vectors.load_address(builder.add(from_w, at), 0)))
-            for row, total in zip(rows, sums, strict=True):
-                value = vectors.load(builder.add(row, moved))
-                builder.store(vectors.fma(value, factor, builder.load(total)), total)
-        adds = builder.icmp_signed("==", mode, integer(ADD))
-        for m, total in enumerate(sums):
-            out = builder.add(vectors.load_address(targets, m), offset)
-            with builder.if_then(adds):
-                builder.store(builder.fadd(builder.load(total), vectors.load_masked(out, channels)), total)
-            vectors.store_first(builder.load(total), out, channels)
+        _, columns, from_x, moved, step, taps, w, from_w, filter_bytes, target, target_step, channels, *rest = arguments
+        mode, bias, streamed = rest
+        lanes = PAIR * vectors.lanes
+        pairs = builder.sdiv(builder.add(channels, integer(lanes - 1)), integer(lanes))
+        done = builder.append_basic_block("done")
+        choice = builder.switch(columns, done)
+        for count in range(1, TILE + 1):
+            block = builder.append_basic_block(f"columns{count}")
+            choice.add_case(integer(count), block)
+            builder.position_at_end(block)
+            tile = _Tile(vectors, count)
+            with cgutils.for_range(builder, pairs, intp=I64) as pair:
+                offset = builder.mul(pair.index, integer(PAIR * ISA_BYTES))
+                left = builder.sub(channels, builder.mul(pair.index, integer(lanes)))
+                source = builder.add(moved, offset)
+                filters = builder.add(w, builder.mul(pair.index, filter_bytes))
+                tile.begin(mode, builder.add(bias, offset), left)
+                with cgutils.for_range(builder, taps, intp=I64) as tap:
+                    at = builder.mul(tap.index, integer(8))
+                    x = builder.add(source, vectors.load_address(builder.add(from_x, at), 0))
+                    tile.add(x, step, builder.add(filters, vectors.load_address(builder.add(from_w, at), 0)))
+                tile.end(mode, builder.add(target, offset), target_step, left, streamed)
+            builder.branch(done)
+        builder.position_at_end(done)
         return context.get_dummy_value()
 
-    return types.void(tag, *[types.int64] * 10), codegen
+    return types.void(tag, *[types.int64] * 14), codegen
+
+
+class Walk(NamedTuple):
+    """A nest of loops over rows, images and columns: how often, and how far on in x and dy."""
+
+    rows: int
+    images: int
+    columns: int
+    x_row: int
+    x_image: int
+    x_column: int
+    dy_row: int
+    dy_image: int
+    dy_column: int
+
+
+def _summed(vectors: Vectors, walk: dict[str, Any], x: list[list[Any]], dy: Any, sums: list[list[Any]]) -> None:
+    """The walk for one vector of channels: dy times each tap's x to its sum."""
+    builder = vectors.builder
+
+    def moved(address: Any, loop: Any, step: str) -> Any:
+        return builder.add(address, builder.mul(loop.index, walk[step]))
+
+    with (
+        cgutils.for_range(builder, walk["rows"], intp=I64) as row,
+        cgutils.for_range(builder, walk["images"], intp=I64) as image,
+        cgutils.for_range(builder, walk["columns"], intp=I64) as column,
+    ):
+        factor = vectors.load(moved(moved(moved(dy, row, "dy_row"), image, "dy_image"), column, "dy_column"))
+        for sources, totals in zip(x, sums, strict=True):
+            for source, total in zip(sources, totals, strict=True):
+                at = moved(moved(moved(source, row, "x_row"), image, "x_image"), column, "x_column")
+                builder.store(vectors.fma(vectors.load(at), factor, builder.load(total)), total)
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _sums(_typing: Any, tag: Any, sources: Any, targets: Any, offset: Any, rows: Any, from_x: Any, to_w: Any) -> Any:
-    """Two vectors of channels of TAPS taps: the sum over rows of x times dy is added to what is at ``to_w``."""
+def _sums(
+    _typing: Any, tag: Any, tap_rows: Any, tap_columns: Any, lines: Any, offset: Any, tap_step: Any, dy: Any,
+    walk: Any, to_w: Any, to_row: Any, to_column: Any, vectors_of: Any, to_vector: Any,
+) -> Any:  # fmt: skip
+    """Up to SQUARE x SQUARE taps: the sum over a walk of x times dy is added to what is at ``to_w``, vector by vector.
+
+    A tap's x begins ``offset`` after its line of ``lines``, plus ``tap_step`` a column.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vectors = Vectors(builder, tag)
-        _, sources, targets, offset, rows, from_x, to_w = arguments
-        moved = [builder.add(offset, vectors.load_address(from_x, t)) for t in range(TAPS)]
-        sums = _kept(vectors, 2 * TAPS)
-        for total in sums:
-            builder.store(vectors.zero, total)
-        with cgutils.for_range(builder, rows, intp=I64) as loop:
-            at = builder.mul(loop.index, integer(8))
-            source = vectors.load_address(builder.add(sources, at), 0)
-            target = builder.add(vectors.load_address(builder.add(targets, at), 0), offset)
-            for half in range(2):
-                factor = vectors.load(builder.add(target, integer(half * ISA.bytes)))
-                for t in range(TAPS):
-                    address = builder.add(builder.add(source, moved[t]), integer(half * ISA.bytes))
-                    total = sums[half * TAPS + t]
-                    builder.store(vectors.fma(vectors.load(address), factor, builder.load(total)), total)
-        for t in range(TAPS):
-            for half in range(2):
-                out = builder.add(vectors.load_address(to_w, t), integer(half * ISA.bytes))
-                vectors.store(builder.fadd(builder.load(sums[half * TAPS + t]), vectors.load(out)), out)
+        _, tap_rows, tap_columns, lines, offset, tap_step, dy, nest, to_w, to_row, to_column, count, to_vector = arguments
+        values = cgutils.unpack_tuple(builder, nest)
+        walk = dict(zip(Walk._fields, values, strict=True))
+        done = builder.append_basic_block("done")
+        shape = builder.add(builder.mul(tap_rows, integer(SQUARE)), tap_columns)
+        choice = builder.switch(shape, done)
+        for rows in range(1, SQUARE + 1):
+            for columns in range(1, SQUARE + 1):
+                block = builder.append_basic_block(f"taps{rows}x{columns}")
+                choice.add_case(integer(rows * SQUARE + columns), block)
+                builder.position_at_end(block)
+                sums = [_kept(vectors, columns) for _ in range(rows)]
+                with cgutils.for_range(builder, count, intp=I64) as loop:
+                    moved = builder.mul(loop.index, integer(ISA_BYTES))
+                    starts = [
+                        builder.add(builder.add(vectors.load_address(lines, i), offset), moved) for i in range(rows)
+                    ]
+                    x = [[builder.add(s, builder.mul(tap_step, integer(j))) for j in range(columns)] for s in starts]
+                    out = builder.add(to_w, builder.mul(loop.index, to_vector))
+                    places = [
+                        builder.add(
+                            builder.add(out, builder.mul(to_row, integer(i))), builder.mul(to_column, integer(j))
+                        )
+                        for i in range(rows)
+                        for j in range(columns)
+                    ]
+                    flat = [total for row in sums for total in row]
+                    for total in flat:
+                        builder.store(vectors.zero, total)
+                    _summed(vectors, walk, x, builder.add(dy, moved), sums)
+                    for at, total in zip(places, flat, strict=True):
+                        vectors.store(builder.fadd(builder.load(total), vectors.load(at)), at)
+                builder.branch(done)
+        builder.position_at_end(done)
         return context.get_dummy_value()
 
-    return types.void(tag, *[types.int64] * 6), codegen
+    six = [types.int64] * 6
+    return types.void(tag, *six, walk, *[types.int64] * 5), codegen
+
+
+@inlined
+def _line(tag, line, held, kept, columns, sizes, start, row, column, image, images, channels):  # type: ignore[no-untyped-def]
+    """Where a line of a task's images and channels lies: in the worker's copy, which it enters if it is not there."""
+    if kept.shape[0] == 0:
+        return start + line * row
+    slot = line % held.shape[0]
+    to = kept.ctypes.data + slot * columns * sizes.pitch
+    if held[slot] != line:
+        held[slot] = line
+        inner = sizes.chunk_channels * sizes.item
+        runs, numbers = images, channels
+        if inner == image:  # the images follow each other without a gap
+            runs, numbers = 1, (images - 1) * sizes.chunk_channels + channels
+        for j in range(columns):
+            for n in range(runs):
+                _copy(tag, start + line * row + j * column + n * image, to + j * sizes.pitch + n * inner, numbers)
+    return to
+
+
+@inlined
+def _spread(w, lanes):  # type: ignore[no-untyped-def]
+    """The filters (channels, taps) as (pairs of vectors of channels, taps, lanes)."""
+    spread = np.zeros(((w.shape[0] + lanes - 1) // lanes, w.shape[1], lanes), w.dtype)
+    for channel in range(w.shape[0]):
+        pair = channel // lanes
+        for tap in range(w.shape[1]):
+            spread[pair, tap, channel - pair * lanes] = w[channel, tap]
+    return spread
 
 
 @compiled
-def depthwise(threads, tag, counter, blocks, rows, columns, sizes, x, w, y, mode, bias):  # type: ignore[no-untyped-def]
-    """The convolution or its input gradient; ``w`` is packed (vectors of channels, taps, lanes). A task is a block.
+def depthwise(threads, tag, counter, starts, rows, columns, sizes, x, w, y, mode, bias):  # type: ignore[no-untyped-def]
+    """The convolution or its input gradient; ``w`` is (channels, taps). A task is a chunk of images and channels at the
+    runs of rows between two ``starts``.
 
     Returns the products that it computed.
     """
+    lanes = PAIR * ISA_BYTES // sizes.item
+    across = (sizes.channels + sizes.chunk_channels - 1) // sizes.chunk_channels
+    chunks = (sizes.images + sizes.chunk_images - 1) // sizes.chunk_images * across
     done = np.zeros((threads, 8), np.int64)
-    lanes = ISA_BYTES // sizes.item
     for worker in prange(threads):
-        sources = np.empty(sizes.rows + TILE, np.int64)
-        targets = np.empty(sizes.rows + TILE, np.int64)
-        from_x = np.empty(sizes.taps + 1, np.int64)
-        from_w = np.empty(sizes.taps + 1, np.int64)
-        nowhere = np.zeros((sizes.channels + lanes) * sizes.item, np.uint8)
+        filters = _spread(w, lanes)
+        pair_bytes = sizes.taps * lanes * sizes.item
+        kept = np.empty(sizes.source_held * sizes.source_columns * sizes.pitch, np.uint8)
+        held = np.empty(sizes.source_held, np.int64)
+        from_x = np.empty(sizes.taps, np.int64)
+        from_w = np.empty(sizes.taps, np.int64)
+        lines = np.empty(sizes.taps, np.int64)
+        x_column, x_image = sizes.source_column, sizes.source_image
+        if sizes.source_held:
+            x_column, x_image = sizes.pitch, sizes.chunk_channels * sizes.item
         while True:
             task = take_task(counter.ctypes.data)
-            if task >= blocks.shape[0]:
+            if task >= chunks * (starts.shape[0] - 1):
                 break
-            block = blocks[task]
-            addresses(rows, columns, block, TILE, sizes, x, y, sources, targets, nowhere.ctypes.data)
-            taps = tap_offsets(rows, columns, block, from_x, from_w)
-            for m in range(0, block[3], TILE):
-                for channel in range(0, sizes.channels, lanes):
-                    _products(
-                        tag,
-                        sources.ctypes.data + 8 * m,
-                        targets.ctypes.data + 8 * m,
-                        channel * sizes.item,
-                        taps,
-                        from_x.ctypes.data,
-                        w + channel * sizes.taps * sizes.item,
-                        from_w.ctypes.data,
-                        mode,
-                        bias + channel * sizes.item,
-                        sizes.channels - channel,
-                    )
-            done[worker, 0] += taps * block[3] * sizes.channels
+            part = task // chunks
+            chunk = task - part * chunks
+            image = chunk // across * sizes.chunk_images
+            channel = chunk % across * sizes.chunk_channels
+            images = min(sizes.chunk_images, sizes.images - image)
+            channels = min(sizes.chunk_channels, sizes.channels - channel)
+            start = x + image * sizes.source_image + channel * sizes.item
+            out = y + image * sizes.target_image + channel * sizes.item
+            held[:] = -1
+            for r in range(starts[part], starts[part + 1]):
+                first = rows.tap_start[r]
+                down = rows.tap_start[r + 1] - first
+                for i in range(rows.count[r]):
+                    for k in range(down):
+                        line = rows.tap_source[first + k] + i * rows.source_step[r]
+                        lines[k] = _line(
+                            tag, line, held, kept, sizes.source_columns, sizes, start, sizes.source_row,
+                            sizes.source_column, sizes.source_image, images, channels,
+                        )  # fmt: skip
+                    to = out + (rows.target[r] + i * rows.target_step[r]) * sizes.target_row
+                    for c in range(columns.count.shape[0]):
+                        taps = 0
+                        for k in range(down):
+                            row = rows.tap_filter[first + k] * sizes.filter_columns
+                            for j in range(columns.tap_start[c], columns.tap_start[c + 1]):
+                                from_x[taps] = lines[k] + columns.tap_source[j] * x_column
+                                from_w[taps] = (row + columns.tap_filter[j]) * PAIR * ISA_BYTES
+                                taps += 1
+                        step = columns.source_step[c] * x_column
+                        target_step = columns.target_step[c] * sizes.target_column
+                        count = columns.count[c]
+                        for m in range(0, count, TILE):
+                            for n in range(images):
+                                _products(
+                                    tag,
+                                    min(TILE, count - m),
+                                    from_x.ctypes.data,
+                                    m * step + n * x_image,
+                                    step,
+                                    taps,
+                                    filters.ctypes.data + channel // lanes * pair_bytes,
+                                    from_w.ctypes.data,
+                                    pair_bytes,
+                                    to + columns.target[c] * sizes.target_column + m * target_step
+                                    + n * sizes.target_image,
+                                    target_step,
+                                    channels,
+                                    mode,
+                                    bias + channel * sizes.item,
+                                    sizes.streamed,
+                                )  # fmt: skip
+                        done[worker, 0] += taps * count * images * channels
     total = 0
     for worker in range(threads):
         total += done[worker, 0]
@@ -159,50 +416,86 @@ def depthwise(threads, tag, counter, blocks, rows, columns, sizes, x, w, y, mode
 
 
 @compiled
-def depthwise_weight(threads, tag, counter, blocks, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
-    """The filter gradient: ``dw`` is (parts, taps, channels up to whole pairs of vectors). A task is a part.
+def depthwise_weight(threads, tag, counter, starts, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
+    """The filter gradient: ``dw`` is (parts, channels, taps), a part for each chunk of images and two ``starts``.
 
-    Sums run over a block in registers, over a part's blocks in memory. Returns the products that it computed.
+    A task is a part's chunk of channels. Returns the products that it computed.
     """
-    parts = dw.shape[0]
-    row_bytes = dw.shape[2] * sizes.item
+    lanes = ISA_BYTES // sizes.item
+    across = (sizes.channels + sizes.chunk_channels - 1) // sizes.chunk_channels
     done = np.zeros((threads, 8), np.int64)
-    lanes = 2 * ISA_BYTES // sizes.item
     for worker in prange(threads):
-        sources = np.empty(sizes.rows + 1, np.int64)
-        targets = np.empty(sizes.rows + 1, np.int64)
-        from_x = np.empty(sizes.taps + TAPS, np.int64)
-        from_w = np.empty(sizes.taps + TAPS, np.int64)
-        to_w = np.empty(TAPS, np.int64)
-        nothing = np.zeros(lanes, dw.dtype)
+        kept_x = np.empty(sizes.source_held * sizes.source_columns * sizes.pitch, np.uint8)
+        kept_dy = np.empty(sizes.target_held * sizes.target_columns * sizes.pitch, np.uint8)
+        held_x = np.empty(sizes.source_held, np.int64)
+        held_dy = np.empty(sizes.target_held, np.int64)
+        lines = np.empty(sizes.taps, np.int64)
+        sums = np.empty((sizes.chunk_channels // lanes, sizes.taps, lanes), dw.dtype)
+        inner = sizes.chunk_channels * sizes.item
+        x_row, x_column, x_image = sizes.source_columns * sizes.pitch, sizes.pitch, inner
+        dy_row, dy_column, dy_image = sizes.target_columns * sizes.pitch, sizes.pitch, inner
+        if sizes.source_held == 0:
+            x_row, x_column, x_image = sizes.source_row, sizes.source_column, sizes.source_image
+            dy_row, dy_column, dy_image = sizes.target_row, sizes.target_column, sizes.target_image
         while True:
-            part = take_task(counter.ctypes.data)
-            if part >= parts:
+            task = take_task(counter.ctypes.data)
+            if task >= dw.shape[0] * across:
                 break
-            dw[part] = 0
-            for task in range(blocks.shape[0] * part // parts, blocks.shape[0] * (part + 1) // parts):
-                block = blocks[task]
-                addresses(rows, columns, block, 1, sizes, x, dy, sources, targets, 0)
-                taps = tap_offsets(rows, columns, block, from_x, from_w)
-                for t in range(taps, taps + TAPS - 1):  # what the last group of taps has over goes nowhere
-                    from_x[t] = from_x[0]
-                for channel in range(0, sizes.channels, lanes):
-                    for tap in range(0, taps, TAPS):
-                        for t in range(TAPS):
-                            to_w[t] = nothing.ctypes.data
-                            if tap + t < taps:
-                                row = part * sizes.taps + from_w[tap + t]
-                                to_w[t] = dw.ctypes.data + row * row_bytes + channel * sizes.item
-                        _sums(
-                            tag,
-                            sources.ctypes.data,
-                            targets.ctypes.data,
-                            channel * sizes.item,
-                            block[3],
-                            from_x.ctypes.data + 8 * tap,
-                            to_w.ctypes.data,
-                        )
-                done[worker, 0] += taps * block[3] * sizes.channels
+            part = task // across
+            channel = (task - part * across) * sizes.chunk_channels
+            image = part // (starts.shape[0] - 1) * sizes.chunk_images
+            images = min(sizes.chunk_images, sizes.images - image)
+            channels = min(sizes.chunk_channels, sizes.channels - channel)
+            start = x + image * sizes.source_image + channel * sizes.item
+            start_dy = dy + image * sizes.target_image + channel * sizes.item
+            part_rows = part % (starts.shape[0] - 1)
+            held_x[:] = -1
+            held_dy[:] = -1
+            sums[:] = 0
+            for r in range(starts[part_rows], starts[part_rows + 1]):
+                first = rows.tap_start[r]
+                down = rows.tap_start[r + 1] - first
+                line_dy = 0
+                for i in range(rows.count[r] - 1, -1, -1):  # the run's first lines are asked for last
+                    for k in range(down):
+                        line = rows.tap_source[first + k] + i * rows.source_step[r]
+                        lines[k] = _line(
+                            tag, line, held_x, kept_x, sizes.source_columns, sizes, start, sizes.source_row,
+                            sizes.source_column, sizes.source_image, images, channels,
+                        )  # fmt: skip
+                    line_dy = _line(
+                        tag, rows.target[r] + i * rows.target_step[r], held_dy, kept_dy, sizes.target_columns, sizes,
+                        start_dy, sizes.target_row, sizes.target_column, sizes.target_image, images, channels,
+                    )  # fmt: skip
+                for c in range(columns.count.shape[0]):
+                    begin, end = columns.tap_start[c], columns.tap_start[c + 1]
+                    walk = Walk(
+                        rows.count[r], images, columns.count[c],
+                        rows.source_step[r] * x_row, x_image, columns.source_step[c] * x_column,
+                        rows.target_step[r] * dy_row, dy_image, columns.target_step[c] * dy_column,
+                    )  # fmt: skip
+                    for k in range(0, down, SQUARE):
+                        for j in range(begin, end, SQUARE):
+                            tap = rows.tap_filter[first + k] * sizes.filter_columns + columns.tap_filter[j]
+                            _sums(
+                                tag,
+                                min(SQUARE, down - k),
+                                min(SQUARE, end - j),
+                                lines.ctypes.data + 8 * k,
+                                columns.tap_source[j] * x_column,
+                                sizes.tap_step * x_column,
+                                line_dy + columns.target[c] * dy_column,
+                                walk,
+                                sums.ctypes.data + tap * ISA_BYTES,
+                                sizes.filter_columns * ISA_BYTES,
+                                ISA_BYTES,
+                                (channels + lanes - 1) // lanes,
+                                sizes.taps * ISA_BYTES,
+                            )
+                    done[worker, 0] += down * (end - begin) * rows.count[r] * columns.count[c] * images * channels
+            for i in range(channels):
+                for tap in range(sizes.taps):
+                    dw[part, channel + i, tap] = sums[i // lanes, tap, i % lanes]
     total = 0
     for worker in range(threads):
         total += done[worker, 0]
