@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,13 +13,13 @@ import numpy as np
 
 from alpha.cpu import plans
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.depthwise import PAIR, DepthwiseSizes, Runs
+from alpha.cpu.kernels.depthwise import JOINED, PAIR, RATIOS, DepthwiseSizes, Runs
 from alpha.cpu.plans import Problem
 from alpha.geometry import Groups
 
 Array = np.ndarray[Any, Any]
 
-COPY_BYTES = 96 << 10
+COPY_BYTES = 192 << 10
 """Of the lines that a worker copies, about: the second cache holds them beside the results."""
 
 LEAST_BYTES = 256
@@ -32,6 +34,7 @@ Never by thread count, so that the order of sums is the same.
 SMALL = 60_000
 """Cycles of a convolution that one thread computes sooner than it wakes another."""
 
+DIRECT = False
 STREAMED = 12 << 20
 """Bytes of a result from which on it goes to memory past the caches."""
 
@@ -89,6 +92,7 @@ def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePl
         source, target, widths = target, source, widths[::-1]
         groups = (g.rows.by_input, g.columns.by_input)
     held, held_target = _window(groups[0]), int(summed)
+    direct = DIRECT
     small = cycles(problem) < SMALL
     position = COPY_BYTES // (held * widths[0] + held_target * widths[1])
     images, channels = _chunk(problem, position)
@@ -103,13 +107,12 @@ def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePl
         channels=problem.groups,
         taps=g.rows.filter * g.columns.filter,
         filter_columns=g.columns.filter,
-        tap_step=g.columns.dilation,
         chunk_images=images,
         chunk_channels=channels,
         source_columns=widths[0],
         target_columns=widths[1],
-        source_held=held,
-        target_held=held_target,
+        source_held=0 if direct else held,
+        target_held=0 if direct else held_target,
         pitch=pitch,
         item=item,
         source_image=source[0] * item,
@@ -118,7 +121,7 @@ def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePl
         target_image=target[0] * item,
         target_row=target[1] * item,
         target_column=target[2] * item,
-        streamed=0,
+        streamed=int(_streamed(problem, target, widths[1], len(groups[0]))),
     )
     starts = np.linspace(0, len(rows.count), parts + 1).astype(np.int64)
     return DepthwisePlan(starts, rows, runs_of(groups[1], len(groups[1])), sizes)
@@ -127,6 +130,12 @@ def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePl
 def _window(groups: Groups) -> int:
     """Lines of the source from a target's first to its last, at most."""
     return max(abs(pairs[-1][0] - pairs[0][0]) if pairs else 0 for pairs in groups) + 1
+
+
+def _streamed(problem: Problem, strides: tuple[int, int, int], width: int, height: int) -> bool:
+    """Whether a result is large, and its vectors may lie on whole ones."""
+    nbytes = problem.images * problem.groups * width * height * problem.item
+    return nbytes >= STREAMED and all(step * problem.item % ISA.bytes == 0 for step in strides)
 
 
 def _chunk(problem: Problem, nbytes: int) -> tuple[int, int]:
@@ -147,11 +156,31 @@ def runs_of(groups: Groups, most: int) -> Runs:
         first = pairs[0][0] if pairs else 0
         alike.setdefault(tuple((index - first, tap) for index, tap in pairs), []).append(position)
     runs = sorted(run for positions in alike.values() for run in _progressions(groups, positions, most))
-    taps = [pair for run in runs for pair in groups[run[0]]]
-    table = np.array(taps, np.int64).reshape(-1, 2)
-    ends = np.cumsum([0, *(len(groups[run[0]]) for run in runs)], dtype=np.int64)
-    first, count, step, source_step = (np.array(column, np.int64) for column in zip(*runs, strict=True))
-    return Runs(ends, table[:, 0].copy(), table[:, 1].copy(), count, source_step, first, step)
+    taps = [sorted(groups[run[0]]) for run in runs]
+    table = np.array([pair for pairs in taps for pair in pairs], np.int64).reshape(-1, 2)
+    ends = np.cumsum([0, *map(len, taps)], dtype=np.int64)
+    first, count, step, source_step = _columns(runs)
+    joined = _columns([_joined(pairs, run[3]) for pairs, run in zip(taps, runs, strict=True)])
+    return Runs(ends, table[:, 0].copy(), table[:, 1].copy(), count, source_step, first, step, *joined)
+
+
+def _columns(rows: Sequence[tuple[int, ...]]) -> list[Array]:
+    return [np.array(column, np.int64) for column in zip(*rows, strict=True)]
+
+
+def _joined(taps: list[tuple[int, int]], source_step: int) -> tuple[int, int, int, int]:
+    """(taps together, ratio, step of the taps' sources, step in the filter) of a run."""
+    if len(taps) < 2:
+        return 1, 1, source_step, 0
+    steps = {(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(taps)}
+    if len(steps) != 1:
+        return 1, 0, 0, 0
+    tap_step, filter_step = steps.pop()
+    ratio = source_step // tap_step if source_step else 1  # a single target shares with none
+    evenly = ratio in RATIOS and ratio * tap_step == (source_step or tap_step)
+    if len(taps) > JOINED or not evenly:
+        return 1, ratio if evenly else 0, tap_step, filter_step
+    return len(taps), ratio, tap_step, filter_step
 
 
 def _progressions(groups: Groups, positions: list[int], most: int) -> list[tuple[int, int, int, int]]:

@@ -6,6 +6,7 @@ once; columns of one trim, side by side, share what is loaded of the filter.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +28,12 @@ PAIR = 2
 TILE = 4
 """Columns whose sums are held in registers at a time."""
 
-SQUARE = 3
-"""Rows and columns of taps of the filter gradient whose sums are held in registers at a time."""
+JOINED = 3
+"""Taps of a row that are computed together, so that what neighbouring columns share is loaded once; and rows and columns
+of taps of the filter gradient whose sums are held in registers at a time."""
+
+RATIOS = (1, 2)
+"""Strides at which neighbouring columns share what their taps meet."""
 
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
@@ -49,6 +54,15 @@ class Runs(NamedTuple):
     target: Int64s
     """Of a run: its first target."""
     target_step: Int64s
+    joined: Int64s
+    """Of a run: taps that are computed together, 1 to JOINED: all of them where they lie evenly and targets share them,
+    else one at a time."""
+    ratio: Int64s
+    """Of a run: the step of its sources over its taps', up to RATIOS; 0 where they meet no other target's."""
+    tap_step: Int64s
+    """Of a run: from a tap's source to the next one's."""
+    filter_step: Int64s
+    """Of a run: likewise in the filter."""
 
 
 class DepthwiseSizes(NamedTuple):
@@ -58,8 +72,6 @@ class DepthwiseSizes(NamedTuple):
     channels: int
     taps: int
     filter_columns: int
-    tap_step: int
-    """Columns of the source from a tap to the next."""
     chunk_images: int
     """Of a task."""
     chunk_channels: int
@@ -135,15 +147,20 @@ class _Tile:
                 for column in self.sums:
                     builder.store(start, column[half])
 
-    def add(self, source: Any, step: Any, filters: Any) -> None:
-        """The products of a tap."""
+    def add(self, source: Any, step: Any, filters: Any, filter_step: Any, taps: int, ratio: int) -> None:
+        """The products of some taps side by side, whose columns' sources are ``ratio`` steps apart."""
         builder, vectors = self.builder, self.vectors
-        factors = [vectors.load(builder.add(filters, integer(half * ISA_BYTES))) for half in range(PAIR)]
-        for n, column in enumerate(self.sums):
-            at = builder.add(source, builder.mul(step, integer(n)))
-            for half, total in enumerate(column):
-                value = vectors.load(builder.add(at, integer(half * ISA_BYTES)))
-                builder.store(vectors.fma(value, factors[half], builder.load(total)), total)
+        factors = []
+        for j in range(taps):
+            at = builder.add(filters, builder.mul(filter_step, integer(j)))
+            factors.append([vectors.load(builder.add(at, integer(half * ISA_BYTES))) for half in range(PAIR)])
+        for i in range((self.columns - 1) * ratio + taps):
+            at = builder.add(source, builder.mul(step, integer(i)))
+            values = [vectors.load(builder.add(at, integer(half * ISA_BYTES))) for half in range(PAIR)]
+            for n, column in enumerate(self.sums):
+                if 0 <= i - n * ratio < taps:
+                    for value, factor, total in zip(values, factors[i - n * ratio], column, strict=True):
+                        builder.store(vectors.fma(value, factor, builder.load(total)), total)
 
     def end(self, mode: Any, target: Any, step: Any, channels: Any, streamed: Any) -> None:
         """The sums to the target: added to what is there, whole lines past the caches, or the channels alone."""
@@ -176,26 +193,28 @@ class _Tile:
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def _products(
-    _typing: Any, tag: Any, columns: Any, from_x: Any, moved: Any, step: Any, taps: Any, w: Any, from_w: Any,
-    filter_bytes: Any, target: Any, target_step: Any, channels: Any, mode: Any, bias: Any, streamed: Any,
+    _typing: Any, tag: Any, columns: Any, joined: Any, ratio: Any, from_x: Any, moved: Any, step: Any, taps: Any,
+    w: Any, from_w: Any, filter_step: Any, filter_bytes: Any, target: Any, target_step: Any, channels: Any, mode: Any,
+    bias: Any, streamed: Any,
 ) -> Any:  # fmt: skip
     """The sums over taps of x times w at up to TILE columns, for all channels, to the target.
 
-    A tap's x lies at ``from_x`` plus ``moved``, its w at ``w`` plus ``from_w``; the next pair of vectors of channels
-    has its filters ``filter_bytes`` on.
+    The first of ``joined`` taps has its x at ``from_x`` plus ``moved``, its w at ``w`` plus ``from_w``, the next one a
+    step on; the next column's x lies ``ratio`` steps on. The next pair of vectors of channels has its filters
+    ``filter_bytes`` on.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vectors = Vectors(builder, tag)
-        _, columns, from_x, moved, step, taps, w, from_w, filter_bytes, target, target_step, channels, *rest = arguments
-        mode, bias, streamed = rest
+        _, columns, joined, ratio, from_x, moved, step, taps, w, from_w, filter_step, *rest = arguments
+        filter_bytes, target, target_step, channels, mode, bias, streamed = rest
         lanes = PAIR * vectors.lanes
         pairs = builder.sdiv(builder.add(channels, integer(lanes - 1)), integer(lanes))
         done = builder.append_basic_block("done")
-        choice = builder.switch(columns, done)
-        for count in range(1, TILE + 1):
-            block = builder.append_basic_block(f"columns{count}")
-            choice.add_case(integer(count), block)
+        choice = builder.switch(_variant(builder, columns, joined, ratio), done)
+        for count, together, apart in _variants():
+            block = builder.append_basic_block(f"columns{count}taps{together}")
+            choice.add_case(integer(_number(count, together, apart)), block)
             builder.position_at_end(block)
             tile = _Tile(vectors, count)
             with cgutils.for_range(builder, pairs, intp=I64) as pair:
@@ -207,13 +226,30 @@ def _products(
                 with cgutils.for_range(builder, taps, intp=I64) as tap:
                     at = builder.mul(tap.index, integer(8))
                     x = builder.add(source, vectors.load_address(builder.add(from_x, at), 0))
-                    tile.add(x, step, builder.add(filters, vectors.load_address(builder.add(from_w, at), 0)))
+                    factors = builder.add(filters, vectors.load_address(builder.add(from_w, at), 0))
+                    tile.add(x, step, factors, filter_step, together, apart)
                 tile.end(mode, builder.add(target, offset), target_step, left, streamed)
             builder.branch(done)
         builder.position_at_end(done)
         return context.get_dummy_value()
 
-    return types.void(tag, *[types.int64] * 14), codegen
+    return types.void(tag, *[types.int64] * 17), codegen
+
+
+def _variants() -> list[tuple[int, int, int]]:
+    """(columns, taps together, ratio) of the tiles that there are; single taps share nothing, at any ratio."""
+    shared = [(count, taps, ratio) for count in range(1, TILE + 1) for taps in range(2, JOINED + 1) for ratio in RATIOS]
+    return [(count, 1, 1) for count in range(1, TILE + 1)] + shared
+
+
+def _number(columns: int, joined: int, ratio: int) -> int:
+    return (columns * (JOINED + 1) + joined) * (max(RATIOS) + 1) + ratio
+
+
+def _variant(builder: Any, columns: Any, joined: Any, ratio: Any) -> Any:
+    """``_number`` of values."""
+    both = builder.add(builder.mul(columns, integer(JOINED + 1)), joined)
+    return builder.add(builder.mul(both, integer(max(RATIOS) + 1)), ratio)
 
 
 class Walk(NamedTuple):
@@ -230,75 +266,93 @@ class Walk(NamedTuple):
     dy_column: int
 
 
-def _summed(vectors: Vectors, walk: dict[str, Any], x: list[list[Any]], dy: Any, sums: list[list[Any]]) -> None:
-    """The walk for one vector of channels: dy times each tap's x to its sum."""
-    builder = vectors.builder
+class _Square:
+    """Emits the sums of a square of taps for one vector of channels."""
 
-    def moved(address: Any, loop: Any, step: str) -> Any:
-        return builder.add(address, builder.mul(loop.index, walk[step]))
+    def __init__(self, vectors: Vectors, rows: int, columns: int) -> None:
+        self.vectors, self.builder = vectors, vectors.builder
+        self.sums = [_kept(vectors, columns) for _ in range(rows)]
 
-    with (
-        cgutils.for_range(builder, walk["rows"], intp=I64) as row,
-        cgutils.for_range(builder, walk["images"], intp=I64) as image,
-        cgutils.for_range(builder, walk["columns"], intp=I64) as column,
-    ):
-        factor = vectors.load(moved(moved(moved(dy, row, "dy_row"), image, "dy_image"), column, "dy_column"))
-        for sources, totals in zip(x, sums, strict=True):
-            for source, total in zip(sources, totals, strict=True):
-                at = moved(moved(moved(source, row, "x_row"), image, "x_image"), column, "x_column")
-                builder.store(vectors.fma(vectors.load(at), factor, builder.load(total)), total)
+    def walk(self, walk: dict[str, Any], x: list[Any], tap_step: Any, dy: Any, ratio: Any) -> None:
+        """Sums from zero on: dy times each tap's x, whose lines begin at ``x``."""
+        builder = self.builder
+        for row in self.sums:
+            for total in row:
+                builder.store(self.vectors.zero, total)
+        whole = builder.sdiv(walk["columns"], integer(TILE))
+        shared = builder.or_(*[builder.icmp_signed("==", ratio, integer(r)) for r in RATIOS])
+        tiles = builder.select(shared, whole, integer(0))
+        with (
+            cgutils.for_range(builder, walk["rows"], intp=I64) as row,
+            cgutils.for_range(builder, walk["images"], intp=I64) as image,
+        ):
+            x = [self._moved(self._moved(line, row, walk["x_row"]), image, walk["x_image"]) for line in x]
+            dy = self._moved(self._moved(dy, row, walk["dy_row"]), image, walk["dy_image"])
+            for r in RATIOS:
+                here = builder.select(builder.icmp_signed("==", ratio, integer(r)), tiles, integer(0))
+                with cgutils.for_range(builder, here, intp=I64) as tile:
+                    column = builder.mul(tile.index, integer(TILE))
+                    self._add(walk, x, tap_step, dy, column, TILE, r)
+            first = builder.mul(tiles, integer(TILE))
+            with cgutils.for_range(builder, builder.sub(walk["columns"], first), intp=I64) as rest:
+                self._add(walk, x, tap_step, dy, builder.add(first, rest.index), 1, 1)
+
+    def _moved(self, address: Any, loop: Any, step: Any) -> Any:
+        return self.builder.add(address, self.builder.mul(loop.index, step))
+
+    def _add(self, walk: dict[str, Any], x: list[Any], tap_step: Any, dy: Any, column: Any, count: int, ratio: int) -> None:
+        """The products of some columns, whose x are ``ratio`` taps apart."""
+        builder, vectors = self.builder, self.vectors
+        dy = builder.add(dy, builder.mul(column, walk["dy_column"]))
+        factors = [vectors.load(builder.add(dy, builder.mul(walk["dy_column"], integer(n)))) for n in range(count)]
+        for line, totals in zip(x, self.sums, strict=True):
+            start = builder.add(line, builder.mul(column, walk["x_column"]))
+            for i in range((count - 1) * ratio + len(totals)):
+                value = vectors.load(builder.add(start, builder.mul(tap_step, integer(i))))
+                for n, factor in enumerate(factors):
+                    if 0 <= i - n * ratio < len(totals):
+                        total = totals[i - n * ratio]
+                        builder.store(vectors.fma(value, factor, builder.load(total)), total)
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def _sums(
-    _typing: Any, tag: Any, tap_rows: Any, tap_columns: Any, lines: Any, offset: Any, tap_step: Any, dy: Any,
-    walk: Any, to_w: Any, to_row: Any, to_column: Any, vectors_of: Any, to_vector: Any,
+    _typing: Any, tag: Any, tap_rows: Any, tap_columns: Any, ratio: Any, lines: Any, offset: Any, tap_step: Any, dy: Any,
+    walk: Any, to_w: Any, to_row: Any, count: Any, to_vector: Any,
 ) -> Any:  # fmt: skip
-    """Up to SQUARE x SQUARE taps: the sum over a walk of x times dy is added to what is at ``to_w``, vector by vector.
+    """Up to JOINED x JOINED taps: the sum over a walk of x times dy is added to what is at ``to_w``, vector by vector.
 
     A tap's x begins ``offset`` after its line of ``lines``, plus ``tap_step`` a column.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vectors = Vectors(builder, tag)
-        _, tap_rows, tap_columns, lines, offset, tap_step, dy, nest, to_w, to_row, to_column, count, to_vector = arguments
-        values = cgutils.unpack_tuple(builder, nest)
-        walk = dict(zip(Walk._fields, values, strict=True))
+        _, tap_rows, tap_columns, ratio, lines, offset, tap_step, dy, nest, to_w, to_row, count, to_vector = arguments
+        walk = dict(zip(Walk._fields, cgutils.unpack_tuple(builder, nest), strict=True))
         done = builder.append_basic_block("done")
-        shape = builder.add(builder.mul(tap_rows, integer(SQUARE)), tap_columns)
+        shape = builder.add(builder.mul(tap_rows, integer(JOINED)), tap_columns)
         choice = builder.switch(shape, done)
-        for rows in range(1, SQUARE + 1):
-            for columns in range(1, SQUARE + 1):
-                block = builder.append_basic_block(f"taps{rows}x{columns}")
-                choice.add_case(integer(rows * SQUARE + columns), block)
-                builder.position_at_end(block)
-                sums = [_kept(vectors, columns) for _ in range(rows)]
-                with cgutils.for_range(builder, count, intp=I64) as loop:
-                    moved = builder.mul(loop.index, integer(ISA_BYTES))
-                    starts = [
-                        builder.add(builder.add(vectors.load_address(lines, i), offset), moved) for i in range(rows)
-                    ]
-                    x = [[builder.add(s, builder.mul(tap_step, integer(j))) for j in range(columns)] for s in starts]
-                    out = builder.add(to_w, builder.mul(loop.index, to_vector))
-                    places = [
-                        builder.add(
-                            builder.add(out, builder.mul(to_row, integer(i))), builder.mul(to_column, integer(j))
-                        )
-                        for i in range(rows)
-                        for j in range(columns)
-                    ]
-                    flat = [total for row in sums for total in row]
-                    for total in flat:
-                        builder.store(vectors.zero, total)
-                    _summed(vectors, walk, x, builder.add(dy, moved), sums)
-                    for at, total in zip(places, flat, strict=True):
+        for rows, columns in itertools.product(range(1, JOINED + 1), repeat=2):
+            block = builder.append_basic_block(f"taps{rows}x{columns}")
+            choice.add_case(integer(rows * JOINED + columns), block)
+            builder.position_at_end(block)
+            square = _Square(vectors, rows, columns)
+            with cgutils.for_range(builder, count, intp=I64) as loop:
+                moved = builder.mul(loop.index, integer(ISA_BYTES))
+                start = builder.add(offset, moved)
+                x = [builder.add(vectors.load_address(lines, i), start) for i in range(rows)]
+                square.walk(walk, x, tap_step, builder.add(dy, moved), ratio)
+                out = builder.add(to_w, builder.mul(loop.index, to_vector))
+                for i, totals in enumerate(square.sums):
+                    to = builder.add(out, builder.mul(to_row, integer(i)))
+                    for j, total in enumerate(totals):
+                        at = builder.add(to, integer(j * ISA_BYTES))
                         vectors.store(builder.fadd(builder.load(total), vectors.load(at)), at)
-                builder.branch(done)
+            builder.branch(done)
         builder.position_at_end(done)
         return context.get_dummy_value()
 
-    six = [types.int64] * 6
-    return types.void(tag, *six, walk, *[types.int64] * 5), codegen
+    return types.void(tag, *[types.int64] * 7, walk, *[types.int64] * 4), codegen
 
 
 @inlined
@@ -350,6 +404,7 @@ def depthwise(threads, tag, counter, starts, rows, columns, sizes, x, w, y, mode
         from_x = np.empty(sizes.taps, np.int64)
         from_w = np.empty(sizes.taps, np.int64)
         lines = np.empty(sizes.taps, np.int64)
+        streamed = int(sizes.streamed != 0 and y % ISA_BYTES == 0)
         x_column, x_image = sizes.source_column, sizes.source_image
         if sizes.source_held:
             x_column, x_image = sizes.pitch, sizes.chunk_channels * sizes.item
@@ -381,11 +436,14 @@ def depthwise(threads, tag, counter, starts, rows, columns, sizes, x, w, y, mode
                         taps = 0
                         for k in range(down):
                             row = rows.tap_filter[first + k] * sizes.filter_columns
-                            for j in range(columns.tap_start[c], columns.tap_start[c + 1]):
+                            for j in range(columns.tap_start[c], columns.tap_start[c + 1], columns.joined[c]):
                                 from_x[taps] = lines[k] + columns.tap_source[j] * x_column
                                 from_w[taps] = (row + columns.tap_filter[j]) * PAIR * ISA_BYTES
                                 taps += 1
                         step = columns.source_step[c] * x_column
+                        joined, ratio, tap_step = 1, 1, step
+                        if columns.joined[c] > 1:
+                            joined, ratio, tap_step = columns.joined[c], columns.ratio[c], columns.tap_step[c] * x_column
                         target_step = columns.target_step[c] * sizes.target_column
                         count = columns.count[c]
                         for m in range(0, count, TILE):
@@ -393,12 +451,15 @@ def depthwise(threads, tag, counter, starts, rows, columns, sizes, x, w, y, mode
                                 _products(
                                     tag,
                                     min(TILE, count - m),
+                                    joined,
+                                    ratio,
                                     from_x.ctypes.data,
                                     m * step + n * x_image,
-                                    step,
+                                    tap_step,
                                     taps,
                                     filters.ctypes.data + channel // lanes * pair_bytes,
                                     from_w.ctypes.data,
+                                    columns.filter_step[c] * PAIR * ISA_BYTES,
                                     pair_bytes,
                                     to + columns.target[c] * sizes.target_column + m * target_step
                                     + n * sizes.target_image,
@@ -406,9 +467,9 @@ def depthwise(threads, tag, counter, starts, rows, columns, sizes, x, w, y, mode
                                     channels,
                                     mode,
                                     bias + channel * sizes.item,
-                                    sizes.streamed,
+                                    streamed,
                                 )  # fmt: skip
-                        done[worker, 0] += taps * count * images * channels
+                        done[worker, 0] += taps * joined * count * images * channels
     total = 0
     for worker in range(threads):
         total += done[worker, 0]
@@ -474,21 +535,21 @@ def depthwise_weight(threads, tag, counter, starts, rows, columns, sizes, x, dy,
                         rows.source_step[r] * x_row, x_image, columns.source_step[c] * x_column,
                         rows.target_step[r] * dy_row, dy_image, columns.target_step[c] * dy_column,
                     )  # fmt: skip
-                    for k in range(0, down, SQUARE):
-                        for j in range(begin, end, SQUARE):
+                    for k in range(0, down, JOINED):
+                        for j in range(begin, end, JOINED):
                             tap = rows.tap_filter[first + k] * sizes.filter_columns + columns.tap_filter[j]
                             _sums(
                                 tag,
-                                min(SQUARE, down - k),
-                                min(SQUARE, end - j),
+                                min(JOINED, down - k),
+                                min(JOINED, end - j),
+                                columns.ratio[c],
                                 lines.ctypes.data + 8 * k,
                                 columns.tap_source[j] * x_column,
-                                sizes.tap_step * x_column,
+                                columns.tap_step[c] * x_column,
                                 line_dy + columns.target[c] * dy_column,
                                 walk,
                                 sums.ctypes.data + tap * ISA_BYTES,
                                 sizes.filter_columns * ISA_BYTES,
-                                ISA_BYTES,
                                 (channels + lanes - 1) // lanes,
                                 sizes.taps * ISA_BYTES,
                             )
