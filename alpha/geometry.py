@@ -62,7 +62,7 @@ class Axis:
         """Elements from the filter's first tap to its last, both included."""
         return (self.filter - 1) * self.dilation + 1
 
-    @property
+    @cached_property
     def output(self) -> int:
         """Number of output positions."""
         return (self.input + sum(self.padding) - self.extent) // self.stride + 1
@@ -135,6 +135,14 @@ class Geometry:
     rows: Axis
     columns: Axis
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Kept: plans are looked up by it in every call."""
+        return hash((self.rows, self.columns))
+
     @staticmethod
     def make(
         size: tuple[int, int],
@@ -147,17 +155,17 @@ class Geometry:
         axes = [Axis(i, f, s, (p, p), d) for i, f, s, p, d in zip(size, filter, stride, padding, dilation, strict=True)]
         return Geometry(axes[0], axes[1])
 
-    @property
+    @cached_property
     def output(self) -> tuple[int, int]:
         """(OH, OW)."""
         return self.rows.output, self.columns.output
 
-    @property
+    @cached_property
     def input(self) -> tuple[int, int]:
         """(IH, IW)."""
         return self.rows.input, self.columns.input
 
-    @property
+    @cached_property
     def filter(self) -> tuple[int, int]:
         """(FH, FW)."""
         return self.rows.filter, self.columns.filter

@@ -13,14 +13,17 @@ import numpy as np
 
 from alpha.cpu import plans
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.depthwise import JOINED, PAIR, RATIOS, DepthwiseSizes, Runs
+from alpha.cpu.kernels.depthwise import JOINED, PAIR, RATIOS, TILE, DepthwiseSizes, Runs
 from alpha.cpu.plans import Problem
 from alpha.geometry import Groups
 
 Array = np.ndarray[Any, Any]
 
-COPY_BYTES = 192 << 10
-"""Of the lines that a worker copies, about: the second cache holds them beside the results."""
+CHUNK_BYTES = 384 << 10
+"""Of the lines that a task's results share, about: the second cache holds them."""
+
+COPY_BYTES = 256 << 10
+"""Of the lines that a worker of the filter gradient copies, about."""
 
 LEAST_BYTES = 256
 """Of a position in a chunk, so that memory is read by more than single lines of the caches."""
@@ -34,9 +37,8 @@ Never by thread count, so that the order of sums is the same.
 SMALL = 60_000
 """Cycles of a convolution that one thread computes sooner than it wakes another."""
 
-DIRECT = False
-STREAMED = 12 << 20
-"""Bytes of a result from which on it goes to memory past the caches."""
+STREAMED = 16 << 20
+"""Bytes of a result from which on it goes to memory past the caches, which do not keep it for its reader."""
 
 LINE = 64
 """Bytes of a line of the caches."""
@@ -91,17 +93,21 @@ def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePl
     if not by_output:
         source, target, widths = target, source, widths[::-1]
         groups = (g.rows.by_input, g.columns.by_input)
-    held, held_target = _window(groups[0]), int(summed)
-    direct = DIRECT
-    small = cycles(problem) < SMALL
-    position = COPY_BYTES // (held * widths[0] + held_target * widths[1])
-    images, channels = _chunk(problem, position)
+    held = (_window(groups[0]), 1)
+    whole = summed and (math.prod(g.input) + math.prod(g.output)) * LEAST_BYTES <= COPY_BYTES
+    if whole:
+        held = g.rows.input, g.rows.output
+    if summed:
+        images, channels = _copied(problem, COPY_BYTES // (held[0] * widths[0] + held[1] * widths[1]))
+    else:
+        images, channels = _chunk(problem, CHUNK_BYTES // (held[0] * widths[0]))
     chunks = math.ceil(problem.images / images) * math.ceil(problem.groups / channels)
+    small = cycles(problem) < SMALL
     parts = 1 if small else min(math.ceil(TASKS / chunks), math.ceil(len(groups[0]) / 4))
+    rows = runs_of(groups[0], math.ceil(len(groups[0]) / parts) if whole else 1, 0)
     pitch = images * channels * item
     if pitch // LINE % 2 == 0:  # an odd number of lines from column to column fills all sets of the caches
         pitch += LINE
-    rows = runs_of(groups[0], 1)
     sizes = DepthwiseSizes(
         images=problem.images,
         channels=problem.groups,
@@ -111,8 +117,8 @@ def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePl
         chunk_channels=channels,
         source_columns=widths[0],
         target_columns=widths[1],
-        source_held=0 if direct else held,
-        target_held=0 if direct else held_target,
+        source_held=held[0],
+        target_held=held[1],
         pitch=pitch,
         item=item,
         source_image=source[0] * item,
@@ -121,10 +127,18 @@ def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePl
         target_image=target[0] * item,
         target_row=target[1] * item,
         target_column=target[2] * item,
-        streamed=int(_streamed(problem, target, widths[1], len(groups[0]))),
+        streamed=int(_streamed(problem, target, widths[1] * len(groups[0]))),
     )
-    starts = np.linspace(0, len(rows.count), parts + 1).astype(np.int64)
-    return DepthwisePlan(starts, rows, runs_of(groups[1], len(groups[1])), sizes)
+    # Of many images the last column of a run is better alone than in a tile of its own.
+    split = TILE if images > 1 and not summed else 0
+    return DepthwisePlan(_starts(rows.count, parts), rows, runs_of(groups[1], len(groups[1]), split), sizes)
+
+
+def _starts(counts: Array, parts: int) -> Array:
+    """Where parts of about as many rows begin among the runs, and the last one's end."""
+    ends = np.cumsum(counts)
+    inner = np.searchsorted(ends, ends[-1] * np.arange(1, parts) / parts)
+    return np.unique(np.array([0, *inner, len(counts)], np.int64))
 
 
 def _window(groups: Groups) -> int:
@@ -132,30 +146,45 @@ def _window(groups: Groups) -> int:
     return max(abs(pairs[-1][0] - pairs[0][0]) if pairs else 0 for pairs in groups) + 1
 
 
-def _streamed(problem: Problem, strides: tuple[int, int, int], width: int, height: int) -> bool:
+def _streamed(problem: Problem, strides: tuple[int, int, int], positions: int) -> bool:
     """Whether a result is large, and its vectors may lie on whole ones."""
-    nbytes = problem.images * problem.groups * width * height * problem.item
+    nbytes = problem.images * problem.groups * positions * problem.item
     return nbytes >= STREAMED and all(step * problem.item % ISA.bytes == 0 for step in strides)
 
 
 def _chunk(problem: Problem, nbytes: int) -> tuple[int, int]:
     """Images and channels whose position has about so many bytes: all channels of some images, else some channels."""
-    pair = PAIR * ISA.lanes(problem.item)
     wanted = max(LEAST_BYTES, nbytes) // problem.item
-    pieces = math.ceil(problem.groups / max(pair, wanted))
-    channels = math.ceil(problem.groups / pieces / pair) * pair
-    images = max(1, wanted // channels) if pieces == 1 else 1
-    images = min(images, problem.images)
+    channels = _equal_channels(problem, wanted)
+    images = min(problem.images, max(1, wanted // channels)) if channels >= problem.groups else 1
     return math.ceil(problem.images / math.ceil(problem.images / images)), channels
 
 
-def runs_of(groups: Groups, most: int) -> Runs:
-    """Positions a step apart, and at most so many, that have the same taps at sources a step apart."""
+def _copied(problem: Problem, nbytes: int) -> tuple[int, int]:
+    """Likewise few channels of many images first, over which a sum runs in registers."""
+    wanted = max(LEAST_BYTES, nbytes) // problem.item
+    images = min(problem.images, wanted // min(wanted, LEAST_BYTES // problem.item))
+    images = math.ceil(problem.images / math.ceil(problem.images / images))
+    return images, _equal_channels(problem, wanted // images)
+
+
+def _equal_channels(problem: Problem, wanted: int) -> int:
+    """Channels a chunk, whole pairs of vectors: about so many, or all."""
+    pair = PAIR * ISA.lanes(problem.item)
+    pieces = math.ceil(problem.groups / max(pair, wanted))
+    return math.ceil(problem.groups / pieces / pair) * pair
+
+
+def runs_of(groups: Groups, most: int, split: int) -> Runs:
+    """Positions a step apart, and at most so many, that have the same taps at sources a step apart.
+
+    A single one that tiles of ``split`` would leave over is a run of its own.
+    """
     alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
     for position, pairs in enumerate(groups):
         first = pairs[0][0] if pairs else 0
         alike.setdefault(tuple((index - first, tap) for index, tap in pairs), []).append(position)
-    runs = sorted(run for positions in alike.values() for run in _progressions(groups, positions, most))
+    runs = sorted(run for positions in alike.values() for run in _progressions(groups, positions, most, split))
     taps = [sorted(groups[run[0]]) for run in runs]
     table = np.array([pair for pairs in taps for pair in pairs], np.int64).reshape(-1, 2)
     ends = np.cumsum([0, *map(len, taps)], dtype=np.int64)
@@ -183,7 +212,7 @@ def _joined(taps: list[tuple[int, int]], source_step: int) -> tuple[int, int, in
     return len(taps), ratio, tap_step, filter_step
 
 
-def _progressions(groups: Groups, positions: list[int], most: int) -> list[tuple[int, int, int, int]]:
+def _progressions(groups: Groups, positions: list[int], most: int, split: int) -> list[tuple[int, int, int, int]]:
     """(first, count, step, step of the sources) of positions with the same taps."""
 
     def steps(i: int) -> tuple[int, int]:
@@ -195,6 +224,8 @@ def _progressions(groups: Groups, positions: list[int], most: int) -> list[tuple
         count = 1
         while count < most and i + count < len(positions) and steps(i + count - 1) == steps(i):
             count += 1
+        if split and count > 1 and count % split == 1:
+            count -= 1
         runs.append((positions[i], count, *(steps(i) if count > 1 else (0, 0))))
         i += count
     return runs

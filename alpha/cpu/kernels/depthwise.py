@@ -1,7 +1,7 @@
 """Depthwise convolutions: a filter for each channel, so that channels are the lanes and nothing is summed over them.
 
-Memory is the limit: a task is some channels of some images, whose lines a worker copies to where they lie close, each
-once; columns of one trim, side by side, share what is loaded of the filter.
+Memory is the limit: a task is some channels of some images, few enough for the caches to hold what its lines share.
+Columns of one trim, side by side, share what is loaded of x and of the filter.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class DepthwiseSizes(NamedTuple):
     source_columns: int
     target_columns: int
     source_held: int
-    """Lines of the source that a worker keeps a copy of; 0: it reads them where they lie."""
+    """Lines of x that a worker of the filter gradient keeps a copy of."""
     target_held: int
-    """Likewise of the target, which the filter gradient reads."""
+    """Likewise of dy."""
     pitch: int
     """From column to column of a copy."""
     item: int
@@ -357,9 +357,7 @@ def _sums(
 
 @inlined
 def _line(tag, line, held, kept, columns, sizes, start, row, column, image, images, channels):  # type: ignore[no-untyped-def]
-    """Where a line of a task's images and channels lies: in the worker's copy, which it enters if it is not there."""
-    if kept.shape[0] == 0:
-        return start + line * row
+    """Where a line of a task's images and channels lies in the worker's copy, which it enters if it is not there."""
     slot = line % held.shape[0]
     to = kept.ctypes.data + slot * columns * sizes.pitch
     if held[slot] != line:
@@ -395,81 +393,70 @@ def depthwise(threads, tag, counter, starts, rows, columns, sizes, x, w, y, mode
     lanes = PAIR * ISA_BYTES // sizes.item
     across = (sizes.channels + sizes.chunk_channels - 1) // sizes.chunk_channels
     chunks = (sizes.images + sizes.chunk_images - 1) // sizes.chunk_images * across
+    streamed = int(sizes.streamed != 0 and y % ISA_BYTES == 0)
     done = np.zeros((threads, 8), np.int64)
     for worker in prange(threads):
         filters = _spread(w, lanes)
         pair_bytes = sizes.taps * lanes * sizes.item
-        kept = np.empty(sizes.source_held * sizes.source_columns * sizes.pitch, np.uint8)
-        held = np.empty(sizes.source_held, np.int64)
         from_x = np.empty(sizes.taps, np.int64)
         from_w = np.empty(sizes.taps, np.int64)
-        lines = np.empty(sizes.taps, np.int64)
-        streamed = int(sizes.streamed != 0 and y % ISA_BYTES == 0)
-        x_column, x_image = sizes.source_column, sizes.source_image
-        if sizes.source_held:
-            x_column, x_image = sizes.pitch, sizes.chunk_channels * sizes.item
         while True:
             task = take_task(counter.ctypes.data)
             if task >= chunks * (starts.shape[0] - 1):
                 break
             part = task // chunks
             chunk = task - part * chunks
-            image = chunk // across * sizes.chunk_images
+            first_image = chunk // across * sizes.chunk_images
             channel = chunk % across * sizes.chunk_channels
-            images = min(sizes.chunk_images, sizes.images - image)
+            images = min(sizes.chunk_images, sizes.images - first_image)
             channels = min(sizes.chunk_channels, sizes.channels - channel)
-            start = x + image * sizes.source_image + channel * sizes.item
-            out = y + image * sizes.target_image + channel * sizes.item
-            held[:] = -1
+            start = x + first_image * sizes.source_image + channel * sizes.item
+            out = y + first_image * sizes.target_image + channel * sizes.item
             for r in range(starts[part], starts[part + 1]):
-                first = rows.tap_start[r]
-                down = rows.tap_start[r + 1] - first
-                for i in range(rows.count[r]):
-                    for k in range(down):
-                        line = rows.tap_source[first + k] + i * rows.source_step[r]
-                        lines[k] = _line(
-                            tag, line, held, kept, sizes.source_columns, sizes, start, sizes.source_row,
-                            sizes.source_column, sizes.source_image, images, channels,
-                        )  # fmt: skip
-                    to = out + (rows.target[r] + i * rows.target_step[r]) * sizes.target_row
-                    for c in range(columns.count.shape[0]):
-                        taps = 0
-                        for k in range(down):
-                            row = rows.tap_filter[first + k] * sizes.filter_columns
-                            for j in range(columns.tap_start[c], columns.tap_start[c + 1], columns.joined[c]):
-                                from_x[taps] = lines[k] + columns.tap_source[j] * x_column
-                                from_w[taps] = (row + columns.tap_filter[j]) * PAIR * ISA_BYTES
-                                taps += 1
-                        step = columns.source_step[c] * x_column
-                        joined, ratio, tap_step = 1, 1, step
-                        if columns.joined[c] > 1:
-                            joined, ratio, tap_step = columns.joined[c], columns.ratio[c], columns.tap_step[c] * x_column
-                        target_step = columns.target_step[c] * sizes.target_column
-                        count = columns.count[c]
-                        for m in range(0, count, TILE):
-                            for n in range(images):
-                                _products(
-                                    tag,
-                                    min(TILE, count - m),
-                                    joined,
-                                    ratio,
-                                    from_x.ctypes.data,
-                                    m * step + n * x_image,
-                                    tap_step,
-                                    taps,
-                                    filters.ctypes.data + channel // lanes * pair_bytes,
-                                    from_w.ctypes.data,
-                                    columns.filter_step[c] * PAIR * ISA_BYTES,
-                                    pair_bytes,
-                                    to + columns.target[c] * sizes.target_column + m * target_step
-                                    + n * sizes.target_image,
-                                    target_step,
-                                    channels,
-                                    mode,
-                                    bias + channel * sizes.item,
-                                    streamed,
-                                )  # fmt: skip
-                        done[worker, 0] += taps * joined * count * images * channels
+                to = out + rows.target[r] * sizes.target_row
+                for c in range(columns.count.shape[0]):
+                    # One column alone takes its images as columns.
+                    alone = columns.count[c] == 1 and images > 1
+                    joined, ratio, count, others = columns.joined[c], columns.ratio[c], columns.count[c], images
+                    step = columns.source_step[c] * sizes.source_column
+                    target_step = columns.target_step[c] * sizes.target_column
+                    other, target_other = sizes.source_image, sizes.target_image
+                    tap_step = columns.tap_step[c] * sizes.source_column
+                    if alone:
+                        joined, count, others, step, target_step = 1, images, 1, other, target_other
+                    if joined == 1:
+                        ratio, tap_step = 1, step
+                    taps = 0
+                    for k in range(rows.tap_start[r], rows.tap_start[r + 1]):
+                        line = start + rows.tap_source[k] * sizes.source_row
+                        row = rows.tap_filter[k] * sizes.filter_columns
+                        for j in range(columns.tap_start[c], columns.tap_start[c + 1], joined):
+                            from_x[taps] = line + columns.tap_source[j] * sizes.source_column
+                            from_w[taps] = (row + columns.tap_filter[j]) * PAIR * ISA_BYTES
+                            taps += 1
+                    for m in range(0, count, TILE):
+                        for n in range(others):
+                            _products(
+                                tag,
+                                min(TILE, count - m),
+                                joined,
+                                ratio,
+                                from_x.ctypes.data,
+                                m * step + n * other,
+                                tap_step,
+                                taps,
+                                filters.ctypes.data + channel // lanes * pair_bytes,
+                                from_w.ctypes.data,
+                                columns.filter_step[c] * PAIR * ISA_BYTES,
+                                pair_bytes,
+                                to + columns.target[c] * sizes.target_column + m * target_step + n * target_other,
+                                target_step,
+                                channels,
+                                mode,
+                                bias + channel * sizes.item,
+                                streamed,
+                            )
+                    done[worker, 0] += taps * joined * columns.count[c] * images * channels
     total = 0
     for worker in range(threads):
         total += done[worker, 0]
@@ -493,11 +480,7 @@ def depthwise_weight(threads, tag, counter, starts, rows, columns, sizes, x, dy,
         lines = np.empty(sizes.taps, np.int64)
         sums = np.empty((sizes.chunk_channels // lanes, sizes.taps, lanes), dw.dtype)
         inner = sizes.chunk_channels * sizes.item
-        x_row, x_column, x_image = sizes.source_columns * sizes.pitch, sizes.pitch, inner
-        dy_row, dy_column, dy_image = sizes.target_columns * sizes.pitch, sizes.pitch, inner
-        if sizes.source_held == 0:
-            x_row, x_column, x_image = sizes.source_row, sizes.source_column, sizes.source_image
-            dy_row, dy_column, dy_image = sizes.target_row, sizes.target_column, sizes.target_image
+        x_row, dy_row = sizes.source_columns * sizes.pitch, sizes.target_columns * sizes.pitch
         while True:
             task = take_task(counter.ctypes.data)
             if task >= dw.shape[0] * across:
@@ -532,8 +515,8 @@ def depthwise_weight(threads, tag, counter, starts, rows, columns, sizes, x, dy,
                     begin, end = columns.tap_start[c], columns.tap_start[c + 1]
                     walk = Walk(
                         rows.count[r], images, columns.count[c],
-                        rows.source_step[r] * x_row, x_image, columns.source_step[c] * x_column,
-                        rows.target_step[r] * dy_row, dy_image, columns.target_step[c] * dy_column,
+                        rows.source_step[r] * x_row, inner, columns.source_step[c] * sizes.pitch,
+                        rows.target_step[r] * dy_row, inner, columns.target_step[c] * sizes.pitch,
                     )  # fmt: skip
                     for k in range(0, down, JOINED):
                         for j in range(begin, end, JOINED):
@@ -544,9 +527,9 @@ def depthwise_weight(threads, tag, counter, starts, rows, columns, sizes, x, dy,
                                 min(JOINED, end - j),
                                 columns.ratio[c],
                                 lines.ctypes.data + 8 * k,
-                                columns.tap_source[j] * x_column,
-                                columns.tap_step[c] * x_column,
-                                line_dy + columns.target[c] * dy_column,
+                                columns.tap_source[j] * sizes.pitch,
+                                columns.tap_step[c] * sizes.pitch,
+                                line_dy + columns.target[c] * sizes.pitch,
                                 walk,
                                 sums.ctypes.data + tap * ISA_BYTES,
                                 sizes.filter_columns * ISA_BYTES,
