@@ -135,6 +135,14 @@ class Geometry:
     rows: Axis
     columns: Axis
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Kept: plans are looked up by it in every call."""
+        return hash((self.rows, self.columns))
+
     @staticmethod
     @lru_cache(maxsize=1024)
     def make(

@@ -92,22 +92,13 @@ class ConvolutionOperations(HostEngine):
     def _depthwise_weight_grad(
         self, plan: depthwise.DepthwisePlan, problem: plans.Problem, x: Tensor, dy: Tensor
     ) -> Tensor:
-        parts = self.empty(plan.parts_shape, x.dtype)
-        MACS["conv2d_weight_grad"] = self.launch(
-            depthwise_kernels.depthwise_weight, _tag(x), counter(), plan.blocks, plan.rows, plan.columns, plan.sizes,
-            x.address, dy.address, self.array(parts), tasks=plan.parts_shape[0],
-        )  # fmt: skip
         dw = self.empty((problem.groups, *problem.geometry.filter, 1), x.dtype)
-        sums = self.array(parts).sum(0, dtype=np.float64)[:, : problem.groups]
-        self.array(dw).reshape(problem.groups, -1)[:] = sums.T
-        return dw
-
-    def _spread(self, w: Tensor, packed: Tensor) -> None:
-        """Depthwise filters, a vector of channels a tap."""
-        vectors, taps, lanes = packed.shape
-        filters = np.zeros((vectors * lanes, taps), w.dtype)
-        filters[: w.shape[0]] = self.array(w).reshape(w.shape[0], taps)
-        self.array(packed)[:] = filters.reshape(vectors, lanes, taps).transpose(0, 2, 1)
+        target = dw if plan.parts == 1 else self.empty((plan.parts, *dw.shape), x.dtype)
+        MACS["conv2d_weight_grad"] = self.launch(
+            depthwise_kernels.depthwise_weight, _tag(x), counter(), plan.starts, plan.rows, plan.columns, plan.sizes,
+            x.address, dy.address, self.array(target).reshape(plan.parts, problem.groups, -1), tasks=plan.tasks,
+        )  # fmt: skip
+        return self._sum_of_parts(target, dw)
 
     def _few_channels(self, plan: few_channels.FewPlan, problem: plans.Problem, x: Tensor, dy: Tensor) -> Tensor:
         dw = self.empty((dy.shape[3], *problem.geometry.filter, problem.group_in), x.dtype)
@@ -161,10 +152,10 @@ class ConvolutionOperations(HostEngine):
         tag, algorithm = x.dtype.type(slope or 0), planner.algorithm(problem, by_output)
         if algorithm == "depthwise":
             each = depthwise.plan(problem, by_output)
-            packed = self._kept(w, each.packed_shape, by_output, lambda packed: self._spread(w, packed))
+            filters = np.ascontiguousarray(self.array(w)).reshape(problem.groups, -1)
             macs: int = self.launch(
-                depthwise_kernels.depthwise, tag, counter(), each.blocks, each.rows, each.columns, each.sizes,
-                x.address, packed.address, *ends.arguments, tasks=len(each.blocks),
+                depthwise_kernels.depthwise, tag, counter(), each.starts, each.rows, each.columns, each.sizes,
+                x.address, filters, *ends.arguments, tasks=each.tasks,
             )  # fmt: skip
         elif algorithm == "winograd":
             tiled = winograd.plan(problem, by_output)

@@ -1,8 +1,10 @@
-"""Plans of depthwise convolutions: blocks of rows that the second cache holds."""
+"""Plans of depthwise convolutions: chunks of images and channels whose lines the caches hold."""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,55 +13,73 @@ import numpy as np
 
 from alpha.cpu import plans
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.depthwise import DepthwiseSizes
-from alpha.cpu.kernels.positions import Patterns
+from alpha.cpu.kernels.depthwise import JOINED, PAIR, RATIOS, TILE, DepthwiseSizes, Runs
 from alpha.cpu.plans import Problem
-from alpha.cpu.positions import blocks_of, patterns_of
+from alpha.geometry import Groups
 
 Array = np.ndarray[Any, Any]
 
-CHUNK_BYTES = 128 << 10
-"""Of a chunk of images under all taps of a position, about: the second cache holds them for the next positions.
+CHUNK_BYTES = 384 << 10
+"""Of the lines that a task's results share, about: the second cache holds them."""
 
-Long runs of images matter more than holding whole rows of the map: runs often lie a power of two apart, in few sets of
-the caches.
+COPY_BYTES = 256 << 10
+"""Of the lines that a worker of the filter gradient copies, about."""
+
+LEAST_BYTES = 256
+"""Of a position in a chunk, so that memory is read by more than single lines of the caches."""
+
+TASKS = 8
+"""Tasks of a convolution that is worth more than one thread, at least; and parts of a filter's sums, at most.
+
+Never by thread count, so that the order of sums is the same.
 """
 
-MOST_ROWS = 1024
-"""Of a block."""
+SMALL = 60_000
+"""Cycles of a convolution that one thread computes sooner than it wakes another."""
 
-SUMMED_ROWS = 64
-"""Of a block of the filter gradient, whose x and dy meet every group of taps while the caches hold them."""
+STREAMED = 16 << 20
+"""Bytes of a result from which on it goes to memory past the caches, which do not keep it for its reader."""
 
-PARTS = 8
-"""Of the filter gradient, each with sums of its own: never by thread count, so that the order of sums is the same."""
+LINE = 64
+"""Bytes of a line of the caches."""
 
 
 @dataclass(frozen=True)
 class DepthwisePlan:
-    """Tables and sizes; ``blocks`` is a table of ``Block``."""
+    """Tables and sizes; a task takes the runs of rows between two ``starts``."""
 
-    blocks: Array
-    rows: Patterns
-    columns: Patterns
+    starts: Array
+    rows: Runs
+    columns: Runs
     sizes: DepthwiseSizes
 
     @property
-    def packed_shape(self) -> tuple[int, int, int]:
-        """(vectors of channels, taps, lanes) of the packed filters."""
-        lanes = ISA.lanes(self.sizes.item)
-        return math.ceil(self.sizes.channels / lanes), self.sizes.taps, lanes
+    def chunks(self) -> tuple[int, int]:
+        """Chunks of images and of channels."""
+        s = self.sizes
+        return math.ceil(s.images / s.chunk_images), math.ceil(s.channels / s.chunk_channels)
 
     @property
-    def parts_shape(self) -> tuple[int, int, int]:
-        """(parts, taps, channels up to whole pairs of vectors) of the filter gradient's sums."""
-        lanes = 2 * ISA.lanes(self.sizes.item)
-        return min(PARTS, len(self.blocks)), self.sizes.taps, math.ceil(self.sizes.channels / lanes) * lanes
+    def tasks(self) -> int:
+        """Chunks times parts of the rows."""
+        return math.prod(self.chunks) * (len(self.starts) - 1)
+
+    @property
+    def parts(self) -> int:
+        """Sums of their own of the filter gradient."""
+        return self.chunks[0] * (len(self.starts) - 1)
 
 
 def serves(problem: Problem) -> bool:
     """Whether each channel has one filter, and its own."""
     return problem.groups == problem.in_channels == problem.out_channels and problem.groups > 1
+
+
+def cycles(problem: Problem) -> float:
+    """Of one core, about, for any of the three operators."""
+    g = problem.geometry
+    vectors = problem.images * math.ceil(problem.groups / ISA.lanes(problem.item))
+    return vectors * (0.65 * g.useful + 3 * (math.prod(g.input) + math.prod(g.output)))
 
 
 @lru_cache(maxsize=1024)
@@ -68,21 +88,144 @@ def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePl
     _ = plans.forward(problem) if by_output else plans.input_grad(problem)  # checks the offsets
     g, item = problem.geometry, problem.item
     source, target = problem.x_strides, problem.y_strides
+    widths = g.columns.input, g.columns.output
+    groups = (g.rows.by_output, g.columns.by_output)
     if not by_output:
-        source, target = target, source
-    groups = (g.rows.by_output, g.columns.by_output) if by_output else (g.rows.by_input, g.columns.by_input)
-    # Where a tap lies: its bytes in a vector of the packed filter, or its number in the sums.
-    unit, most = (1, SUMMED_ROWS) if summed else (ISA.bytes, MOST_ROWS)
-    rows = patterns_of(groups[0], source[1] * item, g.columns.filter * unit, target[1] * item, joined=False)
-    columns = patterns_of(groups[1], source[2] * item, unit, target[2] * item, joined=False)
-    taps = g.rows.filter * g.columns.filter
-    chunk = max(1, min(problem.images, CHUNK_BYTES // (taps * problem.groups * item)))
+        source, target, widths = target, source, widths[::-1]
+        groups = (g.rows.by_input, g.columns.by_input)
+    held = (_window(groups[0]), 1)
+    whole = summed and (math.prod(g.input) + math.prod(g.output)) * LEAST_BYTES <= COPY_BYTES
+    if whole:
+        held = g.rows.input, g.rows.output
+    if summed:
+        images, channels = _copied(problem, COPY_BYTES // (held[0] * widths[0] + held[1] * widths[1]))
+    else:
+        images, channels = _chunk(problem, CHUNK_BYTES // (held[0] * widths[0]))
+    chunks = math.ceil(problem.images / images) * math.ceil(problem.groups / channels)
+    small = cycles(problem) < SMALL
+    parts = 1 if small else min(math.ceil(TASKS / chunks), math.ceil(len(groups[0]) / 4))
+    rows = runs_of(groups[0], math.ceil(len(groups[0]) / parts) if whole else 1, 0)
+    pitch = images * channels * item
+    if pitch // LINE % 2 == 0:  # an odd number of lines from column to column fills all sets of the caches
+        pitch += LINE
     sizes = DepthwiseSizes(
+        images=problem.images,
         channels=problem.groups,
-        taps=taps,
-        rows=most,
+        taps=g.rows.filter * g.columns.filter,
+        filter_columns=g.columns.filter,
+        chunk_images=images,
+        chunk_channels=channels,
+        source_columns=widths[0],
+        target_columns=widths[1],
+        source_held=held[0],
+        target_held=held[1],
+        pitch=pitch,
         item=item,
         source_image=source[0] * item,
+        source_row=source[1] * item,
+        source_column=source[2] * item,
         target_image=target[0] * item,
+        target_row=target[1] * item,
+        target_column=target[2] * item,
+        streamed=int(_streamed(problem, target, widths[1] * len(groups[0]))),
     )
-    return DepthwisePlan(blocks_of(rows, columns, problem.images, chunk, most), rows, columns, sizes)
+    # Of many images the last column of a run is better alone than in a tile of its own.
+    split = TILE if images > 1 and not summed else 0
+    return DepthwisePlan(_starts(rows.count, parts), rows, runs_of(groups[1], len(groups[1]), split), sizes)
+
+
+def _starts(counts: Array, parts: int) -> Array:
+    """Where parts of about as many rows begin among the runs, and the last one's end."""
+    ends = np.cumsum(counts)
+    inner = np.searchsorted(ends, ends[-1] * np.arange(1, parts) / parts)
+    return np.unique(np.array([0, *inner, len(counts)], np.int64))
+
+
+def _window(groups: Groups) -> int:
+    """Lines of the source from a target's first to its last, at most."""
+    return max(abs(pairs[-1][0] - pairs[0][0]) if pairs else 0 for pairs in groups) + 1
+
+
+def _streamed(problem: Problem, strides: tuple[int, int, int], positions: int) -> bool:
+    """Whether a result is large, and its vectors may lie on whole ones."""
+    nbytes = problem.images * problem.groups * positions * problem.item
+    return nbytes >= STREAMED and all(step * problem.item % ISA.bytes == 0 for step in strides)
+
+
+def _chunk(problem: Problem, nbytes: int) -> tuple[int, int]:
+    """Images and channels whose position has about so many bytes: all channels of some images, else some channels."""
+    wanted = max(LEAST_BYTES, nbytes) // problem.item
+    channels = _equal_channels(problem, wanted)
+    images = min(problem.images, max(1, wanted // channels)) if channels >= problem.groups else 1
+    return math.ceil(problem.images / math.ceil(problem.images / images)), channels
+
+
+def _copied(problem: Problem, nbytes: int) -> tuple[int, int]:
+    """Likewise few channels of many images first, over which a sum runs in registers."""
+    wanted = max(LEAST_BYTES, nbytes) // problem.item
+    images = min(problem.images, wanted // min(wanted, LEAST_BYTES // problem.item))
+    images = math.ceil(problem.images / math.ceil(problem.images / images))
+    return images, _equal_channels(problem, wanted // images)
+
+
+def _equal_channels(problem: Problem, wanted: int) -> int:
+    """Channels a chunk, whole pairs of vectors: about so many, or all."""
+    pair = PAIR * ISA.lanes(problem.item)
+    pieces = math.ceil(problem.groups / max(pair, wanted))
+    return math.ceil(problem.groups / pieces / pair) * pair
+
+
+def runs_of(groups: Groups, most: int, split: int) -> Runs:
+    """Positions a step apart, and at most so many, that have the same taps at sources a step apart.
+
+    A single one that tiles of ``split`` would leave over is a run of its own.
+    """
+    alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
+    for position, pairs in enumerate(groups):
+        first = pairs[0][0] if pairs else 0
+        alike.setdefault(tuple((index - first, tap) for index, tap in pairs), []).append(position)
+    runs = sorted(run for positions in alike.values() for run in _progressions(groups, positions, most, split))
+    taps = [sorted(groups[run[0]]) for run in runs]
+    table = np.array([pair for pairs in taps for pair in pairs], np.int64).reshape(-1, 2)
+    ends = np.cumsum([0, *map(len, taps)], dtype=np.int64)
+    first, count, step, source_step = _columns(runs)
+    joined = _columns([_joined(pairs, run[3]) for pairs, run in zip(taps, runs, strict=True)])
+    return Runs(ends, table[:, 0].copy(), table[:, 1].copy(), count, source_step, first, step, *joined)
+
+
+def _columns(rows: Sequence[tuple[int, ...]]) -> list[Array]:
+    return [np.array(column, np.int64) for column in zip(*rows, strict=True)]
+
+
+def _joined(taps: list[tuple[int, int]], source_step: int) -> tuple[int, int, int, int]:
+    """(taps together, ratio, step of the taps' sources, step in the filter) of a run."""
+    if len(taps) < 2:
+        return 1, 1, source_step, 0
+    steps = {(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(taps)}
+    if len(steps) != 1:
+        return 1, 0, 0, 0
+    tap_step, filter_step = steps.pop()
+    ratio = source_step // tap_step if source_step else 1  # a single target shares with none
+    evenly = ratio in RATIOS and ratio * tap_step == (source_step or tap_step)
+    if len(taps) > JOINED or not evenly:
+        return 1, ratio if evenly else 0, tap_step, filter_step
+    return len(taps), ratio, tap_step, filter_step
+
+
+def _progressions(groups: Groups, positions: list[int], most: int, split: int) -> list[tuple[int, int, int, int]]:
+    """(first, count, step, step of the sources) of positions with the same taps."""
+
+    def steps(i: int) -> tuple[int, int]:
+        a, b = positions[i], positions[i + 1]
+        return b - a, groups[b][0][0] - groups[a][0][0] if groups[a] else 0
+
+    runs, i = [], 0
+    while i < len(positions):
+        count = 1
+        while count < most and i + count < len(positions) and steps(i + count - 1) == steps(i):
+            count += 1
+        if split and count > 1 and count % split == 1:
+            count -= 1
+        runs.append((positions[i], count, *(steps(i) if count > 1 else (0, 0))))
+        i += count
+    return runs

@@ -83,7 +83,7 @@ def _choice(problem: Problem, operator: str) -> tuple[str, str, float, int]:
     cycles = costs.cycles(problem, by_output, algorithm)
     if algorithm == "depthwise":
         each = depthwise.plan(problem, by_output)
-        return name, f"channels as lanes, blocks of {each.sizes.rows} rows at most", cycles, len(each.blocks)
+        return name, f"channels as lanes, chunks of {each.sizes.chunk_channels} channels", cycles, each.tasks
     if algorithm == "winograd":
         tiled = winograd.plan(problem, by_output)
         cut = f"tasks of {tiled.sizes.tiles} tiles x {tiled.sizes.chunk} images"
@@ -102,8 +102,7 @@ def _weight_choice(problem: Problem) -> tuple[str, float, int]:
     algorithm = planner.weight_algorithm(problem)
     cycles = costs.weight_cycles(problem, algorithm)
     if algorithm == "depthwise":
-        parts = depthwise.plan(problem, True, summed=True).parts_shape[0]
-        return "channels as lanes", cycles, parts
+        return "channels as lanes", cycles, depthwise.plan(problem, True, summed=True).tasks
     if algorithm == "tap rows":
         across = tap_rows.plan(problem)
         return "a filter row's taps and channels as rows", cycles, across.parts * problem.groups

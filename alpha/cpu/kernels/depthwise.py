@@ -1,45 +1,99 @@
 """Depthwise convolutions: a filter for each channel, so that channels are the lanes and nothing is summed over them.
 
-Rows are positions of one trim and images, wherever they lie, as in ``positions``; a product of a tap is a vector of
-channels of x times the tap's vector of filters. Memory is the limit: each element is read about once and written once.
+Memory is the limit: a task is some channels of some images, few enough for the caches to hold what its lines share.
+Columns of one trim, side by side, share what is loaded of x and of the filter.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from alpha.cpu.board import take_task
-from alpha.cpu.compile import compiled
+from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, has
-from alpha.cpu.kernels.positions import addresses, residuals_beside, tap_offsets
-from alpha.cpu.kernels.vectors import I64, Vectors, integer
+from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer
 
 ISA_BYTES = ISA.bytes
 
-TILE = 8
-"""Rows whose sums are held in registers, with one vector of channels each."""
+PAIR = 2
+"""Vectors of channels whose sums are held in registers at a time: a line of the caches, or so."""
 
-TAPS = 5
-"""Taps of the filter gradient whose sums are held in registers, with two vectors of channels each."""
+TILE = 4
+"""Columns whose sums are held in registers at a time."""
+
+JOINED = 3
+"""Taps of a row that are computed together, so that what neighbouring columns share is loaded once; and rows and columns
+of taps of the filter gradient whose sums are held in registers at a time."""
+
+RATIOS = (1, 2)
+"""Strides at which neighbouring columns share what their taps meet."""
+
+Int64s = Any  # np.ndarray of int64; Numba types it by the value
+
+
+class Runs(NamedTuple):
+    """Target indices of an axis a step apart whose taps are alike, run by run; all in indices."""
+
+    tap_start: Int64s
+    """Taps of run i are tap_start[i]..tap_start[i + 1]."""
+    tap_source: Int64s
+    """Of a tap: its source at the run's first target."""
+    tap_filter: Int64s
+    """Of a tap: its index in the filter."""
+    count: Int64s
+    """Of a run: its targets."""
+    source_step: Int64s
+    """Of a run: from a target's sources to the next one's."""
+    target: Int64s
+    """Of a run: its first target."""
+    target_step: Int64s
+    joined: Int64s
+    """Of a run: taps that are computed together, 1 to JOINED: all of them where they lie evenly and targets share them,
+    else one at a time."""
+    ratio: Int64s
+    """Of a run: the step of its sources over its taps', up to RATIOS; 0 where they meet no other target's."""
+    tap_step: Int64s
+    """Of a run: from a tap's source to the next one's."""
+    filter_step: Int64s
+    """Of a run: likewise in the filter."""
 
 
 class DepthwiseSizes(NamedTuple):
     """Sizes and byte steps of a problem."""
 
+    images: int
     channels: int
     taps: int
-    """Of the whole filter."""
-    rows: int
-    """Rows of a block, at most."""
+    filter_columns: int
+    chunk_images: int
+    """Of a task."""
+    chunk_channels: int
+    """Of a task, whole pairs of vectors."""
+    source_columns: int
+    target_columns: int
+    source_held: int
+    """Lines of x that a worker of the filter gradient keeps a copy of."""
+    target_held: int
+    """Likewise of dy."""
+    pitch: int
+    """From column to column of a copy."""
     item: int
     source_image: int
+    source_row: int
+    source_column: int
     target_image: int
+    target_row: int
+    target_column: int
+    streamed: int
+    """Whether the result goes to memory past the caches, which are too small for it."""
 
 
 def _kept(vectors: Vectors, count: int) -> list[Any]:
@@ -47,165 +101,446 @@ def _kept(vectors: Vectors, count: int) -> list[Any]:
     return [cgutils.alloca_once(vectors.builder, vectors.vector) for _ in range(count)]
 
 
+def _stream(vectors: Vectors, value: Any, address: Any) -> None:
+    """A vector to aligned memory, past the caches."""
+    store = vectors.builder.store(value, vectors.pointer(address, vectors.vector))
+    store.align = ISA_BYTES
+    store.set_metadata("nontemporal", vectors.builder.module.add_metadata([ir.Constant(I32, 1)]))
+
+
+@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+def _copy(_typing: Any, tag: Any, source: Any, target: Any, count: Any) -> Any:
+    """So many numbers, up to whole vectors at the target."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vectors = Vectors(builder, tag)
+        _, source, target, count = arguments
+        whole = builder.sdiv(count, integer(vectors.lanes))
+        with cgutils.for_range(builder, whole, intp=I64) as loop:
+            at = builder.mul(loop.index, integer(ISA_BYTES))
+            vectors.store(vectors.load(builder.add(source, at)), builder.add(target, at))
+        rest = builder.sub(count, builder.mul(whole, integer(vectors.lanes)))
+        with builder.if_then(builder.icmp_signed(">", rest, integer(0)), likely=False):
+            at = builder.mul(whole, integer(ISA_BYTES))
+            vectors.store(vectors.load_masked(builder.add(source, at), rest), builder.add(target, at))
+        return context.get_dummy_value()
+
+    return types.void(tag, *[types.int64] * 3), codegen
+
+
+class _Tile:
+    """Emits the sums over taps of some columns, for one pair of vectors of channels."""
+
+    def __init__(self, vectors: Vectors, columns: int) -> None:
+        self.vectors, self.builder, self.columns = vectors, vectors.builder, columns
+        self.sums = [_kept(vectors, PAIR) for _ in range(columns)]
+
+    def begin(self, mode: Any, bias: Any, channels: Any) -> None:
+        """Zero, or the bias."""
+        builder, vectors = self.builder, self.vectors
+        for half in range(PAIR):
+            for column in self.sums:
+                builder.store(vectors.zero, column[half])
+        with builder.if_then(has(builder, mode, BIAS), likely=False):
+            for half in range(PAIR):
+                left = builder.sub(channels, integer(half * vectors.lanes))
+                start = vectors.load_masked(builder.add(bias, integer(half * ISA_BYTES)), left)
+                for column in self.sums:
+                    builder.store(start, column[half])
+
+    def add(self, source: Any, step: Any, filters: Any, filter_step: Any, taps: int, ratio: int) -> None:
+        """The products of some taps side by side, whose columns' sources are ``ratio`` steps apart."""
+        builder, vectors = self.builder, self.vectors
+        factors = []
+        for j in range(taps):
+            at = builder.add(filters, builder.mul(filter_step, integer(j)))
+            factors.append([vectors.load(builder.add(at, integer(half * ISA_BYTES))) for half in range(PAIR)])
+        for i in range((self.columns - 1) * ratio + taps):
+            at = builder.add(source, builder.mul(step, integer(i)))
+            values = [vectors.load(builder.add(at, integer(half * ISA_BYTES))) for half in range(PAIR)]
+            for n, column in enumerate(self.sums):
+                if 0 <= i - n * ratio < taps:
+                    for value, factor, total in zip(values, factors[i - n * ratio], column, strict=True):
+                        builder.store(vectors.fma(value, factor, builder.load(total)), total)
+
+    def end(self, mode: Any, slope: Any, residual: Any, target: Any, step: Any, channels: Any, streamed: Any) -> None:
+        """The sums, finished as the mode says, to the target: whole lines past the caches, or the channels alone."""
+        builder, vectors = self.builder, self.vectors
+        places = [builder.add(target, builder.mul(step, integer(n))) for n in range(self.columns)]
+        with builder.if_then(has(builder, mode, ADD), likely=False):
+            for at, half, total, left in self._each(places, channels):
+                there = builder.add(builder.add(at, residual), integer(half * ISA_BYTES))
+                builder.store(builder.fadd(builder.load(total), vectors.load_masked(there, left)), total)
+        with builder.if_then(has(builder, mode, ACTIVATE), likely=False):
+            spread = vectors.spread(slope)
+            for _, _, total, _ in self._each(places, channels):
+                builder.store(vectors.leaky_relu(builder.load(total), spread), total)
+        whole = builder.icmp_signed(">=", channels, integer(PAIR * vectors.lanes))
+        with builder.if_else(whole, likely=True) as (then, otherwise):
+            with then, builder.if_else(builder.icmp_signed("!=", streamed, integer(0))) as (past, through):
+                for block, store in ((past, _stream), (through, Vectors.store)):
+                    with block:
+                        for at, half, total, _ in self._each(places, channels):
+                            store(vectors, builder.load(total), builder.add(at, integer(half * ISA_BYTES)))
+            with otherwise:
+                for at, half, total, left in self._each(places, channels):
+                    vectors.store_masked(builder.load(total), builder.add(at, integer(half * ISA_BYTES)), left)
+
+    def _each(self, places: list[Any], channels: Any) -> list[tuple[Any, int, Any, Any]]:
+        """(address, half, sum, channels left) of each vector."""
+        lefts = [self.builder.sub(channels, integer(half * self.vectors.lanes)) for half in range(PAIR)]
+        return [
+            (at, half, total, lefts[half])
+            for at, column in zip(places, self.sums, strict=True)
+            for half, total in enumerate(column)
+        ]
+
+
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def _products(
-    _typing: Any, tag: Any, sources: Any, targets: Any, offset: Any, taps: Any, from_x: Any, w: Any, from_w: Any,
-    mode: Any, bias: Any, residuals: Any, channels: Any,
+    _typing: Any, tag: Any, columns: Any, joined: Any, ratio: Any, from_x: Any, moved: Any, step: Any, taps: Any,
+    w: Any, from_w: Any, filter_step: Any, filter_bytes: Any, target: Any, target_step: Any, channels: Any, mode: Any,
+    bias: Any, residual: Any, streamed: Any,
 ) -> Any:  # fmt: skip
-    """One vector of channels of TILE rows: the sum over taps of x times w, to the targets; ``mode`` as in the others.
+    """The sums over taps of x times w at up to TILE columns, for all channels, to the target.
 
-    Rows are read and written at ``sources`` and ``targets`` plus ``offset``, and those that ADD adds read at
-    ``residuals``; ``channels`` of the vector are written.
+    The first of ``joined`` taps has its x at ``from_x`` plus ``moved``, its w at ``w`` plus ``from_w``, the next one a
+    step on; the next column's x lies ``ratio`` steps on. The next pair of vectors of channels has its filters
+    ``filter_bytes`` on. ``mode``, ``bias`` and ``residual`` are as in the micro-kernel.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vectors = Vectors(builder, tag)
-        slope, sources, targets, offset, taps, from_x, w, from_w, mode, bias, residuals, channels = arguments
-        rows = [vectors.load_address(sources, m) for m in range(TILE)]
-        sums = _kept(vectors, TILE)
-        for total in sums:
-            builder.store(vectors.zero, total)
-        with builder.if_then(has(builder, mode, BIAS)):
-            start = vectors.load_masked(bias, channels)
-            for total in sums:
-                builder.store(start, total)
-        with cgutils.for_range(builder, taps, intp=I64) as loop:
-            at = builder.mul(loop.index, integer(8))
-            moved = builder.add(offset, vectors.load_address(builder.add(from_x, at), 0))
-            factor = vectors.load(builder.add(w, vectors.load_address(builder.add(from_w, at), 0)))
-            for row, total in zip(rows, sums, strict=True):
-                value = vectors.load(builder.add(row, moved))
-                builder.store(vectors.fma(value, factor, builder.load(total)), total)
-        adds, activates = (has(builder, mode, flag) for flag in (ADD, ACTIVATE))
-        for m, total in enumerate(sums):
-            out = builder.add(vectors.load_address(targets, m), offset)
-            with builder.if_then(adds):
-                added = vectors.load_masked(builder.add(vectors.load_address(residuals, m), offset), channels)
-                builder.store(builder.fadd(builder.load(total), added), total)
-            with builder.if_then(activates):
-                builder.store(vectors.leaky_relu(builder.load(total), vectors.spread(slope)), total)
-            vectors.store_first(builder.load(total), out, channels)
+        slope, columns, joined, ratio, from_x, moved, step, taps, w, from_w, filter_step, *rest = arguments
+        filter_bytes, target, target_step, channels, mode, bias, residual, streamed = rest
+        lanes = PAIR * vectors.lanes
+        pairs = builder.sdiv(builder.add(channels, integer(lanes - 1)), integer(lanes))
+        done = builder.append_basic_block("done")
+        choice = builder.switch(_variant(builder, columns, joined, ratio), done)
+        for count, together, apart in _variants():
+            block = builder.append_basic_block(f"columns{count}taps{together}")
+            choice.add_case(integer(_number(count, together, apart)), block)
+            builder.position_at_end(block)
+            tile = _Tile(vectors, count)
+            with cgutils.for_range(builder, pairs, intp=I64) as pair:
+                offset = builder.mul(pair.index, integer(PAIR * ISA_BYTES))
+                left = builder.sub(channels, builder.mul(pair.index, integer(lanes)))
+                source = builder.add(moved, offset)
+                filters = builder.add(w, builder.mul(pair.index, filter_bytes))
+                tile.begin(mode, builder.add(bias, offset), left)
+                with cgutils.for_range(builder, taps, intp=I64) as tap:
+                    at = builder.mul(tap.index, integer(8))
+                    x = builder.add(source, vectors.load_address(builder.add(from_x, at), 0))
+                    factors = builder.add(filters, vectors.load_address(builder.add(from_w, at), 0))
+                    tile.add(x, step, factors, filter_step, together, apart)
+                tile.end(mode, slope, residual, builder.add(target, offset), target_step, left, streamed)
+            builder.branch(done)
+        builder.position_at_end(done)
         return context.get_dummy_value()
 
-    return types.void(tag, *[types.int64] * 11), codegen
+    return types.void(tag, *[types.int64] * 18), codegen
+
+
+def _variants() -> list[tuple[int, int, int]]:
+    """(columns, taps together, ratio) of the tiles that there are; single taps share nothing, at any ratio."""
+    shared = [(count, taps, ratio) for count in range(1, TILE + 1) for taps in range(2, JOINED + 1) for ratio in RATIOS]
+    return [(count, 1, 1) for count in range(1, TILE + 1)] + shared
+
+
+def _number(columns: int, joined: int, ratio: int) -> int:
+    return (columns * (JOINED + 1) + joined) * (max(RATIOS) + 1) + ratio
+
+
+def _variant(builder: Any, columns: Any, joined: Any, ratio: Any) -> Any:
+    """``_number`` of values."""
+    both = builder.add(builder.mul(columns, integer(JOINED + 1)), joined)
+    return builder.add(builder.mul(both, integer(max(RATIOS) + 1)), ratio)
+
+
+class Walk(NamedTuple):
+    """A nest of loops over rows, images and columns: how often, and how far on in x and dy."""
+
+    rows: int
+    images: int
+    columns: int
+    x_row: int
+    x_image: int
+    x_column: int
+    dy_row: int
+    dy_image: int
+    dy_column: int
+
+
+class _Square:
+    """Emits the sums of a square of taps for one vector of channels."""
+
+    def __init__(self, vectors: Vectors, rows: int, columns: int) -> None:
+        self.vectors, self.builder = vectors, vectors.builder
+        self.sums = [_kept(vectors, columns) for _ in range(rows)]
+
+    def walk(self, walk: dict[str, Any], x: list[Any], tap_step: Any, dy: Any, ratio: Any) -> None:
+        """Sums from zero on: dy times each tap's x, whose lines begin at ``x``."""
+        builder = self.builder
+        for row in self.sums:
+            for total in row:
+                builder.store(self.vectors.zero, total)
+        whole = builder.sdiv(walk["columns"], integer(TILE))
+        shared = builder.or_(*[builder.icmp_signed("==", ratio, integer(r)) for r in RATIOS])
+        tiles = builder.select(shared, whole, integer(0))
+        with (
+            cgutils.for_range(builder, walk["rows"], intp=I64) as row,
+            cgutils.for_range(builder, walk["images"], intp=I64) as image,
+        ):
+            x = [self._moved(self._moved(line, row, walk["x_row"]), image, walk["x_image"]) for line in x]
+            dy = self._moved(self._moved(dy, row, walk["dy_row"]), image, walk["dy_image"])
+            for r in RATIOS:
+                here = builder.select(builder.icmp_signed("==", ratio, integer(r)), tiles, integer(0))
+                with cgutils.for_range(builder, here, intp=I64) as tile:
+                    column = builder.mul(tile.index, integer(TILE))
+                    self._add(walk, x, tap_step, dy, column, TILE, r)
+            first = builder.mul(tiles, integer(TILE))
+            with cgutils.for_range(builder, builder.sub(walk["columns"], first), intp=I64) as rest:
+                self._add(walk, x, tap_step, dy, builder.add(first, rest.index), 1, 1)
+
+    def _moved(self, address: Any, loop: Any, step: Any) -> Any:
+        return self.builder.add(address, self.builder.mul(loop.index, step))
+
+    def _add(
+        self, walk: dict[str, Any], x: list[Any], tap_step: Any, dy: Any, column: Any, count: int, ratio: int
+    ) -> None:
+        """The products of some columns, whose x are ``ratio`` taps apart."""
+        builder, vectors = self.builder, self.vectors
+        dy = builder.add(dy, builder.mul(column, walk["dy_column"]))
+        factors = [vectors.load(builder.add(dy, builder.mul(walk["dy_column"], integer(n)))) for n in range(count)]
+        for line, totals in zip(x, self.sums, strict=True):
+            start = builder.add(line, builder.mul(column, walk["x_column"]))
+            for i in range((count - 1) * ratio + len(totals)):
+                value = vectors.load(builder.add(start, builder.mul(tap_step, integer(i))))
+                for n, factor in enumerate(factors):
+                    if 0 <= i - n * ratio < len(totals):
+                        total = totals[i - n * ratio]
+                        builder.store(vectors.fma(value, factor, builder.load(total)), total)
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _sums(_typing: Any, tag: Any, sources: Any, targets: Any, offset: Any, rows: Any, from_x: Any, to_w: Any) -> Any:
-    """Two vectors of channels of TAPS taps: the sum over rows of x times dy is added to what is at ``to_w``."""
+def _sums(
+    _typing: Any, tag: Any, tap_rows: Any, tap_columns: Any, ratio: Any, lines: Any, offset: Any, tap_step: Any, dy: Any,
+    walk: Any, to_w: Any, to_row: Any, count: Any, to_vector: Any,
+) -> Any:  # fmt: skip
+    """Up to JOINED x JOINED taps: the sum over a walk of x times dy is added to what is at ``to_w``, vector by vector.
+
+    A tap's x begins ``offset`` after its line of ``lines``, plus ``tap_step`` a column.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vectors = Vectors(builder, tag)
-        _, sources, targets, offset, rows, from_x, to_w = arguments
-        moved = [builder.add(offset, vectors.load_address(from_x, t)) for t in range(TAPS)]
-        sums = _kept(vectors, 2 * TAPS)
-        for total in sums:
-            builder.store(vectors.zero, total)
-        with cgutils.for_range(builder, rows, intp=I64) as loop:
-            at = builder.mul(loop.index, integer(8))
-            source = vectors.load_address(builder.add(sources, at), 0)
-            target = builder.add(vectors.load_address(builder.add(targets, at), 0), offset)
-            for half in range(2):
-                factor = vectors.load(builder.add(target, integer(half * ISA.bytes)))
-                for t in range(TAPS):
-                    address = builder.add(builder.add(source, moved[t]), integer(half * ISA.bytes))
-                    total = sums[half * TAPS + t]
-                    builder.store(vectors.fma(vectors.load(address), factor, builder.load(total)), total)
-        for t in range(TAPS):
-            for half in range(2):
-                out = builder.add(vectors.load_address(to_w, t), integer(half * ISA.bytes))
-                vectors.store(builder.fadd(builder.load(sums[half * TAPS + t]), vectors.load(out)), out)
+        _, tap_rows, tap_columns, ratio, lines, offset, tap_step, dy, nest, to_w, to_row, count, to_vector = arguments
+        walk = dict(zip(Walk._fields, cgutils.unpack_tuple(builder, nest), strict=True))
+        done = builder.append_basic_block("done")
+        shape = builder.add(builder.mul(tap_rows, integer(JOINED)), tap_columns)
+        choice = builder.switch(shape, done)
+        for rows, columns in itertools.product(range(1, JOINED + 1), repeat=2):
+            block = builder.append_basic_block(f"taps{rows}x{columns}")
+            choice.add_case(integer(rows * JOINED + columns), block)
+            builder.position_at_end(block)
+            square = _Square(vectors, rows, columns)
+            with cgutils.for_range(builder, count, intp=I64) as loop:
+                moved = builder.mul(loop.index, integer(ISA_BYTES))
+                start = builder.add(offset, moved)
+                x = [builder.add(vectors.load_address(lines, i), start) for i in range(rows)]
+                square.walk(walk, x, tap_step, builder.add(dy, moved), ratio)
+                out = builder.add(to_w, builder.mul(loop.index, to_vector))
+                for i, totals in enumerate(square.sums):
+                    to = builder.add(out, builder.mul(to_row, integer(i)))
+                    for j, total in enumerate(totals):
+                        at = builder.add(to, integer(j * ISA_BYTES))
+                        vectors.store(builder.fadd(builder.load(total), vectors.load(at)), at)
+            builder.branch(done)
+        builder.position_at_end(done)
         return context.get_dummy_value()
 
-    return types.void(tag, *[types.int64] * 6), codegen
+    return types.void(tag, *[types.int64] * 7, walk, *[types.int64] * 4), codegen
+
+
+@inlined
+def _line(tag, line, held, kept, columns, sizes, start, row, column, image, images, channels):  # type: ignore[no-untyped-def]
+    """Where a line of a task's images and channels lies in the worker's copy, which it enters if it is not there."""
+    slot = line % held.shape[0]
+    to = kept.ctypes.data + slot * columns * sizes.pitch
+    if held[slot] != line:
+        held[slot] = line
+        inner = sizes.chunk_channels * sizes.item
+        runs, numbers = images, channels
+        if inner == image:  # the images follow each other without a gap
+            runs, numbers = 1, (images - 1) * sizes.chunk_channels + channels
+        for j in range(columns):
+            for n in range(runs):
+                _copy(tag, start + line * row + j * column + n * image, to + j * sizes.pitch + n * inner, numbers)
+    return to
+
+
+@inlined
+def _spread(w, lanes):  # type: ignore[no-untyped-def]
+    """The filters (channels, taps) as (pairs of vectors of channels, taps, lanes)."""
+    spread = np.zeros(((w.shape[0] + lanes - 1) // lanes, w.shape[1], lanes), w.dtype)
+    for channel in range(w.shape[0]):
+        pair = channel // lanes
+        for tap in range(w.shape[1]):
+            spread[pair, tap, channel - pair * lanes] = w[channel, tap]
+    return spread
 
 
 @compiled
-def depthwise(  # type: ignore[no-untyped-def]
-    tag, counter, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
-):
-    """The convolution or its input gradient; ``w`` is packed (vectors of channels, taps, lanes). A task is a block.
+def depthwise(tag, counter, starts, rows, columns, sizes, x, w, y, mode, bias, residual):  # type: ignore[no-untyped-def]
+    """The convolution or its input gradient; ``w`` is (channels, taps). A task is a chunk of images and channels at the
+    runs of rows between two ``starts``.
 
     Returns the products that it computed.
     """
+    lanes = PAIR * ISA_BYTES // sizes.item
+    across = (sizes.channels + sizes.chunk_channels - 1) // sizes.chunk_channels
+    chunks = (sizes.images + sizes.chunk_images - 1) // sizes.chunk_images * across
+    streamed = int(sizes.streamed != 0 and y % ISA_BYTES == 0)
     done = 0
-    lanes = ISA_BYTES // sizes.item
-    sources = np.empty(sizes.rows + TILE, np.int64)
-    targets = np.empty(sizes.rows + TILE, np.int64)
-    residuals = np.empty(sizes.rows + TILE, np.int64)
-    from_x = np.empty(sizes.taps + 1, np.int64)
-    from_w = np.empty(sizes.taps + 1, np.int64)
-    nowhere = np.zeros((sizes.channels + lanes) * sizes.item, np.uint8)
+    filters = _spread(w, lanes)
+    pair_bytes = sizes.taps * lanes * sizes.item
+    from_x = np.empty(sizes.taps, np.int64)
+    from_w = np.empty(sizes.taps, np.int64)
     while True:
         task = take_task(counter.ctypes.data)
-        if task >= blocks.shape[0]:
+        if task >= chunks * (starts.shape[0] - 1):
             break
-        block = blocks[task]
-        addresses(rows, columns, block, TILE, sizes, x, y, sources, targets, nowhere.ctypes.data)
-        residuals_beside(targets, residual, block[3], TILE, residuals)
-        taps = tap_offsets(rows, columns, block, from_x, from_w)
-        for m in range(0, block[3], TILE):
-            for channel in range(0, sizes.channels, lanes):
-                _products(
-                    tag,
-                    sources.ctypes.data + 8 * m,
-                    targets.ctypes.data + 8 * m,
-                    channel * sizes.item,
-                    taps,
-                    from_x.ctypes.data,
-                    w + channel * sizes.taps * sizes.item,
-                    from_w.ctypes.data,
-                    mode,
-                    bias + channel * sizes.item,
-                    residuals.ctypes.data + 8 * m,
-                    sizes.channels - channel,
-                )
-        done += taps * block[3] * sizes.channels
+        part = task // chunks
+        chunk = task - part * chunks
+        first_image = chunk // across * sizes.chunk_images
+        channel = chunk % across * sizes.chunk_channels
+        images = min(sizes.chunk_images, sizes.images - first_image)
+        channels = min(sizes.chunk_channels, sizes.channels - channel)
+        start = x + first_image * sizes.source_image + channel * sizes.item
+        out = y + first_image * sizes.target_image + channel * sizes.item
+        for r in range(starts[part], starts[part + 1]):
+            to = out + rows.target[r] * sizes.target_row
+            for c in range(columns.count.shape[0]):
+                # One column alone takes its images as columns.
+                alone = columns.count[c] == 1 and images > 1
+                joined, ratio, count, others = columns.joined[c], columns.ratio[c], columns.count[c], images
+                step = columns.source_step[c] * sizes.source_column
+                target_step = columns.target_step[c] * sizes.target_column
+                other, target_other = sizes.source_image, sizes.target_image
+                tap_step = columns.tap_step[c] * sizes.source_column
+                if alone:
+                    joined, count, others, step, target_step = 1, images, 1, other, target_other
+                if joined == 1:
+                    ratio, tap_step = 1, step
+                taps = 0
+                for k in range(rows.tap_start[r], rows.tap_start[r + 1]):
+                    line = start + rows.tap_source[k] * sizes.source_row
+                    row = rows.tap_filter[k] * sizes.filter_columns
+                    for j in range(columns.tap_start[c], columns.tap_start[c + 1], joined):
+                        from_x[taps] = line + columns.tap_source[j] * sizes.source_column
+                        from_w[taps] = (row + columns.tap_filter[j]) * PAIR * ISA_BYTES
+                        taps += 1
+                for m in range(0, count, TILE):
+                    for n in range(others):
+                        _products(
+                            tag,
+                            min(TILE, count - m),
+                            joined,
+                            ratio,
+                            from_x.ctypes.data,
+                            m * step + n * other,
+                            tap_step,
+                            taps,
+                            filters.ctypes.data + channel // lanes * pair_bytes,
+                            from_w.ctypes.data,
+                            columns.filter_step[c] * PAIR * ISA_BYTES,
+                            pair_bytes,
+                            to + columns.target[c] * sizes.target_column + m * target_step + n * target_other,
+                            target_step,
+                            channels,
+                            mode,
+                            bias + channel * sizes.item,
+                            residual,
+                            streamed,
+                        )
+                done += taps * joined * columns.count[c] * images * channels
     return done
 
 
 @compiled
-def depthwise_weight(tag, counter, blocks, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
-    """The filter gradient: ``dw`` is (parts, taps, channels up to whole pairs of vectors). A task is a part.
+def depthwise_weight(tag, counter, starts, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
+    """The filter gradient: ``dw`` is (parts, channels, taps), a part for each chunk of images and two ``starts``.
 
-    Sums run over a block in registers, over a part's blocks in memory. Returns the products that it computed.
+    A task is a part's chunk of channels. Returns the products that it computed.
     """
-    parts = dw.shape[0]
-    row_bytes = dw.shape[2] * sizes.item
+    lanes = ISA_BYTES // sizes.item
+    across = (sizes.channels + sizes.chunk_channels - 1) // sizes.chunk_channels
     done = 0
-    lanes = 2 * ISA_BYTES // sizes.item
-    sources = np.empty(sizes.rows + 1, np.int64)
-    targets = np.empty(sizes.rows + 1, np.int64)
-    from_x = np.empty(sizes.taps + TAPS, np.int64)
-    from_w = np.empty(sizes.taps + TAPS, np.int64)
-    to_w = np.empty(TAPS, np.int64)
-    nothing = np.zeros(lanes, dw.dtype)
+    kept_x = np.empty(sizes.source_held * sizes.source_columns * sizes.pitch, np.uint8)
+    kept_dy = np.empty(sizes.target_held * sizes.target_columns * sizes.pitch, np.uint8)
+    held_x = np.empty(sizes.source_held, np.int64)
+    held_dy = np.empty(sizes.target_held, np.int64)
+    lines = np.empty(sizes.taps, np.int64)
+    sums = np.empty((sizes.chunk_channels // lanes, sizes.taps, lanes), dw.dtype)
+    inner = sizes.chunk_channels * sizes.item
+    x_row, dy_row = sizes.source_columns * sizes.pitch, sizes.target_columns * sizes.pitch
     while True:
-        part = take_task(counter.ctypes.data)
-        if part >= parts:
+        task = take_task(counter.ctypes.data)
+        if task >= dw.shape[0] * across:
             break
-        dw[part] = 0
-        for task in range(blocks.shape[0] * part // parts, blocks.shape[0] * (part + 1) // parts):
-            block = blocks[task]
-            addresses(rows, columns, block, 1, sizes, x, dy, sources, targets, 0)
-            taps = tap_offsets(rows, columns, block, from_x, from_w)
-            for t in range(taps, taps + TAPS - 1):  # what the last group of taps has over goes nowhere
-                from_x[t] = from_x[0]
-            for channel in range(0, sizes.channels, lanes):
-                for tap in range(0, taps, TAPS):
-                    for t in range(TAPS):
-                        to_w[t] = nothing.ctypes.data
-                        if tap + t < taps:
-                            row = part * sizes.taps + from_w[tap + t]
-                            to_w[t] = dw.ctypes.data + row * row_bytes + channel * sizes.item
-                    _sums(
-                        tag,
-                        sources.ctypes.data,
-                        targets.ctypes.data,
-                        channel * sizes.item,
-                        block[3],
-                        from_x.ctypes.data + 8 * tap,
-                        to_w.ctypes.data,
-                    )
-            done += taps * block[3] * sizes.channels
+        part = task // across
+        channel = (task - part * across) * sizes.chunk_channels
+        image = part // (starts.shape[0] - 1) * sizes.chunk_images
+        images = min(sizes.chunk_images, sizes.images - image)
+        channels = min(sizes.chunk_channels, sizes.channels - channel)
+        start = x + image * sizes.source_image + channel * sizes.item
+        start_dy = dy + image * sizes.target_image + channel * sizes.item
+        part_rows = part % (starts.shape[0] - 1)
+        held_x[:] = -1
+        held_dy[:] = -1
+        sums[:] = 0
+        for r in range(starts[part_rows], starts[part_rows + 1]):
+            first = rows.tap_start[r]
+            down = rows.tap_start[r + 1] - first
+            line_dy = 0
+            for i in range(rows.count[r] - 1, -1, -1):  # the run's first lines are asked for last
+                for k in range(down):
+                    line = rows.tap_source[first + k] + i * rows.source_step[r]
+                    lines[k] = _line(
+                        tag, line, held_x, kept_x, sizes.source_columns, sizes, start, sizes.source_row,
+                        sizes.source_column, sizes.source_image, images, channels,
+                    )  # fmt: skip
+                line_dy = _line(
+                    tag, rows.target[r] + i * rows.target_step[r], held_dy, kept_dy, sizes.target_columns, sizes,
+                    start_dy, sizes.target_row, sizes.target_column, sizes.target_image, images, channels,
+                )  # fmt: skip
+            for c in range(columns.count.shape[0]):
+                begin, end = columns.tap_start[c], columns.tap_start[c + 1]
+                walk = Walk(
+                    rows.count[r], images, columns.count[c],
+                    rows.source_step[r] * x_row, inner, columns.source_step[c] * sizes.pitch,
+                    rows.target_step[r] * dy_row, inner, columns.target_step[c] * sizes.pitch,
+                )  # fmt: skip
+                for k in range(0, down, JOINED):
+                    for j in range(begin, end, JOINED):
+                        tap = rows.tap_filter[first + k] * sizes.filter_columns + columns.tap_filter[j]
+                        _sums(
+                            tag,
+                            min(JOINED, down - k),
+                            min(JOINED, end - j),
+                            columns.ratio[c],
+                            lines.ctypes.data + 8 * k,
+                            columns.tap_source[j] * sizes.pitch,
+                            columns.tap_step[c] * sizes.pitch,
+                            line_dy + columns.target[c] * sizes.pitch,
+                            walk,
+                            sums.ctypes.data + tap * ISA_BYTES,
+                            sizes.filter_columns * ISA_BYTES,
+                            (channels + lanes - 1) // lanes,
+                            sizes.taps * ISA_BYTES,
+                        )
+                done += down * (end - begin) * rows.count[r] * columns.count[c] * images * channels
+        for i in range(channels):
+            for tap in range(sizes.taps):
+                dw[part, channel + i, tap] = sums[i // lanes, tap, i % lanes]
     return done
