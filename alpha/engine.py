@@ -37,10 +37,15 @@ IMAGE_ORDER = (1, 2, 0, 3)
 
 @dataclass(frozen=True)
 class BatchNormState:
-    """What the forward of a training BatchNorm keeps for its backward: per channel mean and 1/sqrt(var + eps)."""
+    """What the forward of a BatchNorm keeps for its backward: per channel mean and 1/sqrt(var + eps).
+
+    ``invertible``: whether x can be recovered from the result (and the residual) without loss, for
+    ``batch_norm_inverse_grad``.
+    """
 
     mean: Tensor
     inverse_std: Tensor
+    invertible: bool = False
 
 
 @dataclass(frozen=True)
@@ -209,8 +214,20 @@ class Engine(ABC):
     # -- convolution: C-K-S --------------------------------------------------------------------------------------
 
     @abstractmethod
-    def conv2d(self, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, groups: int) -> Tensor:
-        """ConvV2. x: (N, IH, IW, IC), w: (OC, FH, FW, IC/groups), bias: (OC,); returns (N, OH, OW, OC)."""
+    def conv2d(
+        self,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        geometry: Geometry,
+        groups: int,
+        residual: Tensor | None = None,
+        slope: float | None = None,
+    ) -> Tensor:
+        """ConvV2: act(conv(x, w) + bias + residual), act as in ``batch_norm``.
+
+        x: (N, IH, IW, IC), w: (OC, FH, FW, IC/groups), bias: (OC,), residual and result: (N, OH, OW, OC).
+        """
 
     @abstractmethod
     def conv2d_input_grad(
@@ -289,6 +306,24 @@ class Engine(ABC):
         activation's mask; without a residual the mask is computed again from x). With ``training`` False the
         statistics are constants.
         """
+
+    def batch_norm_inverse_grad(
+        self,
+        dy: Tensor,
+        y: Tensor,
+        residual: Tensor | None,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        state: BatchNormState,
+        slope: float | None,
+        need_residual: bool,
+        training: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """``batch_norm_grad`` from the forward's result alone, of a state that is invertible: no x needs to be kept.
+
+        An engine that makes no such states (it would have to wait for the device to know) goes without.
+        """
+        raise EngineError(f"[batch_norm] expected an engine that recovers x from y, got {self.name}: keep x")
 
     @abstractmethod
     def leaky_relu(self, x: Tensor, slope: float) -> Tensor:

@@ -130,6 +130,11 @@ def refuse(engine: Engine, got: str, advice: str) -> None:
         raise GraphError(f"[graph] expected a step that stays on {engine.name}, got {got}: {advice}")
 
 
+def is_watched() -> bool:
+    """Whether this thread rehearses or captures a step: what is kept from it would not change in a replay."""
+    return _thread.watch is not None
+
+
 def each_call(effect: Callable[[], object]) -> None:
     """Runs an effect on the host that belongs to a step: now, and at each replay of a step that is being captured."""
     effect()

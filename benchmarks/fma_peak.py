@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import prange, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from alpha.cpu.base import counter
+from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.isa import ISA
+from alpha.cpu.workers import WORKERS
 
 LANES = ISA.lanes(4)
 # As many independent chains as registers allow beside the two factors: enough to hide an FMA's latency everywhere.
@@ -58,19 +61,22 @@ def _spread(builder: Any, value: Any, vector: Any) -> Any:
 
 
 @compiled
-def _run(threads, count, scale, shift, sinks):  # type: ignore[no-untyped-def]
-    for worker in prange(threads):
-        _fma_chains(count, scale, shift, sinks[worker].ctypes.data)
+def _run(counter, count, scale, shift, sinks):  # type: ignore[no-untyped-def]
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= len(sinks):
+            break
+        _fma_chains(count, scale, shift, sinks[task].ctypes.data)
 
 
 def fma_peak(threads: int, tries: int = 5) -> float:
     """GFLOP/s of all threads together (an FMA counts two), the best of some tries of milliseconds each."""
     sinks = np.empty((threads, 64), np.float32)
     factors = np.float32(0.5), np.float32(1.0)
-    _run(threads, 1, *factors, sinks)  # compiled, and the threads awake
+    WORKERS.run(_run, threads, (counter(), 1, *factors, sinks))  # compiled, and the threads awake
     seconds = []
     for _ in range(tries):
         start = time.perf_counter()
-        _run(threads, _COUNT, *factors, sinks)
+        WORKERS.run(_run, threads, (counter(), _COUNT, *factors, sinks))
         seconds.append(time.perf_counter() - start)
     return 2e-9 * threads * _COUNT * CHAINS * LANES / min(seconds)

@@ -21,7 +21,7 @@ from alpha.errors import AlphaError, EngineError
 from benchmarks.common import MIB, ROOT
 
 PAUSE = 0.025
-"""Seconds before each turn: the threads of whoever had the last one stop spinning (OpenMP's do for milliseconds)."""
+"""Seconds before each turn: the threads of whoever had the last one stop spinning (they do for milliseconds)."""
 
 # glibc's malloc gives large blocks back to the system when they are freed, and takes them, page by page, anew: a large
 # part of PyTorch's time. These keep all memory for reuse; the last also backs it with huge pages where there are any,

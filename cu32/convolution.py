@@ -6,6 +6,8 @@ import math
 import struct
 from typing import Any
 
+import numpy as np
+
 from alpha import dtypes
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import EngineError, ShapeError
@@ -55,12 +57,27 @@ SOURCES = (
 class ConvolutionOperations(DeviceEngine):
     """Convolutions over images with any strides whose channels are contiguous; other images are copied first."""
 
-    def conv2d(self, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, groups: int) -> Tensor:
+    def conv2d(
+        self,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        geometry: Geometry,
+        groups: int,
+        residual: Tensor | None = None,
+        slope: float | None = None,
+    ) -> Tensor:
         x, w = self._image(x), self.dense(w, range(4))
         out = self.empty((x.shape[0], *geometry.output, w.shape[0]), x.dtype, IMAGE_ORDER)
         _check(x, out, w, geometry, groups)
         self._gather("forward", x, w, out, bias, geometry, groups, accumulate=False)
-        return out
+        if residual is None and slope is None:
+            return out
+        # BatchNorm's kernel, which adds and activates in one pass, with statistics that change nothing.
+        channels = out.shape[3]
+        mean = self.constant(("zeros", channels, out.dtype), lambda: np.zeros(channels, out.dtype))
+        var = self.constant(("ones", channels, out.dtype), lambda: np.ones(channels, out.dtype))
+        return self.batch_norm_inference(out, None, None, mean, var, 0.0, residual, slope)[0]
 
     def conv2d_input_grad(
         self,

@@ -42,7 +42,7 @@ class WorkerPool(Iterator[Fetched]):
 
     Worker i makes every count-th batch and sends it through a pipe of its own; reading the pipes in turn gives the
     order. A full pipe stops its worker, so each holds at most one finished batch. Processes are spawned, never forked:
-    the parent's OpenMP threads would not survive a fork.
+    a fork copies every lock as it is, also one that another of the parent's threads holds.
 
     Raises:
         ArgumentError: the data set cannot be pickled. DataError: a worker ended before its batch.

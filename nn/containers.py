@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Self
 
+from nn import fusion
 from nn.module import Module
 
 
@@ -92,10 +93,8 @@ class Sequential(_Row):
         return super().__getitem__(index)
 
     def forward(self, x: Any) -> Any:
-        """Runs the modules in order."""
-        for module in self._held().values():
-            x = module(x)
-        return x
+        """Runs the modules in order; those that ``fusion`` knows as one operation, as one."""
+        return fusion.run(list(self._held().values()), x)
 
 
 class ModuleList(_Row):

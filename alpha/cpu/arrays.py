@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from alpha.cpu.base import Array, HostEngine
-from alpha.cpu.compile import compiled
+from alpha.cpu.compile import alone
 from alpha.dtypes import bool_, float32, float64, int64, is_float
 from alpha.engine import Index, Operand, RangeCheck
 from alpha.errors import ArgumentError
@@ -234,7 +234,7 @@ def _where(condition: Any, x: Any, y: Any, out: Array) -> None:
         np.copyto(out, x, where=condition)
 
 
-@compiled(parallel=False)
+@alone
 def _erf_flat(values: Array) -> None:
     for i in range(values.size):
         values[i] = math.erf(values[i])

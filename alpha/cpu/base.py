@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numba import config, set_num_threads
 
+from alpha.cpu import workers
 from alpha.engine import Engine
 from alpha.errors import ArgumentError
 from alpha.mempool import MemoryPool
@@ -31,8 +30,6 @@ class HostEngine(Engine):
         self.name = "cpu"
         self.memory = MemoryPool(memory if memory is not None else _machine_memory() * 9 // 10, _allocate)
         self.threads = available_threads()
-        # One launch at a time: each uses all threads, and Numba's simplest threading layer allows no more.
-        self._launch_lock = threading.Lock()
         self.configure(threads=threads)
 
     def configure(self, *, memory: str | int | None = None, threads: int | None = None) -> None:
@@ -93,15 +90,12 @@ class HostEngine(Engine):
         return self.array(x.view(x.offset, (x.numel(),), (1,)))
 
     def launch(self, kernel: Callable[..., Any], *arguments: Any, tasks: int | None = None) -> Any:
-        """Runs a compiled kernel, whose first argument is the number of threads, alone on this engine.
+        """Runs a compiled kernel on this engine's threads; the sum of what they return.
 
-        ``tasks``, where the caller knows their number, keeps threads asleep that would find none: waking one whose core
-        is busy costs more than a small kernel.
+        ``tasks``, where the caller knows their number, leaves threads asleep that would find none.
         """
         threads = self.threads if tasks is None else max(1, min(self.threads, tasks))
-        with self._launch_lock:
-            set_num_threads(min(threads, config.NUMBA_NUM_THREADS))
-            return kernel(threads, *arguments)
+        return workers.WORKERS.run(kernel, threads, arguments)
 
 
 class _Export:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from alpha.autograd import is_recorded
-from alpha.cpu import depthwise, few_channels, planner, plans, positions, winograd
+from alpha.cpu import depthwise, few_channels, image_lanes, planner, plans, positions, tap_rows, winograd
 from alpha.cpu.base import HostEngine, counter
 from alpha.cpu.kernels import convolution as kernels
 from alpha.cpu.kernels import depthwise as depthwise_kernels
 from alpha.cpu.kernels import few_channels as few_channels_kernels
+from alpha.cpu.kernels import image_lanes as image_lanes_kernels
 from alpha.cpu.kernels import positions as positions_kernels
+from alpha.cpu.kernels import tap_rows as tap_rows_kernels
 from alpha.cpu.kernels import winograd as winograd_kernels
-from alpha.cpu.kernels.microkernel import ADD, BIAS, STORE
+from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import EngineError, ShapeError
 from alpha.geometry import Geometry
@@ -28,10 +30,20 @@ MACS = {"conv2d": 0, "conv2d_input_grad": 0, "conv2d_weight_grad": 0}
 class ConvolutionOperations(HostEngine):
     """Convolutions over images with any strides whose channels are contiguous; other images are copied first."""
 
-    def conv2d(self, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, groups: int) -> Tensor:
+    def conv2d(
+        self,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        geometry: Geometry,
+        groups: int,
+        residual: Tensor | None = None,
+        slope: float | None = None,
+    ) -> Tensor:
         x = self._image(x)
         out = self.empty((x.shape[0], *geometry.output, w.shape[0]), x.dtype, IMAGE_ORDER)
-        MACS["conv2d"] = self._convolve(_problem(x, out, geometry, groups), True, x, w, out, STORE, bias)
+        problem = _problem(x, out, geometry, groups)
+        MACS["conv2d"] = self._convolve(problem, True, x, w, out, bias, residual, slope)
         return out
 
     def conv2d_input_grad(
@@ -47,11 +59,11 @@ class ConvolutionOperations(HostEngine):
         channels = w.shape[3] * groups
         shape = (dy.shape[0], *geometry.input, channels)
         if accumulate is not None and accumulate.shape == shape and accumulate.is_contiguous(IMAGE_ORDER):
-            out, mode = accumulate, ADD
+            out, added = accumulate, accumulate
         else:
-            out, mode = self.empty(shape, dy.dtype, IMAGE_ORDER), STORE
+            out, added = self.empty(shape, dy.dtype, IMAGE_ORDER), None
         problem = _problem(out, dy, geometry, groups)
-        MACS["conv2d_input_grad"] = self._convolve(problem, False, dy, w, out, mode, bias)
+        MACS["conv2d_input_grad"] = self._convolve(problem, False, dy, w, out, bias, added)
         if accumulate is not None and out is not accumulate:
             return self.elementwise("add", accumulate, out, out=accumulate)
         return out
@@ -59,9 +71,12 @@ class ConvolutionOperations(HostEngine):
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
         x, dy = self._image(x), self._image(dy)
         problem = _problem(x, dy, geometry, groups)
-        if depthwise.serves(problem):
+        algorithm = planner.weight_algorithm(problem)
+        if algorithm == "depthwise":
             return self._depthwise_weight_grad(depthwise.plan(problem, True, summed=True), problem, x, dy)
-        if few_channels.serves(problem):
+        if algorithm == "tap rows":
+            return self._tap_rows(tap_rows.plan(problem), problem, x, dy)
+        if algorithm == "few channels":
             return self._few_channels(few_channels.plan(problem), problem, x, dy)
         plan = plans.weight_grad(problem)
         dw = self.empty((dy.shape[3], *geometry.filter, problem.group_in), x.dtype)
@@ -104,6 +119,22 @@ class ConvolutionOperations(HostEngine):
         )  # fmt: skip
         return self._sum_of_parts(target, dw)
 
+    def _tap_rows(self, plan: tap_rows.TapRowsPlan, problem: plans.Problem, x: Tensor, dy: Tensor) -> Tensor:
+        height, width = problem.geometry.filter
+        shape = (problem.groups, height, width * problem.group_in, problem.group_out)
+        parts = self.empty((plan.parts, *shape), x.dtype)
+        MACS["conv2d_weight_grad"] = self.launch(
+            tap_rows_kernels.tap_rows, _tag(x), counter(), plan.tables, plan.sizes, x.address, dy.address,
+            self.array(parts), tasks=plan.parts * problem.groups,
+        )  # fmt: skip
+        turned = self.array(parts)[0]
+        if plan.parts > 1:
+            turned = self.array(self._sum_of_parts(parts, self.empty(shape, x.dtype)))
+        dw = self.empty((dy.shape[3], height, width, problem.group_in), x.dtype)
+        filters = self.array(dw).reshape(problem.groups, problem.group_out, height, -1)
+        np.copyto(filters, turned.transpose(0, 3, 1, 2))
+        return dw
+
     def _sum_of_parts(self, parts: Tensor, total: Tensor) -> Tensor:
         """The sum over the first axis, which one part alone does not have."""
         if parts is not total:
@@ -112,45 +143,73 @@ class ConvolutionOperations(HostEngine):
         return total
 
     def _convolve(
-        self, problem: plans.Problem, by_output: bool, x: Tensor, w: Tensor, out: Tensor, mode: int, bias: Tensor | None
+        self,
+        problem: plans.Problem,
+        by_output: bool,
+        x: Tensor,
+        w: Tensor,
+        out: Tensor,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        slope: float | None = None,
     ) -> int:
         """A convolution (``by_output``) or an input gradient, from ``x`` into ``out``, by the planner's algorithm."""
         wanted = (problem.out_channels, *problem.geometry.filter, problem.group_in)
         if w.shape != wanted or w.dtype != x.dtype:  # what the plans' offsets trust
             raise ShapeError(f"[convolution] expected filters {wanted} of {x.dtype}, got {w.shape} of {w.dtype}")
-        if bias is not None:
-            bias, mode = self.dense(bias, (0,)), BIAS
-        ends = (out.address, mode, 0 if bias is None else bias.address)
-        tag, algorithm = _tag(x), planner.algorithm(problem, by_output)
+        ends = self._ends(out, bias, residual, slope is not None)
+        tag, algorithm = x.dtype.type(slope or 0), planner.algorithm(problem, by_output)
         if algorithm == "depthwise":
             each = depthwise.plan(problem, by_output)
             packed = self._kept(w, each.packed_shape, by_output, lambda packed: self._spread(w, packed))
             macs: int = self.launch(
                 depthwise_kernels.depthwise, tag, counter(), each.blocks, each.rows, each.columns, each.sizes,
-                x.address, packed.address, *ends, tasks=len(each.blocks),
+                x.address, packed.address, *ends.arguments, tasks=len(each.blocks),
             )  # fmt: skip
         elif algorithm == "winograd":
             tiled = winograd.plan(problem, by_output)
             packed = self._kept(w, tiled.packed_shape, by_output, lambda packed: self._transform(w, tiled, packed))
             macs = self.launch(
                 winograd_kernels.winograd, tag, counter(), tiled.rows_from, tiled.rows_to, tiled.columns_from,
-                tiled.columns_to, tiled.sizes, x.address, packed.address, *ends, tasks=tiled.tasks,
+                tiled.columns_to, tiled.sizes, x.address, packed.address, *ends.arguments, tasks=tiled.tasks,
+            )  # fmt: skip
+        elif algorithm == "lanes":
+            across = image_lanes.plan(problem, by_output)
+            packed = self._packed(w, across.packed_shape, by_output)
+            macs = self.launch(
+                image_lanes_kernels.image_lanes, tag, counter(), across.bands, across.rows, across.columns,
+                across.heights, across.sizes, x.address, packed.address, *ends.arguments, tasks=across.tasks,
             )  # fmt: skip
         elif algorithm == "positions":
             few = positions.plan(problem, by_output)
             packed = self._packed(w, few.packed_shape, by_output)
             macs = self.launch(
                 positions_kernels.positions, tag, counter(), few.blocks, few.rows, few.columns, few.sizes, x.address,
-                packed.address, *ends, tasks=few.tasks,
+                packed.address, *ends.arguments, tasks=few.tasks,
             )  # fmt: skip
         else:
             plan = plans.forward(problem) if by_output else plans.input_grad(problem)
             packed = self._packed(w, plan.packed_shape, by_output)
             macs = self.launch(
                 kernels.gather, tag, counter(), plan.order, plan.rows, plan.columns, plan.runs, plan.sizes, x.address,
-                packed.address, *ends, tasks=plan.tasks,
+                packed.address, *ends.arguments, tasks=plan.tasks,
             )  # fmt: skip
         return macs
+
+    def _ends(self, out: Tensor, bias: Tensor | None, residual: Tensor | None, activates: bool) -> _Ends:
+        """How results are finished: the kernels find the residual's elements by one distance from the result's."""
+        for name, tensor, shape in (("bias", bias, out.shape[3:]), ("residual", residual, out.shape)):
+            if tensor is not None and (tensor.shape != shape or tensor.dtype != out.dtype):
+                raise ShapeError(
+                    f"[convolution] expected a {name} {shape} of {out.dtype}, got {tensor.shape} of {tensor.dtype}"
+                )
+        bias = None if bias is None else self.dense(bias, (0,))
+        residual = None if residual is None else self.dense(residual, IMAGE_ORDER)
+        mode = ACTIVATE if activates else STORE
+        mode |= BIAS if bias is not None else STORE
+        mode |= ADD if residual is not None else STORE
+        distance = 0 if residual is None else residual.address - out.address
+        return _Ends((out.address, mode, 0 if bias is None else bias.address, distance), (bias, residual))
 
     def _image(self, x: Tensor) -> Tensor:
         """x with contiguous channels, each pixel a run of memory; a copy in image order where it is not so."""
@@ -189,6 +248,13 @@ class ConvolutionOperations(HostEngine):
         if by_output and not w.storage.exported and not is_recorded():
             w.storage.cache[key] = (w.version, packed)
         return packed
+
+
+class _Ends(NamedTuple):
+    """The kernels' arguments for what is written, and the tensors that they point to, kept alive."""
+
+    arguments: tuple[int, int, int, int]
+    tensors: tuple[Tensor | None, Tensor | None]
 
 
 def _problem(x: Tensor, y: Tensor, geometry: Geometry, groups: int) -> plans.Problem:

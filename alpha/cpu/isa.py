@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
 from alpha.errors import ArgumentError
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,17 +44,23 @@ PATHS = (
 
 
 def _detect() -> Isa:
+    """The widest path of this processor, or the one that ``ALPHA_CPU_ISA`` names.
+
+    A path beyond the processor is for testing its tiles: LLVM makes its vectors of narrower ones, slowly.
+    """
     features = llvm.get_host_cpu_features()
     available = [path for path in PATHS if all(features.get(feature, False) for feature in path.requires)]
     wanted = os.environ.get("ALPHA_CPU_ISA")
     if not wanted:
         return available[0]
-    for path in available:
+    for path in PATHS:
         if path.name == wanted:
+            if path not in available:
+                _log.warning("this processor has no %s: its vectors are made of narrower ones, slowly", path.name)
             return path
     raise ArgumentError(
-        f"[alpha.cpu] expected ALPHA_CPU_ISA to be one of {', '.join(p.name for p in available)} on this processor, "
-        f"got {wanted!r}"
+        f"[alpha.cpu] expected ALPHA_CPU_ISA to be one of {', '.join(p.name for p in PATHS)}, got {wanted!r}: name "
+        "one, or leave it empty for this processor's widest"
     )
 
 

@@ -17,24 +17,36 @@ IntPair = int | tuple[int, int]
 
 
 class Conv2dFunction(Function):
-    """Y = conv(X, W): ConvV2 forward, KS-deconv-V2 for dX, Sk-dilated-V2 for dW."""
+    """Y = act(conv(X, W) + residual): ConvV2 forward, KS-deconv-V2 for dX, Sk-dilated-V2 for dW."""
 
-    fresh = True
-
-    def forward(self, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, groups: int) -> Tensor:
-        self._geometry, self._groups = geometry, groups
-        self.save(x if self.needs[1] else None, w if self.needs[0] else None)
-        return x.engine.conv2d(x, w, bias, geometry, groups)
+    def forward(
+        self,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        geometry: Geometry,
+        groups: int,
+        slope: float | None,
+    ) -> Tensor:
+        self._geometry, self._groups, self._slope = geometry, groups, slope
+        # Where the residual's gradient is all of dy, it is handed through and no longer ours alone.
+        self.fresh = not (residual is not None and slope is None)
+        y = x.engine.conv2d(x, w, bias, geometry, groups, residual, slope)
+        self.save(x if self.needs[1] else None, w if self.needs[0] else None, None if slope is None else y)
+        return y
 
     def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
-        x, w = self.saved
+        x, w, y = self.saved
         engine, geometry, groups = dy.engine, self._geometry, self._groups
+        if self._slope is not None:
+            dy = engine.leaky_relu_grad(dy, y, self._slope)
         dw = engine.conv2d_weight_grad(x, dy, geometry, groups) if self.needs[1] else None
         db = engine.channel_sum(dy) if self.needs[2] else None
         dx = None
         if self.needs[0]:
             dx = engine.conv2d_input_grad(dy, w, geometry, groups, accumulate=self.accumulator(0))
-        return dx, dw, db
+        return dx, dw, db, dy if self.needs[3] else None
 
 
 class ConvTranspose2dFunction(Function):
@@ -64,8 +76,11 @@ def conv2d(
     padding: IntPair = 0,
     dilation: IntPair = 1,
     groups: int = 1,
+    residual: Tensor | None = None,
+    activation: str | None = None,
+    negative_slope: float = 0.01,
 ) -> Tensor:
-    """2-D convolution (cross-correlation) that multiplies no zero of the padding.
+    """2-D convolution (cross-correlation) that multiplies no zero of the padding, then ``+ residual`` and activation.
 
     Args:
         x: images (N, IH, IW, IC).
@@ -73,6 +88,8 @@ def conv2d(
         bias: (OC,), or None.
         stride, padding, dilation: one number, or one for rows and one for columns.
         groups: into how many groups channels are split; group g's outputs see group g's inputs alone.
+        residual: added before the activation; shaped as the result.
+        activation: None, ``"relu"`` or ``"leaky_relu"`` (with ``negative_slope`` >= 0), in the same pass over memory.
 
     Returns:
         (N, OH, OW, OC), OH = (IH + 2 * padding - dilation * (FH - 1) - 1) // stride + 1.
@@ -95,7 +112,10 @@ def conv2d(
         geometry = Geometry.make((x.shape[1], x.shape[2]), (weight.shape[1], weight.shape[2]), *steps)
     except ShapeError as error:
         raise ShapeError(str(error).replace("[geometry]", "[conv2d]")) from None
-    result: Tensor = Conv2dFunction.apply(x, weight, bias, geometry, groups)
+    slope = slope_of("conv2d", activation, negative_slope)
+    if residual is not None:
+        _check_residual(residual, x, (x.shape[0], *geometry.output, weight.shape[0]))
+    result: Tensor = Conv2dFunction.apply(x, weight, bias, residual, geometry, groups, slope)
     return result
 
 
@@ -171,6 +191,25 @@ def pair(function: str, name: str, value: Any) -> tuple[int, int]:
     ):
         raise ArgumentError(f"[{function}] expected {name} as one int or two, each >= {least}, got {value!r}")
     return both[0], both[1]
+
+
+def slope_of(function: str, activation: str | None, negative_slope: float) -> float | None:
+    """The engines' slope for an activation that is fused: its mask in backward is the result's sign."""
+    slopes = {None: None, "relu": 0.0, "leaky_relu": negative_slope}
+    if activation not in slopes:
+        raise ArgumentError(f'[{function}] expected activation None, "relu" or "leaky_relu", got {activation!r}')
+    if activation == "leaky_relu" and not negative_slope >= 0:
+        raise ArgumentError(f"[{function}] expected negative_slope >= 0, got {negative_slope}: the mask is y's sign")
+    return slopes[activation]
+
+
+def _check_residual(residual: Tensor, x: Tensor, shape: tuple[int, ...]) -> None:
+    x.engine.check_owner("conv2d", residual)
+    if residual.shape != shape or residual.dtype != x.dtype:
+        raise ShapeError(
+            f"[conv2d] expected a residual shaped as the result, {shape} of {x.dtype}, got {residual.shape} of "
+            f"{residual.dtype}"
+        )
 
 
 def _check(function: str, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from alpha.autograd import Function
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.functions.conv import slope_of
 
 if TYPE_CHECKING:
     from alpha.tensor import Tensor
@@ -40,20 +41,27 @@ class BatchNormFunction(Function):
                 "[batch_norm] expected running statistics outside training, got none: pass training=True"
             )
         self._training, self._slope = training, slope
-        masked_by_y = residual is not None and slope is not None
         # Where the residual is all of dy, it is handed through and no longer ours alone.
         self.fresh = not (residual is not None and slope is None)
-        self.save(x, y if masked_by_y else None, weight, bias, state.mean, state.inverse_std)
+        kept = (weight, bias, state.mean, state.inverse_std)
+        masked_by_y = residual is not None and slope is not None
+        if state.invertible and masked_by_y:
+            # y is saved as the mask already, and the residual by the block that it went into.
+            self.save(None, y, residual, *kept)
+        else:
+            self.save(x, y if masked_by_y else None, None, *kept)
+            if state.invertible:
+                self.exchange(0, 1, y)
         return y
 
     def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
         from alpha.engine import BatchNormState
 
-        x, y, weight, bias, mean, inverse_std = self.saved
-        dx, dweight, dbias, dresidual = dy.engine.batch_norm_grad(
-            dy, x, y, weight, bias, BatchNormState(mean, inverse_std), self._slope, self.needs[3], self._training
-        )
-        return dx, dweight, dbias, dresidual
+        x, y, residual, weight, bias, mean, inverse_std = self.saved
+        others = (weight, bias, BatchNormState(mean, inverse_std), self._slope, self.needs[3], self._training)
+        if x is None:
+            return dy.engine.batch_norm_inverse_grad(dy, y, residual, *others)
+        return dy.engine.batch_norm_grad(dy, x, y, *others)
 
 
 def batch_norm(
@@ -82,11 +90,7 @@ def batch_norm(
 
     Source: Ioffe & Szegedy, arXiv 1502.03167.
     """
-    slopes = {None: None, "relu": 0.0, "leaky_relu": negative_slope}
-    if activation not in slopes:
-        raise ArgumentError(f'[batch_norm] expected activation None, "relu" or "leaky_relu", got {activation!r}')
-    if activation == "leaky_relu" and negative_slope < 0:
-        raise ArgumentError(f"[batch_norm] expected negative_slope >= 0, got {negative_slope}: the mask is y's sign")
+    slope = slope_of("batch_norm", activation, negative_slope)
     if x.ndim < 2 or not is_float(x.dtype):
         raise ShapeError(f"[batch_norm] expected floats of at least 2 axes, got shape {x.shape} of {x.dtype}")
     channels = x.shape[-1]
@@ -106,6 +110,6 @@ def batch_norm(
     if training and x.numel() // max(channels, 1) < 2:
         raise ShapeError(f"[batch_norm] expected more than one value per channel when training, got x: {x.shape}")
     result: Tensor = BatchNormFunction.apply(
-        x, weight, bias, residual, running_mean, running_var, training, momentum, eps, slopes[activation]
+        x, weight, bias, residual, running_mean, running_var, training, momentum, eps, slope
     )
     return result

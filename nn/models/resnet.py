@@ -17,6 +17,7 @@ from nn.arguments import choice, positive
 from nn.containers import Sequential
 from nn.conv import Conv2d
 from nn.dropout import Dropout
+from nn.fusion import conv_bn
 from nn.linear import Linear
 from nn.module import Module
 from nn.norm import BatchNorm2d
@@ -73,8 +74,8 @@ class BasicBlock(Module):
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, inputs) to (N, OH, OW, outputs)."""
         shortcut = x if self.downsample is None else self.downsample(x)
-        y = self.bn1(self.conv1(x), activation=self.activation)
-        return self.bn2(self.conv2(y), residual=shortcut, activation=self.activation)  # type: ignore[no-any-return]
+        y = conv_bn(self.conv1, self.bn1, x, activation=self.activation)
+        return conv_bn(self.conv2, self.bn2, y, residual=shortcut, activation=self.activation)
 
     def extra_repr(self) -> str:
         return f"activation={self.activation!r}"
@@ -100,7 +101,7 @@ class ResNet(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, 3) to (N, num_classes)."""
-        x = self.maxpool(self.bn1(self.conv1(x), activation=self.activation))
+        x = self.maxpool(conv_bn(self.conv1, self.bn1, x, activation=self.activation))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(self.flatten(self.avgpool(x)))  # type: ignore[no-any-return]
 

@@ -211,6 +211,42 @@ def test_gradcheck(engine: Engine) -> None:
     assert gradcheck(lambda *a: F.conv_transpose2d(*a, stride=2, padding=1, output_padding=1, groups=2), *transposed)
 
 
+@pytest.mark.parametrize("activation", [None, "relu", "leaky_relu"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_residual_and_activation(engine: Engine, dtype: Any, activation: str | None) -> None:
+    """act(conv(x, w) + bias + residual), whatever the residual's memory order, with all gradients."""
+    case = Case(3, (6, 5), (4, 10), (3, 3), padding=(1, 1))
+    x, w, b, added = draw_data(case, dtype)
+    slope = {None: 1.0, "relu": 0.0, "leaky_relu": 0.2}[activation]
+    whole = oracles.conv2d(x, w, case.stride, case.padding, case.dilation, 1) + b + added
+    mask = np.where(whole > 0, 1, slope)
+    bound = FORWARD if dtype == np.float32 else EXACT
+    for order in (None, IMAGE_ORDER):
+        tensors = [alpha.tensor(array, requires_grad=True, engine=engine) for array in (x, w, b, added)]
+        residual = tensors[3].contiguous(order)
+        y = F.conv2d(*tensors[:3], 1, 1, residual=residual, activation=activation, negative_slope=0.2)
+        assert relative(y.detach(), whole * mask) <= bound
+        grads = draw_data(case, dtype, seed=1)[3]
+        y.backward(alpha.tensor(grads, engine=engine))
+        dx, dw = oracles.conv2d_gradients(x, w, grads * mask, case.stride, case.padding, case.dilation, 1)
+        for tensor, expected in zip(tensors, (dx, dw, (grads * mask).sum((0, 1, 2)), grads * mask), strict=True):
+            assert tensor.grad is not None
+            assert relative(tensor.grad, expected) <= 2 * bound
+        assert tensors[3].grad is not tensors[0].grad
+
+
+def test_activations_keep_nan_and_refuse_what_has_no_mask(engine: Engine) -> None:
+    x, w = alpha.zeros((1, 3, 3, 2), engine=engine), alpha.zeros((2, 1, 1, 2), engine=engine)
+    nan = alpha.full((1, 3, 3, 2), float("nan"), engine=engine)
+    assert np.isnan(np.asarray(F.conv2d(x, w, residual=nan, activation="relu"))).all()
+    with pytest.raises(ArgumentError, match=r'\[conv2d\] expected activation None, "relu" or "leaky_relu", got \'gelu'):
+        F.conv2d(x, w, activation="gelu")
+    with pytest.raises(ArgumentError, match=r"\[conv2d\] expected negative_slope >= 0, got -1: the mask"):
+        F.conv2d(x, w, activation="leaky_relu", negative_slope=-1)
+    with pytest.raises(ShapeError, match=r"\[conv2d\] expected a residual shaped as the result, \(1, 3, 3, 2\) of"):
+        F.conv2d(x, w, residual=alpha.zeros((1, 3, 1, 2), engine=engine))
+
+
 def test_gradient_of_a_double_used_input_is_accumulated(engine: Engine) -> None:
     """The second convolution adds its dx into the first one's; both must be in it, once."""
     rng = np.random.default_rng(3)

@@ -9,10 +9,19 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange
 
-from alpha.cpu.compile import compiled, take_task
-from alpha.cpu.kernels.microkernel import ADD, ROWS, STORE, copy_panels, copy_rows, outer_product, panel_product
+from alpha.cpu.board import take_task
+from alpha.cpu.compile import compiled
+from alpha.cpu.kernels.microkernel import (
+    ACTIVATE,
+    ADD,
+    ROWS,
+    STORE,
+    copy_panels,
+    copy_rows,
+    outer_product,
+    panel_product,
+)
 
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
@@ -55,7 +64,9 @@ class GatherSizes(NamedTuple):
 
 
 @compiled
-def gather(threads, tag, counter, order, rows, columns, runs, sizes, x, w, y, mode, bias):  # type: ignore[no-untyped-def]
+def gather(  # type: ignore[no-untyped-def]
+    tag, counter, order, rows, columns, runs, sizes, x, w, y, mode, bias, residual
+):
     """ConvV2 and KS-deconv-V2: each result position is the sum of its taps' products, no other is visited.
 
     A task is a position and a chunk of images; positions are drawn in ``order``. ``runs[c]`` multiplies the depth of
@@ -70,67 +81,67 @@ def gather(threads, tag, counter, order, rows, columns, runs, sizes, x, w, y, mo
     for i in range(columns.start.size - 1):
         widest = max(widest, columns.start[i + 1] - columns.start[i])
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
-    done = np.zeros((threads, 8), np.int64)  # a cache line each
-    for worker in prange(threads):
-        from_x = np.empty(longest * widest + 1, np.int64)
-        from_w = np.empty(longest * widest + 1, np.int64)
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= tasks:
-                break
-            position = order[task // chunks]
-            first = (task % chunks) * sizes.chunk
-            count = min(sizes.chunk, sizes.images - first)
-            row = position // sizes.columns
-            column = position - row * sizes.columns
-            taps = 0
-            for i in range(rows.start[row], rows.start[row + 1]):
-                for j in range(columns.start[column], columns.start[column + 1]):
-                    from_x[taps] = rows.source[i] + columns.source[j]
-                    from_w[taps] = rows.other[i] + columns.other[j]
-                    taps += 1
-            depth = sizes.depth * runs[column]
-            source = x + first * sizes.source_image
-            target = y + row * sizes.target_row + column * sizes.target_column + first * sizes.target_image
-            for group in range(sizes.groups):
-                for panel in range(panels):
-                    channel = panel * sizes.panel
-                    at = (group * sizes.channels + channel) * sizes.item
-                    filters = w + (group * panels + panel) * sizes.panel_bytes
-                    # A block of filters small enough for the first cache meets all rows before the next one does.
-                    # A position without taps has one empty block: its result is zero, or the bias.
-                    block_mode = mode
-                    tap = k = 0
-                    while True:
-                        panel_product(
-                            tag,
-                            count,
-                            source + (group * sizes.depth + k) * sizes.item,
-                            from_x.ctypes.data + 8 * tap,
-                            filters + k * sizes.panel * sizes.item,
-                            from_w.ctypes.data + 8 * tap,
-                            min(sizes.tap_block, taps - tap),
-                            sizes.source_image,
-                            sizes.panel * sizes.item,
-                            min(sizes.depth_block, depth - k),
-                            target + at,
-                            sizes.target_image,
-                            block_mode,
-                            bias + at,
-                            sizes.channels - channel,
-                        )
-                        block_mode = ADD
-                        k += sizes.depth_block
-                        if k >= depth:
-                            k = 0
-                            tap += sizes.tap_block
-                            if tap >= taps:
-                                break
-            done[worker, 0] += taps * depth * count * sizes.channels * sizes.groups
-    total = 0
-    for worker in range(threads):
-        total += done[worker, 0]
-    return total
+    done = 0
+    from_x = np.empty(longest * widest + 1, np.int64)
+    from_w = np.empty(longest * widest + 1, np.int64)
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= tasks:
+            break
+        position = order[task // chunks]
+        first = (task % chunks) * sizes.chunk
+        count = min(sizes.chunk, sizes.images - first)
+        row = position // sizes.columns
+        column = position - row * sizes.columns
+        taps = 0
+        for i in range(rows.start[row], rows.start[row + 1]):
+            for j in range(columns.start[column], columns.start[column + 1]):
+                from_x[taps] = rows.source[i] + columns.source[j]
+                from_w[taps] = rows.other[i] + columns.other[j]
+                taps += 1
+        depth = sizes.depth * runs[column]
+        source = x + first * sizes.source_image
+        target = y + row * sizes.target_row + column * sizes.target_column + first * sizes.target_image
+        for group in range(sizes.groups):
+            for panel in range(panels):
+                channel = panel * sizes.panel
+                at = (group * sizes.channels + channel) * sizes.item
+                filters = w + (group * panels + panel) * sizes.panel_bytes
+                # A block of filters small enough for the first cache meets all rows before the next one does.
+                # A position without taps has one empty block: its result is zero, or the bias.
+                block_mode, added = mode & ~ACTIVATE, residual
+                tap = k = 0
+                while True:
+                    next_k = k + sizes.depth_block
+                    next_tap = tap
+                    if next_k >= depth:
+                        next_k = 0
+                        next_tap += sizes.tap_block
+                    last = next_k == 0 and next_tap >= taps
+                    panel_product(
+                        tag,
+                        count,
+                        source + (group * sizes.depth + k) * sizes.item,
+                        from_x.ctypes.data + 8 * tap,
+                        filters + k * sizes.panel * sizes.item,
+                        from_w.ctypes.data + 8 * tap,
+                        min(sizes.tap_block, taps - tap),
+                        sizes.source_image,
+                        sizes.panel * sizes.item,
+                        min(sizes.depth_block, depth - k),
+                        target + at,
+                        sizes.target_image,
+                        block_mode | (mode & ACTIVATE) if last else block_mode,
+                        bias + at,
+                        added,
+                        sizes.channels - channel,
+                    )
+                    if last:
+                        break
+                    block_mode, added = ADD, 0
+                    k, tap = next_k, next_tap
+        done += taps * depth * count * sizes.channels * sizes.groups
+    return done
 
 
 class LeapSizes(NamedTuple):
@@ -184,7 +195,7 @@ class PackSizes(NamedTuple):
 
 
 @compiled
-def leap(threads, tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[no-untyped-def]
+def leap(tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[no-untyped-def]
     """Sk-dilated-V2: each tap's filter element is the sum over the positions where the tap lies inside x.
 
     A task is a part of the images and a slice of the output channels. ``first_row[f]`` is the output row of tap row f's
@@ -196,127 +207,114 @@ def leap(threads, tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw
     parts = (sizes.images + sizes.part - 1) // sizes.part
     slices = (sizes.out_channels + sizes.slice - 1) // sizes.slice
     tasks = parts * sizes.groups * slices
-    done = np.zeros((threads, 8), np.int64)
+    done = 0
     panel_row = sizes.panel * sizes.item
     tile_row = ROWS * sizes.item
     tap_rows = rows.start.size - 1
     most = (pack.output_columns + 1) * sizes.row_chunk
-    for worker in prange(threads):
-        x_copy = np.empty(pack.x_bytes, np.uint8)
-        dy_copy = np.empty(pack.dy_bytes, np.uint8)
-        from_x = np.empty(most, np.int64)
-        from_dy = np.empty(most, np.int64)
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= tasks:
-                break
-            # Taken anew for each task: Numba frees an array after its last use, and does not know of addresses.
-            x_base = (x_copy.ctypes.data + 63) // 64 * 64
-            dy_base = (dy_copy.ctypes.data + 63) // 64 * 64
-            part = task // (sizes.groups * slices)
-            group = task // slices % sizes.groups
-            low = task % slices * sizes.slice
-            height = min(low + sizes.slice, sizes.out_channels) - low
-            tiles = (height + ROWS - 1) // ROWS
-            channel = group * sizes.out_channels + low
-            end = min((part + 1) * sizes.part, sizes.images)
-            filters = dw + part * sizes.filter_bytes + channel * sizes.out_channel
-            for image in range(part * sizes.part, end, sizes.chunk):
-                count = min(sizes.chunk, end - image)
-                x_at = x + image * sizes.x_image + group * sizes.in_channels * sizes.item
-                dy_at = dy + image * sizes.dy_image + channel * sizes.item
-                for output in range(0, sizes.output_rows, sizes.row_chunk):
-                    output_end = min(output + sizes.row_chunk, sizes.output_rows)
-                    row_low = max(0, output * pack.stride - pack.padding)
-                    row_high = min(pack.input_rows, (output_end - 1) * pack.stride - pack.padding + pack.extent)
-                    # A copy of a tile's row runs up to a vector over its end: the gap keeps the next tile's first.
-                    block = (output_end - output) * pack.output_columns * count * tile_row + GAP
-                    for o in range(output, output_end):
-                        for c in range(pack.output_columns):
-                            source = dy_at + o * pack.dy_row + c * pack.dy_column
-                            target = dy_base + ((o - output) * pack.output_columns + c) * count * tile_row
-                            for n in range(count):
-                                copy_rows(
-                                    tag, source + n * sizes.dy_image, tile_row, target + n * tile_row, block, tiles
+    x_copy = np.empty(pack.x_bytes, np.uint8)
+    dy_copy = np.empty(pack.dy_bytes, np.uint8)
+    from_x = np.empty(most, np.int64)
+    from_dy = np.empty(most, np.int64)
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= tasks:
+            break
+        # Taken anew for each task: Numba frees an array after its last use, and does not know of addresses.
+        x_base = (x_copy.ctypes.data + 63) // 64 * 64
+        dy_base = (dy_copy.ctypes.data + 63) // 64 * 64
+        part = task // (sizes.groups * slices)
+        group = task // slices % sizes.groups
+        low = task % slices * sizes.slice
+        height = min(low + sizes.slice, sizes.out_channels) - low
+        tiles = (height + ROWS - 1) // ROWS
+        channel = group * sizes.out_channels + low
+        end = min((part + 1) * sizes.part, sizes.images)
+        filters = dw + part * sizes.filter_bytes + channel * sizes.out_channel
+        for image in range(part * sizes.part, end, sizes.chunk):
+            count = min(sizes.chunk, end - image)
+            x_at = x + image * sizes.x_image + group * sizes.in_channels * sizes.item
+            dy_at = dy + image * sizes.dy_image + channel * sizes.item
+            for output in range(0, sizes.output_rows, sizes.row_chunk):
+                output_end = min(output + sizes.row_chunk, sizes.output_rows)
+                row_low = max(0, output * pack.stride - pack.padding)
+                row_high = min(pack.input_rows, (output_end - 1) * pack.stride - pack.padding + pack.extent)
+                # A copy of a tile's row runs up to a vector over its end: the gap keeps the next tile's first.
+                block = (output_end - output) * pack.output_columns * count * tile_row + GAP
+                for o in range(output, output_end):
+                    for c in range(pack.output_columns):
+                        source = dy_at + o * pack.dy_row + c * pack.dy_column
+                        target = dy_base + ((o - output) * pack.output_columns + c) * count * tile_row
+                        for n in range(count):
+                            copy_rows(tag, source + n * sizes.dy_image, tile_row, target + n * tile_row, block, tiles)
+                for panel in range(0, sizes.in_channels, sizes.panel):
+                    for i in range(row_low, row_high):
+                        for c in range(pack.input_columns):
+                            copy_panels(
+                                tag,
+                                x_at + i * pack.x_row + c * pack.x_column + panel * sizes.item,
+                                sizes.x_image,
+                                x_base + ((i - row_low) * pack.input_columns + c) * count * panel_row,
+                                panel_row,
+                                count,
+                            )
+                    for tap_row in range(tap_rows):
+                        base = rows.start[tap_row] - first_row[tap_row]
+                        i0 = max(rows.start[tap_row], base + output)
+                        i1 = min(rows.start[tap_row + 1], base + output_end)
+                        if i1 <= i0:
+                            continue
+                        for q in range(columns.start.size - 1):
+                            for j0 in range(columns.start[q], columns.start[q + 1], sizes.column_chunk):
+                                j1 = min(j0 + sizes.column_chunk, columns.start[q + 1])
+                                taps = 0
+                                for i in range(i0, i1):
+                                    x_row = (rows.source[i] - row_low) * pack.input_columns
+                                    dy_row = (rows.other[i] - output) * pack.output_columns
+                                    for j in range(j0, j1):
+                                        from_x[taps] = (x_row + columns.source[j]) * count * panel_row
+                                        from_dy[taps] = (dy_row + columns.other[j]) * count * tile_row
+                                        taps += 1
+                                # The first pairs of a tap overwrite whatever its filter held.
+                                fresh = (
+                                    image == part * sizes.part and i0 == rows.start[tap_row] and j0 == columns.start[q]
                                 )
-                    for panel in range(0, sizes.in_channels, sizes.panel):
-                        for i in range(row_low, row_high):
-                            for c in range(pack.input_columns):
-                                copy_panels(
+                                outer_product(
                                     tag,
-                                    x_at + i * pack.x_row + c * pack.x_column + panel * sizes.item,
-                                    sizes.x_image,
-                                    x_base + ((i - row_low) * pack.input_columns + c) * count * panel_row,
+                                    sizes.item,
+                                    height,
+                                    dy_base,
+                                    block,
+                                    from_dy.ctypes.data,
+                                    x_base,
+                                    from_x.ctypes.data,
+                                    taps,
+                                    tile_row,
                                     panel_row,
                                     count,
+                                    filters + tap_row * sizes.tap_row + (q * sizes.in_channels + panel) * sizes.item,
+                                    sizes.out_channel,
+                                    STORE if fresh else ADD,
+                                    sizes.in_channels - panel,
                                 )
-                        for tap_row in range(tap_rows):
-                            base = rows.start[tap_row] - first_row[tap_row]
-                            i0 = max(rows.start[tap_row], base + output)
-                            i1 = min(rows.start[tap_row + 1], base + output_end)
-                            if i1 <= i0:
-                                continue
-                            for q in range(columns.start.size - 1):
-                                for j0 in range(columns.start[q], columns.start[q + 1], sizes.column_chunk):
-                                    j1 = min(j0 + sizes.column_chunk, columns.start[q + 1])
-                                    taps = 0
-                                    for i in range(i0, i1):
-                                        x_row = (rows.source[i] - row_low) * pack.input_columns
-                                        dy_row = (rows.other[i] - output) * pack.output_columns
-                                        for j in range(j0, j1):
-                                            from_x[taps] = (x_row + columns.source[j]) * count * panel_row
-                                            from_dy[taps] = (dy_row + columns.other[j]) * count * tile_row
-                                            taps += 1
-                                    # The first pairs of a tap overwrite whatever its filter held.
-                                    fresh = (
-                                        image == part * sizes.part
-                                        and i0 == rows.start[tap_row]
-                                        and j0 == columns.start[q]
-                                    )
-                                    outer_product(
-                                        tag,
-                                        sizes.item,
-                                        height,
-                                        dy_base,
-                                        block,
-                                        from_dy.ctypes.data,
-                                        x_base,
-                                        from_x.ctypes.data,
-                                        taps,
-                                        tile_row,
-                                        panel_row,
-                                        count,
-                                        filters
-                                        + tap_row * sizes.tap_row
-                                        + (q * sizes.in_channels + panel) * sizes.item,
-                                        sizes.out_channel,
-                                        STORE if fresh else ADD,
-                                        sizes.in_channels - panel,
-                                    )
-                                    done[worker, 0] += (
-                                        taps * count * height * min(sizes.panel, sizes.in_channels - panel)
-                                    )
-    total = 0
-    for worker in range(threads):
-        total += done[worker, 0]
-    return total
+                                done += taps * count * height * min(sizes.panel, sizes.in_channels - panel)
+    return done
 
 
 @compiled
-def add_parts(threads, counter, parts, total):  # type: ignore[no-untyped-def]
+def add_parts(counter, parts, total):  # type: ignore[no-untyped-def]
     """total[i] = sum over p of parts[p, i], in the order of p."""
     count = total.size
     tasks = (count + 16383) // 16384
-    for _worker in prange(threads):
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= tasks:
-                break
-            for i in range(task * 16384, min((task + 1) * 16384, count)):
-                value = parts[0, i]
-                for p in range(1, parts.shape[0]):
-                    value += parts[p, i]
-                total[i] = value
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= tasks:
+            break
+        for i in range(task * 16384, min((task + 1) * 16384, count)):
+            value = parts[0, i]
+            for p in range(1, parts.shape[0]):
+                value += parts[p, i]
+            total[i] = value
 
 
 ROW_BLOCK = 8
@@ -324,34 +322,33 @@ ROW_BLOCK = 8
 
 
 @compiled
-def pack_by_output(threads, counter, w, packed):  # type: ignore[no-untyped-def]
+def pack_by_output(counter, w, packed):  # type: ignore[no-untyped-def]
     """Filters (G, OC, T, IC) as panels of output channels (G, panels, T, IC, panel), zero where channels run out."""
     groups, panels, taps, depth, width = packed.shape
     channels = w.shape[1]
     tasks = groups * panels * taps
     zero = w.dtype.type(0)
-    for _worker in prange(threads):
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= tasks:
-                break
-            group = task // (panels * taps)
-            panel = task // taps % panels
-            tap = task % taps
-            base = panel * width
-            full = min(width, channels - base)
-            for k0 in range(0, depth, 16):
-                k1 = min(k0 + 16, depth)
-                for lane in range(full):
-                    for k in range(k0, k1):
-                        packed[group, panel, tap, k, lane] = w[group, base + lane, tap, k]
-                for lane in range(full, width):
-                    for k in range(k0, k1):
-                        packed[group, panel, tap, k, lane] = zero
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= tasks:
+            break
+        group = task // (panels * taps)
+        panel = task // taps % panels
+        tap = task % taps
+        base = panel * width
+        full = min(width, channels - base)
+        for k0 in range(0, depth, 16):
+            k1 = min(k0 + 16, depth)
+            for lane in range(full):
+                for k in range(k0, k1):
+                    packed[group, panel, tap, k, lane] = w[group, base + lane, tap, k]
+            for lane in range(full, width):
+                for k in range(k0, k1):
+                    packed[group, panel, tap, k, lane] = zero
 
 
 @compiled
-def pack_by_input(threads, counter, w, packed):  # type: ignore[no-untyped-def]
+def pack_by_input(counter, w, packed):  # type: ignore[no-untyped-def]
     """Filters (G, OC, T, IC) as panels of input channels (G, panels, T, OC, panel), zero where channels run out.
 
     A task takes ROW_BLOCK output channels, so that it reads as many streams and writes as many rows at a time.
@@ -360,24 +357,23 @@ def pack_by_input(threads, counter, w, packed):  # type: ignore[no-untyped-def]
     channels = w.shape[3]
     blocks = (depth + ROW_BLOCK - 1) // ROW_BLOCK
     zero = w.dtype.type(0)
-    for _worker in prange(threads):
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= groups * blocks:
-                break
-            group = task // blocks
-            first = task % blocks * ROW_BLOCK
-            last = min(first + ROW_BLOCK, depth)
-            for tap in range(taps):
-                for panel in range(panels):
-                    base = panel * width
-                    full = min(width, channels - base)
-                    for k in range(first, last):
-                        if full == width:
-                            for lane in range(width):
-                                packed[group, panel, tap, k, lane] = w[group, k, tap, base + lane]
-                        else:
-                            for lane in range(full):
-                                packed[group, panel, tap, k, lane] = w[group, k, tap, base + lane]
-                            for lane in range(full, width):
-                                packed[group, panel, tap, k, lane] = zero
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= groups * blocks:
+            break
+        group = task // blocks
+        first = task % blocks * ROW_BLOCK
+        last = min(first + ROW_BLOCK, depth)
+        for tap in range(taps):
+            for panel in range(panels):
+                base = panel * width
+                full = min(width, channels - base)
+                for k in range(first, last):
+                    if full == width:
+                        for lane in range(width):
+                            packed[group, panel, tap, k, lane] = w[group, k, tap, base + lane]
+                    else:
+                        for lane in range(full):
+                            packed[group, panel, tap, k, lane] = w[group, k, tap, base + lane]
+                        for lane in range(full, width):
+                            packed[group, panel, tap, k, lane] = zero

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
-from alpha.cpu.compile import compiled, inlined, take_task
+from alpha.cpu.board import take_task
+from alpha.cpu.compile import compiled, inlined
 
 CHUNK = 16384
 """Elements a task; a multiple of the 4 words that a counter gives."""
@@ -52,30 +52,29 @@ def _apply(x, y, mask, step, words, threshold, scale):  # type: ignore[no-untype
 
 
 @compiled
-def dropout(threads, counter, x, y, mask, shape, strides, seed, offset, threshold, scale):  # type: ignore[no-untyped-def]
+def dropout(counter, x, y, mask, shape, strides, seed, offset, threshold, scale):  # type: ignore[no-untyped-def]
     """y = x * scale where the top 24 bits of an element's word reach the threshold, else 0.
 
     x, y and mask are flat and share their strides; elements are counted row-major in ``shape``.
     """
     place = counter.ctypes.data
     size, width, step = len(x), shape[-1], strides[-1]
-    for _ in prange(threads):
-        words = np.empty(CHUNK, np.uint32)
-        while True:
-            start = take_task(place) * CHUNK
-            if start >= size:
-                break
-            stop = min(start + CHUNK, size)
-            _fill(words, seed, offset + np.uint64(start // 4), (stop - start + 3) // 4)
-            element = start
-            while element < stop:
-                column = element % width
-                run = min(width - column, stop - element)
-                base = _row_offset(element // width, shape, strides) + column * step
-                drawn = words[element - start : element - start + run]
-                # A literal step of 1 lets the compiler use vectors.
-                if step == 1:
-                    _apply(x[base:], y[base:], mask[base:], 1, drawn, threshold, scale)
-                else:
-                    _apply(x[base:], y[base:], mask[base:], step, drawn, threshold, scale)
-                element += run
+    words = np.empty(CHUNK, np.uint32)
+    while True:
+        start = take_task(place) * CHUNK
+        if start >= size:
+            break
+        stop = min(start + CHUNK, size)
+        _fill(words, seed, offset + np.uint64(start // 4), (stop - start + 3) // 4)
+        element = start
+        while element < stop:
+            column = element % width
+            run = min(width - column, stop - element)
+            base = _row_offset(element // width, shape, strides) + column * step
+            drawn = words[element - start : element - start + run]
+            # A literal step of 1 lets the compiler use vectors.
+            if step == 1:
+                _apply(x[base:], y[base:], mask[base:], 1, drawn, threshold, scale)
+            else:
+                _apply(x[base:], y[base:], mask[base:], step, drawn, threshold, scale)
+            element += run

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange
 
-from alpha.cpu.compile import compiled, inlined, take_task
+from alpha.cpu.board import take_task
+from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.kernels.microkernel import ADD, ROWS, STORE, copy_vectors, outer_product
 
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
@@ -71,72 +71,68 @@ def _copy(tag, rows, columns, r, c, i, j, x, target, count, sizes):  # type: ign
 
 
 @compiled
-def few_channels(threads, tag, counter, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
+def few_channels(tag, counter, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
     """The filter gradient; ``dw`` is an array (parts, groups, OC, FH, FW * IC). A task is a part and a group.
 
     Returns the multiply-adds that it computed.
     """
     parts, groups = dw.shape[0], dw.shape[1]
-    done = np.zeros((threads, 8), np.int64)
+    done = 0
     row_bytes = ROWS * sizes.item
-    for worker in prange(threads):
-        sums = np.empty(sizes.sums, dw.dtype)
-        copy = np.empty(sizes.chunk * sizes.together * sizes.copy_row + 128, np.uint8)
-        from_x = np.empty(sizes.together, np.int64)
-        from_dy = np.empty(sizes.together, np.int64)
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= parts * groups:
-                break
-            part = task // groups
-            group = task - part * groups
-            base = (copy.ctypes.data + 63) // 64 * 64
-            for image in range(part * sizes.part, min((part + 1) * sizes.part, sizes.images), sizes.chunk):
-                count = min(sizes.chunk, min((part + 1) * sizes.part, sizes.images) - image)
-                x_at = x + image * sizes.x_image + group * sizes.in_channels * sizes.item
-                dy_at = dy + image * sizes.dy_image + group * sizes.out_channels * sizes.item
-                sum_at = sums.ctypes.data
-                for r in range(rows.taps.size):
-                    for c in range(columns.taps.size):
-                        width = rows.taps[r] * columns.taps[c] * sizes.in_channels
-                        mode = STORE if image == part * sizes.part else ADD
-                        across = columns.start[c + 1] - columns.start[c]
-                        held = (rows.start[r + 1] - rows.start[r]) * across
-                        for first in range(0, held, sizes.together):
-                            positions = min(sizes.together, held - first)
-                            for p in range(positions):
-                                i = rows.start[r] + (first + p) // across
-                                j = columns.start[c] + (first + p) % across
-                                from_x[p] = p * count * sizes.copy_row
-                                from_dy[p] = rows.other[i] + columns.other[j]
-                                _copy(tag, rows, columns, r, c, i, j, x_at, base + from_x[p], count, sizes)
-                            for panel in range(0, width, sizes.panel):
-                                outer_product(
-                                    tag,
-                                    sizes.item,
-                                    sizes.out_channels,
-                                    dy_at,
-                                    row_bytes,
-                                    from_dy.ctypes.data,
-                                    base + panel * sizes.item,
-                                    from_x.ctypes.data,
-                                    positions,
-                                    sizes.dy_image,
-                                    sizes.copy_row,
-                                    count,
-                                    sum_at + panel * sizes.item,
-                                    width * sizes.item,
-                                    mode,
-                                    width - panel,
-                                )
-                            mode = ADD
-                            done[worker, 0] += positions * count * sizes.out_channels * width
-                        sum_at += sizes.out_channels * width * sizes.item
-            _add_trims(rows, columns, sizes.in_channels, sums, dw[part, group])
-    total = 0
-    for worker in range(threads):
-        total += done[worker, 0]
-    return total
+    sums = np.empty(sizes.sums, dw.dtype)
+    copy = np.empty(sizes.chunk * sizes.together * sizes.copy_row + 128, np.uint8)
+    from_x = np.empty(sizes.together, np.int64)
+    from_dy = np.empty(sizes.together, np.int64)
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= parts * groups:
+            break
+        part = task // groups
+        group = task - part * groups
+        base = (copy.ctypes.data + 63) // 64 * 64
+        for image in range(part * sizes.part, min((part + 1) * sizes.part, sizes.images), sizes.chunk):
+            count = min(sizes.chunk, min((part + 1) * sizes.part, sizes.images) - image)
+            x_at = x + image * sizes.x_image + group * sizes.in_channels * sizes.item
+            dy_at = dy + image * sizes.dy_image + group * sizes.out_channels * sizes.item
+            sum_at = sums.ctypes.data
+            for r in range(rows.taps.size):
+                for c in range(columns.taps.size):
+                    width = rows.taps[r] * columns.taps[c] * sizes.in_channels
+                    mode = STORE if image == part * sizes.part else ADD
+                    across = columns.start[c + 1] - columns.start[c]
+                    held = (rows.start[r + 1] - rows.start[r]) * across
+                    for first in range(0, held, sizes.together):
+                        positions = min(sizes.together, held - first)
+                        for p in range(positions):
+                            i = rows.start[r] + (first + p) // across
+                            j = columns.start[c] + (first + p) % across
+                            from_x[p] = p * count * sizes.copy_row
+                            from_dy[p] = rows.other[i] + columns.other[j]
+                            _copy(tag, rows, columns, r, c, i, j, x_at, base + from_x[p], count, sizes)
+                        for panel in range(0, width, sizes.panel):
+                            outer_product(
+                                tag,
+                                sizes.item,
+                                sizes.out_channels,
+                                dy_at,
+                                row_bytes,
+                                from_dy.ctypes.data,
+                                base + panel * sizes.item,
+                                from_x.ctypes.data,
+                                positions,
+                                sizes.dy_image,
+                                sizes.copy_row,
+                                count,
+                                sum_at + panel * sizes.item,
+                                width * sizes.item,
+                                mode,
+                                width - panel,
+                            )
+                        mode = ADD
+                        done += positions * count * sizes.out_channels * width
+                    sum_at += sizes.out_channels * width * sizes.item
+        _add_trims(rows, columns, sizes.in_channels, sums, dw[part, group])
+    return done
 
 
 @inlined

@@ -25,8 +25,9 @@ from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer
 
 I8 = ir.IntType(8)
 
-STORE, ADD, BIAS = 0, 1, 2
-"""What happens to C: overwritten, added to, or overwritten with a bias row added."""
+STORE, ADD, BIAS, ACTIVATE = 0, 1, 2, 4
+"""What happens to C, any of them together: overwritten; with what lies ``residual`` bytes from it added (at 0, what it
+holds); with a bias row added; and, last, LeakyReLU with the slope that is the value of the kernels' ``tag``."""
 
 
 LONG, WIDE, SCATTERED = range(3)
@@ -49,11 +50,12 @@ class _Emitter:
         "c_step",
         "mode",
         "bias",
+        "residual",
         "columns",
     )
 
-    def __init__(self, builder: ir.IRBuilder, arguments: Any, tag: Any, rows: int, layout: int) -> None:
-        self.builder = builder
+    def __init__(self, builder: ir.IRBuilder, slope: Any, arguments: Any, tag: Any, rows: int, layout: int) -> None:
+        self.builder, self.slope = builder, slope
         for name, value in zip(self.NAMES, arguments, strict=True):
             setattr(self, name, value)
         self.rows, self.layout = rows, layout
@@ -77,6 +79,7 @@ class _Emitter:
     c_step: Any
     mode: Any
     bias: Any
+    residual: Any
     columns: Any
 
     def emit(self) -> None:
@@ -110,13 +113,22 @@ class _Emitter:
 
     def _result_rows(self) -> Iterator[Any]:
         """The addresses of C's rows."""
+        if self.layout == SCATTERED:
+            yield from self._scattered_rows(self.c_step)
+            return
         row = self.c
-        for m in range(self.rows):
-            if self.layout == SCATTERED:
-                yield self.builder.add(self.c, self.vectors.load_address(self.c_step, m))
-            else:
-                yield row
-                row = self.builder.add(row, self.c_step)
+        for _ in range(self.rows):
+            yield row
+            row = self.builder.add(row, self.c_step)
+
+    def _residual_rows(self) -> Iterator[Any]:
+        """The addresses of the rows that ADD adds."""
+        if self.layout == SCATTERED:
+            return self._scattered_rows(self.residual)
+        return (self.builder.add(row, self.residual) for row in self._result_rows())
+
+    def _scattered_rows(self, table: Any) -> Iterator[Any]:
+        return (self.builder.add(self.c, self.vectors.load_address(table, m)) for m in range(self.rows))
 
     def _depth_loop(self, a: Any, b: Any) -> None:
         """for k: one FMA an accumulator. Rows of A three apart share a base pointer, which x86 addressing can index."""
@@ -177,10 +189,14 @@ class _Emitter:
             at = self._at(row, v)
             return self.vectors.load_masked(at, self._left(v)) if masked else self.vectors.load(at)
 
-        with builder.if_then(builder.icmp_signed("==", self.mode, integer(ADD))):
-            self._add_rows(self._result_rows(), load)
-        with builder.if_then(builder.icmp_signed("==", self.mode, integer(BIAS))):
+        with builder.if_then(has(builder, self.mode, BIAS)):
             self._add_rows(iter([self.bias] * self.rows), load)
+        with builder.if_then(has(builder, self.mode, ADD)):
+            self._add_rows(self._residual_rows(), load)
+        with builder.if_then(has(builder, self.mode, ACTIVATE)):
+            slope = self.vectors.spread(self.slope)
+            for accumulator in (accumulator for row in self.tile for accumulator in row):
+                builder.store(self.vectors.leaky_relu(builder.load(accumulator), slope), accumulator)
         for m, row in enumerate(self._result_rows()):
             for v in range(ISA.vectors):
                 value, at = builder.load(self.tile[m][v]), self._at(row, v)
@@ -204,26 +220,32 @@ class _Emitter:
         return self.builder.sub(self.columns, integer(v * self.vectors.lanes))
 
 
+def has(builder: ir.IRBuilder, mode: Any, flag: int) -> Any:
+    """Whether a mode has a flag."""
+    return builder.icmp_signed("!=", builder.and_(mode, integer(flag)), integer(0))
+
+
 def _tile(rows: int, layout: int) -> Any:
     """A tile kernel of so many rows.
 
     Arguments, all int64 but the first, whose type chooses float32 or float64; steps and offsets in bytes:
-    tag; a, a_taps, b, b_taps: base addresses and addresses of the taps' offsets; taps: their number; a_step: from row
-    to row of A (WIDE: from k to k); b_step: from k to k of B; depth: number of k; c, c_step: the result and its row
-    step; mode: STORE, ADD or BIAS; bias: address of a row; columns: how many columns of C may be written.
-    SCATTERED: a_step and c_step are tables of the rows' addresses, to which a and c are added.
+    tag: the slope of ACTIVATE; a, a_taps, b, b_taps: base addresses and addresses of the taps' offsets; taps: their
+    number; a_step: from row to row of A (WIDE: from k to k); b_step: from k to k of B; depth: number of k; c, c_step:
+    the result and its row step; mode: STORE, or ADD, BIAS and ACTIVATE together; bias: address of a row; residual: see
+    ADD; columns: how many columns of C may be written.
+    SCATTERED: a_step, c_step and residual are tables of the rows' addresses, to which a, c and c are added.
     """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
     def kernel(
         _typing: Any, tag: Any, a: Any, a_taps: Any, b: Any, b_taps: Any, taps: Any, a_step: Any, b_step: Any,
-        depth: Any, c: Any, c_step: Any, mode: Any, bias: Any, columns: Any,
+        depth: Any, c: Any, c_step: Any, mode: Any, bias: Any, residual: Any, columns: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _Emitter(builder, arguments[1:], tag, rows, layout).emit()
+            _Emitter(builder, arguments[0], arguments[1:], tag, rows, layout).emit()
             return context.get_dummy_value()
 
-        return types.void(tag, *[types.int64] * 13), codegen
+        return types.void(tag, *[types.int64] * 14), codegen
 
     return kernel
 
@@ -232,6 +254,10 @@ ROWS = ISA.rows
 # Tails are made of powers of two: a 12-row tile leaves up to 11 rows, 8 + 2 + 1.
 _LONG_0, _LONG_8, _LONG_4, _LONG_2, _LONG_1 = (_tile(n, LONG) for n in (ROWS, min(8, ROWS), 4, 2, 1))
 _WIDE_0, _WIDE_8, _WIDE_4, _WIDE_2, _WIDE_1 = (_tile(n, WIDE) for n in (ROWS, min(8, ROWS), 4, 2, 1))
+_WIDE_5 = _tile(min(5, ROWS), WIDE)
+
+WIDE_HEIGHTS = tuple(sorted({height for height in (ROWS, 8, 5, 4, 2, 1) if height <= ROWS}, reverse=True))
+"""Rows of an ``outer_product`` that is a single tile."""
 
 SCATTERED_ROWS = min(ROWS, 6)
 """Of a tile of scattered rows, each with a pointer of its own."""
@@ -240,7 +266,7 @@ scattered_product = _tile(SCATTERED_ROWS, SCATTERED)
 
 @inlined
 def panel_product(  # type: ignore[no-untyped-def]
-    tag, m, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, columns
+    tag, m, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns
 ):
     """C (m rows, one panel of columns) from A with rows ``a_step`` bytes apart."""
     done = 0
@@ -259,6 +285,7 @@ def panel_product(  # type: ignore[no-untyped-def]
             c_step,
             mode,
             bias,
+            residual,
             columns,
         )
         done += ROWS
@@ -277,6 +304,7 @@ def panel_product(  # type: ignore[no-untyped-def]
             c_step,
             mode,
             bias,
+            residual,
             columns,
         )
         done += 8
@@ -295,6 +323,7 @@ def panel_product(  # type: ignore[no-untyped-def]
             c_step,
             mode,
             bias,
+            residual,
             columns,
         )
         done += 4
@@ -313,6 +342,7 @@ def panel_product(  # type: ignore[no-untyped-def]
             c_step,
             mode,
             bias,
+            residual,
             columns,
         )
         done += 2
@@ -331,6 +361,7 @@ def panel_product(  # type: ignore[no-untyped-def]
             c_step,
             mode,
             bias,
+            residual,
             columns,
         )
 
@@ -345,23 +376,26 @@ def outer_product(  # type: ignore[no-untyped-def]
     """
     done = 0
     while m - done >= ROWS:
-        _WIDE_0(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, columns)
+        _WIDE_0(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
         done += ROWS
         a += block
     if ROWS > 8 and m - done >= 8:
-        _WIDE_8(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, columns)
+        _WIDE_8(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
         done += 8
         a += 8 * item
+    if ROWS > 5 and m - done == 5:
+        _WIDE_5(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
+        done += 5
     if m - done >= 4:
-        _WIDE_4(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, columns)
+        _WIDE_4(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
         done += 4
         a += 4 * item
     if m - done >= 2:
-        _WIDE_2(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, columns)
+        _WIDE_2(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
         done += 2
         a += 2 * item
     if m - done >= 1:
-        _WIDE_1(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, columns)
+        _WIDE_1(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
 
 
 def _copier(vectors: Callable[[int], int]) -> Any:

@@ -8,9 +8,9 @@ it goes into float64: the error of a sum stays that of BLOCK additions.
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
-from alpha.cpu.compile import compiled, take_task
+from alpha.cpu.board import take_task
+from alpha.cpu.compile import compiled
 
 BLOCK = 64
 """Rows summed in the array's own dtype."""
@@ -20,72 +20,70 @@ PLAIN, MASK_X, MASK_Y = 0, 1, 2
 
 
 @compiled
-def statistics(threads, counter, x, partial):  # type: ignore[no-untyped-def]
+def statistics(counter, x, partial):  # type: ignore[no-untyped-def]
     """partial[t] = each channel's (mean, sum of squared deviations) over task t's rows."""
     rows, channels = x.shape
     tasks = partial.shape[0]
-    for _worker in prange(threads):
-        s = np.empty(channels, x.dtype)
-        q = np.empty(channels, x.dtype)
-        shift = np.empty(channels, x.dtype)
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= tasks:
-                break
-            first, last = rows * task // tasks, rows * (task + 1) // tasks
-            total = partial[task]
-            total[:] = 0
-            # Deviations from the first row, not from zero: squares of values near their mean do not cancel.
-            for c in range(channels):
-                shift[c] = x[first, c]
-            for start in range(first, last, BLOCK):
-                s[:] = 0
-                q[:] = 0
-                for r in range(start, min(start + BLOCK, last)):
-                    for c in range(channels):
-                        d = x[r, c] - shift[c]
-                        s[c] += d
-                        q[c] += d * d
+    s = np.empty(channels, x.dtype)
+    q = np.empty(channels, x.dtype)
+    shift = np.empty(channels, x.dtype)
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= tasks:
+            break
+        first, last = rows * task // tasks, rows * (task + 1) // tasks
+        total = partial[task]
+        total[:] = 0
+        # Deviations from the first row, not from zero: squares of values near their mean do not cancel.
+        for c in range(channels):
+            shift[c] = x[first, c]
+        for start in range(first, last, BLOCK):
+            s[:] = 0
+            q[:] = 0
+            for r in range(start, min(start + BLOCK, last)):
                 for c in range(channels):
-                    total[0, c] += s[c]
-                    total[1, c] += q[c]
-            n = last - first
+                    d = x[r, c] - shift[c]
+                    s[c] += d
+                    q[c] += d * d
             for c in range(channels):
-                deviation = total[0, c] / n
-                total[1, c] = max(total[1, c] - total[0, c] * deviation, 0.0)
-                total[0, c] = shift[c] + deviation
+                total[0, c] += s[c]
+                total[1, c] += q[c]
+        n = last - first
+        for c in range(channels):
+            deviation = total[0, c] / n
+            total[1, c] = max(total[1, c] - total[0, c] * deviation, 0.0)
+            total[0, c] = shift[c] + deviation
 
 
 @compiled
-def apply(threads, counter, x, scale, shift, residual, has_residual, slope, has_slope, y):  # type: ignore[no-untyped-def]
+def apply(counter, x, scale, shift, residual, has_residual, slope, has_slope, y):  # type: ignore[no-untyped-def]
     """y = act(x * scale + shift + residual)."""
     rows, channels = x.shape
     tasks = (rows + BLOCK - 1) // BLOCK
     zero = x.dtype.type(0)
-    for _worker in prange(threads):
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= tasks:
-                break
-            for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):
-                if has_residual and has_slope:
-                    for c in range(channels):
-                        v = x[r, c] * scale[c] + shift[c] + residual[r, c]
-                        y[r, c] = v if v > zero else v * slope
-                elif has_residual:
-                    for c in range(channels):
-                        y[r, c] = x[r, c] * scale[c] + shift[c] + residual[r, c]
-                elif has_slope:
-                    for c in range(channels):
-                        v = x[r, c] * scale[c] + shift[c]
-                        y[r, c] = v if v > zero else v * slope
-                else:
-                    for c in range(channels):
-                        y[r, c] = x[r, c] * scale[c] + shift[c]
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= tasks:
+            break
+        for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):
+            if has_residual and has_slope:
+                for c in range(channels):
+                    v = x[r, c] * scale[c] + shift[c] + residual[r, c]
+                    y[r, c] = v if v > zero else v * slope
+            elif has_residual:
+                for c in range(channels):
+                    y[r, c] = x[r, c] * scale[c] + shift[c] + residual[r, c]
+            elif has_slope:
+                for c in range(channels):
+                    v = x[r, c] * scale[c] + shift[c]
+                    y[r, c] = v if v > zero else v * slope
+            else:
+                for c in range(channels):
+                    y[r, c] = x[r, c] * scale[c] + shift[c]
 
 
 @compiled
-def grad_sums(threads, counter, dy, x, y, mean, scale, shift, slope, mask, masked, partial):  # type: ignore[no-untyped-def]
+def grad_sums(counter, dy, x, y, mean, scale, shift, slope, mask, masked, partial):  # type: ignore[no-untyped-def]
     """partial[t] = each channel's (sum of g, sum of g * (x - mean)) over task t's rows; g is dy past the activation.
 
     With MASK_Y, g is also written to ``masked``: it is the residual's gradient.
@@ -93,84 +91,81 @@ def grad_sums(threads, counter, dy, x, y, mean, scale, shift, slope, mask, maske
     rows, channels = x.shape
     tasks = partial.shape[0]
     zero, one = x.dtype.type(0), x.dtype.type(1)
-    for _worker in prange(threads):
-        s = np.empty(channels, x.dtype)
-        q = np.empty(channels, x.dtype)
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= tasks:
-                break
-            first, last = rows * task // tasks, rows * (task + 1) // tasks
-            total = partial[task]
-            total[:] = 0
-            for start in range(first, last, BLOCK):
-                s[:] = 0
-                q[:] = 0
-                for r in range(start, min(start + BLOCK, last)):
-                    if mask == MASK_Y:
-                        for c in range(channels):
-                            g = dy[r, c] * (one if y[r, c] > zero else slope)
-                            masked[r, c] = g
-                            s[c] += g
-                            q[c] += g * (x[r, c] - mean[c])
-                    elif mask == MASK_X:
-                        for c in range(channels):
-                            v = x[r, c]
-                            g = dy[r, c] * (one if v * scale[c] + shift[c] > zero else slope)
-                            s[c] += g
-                            q[c] += g * (v - mean[c])
-                    else:
-                        for c in range(channels):
-                            g = dy[r, c]
-                            s[c] += g
-                            q[c] += g * (x[r, c] - mean[c])
-                for c in range(channels):
-                    total[0, c] += s[c]
-                    total[1, c] += q[c]
+    s = np.empty(channels, x.dtype)
+    q = np.empty(channels, x.dtype)
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= tasks:
+            break
+        first, last = rows * task // tasks, rows * (task + 1) // tasks
+        total = partial[task]
+        total[:] = 0
+        for start in range(first, last, BLOCK):
+            s[:] = 0
+            q[:] = 0
+            for r in range(start, min(start + BLOCK, last)):
+                if mask == MASK_Y:
+                    for c in range(channels):
+                        g = dy[r, c] * (one if y[r, c] > zero else slope)
+                        masked[r, c] = g
+                        s[c] += g
+                        q[c] += g * (x[r, c] - mean[c])
+                elif mask == MASK_X:
+                    for c in range(channels):
+                        v = x[r, c]
+                        g = dy[r, c] * (one if v * scale[c] + shift[c] > zero else slope)
+                        s[c] += g
+                        q[c] += g * (v - mean[c])
+                else:
+                    for c in range(channels):
+                        g = dy[r, c]
+                        s[c] += g
+                        q[c] += g * (x[r, c] - mean[c])
+            for c in range(channels):
+                total[0, c] += s[c]
+                total[1, c] += q[c]
 
 
 @compiled
-def grad_apply(threads, counter, g, x, mean, scale, shift, slope, masked, a, b, d, dx):  # type: ignore[no-untyped-def]
+def grad_apply(counter, g, x, mean, scale, shift, slope, masked, a, b, d, dx):  # type: ignore[no-untyped-def]
     """dx = a * g + b * (x - mean) + d, g past the activation's mask from scale * x + shift where ``masked``."""
     rows, channels = x.shape
     tasks = (rows + BLOCK - 1) // BLOCK
     zero, one = x.dtype.type(0), x.dtype.type(1)
-    for _worker in prange(threads):
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= tasks:
-                break
-            for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):
-                if masked:
-                    for c in range(channels):
-                        v = x[r, c]
-                        past = g[r, c] * (one if v * scale[c] + shift[c] > zero else slope)
-                        dx[r, c] = a[c] * past + b[c] * (v - mean[c]) + d[c]
-                else:
-                    for c in range(channels):
-                        dx[r, c] = a[c] * g[r, c] + b[c] * (x[r, c] - mean[c]) + d[c]
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= tasks:
+            break
+        for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):
+            if masked:
+                for c in range(channels):
+                    v = x[r, c]
+                    past = g[r, c] * (one if v * scale[c] + shift[c] > zero else slope)
+                    dx[r, c] = a[c] * past + b[c] * (v - mean[c]) + d[c]
+            else:
+                for c in range(channels):
+                    dx[r, c] = a[c] * g[r, c] + b[c] * (x[r, c] - mean[c]) + d[c]
 
 
 @compiled
-def channel_sums(threads, counter, x, partial):  # type: ignore[no-untyped-def]
+def channel_sums(counter, x, partial):  # type: ignore[no-untyped-def]
     """partial[t] = each channel's sum over task t's rows."""
     rows, channels = x.shape
     tasks = partial.shape[0]
-    for _worker in prange(threads):
-        s = np.empty(channels, x.dtype)
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= tasks:
-                break
-            first, last = rows * task // tasks, rows * (task + 1) // tasks
-            partial[task] = 0
-            for start in range(first, last, BLOCK):
-                s[:] = 0
-                for r in range(start, min(start + BLOCK, last)):
-                    for c in range(channels):
-                        s[c] += x[r, c]
+    s = np.empty(channels, x.dtype)
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= tasks:
+            break
+        first, last = rows * task // tasks, rows * (task + 1) // tasks
+        partial[task] = 0
+        for start in range(first, last, BLOCK):
+            s[:] = 0
+            for r in range(start, min(start + BLOCK, last)):
                 for c in range(channels):
-                    partial[task, c] += s[c]
+                    s[c] += x[r, c]
+            for c in range(channels):
+                partial[task, c] += s[c]
 
 
 SPAN = 16384
@@ -178,29 +173,27 @@ SPAN = 16384
 
 
 @compiled
-def leaky_relu(threads, counter, x, slope, y):  # type: ignore[no-untyped-def]
+def leaky_relu(counter, x, slope, y):  # type: ignore[no-untyped-def]
     """y = x where x > 0 else slope * x; NaN stays NaN."""
     tasks = (x.size + SPAN - 1) // SPAN
     zero = x.dtype.type(0)
-    for _worker in prange(threads):
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= tasks:
-                break
-            for i in range(task * SPAN, min((task + 1) * SPAN, x.size)):
-                v = x[i]
-                y[i] = v if v > zero else v * slope
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= tasks:
+            break
+        for i in range(task * SPAN, min((task + 1) * SPAN, x.size)):
+            v = x[i]
+            y[i] = v if v > zero else v * slope
 
 
 @compiled
-def leaky_relu_grad(threads, counter, dy, y, slope, dx):  # type: ignore[no-untyped-def]
+def leaky_relu_grad(counter, dy, y, slope, dx):  # type: ignore[no-untyped-def]
     """dx = dy where y > 0 else slope * dy."""
     tasks = (y.size + SPAN - 1) // SPAN
     zero, one = y.dtype.type(0), y.dtype.type(1)
-    for _worker in prange(threads):
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= tasks:
-                break
-            for i in range(task * SPAN, min((task + 1) * SPAN, y.size)):
-                dx[i] = dy[i] * (one if y[i] > zero else slope)
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= tasks:
+            break
+        for i in range(task * SPAN, min((task + 1) * SPAN, y.size)):
+            dx[i] = dy[i] * (one if y[i] > zero else slope)

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, prange, types
+from numba import carray, types
 from numba.extending import intrinsic
 
-from alpha.cpu.compile import compiled, inlined, take_task
+from alpha.cpu.board import take_task
+from alpha.cpu.compile import compiled, inlined
 
 
 @intrinsic
@@ -34,88 +35,85 @@ def _run(addresses, row, tensor, start, length, scalars):  # type: ignore[no-unt
 
 
 @compiled
-def adam(threads, counter, owners, starts, lengths, addresses, scalars):  # type: ignore[no-untyped-def]
+def adam(counter, owners, starts, lengths, addresses, scalars):  # type: ignore[no-untyped-def]
     """Adam, and AdamW through ``shrink``; scalars: see ``OptimizerOperations.adam_step``."""
     step_size, correction, gain1 = scalars[0], scalars[1], scalars[2]
     beta2, gain2, eps, decay, shrink = scalars[3], scalars[4], scalars[5], scalars[6], scalars[7]
     place = counter.ctypes.data
-    for _ in prange(threads):
-        while True:
-            task = take_task(place)
-            if task >= len(owners):
-                break
-            tensor, start, length = owners[task], starts[task], lengths[task]
-            p = _run(addresses, 0, tensor, start, length, scalars)
-            g = _run(addresses, 1, tensor, start, length, scalars)
-            m = _run(addresses, 2, tensor, start, length, scalars)
-            v = _run(addresses, 3, tensor, start, length, scalars)
-            for i in range(length):
-                grad = g[i] + decay * p[i]
-                mean = m[i] + gain1 * (grad - m[i])
-                square = beta2 * v[i] + gain2 * grad * grad
-                m[i] = mean
-                v[i] = square
-                p[i] = shrink * p[i] - step_size * (mean / (np.sqrt(square) / correction + eps))
+    while True:
+        task = take_task(place)
+        if task >= len(owners):
+            break
+        tensor, start, length = owners[task], starts[task], lengths[task]
+        p = _run(addresses, 0, tensor, start, length, scalars)
+        g = _run(addresses, 1, tensor, start, length, scalars)
+        m = _run(addresses, 2, tensor, start, length, scalars)
+        v = _run(addresses, 3, tensor, start, length, scalars)
+        for i in range(length):
+            grad = g[i] + decay * p[i]
+            mean = m[i] + gain1 * (grad - m[i])
+            square = beta2 * v[i] + gain2 * grad * grad
+            m[i] = mean
+            v[i] = square
+            p[i] = shrink * p[i] - step_size * (mean / (np.sqrt(square) / correction + eps))
 
 
 @compiled
-def sgd(threads, counter, owners, starts, lengths, addresses, scalars, has_momentum, nesterov, first):  # type: ignore[no-untyped-def]
+def sgd(counter, owners, starts, lengths, addresses, scalars, has_momentum, nesterov, first):  # type: ignore[no-untyped-def]
     """SGD; scalars: lr, momentum, 1 - dampening, weight decay."""
     lr, momentum, gain, decay = scalars[0], scalars[1], scalars[2], scalars[3]
     place = counter.ctypes.data
-    for _ in prange(threads):
-        while True:
-            task = take_task(place)
-            if task >= len(owners):
-                break
-            tensor, start, length = owners[task], starts[task], lengths[task]
-            p = _run(addresses, 0, tensor, start, length, scalars)
-            g = _run(addresses, 1, tensor, start, length, scalars)
-            if not has_momentum:
-                for i in range(length):
-                    p[i] -= lr * (g[i] + decay * p[i])
-                continue
-            b = _run(addresses, 2, tensor, start, length, scalars)
-            if first:
-                for i in range(length):
-                    b[i] = g[i] + decay * p[i]
-            else:
-                for i in range(length):
-                    b[i] = momentum * b[i] + gain * (g[i] + decay * p[i])
-            if nesterov:
-                for i in range(length):
-                    p[i] -= lr * (g[i] + decay * p[i] + momentum * b[i])
-            else:
-                for i in range(length):
-                    p[i] -= lr * b[i]
+    while True:
+        task = take_task(place)
+        if task >= len(owners):
+            break
+        tensor, start, length = owners[task], starts[task], lengths[task]
+        p = _run(addresses, 0, tensor, start, length, scalars)
+        g = _run(addresses, 1, tensor, start, length, scalars)
+        if not has_momentum:
+            for i in range(length):
+                p[i] -= lr * (g[i] + decay * p[i])
+            continue
+        b = _run(addresses, 2, tensor, start, length, scalars)
+        if first:
+            for i in range(length):
+                b[i] = g[i] + decay * p[i]
+        else:
+            for i in range(length):
+                b[i] = momentum * b[i] + gain * (g[i] + decay * p[i])
+        if nesterov:
+            for i in range(length):
+                p[i] -= lr * (g[i] + decay * p[i] + momentum * b[i])
+        else:
+            for i in range(length):
+                p[i] -= lr * b[i]
 
 
 @compiled
-def rmsprop(threads, counter, owners, starts, lengths, addresses, scalars, has_momentum, centered):  # type: ignore[no-untyped-def]
+def rmsprop(counter, owners, starts, lengths, addresses, scalars, has_momentum, centered):  # type: ignore[no-untyped-def]
     """RMSprop; scalars: lr, alpha, 1 - alpha, eps, weight decay, momentum."""
     lr, alpha, gain, eps, decay, momentum = scalars[0], scalars[1], scalars[2], scalars[3], scalars[4], scalars[5]
     place = counter.ctypes.data
-    for _ in prange(threads):
-        while True:
-            task = take_task(place)
-            if task >= len(owners):
-                break
-            tensor, start, length = owners[task], starts[task], lengths[task]
-            p = _run(addresses, 0, tensor, start, length, scalars)
-            g = _run(addresses, 1, tensor, start, length, scalars)
-            s = _run(addresses, 2, tensor, start, length, scalars)
-            # An absent state's run is never indexed.
-            b = _run(addresses, 3, tensor, start, length, scalars)
-            mean = _run(addresses, 4, tensor, start, length, scalars)
-            for i in range(length):
-                grad = g[i] + decay * p[i]
-                s[i] = alpha * s[i] + gain * grad * grad
-                spread = s[i]
-                if centered:
-                    mean[i] += gain * (grad - mean[i])
-                    spread -= mean[i] * mean[i]
-                update = grad / (np.sqrt(spread) + eps)
-                if has_momentum:
-                    b[i] = momentum * b[i] + update
-                    update = b[i]
-                p[i] -= lr * update
+    while True:
+        task = take_task(place)
+        if task >= len(owners):
+            break
+        tensor, start, length = owners[task], starts[task], lengths[task]
+        p = _run(addresses, 0, tensor, start, length, scalars)
+        g = _run(addresses, 1, tensor, start, length, scalars)
+        s = _run(addresses, 2, tensor, start, length, scalars)
+        # An absent state's run is never indexed.
+        b = _run(addresses, 3, tensor, start, length, scalars)
+        mean = _run(addresses, 4, tensor, start, length, scalars)
+        for i in range(length):
+            grad = g[i] + decay * p[i]
+            s[i] = alpha * s[i] + gain * grad * grad
+            spread = s[i]
+            if centered:
+                mean[i] += gain * (grad - mean[i])
+                spread -= mean[i] * mean[i]
+            update = grad / (np.sqrt(spread) + eps)
+            if has_momentum:
+                b[i] = momentum * b[i] + update
+                update = b[i]
+            p[i] -= lr * update

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange
 
-from alpha.cpu.compile import compiled, inlined, take_task
-from alpha.cpu.kernels.microkernel import ADD, SCATTERED_ROWS, scattered_product
+from alpha.cpu.board import take_task
+from alpha.cpu.compile import compiled, inlined
+from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, SCATTERED_ROWS, scattered_product
 
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
@@ -89,6 +89,13 @@ def addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere
 
 
 @inlined
+def residuals_beside(targets, residual, count, tile, residuals):  # type: ignore[no-untyped-def]
+    """What is added to a block's rows lies ``residual`` bytes from them; for rows written nowhere, there too."""
+    for m in range((count + tile - 1) // tile * tile):
+        residuals[m] = targets[m] + residual if m < count else targets[m]
+
+
+@inlined
 def tap_offsets(rows, columns, block, from_x, from_w):  # type: ignore[no-untyped-def]
     """The taps of a block's patterns: offsets in x and in the filter; returns how many."""
     r, c = block[0], block[1]
@@ -102,7 +109,9 @@ def tap_offsets(rows, columns, block, from_x, from_w):  # type: ignore[no-untype
 
 
 @compiled
-def positions(threads, tag, counter, blocks, rows, columns, sizes, x, w, y, mode, bias):  # type: ignore[no-untyped-def]
+def positions(  # type: ignore[no-untyped-def]
+    tag, counter, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
+):
     """``blocks`` is a table of ``Block``. A task is a block and some panels.
 
     Tasks that share panels follow each other. Returns the multiply-adds that it computed.
@@ -110,57 +119,59 @@ def positions(threads, tag, counter, blocks, rows, columns, sizes, x, w, y, mode
     panels = sizes.groups * ((sizes.channels + sizes.panel - 1) // sizes.panel)
     per_group = panels // sizes.groups
     tasks = blocks.shape[0] * ((panels + sizes.panels - 1) // sizes.panels)
-    done = np.zeros((threads, 8), np.int64)
-    for worker in prange(threads):
-        sources = np.empty(sizes.rows + SCATTERED_ROWS, np.int64)
-        targets = np.empty(sizes.rows + SCATTERED_ROWS, np.int64)
-        from_x = np.empty(sizes.most_taps + 1, np.int64)
-        from_w = np.empty(sizes.most_taps + 1, np.int64)
-        nowhere = np.zeros((sizes.groups * sizes.channels + sizes.panel) * sizes.item, np.uint8)
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= tasks:
-                break
-            block = blocks[task % blocks.shape[0]]
-            count = block[3]
-            addresses(rows, columns, block, SCATTERED_ROWS, sizes, x, y, sources, targets, nowhere.ctypes.data)
-            taps = tap_offsets(rows, columns, block, from_x, from_w)
-            depth = sizes.depth * columns.runs[block[1]]
-            first_panel = task // blocks.shape[0] * sizes.panels
-            for panel in range(first_panel, min(first_panel + sizes.panels, panels)):
-                group = panel // per_group
-                channel = (panel - group * per_group) * sizes.panel
-                at = (group * sizes.channels + channel) * sizes.item
-                filters = w + panel * sizes.panel_bytes
-                block_mode = mode
-                tap = k = 0
-                while True:  # a position without taps has one empty block: its result is zero, or the bias
-                    for m in range(0, count, SCATTERED_ROWS):
-                        scattered_product(
-                            tag,
-                            (group * sizes.depth + k) * sizes.item,
-                            from_x.ctypes.data + 8 * tap,
-                            filters + k * sizes.panel * sizes.item,
-                            from_w.ctypes.data + 8 * tap,
-                            min(sizes.tap_block, taps - tap),
-                            sources.ctypes.data + 8 * m,
-                            sizes.panel * sizes.item,
-                            min(sizes.depth_block, depth - k),
-                            at,
-                            targets.ctypes.data + 8 * m,
-                            block_mode,
-                            bias + at,
-                            sizes.channels - channel,
-                        )
-                    block_mode = ADD
-                    k += sizes.depth_block
-                    if k >= depth:
-                        k = 0
-                        tap += sizes.tap_block
-                        if tap >= taps:
-                            break
-                done[worker, 0] += taps * depth * count * min(sizes.panel, sizes.channels - channel)
-    total = 0
-    for worker in range(threads):
-        total += done[worker, 0]
-    return total
+    done = 0
+    sources = np.empty(sizes.rows + SCATTERED_ROWS, np.int64)
+    targets = np.empty(sizes.rows + SCATTERED_ROWS, np.int64)
+    residuals = np.empty(sizes.rows + SCATTERED_ROWS, np.int64)
+    from_x = np.empty(sizes.most_taps + 1, np.int64)
+    from_w = np.empty(sizes.most_taps + 1, np.int64)
+    nowhere = np.zeros((sizes.groups * sizes.channels + sizes.panel) * sizes.item, np.uint8)
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= tasks:
+            break
+        block = blocks[task % blocks.shape[0]]
+        count = block[3]
+        addresses(rows, columns, block, SCATTERED_ROWS, sizes, x, y, sources, targets, nowhere.ctypes.data)
+        residuals_beside(targets, residual, count, SCATTERED_ROWS, residuals)
+        taps = tap_offsets(rows, columns, block, from_x, from_w)
+        depth = sizes.depth * columns.runs[block[1]]
+        first_panel = task // blocks.shape[0] * sizes.panels
+        for panel in range(first_panel, min(first_panel + sizes.panels, panels)):
+            group = panel // per_group
+            channel = (panel - group * per_group) * sizes.panel
+            at = (group * sizes.channels + channel) * sizes.item
+            filters = w + panel * sizes.panel_bytes
+            block_mode, added = mode & ~ACTIVATE, residuals.ctypes.data
+            tap = k = 0
+            while True:  # a position without taps has one empty block: its result is zero, or the bias
+                next_k = k + sizes.depth_block
+                next_tap = tap
+                if next_k >= depth:
+                    next_k = 0
+                    next_tap += sizes.tap_block
+                last = next_k == 0 and next_tap >= taps
+                for m in range(0, count, SCATTERED_ROWS):
+                    scattered_product(
+                        tag,
+                        (group * sizes.depth + k) * sizes.item,
+                        from_x.ctypes.data + 8 * tap,
+                        filters + k * sizes.panel * sizes.item,
+                        from_w.ctypes.data + 8 * tap,
+                        min(sizes.tap_block, taps - tap),
+                        sources.ctypes.data + 8 * m,
+                        sizes.panel * sizes.item,
+                        min(sizes.depth_block, depth - k),
+                        at,
+                        targets.ctypes.data + 8 * m,
+                        block_mode | (mode & ACTIVATE) if last else block_mode,
+                        bias + at,
+                        added + 8 * m,
+                        sizes.channels - channel,
+                    )
+                if last:
+                    break
+                block_mode, added = ADD, targets.ctypes.data
+                k, tap = next_k, next_tap
+            done += taps * depth * count * min(sizes.panel, sizes.channels - channel)
+    return done

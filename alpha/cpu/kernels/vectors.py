@@ -62,9 +62,18 @@ class Vectors:
         """A number from memory in every lane."""
         value = self.builder.load(self.pointer(address, self.scalar))
         value.align = self.item
+        return self.spread(value)
+
+    def spread(self, value: Any) -> Any:
+        """A number in every lane."""
         undefined = ir.Constant(self.vector, ir.Undefined)
         first = self.builder.insert_element(undefined, value, ir.Constant(I32, 0))
         return self.builder.shuffle_vector(first, undefined, self._lanes([0] * self.lanes))
+
+    def leaky_relu(self, value: Any, slope: Any) -> Any:
+        """The value where it is above 0, else its product with the slope; NaN stays NaN."""
+        positive = self.builder.fcmp_ordered(">", value, self.zero)
+        return self.builder.select(positive, value, self.builder.fmul(value, slope))
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         """a * b + c."""

@@ -16,13 +16,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.compile import compiled, take_task
+from alpha.cpu.board import take_task
+from alpha.cpu.compile import compiled
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.microkernel import ADD, STORE, panel_product
+from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE, has, panel_product
 from alpha.cpu.kernels.vectors import I64, Vectors, integer, transpose
 
 ISA_BYTES = ISA.bytes
@@ -110,17 +111,17 @@ def _transform_input(_typing: Any, tag: Any, sources: Any, target: Any, step: An
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def _transform_result(
     _typing: Any, tag: Any, source: Any, step: Any, targets: Any, target_step: Any, count: Any, mode: Any, bias: Any,
-    columns: Any,
+    residual: Any, columns: Any,
 ) -> Any:  # fmt: skip
     """A' m A of ``count`` panels: from 16 places ``step`` bytes apart to four addresses; those that are 0 are none.
 
-    A panel is followed by the next one at the source, ``target_step`` bytes on at the targets. ``mode`` is STORE, ADD
-    or BIAS; ``columns`` says how many numbers of a panel may be written.
+    A panel is followed by the next one at the source, ``target_step`` bytes on at the targets. ``mode``, ``bias`` and
+    ``residual`` are as in the micro-kernel; ``columns`` says how many numbers of a panel may be written.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vectors = Vectors(builder, tag)
-        _, source, step, targets, target_step, count, mode, bias, columns = arguments
+        slope, source, step, targets, target_step, count, mode, bias, residual, columns = arguments
         starts = [vectors.load_address(targets, i) for i in range(4)]
         with cgutils.for_range(builder, count, intp=I64) as loop:
             moved = builder.mul(loop.index, target_step)
@@ -139,29 +140,25 @@ def _transform_result(
                 for start, value in zip(starts, results, strict=True):
                     with builder.if_then(builder.icmp_signed("!=", start, integer(0))):
                         out = builder.add(builder.add(start, moved), offset)
-                        _write(vectors, value, out, mode, builder.add(bias, offset), left)
+                        total = _finished(
+                            vectors, value, mode, builder.add(bias, offset), builder.add(out, residual), slope, left
+                        )
+                        vectors.store_first(total, out, left)
         return context.get_dummy_value()
 
-    return types.void(tag, *[types.int64] * 8), codegen
+    return types.void(tag, *[types.int64] * 9), codegen
 
 
-def _write(vectors: Vectors, value: Any, out: Any, mode: Any, bias: Any, left: Any) -> None:
-    """Stores the value, or its sum with what is there or with the bias, as far as ``left`` numbers are wanted."""
+def _finished(vectors: Vectors, value: Any, mode: Any, bias: Any, added: Any, slope: Any, left: Any) -> Any:
+    """The value with all that the mode says, whose operands lie at ``bias`` and ``added``, ``left`` numbers of each."""
     builder = vectors.builder
-    before = builder.block
-    add, other = builder.append_basic_block("add"), builder.append_basic_block("write")
-    plain = builder.icmp_signed("==", mode, integer(STORE))
-    builder.cbranch(plain, other, add)
-    builder.position_at_end(add)
-    address = builder.select(builder.icmp_signed("==", mode, integer(ADD)), out, bias)
-    total = builder.fadd(value, vectors.load_masked(address, left))
-    added = builder.block
-    builder.branch(other)
-    builder.position_at_end(other)
-    result = builder.phi(vectors.vector)
-    result.add_incoming(value, before)
-    result.add_incoming(total, added)
-    vectors.store_first(result, out, left)
+    total = cgutils.alloca_once_value(builder, value)
+    for flag, address in ((BIAS, bias), (ADD, added)):
+        with builder.if_then(has(builder, mode, flag)):
+            builder.store(builder.fadd(builder.load(total), vectors.load_masked(address, left)), total)
+    with builder.if_then(has(builder, mode, ACTIVATE)):
+        builder.store(vectors.leaky_relu(builder.load(total), vectors.spread(slope)), total)
+    return builder.load(total)
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -203,7 +200,7 @@ def _transform_filters(
 
 @compiled
 def winograd(  # type: ignore[no-untyped-def]
-    threads, tag, counter, rows_from, rows_to, columns_from, columns_to, sizes, x, w, y, mode, bias
+    tag, counter, rows_from, rows_to, columns_from, columns_to, sizes, x, w, y, mode, bias, residual
 ):
     """A stride-1 convolution by a 3 x 3 filter, or its input gradient.
 
@@ -218,96 +215,94 @@ def winograd(  # type: ignore[no-untyped-def]
     most = sizes.tiles * sizes.chunk
     panel_row = sizes.panel * 4
     place_bytes = sizes.depth * panel_row
-    done = np.zeros((threads, 8), np.int64)
-    for worker in prange(threads):
-        transformed = np.empty(PLACES * (most * sizes.depth + LINES) + LINES, np.float32)
-        products = np.empty(PLACES * most * sizes.panel + LINES, np.float32)
-        nothing = np.zeros(sizes.chunk * sizes.depth + sizes.panel, np.float32)
-        sources = np.empty(PLACES, np.int64)
-        targets = np.empty(4, np.int64)
-        no_offset = np.zeros(1, np.int64)
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= tasks:
-                break
-            first_tile = task // chunks * sizes.tiles
-            last_tile = min(first_tile + sizes.tiles, tiles)
-            first = task % chunks * sizes.chunk
-            count = min(sizes.chunk, sizes.images - first)
-            rows = (last_tile - first_tile) * count
-            # A line between places keeps them out of each other's sets of the first cache.
-            step = (rows * sizes.depth * 4 + 63) // 64 * 64 + 64
-            values = (transformed.ctypes.data + 63) // 64 * 64
-            results = (products.ctypes.data + 63) // 64 * 64
-            vectors = (count * sizes.depth * 4 + ISA_BYTES - 1) // ISA_BYTES
-            # A run's last vector may reach into the next tile's run, which is written after it.
+    done = 0
+    transformed = np.empty(PLACES * (most * sizes.depth + LINES) + LINES, np.float32)
+    products = np.empty(PLACES * most * sizes.panel + LINES, np.float32)
+    nothing = np.zeros(sizes.chunk * sizes.depth + sizes.panel, np.float32)
+    sources = np.empty(PLACES, np.int64)
+    targets = np.empty(4, np.int64)
+    no_offset = np.zeros(1, np.int64)
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= tasks:
+            break
+        first_tile = task // chunks * sizes.tiles
+        last_tile = min(first_tile + sizes.tiles, tiles)
+        first = task % chunks * sizes.chunk
+        count = min(sizes.chunk, sizes.images - first)
+        rows = (last_tile - first_tile) * count
+        # A line between places keeps them out of each other's sets of the first cache.
+        step = (rows * sizes.depth * 4 + 63) // 64 * 64 + 64
+        values = (transformed.ctypes.data + 63) // 64 * 64
+        results = (products.ctypes.data + 63) // 64 * 64
+        vectors = (count * sizes.depth * 4 + ISA_BYTES - 1) // ISA_BYTES
+        # A run's last vector may reach into the next tile's run, which is written after it.
+        for tile in range(first_tile, last_tile):
+            tile_row = tile // sizes.tile_columns
+            tile_column = tile - tile_row * sizes.tile_columns
+            for i in range(4):
+                for j in range(4):
+                    row, column = rows_from[tile_row, i], columns_from[tile_column, j]
+                    inside = row >= 0 and column >= 0
+                    sources[4 * i + j] = (
+                        x + first * sizes.source_image + row + column if inside else nothing.ctypes.data
+                    )
+            _transform_input(
+                tag,
+                sources.ctypes.data,
+                values + (tile - first_tile) * count * sizes.depth * 4,
+                step,
+                vectors,
+            )
+        for panel in range(panels):
+            channel = panel * sizes.panel
+            for place in range(PLACES):
+                panel_product(
+                    tag,
+                    rows,
+                    values + place * step,
+                    no_offset.ctypes.data,
+                    w + (panel * PLACES + place) * place_bytes,
+                    no_offset.ctypes.data,
+                    1,
+                    sizes.depth * 4,
+                    panel_row,
+                    sizes.depth,
+                    results + place * rows * panel_row,
+                    panel_row,
+                    STORE,
+                    0,
+                    0,
+                    sizes.panel,
+                )
             for tile in range(first_tile, last_tile):
                 tile_row = tile // sizes.tile_columns
                 tile_column = tile - tile_row * sizes.tile_columns
-                for i in range(4):
-                    for j in range(4):
-                        row, column = rows_from[tile_row, i], columns_from[tile_column, j]
+                for i in range(2):
+                    for j in range(2):
+                        row, column = rows_to[tile_row, i], columns_to[tile_column, j]
                         inside = row >= 0 and column >= 0
-                        sources[4 * i + j] = (
-                            x + first * sizes.source_image + row + column if inside else nothing.ctypes.data
+                        targets[2 * i + j] = (
+                            y + first * sizes.target_image + row + column + channel * 4 if inside else 0
                         )
-                _transform_input(
+                _transform_result(
                     tag,
-                    sources.ctypes.data,
-                    values + (tile - first_tile) * count * sizes.depth * 4,
-                    step,
-                    vectors,
+                    results + (tile - first_tile) * count * panel_row,
+                    rows * panel_row,
+                    targets.ctypes.data,
+                    sizes.target_image,
+                    count,
+                    mode,
+                    bias + channel * 4,
+                    residual,
+                    sizes.channels - channel,
                 )
-            for panel in range(panels):
-                channel = panel * sizes.panel
-                for place in range(PLACES):
-                    panel_product(
-                        tag,
-                        rows,
-                        values + place * step,
-                        no_offset.ctypes.data,
-                        w + (panel * PLACES + place) * place_bytes,
-                        no_offset.ctypes.data,
-                        1,
-                        sizes.depth * 4,
-                        panel_row,
-                        sizes.depth,
-                        results + place * rows * panel_row,
-                        panel_row,
-                        STORE,
-                        0,
-                        sizes.panel,
-                    )
-                for tile in range(first_tile, last_tile):
-                    tile_row = tile // sizes.tile_columns
-                    tile_column = tile - tile_row * sizes.tile_columns
-                    for i in range(2):
-                        for j in range(2):
-                            row, column = rows_to[tile_row, i], columns_to[tile_column, j]
-                            inside = row >= 0 and column >= 0
-                            targets[2 * i + j] = (
-                                y + first * sizes.target_image + row + column + channel * 4 if inside else 0
-                            )
-                    _transform_result(
-                        tag,
-                        results + (tile - first_tile) * count * panel_row,
-                        rows * panel_row,
-                        targets.ctypes.data,
-                        sizes.target_image,
-                        count,
-                        mode,
-                        bias + channel * 4,
-                        sizes.channels - channel,
-                    )
-            done[worker, 0] += PLACES * rows * sizes.depth * sizes.channels
-    total = 0
-    for worker in range(threads):
-        total += done[worker, 0]
-    return total
+        done += PLACES * rows * sizes.depth * sizes.channels
+    return done
 
 
 @compiled
-def pack_by_output(threads, tag, counter, w, sizes, target):  # type: ignore[no-untyped-def]
+def pack_by_output(tag, counter, w, sizes, target):  # type: ignore[no-untyped-def]
     """Transformed filters (OC, 3, 3, IC) for the convolution: panels of output channels, (panels, 16, IC, panel).
 
     A task is a panel and a vector of input channels: transformed as they lie, then transposed.
@@ -316,33 +311,32 @@ def pack_by_output(threads, tag, counter, w, sizes, target):  # type: ignore[no-
     blocks = (sizes.depth + lanes - 1) // lanes
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
     panel_row = sizes.panel * 4
-    for _worker in prange(threads):
-        square = np.zeros(PLACES * lanes * lanes + lanes, np.float32)
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= panels * blocks:
-                break
-            panel = task // blocks
-            first = task % blocks * lanes
-            at = (square.ctypes.data + 63) // 64 * 64
-            for half in range(0, sizes.panel, lanes):
-                channel = panel * sizes.panel + half
-                for lane in range(min(lanes, sizes.channels - channel)):
-                    source = w + ((channel + lane) * 9 * sizes.depth + first) * 4
-                    _transform_filters(tag, source, sizes.depth * 4, at + lane * ISA_BYTES, lanes * ISA_BYTES, 0, 1)
-                for place in range(PLACES):
-                    transpose(
-                        tag,
-                        at + place * lanes * ISA_BYTES,
-                        ISA_BYTES,
-                        target + ((panel * PLACES + place) * sizes.depth + first) * panel_row + half * 4,
-                        panel_row,
-                        sizes.depth - first,
-                    )
+    square = np.zeros(PLACES * lanes * lanes + lanes, np.float32)
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= panels * blocks:
+            break
+        panel = task // blocks
+        first = task % blocks * lanes
+        at = (square.ctypes.data + 63) // 64 * 64
+        for half in range(0, sizes.panel, lanes):
+            channel = panel * sizes.panel + half
+            for lane in range(min(lanes, sizes.channels - channel)):
+                source = w + ((channel + lane) * 9 * sizes.depth + first) * 4
+                _transform_filters(tag, source, sizes.depth * 4, at + lane * ISA_BYTES, lanes * ISA_BYTES, 0, 1)
+            for place in range(PLACES):
+                transpose(
+                    tag,
+                    at + place * lanes * ISA_BYTES,
+                    ISA_BYTES,
+                    target + ((panel * PLACES + place) * sizes.depth + first) * panel_row + half * 4,
+                    panel_row,
+                    sizes.depth - first,
+                )
 
 
 @compiled
-def pack_by_input(threads, tag, counter, w, sizes, target):  # type: ignore[no-untyped-def]
+def pack_by_input(tag, counter, w, sizes, target):  # type: ignore[no-untyped-def]
     """Transformed filters (OC, 3, 3, IC), turned, for the input gradient: panels of input channels.
 
     The result is (panels, 16, OC, panel); a task is an output channel.
@@ -350,18 +344,17 @@ def pack_by_input(threads, tag, counter, w, sizes, target):  # type: ignore[no-u
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
     panel_row = sizes.panel * 4
     place_bytes = sizes.depth * panel_row
-    for _worker in prange(threads):
-        while True:
-            task = take_task(counter.ctypes.data)
-            if task >= sizes.depth:
-                break
-            for panel in range(panels):
-                _transform_filters(
-                    tag,
-                    w + (task * 9 * sizes.channels + panel * sizes.panel) * 4,
-                    sizes.channels * 4,
-                    target + panel * PLACES * place_bytes + task * panel_row,
-                    place_bytes,
-                    1,
-                    panel_row // ISA_BYTES,
-                )
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= sizes.depth:
+            break
+        for panel in range(panels):
+            _transform_filters(
+                tag,
+                w + (task * 9 * sizes.channels + panel * sizes.panel) * 4,
+                sizes.channels * 4,
+                target + panel * PLACES * place_bytes + task * panel_row,
+                place_bytes,
+                1,
+                panel_row // ISA_BYTES,
+            )

@@ -1,0 +1,192 @@
+"""Operator fusion for inference: a convolution takes the BatchNorm and the activation that follow it into its own pass.
+
+Where no graph is recorded and a BatchNorm is in evaluation mode, it is a factor and a shift a channel, and folds into
+the filters and the bias before it: w' = w * gamma / sqrt(var + eps), b' = beta + (b - mean) * gamma / sqrt(var + eps).
+The folded filters are kept with the memory of the filters, for as long as nothing that they were made of changes.
+Only the layers here are fused, as they are: a subclass, a hook or a ``forward`` of one's own is always called.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from alpha import Tensor, graphs, is_grad_enabled
+from alpha import functions as F
+from nn.activation import LeakyReLU, ReLU
+from nn.conv import Conv2d
+from nn.module import Module
+from nn.norm import BatchNorm2d
+
+_FORWARDS: dict[type[Module], Callable[..., Any]] = {
+    kind: kind.forward for kind in (Conv2d, BatchNorm2d, ReLU, LeakyReLU)
+}
+_KEY = "folded"
+"""Of the folded filters among what is kept with the filters' storage."""
+
+
+def conv_bn(
+    conv: Module,
+    bn: Module,
+    x: Tensor,
+    residual: Tensor | None = None,
+    activation: str | None = None,
+    negative_slope: float = 0.01,
+) -> Tensor:
+    """``bn(conv(x), residual, activation, negative_slope)``; one convolution where nothing tells them apart.
+
+    Args:
+        conv, bn: a Conv2d and a BatchNorm2d, or modules in their places.
+        x: (N, H, W, C).
+        residual, activation, negative_slope: as ``BatchNorm2d.forward`` takes them.
+    """
+    if _is_plain(conv, Conv2d) and _is_plain(bn, BatchNorm2d):
+        folded = _folded(conv, bn)
+        if folded is not None:
+            return _convolve(conv, x, *folded, residual, activation, negative_slope)
+    result: Tensor = bn(conv(x), residual=residual, activation=activation, negative_slope=negative_slope)
+    return result
+
+
+def run(modules: Sequence[Module], x: Any) -> Any:
+    """The modules one after another; Conv2d, BatchNorm2d and ReLU or LeakyReLU in a row as one convolution."""
+    at = 0
+    while at < len(modules):
+        if _is_plain(modules[at], Conv2d):
+            count, x = _run_conv(modules[at], modules[at + 1 : at + 3], x)
+            at += count
+        else:
+            x = modules[at](x)
+            at += 1
+    return x
+
+
+def _run_conv(conv: Any, behind: Sequence[Module], x: Any) -> tuple[int, Any]:
+    """A convolution with what it takes along of the modules behind it; how many modules that were, and the result."""
+    folded = _folded(conv, behind[0]) if behind and _is_plain(behind[0], BatchNorm2d) else None
+    if is_grad_enabled():
+        return 1, conv(x)
+    (weight, bias), count = ((conv.weight, conv.bias), 1) if folded is None else (folded, 2)
+    activation, slope = _activation(behind[count - 1]) if len(behind) >= count else (None, 0.0)
+    return count + (activation is not None), _convolve(conv, x, weight, bias, None, activation, slope)
+
+
+def _activation(module: Any) -> tuple[str | None, float]:
+    """The name and slope of an activation that a convolution can apply."""
+    if _is_plain(module, ReLU):
+        return "relu", 0.0
+    if _is_plain(module, LeakyReLU) and module.negative_slope >= 0:
+        return "leaky_relu", module.negative_slope
+    return None, 0.0
+
+
+def _convolve(
+    conv: Any,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: str | None,
+    slope: float,
+) -> Tensor:
+    return F.conv2d(x, weight, bias, conv.stride, conv.padding, conv.dilation, conv.groups, residual, activation, slope)
+
+
+def _is_plain(module: Module, kind: type[Module]) -> bool:
+    """Whether calling a module is calling this layer's own forward, and nothing else."""
+    hooks = module._hooks
+    return (
+        type(module) is kind
+        and kind.forward is _FORWARDS[kind]
+        and "forward" not in vars(module)
+        and (hooks is None or not (hooks.before or hooks.after))
+    )
+
+
+def _folded(conv: Any, bn: Any) -> tuple[Tensor, Tensor] | None:
+    """Filters and bias of the convolution with the BatchNorm in them, as kept; None where it cannot be folded."""
+    weight: Tensor = conv.weight
+    kept = weight.storage.cache
+    parts = (weight, conv.bias, bn.weight, bn.bias, bn.running_mean, bn.running_var)
+    if bn.training or is_grad_enabled() or graphs.is_watched() or not _folds(parts):
+        kept.pop(_KEY, None)  # training gets the memory back
+        return None
+    entry = kept.get(_KEY)
+    if entry is None or not entry.serves(parts, bn.eps):
+        entry = kept[_KEY] = _Folded(parts, bn.eps)
+    return entry.weight, entry.bias
+
+
+def _folds(parts: tuple[Tensor | None, ...]) -> bool:
+    """Whether these tensors fit each other, and change only where their versions show it."""
+    weight, mean, var = parts[0], parts[4], parts[5]
+    if weight is None or mean is None or var is None or weight.storage.exported:
+        return False
+    channels, dtype, engine = weight.shape[:1], weight.dtype, weight.storage.engine
+    for part in parts[1:]:
+        if part is not None:
+            storage = part.storage
+            if part.shape != channels or part.dtype != dtype or storage.engine is not engine or storage.exported:
+                return False
+    return True
+
+
+class _Folded:
+    """Folded filters and bias, and what they were made of: which memory, in which version."""
+
+    __slots__ = ("_eps", "_sources", "bias", "weight")
+
+    def __init__(self, parts: tuple[Tensor | None, ...], eps: float) -> None:
+        self._eps = eps
+        self._sources = tuple([None if part is None else _Source(part) for part in parts])
+        self.weight, self.bias = _fold(parts, eps)
+
+    def serves(self, parts: tuple[Tensor | None, ...], eps: float) -> bool:
+        """Whether folding these would give the same."""
+        if eps != self._eps:
+            return False
+        for source, part in zip(self._sources, parts, strict=True):
+            if part is None or source is None:
+                if not (part is None and source is None):
+                    return False
+            elif not source.is_still(part):
+                return False
+        return True
+
+
+class _Source:
+    """A tensor's place in memory and the version seen there; it does not keep the memory."""
+
+    __slots__ = ("_offset", "_shape", "_storage", "_strides", "_version")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._storage, self._version = weakref.ref(tensor.storage), tensor.storage.version
+        self._offset, self._shape, self._strides = tensor.offset, tensor.shape, tensor.strides
+
+    def is_still(self, tensor: Tensor) -> bool:
+        """Whether the tensor is what this one was."""
+        storage = tensor.storage
+        return (
+            self._storage() is storage
+            and self._version == storage.version
+            and self._offset == tensor.offset
+            and self._strides == tensor.strides
+            and self._shape == tensor.shape
+        )
+
+
+def _fold(parts: tuple[Tensor | None, ...], eps: float) -> tuple[Tensor, Tensor]:
+    """The filters times gamma / sqrt(var + eps), and beta + (bias - mean) * gamma / sqrt(var + eps)."""
+    weight, bias, gamma, beta, mean, var = parts
+    assert weight is not None and mean is not None and var is not None
+    compute = weight.engine.elementwise
+    scale = compute("reciprocal", compute("sqrt", compute("add", var, eps)))
+    if gamma is not None:
+        scale = compute("mul", scale, gamma)
+    shift = compute("neg", mean) if bias is None else compute("sub", bias, mean)
+    shift = compute("mul", shift, scale)
+    if beta is not None:
+        shift = compute("add", shift, beta)
+    column = scale.view(scale.offset, (scale.shape[0], 1, 1, 1), (scale.strides[0], 1, 1, 1))
+    return compute("mul", weight, column), shift

@@ -1,0 +1,171 @@
+"""The CPU engine's native workers: shared launches, late and absent workers, many Python threads, forks, failures."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import functions as F
+from alpha.cpu import workers
+from alpha.cpu.base import counter
+from alpha.cpu.board import take_task
+from alpha.cpu.compile import compiled
+from alpha.cpu.engine import CPUEngine
+from alpha.cpu.workers import Workers
+
+
+@compiled
+def mark(counter, marks, work):  # type: ignore[no-untyped-def]
+    """marks[task] += 1 after some work; how many this thread marked."""
+    done = 0
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= len(marks):
+            break
+        value = 1.0
+        for _ in range(work):
+            value = value * 0.5 + 0.5
+        marks[task] += int(value)
+        done += 1
+    return done
+
+
+@compiled
+def count(counter, board):  # type: ignore[no-untyped-def]
+    """How many threads take part until ``board[0]`` of them have come, or a while has passed."""
+    place = board[1:].ctypes.data
+    take_task(place)
+    turns = 0
+    while board[1] < board[0] and turns < 2_000_000:
+        turns += take_task(counter.ctypes.data) >= 0
+    return 1
+
+
+@compiled
+def allocate(counter, size):  # type: ignore[no-untyped-def]
+    """Asks for memory."""
+    take_task(counter.ctypes.data)
+    return len(np.empty(size))
+
+
+@pytest.fixture
+def own() -> Any:
+    """Workers of the test's own."""
+    made = Workers()
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_every_task_is_done_once(own: Workers, threads: int) -> None:
+    for tasks, work in ((1, 0), (3, 10), (1000, 1), (64, 10_000)):
+        for _ in range(50):
+            marks = np.zeros(tasks, np.int64)
+            assert own.run(mark, threads, (counter(), marks, work)) == tasks
+            assert (marks == 1).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_as_many_threads_as_asked_take_part(own: Workers, threads: int) -> None:
+    own.run(mark, 4, (counter(), np.zeros(10, np.int64), 0))  # more of them exist than are asked
+    most = 0
+    for _ in range(20):  # one that the system does not let run in time is not waited for
+        joined = own.run(count, threads, (counter(), np.array([threads, 0])))
+        assert 1 <= joined <= threads
+        most = max(most, joined)
+    assert most == threads
+
+
+def test_a_sleeping_worker_is_woken(own: Workers) -> None:
+    for _ in range(5):
+        assert own.run(mark, 2, (counter(), np.zeros(10, np.int64), 0)) == 10
+        while not all(own._asleep):
+            threading.Event().wait(0.01)
+    assert max(own.run(count, 2, (counter(), np.array([2, 0]))) for _ in range(20)) == 2
+
+
+def test_a_worker_that_never_comes_holds_up_nobody(own: Workers) -> None:
+    """As one whose core another process has: nothing is ever released for it."""
+    own.run(mark, 2, (counter(), np.zeros(10, np.int64), 0))
+    while not own._asleep[0]:
+        threading.Event().wait(0.01)
+    own._asleep[0] = False  # no launch wakes it now
+    for _ in range(100):
+        marks = np.zeros(100, np.int64)
+        assert own.run(mark, 2, (counter(), marks, 100)) == 100
+        assert (marks == 1).all()
+    own._asleep[0] = True
+
+
+def test_launches_from_many_threads(cpu: CPUEngine) -> None:
+    rng = np.random.default_rng(0)
+    x, w = (alpha.tensor(rng.standard_normal(shape), engine=cpu) for shape in ((3, 9, 9, 8), (16, 3, 3, 8)))
+    expected = F.conv2d(x, w, padding=1).numpy()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(50):
+                np.testing.assert_array_equal(F.conv2d(x, w, padding=1).numpy(), expected)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_process_has_workers_of_its_own(cpu: CPUEngine) -> None:
+    rng = np.random.default_rng(0)
+    x, w = (alpha.tensor(rng.standard_normal(shape), engine=cpu) for shape in ((3, 9, 9, 8), (16, 3, 3, 8)))
+    expected = F.conv2d(x, w, padding=1).numpy()
+    with workers.WORKERS._lock:  # as where another thread is in the middle of a launch
+        child = os.fork()
+        if child == 0:
+            same = np.array_equal(F.conv2d(x, w, padding=1).numpy(), expected)
+            os._exit(0 if same else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_array_equal(F.conv2d(x, w, padding=1).numpy(), expected)
+
+
+def test_a_kernel_without_memory_raises_and_the_workers_go_on(own: Workers) -> None:
+    with pytest.raises(MemoryError):
+        own.run(allocate, 2, (counter(), 1 << 58))
+    marks = np.zeros(100, np.int64)
+    assert own.run(mark, 2, (counter(), marks, 10)) == 100
+
+
+def test_an_interpreter_ends_with_workers_awake() -> None:
+    program = "import alpha; x = alpha.ones((64, 8, 8, 16)); print(alpha.nn.functional.leaky_relu(x).sum().item())"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (run.returncode, run.stdout.strip()) == (0, str(64.0 * 8 * 8 * 16)), run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_compiling_says_so_once(tmp_path: Any) -> None:
+    """On standard error, by the logger of alpha.cpu.compile; and not where the kernels are kept already."""
+    program = "import alpha; x = alpha.ones(4); alpha.nn.functional.leaky_relu(alpha.nn.functional.leaky_relu(x), 0.5)"
+    said = []
+    for _ in range(2):
+        run = subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"ALPHA_CACHE": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        said.append(run.stderr.count("compiling the CPU engine's kernels"))
+    assert said == [1, 0]
