@@ -155,7 +155,7 @@ def _finished(vectors: Vectors, value: Any, mode: Any, bias: Any, added: Any, sl
     total = cgutils.alloca_once_value(builder, value)
     for flag, address in ((BIAS, bias), (ADD, added)):
         with builder.if_then(has(builder, mode, flag)):
-            builder.store(builder.fadd(builder.load(total), vectors.load_masked(address, left)), total)
+            builder.store(builder.fadd(builder.load(total), vectors.load_first(address, left)), total)
     with builder.if_then(has(builder, mode, ACTIVATE)):
         builder.store(vectors.leaky_relu(builder.load(total), vectors.spread(slope)), total)
     return builder.load(total)
