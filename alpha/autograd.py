@@ -97,6 +97,7 @@ class Function:
 
     def __init__(self) -> None:
         self._saved: tuple[tuple[_tensor.Tensor, int] | None, ...] | None = ()
+        self._exchange: tuple[int, int, int, tuple[Any, ...]] | None = None
         self._edges: tuple[Edge, ...] = ()
         self._sequence = next(_sequence)
         self._outputs: tuple[tuple[tuple[int, ...], Any], ...] = ()
@@ -146,6 +147,19 @@ class Function:
         """Keeps tensors for backward; each is guarded against being overwritten until then."""
         # A detached alias: keeping an output itself would tie it and this node into a reference cycle.
         self._saved = tuple([None if t is None else (t.detach(), t.storage.version) for t in tensors])
+        if _mode.recorded:
+            for tensor in tensors:
+                if tensor is not None and tensor.storage.waiting is not None:
+                    _tell(tensor.storage)
+
+    def exchange(self, place: int, other: int, result: _tensor.Tensor) -> None:
+        """Once another function saves ``result``, keeps it at ``other`` among the saved and drops what is at ``place``.
+
+        So what stays in memory anyway serves. Until then ``result`` may be overwritten or dropped: it is not needed.
+        """
+        layout = (result.offset, result.shape, result.strides, result.dtype)
+        self._exchange = (place, other, result.storage.version, layout)
+        result.storage.waiting = weakref.ref(self)
 
     @property
     def saved(self) -> tuple[Any, ...]:
@@ -171,6 +185,16 @@ class Function:
             return None
         pending = edge[0]._pending.get(edge[1])
         return pending.grad if pending is not None and pending.owned else None
+
+    def _take(self, storage: _tensor.Storage) -> None:
+        """Makes the exchange, unless the result was overwritten before."""
+        if self._saved is None or self._exchange is None:
+            return
+        place, other, version, layout = self._exchange
+        if storage.version == version:
+            saved = list(self._saved)
+            saved[place], saved[other] = None, (_tensor.Tensor(storage, *layout), version)
+            self._saved = tuple(saved)
 
     def _release(self) -> None:
         self._saved = None
@@ -222,6 +246,14 @@ def _needs(argument: Any) -> bool:
     if argument._base is not None:
         argument._follow_base()
     return argument.requires_grad
+
+
+def _tell(storage: _tensor.Storage) -> None:
+    """A function saved what another waits for."""
+    waiting, storage.waiting = storage.waiting, None
+    function = waiting() if waiting is not None else None
+    if function is not None:
+        function._take(storage)
 
 
 def _another(tensor: _tensor.Tensor) -> _tensor.Tensor:

@@ -37,10 +37,15 @@ IMAGE_ORDER = (1, 2, 0, 3)
 
 @dataclass(frozen=True)
 class BatchNormState:
-    """What the forward of a training BatchNorm keeps for its backward: per channel mean and 1/sqrt(var + eps)."""
+    """What the forward of a BatchNorm keeps for its backward: per channel mean and 1/sqrt(var + eps).
+
+    ``invertible``: whether x can be recovered from the result (and the residual) without loss, for
+    ``batch_norm_inverse_grad``.
+    """
 
     mean: Tensor
     inverse_std: Tensor
+    invertible: bool = False
 
 
 @dataclass(frozen=True)
@@ -301,6 +306,24 @@ class Engine(ABC):
         activation's mask; without a residual the mask is computed again from x). With ``training`` False the
         statistics are constants.
         """
+
+    def batch_norm_inverse_grad(
+        self,
+        dy: Tensor,
+        y: Tensor,
+        residual: Tensor | None,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        state: BatchNormState,
+        slope: float | None,
+        need_residual: bool,
+        training: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """``batch_norm_grad`` from the forward's result alone, of a state that is invertible: no x needs to be kept.
+
+        An engine that makes no such states (it would have to wait for the device to know) goes without.
+        """
+        raise EngineError(f"[batch_norm] expected an engine that recovers x from y, got {self.name}: keep x")
 
     @abstractmethod
     def leaky_relu(self, x: Tensor, slope: float) -> Tensor:

@@ -25,7 +25,18 @@ Shape = tuple[int, ...]
 class Storage:
     """A block of an engine's memory; the tensors and arrays that view it share it, and its version."""
 
-    __slots__ = ("__weakref__", "_block", "address", "cache", "engine", "exported", "nbytes", "pool", "version")
+    __slots__ = (
+        "__weakref__",
+        "_block",
+        "address",
+        "cache",
+        "engine",
+        "exported",
+        "nbytes",
+        "pool",
+        "version",
+        "waiting",
+    )
 
     def __init__(self, engine: Engine, block: Block, nbytes: int, pool: MemoryPool | None = None) -> None:
         self.engine = engine
@@ -34,6 +45,7 @@ class Storage:
         self.nbytes = nbytes
         self.version = 0
         self.cache: dict[str, Any] = {}  # what an engine derived from the contents, with the version it saw
+        self.waiting: weakref.ref[Function] | None = None  # who wants to know when a function saves the contents
         self.exported = False  # whether arrays that the version does not see may write to it
         self._block = block
 

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.autograd import is_recorded
-from alpha.cpu import depthwise, few_channels, planner, plans, positions, winograd
+from alpha.cpu import depthwise, few_channels, image_lanes, planner, plans, positions, tap_rows, winograd
 from alpha.cpu.base import HostEngine, counter
 from alpha.cpu.kernels import convolution as kernels
 from alpha.cpu.kernels import depthwise as depthwise_kernels
 from alpha.cpu.kernels import few_channels as few_channels_kernels
+from alpha.cpu.kernels import image_lanes as image_lanes_kernels
 from alpha.cpu.kernels import positions as positions_kernels
+from alpha.cpu.kernels import tap_rows as tap_rows_kernels
 from alpha.cpu.kernels import winograd as winograd_kernels
 from alpha.cpu.kernels import winograd_stages
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE
@@ -71,9 +73,12 @@ class ConvolutionOperations(HostEngine):
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
         x, dy = self._image(x), self._image(dy)
         problem = _problem(x, dy, geometry, groups)
-        if depthwise.serves(problem):
+        algorithm = planner.weight_algorithm(problem)
+        if algorithm == "depthwise":
             return self._depthwise_weight_grad(depthwise.plan(problem, True, summed=True), problem, x, dy)
-        if few_channels.serves(problem):
+        if algorithm == "tap rows":
+            return self._tap_rows(tap_rows.plan(problem), problem, x, dy)
+        if algorithm == "few channels":
             return self._few_channels(few_channels.plan(problem), problem, x, dy)
         plan = plans.weight_grad(problem)
         dw = self.empty((dy.shape[3], *geometry.filter, problem.group_in), x.dtype)
@@ -116,6 +121,22 @@ class ConvolutionOperations(HostEngine):
         )  # fmt: skip
         return self._sum_of_parts(target, dw)
 
+    def _tap_rows(self, plan: tap_rows.TapRowsPlan, problem: plans.Problem, x: Tensor, dy: Tensor) -> Tensor:
+        height, width = problem.geometry.filter
+        shape = (problem.groups, height, width * problem.group_in, problem.group_out)
+        parts = self.empty((plan.parts, *shape), x.dtype)
+        MACS["conv2d_weight_grad"] = self.launch(
+            tap_rows_kernels.tap_rows, _tag(x), counter(), plan.tables, plan.sizes, x.address, dy.address,
+            self.array(parts), tasks=plan.parts * problem.groups,
+        )  # fmt: skip
+        turned = self.array(parts)[0]
+        if plan.parts > 1:
+            turned = self.array(self._sum_of_parts(parts, self.empty(shape, x.dtype)))
+        dw = self.empty((dy.shape[3], height, width, problem.group_in), x.dtype)
+        filters = self.array(dw).reshape(problem.groups, problem.group_out, height, -1)
+        np.copyto(filters, turned.transpose(0, 3, 1, 2))
+        return dw
+
     def _sum_of_parts(self, parts: Tensor, total: Tensor) -> Tensor:
         """The sum over the first axis, which one part alone does not have."""
         if parts is not total:
@@ -155,6 +176,13 @@ class ConvolutionOperations(HostEngine):
             macs = self.launch(
                 winograd_kernels.winograd, tag, counter(), tiled.rows_from, tiled.rows_to, tiled.columns_from,
                 tiled.columns_to, tiled.sizes, x.address, packed.address, *ends.arguments, tasks=tiled.tasks,
+            )  # fmt: skip
+        elif algorithm == "lanes":
+            across = image_lanes.plan(problem, by_output)
+            packed = self._packed(w, across.packed_shape, by_output)
+            macs = self.launch(
+                image_lanes_kernels.image_lanes, tag, counter(), across.bands, across.rows, across.columns,
+                across.heights, across.sizes, x.address, packed.address, *ends.arguments, tasks=across.tasks,
             )  # fmt: skip
         elif algorithm == "positions":
             few = positions.plan(problem, by_output)

@@ -11,8 +11,9 @@ import math
 
 import numpy as np
 
-from alpha.cpu import depthwise, few_channels, plans, positions, winograd
+from alpha.cpu import image_lanes, plans, positions, tap_rows, winograd
 from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.image_lanes import VECTORS
 from alpha.cpu.kernels.microkernel import SCATTERED_ROWS
 from alpha.cpu.kernels.winograd import PLACES
 from alpha.cpu.plans import Problem
@@ -32,11 +33,20 @@ TRANSFORM = 3.0
 RESULT = 36.0
 """Cycles a vector of Winograd's results: sixteen loads, twenty-four additions, four stores."""
 
+TURN = 2.5
+"""Cycles a vector of images to transpose it."""
+
+WRITE = 2.0
+"""Cycles a number to put it where the result's images lie."""
+
 NEAR, FAR = 8.0, 3.0
 """Bytes of filters a cycle that a core reads where the last cache holds them all, and where it does not."""
 
 COPIES = 0.15
 """Of the filter gradient's time: copying x and dy to where they are read."""
+
+COPY = 20.0
+"""Cycles a vector of x that is copied for a position and an image, in pieces that overlap."""
 
 LAST_CACHE = 12 << 20
 """Bytes of filters that the last cache holds beside all else, about."""
@@ -50,20 +60,27 @@ def cycles(problem: Problem, by_output: bool, algorithm: str) -> float:
         return _winograd(problem, by_output)
     if algorithm == "positions":
         return _positions(problem, by_output)
+    if algorithm == "lanes":
+        return _lanes(problem, by_output)
     return _images(problem, by_output)
 
 
-def weight_cycles(problem: Problem) -> float:
+def weight_cycles(problem: Problem, algorithm: str) -> float:
     """Cycles of one core for the filter's gradient."""
     g, s = problem.geometry, problem
-    if depthwise.serves(problem):
+    if algorithm == "depthwise":
         return _depthwise(problem)
+    if algorithm == "tap rows":  # as if none were trimmed
+        rows = g.columns.filter * s.group_in
+        term = sum(map(_step, tap_rows.heights(rows))) * math.ceil(s.group_out / ISA.panel(s.item))
+        return s.groups * term * g.useful / g.columns.filter * s.images * (1 + COPIES)
     columns = s.group_in
-    if few_channels.serves(problem):  # of the widest trim
+    if algorithm == "few channels":  # of the widest trim
         columns *= g.rows.filter * g.columns.filter
     panels = math.ceil(columns / ISA.panel(s.item))
     terms = g.useful * s.group_in / columns * s.images
-    return s.groups * panels * _rows(s.group_out)[0] * terms * (1 + COPIES)
+    copies = COPY * math.ceil(columns / ISA.lanes(s.item)) if algorithm == "few channels" else 0.0
+    return s.groups * terms * (panels * _rows(s.group_out)[0] * (1 + COPIES) + copies)
 
 
 def _depthwise(problem: Problem) -> float:
@@ -116,6 +133,18 @@ def _positions(problem: Problem, by_output: bool) -> float:
     finding = float(plan.blocks[:, 3].sum()) * ROW * math.ceil(panels / s.panels)
     computing = panels * (terms + float(tiles.sum()) * blocks * TILE) + finding
     return _total(computing, float(taps.sum()) / s.most_taps, math.prod(plan.packed_shape) * s.item)
+
+
+def _lanes(problem: Problem, by_output: bool) -> float:
+    plan = image_lanes.plan(problem, by_output)
+    s, bands = plan.sizes, plan.bands
+    chunks, blocks = s.groups * math.ceil(s.images / s.chunk), math.ceil(s.depth / s.depth_block)
+    term = sum(max(rows * VECTORS / 2, LATENCY * (1 if rows < 4 else 2)) for rows in plan.heights.tolist())
+    tiles = (len(plan.rows.start) - 1) * s.columns * blocks * len(plan.heights)
+    turned = int((bands[:, 3] - bands[:, 2]).sum()) * s.source_columns * s.depth * VECTORS
+    written = (len(plan.rows.start) - 1) * s.columns * s.channels * s.chunk
+    cycles = term * problem.geometry.useful * s.depth + tiles * TILE + turned * TURN + written * WRITE
+    return float(chunks * cycles)
 
 
 def _winograd(problem: Problem, by_output: bool) -> float:

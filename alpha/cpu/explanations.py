@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from alpha.cpu import costs, depthwise, few_channels, planner, plans, positions, winograd
+from alpha.cpu import costs, depthwise, few_channels, image_lanes, planner, plans, positions, tap_rows, winograd
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.plans import Problem
 from alpha.engine import IMAGE_ORDER
@@ -94,16 +94,23 @@ def _choice(problem: Problem, operator: str) -> tuple[str, str, float, int]:
     if algorithm == "positions":
         few = positions.plan(problem, by_output)
         return name, f"positions and images as rows, {len(few.blocks)} blocks", cycles, few.tasks
+    if algorithm == "lanes":
+        lanes = image_lanes.plan(problem, by_output)
+        return name, f"images as lanes, {lanes.sizes.chunk} a task, {len(lanes.bands)} bands", cycles, lanes.tasks
     plan = plans.forward(problem) if by_output else plans.input_grad(problem)
     return name, f"images as rows, {plan.sizes.chunk} a task", cycles, plan.tasks
 
 
 def _weight_choice(problem: Problem) -> tuple[str, float, int]:
-    cycles = costs.weight_cycles(problem)
-    if depthwise.serves(problem):
+    algorithm = planner.weight_algorithm(problem)
+    cycles = costs.weight_cycles(problem, algorithm)
+    if algorithm == "depthwise":
         parts = depthwise.plan(problem, True, summed=True).parts_shape[0]
         return "channels as lanes", cycles, parts
-    if few_channels.serves(problem):
+    if algorithm == "tap rows":
+        across = tap_rows.plan(problem)
+        return "a filter row's taps and channels as rows", cycles, across.parts * problem.groups
+    if algorithm == "few channels":
         few = few_channels.plan(problem)
         return "all taps and channels of a trim as columns", cycles, few.parts * problem.groups
     plan = plans.weight_grad(problem)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from alpha.autograd import is_recorded
 from alpha.cpu.base import Array, HostEngine, counter
+from alpha.cpu.kernels import inverse
 from alpha.cpu.kernels import normalisation as kernels
 from alpha.cpu.kernels.normalisation import MASK_X, MASK_Y, PLAIN
 from alpha.engine import BatchNormState
@@ -12,6 +16,18 @@ from alpha.tensor import Tensor
 
 TASKS = 32
 """Tasks that a reduction over rows is cut into, whatever the threads."""
+
+CONDITION = 28.0
+"""Most of (|mean * scale| + |bias| + RMS of the residual) / (deviation of x * scale) for x to be recovered from y.
+
+With u = eps / 2, n = x * scale + shift and v = n + residual, the forward rounds x * scale, n, v and act(v), the
+inverse act^-1(y), less the residual, less the offset: each time by u times the value at most, which is below the sum
+of |x - mean| * scale and the numerator's parts that it holds. So the recovered x is off by at most
+u * (8 |x - mean| + 6 CONDITION * deviation) / deviation deviations: in dweight, sum(g * normalised x), the second part
+is no more than 6 u CONDITION = 1e-5 of the product of the vectors' lengths even if all roundings conspired, and about
+u CONDITION = 2e-6 as they do not; in dx it is multiplied by scale, and less. The first part is x's own rounding.
+What rounding does to mean, scale and shift is the same in every row, and taken out in float64.
+"""
 
 
 class NormalisationOperations(HostEngine):
@@ -43,9 +59,7 @@ class NormalisationOperations(HostEngine):
             self._blend(running_mean, mean, momentum)
         if running_var is not None:
             self._blend(running_var, var * (count / max(count - 1, 1)), momentum)
-        inverse_std = 1.0 / np.sqrt(var + eps)
-        state = BatchNormState(self._per_channel(mean, x), self._per_channel(inverse_std, x))
-        return self._normalise(x, weight, bias, state, residual, slope), state
+        return self._normalise(x, weight, bias, mean, var, eps, residual, slope)
 
     def batch_norm_inference(
         self,
@@ -58,9 +72,9 @@ class NormalisationOperations(HostEngine):
         residual: Tensor | None,
         slope: float | None,
     ) -> tuple[Tensor, BatchNormState]:
-        inverse_std = 1.0 / np.sqrt(self.array(var).astype(np.float64) + eps)
-        state = BatchNormState(self._per_channel(self.array(mean), x), self._per_channel(inverse_std, x))
-        return self._normalise(self._channels_dense(x), weight, bias, state, residual, slope), state
+        x = self._channels_dense(x)
+        given_mean, given_var = (self.array(t).astype(np.float64) for t in (mean, var))
+        return self._normalise(x, weight, bias, given_mean, given_var, eps, residual, slope)
 
     def batch_norm_grad(
         self,
@@ -89,12 +103,7 @@ class NormalisationOperations(HostEngine):
             self._rows(past), partial, tasks=len(partial),
         )  # fmt: skip
         sum_g, sum_gx = partial.sum(0)
-        inverse_std = self.array(state.inverse_std).astype(np.float64)
-        dweight = sum_gx * inverse_std
-        a, b, d = scale, np.zeros_like(scale), np.zeros_like(scale)
-        if training:
-            b = -scale * inverse_std * dweight / rows.shape[0]
-            d = -scale * sum_g / rows.shape[0]
+        dweight, (a, b, d) = self._slopes(scale, state, sum_g, sum_gx, len(rows), training)
         # Nobody needs the masked gradient again unless it is the residual's: then dx may take its place.
         dx = past if mask == MASK_Y and not need_residual else self.empty_like(x)
         coefficients = tuple(v.astype(x.dtype) for v in (a, b, d))
@@ -103,6 +112,45 @@ class NormalisationOperations(HostEngine):
             mask == MASK_X, *coefficients, self._rows(dx), tasks=_blocks(len(rows), kernels.BLOCK),
         )  # fmt: skip
         return dx, self._per_channel(dweight, x), self._per_channel(sum_g, x), past if need_residual else None
+
+    def batch_norm_inverse_grad(
+        self,
+        dy: Tensor,
+        y: Tensor,
+        residual: Tensor | None,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        state: BatchNormState,
+        slope: float | None,
+        need_residual: bool,
+        training: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        y = self._channels_dense(y)
+        rows, g_rows = self._rows(y), self._rows(self._ordered_as(dy, y))
+        scale, shift = (v.astype(y.dtype).astype(np.float64) for v in self._scale_shift(weight, bias, state))
+        # The forward's numbers as they were rounded: t = act^-1(y) - residual - exact is (x - mean) * scale.
+        exact = self.array(state.mean) * scale + shift
+        offset = exact.astype(y.dtype)
+        factor = y.dtype.type(1 if slope is None else slope)
+        activation = (offset, factor, y.dtype.type(1 / float(factor)))
+        dx = self.empty_like(y)
+        past = self.empty_like(y) if need_residual else dx
+        added = rows if residual is None else self._rows(self._ordered_as(residual, y))
+        partial = np.zeros((_tasks(rows), 2, rows.shape[1]))
+        self.launch(
+            inverse.inverse_sums, counter(), g_rows, rows, added, residual is not None, *activation, self._rows(past),
+            partial, tasks=len(partial),
+        )  # fmt: skip
+        sum_g, sum_gt = partial.sum(0)
+        error = offset - exact
+        sum_gx = (sum_gt + error * sum_g) / scale
+        dweight, (a, b, d) = self._slopes(scale, state, sum_g, sum_gx, len(rows), training)
+        coefficients = tuple(v.astype(y.dtype) for v in (a, b / scale, d + b / scale * error))
+        self.launch(
+            inverse.inverse_apply, counter(), g_rows, rows, added, residual is not None, *activation, *coefficients,
+            self._rows(dx), tasks=_blocks(len(rows), kernels.BLOCK),
+        )  # fmt: skip
+        return dx, self._per_channel(dweight, y), self._per_channel(sum_g, y), past if need_residual else None
 
     def leaky_relu(self, x: Tensor, slope: float) -> Tensor:
         x = self.dense(x)
@@ -135,20 +183,40 @@ class NormalisationOperations(HostEngine):
         x: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,
-        state: BatchNormState,
+        mean: Array,
+        var: Array,
+        eps: float,
         residual: Tensor | None,
         slope: float | None,
-    ) -> Tensor:
-        scale, shift = (v.astype(x.dtype) for v in self._scale_shift(weight, bias, state))
+    ) -> tuple[Tensor, BatchNormState]:
+        inverse_std = 1.0 / np.sqrt(var + eps)
+        state = BatchNormState(self._per_channel(mean, x), self._per_channel(inverse_std, x))
+        scale, shift = self._scale_shift(weight, bias, state)
+        typed = (scale.astype(x.dtype), shift.astype(x.dtype))
         out = self.empty_like(x)
         rows = self._rows(x)
         added = rows if residual is None else self._rows(self._ordered_as(residual, x))
         factor = x.dtype.type(1 if slope is None else slope)
-        self.launch(
-            kernels.apply, counter(), rows, scale, shift, added, residual is not None, factor, slope is not None,
-            self._rows(out), tasks=_blocks(len(rows), kernels.BLOCK),
-        )  # fmt: skip
-        return out
+        recovers = is_recorded() and factor > 0 and (residual is None or slope is not None)
+        others = abs(scale * mean) + (0 if bias is None else abs(self.array(bias)))
+        if recovers and residual is not None:
+            partial = np.zeros((_tasks(rows), rows.shape[1]))
+            self.launch(
+                inverse.apply_measured, counter(), rows, *typed, added, factor, self._rows(out), partial,
+                tasks=len(partial),
+            )  # fmt: skip
+            others = others + np.sqrt(partial.sum(0) / len(rows))
+        else:
+            self.launch(
+                kernels.apply, counter(), rows, *typed, added, residual is not None, factor, slope is not None,
+                self._rows(out), tasks=_blocks(len(rows), kernels.BLOCK),
+            )  # fmt: skip
+        if recovers:
+            spread = abs(scale) * np.sqrt(var)
+            # Far enough above the least normal number that nothing is rounded by more than a share of itself.
+            least = np.finfo(x.dtype).tiny / np.finfo(x.dtype).eps / min(float(factor), 1.0)
+            state = replace(state, invertible=bool(np.all((others <= CONDITION * spread) & (spread >= least))))
+        return out, state
 
     def _scale_shift(self, weight: Tensor | None, bias: Tensor | None, state: BatchNormState) -> tuple[Array, Array]:
         """BatchNorm as x * scale + shift, in float64."""
@@ -157,6 +225,16 @@ class NormalisationOperations(HostEngine):
             scale = scale * self.array(weight)
         shift = -self.array(state.mean) * scale
         return scale, shift if bias is None else shift + self.array(bias)
+
+    def _slopes(
+        self, scale: Array, state: BatchNormState, sum_g: Array, sum_gx: Array, count: int, training: bool
+    ) -> tuple[Array, tuple[Array, Array, Array]]:
+        """dweight, and (a, b, d) with dx = a * g + b * (x - mean) + d, from the sums of g and of g * (x - mean)."""
+        inverse_std = self.array(state.inverse_std).astype(np.float64)
+        dweight = sum_gx * inverse_std
+        if not training:
+            return dweight, (scale, np.zeros_like(scale), np.zeros_like(scale))
+        return dweight, (scale, -scale * inverse_std * dweight / count, -scale * sum_g / count)
 
     def _blend(self, running: Tensor, value: Array, momentum: float) -> None:
         array = self.array(running)

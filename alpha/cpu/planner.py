@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 
-from alpha.cpu import costs, depthwise, winograd
+from alpha.cpu import costs, depthwise, few_channels, image_lanes, tap_rows, winograd
 from alpha.cpu.plans import Problem
 from alpha.errors import ArgumentError
 
 MANY_IMAGES = 64
 """From so many on, images alone fill the micro-tiles."""
 
-ALGORITHMS = ("images", "positions", "winograd")
+ALGORITHMS = ("images", "positions", "winograd", "lanes")
 
 _wanted: ContextVar[str | None] = ContextVar("alpha_cpu_algorithm", default=None)
 
@@ -26,7 +26,7 @@ def use(algorithm: str) -> Iterator[None]:
     Args:
         algorithm: "images": C-K-S with images as the rows of the products. "positions": positions and images as rows,
             for few images. "winograd": fewer products, for stride-1 3 x 3 filters in float32, at about a bit of the
-            result.
+            result. "lanes": images in the vectors' lanes, for few result channels.
 
     Raises:
         ArgumentError: for another algorithm.
@@ -43,7 +43,10 @@ def use(algorithm: str) -> Iterator[None]:
 def algorithm(problem: Problem, by_output: bool) -> str:
     """The algorithm of a convolution (``by_output``) or an input gradient: the wanted one, else the cheapest."""
     wanted = _wanted.get()
-    if wanted is None or (wanted == "winograd" and not winograd.serves(problem, by_output)):
+    refused = (wanted == "winograd" and not winograd.serves(problem, by_output)) or (
+        wanted == "lanes" and not image_lanes.serves(problem, by_output)
+    )
+    if wanted is None or refused:
         return "depthwise" if depthwise.serves(problem) else _cheapest(problem, by_output)
     return wanted
 
@@ -56,4 +59,16 @@ def _cheapest(problem: Problem, by_output: bool) -> str:
         candidates.append("positions")
     if winograd.serves(problem, by_output):
         candidates.append("winograd")
+    if image_lanes.serves(problem, by_output):
+        candidates.append("lanes")
     return min(candidates, key=lambda name: costs.cycles(problem, by_output, name))
+
+
+@lru_cache(maxsize=4096)
+def weight_algorithm(problem: Problem) -> str:
+    """The algorithm of a filter gradient; the first of equals by the model of ``costs``."""
+    if depthwise.serves(problem):
+        return "depthwise"
+    candidates = ["tap rows"] if tap_rows.serves(problem) else []
+    candidates += ["few channels"] if few_channels.serves(problem) else []
+    return min(candidates or ["taps"], key=lambda name: costs.weight_cycles(problem, name))

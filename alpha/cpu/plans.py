@@ -123,6 +123,11 @@ def _table(groups: Groups, source: int, other: int) -> AxisTable:
     return AxisTable(start, flat[:, 0] * source, flat[:, 1] * other)
 
 
+def indices(groups: Groups, other: int) -> AxisTable:
+    """Compressed rows of index pairs as they are, taps times a step: for sources that are copied."""
+    return _table(groups, 1, other)
+
+
 def _runs(groups: Groups) -> tuple[Groups, Array]:
     """Each column's pairs, which lie side by side, as its first pair and their number."""
     return tuple(pairs[:1] for pairs in groups), np.array([len(pairs) for pairs in groups], np.int64)

@@ -41,20 +41,27 @@ class BatchNormFunction(Function):
                 "[batch_norm] expected running statistics outside training, got none: pass training=True"
             )
         self._training, self._slope = training, slope
-        masked_by_y = residual is not None and slope is not None
         # Where the residual is all of dy, it is handed through and no longer ours alone.
         self.fresh = not (residual is not None and slope is None)
-        self.save(x, y if masked_by_y else None, weight, bias, state.mean, state.inverse_std)
+        kept = (weight, bias, state.mean, state.inverse_std)
+        masked_by_y = residual is not None and slope is not None
+        if state.invertible and masked_by_y:
+            # y is saved as the mask already, and the residual by the block that it went into.
+            self.save(None, y, residual, *kept)
+        else:
+            self.save(x, y if masked_by_y else None, None, *kept)
+            if state.invertible:
+                self.exchange(0, 1, y)
         return y
 
     def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
         from alpha.engine import BatchNormState
 
-        x, y, weight, bias, mean, inverse_std = self.saved
-        dx, dweight, dbias, dresidual = dy.engine.batch_norm_grad(
-            dy, x, y, weight, bias, BatchNormState(mean, inverse_std), self._slope, self.needs[3], self._training
-        )
-        return dx, dweight, dbias, dresidual
+        x, y, residual, weight, bias, mean, inverse_std = self.saved
+        others = (weight, bias, BatchNormState(mean, inverse_std), self._slope, self.needs[3], self._training)
+        if x is None:
+            return dy.engine.batch_norm_inverse_grad(dy, y, residual, *others)
+        return dy.engine.batch_norm_grad(dy, x, y, *others)
 
 
 def batch_norm(

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alpha
-from alpha.cpu import few_channels, planner, winograd
+from alpha.cpu import few_channels, image_lanes, planner, plans, tap_rows, winograd
 from alpha.cpu.convolution import MACS
+from alpha.cpu.convolution import _problem as problem_of
 from alpha.cpu.plans import Problem
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ArgumentError, ShapeError
@@ -143,6 +144,20 @@ def test_large_filters_have_stages() -> None:
     assert MACS["conv2d"] == 16 * 16 * 2 * 512 * 512
 
 
+@settings(max_examples=100, deadline=None)
+@given(case=cases(), dtype=st.sampled_from([np.float32, np.float64]), image_order=st.booleans())
+def test_images_as_lanes(case: Case, dtype: Any, image_order: bool) -> None:
+    check(case, dtype, "lanes", image_order)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("channels", range(1, 8))
+def test_every_tile_of_images_as_lanes(channels: int, dtype: Any) -> None:
+    """More images than a task takes, depths of several blocks, one odd, bands of rows, positions of no tap."""
+    check(Case(70, (9, 8), (channels, 37), (4, 3), (2, 3), (1, 0)), dtype, "lanes")
+    check(Case(33, (9, 7), (19, channels), (3, 5), (1, 2), (0, 1), (2, 1)), dtype, "lanes", image_order=False)
+
+
 DEPTHWISE = [
     Case(5, (6, 6), (16, 16), (3, 3), padding=(1, 1), groups=16),
     Case(2, (9, 9), (3, 3), (7, 7), (2, 2), (3, 3), groups=3),  # channels that fill no vector
@@ -219,15 +234,27 @@ def test_no_zero_enters_a_product(case: Case, algorithm: str) -> None:
         Case(13, (4, 4), (6, 9), (3, 3), padding=(1, 1), groups=3),
         Case(1, (1, 1), (5, 7), (5, 5), padding=(2, 2)),
         Case(3, (8, 8), (4, 4), (2, 2), (3, 3)),  # some inputs meet no tap
+        Case(20, (9, 40), (1, 33), (3, 7), (1, 2), (1, 3)),  # tiles of every height; columns in chunks
+        Case(17, (6, 30), (7, 16), (3, 2), (2, 1), (2, 1), (2, 1)),
+        Case(1, (5, 70), (2, 19), (2, 5), (1, 1), (0, 2)),  # one image: columns are summed
+        Case(9, (8, 8), (8, 40), (3, 3), padding=(1, 1), groups=2),
     ],
     ids=str,
 )
-def test_filter_gradient_of_few_channels(case: Case, dtype: Any, image_order: bool) -> None:
+@pytest.mark.parametrize("algorithm", ["tap rows", "few channels"])
+def test_filter_gradient_of_few_channels(
+    case: Case, dtype: Any, image_order: bool, algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the algorithms that serve, whichever the planner would choose."""
     engine = alpha.engine("cpu")
     x, w, _, dy = draw_data(case, dtype)
     geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
     order = IMAGE_ORDER if image_order else None
     images, grads = (alpha.tensor(a, engine=engine).contiguous(order) for a in (x, dy))
+    serves = {"tap rows": tap_rows.serves, "few channels": few_channels.serves}[algorithm]
+    if not serves(problem_of(images, grads, geometry, case.groups)):
+        pytest.skip("this algorithm does not serve")
+    monkeypatch.setattr(planner, "weight_algorithm", lambda _: algorithm)
     dw = engine.conv2d_weight_grad(images, grads, geometry, case.groups)
     _, expected = oracles.conv2d_gradients(x, w, dy, case.stride, case.padding, case.dilation, case.groups)
     assert relative(dw, expected) <= (1e-5 if dtype == np.float32 else EXACT)
@@ -243,8 +270,15 @@ def test_choice() -> None:
     assert planner.algorithm(problem(128, (16, 16), 64, 64, stride=2), True) == "images"
     assert planner.algorithm(problem(128, (16, 16), 64, 64, filter=(3, 1)), True) == "images"
     assert planner.algorithm(problem(1, (16, 16), 64, 64, stride=2), True) == "positions"
-    assert few_channels.serves(problem(128, (32, 32), 3, 64))
-    assert not few_channels.serves(problem(128, (32, 32), 64, 64))
+    assert planner.weight_algorithm(problem(128, (32, 32), 3, 64)) == "tap rows"
+    dilated = Geometry.make((32, 32), (3, 3), padding=(2, 2), dilation=(2, 2))
+    assert planner.weight_algorithm(plans.dense_problem(dilated, 128, 3, 64, 1)) == "few channels"
+    assert planner.weight_algorithm(problem(128, (32, 32), 64, 64)) == "taps"
+    assert planner.algorithm(problem(128, (32, 32), 3, 64), False) == "lanes"
+    assert planner.algorithm(problem(128, (32, 32), 64, 3), True) == "lanes"
+    assert planner.algorithm(problem(128, (32, 32), 3, 64), True) == "images"
+    assert planner.algorithm(problem(1, (32, 32), 3, 64, stride=2), False) == "positions"  # one image is one lane
+    assert not image_lanes.serves(problem(128, (32, 32), 64, 64), False)
 
 
 def test_use() -> None:
@@ -256,5 +290,7 @@ def test_use() -> None:
         with planner.use("images"):
             assert planner.algorithm(problem(1, (16, 16), 64, 64), True) == "images"
     assert planner.algorithm(small, True) == "images"
-    with pytest.raises(ArgumentError, match=r"\[planner.use\] expected one of images, positions, winograd, got 'fft'"):
+    with pytest.raises(
+        ArgumentError, match=r"\[planner.use\] expected one of images, positions, winograd, lanes, got 'fft'"
+    ):
         planner.use("fft").__enter__()

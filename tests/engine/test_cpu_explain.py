@@ -19,7 +19,9 @@ from alpha.geometry import Geometry
         ("input_grad", (1, 28, 28, 64), (64, 3, 3, 64), {"stride": 2}, "KS-deconv-V2", "positions and images as rows"),
         ("forward", (8, 28, 28, 64), (64, 3, 3, 1), {"groups": 64}, "ConvV2", "channels as lanes"),
         ("weight_grad", (8, 28, 28, 64), (64, 3, 3, 1), {"groups": 64}, "Sk-dilated-V2", "channels as lanes"),
-        ("weight_grad", (64, 32, 32, 3), (64, 3, 3, 3), {"padding": 1}, "Sk-dilated-V2", "all taps and channels"),
+        ("weight_grad", (64, 32, 32, 3), (64, 3, 3, 3), {"padding": 1}, "Sk-dilated-V2", "a filter row's taps"),
+        ("weight_grad", (64, 32, 32, 3), (64, 3, 3, 3), {"dilation": 2}, "Sk-dilated-V2", "all taps and channels"),
+        ("input_grad", (64, 32, 32, 3), (64, 3, 3, 3), {"stride": 2}, "KS-deconv-V2", "images as lanes"),
         ("weight_grad", (64, 8, 8, 64), (64, 3, 3, 64), {"stride": 2}, "Sk-dilated-V2", "a tap's channels"),
     ],
 )
@@ -27,7 +29,9 @@ def test_it_tells_what_is_done(cpu: CPUEngine, operator: str, x, w, options, alg
     told = explain(cpu, operator, x, w, **options)
     assert told.algorithm.startswith(algorithm) and choice in told.choice
     geometry = Geometry.make(
-        x[1:3], w[1:3], *[(options.get(name, default),) * 2 for name, default in (("stride", 1), ("padding", 0))]
+        x[1:3],
+        w[1:3],
+        *[(options.get(name, default),) * 2 for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))],
     )
     assert told.useful == 2 * geometry.macs(x[0], x[3], w[0], options.get("groups", 1)) <= told.nominal
     assert told.predicted_ms > 0 and told.measured_ms is None
@@ -54,7 +58,8 @@ def test_the_model_ranks() -> None:
         return costs.cycles(dense_problem(geometry, images, channels, channels, 1), True, algorithm)
 
     for algorithm in planner.ALGORITHMS:
-        assert cost(2, 8, 64, algorithm) < cost(8, 8, 64, algorithm) < cost(8, 16, 64, algorithm)
+        few, more = (2, 100) if algorithm == "lanes" else (2, 8)  # a few images cost a task of lanes as much as many
+        assert cost(few, 8, 64, algorithm) < cost(more, 8, 64, algorithm) < cost(more, 16, 64, algorithm)
         assert cost(2, 8, 64, algorithm) < cost(2, 8, 128, algorithm)
     assert cost(1, 14, 64, "positions") < cost(1, 14, 64, "images")
     assert cost(64, 16, 64, "winograd") < cost(64, 16, 64, "images")

@@ -254,6 +254,10 @@ ROWS = ISA.rows
 # Tails are made of powers of two: a 12-row tile leaves up to 11 rows, 8 + 2 + 1.
 _LONG_0, _LONG_8, _LONG_4, _LONG_2, _LONG_1 = (_tile(n, LONG) for n in (ROWS, min(8, ROWS), 4, 2, 1))
 _WIDE_0, _WIDE_8, _WIDE_4, _WIDE_2, _WIDE_1 = (_tile(n, WIDE) for n in (ROWS, min(8, ROWS), 4, 2, 1))
+_WIDE_5 = _tile(min(5, ROWS), WIDE)
+
+WIDE_HEIGHTS = tuple(sorted({height for height in (ROWS, 8, 5, 4, 2, 1) if height <= ROWS}, reverse=True))
+"""Rows of an ``outer_product`` that is a single tile."""
 
 SCATTERED_ROWS = min(ROWS, 6)
 """Of a tile of scattered rows, each with a pointer of its own."""
@@ -379,6 +383,9 @@ def outer_product(  # type: ignore[no-untyped-def]
         _WIDE_8(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
         done += 8
         a += 8 * item
+    if ROWS > 5 and m - done == 5:
+        _WIDE_5(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
+        done += 5
     if m - done >= 4:
         _WIDE_4(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
         done += 4

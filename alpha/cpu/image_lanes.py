@@ -1,0 +1,117 @@
+"""Plans of convolutions and input gradients of few result channels: bands of result rows, chunks of images as lanes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from alpha.cpu import plans
+from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.convolution import AxisTable
+from alpha.cpu.kernels.image_lanes import HEIGHTS, VECTORS, Band, LaneSizes
+from alpha.cpu.plans import Problem
+from alpha.geometry import Groups
+
+Array = np.ndarray[Any, Any]
+
+DEPTH = 16
+"""Source channels summed at a time, about: those of the taps of neighbouring positions stay in the first cache."""
+
+COPY = 256 << 10
+"""Bytes of the source's copy, about: it stays in the second cache."""
+
+
+@dataclass(frozen=True)
+class LanePlan:
+    """Tables and sizes; ``bands`` is a table of ``Band``."""
+
+    bands: Array
+    rows: AxisTable
+    columns: AxisTable
+    heights: Array
+    sizes: LaneSizes
+    packed_shape: tuple[int, ...]
+    macs: int
+
+    @property
+    def tasks(self) -> int:
+        """Bands times chunks of images times groups."""
+        return len(self.bands) * math.ceil(self.sizes.images / self.sizes.chunk) * self.sizes.groups
+
+
+def serves(problem: Problem, by_output: bool) -> bool:
+    """Whether the result has fewer channels than a panel."""
+    return (problem.group_out if by_output else problem.group_in) < ISA.panel(problem.item)
+
+
+def heights(channels: int) -> list[int]:
+    """Channels cut into tiles, none of them low but where there is but one."""
+    tiles = math.ceil(channels / HEIGHTS[0])
+    return [channels // tiles + (i < channels % tiles) for i in range(tiles)]
+
+
+@lru_cache(maxsize=1024)
+def plan(problem: Problem, by_output: bool) -> LanePlan:
+    """The plan of a convolution (``by_output``) or an input gradient."""
+    g, item = problem.geometry, problem.item
+    gather = plans.forward(problem) if by_output else plans.input_grad(problem)  # it has checked the offsets
+    source, target = problem.x_strides, problem.y_strides
+    depth, channels = problem.group_in, problem.group_out
+    size, result = g.input, g.output
+    groups = (g.rows.by_output, g.columns.by_output)
+    if not by_output:
+        source, target, depth, channels, size, result = target, source, channels, depth, result, size
+        groups = (g.rows.by_input, g.columns.by_input)
+    chunk = VECTORS * ISA.lanes(item)
+    deep = math.ceil(depth / max(1, round(depth / DEPTH)))
+    row_bytes = size[1] * deep * chunk * item
+    bands = _bands(groups[0], max(1, COPY // row_bytes))
+    taps = g.rows.filter * g.columns.filter
+    most = int((bands[:, 1] - bands[:, 0]).max())
+    sizes = LaneSizes(
+        images=problem.images,
+        chunk=chunk,
+        lanes=ISA.lanes(item),
+        columns=result[1],
+        source_columns=size[1],
+        groups=problem.groups,
+        depth=depth,
+        depth_block=deep,
+        channels=channels,
+        most_taps=taps,
+        item=item,
+        source_image=source[0] * item,
+        source_row=source[1] * item,
+        source_column=source[2] * item,
+        target_image=target[0] * item,
+        target_row=target[1] * item,
+        target_column=target[2] * item,
+        packed_tap=depth * channels * item,
+        copy_bytes=int((bands[:, 3] - bands[:, 2]).max()) * row_bytes + 64,
+        sums_bytes=most * result[1] * channels * chunk * item + 64,
+    )
+    rows = plans.indices(groups[0], g.columns.filter)
+    columns = plans.indices(groups[1], 1)
+    shape = (problem.groups, 1, taps, depth, channels)
+    return LanePlan(bands, rows, columns, np.array(heights(channels), np.int64), sizes, shape, gather.macs)
+
+
+def _bands(groups: Groups, most: int) -> Array:
+    """Result rows in bands, about equal, that read at most so many source rows, or are a row each."""
+
+    def reach(first: int, end: int) -> tuple[int, int]:
+        read = [index for row in range(first, end) for index, _ in groups[row]]
+        return (min(read), max(read) + 1) if read else (0, 0)
+
+    total = len(groups)
+    for count in range(1, total + 1):
+        cuts = [total * i // count for i in range(count + 1)]
+        table = [Band(a, b, *reach(a, b)) for a, b in pairwise(cuts)]
+        if max(band.source_end - band.source_first for band in table) <= most:
+            break
+    return np.array(table, np.int64)

@@ -1,0 +1,146 @@
+"""Plans of the filter gradient of few input channels and more output channels: filter rows, trims of columns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.microkernel import WIDE_HEIGHTS
+from alpha.cpu.kernels.tap_rows import TapRows, TapRowsSizes
+from alpha.cpu.plans import RUN_CHANNELS, Problem, check_offsets, extent, image_part
+from alpha.geometry import Axis
+
+IMAGES = 16
+"""Most images whose copies are made at a time."""
+
+PIXELS = 1024
+"""Positions times images that are copied at a time, about, where an output row has no more."""
+
+SUMMED = 256
+"""Positions times images that a product sums at a time, about: a panel of them stays in the first cache."""
+
+MOST_CLASSES = 16
+"""Trims of the columns: more, where a filter is about as wide as its input, make short sums."""
+
+LATENCY = 4
+"""Rows of a tile that a multiply-add's latency hides: fewer take as long."""
+
+TILE = 8
+"""A tile's beginning and end, as so many rows of it."""
+
+
+@dataclass(frozen=True)
+class TapRowsPlan:
+    """Tables and sizes."""
+
+    tables: TapRows
+    sizes: TapRowsSizes
+    parts: int
+    macs: int
+
+
+def serves(problem: Problem) -> bool:
+    """Whether a problem has few input channels, and columns of few trims whose taps are neighbours."""
+    columns = problem.geometry.columns
+    return problem.group_in < RUN_CHANNELS and columns.dilation == 1 and len(_classes(columns)) <= MOST_CLASSES
+
+
+@lru_cache(maxsize=1024)
+def plan(problem: Problem) -> TapRowsPlan:
+    """The plan of a problem that ``serves`` accepts."""
+    g, item = problem.geometry, problem.item
+    pixel = problem.group_in * item
+    part = image_part(problem, problem.out_channels * g.rows.filter * g.columns.filter * pixel)
+    chunk = min(part, IMAGES)
+    row_chunk = max(1, min(g.rows.output, PIXELS // (chunk * g.columns.output)))
+    # An odd number of lines: images' rows that lie a power of two apart fall into few sets of the first cache.
+    copy_row = (math.ceil((g.columns.input * pixel + ISA.bytes) / 64) | 1) * 64
+    rows_read = min(g.rows.input, (row_chunk - 1) * g.rows.stride + g.rows.extent)
+    sizes = TapRowsSizes(
+        images=problem.images,
+        part=part,
+        chunk=chunk,
+        row_chunk=row_chunk,
+        column_chunk=max(1, SUMMED // chunk),
+        input_rows=g.rows.input,
+        input_columns=g.columns.input,
+        output_rows=g.rows.output,
+        output_columns=g.columns.output,
+        stride_rows=g.rows.stride,
+        stride_columns=g.columns.stride,
+        padding_rows=g.rows.padding[0],
+        padding_columns=g.columns.padding[0],
+        extent_rows=g.rows.extent,
+        dilation_rows=g.rows.dilation,
+        in_channels=problem.group_in,
+        out_channels=problem.group_out,
+        panel=ISA.panel(item),
+        item=item,
+        x_image=problem.x_strides[0] * item,
+        x_row=problem.x_strides[1] * item,
+        x_column=problem.x_strides[2] * item,
+        dy_image=problem.y_strides[0] * item,
+        dy_row=problem.y_strides[1] * item,
+        dy_column=problem.y_strides[2] * item,
+        joined=problem.groups == 1 and problem.x_strides[2] == problem.in_channels,
+        copy_row=copy_row,
+        x_bytes=rows_read * chunk * copy_row + 128,
+        dy_bytes=row_chunk * g.columns.output * chunk * ISA.panel(item) * item + 128,
+    )
+    _check(problem)
+    macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
+    return TapRowsPlan(_tables(problem), sizes, math.ceil(problem.images / part), macs)
+
+
+def heights(rows: int) -> list[int]:
+    """The rows of a product, cut into the tiles that take the least time."""
+    best: list[tuple[int, list[int]]] = [(0, [])]
+    for count in range(1, rows + 1):
+        cuts = (
+            (best[count - h][0] + max(h, LATENCY) + TILE, [h, *best[count - h][1]]) for h in WIDE_HEIGHTS if h <= count
+        )
+        best.append(min(cuts, key=lambda cut: cut[0]))
+    return best[rows][1]
+
+
+def _classes(axis: Axis) -> list[tuple[range, list[int]]]:
+    """The trims of an axis that are not empty, each with its positions, which are neighbours."""
+    found: dict[range, list[int]] = {}
+    for output in range(axis.output):
+        if trim := axis.trim(output):
+            found.setdefault(trim, []).append(output)
+    return list(found.items())
+
+
+def _tables(problem: Problem) -> TapRows:
+    g = problem.geometry
+    leaps = [g.rows.leap(f) for f in range(g.rows.filter)]
+    classes = _classes(g.columns)
+    cuts = [heights(len(trim) * problem.group_in) for trim, _ in classes]
+    tables = (
+        [leap.start for leap in leaps],
+        [leap.stop for leap in leaps],
+        [outputs[0] for _, outputs in classes],
+        [len(outputs) for _, outputs in classes],
+        [trim.start for trim, _ in classes],
+        np.cumsum([0, *(len(cut) for cut in cuts)]),
+        [height for cut in cuts for height in cut],
+    )
+    return TapRows(*(np.array(table, np.int64) for table in tables))
+
+
+def _check(problem: Problem) -> None:
+    """Copies read whole rows of x and of dy; products address the copies by index."""
+    g, item = problem.geometry, problem.item
+    sides = (
+        ("x", g.input, problem.in_channels, problem.x_strides),
+        ("dy", g.output, problem.out_channels, problem.y_strides),
+    )
+    for what, size, channels, strides in sides:
+        tail = ((problem.images - 1) * strides[0] + channels) * item
+        ends = tuple(np.array([0, (n - 1) * step * item]) for n, step in zip(size, strides[1:], strict=True))
+        check_offsets(what, (ends[0], ends[1]), tail, extent((problem.images, *size), channels, strides, item))
