@@ -17,7 +17,9 @@ from alpha.cpu.kernels import image_lanes as image_lanes_kernels
 from alpha.cpu.kernels import positions as positions_kernels
 from alpha.cpu.kernels import tap_rows as tap_rows_kernels
 from alpha.cpu.kernels import winograd as winograd_kernels
+from alpha.cpu.kernels import winograd_stages
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE
+from alpha.cpu.kernels.winograd import PLACES
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import EngineError, ShapeError
 from alpha.geometry import Geometry
@@ -160,6 +162,8 @@ class ConvolutionOperations(HostEngine):
         elif algorithm == "winograd":
             tiled = winograd.plan(problem, by_output)
             packed = self._kept(w, tiled.packed_shape, by_output, lambda packed: self._transform(w, tiled, packed))
+            if tiled.stages:
+                return sum(self._winograd_stages(tiled, stages, tag, x, packed, ends) for stages in tiled.stages)
             macs = self.launch(
                 winograd_kernels.winograd, tag, counter(), tiled.rows_from, tiled.rows_to, tiled.columns_from,
                 tiled.columns_to, tiled.sizes, x.address, packed.address, *ends.arguments, tasks=tiled.tasks,
@@ -213,6 +217,32 @@ class ConvolutionOperations(HostEngine):
         kernel = winograd_kernels.pack_by_output if plan.by_output else winograd_kernels.pack_by_input
         w = self.dense(w, range(4))
         self.launch(kernel, _tag(w), counter(), w.address, plan.sizes, packed.address)
+
+    def _winograd_stages(
+        self,
+        plan: winograd.WinogradPlan,
+        stages: winograd_stages.StageSizes,
+        tag: Any,
+        x: Tensor,
+        w: Tensor,
+        ends: _Ends,
+    ) -> int:
+        """Winograd's algorithm for some images, with all inputs, all products and all results one after the other."""
+        values = self.empty((PLACES * stages.step // 4,))
+        products = self.empty((plan.packed_shape[0] * PLACES * stages.rows * plan.sizes.panel,))
+        self.launch(
+            winograd_stages.inputs, tag, counter(), plan.rows_from, plan.columns_from, plan.sizes, stages, x.address,
+            values.address, tasks=stages.tiles,
+        )  # fmt: skip
+        macs: int = self.launch(
+            winograd_stages.products, tag, counter(), plan.sizes, stages, values.address, w.address, products.address,
+            tasks=plan.product_tasks(stages),
+        )  # fmt: skip
+        self.launch(
+            winograd_stages.results, tag, counter(), plan.rows_to, plan.columns_to, plan.sizes, stages,
+            products.address, *ends.arguments, tasks=stages.tiles,
+        )  # fmt: skip
+        return macs
 
     def _packed(self, w: Tensor, shape: tuple[int, ...], by_output: bool) -> Tensor:
         """The filters in the panels that the plan wants."""

@@ -151,9 +151,16 @@ def _winograd(problem: Problem, by_output: bool) -> float:
     plan = winograd.plan(problem, by_output)
     s, panels = plan.sizes, plan.packed_shape[0]
     tiles = len(plan.rows_to) * len(plan.columns_to)
+    vectors = tiles * s.images * s.depth / ISA.lanes(4)
+    transforms = vectors * PLACES * TRANSFORM + tiles * s.images * panels * ISA.vectors * RESULT
+    filter_bytes = math.prod(plan.packed_shape) * 4
+    if plan.stages:
+        chunks = sum(math.ceil(stages.rows / stages.chunk) for stages in plan.stages)
+        terms, made = _rows(math.ceil(tiles * s.images / chunks))
+        products = chunks * panels * PLACES * (terms * s.depth + made * TILE)
+        moved = 2 * PLACES * tiles * s.images * (s.depth + s.channels) * 4 / NEAR
+        return _total(products + transforms + moved, len(plan.stages), filter_bytes)
     groups = math.ceil(tiles / s.tiles) * math.ceil(s.images / s.chunk)
     terms, made = _rows(math.ceil(tiles * s.images / groups))
     products = groups * panels * PLACES * (terms * s.depth + made * TILE)
-    vectors = tiles * s.images * s.depth / ISA.lanes(4)
-    transforms = vectors * PLACES * TRANSFORM + tiles * s.images * panels * ISA.vectors * RESULT
-    return _total(products + transforms, groups, math.prod(plan.packed_shape) * 4)
+    return _total(products + transforms, groups, filter_bytes)

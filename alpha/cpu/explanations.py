@@ -86,8 +86,11 @@ def _choice(problem: Problem, operator: str) -> tuple[str, str, float, int]:
         return name, f"channels as lanes, chunks of {each.sizes.chunk_channels} channels", cycles, each.tasks
     if algorithm == "winograd":
         tiled = winograd.plan(problem, by_output)
-        cut = f"tasks of {tiled.sizes.tiles} tiles x {tiled.sizes.chunk} images"
-        return "Winograd F(2 x 2, 3 x 3)", f"{tiled.macs / 1e9:.4g} G products instead, {cut}", cycles, tiled.tasks
+        cut, tasks = f"tasks of {tiled.sizes.tiles} tiles x {tiled.sizes.chunk} images", tiled.tasks
+        if tiled.stages:
+            stages = tiled.stages[0]
+            cut, tasks = f"in stages, {stages.chunk} rows a task", tiled.product_tasks(stages)
+        return "Winograd F(2 x 2, 3 x 3)", f"{tiled.macs / 1e9:.4g} G products instead, {cut}", cycles, tasks
     if algorithm == "positions":
         few = positions.plan(problem, by_output)
         return name, f"positions and images as rows, {len(few.blocks)} blocks", cycles, few.tasks

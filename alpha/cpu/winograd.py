@@ -11,6 +11,7 @@ import numpy as np
 
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.winograd import PLACES, WinogradSizes
+from alpha.cpu.kernels.winograd_stages import StageSizes
 from alpha.cpu.plans import Problem, check_offsets, extent
 from alpha.geometry import Axis
 
@@ -25,6 +26,18 @@ MOST_ROWS = 48
 LEAST_TASKS = 4
 """For threads to share, where there are so many tiles."""
 
+STAGED_BYTES = 6 << 20
+"""From so many bytes of filters on, reading them for each task's few rows costs more than stages do."""
+
+STAGED_VALUES = 24 << 20
+"""Most bytes of transformed inputs at a time: the last cache holds them, about."""
+
+CHUNK_BYTES = 256 << 10
+"""Of the rows that a task of the staged products takes, about: they stay in the second cache."""
+
+GROUP_BYTES = 128 << 10
+"""Of its panels at one place, about: they stay there too."""
+
 
 @dataclass(frozen=True)
 class WinogradPlan:
@@ -35,6 +48,7 @@ class WinogradPlan:
         rows_to: offsets of its two target rows, -1 outside; ``columns_from`` and ``columns_to`` likewise.
         packed_shape: (panels, places, depth, panel width) of the transformed filters.
         macs: products that it computes.
+        stages: where inputs, products and results are stages of their own, their sizes for some images after others.
     """
 
     rows_from: Array
@@ -45,10 +59,15 @@ class WinogradPlan:
     packed_shape: tuple[int, ...]
     by_output: bool
     macs: int
+    stages: tuple[StageSizes, ...]
+
+    def product_tasks(self, stages: StageSizes) -> int:
+        """Of the products of some images."""
+        return PLACES * math.ceil(stages.rows / stages.chunk) * math.ceil(self.packed_shape[0] / stages.panels)
 
     @property
     def tasks(self) -> int:
-        """Groups of tiles times chunks of images."""
+        """Groups of tiles times chunks of images, of an algorithm without stages."""
         tiles = len(self.rows_to) * len(self.columns_to)
         return math.ceil(tiles / self.sizes.tiles) * math.ceil(self.sizes.images / self.sizes.chunk)
 
@@ -98,7 +117,33 @@ def plan(problem: Problem, by_output: bool) -> WinogradPlan:
     check_offsets("the target", (_inside(rows_to), _inside(columns_to)), run, y_limit)
     shape = (math.ceil(channels / width), PLACES, depth, width)
     macs = PLACES * tiles * problem.images * depth * channels
-    return WinogradPlan(rows_from, rows_to, columns_from, columns_to, sizes, shape, by_output, macs)
+    stages = _stages(sizes, tiles, math.prod(shape) * item)
+    return WinogradPlan(rows_from, rows_to, columns_from, columns_to, sizes, shape, by_output, macs, stages)
+
+
+def _stages(sizes: WinogradSizes, tiles: int, filter_bytes: int) -> tuple[StageSizes, ...]:
+    """The stages of a problem that does better with them. A tile's inputs are whole vectors then."""
+    row = sizes.depth * 4
+    unit = ISA.bytes // math.gcd(ISA.bytes, row)  # images of whole vectors
+    if filter_bytes < STAGED_BYTES or sizes.images % unit:
+        return ()
+    at_a_time = max(1, STAGED_VALUES // (PLACES * tiles * row * unit)) * unit
+    parts = math.ceil(sizes.images / at_a_time)
+    images = math.ceil(sizes.images / parts / unit) * unit
+    return tuple(
+        _stage(first, min(images, sizes.images - first), tiles, row, sizes.panel)
+        for first in range(0, sizes.images, images)
+    )
+
+
+def _stage(first: int, images: int, tiles: int, row: int, panel: int) -> StageSizes:
+    """Of some images, ``row`` bytes of channels a pixel."""
+    rows = tiles * images
+    most = max(ISA.rows, CHUNK_BYTES // row // ISA.rows * ISA.rows)
+    chunk = math.ceil(rows / math.ceil(rows / most) / ISA.rows) * ISA.rows
+    # A line between places keeps them out of each other's sets of the caches.
+    step = math.ceil(rows * row / 64) * 64 + 64
+    return StageSizes(first, images, tiles, rows, chunk, max(1, GROUP_BYTES // (row * panel)), step)
 
 
 def _tiles(axis: Axis, by_output: bool, source_step: int, target_step: int) -> tuple[Array, Array]:

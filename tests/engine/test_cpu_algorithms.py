@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alpha
-from alpha.cpu import few_channels, image_lanes, planner, plans, tap_rows
+from alpha.cpu import few_channels, image_lanes, planner, plans, tap_rows, winograd
 from alpha.cpu.convolution import MACS
 from alpha.cpu.convolution import _problem as problem_of
 from alpha.cpu.plans import Problem
@@ -99,6 +100,48 @@ def test_winograd(n: int, size: tuple[int, int], channels: tuple[int, int], padd
     """Odd maps leave half tiles, and padding of more than 2 leaves tiles without input."""
     size = (max(size[0], 3 - 2 * padding[0]), max(size[1], 3 - 2 * padding[1]))
     check(Case(n, size, channels, (3, 3), padding=padding), np.float32, "winograd")
+
+
+@pytest.fixture
+def staged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Filters of any size make stages worth while, of few images at a time."""
+    monkeypatch.setattr(winograd, "STAGED_BYTES", 0)
+    monkeypatch.setattr(winograd, "STAGED_VALUES", 200_000)
+    winograd.plan.cache_clear()
+    yield
+    winograd.plan.cache_clear()
+
+
+@pytest.mark.usefixtures("staged")
+@pytest.mark.parametrize("image_order", [False, True])
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(1, (7, 7), (64, 80), (3, 3), padding=(1, 1)),
+        Case(50, (5, 4), (32, 48), (3, 3), padding=(1, 1)),  # several parts of the images
+        Case(16, (3, 9), (16, 17), (3, 3), padding=(2, 0)),
+        Case(8, (1, 2), (70, 33), (3, 3), padding=(3, 1)),  # tiles without input
+        Case(5, (6, 6), (33, 16), (3, 3), padding=(1, 1)),  # tiles of no whole vectors: no stages forward
+    ],
+    ids=str,
+)
+def test_winograd_in_stages(case: Case, image_order: bool) -> None:
+    check(case, np.float32, "winograd", image_order)
+
+
+def test_large_filters_have_stages() -> None:
+    def stages(n: int, size: tuple[int, int], channels: int) -> tuple[Any, ...]:
+        return winograd.plan(problem(n, size, channels, channels), True).stages
+
+    assert len(stages(1, (7, 7), 512)) == 1 and len(stages(512, (4, 4), 512)) > 1
+    assert stages(128, (16, 16), 64) == ()
+    first, *_, last = stages(500, (4, 4), 512)
+    assert first.first == 0 and last.first + last.images == 500
+    engine = alpha.engine("cpu")
+    x, w = alpha.zeros((2, 7, 7, 512), engine=engine).contiguous(IMAGE_ORDER), alpha.zeros((512, 3, 3, 512))
+    with planner.use("winograd"):
+        engine.conv2d(x, w, None, Geometry.make((7, 7), (3, 3), padding=(1, 1)), 1)
+    assert MACS["conv2d"] == 16 * 16 * 2 * 512 * 512
 
 
 @settings(max_examples=100, deadline=None)

@@ -104,6 +104,17 @@ class Vectors:
             with otherwise:
                 self.store_masked(value, address, count)
 
+    def load_first(self, address: Any, count: Any) -> Any:
+        """As ``load_masked``, by a whole load where all lanes count."""
+        whole = self.builder.icmp_signed(">=", count, integer(self.lanes))
+        slot = cgutils.alloca_once(self.builder, self.vector)
+        with self.builder.if_else(whole, likely=True) as (then, otherwise):
+            with then:
+                self.builder.store(self.load(address), slot)
+            with otherwise:
+                self.builder.store(self.load_masked(address, count), slot)
+        return self.builder.load(slot)
+
     def transposed(self, rows: list[Any]) -> list[Any]:
         """The columns of as many vectors as there are lanes: halves are exchanged at each power of two."""
         rows = list(rows)

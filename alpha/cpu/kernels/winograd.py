@@ -88,7 +88,7 @@ def _both_axes(vectors: Vectors, line: Any, values: list[list[Any]]) -> list[lis
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _transform_input(_typing: Any, tag: Any, sources: Any, target: Any, step: Any, count: Any) -> Any:
+def transform_input(_typing: Any, tag: Any, sources: Any, target: Any, step: Any, count: Any) -> Any:
     """B' d B of ``count`` vectors of numbers: from 16 addresses in memory to 16 runs ``step`` bytes apart."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -109,7 +109,7 @@ def _transform_input(_typing: Any, tag: Any, sources: Any, target: Any, step: An
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _transform_result(
+def transform_result(
     _typing: Any, tag: Any, source: Any, step: Any, targets: Any, target_step: Any, count: Any, mode: Any, bias: Any,
     residual: Any, columns: Any,
 ) -> Any:  # fmt: skip
@@ -155,7 +155,7 @@ def _finished(vectors: Vectors, value: Any, mode: Any, bias: Any, added: Any, sl
     total = cgutils.alloca_once_value(builder, value)
     for flag, address in ((BIAS, bias), (ADD, added)):
         with builder.if_then(has(builder, mode, flag)):
-            builder.store(builder.fadd(builder.load(total), vectors.load_masked(address, left)), total)
+            builder.store(builder.fadd(builder.load(total), vectors.load_first(address, left)), total)
     with builder.if_then(has(builder, mode, ACTIVATE)):
         builder.store(vectors.leaky_relu(builder.load(total), vectors.spread(slope)), total)
     return builder.load(total)
@@ -247,7 +247,7 @@ def winograd(  # type: ignore[no-untyped-def]
                     sources[4 * i + j] = (
                         x + first * sizes.source_image + row + column if inside else nothing.ctypes.data
                     )
-            _transform_input(
+            transform_input(
                 tag,
                 sources.ctypes.data,
                 values + (tile - first_tile) * count * sizes.depth * 4,
@@ -285,7 +285,7 @@ def winograd(  # type: ignore[no-untyped-def]
                         targets[2 * i + j] = (
                             y + first * sizes.target_image + row + column + channel * 4 if inside else 0
                         )
-                _transform_result(
+                transform_result(
                     tag,
                     results + (tile - first_tile) * count * panel_row,
                     rows * panel_row,

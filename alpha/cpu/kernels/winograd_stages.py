@@ -1,0 +1,138 @@
+"""Winograd's algorithm in three launches, for filters that are large beside the images: all inputs are transformed
+first, then multiplied place by place, so that a core reads only its share of the filters, then all results transformed.
+
+The steps are those of ``winograd``, which see for the algorithm.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from alpha.cpu.board import take_task
+from alpha.cpu.compile import compiled
+from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.microkernel import STORE, panel_product
+from alpha.cpu.kernels.winograd import PLACES, transform_input, transform_result
+
+ISA_BYTES = ISA.bytes
+
+
+class StageSizes(NamedTuple):
+    """What the stages need besides ``WinogradSizes``."""
+
+    first: int
+    """The first image: the stages follow each other for some images at a time."""
+    images: int
+    tiles: int
+    rows: int
+    """Tiles times images: of the matrix of inputs, and of the matrix of results, at each place."""
+    chunk: int
+    """Rows a task of the products."""
+    panels: int
+    """Panels a task of the products."""
+    step: int
+    """Bytes from place to place of the transformed inputs."""
+
+
+@compiled
+def inputs(tag, counter, rows_from, columns_from, sizes, stages, x, values):  # type: ignore[no-untyped-def]
+    """Transformed inputs: for each place a matrix (rows, depth). A task is a tile of all images."""
+    run = stages.images * sizes.depth * 4
+    start = x + stages.first * sizes.source_image
+    nothing = np.zeros(stages.images * sizes.depth + sizes.panel, np.float32)
+    sources = np.empty(PLACES, np.int64)
+    while True:
+        tile = take_task(counter.ctypes.data)
+        if tile >= stages.tiles:
+            break
+        tile_row = tile // sizes.tile_columns
+        tile_column = tile - tile_row * sizes.tile_columns
+        for i in range(4):
+            for j in range(4):
+                row, column = rows_from[tile_row, i], columns_from[tile_column, j]
+                sources[4 * i + j] = start + row + column if row >= 0 and column >= 0 else nothing.ctypes.data
+        transform_input(tag, sources.ctypes.data, values + tile * run, stages.step, run // ISA_BYTES)
+    return 0
+
+
+@compiled
+def products(tag, counter, sizes, stages, values, w, results):  # type: ignore[no-untyped-def]
+    """For each panel and place a matrix (rows, panel). Returns the products that it computed.
+
+    A task is a place, some panels and some rows. Tasks of the same panels follow each other, so that the second cache
+    holds those, and the rows meet them one after the other.
+    """
+    panels = (sizes.channels + sizes.panel - 1) // sizes.panel
+    groups = (panels + stages.panels - 1) // stages.panels
+    chunks = (stages.rows + stages.chunk - 1) // stages.chunk
+    panel_row = sizes.panel * 4
+    place_bytes = sizes.depth * panel_row
+    no_offset = np.zeros(1, np.int64)
+    done = 0
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= PLACES * groups * chunks:
+            break
+        place = task // (groups * chunks)
+        first_panel = task // chunks % groups * stages.panels
+        first = task % chunks * stages.chunk
+        count = min(stages.chunk, stages.rows - first)
+        for panel in range(first_panel, min(first_panel + stages.panels, panels)):
+            panel_product(
+                tag,
+                count,
+                values + place * stages.step + first * sizes.depth * 4,
+                no_offset.ctypes.data,
+                w + (panel * PLACES + place) * place_bytes,
+                no_offset.ctypes.data,
+                1,
+                sizes.depth * 4,
+                panel_row,
+                sizes.depth,
+                results + ((panel * PLACES + place) * stages.rows + first) * panel_row,
+                panel_row,
+                STORE,
+                0,
+                0,
+                sizes.panel,
+            )
+            done += count * sizes.depth * min(sizes.panel, sizes.channels - panel * sizes.panel)
+    return done
+
+
+@compiled
+def results(  # type: ignore[no-untyped-def]
+    tag, counter, rows_to, columns_to, sizes, stages, products, y, mode, bias, residual
+):
+    """The results, transformed and finished. A task is a tile of all images."""
+    panels = (sizes.channels + sizes.panel - 1) // sizes.panel
+    panel_row = sizes.panel * 4
+    start = y + stages.first * sizes.target_image
+    targets = np.empty(4, np.int64)
+    while True:
+        tile = take_task(counter.ctypes.data)
+        if tile >= stages.tiles:
+            break
+        tile_row = tile // sizes.tile_columns
+        tile_column = tile - tile_row * sizes.tile_columns
+        for panel in range(panels):
+            channel = panel * sizes.panel
+            for i in range(2):
+                for j in range(2):
+                    row, column = rows_to[tile_row, i], columns_to[tile_column, j]
+                    targets[2 * i + j] = start + row + column + channel * 4 if row >= 0 and column >= 0 else 0
+            transform_result(
+                tag,
+                products + (panel * PLACES * stages.rows + tile * stages.images) * panel_row,
+                stages.rows * panel_row,
+                targets.ctypes.data,
+                sizes.target_image,
+                stages.images,
+                mode,
+                bias + channel * 4,
+                residual,
+                sizes.channels - channel,
+            )
+    return 0
