@@ -182,8 +182,8 @@ def runs_of(groups: Groups, most: int, split: int) -> Runs:
     """
     alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
     for position, pairs in enumerate(groups):
-        first = pairs[0][0] if pairs else 0
-        alike.setdefault(tuple((index - first, tap) for index, tap in pairs), []).append(position)
+        base = pairs[0][0] if pairs else 0
+        alike.setdefault(tuple((index - base, tap) for index, tap in pairs), []).append(position)
     runs = sorted(run for positions in alike.values() for run in _progressions(groups, positions, most, split))
     taps = [sorted(groups[run[0]]) for run in runs]
     table = np.array([pair for pairs in taps for pair in pairs], np.int64).reshape(-1, 2)

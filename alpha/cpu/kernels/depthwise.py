@@ -30,8 +30,8 @@ TILE = 4
 """Columns whose sums are held in registers at a time."""
 
 JOINED = 3
-"""Taps of a row that are computed together, so that what neighbouring columns share is loaded once; and rows and columns
-of taps of the filter gradient whose sums are held in registers at a time."""
+"""Taps of a row that are computed together, so that what neighbouring columns share is loaded once; and rows and
+columns of taps of the filter gradient whose sums are held in registers at a time."""
 
 RATIOS = (1, 2)
 """Strides at which neighbouring columns share what their taps meet."""
@@ -324,8 +324,8 @@ class _Square:
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def _sums(
-    _typing: Any, tag: Any, tap_rows: Any, tap_columns: Any, ratio: Any, lines: Any, offset: Any, tap_step: Any, dy: Any,
-    walk: Any, to_w: Any, to_row: Any, count: Any, to_vector: Any,
+    _typing: Any, tag: Any, tap_rows: Any, tap_columns: Any, ratio: Any, lines: Any, offset: Any, tap_step: Any,
+    dy: Any, walk: Any, to_w: Any, to_row: Any, count: Any, to_vector: Any,
 ) -> Any:  # fmt: skip
     """Up to JOINED x JOINED taps: the sum over a walk of x times dy is added to what is at ``to_w``, vector by vector.
 
