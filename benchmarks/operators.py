@@ -18,7 +18,7 @@ from tqdm import tqdm
 from alpha.errors import ArgumentError, NumericsError
 from benchmarks import common
 from benchmarks.common import Setup
-from benchmarks.suites import EQUALISED, OPERATORS, SUITES, Layer, equal_batch
+from benchmarks.suites import BATCHES, EQUALISED, LAYOUTS, OPERATORS, SUITES, Layer, equal_batch
 from benchmarks.workers import ALLOCATORS, PAUSE, Worker
 
 MODULE = "benchmarks.operators"
@@ -39,7 +39,9 @@ def make_parser() -> common.Parser:
     parser = common.make_parser(MODULE, DESCRIPTION)
     parser.add_argument("--suite", default="resnet18", choices=tuple(SUITES), help="the layers (%(default)s)")
     batches = parser.add_mutually_exclusive_group()
-    batches.add_argument("--batch-size", type=_sizes, metavar="N[,N...]", help="images (128,512; paper: --gflop)")
+    batches.add_argument(
+        "--batch-size", type=_sizes, metavar="N[,N...]", help="images (128,512; paper: --gflop; depthwise: 1,8,32)"
+    )
     batches.add_argument(
         "--gflop", type=_gflop, metavar="X", help="instead, such batches that each operator has X nominal GFLOP"
     )
@@ -82,14 +84,15 @@ def _problems(args: argparse.Namespace) -> list[tuple[Layer, int]]:
     layers, gflop = _layers(args), args.gflop or EQUALISED.get(args.suite)
     if args.batch_size is None and gflop is not None:
         return [(layer, equal_batch(layer, gflop)) for layer in layers]
-    return [(layer, batch) for batch in args.batch_size or [128, 512] for layer in layers]
+    return [(layer, batch) for batch in args.batch_size or BATCHES[args.suite] for layer in layers]
 
 
-def _contestants(setup: Setup) -> dict[str, tuple[str, dict[str, str]]]:
+def _contestants(setup: Setup, suite: str) -> dict[str, tuple[str, dict[str, str]]]:
     """PyTorch's: name to (layout, environment). What its allocator on the host does matters on the host alone."""
-    layouts = ("contiguous", "channels_last")
+    layouts: tuple[str, ...] = ("contiguous", "channels_last")
     if setup.cuda:
         return {layout: (layout, {}) for layout in layouts}
+    layouts = LAYOUTS.get(suite, layouts)
     return {f"{layout}, {memory}": (layout, ALLOCATORS[memory]) for layout in layouts for memory in ALLOCATORS}
 
 
@@ -99,7 +102,7 @@ def _contestants(setup: Setup) -> dict[str, tuple[str, dict[str, str]]]:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measures; returns the result without its head."""
     setup, problems = common.setup(args), _problems(args)
-    contestants = _contestants(setup) if args.against == "torch" else {}
+    contestants = _contestants(setup, args.suite) if args.against == "torch" else {}
     rows: list[dict[str, Any]] = []
     peaks: list[float] = []
     options = {"setup": asdict(setup)}

@@ -35,13 +35,14 @@ def _time(clock: Clock, call: Callable[[], object]) -> float:
 
 
 class Problem:
-    """A layer's tensors: x (N, IH, IW, IC), w (OC, FH, FW, IC), dy (N, OH, OW, OC), uniform in [-1, 1]."""
+    """A layer's tensors: x (N, IH, IW, IC), w (OC, FH, FW, IC / groups), dy (N, OH, OW, OC), uniform in [-1, 1]."""
 
     def __init__(self, layer: dict[str, Any], batch: int, seed: int) -> None:
         self.layer = Layer(**layer)
         shape, rng = self.layer.shape, np.random.default_rng(seed)
         outputs, inputs = self.layer.out_channels, self.layer.in_channels
-        sizes = ((batch, *shape["input"]), (outputs, *shape["filter"], inputs), (batch, *shape["output"]))
+        depth = inputs // self.layer.groups
+        sizes = ((batch, *shape["input"]), (outputs, *shape["filter"], depth), (batch, *shape["output"]))
         self.x, self.w, self.dy = (_uniform(rng, size) for size in sizes)
 
 
@@ -69,7 +70,7 @@ class Alpha(AlphaSide):
         """Makes a problem's tensors."""
         self._calls, self._timed = {}, {}  # the last one's tensors go first
         problem = Problem(layer, batch, seed)
-        engine, geometry = self.engine, problem.layer.geometry
+        engine, geometry, groups = self.engine, problem.layer.geometry, problem.layer.groups
         # Images arrive as a data set gives them, in row-major order; activations are in the engine's own.
         x, w, dy = (engine.from_numpy(array) for array in (problem.x, problem.w, problem.dy))
         x = x if problem.layer.in_channels == 3 else engine.dense(x, IMAGE_ORDER)
@@ -77,12 +78,12 @@ class Alpha(AlphaSide):
 
         def forward() -> Any:
             w.storage.version += 1  # as after an optimizer's step: the filters are packed anew
-            return engine.conv2d(x, w, None, geometry, 1)
+            return engine.conv2d(x, w, None, geometry, groups)
 
         self._calls = {
             "conv": forward,
-            "deconv": lambda: engine.conv2d_input_grad(dy, w, geometry, 1),
-            "dilated": lambda: engine.conv2d_weight_grad(x, dy, geometry, 1),
+            "deconv": lambda: engine.conv2d_input_grad(dy, w, geometry, groups),
+            "dilated": lambda: engine.conv2d_weight_grad(x, dy, geometry, groups),
         }
 
     def save(self, operator: str, path: str) -> None:
@@ -124,15 +125,15 @@ class Torch(TorchSide):
             torch.from_numpy(array).to(self.device).permute(0, 3, 1, 2).contiguous(memory_format=order)
             for array in (problem.x, problem.w, problem.dy)
         )
-        stride, padding = [problem.layer.stride] * 2, [problem.layer.padding] * 2
+        stride, padding, groups = [problem.layer.stride] * 2, [problem.layer.padding] * 2, problem.layer.groups
 
         def forward() -> Any:
             with torch.no_grad():
-                return torch.nn.functional.conv2d(x, w, None, stride, padding)
+                return torch.nn.functional.conv2d(x, w, None, stride, padding, groups=groups)
 
         def backward(*mask: bool) -> Any:
             return torch.ops.aten.convolution_backward(
-                dy, x, w, None, stride, padding, [1, 1], False, [0, 0], 1, list(mask)
+                dy, x, w, None, stride, padding, [1, 1], False, [0, 0], groups, list(mask)
             )
 
         self._calls = {

@@ -45,7 +45,7 @@ LAST_CACHE = 12 << 20
 def cycles(problem: Problem, by_output: bool, algorithm: str) -> float:
     """Cycles of one core for a convolution (``by_output``) or an input gradient, filters already packed."""
     if algorithm == "depthwise":
-        return _depthwise(problem)
+        return depthwise.cycles(problem)
     if algorithm == "winograd":
         return _winograd(problem, by_output)
     if algorithm == "positions":
@@ -57,20 +57,13 @@ def weight_cycles(problem: Problem) -> float:
     """Cycles of one core for the filter's gradient."""
     g, s = problem.geometry, problem
     if depthwise.serves(problem):
-        return _depthwise(problem)
+        return depthwise.cycles(problem)
     columns = s.group_in
     if few_channels.serves(problem):  # of the widest trim
         columns *= g.rows.filter * g.columns.filter
     panels = math.ceil(columns / ISA.panel(s.item))
     terms = g.useful * s.group_in / columns * s.images
     return s.groups * panels * _rows(s.group_out)[0] * terms * (1 + COPIES)
-
-
-def _depthwise(problem: Problem) -> float:
-    """Any of the three operators: two loads a product of vectors, or all elements from memory once."""
-    g, vectors = problem.geometry, problem.images * math.ceil(problem.groups / ISA.lanes(problem.item))
-    elements = math.prod(g.input) + math.prod(g.output)
-    return vectors * max(g.useful / 2, elements * ISA.bytes / FAR)
 
 
 def _step(rows: int) -> float:

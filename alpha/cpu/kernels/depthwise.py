@@ -29,8 +29,8 @@ TILE = 4
 """Columns whose sums are held in registers at a time."""
 
 JOINED = 3
-"""Taps of a row that are computed together, so that what neighbouring columns share is loaded once; and rows and columns
-of taps of the filter gradient whose sums are held in registers at a time."""
+"""Taps of a row that are computed together, so that what neighbouring columns share is loaded once; and sides of the
+square of taps whose sums the filter gradient holds in registers."""
 
 RATIOS = (1, 2)
 """Strides at which neighbouring columns share what their taps meet."""
@@ -300,7 +300,9 @@ class _Square:
     def _moved(self, address: Any, loop: Any, step: Any) -> Any:
         return self.builder.add(address, self.builder.mul(loop.index, step))
 
-    def _add(self, walk: dict[str, Any], x: list[Any], tap_step: Any, dy: Any, column: Any, count: int, ratio: int) -> None:
+    def _add(
+        self, walk: dict[str, Any], x: list[Any], tap_step: Any, dy: Any, column: Any, count: int, ratio: int
+    ) -> None:
         """The products of some columns, whose x are ``ratio`` taps apart."""
         builder, vectors = self.builder, self.vectors
         dy = builder.add(dy, builder.mul(column, walk["dy_column"]))
@@ -317,8 +319,8 @@ class _Square:
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def _sums(
-    _typing: Any, tag: Any, tap_rows: Any, tap_columns: Any, ratio: Any, lines: Any, offset: Any, tap_step: Any, dy: Any,
-    walk: Any, to_w: Any, to_row: Any, count: Any, to_vector: Any,
+    _typing: Any, tag: Any, tap_rows: Any, tap_columns: Any, ratio: Any, lines: Any, offset: Any, tap_step: Any,
+    dy: Any, walk: Any, to_w: Any, to_row: Any, count: Any, to_vector: Any,
 ) -> Any:  # fmt: skip
     """Up to JOINED x JOINED taps: the sum over a walk of x times dy is added to what is at ``to_w``, vector by vector.
 
