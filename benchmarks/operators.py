@@ -18,7 +18,7 @@ from tqdm import tqdm
 from alpha.errors import ArgumentError, NumericsError
 from benchmarks import common, inference, sweep
 from benchmarks.common import Setup
-from benchmarks.suites import EQUALISED, OPERATORS, SUITES, Layer, equal_batch
+from benchmarks.suites import BATCHES, EQUALISED, LAYOUTS, OPERATORS, SUITES, Layer, equal_batch
 from benchmarks.workers import ALLOCATORS, PAUSE, Worker
 
 MODULE = "benchmarks.operators"
@@ -43,7 +43,9 @@ def make_parser() -> common.Parser:
     suites = (*SUITES, SWEEP, inference.SUITE)
     parser.add_argument("--suite", default="resnet18", choices=suites, help="what is measured (%(default)s)")
     batches = parser.add_mutually_exclusive_group()
-    batches.add_argument("--batch-size", type=_sizes, metavar="N[,N...]", help="images (128,512; inference: 1,32)")
+    batches.add_argument(
+        "--batch-size", type=_sizes, metavar="N[,N...]", help="images (128,512; depthwise: 1,8,32; inference: 1,32)"
+    )
     batches.add_argument(
         "--gflop", type=_gflop, metavar="X", help="instead, such batches that each operator has X nominal GFLOP"
     )
@@ -131,14 +133,15 @@ def _problems(args: argparse.Namespace) -> list[tuple[Layer, int]]:
     layers, gflop = _layers(args), args.gflop or EQUALISED.get(args.suite)
     if args.batch_size is None and gflop is not None:
         return [(layer, equal_batch(layer, gflop)) for layer in layers]
-    return [(layer, batch) for batch in args.batch_size or [128, 512] for layer in layers]
+    return [(layer, batch) for batch in args.batch_size or BATCHES[args.suite] for layer in layers]
 
 
-def _contestants(setup: Setup) -> dict[str, tuple[str, dict[str, str]]]:
+def _contestants(setup: Setup, suite: str) -> dict[str, tuple[str, dict[str, str]]]:
     """PyTorch's: name to (layout, environment). What its allocator on the host does matters on the host alone."""
-    layouts = ("contiguous", "channels_last")
+    layouts: tuple[str, ...] = ("contiguous", "channels_last")
     if setup.cuda:
         return {layout: (layout, {}) for layout in layouts}
+    layouts = LAYOUTS.get(suite, layouts)
     return {f"{layout}, {memory}": (layout, ALLOCATORS[memory]) for layout in layouts for memory in ALLOCATORS}
 
 
@@ -148,7 +151,7 @@ def _contestants(setup: Setup) -> dict[str, tuple[str, dict[str, str]]]:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measures; returns the result without its head."""
     setup = common.setup(args)
-    contestants = _contestants(setup) if args.against == "torch" else {}
+    contestants = _contestants(setup, args.suite) if args.against == "torch" else {}
     options = {"setup": asdict(setup)}
     with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
         workers = {"alpha": stack.enter_context(Worker(_WORKER, "alpha", options, setup.threads))} | {

@@ -25,7 +25,7 @@ _SAVED = 1 << 22
 
 
 class Problem:
-    """A layer's tensors: x (N, IH, IW, IC), w (OC, FH, FW, IC), dy (N, OH, OW, OC), uniform in [-1, 1]."""
+    """A layer's tensors: x (N, IH, IW, IC), w (OC, FH, FW, IC / groups), dy (N, OH, OW, OC), uniform in [-1, 1]."""
 
     def __init__(self, layer: dict[str, Any], batch: int, seed: int) -> None:
         self.layer = Layer(**layer)

@@ -74,7 +74,21 @@ _PAPER = tuple(
     for size, depth in _MAPS
 )
 
-SUITES = {"resnet18": _RESNET18, "paper": _PAPER}
+# Depthwise 3x3: a filter for each channel, on the maps of networks made of them.
+_DEPTHWISE = tuple(
+    Layer(f"{channels} {size}x{size} s{stride}", size, channels, channels, 3, stride, 1, groups=channels)
+    for size in (56, 28, 14, 7)
+    for channels in (32, 64, 128, 256, 512)
+    for stride in (1, 2)
+)
+
+SUITES = {"resnet18": _RESNET18, "paper": _PAPER, "depthwise": _DEPTHWISE}
+
+BATCHES = {"resnet18": (128, 512), "paper": (128, 512), "depthwise": (1, 8, 32)}
+"""Images, unless asked otherwise."""
+
+LAYOUTS = {"depthwise": ("channels_last",)}
+"""PyTorch's memory layouts that are measured on the processor, of suites that name them; elsewhere both."""
 
 EQUALISED = {"paper": 77.3}
 """Suites whose batches are such that every layer has this much nominal work, in GFLOP, unless asked otherwise."""

@@ -131,8 +131,9 @@ class ConvolutionOperations(HostEngine):
     def _sum_of_parts(self, parts: Tensor, total: Tensor) -> Tensor:
         """The sum over the first axis, which one part alone does not have."""
         if parts is not total:
-            count = parts.shape[0]
-            self.launch(kernels.add_parts, counter(), self.array(parts).reshape(count, -1), self.array(total).ravel())
+            count, tasks = parts.shape[0], -(-total.numel() // kernels.PART_NUMBERS)
+            flat = self.array(parts).reshape(count, -1)
+            self.launch(kernels.add_parts, counter(), flat, self.array(total).ravel(), tasks=tasks)
         return total
 
     def _convolve(

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from alpha.cpu import image_lanes, plans, positions, tap_rows, winograd
+from alpha.cpu import depthwise, image_lanes, plans, positions, tap_rows, winograd
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.image_lanes import VECTORS
 from alpha.cpu.kernels.microkernel import SCATTERED_ROWS
@@ -55,7 +55,7 @@ LAST_CACHE = 12 << 20
 def cycles(problem: Problem, by_output: bool, algorithm: str) -> float:
     """Cycles of one core for a convolution (``by_output``) or an input gradient, filters already packed."""
     if algorithm == "depthwise":
-        return _depthwise(problem)
+        return depthwise.cycles(problem)
     if algorithm == "winograd":
         return _winograd(problem, by_output)
     if algorithm == "positions":
@@ -69,7 +69,7 @@ def weight_cycles(problem: Problem, algorithm: str) -> float:
     """Cycles of one core for the filter's gradient."""
     g, s = problem.geometry, problem
     if algorithm == "depthwise":
-        return _depthwise(problem)
+        return depthwise.cycles(problem)
     if algorithm == "tap rows":  # as if none were trimmed
         rows = g.columns.filter * s.group_in
         term = sum(map(_step, tap_rows.heights(rows))) * math.ceil(s.group_out / ISA.panel(s.item))
@@ -81,13 +81,6 @@ def weight_cycles(problem: Problem, algorithm: str) -> float:
     terms = g.useful * s.group_in / columns * s.images
     copies = COPY * math.ceil(columns / ISA.lanes(s.item)) if algorithm == "few channels" else 0.0
     return s.groups * terms * (panels * _rows(s.group_out)[0] * (1 + COPIES) + copies)
-
-
-def _depthwise(problem: Problem) -> float:
-    """Any of the three operators: two loads a product of vectors, or all elements from memory once."""
-    g, vectors = problem.geometry, problem.images * math.ceil(problem.groups / ISA.lanes(problem.item))
-    elements = math.prod(g.input) + math.prod(g.output)
-    return vectors * max(g.useful / 2, elements * ISA.bytes / FAR)
 
 
 def _step(rows: int) -> float:

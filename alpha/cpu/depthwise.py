@@ -40,6 +40,9 @@ SMALL = 60_000
 STREAMED = 16 << 20
 """Bytes of a result from which on it goes to memory past the caches, which do not keep it for its reader."""
 
+PRODUCT, ELEMENT = 0.65, 3.0
+"""Cycles of a product of vectors, and of a vector read or written."""
+
 LINE = 64
 """Bytes of a line of the caches."""
 
@@ -76,10 +79,10 @@ def serves(problem: Problem) -> bool:
 
 
 def cycles(problem: Problem) -> float:
-    """Of one core, about, for any of the three operators."""
+    """Of one core, about, for any of the three operators: products, and what the last cache gives and takes."""
     g = problem.geometry
     vectors = problem.images * math.ceil(problem.groups / ISA.lanes(problem.item))
-    return vectors * (0.65 * g.useful + 3 * (math.prod(g.input) + math.prod(g.output)))
+    return vectors * (PRODUCT * g.useful + ELEMENT * (math.prod(g.input) + math.prod(g.output)))
 
 
 @lru_cache(maxsize=1024)
@@ -188,9 +191,9 @@ def runs_of(groups: Groups, most: int, split: int) -> Runs:
     taps = [sorted(groups[run[0]]) for run in runs]
     table = np.array([pair for pairs in taps for pair in pairs], np.int64).reshape(-1, 2)
     ends = np.cumsum([0, *map(len, taps)], dtype=np.int64)
-    first, count, step, source_step = _columns(runs)
+    target, count, target_step, source_step = _columns(runs)
     joined = _columns([_joined(pairs, run[3]) for pairs, run in zip(taps, runs, strict=True)])
-    return Runs(ends, table[:, 0].copy(), table[:, 1].copy(), count, source_step, first, step, *joined)
+    return Runs(ends, table[:, 0].copy(), table[:, 1].copy(), count, source_step, target, target_step, *joined)
 
 
 def _columns(rows: Sequence[tuple[int, ...]]) -> list[Array]:

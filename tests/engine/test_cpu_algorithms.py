@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alpha
-from alpha.cpu import few_channels, image_lanes, planner, plans, tap_rows, winograd
+from alpha.cpu import depthwise, few_channels, image_lanes, planner, plans, tap_rows, winograd
 from alpha.cpu.convolution import MACS
 from alpha.cpu.convolution import _problem as problem_of
 from alpha.cpu.plans import Problem
@@ -173,16 +173,69 @@ DEPTHWISE = [
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("case", DEPTHWISE, ids=str)
 def test_depthwise(case: Case, dtype: Any, image_order: bool) -> None:
+    check_depthwise(case, dtype, image_order)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.sampled_from([1, 2, 5, 9]),
+    size=st.tuples(st.integers(1, 17), st.integers(1, 17)),
+    channels=st.sampled_from([2, 16, 33, 70]),
+    filter=st.tuples(*[st.sampled_from([1, 2, 3, 5])] * 2),
+    stride=st.tuples(*[st.integers(1, 3)] * 2),
+    dilation=st.tuples(*[st.integers(1, 2)] * 2),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    image_order=st.booleans(),
+)
+def test_depthwise_of_any_geometry(
+    n: int,
+    size: tuple[int, int],
+    channels: int,
+    filter: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    dtype: Any,
+    image_order: bool,
+) -> None:
+    padding = (filter[0] * dilation[0] // 2, filter[1] * dilation[1] // 2)
+    check_depthwise(
+        Case(n, size, (channels, channels), filter, stride, padding, dilation, channels), dtype, image_order
+    )
+
+
+@pytest.mark.parametrize("limits", [{"COPY_BYTES": 1 << 20}, {"COPY_BYTES": 1}, {"CHUNK_BYTES": 1, "STREAMED": 1}])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_in_many_tasks(limits: dict[str, int], stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of the rows, chunks of images and of channels, results past the caches: equal to the bit on any threads."""
+    for name, value in {"SMALL": 0, "LEAST_BYTES": 128, **limits}.items():
+        monkeypatch.setattr(depthwise, name, value)
+    depthwise.plan.cache_clear()
+    case = Case(5, (13, 11), (80, 80), (3, 3), (stride, stride), (1, 1), groups=80)
+    results = [check_depthwise(case, np.float32, True, threads) for threads in (1, 2, 3)]
+    depthwise.plan.cache_clear()
+    assert results[0] == results[1] == results[2]
+
+
+def check_depthwise(case: Case, dtype: Any, image_order: bool, threads: int | None = None) -> bytes:
+    """All three operators and the products that they count; returns the results' bits."""
     check(case, dtype, None, image_order)
     engine = alpha.engine("cpu")
     x, w, _, dy = draw_data(case, dtype)
     order = IMAGE_ORDER if image_order else None
     images, grads = (alpha.tensor(a, engine=engine).contiguous(order) for a in (x, dy))
     geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
-    dw = engine.conv2d_weight_grad(images, grads, geometry, case.groups)
+    before = engine.threads
+    engine.configure(threads=threads)
+    try:
+        y = engine.conv2d(images, alpha.tensor(w, engine=engine), None, geometry, case.groups)
+        dx = engine.conv2d_input_grad(grads, alpha.tensor(w, engine=engine), geometry, case.groups)
+        dw = engine.conv2d_weight_grad(images, grads, geometry, case.groups)
+    finally:
+        engine.configure(threads=before)
     _, expected = oracles.conv2d_gradients(x, w, dy, case.stride, case.padding, case.dilation, case.groups)
     assert relative(dw, expected) <= (1e-5 if dtype == np.float32 else EXACT)
     assert set(MACS.values()) == {geometry.macs(case.n, *case.channels, case.groups)}
+    return b"".join(np.ascontiguousarray(a.numpy()).tobytes() for a in (y, dx, dw))
 
 
 def test_filters_that_do_not_fit_are_told_before_they_are_read() -> None:

@@ -301,16 +301,20 @@ def leap(tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # typ
     return done
 
 
+PART_NUMBERS = 16384
+"""Numbers that a task of ``add_parts`` takes."""
+
+
 @compiled
 def add_parts(counter, parts, total):  # type: ignore[no-untyped-def]
     """total[i] = sum over p of parts[p, i], in the order of p."""
     count = total.size
-    tasks = (count + 16383) // 16384
+    tasks = (count + PART_NUMBERS - 1) // PART_NUMBERS
     while True:
         task = take_task(counter.ctypes.data)
         if task >= tasks:
             break
-        for i in range(task * 16384, min((task + 1) * 16384, count)):
+        for i in range(task * PART_NUMBERS, min((task + 1) * PART_NUMBERS, count)):
             value = parts[0, i]
             for p in range(1, parts.shape[0]):
                 value += parts[p, i]
