@@ -14,7 +14,7 @@ import numpy as np
 from alpha.cpu import depthwise, image_lanes, plans, positions, tap_rows, winograd
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.image_lanes import VECTORS
-from alpha.cpu.kernels.microkernel import SCATTERED_ROWS
+from alpha.cpu.kernels.microkernel import NARROW_ROWS, NARROW_SCATTERED_ROWS, SCATTERED_ROWS
 from alpha.cpu.kernels.winograd import PLACES
 from alpha.cpu.plans import Problem
 
@@ -83,18 +83,19 @@ def weight_cycles(problem: Problem, algorithm: str) -> float:
     return s.groups * terms * (panels * _rows(s.group_out)[0] * (1 + COPIES) + copies)
 
 
-def _step(rows: int) -> float:
+def _step(rows: int, vectors: int = ISA.vectors) -> float:
     """Cycles of one term of a tile's sums."""
-    return max(rows * ISA.vectors / 2, (rows + ISA.vectors) / 2, LATENCY)
+    return max(rows * vectors / 2, (rows + vectors) / 2, LATENCY)
 
 
-def _rows(count: int) -> tuple[float, int]:
-    """Cycles of a term for so many rows of a panel, and the tiles that they make."""
-    whole, rest = divmod(count, ISA.rows)
-    total, tiles = whole * _step(ISA.rows), whole
+def _rows(count: int, vectors: int = ISA.vectors) -> tuple[float, int]:
+    """Cycles of a term for so many rows of a panel of so many vectors, and the tiles that they make."""
+    most = ISA.rows if vectors > 1 else NARROW_ROWS
+    whole, rest = divmod(count, most)
+    total, tiles = whole * _step(most, vectors), whole
     for rows in (8, 4, 2, 1):
-        while rows < ISA.rows and rest >= rows:
-            total, tiles, rest = total + _step(rows), tiles + 1, rest - rows
+        while rows < most and rest >= rows:
+            total, tiles, rest = total + _step(rows, vectors), tiles + 1, rest - rows
     return total, tiles
 
 
@@ -107,7 +108,8 @@ def _images(problem: Problem, by_output: bool) -> float:
     plan = plans.forward(problem) if by_output else plans.input_grad(problem)
     s, g = plan.sizes, problem.geometry
     chunks = [min(s.chunk, s.images - first) for first in range(0, s.images, s.chunk)]
-    terms, tiles = (sum(values) for values in zip(*map(_rows, chunks), strict=True))
+    vectors = s.panel // ISA.lanes(s.item)
+    terms, tiles = (sum(values) for values in zip(*(_rows(chunk, vectors) for chunk in chunks), strict=True))
     panels = s.groups * math.ceil(s.channels / s.panel)
     places, blocks = plan.order.size, math.ceil(s.depth / s.depth_block)
     computing = panels * (terms * g.useful * s.depth + tiles * places * blocks * TILE)
@@ -120,9 +122,11 @@ def _positions(problem: Problem, by_output: bool) -> float:
     s, rows, columns = plan.sizes, plan.rows, plan.columns
     taps = np.diff(rows.tap_start)[plan.blocks[:, 0]] * np.diff(columns.tap_start)[plan.blocks[:, 1]]
     taps = taps * columns.runs[plan.blocks[:, 1]]
-    tiles = -(-plan.blocks[:, 3] // SCATTERED_ROWS)
+    vectors = s.panel // ISA.lanes(s.item)
+    tile = SCATTERED_ROWS if vectors > 1 else NARROW_SCATTERED_ROWS
+    tiles = -(-plan.blocks[:, 3] // tile)
     panels, blocks = s.groups * math.ceil(s.channels / s.panel), math.ceil(s.depth / s.depth_block)
-    terms = float((tiles * taps).sum()) * s.depth * _step(SCATTERED_ROWS)
+    terms = float((tiles * taps).sum()) * s.depth * _step(tile, vectors)
     finding = float(plan.blocks[:, 3].sum()) * ROW * math.ceil(panels / s.panels)
     computing = panels * (terms + float(tiles.sum()) * blocks * TILE) + finding
     return _total(computing, float(taps.sum()) / s.most_taps, math.prod(plan.packed_shape) * s.item)

@@ -35,6 +35,10 @@ class Isa:
         """Columns of a tile: the width of a packed filter panel."""
         return self.lanes(itemsize) * self.vectors
 
+    def panel_of(self, channels: int, itemsize: int) -> int:
+        """The width of the panels for so many channels: of one vector where they fit into it."""
+        return self.lanes(itemsize) if channels <= self.lanes(itemsize) else self.panel(itemsize)
+
 
 PATHS = (
     Isa("avx512", 64, 12, 2, ("avx512f",)),

@@ -186,7 +186,7 @@ def contiguous_runs(problem: Problem) -> bool:
 def forward(problem: Problem) -> GatherPlan:
     """ConvV2: pairs grouped by output position."""
     g, item = problem.geometry, problem.item
-    width = ISA.panel(item)
+    width = ISA.panel_of(problem.group_out, item)
     depth = problem.group_in
     panels = math.ceil(problem.group_out / width)
     image, row, column = (s * item for s in problem.x_strides)
@@ -235,7 +235,7 @@ def _longest(columns: AxisTable, runs: Array, unit: int) -> Array:
 def input_grad(problem: Problem) -> GatherPlan:
     """KS-deconv-V2: pairs grouped by input position."""
     g, item = problem.geometry, problem.item
-    width = ISA.panel(item)
+    width = ISA.panel_of(problem.group_in, item)
     depth = problem.group_out
     panels = math.ceil(problem.group_in / width)
     image, row, column = (s * item for s in problem.y_strides)

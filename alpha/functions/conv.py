@@ -183,6 +183,8 @@ def conv_transpose2d(
 def pair(function: str, name: str, value: Any) -> tuple[int, int]:
     """(rows, columns) from one int or two; ArgumentError for anything else, or below what the name allows."""
     least = 0 if "padding" in name else 1
+    if type(value) is int and value >= least:
+        return value, value
     if type(value) is tuple and len(value) == 2:  # what layers give, checked without loops
         rows, columns = value
         if type(rows) is int and type(columns) is int and rows >= least and columns >= least:

@@ -54,15 +54,17 @@ class _Emitter:
         "columns",
     )
 
-    def __init__(self, builder: ir.IRBuilder, slope: Any, arguments: Any, tag: Any, rows: int, layout: int) -> None:
-        self.builder, self.slope = builder, slope
+    def __init__(
+        self, builder: ir.IRBuilder, slope: Any, arguments: Any, tag: Any, rows: int, layout: int, width: int
+    ) -> None:
+        self.builder, self.slope, self.width = builder, slope, width
         for name, value in zip(self.NAMES, arguments, strict=True):
             setattr(self, name, value)
         self.rows, self.layout = rows, layout
         self.vectors = Vectors(builder, tag)
         self.item = self.vectors.item
         vector = self.vectors.vector
-        self.tile = [[cgutils.alloca_once(builder, vector) for _ in range(ISA.vectors)] for _ in range(rows)]
+        self.tile = [[cgutils.alloca_once(builder, vector) for _ in range(self.width)] for _ in range(rows)]
         for row in self.tile:
             for accumulator in row:
                 builder.store(self.vectors.zero, accumulator)
@@ -92,7 +94,7 @@ class _Emitter:
             a = self.builder.add(self.a, self.vectors.load_address(self.builder.add(self.a_taps, at), 0))
             b = self.builder.add(self.b, self.vectors.load_address(self.builder.add(self.b_taps, at), 0))
             self._depth_loop(a, b)
-        full = self.builder.icmp_signed(">=", self.columns, integer(self.vectors.lanes * ISA.vectors))
+        full = self.builder.icmp_signed(">=", self.columns, integer(self.vectors.lanes * self.width))
         with self.builder.if_else(full) as (then, otherwise):
             with then:
                 self._finish(masked=False)
@@ -107,7 +109,7 @@ class _Emitter:
         )
         write, keep, data = ir.Constant(I32, 1), ir.Constant(I32, 3), ir.Constant(I32, 1)
         for row in self._result_rows():
-            for offset in range(0, ISA.bytes * ISA.vectors, 64):
+            for offset in range(0, ISA.bytes * self.width, 64):
                 at = self.vectors.pointer(self.builder.add(row, integer(offset)), I8)
                 self.builder.call(prefetch, [at, write, keep, data])
 
@@ -164,10 +166,10 @@ class _Emitter:
 
     def _multiply(self, a_at: list[Any], b_at: Any, twice: Any) -> None:
         builder = self.builder
-        columns = [self.vectors.load(self._at(b_at, v)) for v in range(ISA.vectors)]
+        columns = [self.vectors.load(self._at(b_at, v)) for v in range(self.width)]
         for m in range(self.rows):
             value = self.vectors.broadcast(self._factor(m, a_at, twice))
-            for v in range(ISA.vectors):
+            for v in range(self.width):
                 accumulator = self.tile[m][v]
                 builder.store(self.vectors.fma(value, columns[v], builder.load(accumulator)), accumulator)
 
@@ -198,7 +200,7 @@ class _Emitter:
             for accumulator in (accumulator for row in self.tile for accumulator in row):
                 builder.store(self.vectors.leaky_relu(builder.load(accumulator), slope), accumulator)
         for m, row in enumerate(self._result_rows()):
-            for v in range(ISA.vectors):
+            for v in range(self.width):
                 value, at = builder.load(self.tile[m][v]), self._at(row, v)
                 if masked:
                     self.vectors.store_masked(value, at, self._left(v))
@@ -207,7 +209,7 @@ class _Emitter:
 
     def _add_rows(self, rows: Iterator[Any], load: Callable[[Any, int], Any]) -> None:
         for m, row in enumerate(rows):
-            for v in range(ISA.vectors):
+            for v in range(self.width):
                 accumulator = self.tile[m][v]
                 self.builder.store(self.builder.fadd(self.builder.load(accumulator), load(row, v)), accumulator)
 
@@ -225,8 +227,8 @@ def has(builder: ir.IRBuilder, mode: Any, flag: int) -> Any:
     return builder.icmp_signed("!=", builder.and_(mode, integer(flag)), integer(0))
 
 
-def _tile(rows: int, layout: int) -> Any:
-    """A tile kernel of so many rows.
+def _tile(rows: int, layout: int, width: int = ISA.vectors) -> Any:
+    """A tile kernel of so many rows of so many vectors.
 
     Arguments, all int64 but the first, whose type chooses float32 or float64; steps and offsets in bytes:
     tag: the slope of ACTIVATE; a, a_taps, b, b_taps: base addresses and addresses of the taps' offsets; taps: their
@@ -242,7 +244,7 @@ def _tile(rows: int, layout: int) -> Any:
         depth: Any, c: Any, c_step: Any, mode: Any, bias: Any, residual: Any, columns: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _Emitter(builder, arguments[0], arguments[1:], tag, rows, layout).emit()
+            _Emitter(builder, arguments[0], arguments[1:], tag, rows, layout, width).emit()
             return context.get_dummy_value()
 
         return types.void(tag, *[types.int64] * 14), codegen
@@ -261,14 +263,147 @@ WIDE_HEIGHTS = tuple(sorted({height for height in (ROWS, 8, 5, 4, 2, 1) if heigh
 
 SCATTERED_ROWS = min(ROWS, 6)
 """Of a tile of scattered rows, each with a pointer of its own."""
-scattered_product = _tile(SCATTERED_ROWS, SCATTERED)
+_SCATTERED = _tile(SCATTERED_ROWS, SCATTERED)
+
+# A panel of one vector, for results of no more channels: more rows take the place of the vectors that are not there.
+NARROW_ROWS = ROWS * ISA.vectors
+NARROW_SCATTERED_ROWS = 8
+_NARROW_SCATTERED = _tile(NARROW_SCATTERED_ROWS, SCATTERED, 1)
+_VECTOR_BYTES = ISA.bytes
+_NARROW_0, _NARROW_8, _NARROW_4, _NARROW_2, _NARROW_1 = (_tile(n, LONG, 1) for n in (NARROW_ROWS, 8, 4, 2, 1))
+
+
+@inlined
+def scattered_rows(b_step):  # type: ignore[no-untyped-def]
+    """Rows of a tile of ``scattered_product``, by the bytes of a panel."""
+    return NARROW_SCATTERED_ROWS if b_step == _VECTOR_BYTES else SCATTERED_ROWS
+
+
+@inlined
+def scattered_product(  # type: ignore[no-untyped-def]
+    tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns
+):
+    """A tile of scattered rows and a panel of columns."""
+    if b_step == _VECTOR_BYTES:
+        _NARROW_SCATTERED(
+            tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns
+        )
+    else:
+        _SCATTERED(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns)
+
+
+@inlined
+def _narrow_product(  # type: ignore[no-untyped-def]
+    tag, m, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns
+):
+    """``panel_product`` of a panel of one vector."""
+    done = 0
+    while m - done >= NARROW_ROWS:
+        _NARROW_0(
+            tag,
+            a + done * a_step,
+            a_taps,
+            b,
+            b_taps,
+            taps,
+            a_step,
+            b_step,
+            depth,
+            c + done * c_step,
+            c_step,
+            mode,
+            bias,
+            residual,
+            columns,
+        )
+        done += NARROW_ROWS
+    while m - done >= 8:
+        _NARROW_8(
+            tag,
+            a + done * a_step,
+            a_taps,
+            b,
+            b_taps,
+            taps,
+            a_step,
+            b_step,
+            depth,
+            c + done * c_step,
+            c_step,
+            mode,
+            bias,
+            residual,
+            columns,
+        )
+        done += 8
+    if m - done >= 4:
+        _NARROW_4(
+            tag,
+            a + done * a_step,
+            a_taps,
+            b,
+            b_taps,
+            taps,
+            a_step,
+            b_step,
+            depth,
+            c + done * c_step,
+            c_step,
+            mode,
+            bias,
+            residual,
+            columns,
+        )
+        done += 4
+    if m - done >= 2:
+        _NARROW_2(
+            tag,
+            a + done * a_step,
+            a_taps,
+            b,
+            b_taps,
+            taps,
+            a_step,
+            b_step,
+            depth,
+            c + done * c_step,
+            c_step,
+            mode,
+            bias,
+            residual,
+            columns,
+        )
+        done += 2
+    if m - done >= 1:
+        _NARROW_1(
+            tag,
+            a + done * a_step,
+            a_taps,
+            b,
+            b_taps,
+            taps,
+            a_step,
+            b_step,
+            depth,
+            c + done * c_step,
+            c_step,
+            mode,
+            bias,
+            residual,
+            columns,
+        )
 
 
 @inlined
 def panel_product(  # type: ignore[no-untyped-def]
     tag, m, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns
 ):
-    """C (m rows, one panel of columns) from A with rows ``a_step`` bytes apart."""
+    """C (m rows, one panel of columns, ``b_step`` bytes wide) from A with rows ``a_step`` bytes apart."""
+    if b_step == _VECTOR_BYTES:
+        _narrow_product(
+            tag, m, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns
+        )
+        return
     done = 0
     while m - done >= ROWS:
         _LONG_0(

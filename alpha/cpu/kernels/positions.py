@@ -11,7 +11,7 @@ import numpy as np
 
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled, inlined
-from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, SCATTERED_ROWS, scattered_product
+from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, scattered_product, scattered_rows
 
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
@@ -122,10 +122,11 @@ def positions(  # type: ignore[no-untyped-def]
     per_group = panels // sizes.groups
     groups = (blocks.shape[0] + sizes.blocks - 1) // sizes.blocks
     tasks = groups * ((panels + sizes.panels - 1) // sizes.panels)
+    tile = scattered_rows(sizes.panel * sizes.item)
     done = 0
-    sources = np.empty(sizes.rows + SCATTERED_ROWS, np.int64)
-    targets = np.empty(sizes.rows + SCATTERED_ROWS, np.int64)
-    residuals = np.empty(sizes.rows + SCATTERED_ROWS, np.int64)
+    sources = np.empty(sizes.rows + tile, np.int64)
+    targets = np.empty(sizes.rows + tile, np.int64)
+    residuals = np.empty(sizes.rows + tile, np.int64)
     from_x = np.empty(sizes.most_taps + 1, np.int64)
     from_w = np.empty(sizes.most_taps + 1, np.int64)
     nowhere = np.zeros((sizes.groups * sizes.channels + sizes.panel) * sizes.item, np.uint8)
@@ -138,8 +139,8 @@ def positions(  # type: ignore[no-untyped-def]
         for index in range(first_block, min(first_block + sizes.blocks, blocks.shape[0])):
             block = blocks[index]
             count = block[3]
-            addresses(rows, columns, block, SCATTERED_ROWS, sizes, x, y, sources, targets, nowhere.ctypes.data)
-            residuals_beside(targets, residual, count, SCATTERED_ROWS, residuals)
+            addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere.ctypes.data)
+            residuals_beside(targets, residual, count, tile, residuals)
             taps = tap_offsets(rows, columns, block, from_x, from_w)
             depth = sizes.depth * columns.runs[block[1]]
             for panel in range(first_panel, min(first_panel + sizes.panels, panels)):
@@ -156,7 +157,7 @@ def positions(  # type: ignore[no-untyped-def]
                         next_k = 0
                         next_tap += sizes.tap_block
                     last = next_k == 0 and next_tap >= taps
-                    for m in range(0, count, SCATTERED_ROWS):
+                    for m in range(0, count, tile):
                         scattered_product(
                             tag,
                             (group * sizes.depth + k) * sizes.item,
