@@ -86,6 +86,7 @@ $(VENV)/cuda.stamp: EXTRA = cuda
 $(VENV)/test.stamp: EXTRA = test
 $(VENV)/dev.stamp: EXTRA = dev
 $(VENV)/compare.stamp: EXTRA = compare
+$(VENV)/onnx.stamp: EXTRA = onnx
 $(VENV)/compare.stamp: REQUIREMENT = '$(TORCH)'
 
 $(VENV)/%.stamp: $(VENV)/made.stamp pyproject.toml

@@ -288,7 +288,7 @@ def test_what_does_not_go_with_a_suite_is_refused(capsys: pytest.CaptureFixture[
     for arguments, message in (
         (
             ["--suite", "sweep", "--batch-size", "1"],
-            "expected --batch-size with --suite resnet18 or paper or inference",
+            "expected --batch-size with --suite resnet18 or paper or depthwise or inference",
         ),
         (["--suite", "resnet18", "--axes", "map"], "expected --axes with --suite sweep, got suite resnet18"),
         (["--suite", "sweep", "--engine", "cu32"], "expected --engine cpu with --suite sweep"),
