@@ -58,8 +58,8 @@ def test_the_model_ranks() -> None:
         return costs.cycles(dense_problem(geometry, images, channels, channels, 1), True, algorithm)
 
     for algorithm in planner.ALGORITHMS:
-        few, more = (2, 100) if algorithm == "lanes" else (2, 8)  # a few images cost a task of lanes as much as many
-        assert cost(few, 8, 64, algorithm) < cost(more, 8, 64, algorithm) < cost(more, 16, 64, algorithm)
+        # A few images may cost as much as some more: a tile's latency, or the reading of its filters.
+        assert cost(2, 8, 64, algorithm) < cost(100, 8, 64, algorithm) < cost(100, 16, 64, algorithm)
         assert cost(2, 8, 64, algorithm) < cost(2, 8, 128, algorithm)
     assert cost(1, 14, 64, "positions") < cost(1, 14, 64, "images")
     assert cost(64, 16, 64, "winograd") < cost(64, 16, 64, "images")
