@@ -25,6 +25,9 @@ CHUNK_BYTES = 384 << 10
 COPY_BYTES = 256 << 10
 """Of the lines that a worker of the filter gradient copies, about."""
 
+FEW_IMAGES = 4
+"""Up to so many, a sum of the filter gradient runs over all rows of a small map; more are enough to run over."""
+
 LEAST_BYTES = 256
 """Of a position in a chunk, so that memory is read by more than single lines of the caches."""
 
@@ -97,7 +100,7 @@ def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePl
         source, target, widths = target, source, widths[::-1]
         groups = (g.rows.by_input, g.columns.by_input)
     held = (_window(groups[0]), 1)
-    whole = summed and (math.prod(g.input) + math.prod(g.output)) * LEAST_BYTES <= COPY_BYTES
+    whole = summed and problem.images <= FEW_IMAGES and (math.prod(g.input) + math.prod(g.output)) * LEAST_BYTES <= COPY_BYTES
     if whole:
         held = g.rows.input, g.rows.output
     if summed:
