@@ -100,7 +100,8 @@ def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePl
         source, target, widths = target, source, widths[::-1]
         groups = (g.rows.by_input, g.columns.by_input)
     held = (_window(groups[0]), 1)
-    whole = summed and problem.images <= FEW_IMAGES and (math.prod(g.input) + math.prod(g.output)) * LEAST_BYTES <= COPY_BYTES
+    elements = math.prod(g.input) + math.prod(g.output)
+    whole = summed and problem.images <= FEW_IMAGES and elements * LEAST_BYTES <= COPY_BYTES
     if whole:
         held = g.rows.input, g.rows.output
     if summed:
