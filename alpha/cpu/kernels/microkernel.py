@@ -30,6 +30,10 @@ STORE, ADD, BIAS, ACTIVATE = 0, 1, 2, 4
 holds); with a bias row added; and, last, LeakyReLU with the slope that is the value of the kernels' ``tag``."""
 
 
+UNROLL = 4
+"""Terms of a turn of a whole tile's loop: what a turn costs besides its terms is a tenth of them where another thread
+shares the core."""
+
 LONG, WIDE, SCATTERED = range(3)
 """How A's rows lie: a step apart with neighbouring k; side by side with k a step apart; anywhere, as C's rows."""
 
@@ -61,6 +65,8 @@ class _Emitter:
         for name, value in zip(self.NAMES, arguments, strict=True):
             setattr(self, name, value)
         self.rows, self.layout = rows, layout
+        if layout != WIDE:
+            self.b_step = integer(width * ISA.bytes)
         self.vectors = Vectors(builder, tag)
         self.item = self.vectors.item
         vector = self.vectors.vector
@@ -141,28 +147,39 @@ class _Emitter:
             thrice = builder.add(twice, self.a_step)
             for _ in range(1, (self.rows + 2) // 3):
                 bases.append(builder.add(bases[-1], thrice))
-        before = builder.block
+        bases = [self.vectors.opaque(base) for base in bases]
+        rest = self.depth
+        for together in sorted({self._unrolled(), 1}, reverse=True):
+            bases, b, rest = self._run_of_terms(bases, b, rest, twice, together)
+
+    def _unrolled(self) -> int:
+        """Terms of a turn. Lower tiles wait for their sums anyway; three steps of k are no address of x86."""
+        if self.rows * self.width < ISA.rows * ISA.vectors and self.layout != SCATTERED:
+            return 1
+        return 2 if self.layout == WIDE else UNROLL
+
+    def _run_of_terms(
+        self, bases: list[Any], b: Any, depth: Any, twice: Any, together: int
+    ) -> tuple[list[Any], Any, Any]:
+        """A loop over ``depth`` terms, so many a turn; where it ends, and the terms that are left."""
+        builder = self.builder
+        before, starts = builder.block, [*bases, b, depth]
         body, end = builder.append_basic_block("depth"), builder.append_basic_block("depth.end")
-        builder.cbranch(builder.icmp_signed(">", self.depth, integer(0)), body, end)
+        builder.cbranch(builder.icmp_signed(">=", depth, integer(together)), body, end)
         builder.position_at_end(body)
-        left = builder.phi(I64)
-        left.add_incoming(self.depth, before)
-        b_at = builder.phi(I64)
-        b_at.add_incoming(b, before)
-        a_at = []
-        for base in bases:
-            pointer = builder.phi(I64)
-            pointer.add_incoming(base, before)
-            a_at.append(pointer)
-        self._multiply(a_at, b_at, twice)
-        b_at.add_incoming(builder.add(b_at, self.b_step), builder.block)
+        *a_at, b_at, left = values = [builder.phi(I64) for _ in starts]
         step = self.a_step if self.layout == WIDE else integer(self.item)
-        for pointer in a_at:
-            pointer.add_incoming(builder.add(pointer, step), builder.block)
-        rest = builder.sub(left, integer(1))
-        left.add_incoming(rest, builder.block)
-        builder.cbranch(builder.icmp_signed(">", rest, integer(0)), body, end)
+        for _ in range(together):
+            self._multiply(a_at, b_at, twice)
+            a_at = [builder.add(pointer, step) for pointer in a_at]
+            b_at = builder.add(b_at, self.b_step)
+        left = builder.sub(left, integer(together))
+        builder.cbranch(builder.icmp_signed(">=", left, integer(together)), body, end)
+        ends = [*a_at, b_at, left]
+        _join(values, (before, starts), (body, ends))
         builder.position_at_end(end)
+        *bases, b, depth = _join([builder.phi(I64) for _ in starts], (before, starts), (body, ends))
+        return bases, b, depth
 
     def _multiply(self, a_at: list[Any], b_at: Any, twice: Any) -> None:
         builder = self.builder
@@ -220,6 +237,14 @@ class _Emitter:
     def _left(self, v: int) -> Any:
         """Columns from vector v on."""
         return self.builder.sub(self.columns, integer(v * self.vectors.lanes))
+
+
+def _join(values: list[Any], *sources: tuple[Any, list[Any]]) -> list[Any]:
+    """The phis, given what each block that comes before brings."""
+    for block, incoming in sources:
+        for value, one in zip(values, incoming, strict=True):
+            value.add_incoming(one, block)
+    return values
 
 
 def has(builder: ir.IRBuilder, mode: Any, flag: int) -> Any:

@@ -35,6 +35,10 @@ class Vectors:
         self.vector = ir.VectorType(self.scalar, self.lanes)
         self.zero = self.constant(0.0)
 
+    def opaque(self, value: Any) -> Any:
+        """The same integer, of which LLVM knows nothing: it would write one address as another and a difference."""
+        return self.builder.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [value], False)
+
     def constant(self, value: float) -> ir.Constant:
         """The value in every lane."""
         return ir.Constant(self.vector, [ir.Constant(self.scalar, value)] * self.lanes)
