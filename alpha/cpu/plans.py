@@ -27,16 +27,25 @@ CHUNK_ROWS = 64
 """Images a task of the gather, about: its rows of A stay in the second-level cache beside a panel of filters."""
 
 PARTS = 8
-"""Tasks of a weight gradient, about: parts of the images, or slices of the output channels."""
+"""Tasks of a weight gradient, about: parts of the images, slices of the output channels, or panels of the input's."""
 
 PART_BYTES = 8 << 20
 """Most bytes of filters that parts of the images may sum into."""
+
+PART_TERMS = 32
+"""Least products that a part sums into an element of its filter, in the mean: fewer repay no sum of their own."""
+
+PANEL_TAPS = 8
+"""Least panels times taps a task: fewer repay no copy of dy."""
 
 SLICE = 96
 """Least output channels a slice."""
 
 X_COPY = 64 << 10
 """Bytes of a panel's copy of x in the weight gradient, about."""
+
+DY_COPY = 128 << 10
+"""Bytes of a slice's copy of dy, about: the second cache, of which another thread may take half, holds both."""
 
 CHUNK = 128
 """Most images whose copies are made at a time."""
@@ -112,8 +121,9 @@ class LeapPlan:
 
     @property
     def tasks(self) -> int:
-        """Parts of the images times slices of the output channels."""
-        return self.parts * self.sizes.groups * -(-self.sizes.out_channels // self.sizes.slice)
+        """Parts of the images times slices of the output channels times chunks of the input's panels."""
+        chunks = -(-self.sizes.in_channels // (self.sizes.panels * self.sizes.panel))
+        return self.parts * self.sizes.groups * -(-self.sizes.out_channels // self.sizes.slice) * chunks
 
 
 def _table(groups: Groups, source: int, other: int) -> AxisTable:
@@ -281,7 +291,8 @@ def weight_grad(problem: Problem) -> LeapPlan:
     tap_row = g.columns.filter * problem.group_in * item
     filter_bytes = problem.out_channels * g.rows.filter * tap_row
     part = image_part(problem, filter_bytes)
-    chunk, row_chunk, column_chunk = _leap_blocking(problem, part)
+    channels, panels = _tasks(problem, math.ceil(problem.images / part))
+    chunk, row_chunk, column_chunk = _leap_blocking(problem, part, channels)
     sizes = LeapSizes(
         images=problem.images,
         part=part,
@@ -292,7 +303,8 @@ def weight_grad(problem: Problem) -> LeapPlan:
         groups=problem.groups,
         in_channels=problem.group_in,
         out_channels=problem.group_out,
-        slice=_slice(problem.group_out, math.ceil(problem.images / part)),
+        slice=channels,
+        panels=panels,
         panel=ISA.panel(item),
         item=item,
         x_image=x_image,
@@ -333,6 +345,7 @@ def _pack_sizes(problem: Problem, sizes: LeapSizes) -> PackSizes:
         input_columns=g.columns.input,
         output_columns=g.columns.output,
         stride=g.rows.stride,
+        column_stride=g.columns.stride,
         padding=g.rows.padding[0],
         extent=g.rows.extent,
         x_row=problem.x_strides[1] * item,
@@ -349,20 +362,29 @@ def image_part(problem: Problem, filter_bytes: int) -> int:
 
     Never by thread count, so that the order of sums is the same on any machine.
     """
-    parts = max(1, min(PARTS, PART_BYTES // filter_bytes, problem.images // 8))
+    g = problem.geometry
+    terms = problem.images * g.useful // (g.rows.filter * g.columns.filter)
+    parts = max(1, min(PARTS, PART_BYTES // filter_bytes, terms // PART_TERMS, problem.images // 8))
     return math.ceil(problem.images / parts)
 
 
-def _slice(channels: int, parts: int) -> int:
-    """Output channels a task, so that there are about PARTS tasks; fewer than SLICE repay no copy of x."""
-    slices = max(1, min(math.ceil(PARTS / parts), channels // SLICE))
-    return math.ceil(channels / slices / ISA.rows) * ISA.rows
+def _tasks(problem: Problem, parts: int) -> tuple[int, int]:
+    """Output channels and panels of input channels a task, so that there are about PARTS tasks.
+
+    Fewer channels than SLICE repay no copy of x.
+    """
+    slices = max(1, min(math.ceil(PARTS / parts), problem.group_out // SLICE))
+    channels = math.ceil(problem.group_out / slices / ISA.rows) * ISA.rows
+    panels = math.ceil(problem.group_in / ISA.panel(problem.item))
+    taps = problem.geometry.rows.filter * problem.geometry.columns.filter
+    chunks = max(1, min(math.ceil(PARTS / (parts * slices * problem.groups)), panels * taps // PANEL_TAPS, panels))
+    return channels, math.ceil(panels / chunks)
 
 
-def _leap_blocking(problem: Problem, part: int) -> tuple[int, int, int]:
+def _leap_blocking(problem: Problem, part: int, channels: int) -> tuple[int, int, int]:
     """Images, output rows and output columns summed at a time.
 
-    A panel's copy of x for one row of output is to stay within X_COPY bytes (the second cache holds it beside dy's),
+    A panel's copy of x for one row of output is to stay within X_COPY bytes, a slice's of dy within DY_COPY,
     and the pairs of one call within a block (which stays in the first cache while it meets every tile of dy).
     """
     pixels = _rows_read(problem, 1) * problem.geometry.columns.input
@@ -371,5 +393,6 @@ def _leap_blocking(problem: Problem, part: int) -> tuple[int, int, int]:
     columns = problem.geometry.columns.output
     depth = _block_rows(problem.item)
     column_chunk = max(1, min(columns, depth // chunk))
-    row_chunk = max(1, min(problem.geometry.rows.output, depth // (chunk * columns)))
+    dy_row = chunk * columns * channels * problem.item
+    row_chunk = max(1, min(problem.geometry.rows.output, depth // (chunk * columns), DY_COPY // dy_row))
     return chunk, row_chunk, column_chunk

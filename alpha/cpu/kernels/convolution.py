@@ -162,6 +162,8 @@ class LeapSizes(NamedTuple):
     out_channels: int
     slice: int
     """Output channels a task."""
+    panels: int
+    """Panels of input channels a task."""
     panel: int
     item: int
     x_image: int
@@ -184,6 +186,8 @@ class PackSizes(NamedTuple):
     input_columns: int
     output_columns: int
     stride: int
+    """Of rows."""
+    column_stride: int
     padding: int
     extent: int
     x_row: int
@@ -198,15 +202,18 @@ class PackSizes(NamedTuple):
 def leap(tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[no-untyped-def]
     """Sk-dilated-V2: each tap's filter element is the sum over the positions where the tap lies inside x.
 
-    A task is a part of the images and a slice of the output channels. ``first_row[f]`` is the output row of tap row f's
-    first pair; its pairs lie in successive output rows. Filters of taps without pairs must be zero beforehand.
+    A task is a part of the images, a slice of the output channels and some panels of input channels. ``first_row[f]``
+    is the output row of tap row f's first pair; its pairs lie in successive output rows. Filters of taps without pairs must be zero beforehand.
 
     A chunk's x and dy are copied to lie in the order in which every tap and every tile read them: in place, images are
-    a power of two of bytes apart, and a panel's lines fall into few sets of the first cache.
+    a power of two of bytes apart, and a panel's lines fall into few sets of the first cache. Where the copies' columns
+    lie evenly for a tap, all pairs of a row are one run.
     """
     parts = (sizes.images + sizes.part - 1) // sizes.part
     slices = (sizes.out_channels + sizes.slice - 1) // sizes.slice
-    tasks = parts * sizes.groups * slices
+    across = sizes.panels * sizes.panel
+    chunks = (sizes.in_channels + across - 1) // across
+    tasks = parts * sizes.groups * slices * chunks
     done = 0
     panel_row = sizes.panel * sizes.item
     tile_row = ROWS * sizes.item
@@ -223,9 +230,10 @@ def leap(tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # typ
         # Taken anew for each task: Numba frees an array after its last use, and does not know of addresses.
         x_base = (x_copy.ctypes.data + 63) // 64 * 64
         dy_base = (dy_copy.ctypes.data + 63) // 64 * 64
-        part = task // (sizes.groups * slices)
-        group = task // slices % sizes.groups
-        low = task % slices * sizes.slice
+        part = task // (sizes.groups * slices * chunks)
+        group = task // (slices * chunks) % sizes.groups
+        low = task // chunks % slices * sizes.slice
+        first_channel = task % chunks * across
         height = min(low + sizes.slice, sizes.out_channels) - low
         tiles = (height + ROWS - 1) // ROWS
         channel = group * sizes.out_channels + low
@@ -247,7 +255,7 @@ def leap(tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # typ
                         target = dy_base + ((o - output) * pack.output_columns + c) * count * tile_row
                         for n in range(count):
                             copy_rows(tag, source + n * sizes.dy_image, tile_row, target + n * tile_row, block, tiles)
-                for panel in range(0, sizes.in_channels, sizes.panel):
+                for panel in range(first_channel, min(first_channel + across, sizes.in_channels), sizes.panel):
                     for i in range(row_low, row_high):
                         for c in range(pack.input_columns):
                             copy_panels(
@@ -267,11 +275,12 @@ def leap(tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # typ
                         for q in range(columns.start.size - 1):
                             for j0 in range(columns.start[q], columns.start[q + 1], sizes.column_chunk):
                                 j1 = min(j0 + sizes.column_chunk, columns.start[q + 1])
+                                joined = j1 - j0 if pack.column_stride == 1 or count == 1 else 1
                                 taps = 0
                                 for i in range(i0, i1):
                                     x_row = (rows.source[i] - row_low) * pack.input_columns
                                     dy_row = (rows.other[i] - output) * pack.output_columns
-                                    for j in range(j0, j1):
+                                    for j in range(j0, j1, joined):
                                         from_x[taps] = (x_row + columns.source[j]) * count * panel_row
                                         from_dy[taps] = (dy_row + columns.other[j]) * count * tile_row
                                         taps += 1
@@ -290,14 +299,14 @@ def leap(tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # typ
                                     from_x.ctypes.data,
                                     taps,
                                     tile_row,
-                                    panel_row,
-                                    count,
+                                    panel_row * (pack.column_stride if count == 1 else 1),
+                                    count * joined,
                                     filters + tap_row * sizes.tap_row + (q * sizes.in_channels + panel) * sizes.item,
                                     sizes.out_channel,
                                     STORE if fresh else ADD,
                                     sizes.in_channels - panel,
                                 )
-                                done += taps * count * height * min(sizes.panel, sizes.in_channels - panel)
+                                done += taps * joined * count * height * min(sizes.panel, sizes.in_channels - panel)
     return done
 
 
