@@ -118,6 +118,25 @@ class Axis:
         return tuple(tuple((self.source(o, f), o) for o in self.leap(f)) for f in range(self.filter))
 
     @cached_property
+    def reaching(self) -> range:
+        """The taps from the first to the last that reach the input anywhere; all of them where none does.
+
+        A first one that the low padding does not bring to the input, but the stride, keeps those before it.
+        """
+        taps = [f for f in range(self.filter) if self.leap(f)] or [0, self.filter - 1]
+        return range(min(taps[0], self.padding[0] // self.dilation), taps[-1] + 1)
+
+    @cached_property
+    def reached(self) -> Axis:
+        """The axis of those taps alone: the same products."""
+        taps = self.reaching
+        if len(taps) == self.filter:
+            return self
+        low, high = (cut * self.dilation for cut in (taps.start, self.filter - taps.stop))
+        padding = (self.padding[0] - low, self.padding[1] - high)
+        return Axis(self.input, len(taps), self.stride, padding, self.dilation)
+
+    @cached_property
     def useful(self) -> int:
         """Number of (output, tap) pairs inside the input: what an algorithm without zeros multiplies."""
         return sum(len(self.leap(f)) for f in range(self.filter))
@@ -170,6 +189,13 @@ class Geometry:
     def filter(self) -> tuple[int, int]:
         """(FH, FW)."""
         return self.rows.filter, self.columns.filter
+
+    @cached_property
+    def reached(self) -> Geometry:
+        """Without the filter's outer rows and columns that reach the input nowhere; itself where all do."""
+        if self.rows.reached is self.rows and self.columns.reached is self.columns:
+            return self
+        return Geometry(self.rows.reached, self.columns.reached)
 
     @property
     def useful(self) -> int:

@@ -44,6 +44,7 @@ class ConvolutionOperations(HostEngine):
     ) -> Tensor:
         x = self._image(x)
         out = self.empty((x.shape[0], *geometry.output, w.shape[0]), x.dtype, IMAGE_ORDER)
+        w, geometry = _reaching(w, geometry), geometry.reached
         problem = _problem(x, out, geometry, groups)
         MACS["conv2d"] = self._convolve(problem, True, x, w, out, bias, residual, slope)
         return out
@@ -64,6 +65,7 @@ class ConvolutionOperations(HostEngine):
             out, added = accumulate, accumulate
         else:
             out, added = self.empty(shape, dy.dtype, IMAGE_ORDER), None
+        w, geometry = _reaching(w, geometry), geometry.reached
         problem = _problem(out, dy, geometry, groups)
         MACS["conv2d_input_grad"] = self._convolve(problem, False, dy, w, out, bias, added)
         if accumulate is not None and out is not accumulate:
@@ -71,6 +73,11 @@ class ConvolutionOperations(HostEngine):
         return out
 
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
+        if geometry.reached is not geometry:  # taps that reach x nowhere have a gradient of zero
+            dw = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype)
+            self.fill(dw, 0)
+            self.copy(self.conv2d_weight_grad(x, dy, geometry.reached, groups), _reaching(dw, geometry))
+            return dw
         x, dy = self._image(x), self._image(dy)
         problem = _problem(x, dy, geometry, groups)
         algorithm = planner.weight_algorithm(problem)
@@ -277,6 +284,15 @@ class _Ends(NamedTuple):
 
     arguments: tuple[int, int, int, int]
     tensors: tuple[Tensor | None, Tensor | None]
+
+
+def _reaching(w: Tensor, geometry: Geometry) -> Tensor:
+    """The view of filters' taps that ``geometry.reached`` has."""
+    if geometry.reached is geometry or w.shape[1:3] != geometry.filter:
+        return w
+    rows, columns = geometry.rows.reaching, geometry.columns.reaching
+    offset = w.offset + rows.start * w.strides[1] + columns.start * w.strides[2]
+    return w.view(offset, (w.shape[0], len(rows), len(columns), w.shape[3]), w.strides)
 
 
 def _problem(x: Tensor, y: Tensor, geometry: Geometry, groups: int) -> plans.Problem:

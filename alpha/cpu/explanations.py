@@ -57,7 +57,7 @@ def explain(
     if operator not in ALGORITHMS:
         raise ArgumentError(f"[explain] expected an operator of {', '.join(ALGORITHMS)}, got {operator!r}")
     geometry = geometry_of(x_shape, w_shape, stride, padding, dilation, groups)
-    problem = plans.dense_problem(geometry, x_shape[0], x_shape[3], w_shape[0], groups)
+    problem = plans.dense_problem(geometry.reached, x_shape[0], x_shape[3], w_shape[0], groups)
     name, choice, cycles, tasks = _choice(problem, operator)
     threads = max(1, min(engine.threads, tasks))
     g, channels = problem.geometry, (problem.images, problem.in_channels, problem.out_channels, problem.groups)
@@ -67,7 +67,7 @@ def explain(
         name,
         f"{choice}, {tasks} tasks on {threads} threads",
         useful,
-        useful // g.useful * g.nominal,
+        useful // g.useful * geometry.nominal,
         1e3 * cycles * _seconds_a_cycle(engine) / threads,
         1e3 * _measured(engine, _call(engine, operator, problem)) if measure else None,
     )

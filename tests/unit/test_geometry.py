@@ -39,6 +39,16 @@ def test_groupings_are_the_relation(axis: Axis) -> None:
     assert axis.useful <= axis.nominal
 
 
+@settings(max_examples=500, deadline=None)
+@given(axes())
+def test_cutting_taps_that_reach_nothing_keeps_all_products(axis: Axis) -> None:
+    cut, first = axis.reached, axis.reaching.start
+    assert (cut.input, cut.output, cut.filter) == (axis.input, axis.output, len(axis.reaching))
+    assert [tuple((i, f + first) for i, f in pairs) for pairs in cut.by_output] == list(axis.by_output)
+    assert cut.by_tap[-1] or not axis.useful
+    assert cut.by_tap[0] or cut.padding[0] < cut.dilation or not axis.useful
+
+
 @settings(max_examples=200, deadline=None)
 @given(axes())
 def test_runs_are_what_the_kernels_assume(axis: Axis) -> None:

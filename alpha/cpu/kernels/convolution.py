@@ -203,7 +203,8 @@ def leap(tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # typ
     """Sk-dilated-V2: each tap's filter element is the sum over the positions where the tap lies inside x.
 
     A task is a part of the images, a slice of the output channels and some panels of input channels. ``first_row[f]``
-    is the output row of tap row f's first pair; its pairs lie in successive output rows. Filters of taps without pairs must be zero beforehand.
+    is the output row of tap row f's first pair; its pairs lie in successive output rows. Filters of taps without pairs
+    must be zero beforehand.
 
     A chunk's x and dy are copied to lie in the order in which every tap and every tile read them: in place, images are
     a power of two of bytes apart, and a panel's lines fall into few sets of the first cache. Where the copies' columns
