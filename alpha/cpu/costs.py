@@ -148,7 +148,7 @@ def _winograd(problem: Problem, by_output: bool) -> float:
     plan = winograd.plan(problem, by_output)
     s, panels = plan.sizes, plan.packed_shape[0]
     tiles = len(plan.rows_to) * len(plan.columns_to)
-    vectors = tiles * s.images * s.depth / ISA.lanes(4)
+    vectors = tiles * s.images * s.groups * s.depth / ISA.lanes(4)
     transforms = vectors * PLACES * TRANSFORM + tiles * s.images * panels * ISA.vectors * RESULT
     filter_bytes = math.prod(plan.packed_shape) * 4
     if plan.stages:

@@ -46,7 +46,7 @@ class WinogradPlan:
     Attributes:
         rows_from: offsets of each tile row's four source rows, -1 outside.
         rows_to: offsets of its two target rows, -1 outside; ``columns_from`` and ``columns_to`` likewise.
-        packed_shape: (panels, places, depth, panel width) of the transformed filters.
+        packed_shape: (all groups' panels, places, depth, panel width) of the transformed filters.
         macs: products that it computes.
         stages: where inputs, products and results are stages of their own, their sizes for some images after others.
     """
@@ -79,7 +79,7 @@ def serves(problem: Problem, by_output: bool) -> bool:
     step, channels = (
         (problem.x_strides[0], problem.in_channels) if by_output else (problem.y_strides[0], problem.out_channels)
     )
-    return plain and problem.groups == 1 and problem.item == 4 and (problem.images == 1 or step == channels)
+    return plain and problem.item == 4 and (problem.images == 1 or step == channels)
 
 
 @lru_cache(maxsize=1024)
@@ -88,19 +88,20 @@ def plan(problem: Problem, by_output: bool) -> WinogradPlan:
     g, item = problem.geometry, problem.item
     x_steps, y_steps = ([s * item for s in strides] for strides in (problem.x_strides, problem.y_strides))
     source, target = (x_steps, y_steps) if by_output else (y_steps, x_steps)
-    depth, channels = problem.in_channels, problem.out_channels
+    depth, channels, groups = problem.group_in, problem.group_out, problem.groups
     if not by_output:
         depth, channels = channels, depth
     rows_from, rows_to = _tiles(g.rows, by_output, source[1], target[1])
     columns_from, columns_to = _tiles(g.columns, by_output, source[2], target[2])
     tiles = len(rows_to) * len(columns_to)
-    chunk, together = _blocking(problem.images, tiles, depth)
+    chunk, together = _blocking(problem.images, tiles, groups * depth)
     width = ISA.panel(item)
     sizes = WinogradSizes(
         images=problem.images,
         chunk=chunk,
         tiles=together,
         tile_columns=len(columns_to),
+        groups=groups,
         depth=depth,
         channels=channels,
         panel=width,
@@ -111,12 +112,12 @@ def plan(problem: Problem, by_output: bool) -> WinogradPlan:
     y_limit = extent((problem.images, *g.output), problem.out_channels, problem.y_strides, item)
     if not by_output:
         x_limit, y_limit = y_limit, x_limit
-    run = (problem.images - 1) * source[0] + depth * item
+    run = (problem.images - 1) * source[0] + groups * depth * item
     check_offsets("the source", (_inside(rows_from), _inside(columns_from)), run, x_limit)
-    run = (problem.images - 1) * target[0] + channels * item
+    run = (problem.images - 1) * target[0] + groups * channels * item
     check_offsets("the target", (_inside(rows_to), _inside(columns_to)), run, y_limit)
-    shape = (math.ceil(channels / width), PLACES, depth, width)
-    macs = PLACES * tiles * problem.images * depth * channels
+    shape = (groups * math.ceil(channels / width), PLACES, depth, width)
+    macs = PLACES * tiles * problem.images * groups * depth * channels
     stages = _stages(sizes, tiles, math.prod(shape) * item)
     return WinogradPlan(rows_from, rows_to, columns_from, columns_to, sizes, shape, by_output, macs, stages)
 
@@ -125,7 +126,7 @@ def _stages(sizes: WinogradSizes, tiles: int, filter_bytes: int) -> tuple[StageS
     """The stages of a problem that does better with them. A tile's inputs are whole vectors then."""
     row = sizes.depth * 4
     unit = ISA.bytes // math.gcd(ISA.bytes, row)  # images of whole vectors
-    if filter_bytes < STAGED_BYTES or sizes.images % unit:
+    if filter_bytes < STAGED_BYTES or sizes.images % unit or sizes.groups > 1:
         return ()
     at_a_time = max(1, STAGED_VALUES // (PLACES * tiles * row * unit)) * unit
     parts = math.ceil(sizes.images / at_a_time)

@@ -95,11 +95,15 @@ def test_positions_as_rows(case: Case, dtype: Any, image_order: bool) -> None:
     size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     channels=st.tuples(*[st.sampled_from([1, 3, 8, 17, 33, 70])] * 2),
     padding=st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    groups=st.sampled_from([1, 1, 2, 3]),
 )
-def test_winograd(n: int, size: tuple[int, int], channels: tuple[int, int], padding: tuple[int, int]) -> None:
+def test_winograd(
+    n: int, size: tuple[int, int], channels: tuple[int, int], padding: tuple[int, int], groups: int
+) -> None:
     """Odd maps leave half tiles, and padding of more than 2 leaves tiles without input."""
+    channels = (channels[0] * groups, channels[1] * groups)
     size = (max(size[0], 3 - 2 * padding[0]), max(size[1], 3 - 2 * padding[1]))
-    check(Case(n, size, channels, (3, 3), padding=padding), np.float32, "winograd")
+    check(Case(n, size, channels, (3, 3), padding=padding, groups=groups), np.float32, "winograd")
 
 
 @pytest.fixture

@@ -46,10 +46,11 @@ class WinogradSizes(NamedTuple):
     tiles: int
     """Tiles a task."""
     tile_columns: int
+    groups: int
     depth: int
-    """Channels of the source."""
+    """Channels of the source a group."""
     channels: int
-    """Channels of the target."""
+    """Channels of the target a group."""
     panel: int
     """Channels a filter panel."""
     source_image: int
@@ -213,12 +214,13 @@ def winograd(  # type: ignore[no-untyped-def]
     tasks = (tiles + sizes.tiles - 1) // sizes.tiles * chunks
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
     most = sizes.tiles * sizes.chunk
+    pixel = sizes.groups * sizes.depth * 4
     panel_row = sizes.panel * 4
     place_bytes = sizes.depth * panel_row
     done = 0
-    transformed = np.empty(PLACES * (most * sizes.depth + LINES) + LINES, np.float32)
+    transformed = np.empty(PLACES * (most * pixel // 4 + LINES) + LINES, np.float32)
     products = np.empty(PLACES * most * sizes.panel + LINES, np.float32)
-    nothing = np.zeros(sizes.chunk * sizes.depth + sizes.panel, np.float32)
+    nothing = np.zeros(sizes.chunk * pixel // 4 + sizes.panel, np.float32)
     sources = np.empty(PLACES, np.int64)
     targets = np.empty(4, np.int64)
     no_offset = np.zeros(1, np.int64)
@@ -232,10 +234,10 @@ def winograd(  # type: ignore[no-untyped-def]
         count = min(sizes.chunk, sizes.images - first)
         rows = (last_tile - first_tile) * count
         # A line between places keeps them out of each other's sets of the first cache.
-        step = (rows * sizes.depth * 4 + 63) // 64 * 64 + 64
+        step = (rows * pixel + 63) // 64 * 64 + 64
         values = (transformed.ctypes.data + 63) // 64 * 64
         results = (products.ctypes.data + 63) // 64 * 64
-        vectors = (count * sizes.depth * 4 + ISA_BYTES - 1) // ISA_BYTES
+        vectors = (count * pixel + ISA_BYTES - 1) // ISA_BYTES
         # A run's last vector may reach into the next tile's run, which is written after it.
         for tile in range(first_tile, last_tile):
             tile_row = tile // sizes.tile_columns
@@ -250,22 +252,24 @@ def winograd(  # type: ignore[no-untyped-def]
             transform_input(
                 tag,
                 sources.ctypes.data,
-                values + (tile - first_tile) * count * sizes.depth * 4,
+                values + (tile - first_tile) * count * pixel,
                 step,
                 vectors,
             )
-        for panel in range(panels):
-            channel = panel * sizes.panel
+        for panel in range(sizes.groups * panels):
+            group = panel // panels
+            channel = (panel - group * panels) * sizes.panel
+            at = (group * sizes.channels + channel) * 4
             for place in range(PLACES):
                 panel_product(
                     tag,
                     rows,
-                    values + place * step,
+                    values + place * step + group * sizes.depth * 4,
                     no_offset.ctypes.data,
                     w + (panel * PLACES + place) * place_bytes,
                     no_offset.ctypes.data,
                     1,
-                    sizes.depth * 4,
+                    pixel,
                     panel_row,
                     sizes.depth,
                     results + place * rows * panel_row,
@@ -282,9 +286,7 @@ def winograd(  # type: ignore[no-untyped-def]
                     for j in range(2):
                         row, column = rows_to[tile_row, i], columns_to[tile_column, j]
                         inside = row >= 0 and column >= 0
-                        targets[2 * i + j] = (
-                            y + first * sizes.target_image + row + column + channel * 4 if inside else 0
-                        )
+                        targets[2 * i + j] = y + first * sizes.target_image + row + column + at if inside else 0
                 transform_result(
                     tag,
                     results + (tile - first_tile) * count * panel_row,
@@ -293,17 +295,18 @@ def winograd(  # type: ignore[no-untyped-def]
                     sizes.target_image,
                     count,
                     mode,
-                    bias + channel * 4,
+                    bias + at,
                     residual,
                     sizes.channels - channel,
                 )
-        done += PLACES * rows * sizes.depth * sizes.channels
+        done += PLACES * rows * sizes.depth * sizes.channels * sizes.groups
     return done
 
 
 @compiled
 def pack_by_output(tag, counter, w, sizes, target):  # type: ignore[no-untyped-def]
-    """Transformed filters (OC, 3, 3, IC) for the convolution: panels of output channels, (panels, 16, IC, panel).
+    """Transformed filters (OC, 3, 3, IC) for the convolution: each group's panels of output channels, (panels, 16, IC,
+    panel).
 
     A task is a panel and a vector of input channels: transformed as they lie, then transposed.
     """
@@ -314,15 +317,16 @@ def pack_by_output(tag, counter, w, sizes, target):  # type: ignore[no-untyped-d
     square = np.zeros(PLACES * lanes * lanes + lanes, np.float32)
     while True:
         task = take_task(counter.ctypes.data)
-        if task >= panels * blocks:
+        if task >= sizes.groups * panels * blocks:
             break
         panel = task // blocks
+        group = panel // panels
         first = task % blocks * lanes
         at = (square.ctypes.data + 63) // 64 * 64
         for half in range(0, sizes.panel, lanes):
-            channel = panel * sizes.panel + half
+            channel = (panel - group * panels) * sizes.panel + half
             for lane in range(min(lanes, sizes.channels - channel)):
-                source = w + ((channel + lane) * 9 * sizes.depth + first) * 4
+                source = w + ((group * sizes.channels + channel + lane) * 9 * sizes.depth + first) * 4
                 _transform_filters(tag, source, sizes.depth * 4, at + lane * ISA_BYTES, lanes * ISA_BYTES, 0, 1)
             for place in range(PLACES):
                 transpose(
@@ -339,21 +343,22 @@ def pack_by_output(tag, counter, w, sizes, target):  # type: ignore[no-untyped-d
 def pack_by_input(tag, counter, w, sizes, target):  # type: ignore[no-untyped-def]
     """Transformed filters (OC, 3, 3, IC), turned, for the input gradient: panels of input channels.
 
-    The result is (panels, 16, OC, panel); a task is an output channel.
+    The result is (groups times panels, 16, OC a group, panel); a task is an output channel.
     """
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
     panel_row = sizes.panel * 4
     place_bytes = sizes.depth * panel_row
     while True:
         task = take_task(counter.ctypes.data)
-        if task >= sizes.depth:
+        if task >= sizes.groups * sizes.depth:
             break
+        group = task // sizes.depth
         for panel in range(panels):
             _transform_filters(
                 tag,
                 w + (task * 9 * sizes.channels + panel * sizes.panel) * 4,
                 sizes.channels * 4,
-                target + panel * PLACES * place_bytes + task * panel_row,
+                target + (group * panels + panel) * PLACES * place_bytes + (task - group * sizes.depth) * panel_row,
                 place_bytes,
                 1,
                 panel_row // ISA_BYTES,
