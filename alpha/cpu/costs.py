@@ -45,7 +45,10 @@ NEAR, FAR = 8.0, 3.0
 COPIES = 0.15
 """Of the filter gradient's time: copying x and dy to where they are read."""
 
-COPY = 20.0
+PIECE = 4.0
+"""Cycles to copy a panel's vectors of a pixel of x, or a tile's numbers of a pixel of dy."""
+
+COPY = 30.0
 """Cycles a vector of x that is copied for a position and an image, in pieces that overlap."""
 
 LAST_CACHE = 12 << 20
@@ -72,15 +75,20 @@ def weight_cycles(problem: Problem, algorithm: str) -> float:
         return depthwise.cycles(problem)
     if algorithm == "tap rows":  # as if none were trimmed
         rows = g.columns.filter * s.group_in
-        term = sum(map(_step, tap_rows.heights(rows))) * math.ceil(s.group_out / ISA.panel(s.item))
-        return s.groups * term * g.useful / g.columns.filter * s.images * (1 + COPIES)
-    columns = s.group_in
-    if algorithm == "few channels":  # of the widest trim
-        columns *= g.rows.filter * g.columns.filter
-    panels = math.ceil(columns / ISA.panel(s.item))
-    terms = g.useful * s.group_in / columns * s.images
-    copies = COPY * math.ceil(columns / ISA.lanes(s.item)) if algorithm == "few channels" else 0.0
-    return s.groups * terms * (panels * _rows(s.group_out)[0] * (1 + COPIES) + copies)
+        panels = math.ceil(s.group_out / ISA.panel(s.item))
+        term = sum(map(_step, tap_rows.heights(rows))) * panels
+        pieces = 2 * (math.prod(g.input) + math.prod(g.output) * panels)  # a row's are copied one by one
+        return s.groups * s.images * (term * g.useful / g.columns.filter * (1 + COPIES) + pieces * PIECE)
+    if algorithm == "few channels":
+        taps = g.rows.filter * g.columns.filter  # of the widest trim
+        columns = taps * s.group_in
+        panels, copies = math.ceil(columns / ISA.panel(s.item)), COPY * math.ceil(columns / ISA.lanes(s.item))
+        return s.groups * g.useful / taps * s.images * (panels * _rows(s.group_out)[0] * (1 + COPIES) + copies)
+    vectors = ISA.panel_of(s.group_in, s.item) // ISA.lanes(s.item)
+    panels = math.ceil(s.group_in / ISA.panel_of(s.group_in, s.item))
+    term, tiles = _rows(s.group_out, vectors)
+    pieces = math.prod(g.input) * panels + math.prod(g.output) * tiles
+    return s.groups * s.images * (g.useful * panels * term * (1 + COPIES) + pieces * PIECE)
 
 
 def _step(rows: int, vectors: int = ISA.vectors) -> float:

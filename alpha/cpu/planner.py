@@ -71,4 +71,4 @@ def weight_algorithm(problem: Problem) -> str:
         return "depthwise"
     candidates = ["tap rows"] if tap_rows.serves(problem) else []
     candidates += ["few channels"] if few_channels.serves(problem) else []
-    return min(candidates or ["taps"], key=lambda name: costs.weight_cycles(problem, name))
+    return min([*candidates, "taps"], key=lambda name: costs.weight_cycles(problem, name))

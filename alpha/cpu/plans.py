@@ -15,6 +15,7 @@ import numpy as np
 
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.convolution import GAP, AxisTable, GatherSizes, LeapSizes, PackSizes
+from alpha.cpu.kernels.microkernel import NARROW_WIDE_ROWS
 from alpha.errors import EngineError
 from alpha.geometry import Geometry, Groups
 
@@ -305,7 +306,8 @@ def weight_grad(problem: Problem) -> LeapPlan:
         out_channels=problem.group_out,
         slice=channels,
         panels=panels,
-        panel=ISA.panel(item),
+        panel=ISA.panel_of(problem.group_in, item),
+        tile=_tile_rows(problem),
         item=item,
         x_image=x_image,
         dy_image=y_image,
@@ -336,7 +338,7 @@ def _rows_read(problem: Problem, row_chunk: int) -> int:
 
 def _pack_sizes(problem: Problem, sizes: LeapSizes) -> PackSizes:
     g, item = problem.geometry, problem.item
-    tiles = math.ceil(sizes.slice / ISA.rows)
+    tiles = math.ceil(sizes.slice / sizes.tile)
     x_pixels = _rows_read(problem, sizes.row_chunk) * g.columns.input * sizes.chunk
     dy_pixels = sizes.row_chunk * g.columns.output * sizes.chunk
     room = 2 * ISA.bytes + 64  # alignment, and the vector that copies write over a piece's end
@@ -353,7 +355,7 @@ def _pack_sizes(problem: Problem, sizes: LeapSizes) -> PackSizes:
         dy_row=problem.y_strides[1] * item,
         dy_column=problem.y_strides[2] * item,
         x_bytes=x_pixels * sizes.panel * item + room,
-        dy_bytes=tiles * (dy_pixels * ISA.rows * item + GAP) + room,
+        dy_bytes=tiles * (dy_pixels * sizes.tile * item + GAP) + room,
     )
 
 
@@ -368,14 +370,21 @@ def image_part(problem: Problem, filter_bytes: int) -> int:
     return math.ceil(problem.images / parts)
 
 
+def _tile_rows(problem: Problem) -> int:
+    """Output channels of a whole micro-tile of the weight gradient: more where its panels are of one vector."""
+    narrow = ISA.panel_of(problem.group_in, problem.item) < ISA.panel(problem.item)
+    return NARROW_WIDE_ROWS if narrow else ISA.rows
+
+
 def _tasks(problem: Problem, parts: int) -> tuple[int, int]:
     """Output channels and panels of input channels a task, so that there are about PARTS tasks.
 
     Fewer channels than SLICE repay no copy of x.
     """
     slices = max(1, min(math.ceil(PARTS / parts), problem.group_out // SLICE))
-    channels = math.ceil(problem.group_out / slices / ISA.rows) * ISA.rows
-    panels = math.ceil(problem.group_in / ISA.panel(problem.item))
+    tile = _tile_rows(problem)
+    channels = math.ceil(problem.group_out / slices / tile) * tile
+    panels = math.ceil(problem.group_in / ISA.panel_of(problem.group_in, problem.item))
     taps = problem.geometry.rows.filter * problem.geometry.columns.filter
     chunks = max(1, min(math.ceil(PARTS / (parts * slices * problem.groups)), panels * taps // PANEL_TAPS, panels))
     return channels, math.ceil(panels / chunks)

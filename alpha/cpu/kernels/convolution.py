@@ -12,16 +12,19 @@ import numpy as np
 
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled
+from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import (
     ACTIVATE,
     ADD,
-    ROWS,
     STORE,
     copy_panels,
     copy_rows,
+    narrow_outer_product,
     outer_product,
     panel_product,
 )
+
+VECTOR_BYTES = ISA.bytes
 
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
@@ -165,6 +168,8 @@ class LeapSizes(NamedTuple):
     panels: int
     """Panels of input channels a task."""
     panel: int
+    tile: int
+    """Rows of a whole micro-tile, which are output channels."""
     item: int
     x_image: int
     dy_image: int
@@ -217,7 +222,7 @@ def leap(tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # typ
     tasks = parts * sizes.groups * slices * chunks
     done = 0
     panel_row = sizes.panel * sizes.item
-    tile_row = ROWS * sizes.item
+    tile_row = sizes.tile * sizes.item
     tap_rows = rows.start.size - 1
     most = (pack.output_columns + 1) * sizes.row_chunk
     x_copy = np.empty(pack.x_bytes, np.uint8)
@@ -236,7 +241,7 @@ def leap(tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # typ
         low = task // chunks % slices * sizes.slice
         first_channel = task % chunks * across
         height = min(low + sizes.slice, sizes.out_channels) - low
-        tiles = (height + ROWS - 1) // ROWS
+        tiles = (height + sizes.tile - 1) // sizes.tile
         channel = group * sizes.out_channels + low
         end = min((part + 1) * sizes.part, sizes.images)
         filters = dw + part * sizes.filter_bytes + channel * sizes.out_channel
@@ -254,8 +259,16 @@ def leap(tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # typ
                     for c in range(pack.output_columns):
                         source = dy_at + o * pack.dy_row + c * pack.dy_column
                         target = dy_base + ((o - output) * pack.output_columns + c) * count * tile_row
-                        for n in range(count):
-                            copy_rows(tag, source + n * sizes.dy_image, tile_row, target + n * tile_row, block, tiles)
+                        if tiles < count:
+                            for t in range(tiles):
+                                copy_rows(
+                                    tag, source + t * tile_row, sizes.dy_image, target + t * block, tile_row, count
+                                )
+                        else:
+                            for n in range(count):
+                                copy_rows(
+                                    tag, source + n * sizes.dy_image, tile_row, target + n * tile_row, block, tiles
+                                )
                 for panel in range(first_channel, min(first_channel + across, sizes.in_channels), sizes.panel):
                     for i in range(row_low, row_high):
                         for c in range(pack.input_columns):
@@ -289,24 +302,48 @@ def leap(tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # typ
                                 fresh = (
                                     image == part * sizes.part and i0 == rows.start[tap_row] and j0 == columns.start[q]
                                 )
-                                outer_product(
-                                    tag,
-                                    sizes.item,
-                                    height,
-                                    dy_base,
-                                    block,
-                                    from_dy.ctypes.data,
-                                    x_base,
-                                    from_x.ctypes.data,
-                                    taps,
-                                    tile_row,
-                                    panel_row * (pack.column_stride if count == 1 else 1),
-                                    count * joined,
-                                    filters + tap_row * sizes.tap_row + (q * sizes.in_channels + panel) * sizes.item,
-                                    sizes.out_channel,
-                                    STORE if fresh else ADD,
-                                    sizes.in_channels - panel,
-                                )
+                                if panel_row > VECTOR_BYTES:
+                                    outer_product(
+                                        tag,
+                                        sizes.item,
+                                        height,
+                                        dy_base,
+                                        block,
+                                        from_dy.ctypes.data,
+                                        x_base,
+                                        from_x.ctypes.data,
+                                        taps,
+                                        tile_row,
+                                        panel_row * (pack.column_stride if count == 1 else 1),
+                                        count * joined,
+                                        filters
+                                        + tap_row * sizes.tap_row
+                                        + (q * sizes.in_channels + panel) * sizes.item,
+                                        sizes.out_channel,
+                                        STORE if fresh else ADD,
+                                        sizes.in_channels - panel,
+                                    )
+                                else:
+                                    narrow_outer_product(
+                                        tag,
+                                        sizes.item,
+                                        height,
+                                        dy_base,
+                                        block,
+                                        from_dy.ctypes.data,
+                                        x_base,
+                                        from_x.ctypes.data,
+                                        taps,
+                                        tile_row,
+                                        panel_row * (pack.column_stride if count == 1 else 1),
+                                        count * joined,
+                                        filters
+                                        + tap_row * sizes.tap_row
+                                        + (q * sizes.in_channels + panel) * sizes.item,
+                                        sizes.out_channel,
+                                        STORE if fresh else ADD,
+                                        sizes.in_channels - panel,
+                                    )
                                 done += taps * joined * count * height * min(sizes.panel, sizes.in_channels - panel)
     return done
 

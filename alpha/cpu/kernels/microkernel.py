@@ -296,6 +296,10 @@ NARROW_SCATTERED_ROWS = 8
 _NARROW_SCATTERED = _tile(NARROW_SCATTERED_ROWS, SCATTERED, 1)
 _VECTOR_BYTES = ISA.bytes
 _NARROW_0, _NARROW_8, _NARROW_4, _NARROW_2, _NARROW_1 = (_tile(n, LONG, 1) for n in (NARROW_ROWS, 8, 4, 2, 1))
+NARROW_WIDE_ROWS = 8
+_NARROW_WIDE_8, _NARROW_WIDE_4, _NARROW_WIDE_2, _NARROW_WIDE_1 = (
+    _tile(n, WIDE, 1) for n in (NARROW_WIDE_ROWS, 4, 2, 1)
+)
 
 
 @inlined
@@ -558,6 +562,36 @@ def outer_product(  # type: ignore[no-untyped-def]
         _WIDE_1(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
 
 
+@inlined
+def narrow_outer_product(  # type: ignore[no-untyped-def]
+    tag, item, m, a, block, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, columns
+):
+    """``outer_product`` of a panel of one vector, in tiles of NARROW_WIDE_ROWS."""
+    done = 0
+    while m - done >= NARROW_WIDE_ROWS:
+        _NARROW_WIDE_8(
+            tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns
+        )
+        done += NARROW_WIDE_ROWS
+        a += block
+    if m - done >= 4:
+        _NARROW_WIDE_4(
+            tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns
+        )
+        done += 4
+        a += 4 * item
+    if m - done >= 2:
+        _NARROW_WIDE_2(
+            tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns
+        )
+        done += 2
+        a += 2 * item
+    if m - done >= 1:
+        _NARROW_WIDE_1(
+            tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns
+        )
+
+
 def _copier(vectors: Callable[[int], int]) -> Any:
     """Copies ``count`` pieces of ``vectors(itemsize)`` whole vectors from strided to strided memory.
 
@@ -582,8 +616,8 @@ def _copier(vectors: Callable[[int], int]) -> Any:
     return copy
 
 
-copy_rows = _copier(lambda item: -(-ROWS * item // ISA.bytes))
-"""Pieces of at least ROWS numbers: A for ``outer_product``."""
+copy_rows = _copier(lambda item: -(-max(ROWS, NARROW_WIDE_ROWS) * item // ISA.bytes))
+"""Pieces of at least a tile's rows: A for ``outer_product`` and ``narrow_outer_product``."""
 
 copy_panels = _copier(lambda item: ISA.vectors)
 """Pieces of a panel's width: B."""
