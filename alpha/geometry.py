@@ -197,6 +197,11 @@ class Geometry:
             return self
         return Geometry(self.rows.reached, self.columns.reached)
 
+    @cached_property
+    def pointwise(self) -> bool:
+        """Whether each output position meets the input's of the same place alone."""
+        return all(axis.filter == axis.stride == 1 and axis.padding == (0, 0) for axis in (self.rows, self.columns))
+
     @property
     def useful(self) -> int:
         """Pairs of output position and tap inside the input."""

@@ -302,7 +302,7 @@ def _problem(x: Tensor, y: Tensor, geometry: Geometry, groups: int) -> plans.Pro
             f"[convolution] expected images of {geometry.input} and results of {geometry.output}, got x: {x.shape} and "
             f"y: {y.shape}"
         )
-    return plans.Problem(
+    problem = plans.Problem(
         geometry,
         x.shape[0],
         x.shape[3],
@@ -312,6 +312,7 @@ def _problem(x: Tensor, y: Tensor, geometry: Geometry, groups: int) -> plans.Pro
         (x.strides[0], x.strides[1], x.strides[2]),
         (y.strides[0], y.strides[1], y.strides[2]),
     )
+    return plans.flattened(problem)
 
 
 def _tag(x: Tensor) -> Any:

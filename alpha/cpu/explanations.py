@@ -58,7 +58,7 @@ def explain(
         raise ArgumentError(f"[explain] expected an operator of {', '.join(ALGORITHMS)}, got {operator!r}")
     geometry = geometry_of(x_shape, w_shape, stride, padding, dilation, groups)
     problem = plans.dense_problem(geometry.reached, x_shape[0], x_shape[3], w_shape[0], groups)
-    name, choice, cycles, tasks = _choice(problem, operator)
+    name, choice, cycles, tasks = _choice(plans.flattened(problem), operator)
     threads = max(1, min(engine.threads, tasks))
     g, channels = problem.geometry, (problem.images, problem.in_channels, problem.out_channels, problem.groups)
     useful = 2 * g.macs(*channels)

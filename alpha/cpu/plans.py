@@ -7,7 +7,7 @@ its tables can produce lies inside the tensors it will be used with: the kernels
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -48,9 +48,6 @@ X_COPY = 64 << 10
 DY_COPY = 128 << 10
 """Bytes of a slice's copy of dy, about: the second cache, of which another thread may take half, holds both."""
 
-CHUNK = 128
-"""Most images whose copies are made at a time."""
-
 BLOCK = 32 << 10
 """Bytes of a panel that meet every row before the next ones do: the first cache holds about so many."""
 
@@ -86,6 +83,24 @@ def dense_problem(geometry: Geometry, images: int, in_channels: int, out_channel
         for width, channels in ((geometry.columns.input, in_channels), (geometry.columns.output, out_channels))
     ]
     return Problem(geometry, images, in_channels, out_channels, groups, 4, strides[0], strides[1])
+
+
+POINT = Geometry.make((1, 1), (1, 1))
+
+
+def flattened(problem: Problem) -> Problem:
+    """A 1 x 1 convolution's pixels as images of one pixel, where x and y lie without gaps in the same order."""
+    g = problem.geometry
+    if not g.pointwise or g is POINT or problem.group_in == 1:  # depthwise: no products of matrices
+        return problem
+    axes = sorted(zip(problem.x_strides, problem.y_strides, (problem.images, *g.input), strict=True))
+    x_step, y_step = problem.in_channels, problem.out_channels
+    for x_stride, y_stride, length in axes:
+        if length > 1 and (x_stride, y_stride) != (x_step, y_step):
+            return problem
+        x_step, y_step = x_step * length, y_step * length
+    images, x_step, y_step = problem.images * math.prod(g.input), problem.in_channels, problem.out_channels
+    return replace(problem, geometry=POINT, images=images, x_strides=(x_step,) * 3, y_strides=(y_step,) * 3)
 
 
 @dataclass(frozen=True)
@@ -398,10 +413,11 @@ def _leap_blocking(problem: Problem, part: int, channels: int) -> tuple[int, int
     """
     pixels = _rows_read(problem, 1) * problem.geometry.columns.input
     panel_row = ISA.panel(problem.item) * problem.item
-    chunk = max(1, min(part, CHUNK, X_COPY // (pixels * panel_row)))
     columns = problem.geometry.columns.output
     depth = _block_rows(problem.item)
+    dy_pixel = channels * problem.item
+    chunk = max(1, min(part, depth, X_COPY // (pixels * panel_row), DY_COPY // (columns * dy_pixel)))
     column_chunk = max(1, min(columns, depth // chunk))
-    dy_row = chunk * columns * channels * problem.item
-    row_chunk = max(1, min(problem.geometry.rows.output, depth // (chunk * columns), DY_COPY // dy_row))
+    rows = min(depth, DY_COPY // dy_pixel) // (chunk * columns)
+    row_chunk = max(1, min(problem.geometry.rows.output, rows))
     return chunk, row_chunk, column_chunk

@@ -78,13 +78,22 @@ def addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere
     """Where a block's rows lie in x and y; what the last tile of rows has over is read twice and written nowhere."""
     r, c, count, images = block[0], block[1], block[3], block[5]
     across = columns.start[c + 1] - columns.start[c]
-    for m in range(count):
-        position = (block[2] + m) // images
-        image = block[4] + block[2] + m - position * images
-        i = rows.start[r] + position // across
-        j = columns.start[c] + position % across
-        sources[m] = x + rows.source[i] + columns.source[j] + image * sizes.source_image
-        targets[m] = y + rows.target[i] + columns.target[j] + image * sizes.target_image
+    place = block[2] // images
+    image = block[2] - place * images
+    i = place // across
+    j = place - i * across
+    for m in range(count):  # a division a row would take as long as a good part of its products
+        source = rows.source[rows.start[r] + i] + columns.source[columns.start[c] + j]
+        target = rows.target[rows.start[r] + i] + columns.target[columns.start[c] + j]
+        sources[m] = x + source + (block[4] + image) * sizes.source_image
+        targets[m] = y + target + (block[4] + image) * sizes.target_image
+        image += 1
+        if image == images:
+            image = 0
+            j += 1
+            if j == across:
+                j = 0
+                i += 1
     for m in range(count, (count + tile - 1) // tile * tile):
         sources[m] = sources[0]
         targets[m] = nowhere
