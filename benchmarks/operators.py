@@ -6,7 +6,7 @@ import argparse
 import math
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -162,6 +162,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         devices = {name: worker.call("describe") for name, worker in workers.items()}
         rows: dict[tuple[str, str, int], dict[str, Any]] = {}
         peaks: list[float] = []
+        sweeping = args.suite == SWEEP
 
         def measure(problems: Sequence[tuple[Layer, int]]) -> dict[str, Any]:
             """Adds turns to the rows of some problems; the result so far."""
@@ -176,17 +177,20 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                         else _compare(operator, layer, workers, Path(folder), _TOLERANCE[setup.precision])
                     )
                     times = _take_turns(operator, workers, args.repeats, row["times_ms"] if row else {})
-                    row = _row(operator, layer, batch, times, difference)
-                    if args.suite == SWEEP:
+                    pick = min if _picked(args) == "least" else common.median
+                    row = _row(operator, layer, batch, times, difference, pick)
+                    if sweeping:
                         row["algorithm"] = workers["alpha"].call("algorithm", operator=operator)
+                        row["multiplied_gflop"] = workers["alpha"].call("multiplied_gflop", operator=operator)
                     rows[operator, layer.name, batch] = row
             return _result(list(rows.values()), peaks, devices, setup, args)
 
         result = measure(_problems(args))
-        if args.suite != SWEEP:
+        if not sweeping:
             return result
         axes = args.axes or ()
-        result = measure(sweep.suspects(result, axes))
+        for _ in range(sweep.ROUNDS):
+            result = measure(sweep.suspects(result, axes))
         return sweep.judge(result, {int(k): v for k, v in workers["alpha"].turn("bandwidths").items()}, axes)
 
 
@@ -241,11 +245,16 @@ def _take_turns(
 
 
 def _row(
-    operator: str, layer: Layer, batch: int, times: dict[str, list[float]], difference: float | None
+    operator: str,
+    layer: Layer,
+    batch: int,
+    times: dict[str, list[float]],
+    difference: float | None,
+    pick: Callable[[Sequence[float]], float],
 ) -> dict[str, Any]:
-    medians = {name: common.median(values) for name, values in times.items()}
-    ours = medians.pop("alpha")
-    best = min(medians, key=lambda name: medians[name]) if medians else None
+    picked = {name: pick(values) for name, values in times.items()}
+    ours = picked.pop("alpha")
+    best = min(picked, key=lambda name: picked[name]) if picked else None
     useful = layer.useful_gflop(batch)
     return {
         "operator": operator,
@@ -256,13 +265,17 @@ def _row(
         "nominal_gflop": layer.nominal_gflop(batch),
         "useful_gflop": useful,
         "alpha_ms": ours,
-        "torch_ms": medians[best] if best else None,
+        "torch_ms": picked[best] if best else None,
         "torch_settings": best,
-        "ratio": medians[best] / ours if best else None,
+        "ratio": picked[best] / ours if best else None,
         "useful_gflops": 1e3 * useful / ours,
         "difference": difference,
         "times_ms": times,
     }
+
+
+def _picked(args: argparse.Namespace) -> str:
+    return "least" if args.suite == SWEEP and args.against == "none" else "median"
 
 
 def _result(
@@ -293,7 +306,7 @@ def _result(
             "gflop": None if args.batch_size else args.gflop or EQUALISED.get(args.suite),
             "layers": list(dict.fromkeys(layer.name for layer, _ in _problems(args))),
             "pause_s": PAUSE,
-            "timing": "median over turns, each the mean of the calls that fill it; one process a contestant",
+            "timing": f"{_picked(args)} of turns, each the mean of the calls that fill it; one process a contestant",
             "filters": "packed anew in every call, as in training, where each step changes them",
             "autograd": "none on either side",
             "stem": "its input gradient is measured, though training never computes it",

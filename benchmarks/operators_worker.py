@@ -110,6 +110,14 @@ class Alpha(AlphaSide):
         )
         return f"{found.algorithm}: {found.choice}"
 
+    def multiplied_gflop(self, operator: str) -> float:
+        """GFLOP of the multiply-adds that the CPU engine issues for an operator of the problem."""
+        from alpha.cpu.convolution import MACS
+
+        self._calls[operator]()
+        name = {"conv": "conv2d", "deconv": "conv2d_input_grad", "dilated": "conv2d_weight_grad"}[operator]
+        return 2e-9 * MACS[name]
+
     def bandwidths(self) -> dict[int, float]:
         """GB/s of the processor's caches and memory by working set in bytes."""
         return bandwidths(self.setup.threads)

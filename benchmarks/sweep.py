@@ -57,6 +57,9 @@ CENTRES = {
     "batch 1, C 64, 56x56": Shape(1, 64, 56),
     "batch 128, C 128, 8x8": Shape(128, 128, 8),
 }
+ROUNDS = 3
+"""Times that the problems of neighbours that differ by almost a cliff or more are measured again."""
+
 _SUSPECT = 0.85 * CLIFF
 _MOST_GFLOP = 40.0
 """Of one operator: larger problems would take most of the run's time, and the memory of a small machine."""
@@ -95,10 +98,10 @@ def moved_bytes(layer: Layer, batch: int) -> int:
     return 4 * (batch * images * layer.in_channels + filters)
 
 
-def bound_ms(layer: Layer, batch: int, peak: float, bandwidths: Mapping[int, float]) -> float:
-    """The roofline: milliseconds of the useful FLOPs at the FMA peak, or of the bytes, whichever are more."""
+def bound_ms(layer: Layer, batch: int, gflop: float, peak: float, bandwidths: Mapping[int, float]) -> float:
+    """The roofline: milliseconds of so many GFLOP at the FMA peak, or of the bytes, whichever are more."""
     moved = moved_bytes(layer, batch)
-    return max(1e3 * layer.useful_gflop(batch) / peak, 1e-6 * moved / bandwidth.at(bandwidths, moved))
+    return max(1e3 * gflop / peak, 1e-6 * moved / bandwidth.at(bandwidths, moved))
 
 
 def suspects(result: dict[str, Any], axes: Sequence[str] = ()) -> list[tuple[Layer, int]]:
@@ -122,8 +125,10 @@ def judge(result: dict[str, Any], bandwidths: Mapping[int, float], axes: Sequenc
     known[NOTHING.layer.name] = NOTHING.layer
     rows = {(row["operator"], row["layer"], row["batch"]): row for row in result["rows"]}
     for row in rows.values():
-        row["bound_ms"] = bound_ms(known[row["layer"]], row["batch"], result["fma_peak_gflops"], bandwidths)
+        layer, batch, peak = known[row["layer"]], row["batch"], result["fma_peak_gflops"]
+        row["bound_ms"] = bound_ms(layer, batch, layer.useful_gflop(batch), peak, bandwidths)
         row["bound_share"] = row["bound_ms"] / row["alpha_ms"]
+        row["multiplied_bound_ms"] = bound_ms(layer, batch, row["multiplied_gflop"], peak, bandwidths)
         row.pop("shape", None)  # its layer's name says it
     call_ms = {name: min(rows[name, NOTHING.layer.name, NOTHING.batch]["times_ms"]["alpha"]) for name in OPERATORS}
     pairs = [
@@ -154,14 +159,21 @@ def judge(result: dict[str, Any], bandwidths: Mapping[int, float], axes: Sequenc
 def _pair(a: dict[str, Any], b: dict[str, Any], call_ms: float) -> dict[str, Any]:
     """How the throughputs of two neighbours differ, and what of it the machine explains.
 
-    cause: "machine" where the shares of the roofline differ by less than a cliff, "call" where they do once a call's
-    own time is added to both bounds, else "ours".
+    cause: "machine" where the shares of the roofline differ by less than a cliff; "call" where they do once a call's
+    own time is added to both bounds; "Winograd" where they do when what is multiplied counts, not what is useful; else
+    "ours".
     """
+
+    def alike(bound: str, more: float = 0.0) -> bool:
+        return _ratio(*((row[bound] + more) / row["alpha_ms"] for row in (a, b))) < CLIFF
+
     ratio = _ratio(a["useful_gflops"], b["useful_gflops"])
-    if _ratio(a["bound_share"], b["bound_share"]) < CLIFF:
+    if alike("bound_ms"):
         cause = "machine"
-    elif _ratio(*((row["bound_ms"] + call_ms) / row["alpha_ms"] for row in (a, b))) < CLIFF:
+    elif alike("bound_ms", call_ms):
         cause = "call"
+    elif alike("multiplied_bound_ms") or alike("multiplied_bound_ms", call_ms):
+        cause = "Winograd"
     else:
         cause = "ours"
     return {
@@ -247,5 +259,6 @@ def print_tables(result: dict[str, Any]) -> None:
     print()
     if result["cliffs"]:
         common.print_table(*cliff_table(result))
-        print("cause: machine - shares of the bound are within the limit; call - they are with a call's own time")
+        print("cause: machine - shares of the bound are within the limit; call - they are with a call's own time;")
+        print("Winograd - they are by what is multiplied: the faster of the two multiplies less than is useful")
     print(summary(result))

@@ -33,15 +33,16 @@ def test_bytes_and_bound_by_hand() -> None:
     layer = Shape(2, 16, 8, stride=2, groups=4).layer
     assert sweep.moved_bytes(layer, 2) == 4 * (2 * 16 * (64 + 16) + 16 * 9 * 4)
     moved, gflop = sweep.moved_bytes(layer, 2), layer.useful_gflop(2)
-    assert sweep.bound_ms(layer, 2, 1e-3, {1 << 20: 10.0}) == pytest.approx(1e6 * gflop)
-    assert sweep.bound_ms(layer, 2, 1e9, {1 << 20: 10.0}) == pytest.approx(moved / 10e9 * 1e3)
+    assert sweep.bound_ms(layer, 2, gflop, 1e-3, {1 << 20: 10.0}) == pytest.approx(1e6 * gflop)
+    assert sweep.bound_ms(layer, 2, gflop, 1e9, {1 << 20: 10.0}) == pytest.approx(moved / 10e9 * 1e3)
 
 
-def row(rate: float, bound_ms: float, alpha_ms: float) -> dict[str, object]:
+def row(rate: float, bound_ms: float, alpha_ms: float, multiplied: float | None = None) -> dict[str, object]:
     return {
         "operator": "conv",
         "useful_gflops": rate,
         "bound_ms": bound_ms,
+        "multiplied_bound_ms": multiplied or bound_ms,
         "bound_share": bound_ms / alpha_ms,
         "alpha_ms": alpha_ms,
     }
@@ -51,6 +52,7 @@ def test_whose_a_cliff_is() -> None:
     # Ten times the FLOPs in the same time: because the bytes are the same, because a call takes that long, or neither.
     assert sweep._pair(row(10, 0.9, 1.0), row(100, 0.9, 1.0), 0.0)["cause"] == "machine"
     assert sweep._pair(row(10, 0.05, 1.0), row(100, 0.5, 1.0), 0.6)["cause"] == "call"
+    assert sweep._pair(row(10, 0.5, 1.0), row(25, 0.5, 0.4, 0.25), 0.0)["cause"] == "Winograd"
     pair = sweep._pair(row(10, 0.05, 1.0), row(100, 0.5, 1.0), 0.01)
     assert pair["cause"] == "ours" and pair["ratio"] == 10
 
