@@ -18,7 +18,8 @@ from tqdm import tqdm
 from alpha.errors import ArgumentError, NumericsError
 from benchmarks import common, inference, sweep
 from benchmarks.common import Setup
-from benchmarks.suites import BATCHES, EQUALISED, LAYOUTS, OPERATORS, SUITES, Layer, equal_batch
+from benchmarks.suites import BATCHES, EQUALISED, LAYOUTS, OPERATORS, PAPER, SUITES, Layer, equal_batch
+from benchmarks.variants import DIRECT, INSERTED, UNTRIMMED, VARIANTS
 from benchmarks.workers import ALLOCATORS, PAUSE, Worker
 
 MODULE = "benchmarks.operators"
@@ -126,11 +127,17 @@ def _layers(args: argparse.Namespace) -> list[Layer]:
     return [layers[name] for name in args.layers or layers]
 
 
+def _equalised(args: argparse.Namespace) -> float | None:
+    """The nominal GFLOP that batches are to have, if any."""
+    usual = EQUALISED.get(args.suite, {}).get("cpu" if args.engine == "cpu" else "gpu")
+    return args.gflop or usual
+
+
 def _problems(args: argparse.Namespace) -> list[tuple[Layer, int]]:
     """The layers with their batches."""
     if args.suite == SWEEP:
         return sweep.problems(args.axes or ())
-    layers, gflop = _layers(args), args.gflop or EQUALISED.get(args.suite)
+    layers, gflop = _layers(args), _equalised(args)
     if args.batch_size is None and gflop is not None:
         return [(layer, equal_batch(layer, gflop)) for layer in layers]
     return [(layer, batch) for batch in args.batch_size or BATCHES[args.suite] for layer in layers]
@@ -162,7 +169,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         devices = {name: worker.call("describe") for name, worker in workers.items()}
         rows: dict[tuple[str, str, int], dict[str, Any]] = {}
         peaks: list[float] = []
-        sweeping = args.suite == SWEEP
+        sweeping, varying = args.suite == SWEEP, args.suite == PAPER
 
         def measure(problems: Sequence[tuple[Layer, int]]) -> dict[str, Any]:
             """Adds turns to the rows of some problems; the result so far."""
@@ -177,8 +184,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                         else _compare(operator, layer, workers, Path(folder), _TOLERANCE[setup.precision])
                     )
                     times = _take_turns(operator, workers, args.repeats, row["times_ms"] if row else {})
+                    varied = _variants(operator, workers["alpha"], args.repeats, Path(folder), setup) if varying else {}
                     pick = min if _picked(args) == "least" else common.median
                     row = _row(operator, layer, batch, times, difference, pick)
+                    if varying:
+                        row["variants_times_ms"] = varied
+                        row["variants_ms"] = {name: common.median(values) for name, values in varied.items()}
                     if sweeping:
                         row["algorithm"] = workers["alpha"].call("algorithm", operator=operator)
                         row["multiplied_gflop"] = workers["alpha"].call("multiplied_gflop", operator=operator)
@@ -219,6 +230,23 @@ def _compare(
             )
         largest = max(largest or 0.0, difference)
     return largest
+
+
+def _variants(operator: str, worker: Worker, repeats: int, folder: Path, setup: Setup) -> dict[str, list[float]]:
+    """Milliseconds of an operator's variants, which take turns; NumericsError where one computes something else."""
+    expected, names = _saved(worker, operator, folder), VARIANTS[operator]
+    for name in names:
+        worker.call("vary", operator=operator, name=name)
+        got = _saved(worker, f"{operator}, {name}", folder)
+        if not np.abs(got - expected).max() <= _TOLERANCE[setup.precision] * np.abs(expected).max():
+            raise NumericsError(f"[{MODULE}] expected {operator}, {name} to compute the operator, got something else")
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(repeats):
+        for name in names:
+            times[name].append(1e3 * worker.turn("time", operator=f"{operator}, {name}"))
+    for name in names:
+        worker.call("forget", operator=f"{operator}, {name}")
+    return times
 
 
 def _saved(worker: Worker, operator: str, folder: Path) -> np.ndarray[Any, Any]:
@@ -303,7 +331,7 @@ def _result(
             "seed": args.seed,
             "repeats": args.repeats,
             "batch_sizes": sorted({batch for _, batch in _problems(args)}),
-            "gflop": None if args.batch_size else args.gflop or EQUALISED.get(args.suite),
+            "gflop": None if args.batch_size else _equalised(args),
             "layers": list(dict.fromkeys(layer.name for layer, _ in _problems(args))),
             "pause_s": PAUSE,
             "timing": f"{_picked(args)} of turns, each the mean of the calls that fill it; one process a contestant",
@@ -325,6 +353,19 @@ def _print(result: dict[str, Any]) -> None:
         _print_layers(result)
 
 
+def variant_table(result: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
+    """Titles and rows: what each idea of C-K-S gains, by operator and layer."""
+    rows: list[list[object]] = []
+    for row in result["rows"]:
+        found = row["variants_ms"]
+        direct, untrimmed, inserted = (found.get(name) for name in (DIRECT, UNTRIMMED, INSERTED))
+        cells: list[object] = [row["operator"], row["layer"], row["batch"], f"{direct:.3f}", f"{untrimmed:.3f}"]
+        cells += [f"{inserted:.3f}" if inserted else None, f"{untrimmed / direct:.2f}"]
+        rows.append([*cells, f"{inserted / untrimmed:.2f}" if inserted else None])
+    titles = ["operator", "layer", "batch", DIRECT, UNTRIMMED, INSERTED, "trimming gains", "splitting gains"]
+    return titles, rows
+
+
 def _print_layers(result: dict[str, Any]) -> None:
     titles = ["operator", "layer", "batch", "nominal", "useful", "alpha ms", "torch ms", "ratio", "GFLOP/s", "of peak"]
     rows: list[list[object]] = []
@@ -344,6 +385,11 @@ def _print_layers(result: dict[str, Any]) -> None:
             ]
         )
     common.print_table(titles, rows)
+    if any("variants_ms" in row for row in result["rows"]):
+        print()
+        common.print_table(*variant_table(result))
+        print("ms of the direct algorithm, of it over zeros of padding, and over zeros between dY's elements too; what")
+        print("trimming and splitting gain: how many times longer it takes without them")
     print(f"FMA peak {result['fma_peak_gflops']:.0f} GFLOP/s; nominal and useful in GFLOP, GFLOP/s of useful ones")
     common.warn_of_noise(max(max(common.spread(times) for times in row["times_ms"].values()) for row in result["rows"]))
     if result["geometric_mean"] is not None:

@@ -13,6 +13,7 @@ from benchmarks.bandwidth import bandwidths
 from benchmarks.common import Setup
 from benchmarks.sides import AlphaSide, TorchSide, time_call
 from benchmarks.suites import Layer
+from benchmarks.variants import variant
 from benchmarks.workers import serve
 
 Array = np.ndarray[Any, Any]
@@ -55,10 +56,11 @@ class Alpha(AlphaSide):
         super().__init__(Setup(**setup))
         self._calls: dict[str, Callable[[], Any]] = {}
         self._timed: dict[str, Callable[[], Any]] = {}
+        self._tensors: tuple[Any, Any, Any] | None = None
 
     def prepare(self, layer: dict[str, Any], batch: int, seed: int) -> None:
         """Makes a problem's tensors."""
-        self._calls, self._timed = {}, {}  # the last one's tensors go first
+        self._calls, self._timed, self._tensors = {}, {}, None  # the last one's go first
         problem = Problem(layer, batch, seed)
         self._layer, self._batch = problem.layer, batch
         engine, geometry, groups = self.engine, problem.layer.geometry, problem.layer.groups
@@ -76,6 +78,18 @@ class Alpha(AlphaSide):
             "deconv": lambda: engine.conv2d_input_grad(dy, w, geometry, groups),
             "dilated": lambda: engine.conv2d_weight_grad(x, dy, geometry, groups),
         }
+        self._tensors = x, w, dy
+
+    def vary(self, operator: str, name: str) -> None:
+        """Makes a variant of an operator callable under the name "operator, variant"."""
+        assert self._tensors is not None
+        call = variant(self.engine, self._layer, operator, name, *self._tensors)
+        self._calls[f"{operator}, {name}"] = call
+
+    def forget(self, operator: str) -> None:
+        """Drops a variant and its tensors."""
+        del self._calls[operator]
+        self._timed.pop(operator, None)
 
     def save(self, operator: str, path: str) -> None:
         """Writes an operator's result in our logical order, or a sample of it."""

@@ -11,9 +11,18 @@ from matplotlib.figure import Figure
 
 from benchmarks import common
 from benchmarks.report import Report, headlines
-from benchmarks.suites import OPERATORS
+from benchmarks.suites import OPERATORS, PAPER
+from benchmarks.variants import DIRECT, INSERTED, UNTRIMMED
 
 OURS, THEIRS, THIRD = "#1b6ca8", "#d9822b", "#7a9e3f"
+_PAPER_LINES = (
+    ("torch", THEIRS, "-"),
+    ("alpha", OURS, "-"),
+    (DIRECT, OURS, "--"),
+    (UNTRIMMED, THIRD, "--"),
+    (INSERTED, "gray", ":"),
+)
+_PAPER_NAMES = {"torch": "PyTorch", "alpha": "ours", DIRECT: "ours without Winograd"}
 _SWEPT = ("channels", "batch", "map")
 """The axes with enough values for a line; the others are in the table."""
 
@@ -28,19 +37,26 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
         "axes.spines.right": False,
     }
     drawn = {"ratios.svg", *(report.picture for report in reports)}
-    for old in folder.glob("*.svg"):
+    for old in (*folder.glob("*.svg"), *folder.glob("*.png")):
         if old.name not in drawn:
             old.unlink()
     with mpl.rc_context(style):
         _save(_ratios(reports), folder / "ratios.svg")
         for report in reports:
-            each = {"training": _training, "inference": _inference, "operators": _operators, "sweep": _sweep}
-            _save(each[report.kind](report.result), folder / report.picture)
+            kinds = {
+                "training": _training,
+                "inference": _inference,
+                "operators": _operators,
+                PAPER: _paper,
+                "sweep": _sweep,
+            }
+            _save(kinds[report.kind](report.result), folder / report.picture)
 
 
 def _save(figure: Figure, path: Path) -> None:
     """Without the date, so that equal results give equal files."""
-    figure.savefig(path, metadata={"Date": None, "Creator": None}, facecolor="white")
+    nothing = {"Software": None} if path.suffix == ".png" else {"Date": None, "Creator": None}
+    figure.savefig(path, metadata=nothing, facecolor="white", dpi=150)
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -117,6 +133,34 @@ def _operators(result: dict[str, Any]) -> Figure:
         axes.set_title(f"{operator} ({OPERATORS[operator]})")
     panels[0].set_ylabel("GFLOP/s of useful FLOPs")
     panels[-1].legend(frameon=False)
+    return figure
+
+
+def _paper(result: dict[str, Any]) -> Figure:
+    """Six panels, an operator and filter each: nominal GFLOP/s over the output map's size, as the paper draws them."""
+    sides = sorted({row["shape"]["filter"][0] for row in result["rows"]})
+    operators = list(dict.fromkeys(row["operator"] for row in result["rows"]))
+    figure = _figure(10, 0.4 + 2.8 * len(sides))
+    panels = figure.subplots(len(sides), len(operators), squeeze=False)
+    for axes_row, side in zip(panels, sides, strict=True):
+        for axes, operator in zip(axes_row, operators, strict=True):
+            rows = [r for r in result["rows"] if r["operator"] == operator and r["shape"]["filter"][0] == side]
+            for name, colour, style in _PAPER_LINES:
+                times = [r["variants_ms"].get(name, r.get(f"{name}_ms")) for r in rows]
+                if all(times):
+                    rates = [1e3 * r["nominal_gflop"] / time for r, time in zip(rows, times, strict=True)]
+                    axes.plot(
+                        range(len(rows)), rates, style, color=colour, marker=".", label=_PAPER_NAMES.get(name, name)
+                    )
+            axes.set_xticks(range(len(rows)), [f"{r['shape']['output'][0]}\n{r['shape']['output'][2]}" for r in rows])
+            axes.set_ylim(bottom=0)
+            axes.set_title(f"{operator} ({OPERATORS[operator]}), {side}x{side}")
+            axes.grid(axis="y", linewidth=0.3)
+    for axes in panels[-1]:
+        axes.set_xlabel("output map and channels")
+    for axes_row in panels:
+        axes_row[0].set_ylabel("GFLOP/s, nominal")
+    panels[0][-1].legend(frameon=False)
     return figure
 
 

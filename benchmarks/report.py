@@ -14,6 +14,8 @@ from typing import Any
 
 from alpha.errors import ArgumentError
 from benchmarks import common, sweep
+from benchmarks.operators import variant_table
+from benchmarks.suites import PAPER
 
 MODULE = "benchmarks.report"
 RESULTS = common.ROOT / "benchmarks" / "results"
@@ -38,14 +40,14 @@ class Report:
 
     @property
     def kind(self) -> str:
-        """ "training", "operators", "sweep" or "inference"."""
+        """ "training", "operators", "paper", "sweep" or "inference"."""
         suite = str(self.result["settings"].get("suite", "training"))
-        return suite if suite in ("training", "sweep", "inference") else "operators"
+        return suite if suite in ("training", PAPER, "sweep", "inference") else "operators"
 
     @property
     def picture(self) -> str:
         """The file of its picture, in docs/."""
-        return f"{Path(self.file).stem}.svg"
+        return f"{Path(self.file).stem}.{'png' if self.kind == PAPER else 'svg'}"
 
     @property
     def place(self) -> str:
@@ -63,6 +65,8 @@ class Report:
             return f"Operators over neighbouring shapes{self.place}"
         if self.kind == "inference":
             return f"Inference of ResNet18 on {settings['image'][0]}x{settings['image'][1]} images{self.place}"
+        if self.kind == PAPER:
+            return f"The paper's comparison of operators, {settings['gflop']:g} GFLOP each{self.place}"
         batches = ", ".join(map(str, settings["batch_sizes"]))
         return f"Operators of suite {settings['suite']}, batch {batches}{self.place}"
 
@@ -75,7 +79,7 @@ def network(settings: dict[str, Any]) -> str:
 
 def read(folder: Path = RESULTS) -> list[Report]:
     """The folder's results by kind, then by name and size."""
-    order = ("training", "inference", "operators", "sweep")
+    order = ("training", "inference", "operators", PAPER, "sweep")
     reports = [Report(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("*.json")]
     if not reports:
         raise ArgumentError(
@@ -114,8 +118,8 @@ def document(reports: Sequence[Report]) -> str:
 def _section(report: Report) -> str:
     result = report.result
     head = [f"## {report.title}", _origin(report)]
-    body = {"training": _training, "inference": _inference, "operators": _operators, "sweep": _sweep}[report.kind]
-    return "\n\n".join([*head, f"![{report.title}]({report.picture})", *body(result)])
+    kinds = {"training": _training, "inference": _inference, "operators": _operators, PAPER: _paper, "sweep": _sweep}
+    return "\n\n".join([*head, f"![{report.title}]({report.picture})", *kinds[report.kind](result)])
 
 
 def _origin(report: Report) -> str:
@@ -222,6 +226,15 @@ def _operators(result: dict[str, Any]) -> list[str]:
     return [note, _markdown((titles, rows))]
 
 
+def _paper(result: dict[str, Any]) -> list[str]:
+    note = (
+        "GFLOP/s in the picture: nominal operations, those with the padding's zeros and without the inserted ones, a "
+        "second. Direct: ours without Winograd's algorithm; untrimmed: over zeros of padding; zeros inserted: over "
+        "those between dY's elements too. Gains: how many times longer it takes without the idea."
+    )
+    return [*_operators(result), note, _markdown(variant_table(result))]
+
+
 def _sweep(result: dict[str, Any]) -> list[str]:
     note = (
         f"{sweep.summary(result)}. Of bound: share of the roofline with an FMA peak of {result['fma_peak_gflops']:.0f} "
@@ -231,7 +244,7 @@ def _sweep(result: dict[str, Any]) -> list[str]:
         "Cause: machine - the shares of the bound differ by less than the limit; call - they do with a call's own time "
         "added to the bound (that of a call that computes nothing: "
         + ", ".join(f"{operator} {1e3 * time:.0f} us" for operator, time in result["call_ms"].items())
-        + "); ours - neither."
+        + "); Winograd - they do by what is multiplied, of which the faster one saves a part; ours - none of these."
     )
     cliffs = [_markdown(sweep.cliff_table(result)), causes] if result["cliffs"] else []
     return [note, *cliffs, _markdown(sweep.line_table(result))]

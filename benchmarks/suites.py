@@ -90,7 +90,9 @@ BATCHES = {"resnet18": (128, 512), "paper": (128, 512), "depthwise": (1, 8, 32)}
 LAYOUTS = {"depthwise": ("channels_last",)}
 """PyTorch's memory layouts that are measured on the processor, of suites that name them; elsewhere both."""
 
-EQUALISED = {"paper": 77.3}
+PAPER = "paper"
+
+EQUALISED = {PAPER: {"cpu": 9.7, "gpu": 77.3}}
 """Suites whose batches are such that every layer has this much nominal work, in GFLOP, unless asked otherwise."""
 
 

@@ -40,6 +40,7 @@ DATASETS: dict[str, Callable[..., datasets.ArrayDataset]] = {
 OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {
     "adam": optim.Adam,
     "adamw": optim.AdamW,
+    "nesterov": lambda params, lr: optim.SGD(params, lr, momentum=0.9, nesterov=True),
     "rmsprop": optim.RMSprop,
     "sgd": lambda params, lr: optim.SGD(params, lr, momentum=0.9),
 }
@@ -147,6 +148,10 @@ def make_dataset(name: str, root: str | None, train: bool, augment: bool = False
 def make_model(settings: Settings, classes: int, **options: Any) -> nn.Module:
     """The network that the settings describe."""
     model = MODELS[settings["model"]]
+    if settings.get("stem") is not None:
+        if not settings["model"].startswith("resnet"):
+            raise ArgumentError(f"[--stem] expected a ResNet, got {settings['model']}: leave --stem out")
+        options["stem"] = settings["stem"]
     return model(classes, settings["style"], base_width=settings["base_width"], **options)
 
 

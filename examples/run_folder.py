@@ -24,6 +24,7 @@ class RunFolder:
         self.settings = path / "settings.json"
         self.metrics = path / "metrics.csv"
         self.picture = path / "loss.png"
+        self.events = path / "tensorboard"
         self.weights = path / "model.safetensors"
         self.checkpoint = path / "checkpoint.safetensors"
 

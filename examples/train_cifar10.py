@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -16,7 +17,9 @@ from typing import Any
 
 import common
 import numpy as np
+import recipes
 import run_folder
+from monitoring import TensorBoard
 from run_folder import Metrics, RunFolder
 
 import alpha
@@ -25,26 +28,49 @@ from alpha.errors import ArgumentError, NumericsError
 from alpha.serialization import load_checkpoint, save_checkpoint
 
 DEFAULTS: common.Settings = {
+    "recipe": "paper",
     "model": "resnet18",
     "style": "paper",
+    "stem": None,
     "base_width": 64,
     "dataset": "cifar10",
     "augment": False,
     "batch_size": 128,
     "optimizer": "adam",
     "lr": 1e-3,
+    "schedule": "constant",
+    "weight_decay": None,
+    "label_smoothing": 0.0,
+    "average": 0.0,
     "seed": 0,
     "data": None,
     "epochs": 1,
     "steps": None,
     "checkpoint_every": 200,
+    "tensorboard": False,
     "engine": "cpu",
     "threads": None,
     "memory": None,
 }
 """Every option's value where neither the command line nor the run that is resumed gives one."""
 
-FIXED = ("model", "style", "base_width", "dataset", "augment", "batch_size", "optimizer", "lr", "seed")
+FIXED = (
+    "recipe",
+    "model",
+    "style",
+    "stem",
+    "base_width",
+    "dataset",
+    "augment",
+    "batch_size",
+    "optimizer",
+    "lr",
+    "schedule",
+    "weight_decay",
+    "label_smoothing",
+    "average",
+    "seed",
+)
 """Options that shape the loss curve: a resumed run keeps them."""
 
 
@@ -54,6 +80,7 @@ def make_parser() -> common.Parser:
     group = parser.add_argument_group("network")
     group.add_argument("--model", choices=common.MODELS, help=_default("the network", "model"))
     group.add_argument("--style", choices=common.STYLES, help=_default("whose variant of it", "style"))
+    group.add_argument("--stem", choices=("3x3", "7x7"), help="of torchvision's ResNets (default: 7x7)")
     group.add_argument(
         "--base-width",
         metavar="N",
@@ -73,6 +100,7 @@ def make_parser() -> common.Parser:
     group.add_argument("--optimizer", choices=common.OPTIMIZERS, help=_default("the optimizer", "optimizer"))
     group.add_argument("--lr", metavar="RATE", type=common.learning_rate, help=_default("its learning rate", "lr"))
     group.add_argument("--seed", metavar="N", type=common.seed, help=_default("of all that is random", "seed"))
+    recipes.add_options(parser, _default)
     group = parser.add_argument_group("output")
     group.add_argument("--out", metavar="DIR", type=Path, help="the run's folder (default: runs/MODEL-DATASET-TIME)")
     group.add_argument("--resume", metavar="RUN", type=Path, help="go on with the run in this folder")
@@ -81,6 +109,9 @@ def make_parser() -> common.Parser:
         metavar="N",
         type=common.positive_int,
         help=_default("steps from one checkpoint to the next", "checkpoint_every"),
+    )
+    group.add_argument(
+        "--tensorboard", action="store_true", default=None, help="write TensorBoard's events into the run's folder too"
     )
     parser.add_engine()
     return parser
@@ -133,6 +164,8 @@ class Run:
     settings: common.Settings
     net: nn.Module
     optimizer: optim.Optimizer
+    schedule: optim.LRScheduler | None
+    average: optim.AveragedModel[nn.Module] | None
     loader: datasets.DataLoader
     progress: Progress = field(default_factory=Progress)
 
@@ -161,15 +194,30 @@ class Run:
             self.folder.checkpoint,
             model=self.net,
             optimizer=self.optimizer,
+            scheduler=self.schedule,
             loader=self.loader,
             settings=self.settings,
             progress=asdict(self.progress),
+            average=None if self.average is None else {k: np.array(t) for k, t in self.average.state_dict().items()},
         )
 
     def load(self) -> None:
         """Goes to where the checkpoint was written."""
-        extra = load_checkpoint(self.folder.checkpoint, model=self.net, optimizer=self.optimizer, loader=self.loader)
+        extra = load_checkpoint(
+            self.folder.checkpoint,
+            model=self.net,
+            optimizer=self.optimizer,
+            scheduler=self.schedule,
+            loader=self.loader,
+        )
         self.progress = Progress(**extra["progress"])
+        if self.average is not None:
+            self.average.load_state_dict(extra["average"])
+
+    @property
+    def tested(self) -> nn.Module:
+        """What is kept and tested: the average, where there is one."""
+        return self.net if self.average is None else self.average.module
 
     def not_finite(self, what: str, got: Any) -> NumericsError:
         """The error that ends a run which has diverged."""
@@ -184,8 +232,10 @@ def choose_settings(given: Mapping[str, Any], saved: Mapping[str, Any] | None) -
 
     ArgumentError where the command line contradicts what shaped the run so far.
     """
-    before = DEFAULTS if saved is None else saved
-    for name in FIXED if saved is not None else ():
+    before = saved or {**DEFAULTS, **recipes.RECIPES[given["recipe"] or DEFAULTS["recipe"]]}
+    # A schedule goes over all epochs.
+    fixed = FIXED if before["schedule"] == "constant" else (*FIXED, "epochs")
+    for name in fixed if saved is not None else ():
         if given[name] is not None and given[name] != before[name]:
             option = name.replace("_", "-")
             raise ArgumentError(
@@ -215,9 +265,10 @@ def open_run(given: Mapping[str, Any]) -> Run:
     alpha.manual_seed(settings["seed"])
     data = common.make_dataset(settings["dataset"], settings["data"], train=True, augment=settings["augment"])
     net = common.make_model(settings, len(data.classes)).to(engine).train()
-    optimizer = common.OPTIMIZERS[settings["optimizer"]](net.parameters(), lr=settings["lr"])
+    optimizer = recipes.make_optimizer(settings, net)
     loader = datasets.DataLoader(data, settings["batch_size"], shuffle=True, engine=engine)
-    run = Run(folder, settings, net, optimizer, loader)
+    schedule = recipes.make_schedule(settings, optimizer, settings["epochs"] * len(loader))
+    run = Run(folder, settings, net, optimizer, schedule, recipes.make_average(settings, net), loader)
     if resume is None:
         run.save()  # from now on the run can be resumed, whatever happens to it
     else:
@@ -265,16 +316,21 @@ class Interrupts:
 
 def train(run: Run, interrupts: Interrupts) -> bool:
     """Trains to the last step, or until a signal comes; returns whether it got to the end. Either way all is saved."""
-    with Metrics(run.folder.metrics, run.progress.step) as metrics:
+    with Metrics(run.folder.metrics, run.progress.step) as metrics, board(run) as events:
         interrupts.deferred = True
         while run.progress.step < run.steps and interrupts.received is None:
-            train_epoch(run, metrics, interrupts)
+            train_epoch(run, metrics, events, interrupts)
         run.save()
         interrupts.deferred = False
     return interrupts.received is None
 
 
-def train_epoch(run: Run, metrics: Metrics, interrupts: Interrupts) -> None:
+def board(run: Run) -> AbstractContextManager[TensorBoard | None]:
+    """TensorBoard's events, if they are wanted."""
+    return TensorBoard(run.folder.events, run.progress.step) if run.settings["tensorboard"] else nullcontext()
+
+
+def train_epoch(run: Run, metrics: Metrics, events: TensorBoard | None, interrupts: Interrupts) -> None:
     """Trains to the end of the epoch under way, or the run's last step, or a signal."""
     progress, every = run.progress, run.settings["checkpoint_every"]
     images, epoch = len(run.loader.dataset), run.loader.epoch + 1
@@ -284,10 +340,14 @@ def train_epoch(run: Run, metrics: Metrics, interrupts: Interrupts) -> None:
     with common.bar(images, title, progress.images) as bar:
         start = time.perf_counter()
         for x, y in run.loader:
+            lr = run.lr
             loss, right = train_step(run, x, y)
             seconds = time.perf_counter() - start
             progress.add(len(y), loss, right, seconds)
-            metrics.write(progress.step, epoch, loss, right / len(y), len(y) / seconds, run.lr)
+            metrics.write(progress.step, epoch, loss, right / len(y), len(y) / seconds, lr)
+            if events is not None:
+                speed = len(y) / seconds
+                events.write(progress.step, loss=loss, accuracy=right / len(y), images_per_s=speed, lr=lr)
             bar.set_postfix_str(f"loss {progress.mean_loss:.4f}, accuracy {progress.accuracy:.1f} %", refresh=False)
             bar.update(len(y))
             if interrupts.received is not None or progress.step == run.steps:
@@ -307,10 +367,14 @@ def train_epoch(run: Run, metrics: Metrics, interrupts: Interrupts) -> None:
 def train_step(run: Run, x: alpha.Tensor, y: alpha.Tensor) -> tuple[float, int]:
     """Forward, backward and update on one batch; returns the loss and the number of right answers."""
     logits = run.net(x)
-    loss = nn.functional.cross_entropy(logits, y)
+    loss = nn.functional.cross_entropy(logits, y, label_smoothing=run.settings["label_smoothing"])
     run.optimizer.zero_grad()
     loss.backward()
     run.optimizer.step()
+    if run.schedule is not None:
+        run.schedule.step()
+    if run.average is not None:
+        run.average.update_parameters(run.net)
     value = float(loss)
     run.progress.step += 1
     if not math.isfinite(value):
@@ -324,10 +388,10 @@ def train_step(run: Run, x: alpha.Tensor, y: alpha.Tensor) -> tuple[float, int]:
 def finish(run: Run) -> None:
     """Leaves the weights and the picture, then tests."""
     settings = run.settings
-    alpha.save(run.net.state_dict(), run.folder.weights)
+    alpha.save(run.tested.state_dict(), run.folder.weights)
     run_folder.plot(run.folder, run.title)
     data = common.make_dataset(settings["dataset"], settings["data"], train=False)
-    common.print_accuracy(*common.test(run.net, data, settings["batch_size"]))
+    common.print_accuracy(*common.test(run.tested, data, settings["batch_size"]))
 
 
 def command(script: str, *arguments: str) -> str:

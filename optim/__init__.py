@@ -1,9 +1,10 @@
-"""Optimizers, schedules of the learning rate, and limits on gradients; PyTorch's names, arguments and defaults."""
+"""Optimizers, schedules of the learning rate, limits on gradients and averages of weights, by PyTorch's names."""
 
 from __future__ import annotations
 
 from optim import lr_scheduler
 from optim.adam import Adam, AdamW
+from optim.averaging import AveragedModel
 from optim.clip import clip_grad_norm_, clip_grad_value_
 from optim.lr_scheduler import (
     CosineAnnealingLR,
@@ -24,6 +25,7 @@ __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "AveragedModel",
     "CosineAnnealingLR",
     "ExponentialLR",
     "LRScheduler",

@@ -1,0 +1,70 @@
+"""AveragedModel: a network whose weights are the running average of another's, which often tests better."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Generic, TypeVar
+
+import alpha
+from alpha.errors import ArgumentError, ShapeError
+from alpha.tensor import Tensor
+from nn.module import Module
+
+Net = TypeVar("Net", bound=Module)
+
+
+class AveragedModel(Module, Generic[Net]):
+    """An exponential moving average of a network: a = decay a + (1 - decay) p for every parameter p.
+
+    Call ``update_parameters(model)`` after each ``optimizer.step()``; the first call copies. In evaluation the average
+    is called as the network is. Polyak & Juditsky, 1992; PyTorch's ``AveragedModel`` with ``get_ema_multi_avg_fn``.
+
+    Args:
+        model: the network; the average begins as a copy of it that needs no gradients.
+        decay: share of the average that stays in an update, 0..1.
+        use_buffers: whether floating-point buffers (BatchNorm's statistics) are averaged too; else they are copied.
+
+    Attributes:
+        module: the averaged network.
+        n_averaged: int64 buffer, the number of updates.
+    """
+
+    n_averaged: Tensor
+
+    def __init__(self, model: Net, decay: float = 0.999, use_buffers: bool = False) -> None:
+        super().__init__()
+        if not 0 <= decay <= 1:
+            raise ArgumentError(f"[AveragedModel] expected decay in 0..1, got {decay!r}")
+        self.decay, self.use_buffers = decay, use_buffers
+        self.module: Net = copy.deepcopy(model)
+        self.module.requires_grad_(False)
+        first = next(self.module.parameters(), None)
+        engine = None if first is None else first.engine
+        self.register_buffer("n_averaged", alpha.zeros((), dtype="int64", engine=engine))
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        return self.module(*arguments, **options)
+
+    def update_parameters(self, model: Net) -> None:
+        """Takes the network's parameters and buffers into the average; ShapeError unless it is of the same shapes."""
+        shapes = ({name: t.shape for name, t in net.state_dict().items()} for net in (self.module, model))
+        if next(shapes) != next(shapes):
+            raise ShapeError(
+                "[AveragedModel.update_parameters] expected the network that the average was made of, got one with "
+                "other parameters or shapes"
+            )
+        share = 0.0 if int(self.n_averaged) == 0 else self.decay
+        with alpha.no_grad():
+            for mine, theirs in zip(self.module.parameters(), model.parameters(), strict=True):
+                _average(mine, theirs, share)
+            for kept, new in zip(self.module.buffers(), model.buffers(), strict=True):
+                _average(kept, new, share if self.use_buffers and kept.dtype.kind == "f" else 0.0)
+            self.n_averaged += 1
+
+
+def _average(average: Tensor, tensor: Tensor, share: float) -> None:
+    if share == 0:
+        average.copy_(tensor)
+        return
+    average *= share
+    average += tensor.detach() * (1 - share)
