@@ -6,6 +6,7 @@ from datasets import transforms
 from datasets.cifar import CIFAR10, CIFAR100
 from datasets.dataset import ArrayDataset, BatchedDataset, Dataset
 from datasets.digits import Digits
+from datasets.folder import ImageFolder
 from datasets.loader import DataLoader
 from datasets.mnist import MNIST, FashionMNIST
 
@@ -19,5 +20,6 @@ __all__ = [
     "Dataset",
     "Digits",
     "FashionMNIST",
+    "ImageFolder",
     "transforms",
 ]

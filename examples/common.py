@@ -155,11 +155,11 @@ def make_model(settings: Settings, classes: int, **options: Any) -> nn.Module:
     return model(classes, settings["style"], base_width=settings["base_width"], **options)
 
 
-def test(net: nn.Module, data: datasets.ArrayDataset, batch_size: int) -> tuple[Array, Array]:
+def test(net: nn.Module, data: datasets.ArrayDataset, batch_size: int, title: str = "test") -> tuple[Array, Array]:
     """Runs a data set through a network, with a progress bar; returns images and right answers of each class."""
     labels, answers = [], []
     net.eval()
-    with alpha.no_grad(), bar(len(data), "test") as progress:
+    with alpha.no_grad(), bar(len(data), title) as progress:
         for x, y in datasets.DataLoader(data, batch_size):
             labels.append(np.array(y))
             answers.append(np.asarray(net(x)).argmax(axis=1))

@@ -1,0 +1,108 @@
+"""reproduce_paper.py at a tiny size: what it leaves, that it goes on to the bit, and how it compares curves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.system.scripts import EXAMPLES, Script, arguments, environment, one_line_error
+
+TINY = ("--dataset", "digits", "--base-width", 4, "--batch-size", 200, "--steps", 14, "--every", 2, "--threads", 1)
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of two runs of either side, with a published curve."""
+    pytest.importorskip("sklearn")
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("paper")
+    for name in ("alpha", "pytorch"):
+        (folder / f"{name}-loss.csv").write_text("0, 2.3\n10,1.9\n20,1.5\n")
+    command = arguments("reproduce_paper.py", *TINY, "--runs", 2, "--out", folder / "out", "--reference", folder)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "| Dragon-Alpha |" in done.stdout and "| PyTorch |" in done.stdout
+    return folder / "out"
+
+
+def result(folder: Path, side: str, run: int) -> dict[str, Any]:
+    return dict(json.loads((folder / f"{side}-{run}" / "result.json").read_text()))
+
+
+def test_both_sides_start_alike_and_are_told_apart(experiment: Path) -> None:
+    for run in range(2):
+        ours, theirs = result(experiment, "alpha", run), result(experiment, "torch", run)
+        assert [step for step, _ in ours["losses"]] == list(range(0, 14, 2))
+        # The same weights and batch; the networks' dropout draws other numbers.
+        assert ours["losses"][0][1] == pytest.approx(theirs["losses"][0][1], abs=0.2)
+        assert ours["steps"] == theirs["steps"] == 14
+        for side in (ours, theirs):
+            assert 0 <= side["test_accuracy"] <= 100 and 0 <= side["train_accuracy"] <= 100
+            assert side["s_per_epoch"] > 0 and side["file_mb"] > 0.1
+    assert result(experiment, "alpha", 0)["losses"] != result(experiment, "alpha", 1)["losses"]
+    report = json.loads((experiment / "report.json").read_text())
+    seconds = {side: np.mean(found["s_per_epoch"]) for side, found in report["sides"].items()}
+    assert report["ratio"] == pytest.approx(seconds["torch"] / seconds["alpha"])
+    assert (experiment / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert (experiment / "report.md").read_text().count("| Dragon-Alpha |") == 1
+
+
+def test_what_was_stopped_goes_on_to_the_bit(experiment: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = arguments("reproduce_paper.py", *TINY, "--runs", 1, "--out", out)
+    process = subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while not (out / "alpha-0").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(1)
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=120)
+    assert "Traceback" not in stderr
+    assert process.returncode == 130 and "go on with: " in stderr
+    again = subprocess.run(
+        arguments("reproduce_paper.py", "--resume", out), env=environment(), capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    for side in ("alpha", "torch"):
+        assert result(out, side, 0)["losses"] == result(experiment, side, 0)["losses"]
+
+
+def test_bad_input_is_told_in_one_line(experiment: Path, script: Script, tmp_path: Path) -> None:
+    for options, message in (
+        (
+            ("--resume", experiment, "--epochs", 3),
+            r"[--resume] expected the settings it was started with, got --epochs",
+        ),
+        (("--resume", tmp_path), "[--resume] expected a folder of reproduce_paper.py"),
+        (("--out", experiment), "[--out] expected a new folder"),
+        (("--reference", tmp_path), "[--reference] expected rows of step and loss"),
+    ):
+        process = script("reproduce_paper.py", *options)
+        assert process.returncode == 1
+        assert message in one_line_error(process)
+
+
+def test_the_band_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import reproduce_paper
+
+    theirs = np.repeat([[1.0, 2.0], [3.0, 2.0]], reproduce_paper.WINDOW, axis=1)
+    ours = np.repeat([[4.0, 2.0], [3.0, 5.0]], reproduce_paper.WINDOW, axis=1)
+    found = reproduce_paper.compare(ours, theirs)
+    # PyTorch's runs are 1, 1, 0 and 0 from their means: 0.707 in the root mean square; ours are 1.5 from them.
+    assert found["torch_rms_spread"] == pytest.approx(0.5**0.5)
+    assert found["rms_distance"] == pytest.approx(1.5)
+    assert (found["windows"], found["inside"]) == (2, 1)
+    for name in ("reproduce_paper", "paper_sides", "train_cifar10", "recipes", "monitoring", "run_folder", "common"):
+        sys.modules.pop(name, None)
