@@ -77,7 +77,7 @@ def test_misuse_says_what_was_expected(root: Path) -> None:
     with pytest.raises(ArgumentError, match="expected size >= 1, got 0"):
         ImageFolder(root, 0)
     (root / "empty").mkdir()
-    with pytest.raises(DataError, match="expected images .* in every class.s folder, got none in .*empty"):
+    with pytest.raises(DataError, match=r"expected images .* in every class.s folder, got none in .*empty"):
         ImageFolder(root)
     (root / "empty").rmdir()
     (root / "ants" / "broken.png").write_bytes(b"no image")
