@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from benchmarks import common
-from benchmarks.report import Report, headlines
+from benchmarks.report import MANY_ROWS, Report, headlines
 from benchmarks.suites import OPERATORS, PAPER
 from benchmarks.variants import DIRECT, INSERTED, UNTRIMMED
 
@@ -117,6 +117,8 @@ def _inference(result: dict[str, Any]) -> Figure:
 
 def _operators(result: dict[str, Any]) -> Figure:
     """GFLOP/s of useful FLOPs by layer, a panel an operator."""
+    if result["geometric_mean"] is not None and len(result["rows"]) > MANY_ROWS:
+        return _all_ratios(result)
     operators = list(dict.fromkeys(row["operator"] for row in result["rows"]))
     figure = _figure(9, 2.6)
     panels = figure.subplots(1, len(operators), sharey=True, squeeze=False)[0]
@@ -133,6 +135,23 @@ def _operators(result: dict[str, Any]) -> Figure:
         axes.set_title(f"{operator} ({OPERATORS[operator]})")
     panels[0].set_ylabel("GFLOP/s of useful FLOPs")
     panels[-1].legend(frameon=False)
+    return figure
+
+
+def _all_ratios(result: dict[str, Any]) -> Figure:
+    """The ratios of many layers, sorted, a line an operator."""
+    figure = _figure(7, 2.8)
+    axes = figure.subplots()
+    for operator, colour in zip(OPERATORS, (OURS, THIRD, THEIRS), strict=True):
+        ratios = sorted(row["ratio"] for row in result["rows"] if row["operator"] == operator)
+        axes.plot(range(1, len(ratios) + 1), ratios, color=colour, label=f"{operator} ({OPERATORS[operator]})")
+    axes.axhline(1, color="black", linewidth=0.8)
+    axes.set_yscale("log")
+    axes.set_yticks((0.5, 1, 2, 4), ("0.5", "1", "2", "4"))
+    axes.minorticks_off()
+    axes.set_xlabel("layers and batches, from the lowest ratio to the highest")
+    axes.set_ylabel("PyTorch's time over ours")
+    axes.legend(frameon=False)
     return figure
 
 

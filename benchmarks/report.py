@@ -202,7 +202,18 @@ def _inference(result: dict[str, Any]) -> list[str]:
     return [_markdown((titles, rows)), note]
 
 
+MANY_ROWS = 100
+"""More rows than these are told by operator and batch; the file has them all."""
+
+
 def _operators(result: dict[str, Any]) -> list[str]:
+    note = f"FMA peak: {result['fma_peak_gflops']:.0f} GFLOP/s; where it is passed, Winograd multiplies less."
+    means = result["geometric_mean"]
+    if means is not None:
+        each = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
+        note += f" Ratio, geometric means: {each}; lowest {result['lowest_ratio']:.2f}."
+    if means is not None and len(result["rows"]) > MANY_ROWS:
+        return [note, _markdown(_by_batch(result["rows"]))]
     rows = [
         [
             row["operator"],
@@ -218,12 +229,17 @@ def _operators(result: dict[str, Any]) -> list[str]:
         for row in result["rows"]
     ]
     titles = ["operator", "layer", "batch", "useful GFLOP", "ms", "PyTorch ms", "ratio", "GFLOP/s", "of FMA peak"]
-    note = f"FMA peak: {result['fma_peak_gflops']:.0f} GFLOP/s; where it is passed, Winograd multiplies less."
-    means = result["geometric_mean"]
-    if means is not None:
-        each = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
-        note += f" Ratio, geometric means: {each}; lowest {result['lowest_ratio']:.2f}."
     return [note, _markdown((titles, rows))]
+
+
+def _by_batch(rows: Sequence[dict[str, Any]]) -> Table:
+    """The ratios' mean and range of each operator and batch."""
+    cells: list[list[object]] = []
+    for operator, batch in dict.fromkeys((row["operator"], row["batch"]) for row in rows):
+        ratios = [row["ratio"] for row in rows if (row["operator"], row["batch"]) == (operator, batch)]
+        figures = (common.geometric_mean(ratios), min(ratios), max(ratios))
+        cells.append([operator, batch, len(ratios), *(f"{figure:.2f}" for figure in figures)])
+    return ["operator", "batch", "layers", "ratio, geometric mean", "lowest", "highest"], cells
 
 
 def _paper(result: dict[str, Any]) -> list[str]:
@@ -278,6 +294,7 @@ def headlines(reports: Sequence[Report]) -> list[Headline]:
         "training": _training_headlines,
         "inference": _inference_headlines,
         "operators": _operators_headlines,
+        PAPER: _operators_headlines,
         "sweep": _sweep_headlines,
     }
     return [headline for report in reports for headline in each[report.kind](report)]

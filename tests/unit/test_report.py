@@ -10,7 +10,8 @@ import pytest
 from alpha.errors import ArgumentError
 from benchmarks import report, sweep
 from benchmarks.report import BEGIN, END, Report
-from benchmarks.suites import OPERATORS
+from benchmarks.suites import OPERATORS, SUITES
+from benchmarks.variants import VARIANTS
 
 HEAD = {
     "command": "python -m benchmarks.operators",
@@ -36,7 +37,12 @@ def test_the_documents_are_what_the_results_say() -> None:
 
 def test_every_picture_is_there_and_no_other() -> None:
     reports = report.read()
-    assert {path.name for path in report.DOCS.glob("*.svg")} == {"ratios.svg", *(one.picture for one in reports)}
+    assert drawn(report.DOCS) == {"ratios.svg", *(one.picture for one in reports)}
+
+
+def drawn(folder: Path) -> set[str]:
+    """The names of the pictures in a folder."""
+    return {path.name for path in folder.iterdir() if path.suffix in (".svg", ".png")}
 
 
 def inference() -> Report:
@@ -75,6 +81,7 @@ def swept(slow: str = "dilated") -> Report:
                     "layer": layer.name,
                     "batch": batch,
                     "useful_gflops": rate,
+                    "multiplied_gflop": layer.useful_gflop(batch),
                     "alpha_ms": time,
                     "times_ms": {"alpha": [time]},
                     "ratio": None,
@@ -84,6 +91,42 @@ def swept(slow: str = "dilated") -> Report:
     settings = {"suite": "sweep", "engine": "cpu", "threads": 2}
     result: dict[str, Any] = {**HEAD, "settings": settings, "fma_peak_gflops": 200.0, "rows": rows}
     return Report("cpu-sweep.json", sweep.judge(result, {1 << 28: 20.0}, ["groups"]))
+
+
+def paper() -> Report:
+    """The paper's comparison, in which trimming gains a quarter and splitting makes it four times as fast."""
+    rows = []
+    for layer in SUITES["paper"]:
+        for operator in layer.operators:
+            variants = dict(zip(VARIANTS[operator], (4.0, 5.0, 20.0), strict=False))
+            rows.append(
+                {
+                    "operator": operator,
+                    "layer": layer.name,
+                    "shape": layer.shape,
+                    "batch": 8,
+                    "nominal_gflop": 1.0,
+                    "useful_gflop": 0.9,
+                    "alpha_ms": 4.0,
+                    "torch_ms": 6.0,
+                    "ratio": 1.5,
+                    "useful_gflops": 225.0,
+                    "peak_share": 0.9,
+                    "times_ms": {"alpha": [4.0], "torch contiguous": [6.0]},
+                    "variants_ms": variants,
+                }
+            )
+    settings = {"suite": "paper", "engine": "cpu", "threads": 2, "gflop": 1.0, "batch_sizes": [8]}
+    means = {"conv": 1.5, "deconv": 1.5, "dilated": 1.5, "all": 1.5}
+    result = {"settings": settings, "fma_peak_gflops": 250.0, "rows": rows}
+    return Report("cpu-paper.json", {**HEAD, **result, "geometric_mean": means, "lowest_ratio": 1.5})
+
+
+def test_the_papers_comparison_tells_what_each_idea_gains() -> None:
+    text = report.document([paper()])
+    assert "## The paper's comparison of operators, 1 GFLOP each" in text and "![" in text and "cpu-paper.png" in text
+    assert "| deconv | 3x3 s2 32 | 8 | 4.000 | 5.000 | 20.000 | 1.25 | 4.00 |" in text
+    assert "| conv | 3x3 s1 32 | 8 | 4.000 | 5.000 | - | 1.25 | - |" in text
 
 
 def test_inference_has_a_line_an_opponent() -> None:
@@ -129,8 +172,9 @@ def test_pictures_are_drawn_and_old_ones_go(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from benchmarks import pictures
 
-    (tmp_path / "old.svg").write_text("")
-    reports = [*report.read(), inference(), swept()]
+    for old in ("old.svg", "old.png"):
+        (tmp_path / old).write_text("")
+    reports = [*report.read(), inference(), swept(), paper()]
     pictures.draw(reports, tmp_path)
-    assert {path.name for path in tmp_path.glob("*.svg")} == {"ratios.svg", *(one.picture for one in reports)}
-    assert all(path.stat().st_size < 1 << 18 for path in tmp_path.glob("*.svg"))
+    assert drawn(tmp_path) == {"ratios.svg", *(one.picture for one in reports)}
+    assert all(path.stat().st_size < 1 << 18 for path in tmp_path.glob("*.*"))
