@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -238,10 +239,11 @@ def _short(algorithm: str | None) -> str:
 
 
 def summary(result: dict[str, Any]) -> str:
-    """One line: how many cliffs there are."""
-    return (
-        f"{result['cliff_count']} of {result['pairs']} pairs of neighbours differ by {CLIFF:g} times or more, "
-        f"{result['cliff_count_ours']} of them by our own doing"
+    """One line: how many cliffs there are, by cause."""
+    counts = Counter(pair["cause"] for pair in result["cliffs"])
+    causes = ", ".join(f"{cause} {count}" for cause, count in sorted(counts.items()))
+    return f"{result['cliff_count']} of {result['pairs']} pairs of neighbours differ by {CLIFF:g} times or more" + (
+        f" (causes: {causes})" if causes else ""
     )
 
 

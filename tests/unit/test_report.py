@@ -148,7 +148,7 @@ def test_a_cliff_is_found_and_told() -> None:
     assert (cliff["operator"], cliff["axis"], cliff["values"], cliff["cause"]) == ("dilated", "groups", [4, 8], "ours")
     assert cliff["ratio"] == pytest.approx(2.5)
     text = report.document([swept()])
-    assert "1 of 27 pairs of neighbours differ by 2 times or more, 1 of them by our own doing" in text
+    assert "1 of 27 pairs of neighbours differ by 2 times or more (causes: ours 1)" in text
     assert "| dilated | batch 1, C 64, 56x56 | groups | 4 - 8 | 100.0 - 40.0 | 2.50 |" in text
     assert "| ours | ConvV2: images as rows |" in text
 
