@@ -24,7 +24,6 @@ from alpha.errors import ArgumentError, NumericsError
 from alpha.serialization import load_checkpoint, replacing, save_checkpoint
 
 SIDES = ("alpha", "torch")
-CHECKPOINT_EVERY = 200
 Progress = dict[str, Any]
 
 
@@ -209,7 +208,7 @@ def train(
                 bar.update()
                 if interrupts.received is not None or progress["step"] >= steps:
                     break
-                if progress["step"] % CHECKPOINT_EVERY == 0:
+                if progress["step"] % settings["checkpoint_every"] == 0:
                     side.save(folder.checkpoint, loader, progress)
     side.save(folder.checkpoint, loader, progress)
     interrupts.deferred = False

@@ -36,6 +36,7 @@ DEFAULTS: common.Settings = {
     "batch_size": 512,
     "lr": 1e-3,
     "every": 10,
+    "checkpoint_every": 200,
     "against": "torch",
     "seed": 0,
     "engine": "cpu",
@@ -65,6 +66,9 @@ def make_parser() -> common.Parser:
     group.add_argument("--every", metavar="N", type=positive, help="steps from one kept loss to the next (default: 10)")
     group.add_argument("--against", choices=("torch", "none"), help="the opponent (default: torch)")
     group.add_argument("--seed", metavar="N", type=common.seed, help="the first run's (default: 0)")
+    group.add_argument(
+        "--checkpoint-every", metavar="N", type=positive, help="steps from one checkpoint to the next (default: 200)"
+    )
     group = parser.add_argument_group("output")
     group.add_argument("--out", metavar="DIR", type=Path, help="(default: runs/paper-MODEL-DATASET)")
     group.add_argument("--resume", metavar="DIR", type=Path, help="go on with the experiment in this folder")
@@ -132,7 +136,8 @@ def run_side(out: Path, side: str, run: int) -> int:
     try:
         while True:
             try:
-                return process.wait()
+                code = process.wait()
+                return 128 - code if code < 0 else code  # ended by a signal before it could take it
             except KeyboardInterrupt:  # Ctrl-C reaches the process too, which saves and ends
                 continue
     finally:

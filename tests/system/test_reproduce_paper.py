@@ -16,7 +16,10 @@ import pytest
 
 from tests.system.scripts import EXAMPLES, Script, arguments, environment, one_line_error
 
-TINY = ("--dataset", "digits", "--base-width", 4, "--batch-size", 200, "--steps", 14, "--every", 2, "--threads", 1)
+TINY = (
+    *("--dataset", "digits", "--base-width", 4, "--batch-size", 200, "--threads", 1),
+    *("--steps", 60, "--every", 5, "--checkpoint-every", 2),
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +44,10 @@ def result(folder: Path, side: str, run: int) -> dict[str, Any]:
 def test_both_sides_start_alike_and_are_told_apart(experiment: Path) -> None:
     for run in range(2):
         ours, theirs = result(experiment, "alpha", run), result(experiment, "torch", run)
-        assert [step for step, _ in ours["losses"]] == list(range(0, 14, 2))
+        assert [step for step, _ in ours["losses"]] == list(range(0, 60, 5))
         # The same weights and batch; the networks' dropout draws other numbers.
         assert ours["losses"][0][1] == pytest.approx(theirs["losses"][0][1], abs=0.2)
-        assert ours["steps"] == theirs["steps"] == 14
+        assert ours["steps"] == theirs["steps"] == 60
         for side in (ours, theirs):
             assert 0 <= side["test_accuracy"] <= 100 and 0 <= side["train_accuracy"] <= 100
             assert side["s_per_epoch"] > 0 and side["file_mb"] > 0.1
@@ -63,9 +66,8 @@ def test_what_was_stopped_goes_on_to_the_bit(experiment: Path, tmp_path: Path) -
         command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     deadline = time.monotonic() + 120
-    while not (out / "alpha-0").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(1)
+    while not (out / "alpha-0" / "checkpoint").exists() and time.monotonic() < deadline:
+        time.sleep(0.002)
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=120)
     assert "Traceback" not in stderr
