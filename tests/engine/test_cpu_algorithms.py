@@ -329,7 +329,7 @@ def test_choice() -> None:
     assert planner.algorithm(problem(1, (16, 16), 64, 64, stride=2), True) == "positions"
     assert planner.weight_algorithm(problem(128, (32, 32), 3, 64)) == "tap rows"
     dilated = Geometry.make((32, 32), (3, 3), padding=(2, 2), dilation=(2, 2))
-    assert planner.weight_algorithm(plans.dense_problem(dilated, 128, 3, 64, 1)) == "few channels"
+    assert planner.weight_algorithm(plans.dense_problem(dilated, 128, 1, 64, 1)) == "few channels"
     assert planner.weight_algorithm(problem(128, (32, 32), 64, 64)) == "taps"
     assert planner.algorithm(problem(128, (32, 32), 3, 64), False) == "lanes"
     assert planner.algorithm(problem(128, (32, 32), 64, 3), True) == "lanes"

@@ -20,7 +20,7 @@ from alpha.geometry import Geometry
         ("forward", (8, 28, 28, 64), (64, 3, 3, 1), {"groups": 64}, "ConvV2", "channels as lanes"),
         ("weight_grad", (8, 28, 28, 64), (64, 3, 3, 1), {"groups": 64}, "Sk-dilated-V2", "channels as lanes"),
         ("weight_grad", (64, 32, 32, 3), (64, 3, 3, 3), {"padding": 1}, "Sk-dilated-V2", "a filter row's taps"),
-        ("weight_grad", (64, 32, 32, 3), (64, 3, 3, 3), {"dilation": 2}, "Sk-dilated-V2", "all taps and channels"),
+        ("weight_grad", (64, 32, 32, 1), (64, 3, 3, 1), {"dilation": 2}, "Sk-dilated-V2", "all taps and channels"),
         ("input_grad", (64, 32, 32, 3), (64, 3, 3, 3), {"stride": 2}, "KS-deconv-V2", "images as lanes"),
         ("weight_grad", (64, 8, 8, 64), (64, 3, 3, 64), {"stride": 2}, "Sk-dilated-V2", "a tap's channels"),
     ],
