@@ -179,7 +179,8 @@ def _paper(result: dict[str, Any]) -> Figure:
         axes.set_xlabel("output map and channels")
     for axes_row in panels:
         axes_row[0].set_ylabel("GFLOP/s, nominal")
-    panels[0][-1].legend(frameon=False)
+    lines, names = panels[0][-1].get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
     return figure
 
 
