@@ -42,7 +42,35 @@ class BatchedDataset(Protocol):
     def batch(self, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator) -> Batch: ...
 
 
-class ArrayDataset:
+class Samples:
+    """What a data set with ``__len__`` and ``batch`` needs to be indexed and iterated over too."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError(f"[{type(self).__name__}] expected a subclass with __len__, got none: write one")
+
+    def batch(self, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator) -> Batch:
+        """The transformed images and the labels at ``indices``; a subclass's part."""
+        raise NotImplementedError(f"[{type(self).__name__}] expected a subclass with batch, got none: write one")
+
+    def __getitem__(self, index: int) -> tuple[FloatImages, int]:
+        """One transformed image (H, W, C) and its label.
+
+        A random transform draws from alpha's global seed and the index, so the same sample looks the same each time,
+        in every epoch: a data set wrapped around this one should pass ``batch`` on.
+        """
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"[{type(self).__name__}] expected an index below {len(self)}, got {index}: use len()")
+        position = int(index) % len(self)
+        from alpha import random  # here: alpha's packages may be importing this one
+
+        images, labels = self.batch(np.array([position]), random.numpy_generator(_SINGLE_SAMPLE, position))
+        return images[0], int(labels[0])
+
+    def __iter__(self) -> Iterator[tuple[FloatImages, int]]:
+        return (self[index] for index in range(len(self)))
+
+
+class ArrayDataset(Samples):
     """Images held in memory, transformed a whole batch at a time.
 
     Args:
@@ -76,23 +104,6 @@ class ArrayDataset:
 
     def __len__(self) -> int:
         return len(self.images)
-
-    def __getitem__(self, index: int) -> tuple[FloatImages, int]:
-        """One transformed image (H, W, C) and its label.
-
-        A random transform draws from alpha's global seed and the index, so the same sample looks the same each time,
-        in every epoch: a data set wrapped around this one should pass ``batch`` on.
-        """
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"[{type(self).__name__}] expected an index below {len(self)}, got {index}: use len()")
-        position = int(index) % len(self)
-        from alpha import random  # here: alpha's packages may be importing this one
-
-        images, labels = self.batch(np.array([position]), random.numpy_generator(_SINGLE_SAMPLE, position))
-        return images[0], int(labels[0])
-
-    def __iter__(self) -> Iterator[tuple[FloatImages, int]]:
-        return (self[index] for index in range(len(self)))
 
     def batch(self, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator) -> Batch:
         """The images at ``indices``, transformed together: float32 (n, H, W, C), contiguous, and int64 (n,)."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from alpha import errors
-from datasets.dataset import Batch, FloatImages
+from datasets.dataset import Batch, Samples
 from datasets.transforms import Transform
 
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -22,10 +21,8 @@ _TRIES = 10
 _MARGIN = 8 / 7
 """The shorter side before a centred crop, over the crop's: 256 for 224."""
 
-_SINGLE_SAMPLE = 2
 
-
-class ImageFolder:
+class ImageFolder(Samples):
     """Images under ``root/CLASS/...``, as RGB squares of ``size``; classes are the folders in alphabetical order.
 
     Decoding is slow: give DataLoader some ``workers``. Needs Pillow (``pip install 'dragon-alpha[images]'``).
@@ -67,19 +64,6 @@ class ImageFolder:
 
     def __len__(self) -> int:
         return len(self.samples)
-
-    def __getitem__(self, index: int) -> tuple[FloatImages, int]:
-        """One image (size, size, 3) and its label; a random crop is that of alpha's global seed and the index."""
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"[ImageFolder] expected an index below {len(self)}, got {index}: use len()")
-        position = int(index) % len(self)
-        from alpha import random  # here: alpha's packages may be importing this one
-
-        images, labels = self.batch(np.array([position]), random.numpy_generator(_SINGLE_SAMPLE, position))
-        return images[0], int(labels[0])
-
-    def __iter__(self) -> Iterator[tuple[FloatImages, int]]:
-        return (self[index] for index in range(len(self)))
 
     def batch(self, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator) -> Batch:
         """The images at ``indices``: float32 (n, size, size, 3), and int64 labels (n,)."""
