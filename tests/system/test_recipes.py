@@ -30,7 +30,11 @@ def recipes(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_hundred_steps_are_pytorchs(recipes: Any) -> None:
-    """In float64, where rounding has no time to grow: losses, rates, weights and their average."""
+    """In float64: losses, rates, weights and their average.
+
+    Rounding begins at 1e-16 and grows with the steps; 1e-8 leaves it eight digits to do so, and no mistake would be so
+    small.
+    """
     torch = pytest.importorskip("torch")
     from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
