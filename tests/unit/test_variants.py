@@ -37,8 +37,8 @@ def test_variants_compute_the_operators(layer: Layer) -> None:
     for operator, names in VARIANTS.items():
         for name in names:
             call = variants.variant(engine, layer, operator, name, x, w, dy)
-            # Sums of up to 225 products, near 5, in another order: roundings of 6e-8 of them add up as the root of their
-            # number to 5e-6; four times that.
+            # Sums of up to 225 products, near 5, in another order: roundings of 6e-8 of them add up as the root of
+            # their number to 5e-6; four times that.
             for _ in range(2):  # a call leaves nothing behind that changes the next
                 np.testing.assert_allclose(np.asarray(call()), np.asarray(expected[operator]), atol=2e-5)
 
