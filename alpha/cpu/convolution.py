@@ -93,8 +93,8 @@ class ConvolutionOperations(HostEngine):
         if plan.clear:
             self.array(target).fill(0)
         MACS["conv2d_weight_grad"] = self.launch(
-            kernels.leap, _tag(x), counter(), plan.first_row, plan.rows, plan.columns, plan.sizes, plan.pack,
-            x.address, dy.address, target.address, tasks=plan.tasks,
+            kernels.leap, _tag(x), counter(), plan.first_row, plan.first_column, plan.rows, plan.columns, plan.sizes,
+            plan.pack, x.address, dy.address, target.address, tasks=plan.tasks,
         )  # fmt: skip
         return self._sum_of_parts(target, dw)
 

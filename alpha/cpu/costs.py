@@ -135,7 +135,7 @@ def _positions(problem: Problem, by_output: bool) -> float:
     tiles = -(-plan.blocks[:, 3] // tile)
     panels, blocks = s.groups * math.ceil(s.channels / s.panel), math.ceil(s.depth / s.depth_block)
     terms = float((tiles * taps).sum()) * s.depth * _step(tile, vectors)
-    finding = float(plan.blocks[:, 3].sum()) * ROW * math.ceil(panels / s.panels)
+    finding = float(plan.blocks[:, 3].sum()) * ROW * math.ceil(panels / s.together)
     computing = panels * (terms + float(tiles.sum()) * blocks * TILE) + finding
     return _total(computing, float(taps.sum()) / s.most_taps, math.prod(plan.packed_shape) * s.item)
 

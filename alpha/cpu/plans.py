@@ -17,7 +17,7 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.convolution import GAP, AxisTable, GatherSizes, LeapSizes, PackSizes
 from alpha.cpu.kernels.microkernel import NARROW_WIDE_ROWS
 from alpha.errors import EngineError
-from alpha.geometry import Geometry, Groups
+from alpha.geometry import Axis, Geometry, Groups
 
 Array = np.ndarray[Any, Any]
 
@@ -41,6 +41,9 @@ PANEL_TAPS = 8
 
 SLICE = 96
 """Least output channels a slice."""
+
+PIXEL = 2 << 10
+"""Bytes of one pixel's images to be read together, about: the processor asks for a page's next lines ahead."""
 
 X_COPY = 64 << 10
 """Bytes of a panel's copy of x in the weight gradient, about."""
@@ -126,6 +129,7 @@ class LeapPlan:
     """Tables and sizes of a weight gradient."""
 
     first_row: Array
+    first_column: Array
     rows: AxisTable
     columns: AxisTable
     sizes: LeapSizes
@@ -336,40 +340,51 @@ def weight_grad(problem: Problem) -> LeapPlan:
     y_limit = extent((problem.images, *g.output), problem.out_channels, problem.y_strides, item)
     y_last = (problem.images - 1) * y_image + problem.out_channels * item
     check_offsets("dy", (rows.other, columns.other), y_last, y_limit)
-    first_row = np.array([g.rows.leap(f).start for f in range(g.rows.filter)], np.int64)
+    first_row, first_column = (
+        np.array([axis.leap(f).start for f in range(axis.filter)], np.int64) for axis in (g.rows, g.columns)
+    )
     macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
     parts = math.ceil(problem.images / part)
     # The copies are addressed by index.
     rows, columns = _table(g.rows.by_tap, 1, 1), _table(g.columns.by_tap, 1, 1)
     clear = not all(g.rows.by_tap) or not all(g.columns.by_tap)
-    return LeapPlan(first_row, rows, columns, sizes, _pack_sizes(problem, sizes), clear, parts, macs)
+    pack = _pack_sizes(problem, sizes)
+    return LeapPlan(first_row, first_column, rows, columns, sizes, pack, clear, parts, macs)
 
 
-def _rows_read(problem: Problem, row_chunk: int) -> int:
-    """Rows of x that a chunk of output rows reads, at most."""
-    axis = problem.geometry.rows
-    return min(axis.input, (row_chunk - 1) * axis.stride + axis.extent)
+def _reads(axis: Axis, outputs: int) -> int:
+    """Elements of x along an axis that so many outputs side by side read, at most."""
+    return min(axis.input, (outputs - 1) * axis.stride + axis.extent)
+
+
+def _x_copy(problem: Problem, rows: int, columns: int, images: int) -> int:
+    """Bytes of a panel's copy of x for so many output rows and columns: columns by their remainder of the stride."""
+    g, panel = problem.geometry, ISA.panel_of(problem.group_in, problem.item)
+    stride = g.columns.stride
+    slots = math.ceil(_reads(g.columns, columns) / stride)
+    return _reads(g.rows, rows) * slots * stride * images * panel * problem.item
 
 
 def _pack_sizes(problem: Problem, sizes: LeapSizes) -> PackSizes:
     g, item = problem.geometry, problem.item
     tiles = math.ceil(sizes.slice / sizes.tile)
-    x_pixels = _rows_read(problem, sizes.row_chunk) * g.columns.input * sizes.chunk
-    dy_pixels = sizes.row_chunk * g.columns.output * sizes.chunk
+    dy_pixels = sizes.row_chunk * sizes.column_chunk * sizes.chunk
     room = 2 * ISA.bytes + 64  # alignment, and the vector that copies write over a piece's end
     return PackSizes(
         input_rows=g.rows.input,
         input_columns=g.columns.input,
         output_columns=g.columns.output,
         stride=g.rows.stride,
-        column_stride=g.columns.stride,
         padding=g.rows.padding[0],
         extent=g.rows.extent,
+        column_stride=g.columns.stride,
+        column_padding=g.columns.padding[0],
+        column_extent=g.columns.extent,
         x_row=problem.x_strides[1] * item,
         x_column=problem.x_strides[2] * item,
         dy_row=problem.y_strides[1] * item,
         dy_column=problem.y_strides[2] * item,
-        x_bytes=x_pixels * sizes.panel * item + room,
+        x_bytes=_x_copy(problem, sizes.row_chunk, sizes.column_chunk, sizes.chunk) + room,
         dy_bytes=tiles * (dy_pixels * sizes.tile * item + GAP) + room,
     )
 
@@ -408,16 +423,26 @@ def _tasks(problem: Problem, parts: int) -> tuple[int, int]:
 def _leap_blocking(problem: Problem, part: int, channels: int) -> tuple[int, int, int]:
     """Images, output rows and output columns summed at a time.
 
-    A panel's copy of x for one row of output is to stay within X_COPY bytes, a slice's of dy within DY_COPY,
-    and the pairs of one call within a block (which stays in the first cache while it meets every tile of dy).
+    A panel's copy of x for a row of outputs is to stay within X_COPY bytes, a slice's of dy within DY_COPY, and the
+    pairs of one call within a block (which stays in the first cache while it meets every tile of dy). Where so few
+    images fit that memory is read in pieces far from each other, a part of the columns is taken instead.
     """
-    pixels = _rows_read(problem, 1) * problem.geometry.columns.input
-    panel_row = ISA.panel(problem.item) * problem.item
+    g = problem.geometry
+    terms = max(1, min(_block_rows(problem.item), DY_COPY // (channels * problem.item)))
+    columns = g.columns.output
+    chunk = min(part, X_COPY // _x_copy(problem, 1, columns, 1), terms // columns)
+    least = min(part, terms, math.ceil(PIXEL / (problem.in_channels * problem.item)))
+    if chunk < least:
+        return least, 1, _columns_that_fit(problem, min(columns, terms // least), least)
+    rows = min(g.rows.output, max(1, terms // (chunk * columns)))
+    while rows > 1 and _x_copy(problem, rows, columns, chunk) > 2 * X_COPY:
+        rows -= 1
+    return chunk, rows, columns
+
+
+def _columns_that_fit(problem: Problem, most: int, images: int) -> int:
+    """Output columns of which a panel's copy of x stays within twice X_COPY bytes, in equal chunks."""
+    while most > 1 and _x_copy(problem, 1, most, images) > 2 * X_COPY:
+        most -= 1
     columns = problem.geometry.columns.output
-    depth = _block_rows(problem.item)
-    dy_pixel = channels * problem.item
-    chunk = max(1, min(part, depth, X_COPY // (pixels * panel_row), DY_COPY // (columns * dy_pixel)))
-    column_chunk = max(1, min(columns, depth // chunk))
-    rows = min(depth, DY_COPY // dy_pixel) // (chunk * columns)
-    row_chunk = max(1, min(problem.geometry.rows.output, rows))
-    return chunk, row_chunk, column_chunk
+    return math.ceil(columns / math.ceil(columns / most))

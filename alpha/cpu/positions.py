@@ -29,6 +29,9 @@ SOURCE_BYTES = 256 << 10
 TASKS = 8
 """By panels, at least, for threads to share."""
 
+SHARES = 32
+"""By blocks, at least, where a task takes several of them."""
+
 
 @dataclass(frozen=True)
 class PositionPlan:
@@ -62,7 +65,7 @@ def plan(problem: Problem, by_output: bool) -> PositionPlan:
     joined = by_output and plans.contiguous_runs(problem)
     columns = patterns_of(groups[1], source[2] * item, tap, target[2] * item, joined)
     blocks = blocks_of(rows, columns, problem.images, problem.images, ROWS)
-    together, panels = _tasks(problem, gather, len(blocks), by_output)
+    together, panels, most = _tasks(problem, gather, len(blocks), by_output)
     sizes = PositionSizes(
         images=problem.images,
         groups=problem.groups,
@@ -70,6 +73,7 @@ def plan(problem: Problem, by_output: bool) -> PositionPlan:
         channels=gather.sizes.channels,
         panel=gather.sizes.panel,
         panels=panels,
+        together=most,
         blocks=together,
         rows=ROWS,
         most_taps=g.rows.filter * g.columns.filter,
@@ -83,16 +87,22 @@ def plan(problem: Problem, by_output: bool) -> PositionPlan:
     return PositionPlan(blocks, rows, columns, sizes, gather.packed_shape, gather.macs)
 
 
-def _tasks(problem: Problem, gather: plans.GatherPlan, blocks: int, by_output: bool) -> tuple[int, int]:
-    """Blocks and panels a task: all blocks where panels are enough to share and the second cache holds the sources."""
+def _tasks(problem: Problem, gather: plans.GatherPlan, blocks: int, by_output: bool) -> tuple[int, int, int]:
+    """Blocks and panels a task, and panels of it that meet all its blocks before the next ones do.
+
+    All blocks where panels are enough to share and the second cache holds the sources; else all panels, and blocks as
+    far as the second cache holds what they read.
+    """
     panels = gather.packed_shape[0] * gather.packed_shape[1]
     size = problem.geometry.input if by_output else problem.geometry.output
     channels = problem.in_channels if by_output else problem.out_channels
     nbytes = math.prod(size) * problem.images * channels * problem.item
     most = max(1, FILTER_BYTES // gather.sizes.panel_bytes)
-    if nbytes > SOURCE_BYTES or panels < TASKS:
-        return 1, most
-    return blocks, min(most, panels // TASKS)
+    if nbytes <= SOURCE_BYTES and panels >= TASKS:
+        return blocks, min(most, panels // TASKS), most
+    passes = math.ceil(panels / most)
+    together = min(blocks // SHARES, SOURCE_BYTES // (ROWS * channels * problem.item)) if passes > 1 else 1
+    return max(1, together), panels, math.ceil(panels / passes)
 
 
 def patterns_of(groups: Groups, source: int, other: int, target: int, joined: bool) -> Patterns:
@@ -121,12 +131,15 @@ def _starts(lengths: list[int]) -> Array:
 
 
 def blocks_of(rows: Patterns, columns: Patterns, images: int, chunk: int, most: int) -> Array:
-    """The table of blocks: for each chunk of images, at most so many rows of each pair of patterns, most taps first."""
+    """The table of blocks: for each chunk of images, at most so many rows of each pair of patterns.
+
+    Pairs take turns, most taps first, as far as they are through their places: what they read and write lies together.
+    """
     pairs = [(r, c) for r in range(len(rows.runs)) for c in range(len(columns.runs))]
     taps = [np.diff(axis.tap_start) for axis in (rows, columns)]
     places = [np.diff(axis.start) for axis in (rows, columns)]
     pairs.sort(key=lambda pair: -int(taps[0][pair[0]] * taps[1][pair[1]] * columns.runs[pair[1]]))
-    tables = []
+    tables, through = [], []
     for image in range(0, images, chunk):
         count = min(chunk, images - image)
         for r, c in pairs:
@@ -138,4 +151,5 @@ def blocks_of(rows: Patterns, columns: Patterns, images: int, chunk: int, most: 
             table[:, 2] = first
             table[-1, 3] = total - first[-1]
             tables.append(table)
-    return np.concatenate(tables)
+            through.append(image + first / total * count)
+    return np.concatenate(tables)[np.argsort(np.concatenate(through), kind="stable")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alpha
-from alpha.cpu import depthwise, few_channels, image_lanes, planner, plans, tap_rows, winograd
+from alpha.cpu import depthwise, few_channels, image_lanes, planner, plans, positions, tap_rows, winograd
 from alpha.cpu.convolution import MACS
 from alpha.cpu.convolution import _problem as problem_of
 from alpha.cpu.plans import Problem
@@ -316,6 +317,49 @@ def test_filter_gradient_of_few_channels(
     _, expected = oracles.conv2d_gradients(x, w, dy, case.stride, case.padding, case.dilation, case.groups)
     assert relative(dw, expected) <= (1e-5 if dtype == np.float32 else EXACT)
     assert MACS["conv2d_weight_grad"] == geometry.macs(case.n, *case.channels, case.groups)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    case=cases(),
+    images=st.sampled_from([1, 3, 9, 20]),
+    channels=st.tuples(*[st.sampled_from([1, 5, 17, 40])] * 2),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    limits=st.sampled_from([{"X_COPY": 1}, {"X_COPY": 2 << 10}, {"PIXEL": 1, "DY_COPY": 1 << 10}, {"BLOCK": 512}]),
+)
+def test_filter_gradient_in_many_blocks(
+    case: Case, images: int, channels: tuple[int, int], dtype: Any, limits: dict[str, int]
+) -> None:
+    """Parts of the columns and of the rows, and strides' remainders that begin anywhere."""
+    case = replace(case, n=images, channels=channels, groups=1)
+    engine = alpha.engine("cpu")
+    x, w, _, dy = draw_data(case, dtype)
+    geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
+    plans.weight_grad.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planner, "weight_algorithm", lambda _: "taps")
+        for name, value in limits.items():
+            patch.setattr(plans, name, value)
+        dw = engine.conv2d_weight_grad(*(alpha.tensor(a, engine=engine) for a in (x, dy)), geometry, 1)
+    plans.weight_grad.cache_clear()
+    _, expected = oracles.conv2d_gradients(x, w, dy, case.stride, case.padding, case.dilation, 1)
+    assert relative(dw, expected) <= (1e-5 if dtype == np.float32 else EXACT)
+    assert MACS["conv2d_weight_grad"] == geometry.macs(case.n, *case.channels, 1)
+
+
+@pytest.mark.parametrize("by_output", [True, False])
+def test_positions_in_several_passes(by_output: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task's panels meet its blocks some at a time: every row and channel is computed once."""
+    for name, value in {"FILTER_BYTES": 20000, "SHARES": 2, "ROWS": 8}.items():
+        monkeypatch.setattr(positions, name, value)
+    positions.plan.cache_clear()
+    case = Case(3, (12, 11), (70, 70), (3, 3), (2, 2), (1, 1))
+    geometry = Geometry.make(case.size, case.filter, case.stride, case.padding)
+    sizes = positions.plan(plans.dense_problem(geometry, case.n, *case.channels, 1), by_output).sizes
+    assert sizes.blocks > 1
+    assert sizes.together < sizes.panels
+    check(case, np.float32, "positions")
+    positions.plan.cache_clear()
 
 
 def test_choice() -> None:

@@ -25,6 +25,7 @@ from alpha.cpu.kernels.microkernel import (
 )
 
 VECTOR_BYTES = ISA.bytes
+PANEL_BYTES = ISA.vectors * ISA.bytes
 
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
@@ -159,7 +160,7 @@ class LeapSizes(NamedTuple):
     row_chunk: int
     """Output rows whose taps are summed at a time."""
     column_chunk: int
-    """Output columns whose taps are summed at a time."""
+    """Output columns of them: all, where it is several rows."""
     groups: int
     in_channels: int
     out_channels: int
@@ -184,6 +185,10 @@ GAP = 64
 """Bytes between the tiles' copies of dy."""
 
 
+FEW = 8
+"""Fewer images of a pixel are not worth a loop of their own."""
+
+
 class PackSizes(NamedTuple):
     """What ``leap`` needs besides, to copy a chunk: steps in bytes, row arithmetic, room for the copies."""
 
@@ -192,9 +197,11 @@ class PackSizes(NamedTuple):
     output_columns: int
     stride: int
     """Of rows."""
-    column_stride: int
     padding: int
     extent: int
+    column_stride: int
+    column_padding: int
+    column_extent: int
     x_row: int
     x_column: int
     dy_row: int
@@ -204,31 +211,32 @@ class PackSizes(NamedTuple):
 
 
 @compiled
-def leap(tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[no-untyped-def]
+def leap(tag, counter, first_row, first_column, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[no-untyped-def]
     """Sk-dilated-V2: each tap's filter element is the sum over the positions where the tap lies inside x.
 
     A task is a part of the images, a slice of the output channels and some panels of input channels. ``first_row[f]``
-    is the output row of tap row f's first pair; its pairs lie in successive output rows. Filters of taps without pairs
-    must be zero beforehand.
+    is the output row of tap row f's first pair; its pairs lie in successive output rows. So do columns'. Filters of
+    taps without pairs must be zero beforehand.
 
     A chunk's x and dy are copied to lie in the order in which every tap and every tile read them: in place, images are
-    a power of two of bytes apart, and a panel's lines fall into few sets of the first cache. Where the copies' columns
-    lie evenly for a tap, all pairs of a row are one run.
+    a power of two of bytes apart, and a panel's lines fall into few sets of the first cache. Columns of x are copied by
+    their remainder of the stride, so that those of a tap lie side by side and all pairs of a row are one run.
     """
     parts = (sizes.images + sizes.part - 1) // sizes.part
     slices = (sizes.out_channels + sizes.slice - 1) // sizes.slice
-    across = sizes.panels * sizes.panel
-    chunks = (sizes.in_channels + across - 1) // across
+    shared = sizes.panels * sizes.panel
+    chunks = (sizes.in_channels + shared - 1) // shared
     tasks = parts * sizes.groups * slices * chunks
     done = 0
     panel_row = sizes.panel * sizes.item
     tile_row = sizes.tile * sizes.item
-    tap_rows = rows.start.size - 1
-    most = (pack.output_columns + 1) * sizes.row_chunk
+    stride = pack.column_stride
+    row_blocks = (sizes.output_rows + sizes.row_chunk - 1) // sizes.row_chunk
+    column_blocks = (pack.output_columns + sizes.column_chunk - 1) // sizes.column_chunk
     x_copy = np.empty(pack.x_bytes, np.uint8)
     dy_copy = np.empty(pack.dy_bytes, np.uint8)
-    from_x = np.empty(most, np.int64)
-    from_dy = np.empty(most, np.int64)
+    from_x = np.empty(sizes.row_chunk, np.int64)
+    from_dy = np.empty(sizes.row_chunk, np.int64)
     while True:
         task = take_task(counter.ctypes.data)
         if task >= tasks:
@@ -239,7 +247,7 @@ def leap(tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # typ
         part = task // (sizes.groups * slices * chunks)
         group = task // (slices * chunks) % sizes.groups
         low = task // chunks % slices * sizes.slice
-        first_channel = task % chunks * across
+        first_channel = task % chunks * shared
         height = min(low + sizes.slice, sizes.out_channels) - low
         tiles = (height + sizes.tile - 1) // sizes.tile
         channel = group * sizes.out_channels + low
@@ -249,102 +257,97 @@ def leap(tag, counter, first_row, rows, columns, sizes, pack, x, dy, dw):  # typ
             count = min(sizes.chunk, end - image)
             x_at = x + image * sizes.x_image + group * sizes.in_channels * sizes.item
             dy_at = dy + image * sizes.dy_image + channel * sizes.item
-            for output in range(0, sizes.output_rows, sizes.row_chunk):
+            for block in range(row_blocks * column_blocks):
+                output = block // column_blocks * sizes.row_chunk
                 output_end = min(output + sizes.row_chunk, sizes.output_rows)
                 row_low = max(0, output * pack.stride - pack.padding)
                 row_high = min(pack.input_rows, (output_end - 1) * pack.stride - pack.padding + pack.extent)
+                left = block % column_blocks * sizes.column_chunk
+                right = min(left + sizes.column_chunk, pack.output_columns)
+                low_column = max(0, left * stride - pack.column_padding)
+                high_column = min(pack.input_columns, (right - 1) * stride - pack.column_padding + pack.column_extent)
                 # A copy of a tile's row runs up to a vector over its end: the gap keeps the next tile's first.
-                block = (output_end - output) * pack.output_columns * count * tile_row + GAP
+                dy_block = (output_end - output) * (right - left) * count * tile_row + GAP
                 for o in range(output, output_end):
-                    for c in range(pack.output_columns):
+                    for c in range(left, right):
                         source = dy_at + o * pack.dy_row + c * pack.dy_column
-                        target = dy_base + ((o - output) * pack.output_columns + c) * count * tile_row
+                        target = dy_base + ((o - output) * (right - left) + c - left) * count * tile_row
                         if tiles < count:
                             for t in range(tiles):
                                 copy_rows(
-                                    tag, source + t * tile_row, sizes.dy_image, target + t * block, tile_row, count
+                                    tag, source + t * tile_row, sizes.dy_image, target + t * dy_block, tile_row, count
                                 )
                         else:
                             for n in range(count):
                                 copy_rows(
-                                    tag, source + n * sizes.dy_image, tile_row, target + n * tile_row, block, tiles
+                                    tag, source + n * sizes.dy_image, tile_row, target + n * tile_row, dy_block, tiles
                                 )
-                for panel in range(first_channel, min(first_channel + across, sizes.in_channels), sizes.panel):
+                slots = (high_column - low_column + stride - 1) // stride
+                for panel in range(first_channel, min(first_channel + shared, sizes.in_channels), sizes.panel):
                     for i in range(row_low, row_high):
-                        for c in range(pack.input_columns):
-                            copy_panels(
-                                tag,
-                                x_at + i * pack.x_row + c * pack.x_column + panel * sizes.item,
-                                sizes.x_image,
-                                x_base + ((i - row_low) * pack.input_columns + c) * count * panel_row,
-                                panel_row,
-                                count,
-                            )
-                    for tap_row in range(tap_rows):
+                        for phase in range(min(stride, high_column - low_column)):
+                            source = x_at + i * pack.x_row + (low_column + phase) * pack.x_column + panel * sizes.item
+                            target = x_base + ((i - row_low) * stride + phase) * slots * count * panel_row
+                            across = (high_column - low_column - phase + stride - 1) // stride
+                            # The longer loop inside. A narrow panel's pieces run over their end: they keep their order.
+                            if count < FEW and panel_row == PANEL_BYTES:
+                                for n in range(count):
+                                    copy_panels(
+                                        tag,
+                                        source + n * sizes.x_image,
+                                        stride * pack.x_column,
+                                        target + n * panel_row,
+                                        count * panel_row,
+                                        across,
+                                    )
+                            else:
+                                for c in range(across):
+                                    copy_panels(
+                                        tag,
+                                        source + c * stride * pack.x_column,
+                                        sizes.x_image,
+                                        target + c * count * panel_row,
+                                        panel_row,
+                                        count,
+                                    )
+                    for tap_row in range(rows.start.size - 1):
                         base = rows.start[tap_row] - first_row[tap_row]
                         i0 = max(rows.start[tap_row], base + output)
                         i1 = min(rows.start[tap_row + 1], base + output_end)
                         if i1 <= i0:
                             continue
                         for q in range(columns.start.size - 1):
-                            for j0 in range(columns.start[q], columns.start[q + 1], sizes.column_chunk):
-                                j1 = min(j0 + sizes.column_chunk, columns.start[q + 1])
-                                joined = j1 - j0 if pack.column_stride == 1 or count == 1 else 1
-                                taps = 0
-                                for i in range(i0, i1):
-                                    x_row = (rows.source[i] - row_low) * pack.input_columns
-                                    dy_row = (rows.other[i] - output) * pack.output_columns
-                                    for j in range(j0, j1, joined):
-                                        from_x[taps] = (x_row + columns.source[j]) * count * panel_row
-                                        from_dy[taps] = (dy_row + columns.other[j]) * count * tile_row
-                                        taps += 1
-                                # The first pairs of a tap overwrite whatever its filter held.
-                                fresh = (
-                                    image == part * sizes.part and i0 == rows.start[tap_row] and j0 == columns.start[q]
-                                )
-                                if panel_row > VECTOR_BYTES:
-                                    outer_product(
-                                        tag,
-                                        sizes.item,
-                                        height,
-                                        dy_base,
-                                        block,
-                                        from_dy.ctypes.data,
-                                        x_base,
-                                        from_x.ctypes.data,
-                                        taps,
-                                        tile_row,
-                                        panel_row * (pack.column_stride if count == 1 else 1),
-                                        count * joined,
-                                        filters
-                                        + tap_row * sizes.tap_row
-                                        + (q * sizes.in_channels + panel) * sizes.item,
-                                        sizes.out_channel,
-                                        STORE if fresh else ADD,
-                                        sizes.in_channels - panel,
-                                    )
-                                else:
-                                    narrow_outer_product(
-                                        tag,
-                                        sizes.item,
-                                        height,
-                                        dy_base,
-                                        block,
-                                        from_dy.ctypes.data,
-                                        x_base,
-                                        from_x.ctypes.data,
-                                        taps,
-                                        tile_row,
-                                        panel_row * (pack.column_stride if count == 1 else 1),
-                                        count * joined,
-                                        filters
-                                        + tap_row * sizes.tap_row
-                                        + (q * sizes.in_channels + panel) * sizes.item,
-                                        sizes.out_channel,
-                                        STORE if fresh else ADD,
-                                        sizes.in_channels - panel,
-                                    )
-                                done += taps * joined * count * height * min(sizes.panel, sizes.in_channels - panel)
+                            base = columns.start[q] - first_column[q]
+                            j0 = max(columns.start[q], base + left)
+                            j1 = min(columns.start[q + 1], base + right)
+                            if j1 <= j0:
+                                continue
+                            column = columns.source[j0] - low_column
+                            slot = column % stride * slots + column // stride
+                            for i in range(i0, i1):
+                                x_row = (rows.source[i] - row_low) * stride * slots
+                                dy_row = (rows.other[i] - output) * (right - left)
+                                from_x[i - i0] = (x_row + slot) * count * panel_row
+                                from_dy[i - i0] = (dy_row + columns.other[j0] - left) * count * tile_row
+                            # The first pairs of a tap overwrite whatever its filter held.
+                            fresh = image == part * sizes.part and i0 == rows.start[tap_row] and j0 == columns.start[q]
+                            add = STORE if fresh else ADD
+                            at = filters + tap_row * sizes.tap_row + (q * sizes.in_channels + panel) * sizes.item
+                            terms, across = count * (j1 - j0), sizes.in_channels - panel
+                            # The steps of x's copy are constants, or the compiler keeps one more pointer a loop.
+                            if panel_row == PANEL_BYTES:
+                                outer_product(
+                                    tag, sizes.item, height, dy_base, dy_block, from_dy.ctypes.data, x_base,
+                                    from_x.ctypes.data, i1 - i0, tile_row, PANEL_BYTES, terms, at, sizes.out_channel,
+                                    add, across,
+                                )  # fmt: skip
+                            else:
+                                narrow_outer_product(
+                                    tag, sizes.item, height, dy_base, dy_block, from_dy.ctypes.data, x_base,
+                                    from_x.ctypes.data, i1 - i0, tile_row, VECTOR_BYTES, terms, at, sizes.out_channel,
+                                    add, across,
+                                )  # fmt: skip
+                            done += (i1 - i0) * terms * height * min(sizes.panel, across)
     return done
 
 

@@ -48,6 +48,8 @@ class PositionSizes(NamedTuple):
     """Channels a filter panel."""
     panels: int
     """Panels a task."""
+    together: int
+    """Panels of it that meet all its blocks before the next ones do."""
     blocks: int
     """Blocks a task."""
     rows: int
@@ -145,48 +147,50 @@ def positions(  # type: ignore[no-untyped-def]
             break
         first_panel = task // groups * sizes.panels
         first_block = task % groups * sizes.blocks
-        for index in range(first_block, min(first_block + sizes.blocks, blocks.shape[0])):
-            block = blocks[index]
-            count = block[3]
-            addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere.ctypes.data)
-            residuals_beside(targets, residual, count, tile, residuals)
-            taps = tap_offsets(rows, columns, block, from_x, from_w)
-            depth = sizes.depth * columns.runs[block[1]]
-            for panel in range(first_panel, min(first_panel + sizes.panels, panels)):
-                group = panel // per_group
-                channel = (panel - group * per_group) * sizes.panel
-                at = (group * sizes.channels + channel) * sizes.item
-                filters = w + panel * sizes.panel_bytes
-                block_mode, added = mode & ~ACTIVATE, residuals.ctypes.data
-                tap = k = 0
-                while True:  # a position without taps has one empty block: its result is zero, or the bias
-                    next_k = k + sizes.depth_block
-                    next_tap = tap
-                    if next_k >= depth:
-                        next_k = 0
-                        next_tap += sizes.tap_block
-                    last = next_k == 0 and next_tap >= taps
-                    for m in range(0, count, tile):
-                        scattered_product(
-                            tag,
-                            (group * sizes.depth + k) * sizes.item,
-                            from_x.ctypes.data + 8 * tap,
-                            filters + k * sizes.panel * sizes.item,
-                            from_w.ctypes.data + 8 * tap,
-                            min(sizes.tap_block, taps - tap),
-                            sources.ctypes.data + 8 * m,
-                            sizes.panel * sizes.item,
-                            min(sizes.depth_block, depth - k),
-                            at,
-                            targets.ctypes.data + 8 * m,
-                            block_mode | (mode & ACTIVATE) if last else block_mode,
-                            bias + at,
-                            added + 8 * m,
-                            sizes.channels - channel,
-                        )
-                    if last:
-                        break
-                    block_mode, added = ADD, targets.ctypes.data
-                    k, tap = next_k, next_tap
-                done += taps * depth * count * min(sizes.panel, sizes.channels - channel)
+        last_panel = min(first_panel + sizes.panels, panels)
+        for first in range(first_panel, last_panel, sizes.together):
+            for index in range(first_block, min(first_block + sizes.blocks, blocks.shape[0])):
+                block = blocks[index]
+                count = block[3]
+                addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere.ctypes.data)
+                residuals_beside(targets, residual, count, tile, residuals)
+                taps = tap_offsets(rows, columns, block, from_x, from_w)
+                depth = sizes.depth * columns.runs[block[1]]
+                for panel in range(first, min(first + sizes.together, last_panel)):
+                    group = panel // per_group
+                    channel = (panel - group * per_group) * sizes.panel
+                    at = (group * sizes.channels + channel) * sizes.item
+                    filters = w + panel * sizes.panel_bytes
+                    block_mode, added = mode & ~ACTIVATE, residuals.ctypes.data
+                    tap = k = 0
+                    while True:  # a position without taps has one empty block: its result is zero, or the bias
+                        next_k = k + sizes.depth_block
+                        next_tap = tap
+                        if next_k >= depth:
+                            next_k = 0
+                            next_tap += sizes.tap_block
+                        last = next_k == 0 and next_tap >= taps
+                        for m in range(0, count, tile):
+                            scattered_product(
+                                tag,
+                                (group * sizes.depth + k) * sizes.item,
+                                from_x.ctypes.data + 8 * tap,
+                                filters + k * sizes.panel * sizes.item,
+                                from_w.ctypes.data + 8 * tap,
+                                min(sizes.tap_block, taps - tap),
+                                sources.ctypes.data + 8 * m,
+                                sizes.panel * sizes.item,
+                                min(sizes.depth_block, depth - k),
+                                at,
+                                targets.ctypes.data + 8 * m,
+                                block_mode | (mode & ACTIVATE) if last else block_mode,
+                                bias + at,
+                                added + 8 * m,
+                                sizes.channels - channel,
+                            )
+                        if last:
+                            break
+                        block_mode, added = ADD, targets.ctypes.data
+                        k, tap = next_k, next_tap
+                    done += taps * depth * count * min(sizes.panel, sizes.channels - channel)
     return done
