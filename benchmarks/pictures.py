@@ -49,6 +49,7 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
                 "operators": _operators,
                 PAPER: _paper,
                 "sweep": _sweep,
+                "reproduction": loss_curves,
             }
             _save(kinds[report.kind](report.result), folder / report.picture)
 
@@ -93,6 +94,32 @@ def _training(result: dict[str, Any]) -> Figure:
         axes.set_xlabel(label)
         axes.margins(x=0.15)
     time.invert_yaxis()
+    return figure
+
+
+def loss_curves(result: dict[str, Any]) -> Figure:
+    """Loss over steps: each run thin, the mean of a side bold, and the published curves as far as the runs go."""
+    settings = result["settings"]
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    look = {"torch": (THEIRS, "PyTorch", 2.5), "alpha": (OURS, "Dragon-Alpha", 1.2)}
+    for side in sorted(result["losses"], reverse=True):
+        runs = result["losses"][side]
+        colour, name, width = look[side]
+        for one in runs:
+            axes.plot(result["steps"], one, color=colour, alpha=0.25, linewidth=0.7)
+        mean = [sum(values) / len(runs) for values in zip(*runs, strict=True)]
+        label = f"{name}, mean of {len(runs)}" if len(runs) > 1 else name
+        axes.plot(result["steps"], mean, color=colour, linewidth=width, label=label)
+    for (name, (steps, losses)), style in zip(result["published"].items(), ("--", ":"), strict=False):
+        axes.plot(steps, losses, style, color="gray", linewidth=1, label=name)
+    axes.set_title(
+        f"{settings['model']} on {settings['dataset']}, batch {settings['batch_size']}, {settings['engine']}"
+    )
+    axes.set_xlabel("training step")
+    axes.set_ylabel("loss")
+    axes.grid(alpha=0.3)
+    axes.legend()
     return figure
 
 

@@ -6,6 +6,7 @@ All that it writes comes from the JSON files in benchmarks/results, as the bench
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,9 +41,9 @@ class Report:
 
     @property
     def kind(self) -> str:
-        """ "training", "operators", "paper", "sweep" or "inference"."""
+        """ "training", "operators", "paper", "sweep", "inference" or "reproduction"."""
         suite = str(self.result["settings"].get("suite", "training"))
-        return suite if suite in ("training", PAPER, "sweep", "inference") else "operators"
+        return suite if suite in ("training", PAPER, "sweep", "inference", "reproduction") else "operators"
 
     @property
     def picture(self) -> str:
@@ -65,6 +66,9 @@ class Report:
             return f"Operators over neighbouring shapes{self.place}"
         if self.kind == "inference":
             return f"Inference of ResNet18 on {settings['image'][0]}x{settings['image'][1]} images{self.place}"
+        if self.kind == "reproduction":
+            epochs = f"{settings['epochs']} epoch{'s' if settings['epochs'] > 1 else ''}"
+            return f"The paper's training of {settings['model']} on {settings['dataset']}, {epochs}{self.place}"
         if self.kind == PAPER:
             return f"The paper's comparison of operators, {settings['gflop']:g} GFLOP each{self.place}"
         batches = ", ".join(map(str, settings["batch_sizes"]))
@@ -79,7 +83,7 @@ def network(settings: dict[str, Any]) -> str:
 
 def read(folder: Path = RESULTS) -> list[Report]:
     """The folder's results by kind, then by name and size."""
-    order = ("training", "inference", "operators", PAPER, "sweep")
+    order = ("training", "reproduction", "inference", "operators", PAPER, "sweep")
     reports = [Report(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("*.json")]
     if not reports:
         raise ArgumentError(
@@ -91,7 +95,7 @@ def read(folder: Path = RESULTS) -> list[Report]:
         return (
             order.index(report.kind),
             report.place,
-            settings.get("name", ""),
+            settings.get("name", settings.get("model", "")),
             settings.get("batch_size", 0),
             report.file,
         )
@@ -118,7 +122,14 @@ def document(reports: Sequence[Report]) -> str:
 def _section(report: Report) -> str:
     result = report.result
     head = [f"## {report.title}", _origin(report)]
-    kinds = {"training": _training, "inference": _inference, "operators": _operators, PAPER: _paper, "sweep": _sweep}
+    kinds = {
+        "training": _training,
+        "reproduction": _reproduction,
+        "inference": _inference,
+        "operators": _operators,
+        PAPER: _paper,
+        "sweep": _sweep,
+    }
     return "\n\n".join([*head, f"![{report.title}]({report.picture})", *kinds[report.kind](result)])
 
 
@@ -157,6 +168,8 @@ def machine(result: dict[str, Any]) -> str:
 def _noise(result: dict[str, Any]) -> float:
     if "contestants" in result:
         return max(float(one["spread"]) for one in result["contestants"].values())
+    if "sides" in result:
+        return max(common.spread(one["s_per_epoch"]) for one in result["sides"].values())
     return max(common.spread(times) for row in result["rows"] for times in row["times_ms"].values())
 
 
@@ -187,6 +200,10 @@ def _training(result: dict[str, Any]) -> list[str]:
     if least is not None:
         note += f" The least that PyTorch took with any layout and allocator tried was {least:.0f} MiB."
     return [_markdown((titles, rows)), note]
+
+
+def _reproduction(result: dict[str, Any]) -> list[str]:
+    return [str(result["text"])]
 
 
 def _inference(result: dict[str, Any]) -> list[str]:
@@ -292,6 +309,7 @@ def headlines(reports: Sequence[Report]) -> list[Headline]:
     """What is in the short table."""
     each = {
         "training": _training_headlines,
+        "reproduction": _reproduction_headlines,
         "inference": _inference_headlines,
         "operators": _operators_headlines,
         PAPER: _operators_headlines,
@@ -311,6 +329,20 @@ def _training_headlines(report: Report) -> list[Headline]:
     if result.get("torch_least_peak_mib") is not None:
         note += f", {mine / result['torch_least_peak_mib']:.2f} of the least with any of its allocators"
     return [Headline(title, ours, "PyTorch", theirs, result["ratio"], note)]
+
+
+def _reproduction_headlines(report: Report) -> list[Headline]:
+    result = report.result
+    means = {
+        side: [statistics.mean(found[key]) for key in ("s_per_epoch", "test_accuracy")]
+        for side, found in result["sides"].items()
+    }
+    told = {side: f"{seconds:.0f} s/epoch, {accuracy:.1f} %" for side, (seconds, accuracy) in means.items()}
+    if "torch" not in told:
+        return [Headline(_lower(report.title), told["alpha"])]
+    curves = result["curves"]
+    note = f"test accuracy; {curves['inside']} of {curves['windows']} windows of the loss within PyTorch's band"
+    return [Headline(_lower(report.title), told["alpha"], "PyTorch", told["torch"], result["ratio"], note)]
 
 
 def _inference_headlines(report: Report) -> list[Headline]:

@@ -32,6 +32,7 @@ def torch_twin(
     *,
     base_width: int = 64,
     stem: str = "7x7",
+    image_size: int = 32,
 ) -> nn.Module:
     """The network as a torch.nn.Module.
 
@@ -42,6 +43,7 @@ def torch_twin(
         dropout: None for the style's own, 0 for none.
         base_width: channels of the first stage.
         stem: of torchvision's ResNets, ``"7x7"`` or ``"3x3"``.
+        image_size: side of the images of the paper style's VGGs.
     """
     if style not in ("paper", "torchvision") or name not in (*_BLOCKS, *_CONVOLUTIONS) or stem not in ("7x7", "3x3"):
         raise ArgumentError(
@@ -52,7 +54,9 @@ def torch_twin(
     if name in _BLOCKS:
         return ResNet(name, paper, num_classes, base_width, 0.1 if dropout is None else dropout, stem)
     p = (0.1 if paper else 0.5) if dropout is None else dropout
-    return VGG(_features(name, paper, base_width), _classifier(paper, num_classes, base_width, p), paper)
+    return VGG(
+        _features(name, paper, base_width), _classifier(paper, num_classes, base_width, p, image_size // 32), paper
+    )
 
 
 class BasicBlock(nn.Module):
@@ -150,8 +154,8 @@ def _features(name: str, paper: bool, base_width: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def _classifier(paper: bool, num_classes: int, base_width: int, p: float) -> nn.Sequential:
-    inputs, first, second = (8, 4, 2) if paper else (8 * 49, 64, 64)
+def _classifier(paper: bool, num_classes: int, base_width: int, p: float, maps: int) -> nn.Sequential:
+    inputs, first, second = (8 * maps * maps, 4, 2) if paper else (8 * 49, 64, 64)
     return nn.Sequential(
         nn.Linear(inputs * base_width, first * base_width, bias=not paper),
         _activation(paper),

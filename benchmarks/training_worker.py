@@ -105,10 +105,10 @@ class Torch(TorchSide):
         from benchmarks.torch_models import torch_twin
 
         torch, spec = self.torch, Model(**model)
-        stem = {} if spec.stem is None else {"stem": spec.stem}
+        stem = spec.stem or "7x7"
         order = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}[layout]
         with self.driver.watch():
-            net = torch_twin(spec.name, spec.style, CLASSES, 0.0, base_width=spec.base_width, **stem)
+            net = torch_twin(spec.name, spec.style, CLASSES, 0.0, base_width=spec.base_width, stem=stem)
             with np.load(weights) as arrays:
                 net.load_state_dict({key: torch.from_numpy(arrays[key]) for key in arrays.files})
             self._net = net.to(device=self.device, dtype=getattr(torch, spec.dtype), memory_format=order).train()

@@ -24,6 +24,7 @@ from alpha.serialization import replacing
 
 Array = np.ndarray[Any, Any]
 Settings = dict[str, Any]
+Images = datasets.ArrayDataset | datasets.ImageFolder
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet18": nn.models.resnet18,
@@ -152,15 +153,17 @@ def make_model(settings: Settings, classes: int, **options: Any) -> nn.Module:
         if not settings["model"].startswith("resnet"):
             raise ArgumentError(f"[--stem] expected a ResNet, got {settings['model']}: leave --stem out")
         options["stem"] = settings["stem"]
+    if settings.get("size") is not None and settings["model"].startswith("vgg"):
+        options["image_size"] = settings["size"]
     return model(classes, settings["style"], base_width=settings["base_width"], **options)
 
 
-def test(net: nn.Module, data: datasets.ArrayDataset, batch_size: int, title: str = "test") -> tuple[Array, Array]:
+def test(net: nn.Module, data: Images, batch_size: int, title: str = "test", workers: int = 0) -> tuple[Array, Array]:
     """Runs a data set through a network, with a progress bar; returns images and right answers of each class."""
     labels, answers = [], []
     net.eval()
     with alpha.no_grad(), bar(len(data), title) as progress:
-        for x, y in datasets.DataLoader(data, batch_size):
+        for x, y in datasets.DataLoader(data, batch_size, workers=workers):
             labels.append(np.array(y))
             answers.append(np.asarray(net(x)).argmax(axis=1))
             progress.update(len(x))
@@ -226,9 +229,15 @@ def machine() -> Settings:
     """What a measurement depends on: processor, cores, system."""
     return {
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": cores(),
         "system": platform.platform(),
     }
+
+
+def cores() -> int:
+    """Processors that this process may run on."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def _processor() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -24,6 +25,7 @@ from alpha.errors import ArgumentError, NumericsError
 from alpha.serialization import load_checkpoint, replacing, save_checkpoint
 
 SIDES = ("alpha", "torch")
+IMAGE_FOLDER = "imagefolder"
 Progress = dict[str, Any]
 
 
@@ -33,6 +35,14 @@ def from_root(module: str) -> Any:
     if root not in sys.path:
         sys.path.append(root)
     return importlib.import_module(module)
+
+
+def make_data(settings: common.Settings, train: bool, augment: bool = False) -> common.Images:
+    """The images to train on, or those to test with; of a folder of images DIR/train and DIR/val."""
+    if settings["dataset"] != IMAGE_FOLDER:
+        return common.make_dataset(settings["dataset"], settings["data"], train=train)
+    folder = Path(settings["data"]) / ("train" if train else "val")
+    return datasets.ImageFolder(folder, settings["size"], augment=augment, transform=datasets.transforms.ToUnitRange())
 
 
 class Folder:
@@ -55,7 +65,7 @@ class Side(Protocol):
     def wait(self) -> None:
         """Until the device has done all that it was given."""
 
-    def test(self, data: datasets.ArrayDataset, title: str) -> float:
+    def test(self, data: common.Images, title: str) -> float:
         """Per cent of right answers."""
 
     def save(self, file: Path, loader: datasets.DataLoader, progress: Progress) -> None:
@@ -81,7 +91,7 @@ class AlphaSide:
         with np.load(weights) as arrays:
             self.net.load_state_dict(nn.models.from_torch(dict(arrays), self.net))
         self.optimizer = optim.Adam(self.net.parameters(), lr=settings["lr"])
-        self.batch_size = settings["batch_size"]
+        self.batch_size, self.workers = settings["batch_size"], settings["workers"]
         self.host = None if settings["engine"] not in (None, "cpu") else from_root("benchmarks.workers").Memory()
 
     def step(self, images: common.Array, labels: common.Array) -> alpha.Tensor:
@@ -95,8 +105,8 @@ class AlphaSide:
     def wait(self) -> None:
         self.engine.synchronize()
 
-    def test(self, data: datasets.ArrayDataset, title: str) -> float:
-        images, right = common.test(self.net, data, self.batch_size, title)
+    def test(self, data: common.Images, title: str) -> float:
+        images, right = common.test(self.net, data, self.batch_size, title, self.workers)
         return 100 * float(right.sum() / images.sum())
 
     def save(self, file: Path, loader: datasets.DataLoader, progress: Progress) -> None:
@@ -126,12 +136,13 @@ class TorchSide:
         torch.backends.cudnn.benchmark = True
         torch.manual_seed(settings["seed"] + run)
         twin = from_root("benchmarks.torch_models").torch_twin
-        net = twin(settings["model"], "paper", classes, base_width=settings["base_width"])
+        size = settings["size"] or 32
+        net = twin(settings["model"], "paper", classes, base_width=settings["base_width"], image_size=size)
         with np.load(weights) as arrays:
             net.load_state_dict({name: torch.from_numpy(arrays[name]) for name in arrays.files})
         self.net = net.to(self.device, memory_format=torch.channels_last).train()
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr=settings["lr"], fused=True)
-        self.batch_size = settings["batch_size"]
+        self.batch_size, self.workers = settings["batch_size"], settings["workers"]
         self.host = None if cuda else from_root("benchmarks.workers").Memory()
 
     def _images(self, images: common.Array) -> Any:
@@ -150,11 +161,11 @@ class TorchSide:
         if self.device.type == "cuda":
             self.torch.cuda.synchronize()
 
-    def test(self, data: datasets.ArrayDataset, title: str) -> float:
+    def test(self, data: common.Images, title: str) -> float:
         right = 0
         self.net.eval()
         with self.torch.no_grad(), common.bar(len(data), title) as bar:
-            for x, y in datasets.DataLoader(data, self.batch_size):
+            for x, y in datasets.DataLoader(data, self.batch_size, workers=self.workers):
                 answers = self.net(self._images(np.array(x))).argmax(1).cpu().numpy()
                 right += int((answers == np.array(y)).sum())
                 bar.update(len(answers))
@@ -203,7 +214,7 @@ def train(
             for x, y in loader:
                 take_step(side, np.array(x), np.array(y), settings, progress)
                 if progress["losses"]:
-                    speed = len(y) * progress["step"] / progress["seconds"]
+                    speed = len(y) / statistics.median(progress["seconds"])
                     bar.set_postfix_str(f"loss {progress['losses'][-1][1]:.4f}, {speed:.0f} images/s", refresh=False)
                 bar.update()
                 if interrupts.received is not None or progress["step"] >= steps:
@@ -228,7 +239,7 @@ def take_step(
         if not math.isfinite(value):
             raise NumericsError(f"[reproduce_paper] expected a finite loss at step {progress['step']}, got {value}")
     side.wait()
-    progress["seconds"] += time.perf_counter() - start
+    progress["seconds"].append(time.perf_counter() - start)
     progress["step"] += 1
 
 
@@ -236,15 +247,16 @@ def work(out: Path, name: str, run: int) -> int:
     """Trains a run of a side, from its beginning or from where it was stopped, then tests it; the exit code."""
     settings, folder = common.read_json(out / "settings.json"), Folder(out, name, run)
     folder.path.mkdir(exist_ok=True)
-    data = common.make_dataset(settings["dataset"], settings["data"], train=True)
+    data = make_data(settings, train=True, augment=True)
     weights = out / f"weights-{run}.npz"
     side: Side
     if name == "alpha":
         side = AlphaSide(settings, len(data.classes), run, weights)
     else:
         side = TorchSide(settings, len(data.classes), run, weights)
-    loader = datasets.DataLoader(data, settings["batch_size"], shuffle=True, seed=settings["seed"] + run)
-    progress: Progress = {"step": 0, "seconds": 0.0, "losses": []}
+    seed, workers = settings["seed"] + run, settings["workers"]
+    loader = datasets.DataLoader(data, settings["batch_size"], shuffle=True, seed=seed, workers=workers)
+    progress: Progress = {"step": 0, "seconds": [], "losses": []}
     if folder.checkpoint.exists():
         progress = side.load(folder.checkpoint, loader)
     if not train(side, loader, settings, folder, f"{name}, run {run + 1}", progress):
@@ -252,12 +264,12 @@ def work(out: Path, name: str, run: int) -> int:
     peak = side.peak_mib()
     common.write_csv(folder.losses, [["step", "loss"], *([step, repr(loss)] for step, loss in progress["losses"])])
     side.save_weights(folder.weights)
-    test = common.make_dataset(settings["dataset"], settings["data"], train=False)
+    train_data, test_data = (make_data(settings, train) for train in (True, False))
     result = {
         "steps": progress["step"],
-        "s_per_epoch": progress["seconds"] / progress["step"] * len(loader),
-        "train_accuracy": side.test(data, f"{name}, run {run + 1}: training images"),
-        "test_accuracy": side.test(test, f"{name}, run {run + 1}: test images"),
+        "s_per_epoch": statistics.median(progress["seconds"]) * len(loader),  # whatever else the machine did
+        "train_accuracy": side.test(train_data, f"{name}, run {run + 1}: training images"),
+        "test_accuracy": side.test(test_data, f"{name}, run {run + 1}: test images"),
         "peak_mib": peak,
         "file_mb": folder.weights.stat().st_size / 1e6,
         "losses": progress["losses"],

@@ -13,22 +13,25 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import common
 import numpy as np
-from paper_sides import SIDES, Folder
+from paper_sides import IMAGE_FOLDER, SIDES, Folder, from_root, make_data
 from run_folder import find_matplotlib, save_figure
 
 import alpha
 from alpha import nn
-from alpha.errors import AlphaError, ArgumentError
+from alpha.errors import AlphaError, ArgumentError, DataError
 
 DEFAULTS: common.Settings = {
     "model": "resnet18",
     "dataset": "cifar10",
     "data": None,
+    "size": None,
+    "workers": 0,
     "base_width": 64,
     "epochs": 25,
     "steps": None,
@@ -45,6 +48,9 @@ DEFAULTS: common.Settings = {
 }
 """The paper's settings: Adam with its usual numbers, batch 512, dropout 0.1 as the networks have it."""
 
+ILSVRC: common.Settings = {"size": 128, "workers": common.cores(), "batch_size": 256}
+"""What differs for a folder of images: the paper's form of ILSVRC2012, decoded by processes of their own."""
+
 WINDOW = 10
 """Kept losses that are averaged before curves are compared: a single step's loss is its batch's."""
 
@@ -55,13 +61,22 @@ def make_parser() -> common.Parser:
     positive = common.positive_int
     group = parser.add_argument_group("experiment")
     group.add_argument("--model", choices=common.MODELS, help="(default: resnet18)")
-    group.add_argument("--dataset", choices=common.DATASETS, help="(default: cifar10)")
-    group.add_argument("--data", metavar="DIR", help="the folder it lies in (default: $ALPHA_DATA, then ./data)")
+    group.add_argument("--dataset", choices=(*common.DATASETS, IMAGE_FOLDER), help="(default: cifar10)")
+    group.add_argument(
+        "--data",
+        metavar="DIR",
+        help="the folder it lies in (default: $ALPHA_DATA, then ./data); of an imagefolder DIR/train/CLASS/... and "
+        "DIR/val/CLASS/...",
+    )
+    group.add_argument("--size", metavar="N", type=positive, help="side of an imagefolder's images (default: 128)")
+    group.add_argument(
+        "--workers", metavar="N", type=common.seed, help="processes that decode images (default: 0; imagefolder: all)"
+    )
     group.add_argument("--base-width", metavar="N", type=positive, help="its first stage's channels (default: 64)")
     group.add_argument("--epochs", metavar="N", type=positive, help="(default: 25)")
     group.add_argument("--steps", metavar="N", type=positive, help="most steps of a run")
     group.add_argument("--runs", metavar="R", type=positive, help="of each side, each with its own seed (default: 2)")
-    group.add_argument("--batch-size", metavar="N", type=positive, help="(default: 512)")
+    group.add_argument("--batch-size", metavar="N", type=positive, help="(default: 512; imagefolder: 256)")
     group.add_argument("--lr", metavar="RATE", type=common.learning_rate, help="Adam's (default: 0.001)")
     group.add_argument("--every", metavar="N", type=positive, help="steps from one kept loss to the next (default: 10)")
     group.add_argument("--against", choices=("torch", "none"), help="the opponent (default: torch)")
@@ -72,6 +87,7 @@ def make_parser() -> common.Parser:
     group = parser.add_argument_group("output")
     group.add_argument("--out", metavar="DIR", type=Path, help="(default: runs/paper-MODEL-DATASET)")
     group.add_argument("--resume", metavar="DIR", type=Path, help="go on with the experiment in this folder")
+    group.add_argument("--json", metavar="FILE", type=Path, help="write the report here too")
     group.add_argument(
         "--reference",
         metavar="DIR",
@@ -96,7 +112,8 @@ def open_experiment(given: Mapping[str, Any]) -> tuple[Path, common.Settings]:
         if not file.is_file():
             raise ArgumentError(f"[--resume] expected a folder of reproduce_paper.py, got {given['resume']}")
         return given["resume"], dict(common.read_json(file))
-    settings = {**DEFAULTS, **options}
+    settings = {**DEFAULTS, **(ILSVRC if options.get("dataset") == IMAGE_FOLDER else {}), **options}
+    check(settings)
     out = given["out"] or Path("runs") / f"paper-{settings['model']}-{settings['dataset']}"
     if (out / "settings.json").exists():
         raise ArgumentError(f"[--out] expected a new folder, got {out}, which holds an experiment: --resume {out}")
@@ -106,12 +123,26 @@ def open_experiment(given: Mapping[str, Any]) -> tuple[Path, common.Settings]:
     return out, settings
 
 
+def check(settings: common.Settings) -> None:
+    """ArgumentError where options do not fit the data set."""
+    if settings["dataset"] != IMAGE_FOLDER and settings["size"] is not None:
+        raise ArgumentError(
+            f"[--size] expected --dataset {IMAGE_FOLDER}, got {settings['dataset']}, which has its own: leave it out"
+        )
+    if settings["dataset"] == IMAGE_FOLDER and settings["data"] is None:
+        raise ArgumentError("[--data] expected the folder that holds train and val, got none: give --data DIR")
+
+
 def write_weights(out: Path, settings: common.Settings) -> None:
     """Each run's initial weights, in PyTorch's layout; drawn on the CPU, whatever trains."""
-    classes = len(common.make_dataset(settings["dataset"], settings["data"], train=True).classes)
+    classes = make_data(settings, train=True).classes
+    other = make_data(settings, train=False).classes
+    if other != classes:
+        name = min(set(classes) ^ set(other))
+        raise DataError(f"[--data] expected the same classes to train on and to test with, got {name!r} in one only")
     for run in range(settings["runs"]):
         alpha.manual_seed(settings["seed"] + run)
-        state = nn.models.to_torch(common.make_model({**settings, "style": "paper"}, classes))
+        state = nn.models.to_torch(common.make_model({**settings, "style": "paper"}, len(classes)))
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in state.items()}
         np.savez(out / f"weights-{run}.npz", **arrays)
 
@@ -168,15 +199,19 @@ def windows(losses: common.Array) -> common.Array:
     return means
 
 
-def compare(ours: common.Array, theirs: common.Array) -> common.Settings:
-    """How our mean curve lies to PyTorch's runs, by windows: within their band, and as far from their mean as they are.
+def band(values: common.Array) -> tuple[common.Array, common.Array, float]:
+    """From the lowest of some runs (runs, ...) to the highest, and how far they are apart in the root mean square.
 
-    The band at a window goes from PyTorch's lowest run to its highest, and on either side as much further as the runs
-    are apart there in the root mean square: so few runs show less than the spread they come from.
+    On either side the band goes as much further as that: so few runs show less than the spread they come from.
     """
+    spread = float(np.sqrt(((values - values.mean(0)) ** 2).mean()))
+    return values.min(0) - spread, values.max(0) + spread, spread
+
+
+def compare(ours: common.Array, theirs: common.Array) -> common.Settings:
+    """How our mean curve lies to PyTorch's runs, by windows: within their band, and how far from their mean."""
     mine, other = windows(ours), windows(theirs)
-    spread = float(np.sqrt(((other - other.mean(0)) ** 2).mean()))
-    low, high = other.min(0) - spread, other.max(0) + spread
+    low, high, spread = band(other)
     inside = (mine.mean(0) >= low) & (mine.mean(0) <= high)
     return {
         "windows": int(inside.size),
@@ -186,23 +221,72 @@ def compare(ours: common.Array, theirs: common.Array) -> common.Settings:
     }
 
 
-def make_report(settings: common.Settings, results: Mapping[str, list[common.Settings]]) -> common.Settings:
-    """What report.json holds."""
+def compare_accuracy(ours: Sequence[float], theirs: Sequence[float]) -> common.Settings:
+    """Our mean test accuracy beside the band of PyTorch's runs, in per cent."""
+    low, high, _ = band(np.array(theirs))
+    mean = statistics.mean(ours)
+    return {
+        "ours": mean,
+        "torch": statistics.mean(theirs),
+        "torch_band": [float(low), float(high)],
+        "inside": bool(low <= mean <= high),
+    }
+
+
+def make_report(
+    settings: common.Settings,
+    results: Mapping[str, list[common.Settings]],
+    published: Mapping[str, tuple[common.Array, common.Array]],
+) -> common.Settings:
+    """What report.json holds; ``python -m benchmarks.report`` tells of it too."""
     keys = ("s_per_epoch", "train_accuracy", "test_accuracy", "peak_mib", "file_mb")
     sides = {
         side: {key: [run[key] for run in runs] for key in keys} | {"last_loss": [run["losses"][-1][1] for run in runs]}
         for side, runs in results.items()
     }
-    report = {"sides": sides, "settings": settings, "versions": common.versions(["torch"]), "machine": common.machine()}
+    losses = {side: curves(runs) for side, runs in results.items()}
+    steps = losses["alpha"][0]
+    measured = from_root("benchmarks.common")
+    report: common.Settings = {
+        "benchmark": "examples/reproduce_paper.py",
+        "command": command(settings),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": measured.machine(),
+        "versions": measured.versions(),
+        "settings": settings
+        | {"suite": "reproduction", "data": None, "threads": settings["threads"] or common.cores()},
+        "sides": sides,
+        "steps": steps.tolist(),
+        "losses": {side: found.tolist() for side, (_, found) in losses.items()},
+        "published": {name: _until(int(steps[-1]), *curve) for name, curve in published.items()},
+    }
     if "torch" in results:
-        report["curves"] = compare(curves(results["alpha"])[1], curves(results["torch"])[1])
+        report["curves"] = compare(losses["alpha"][1], losses["torch"][1])
+        report["accuracy"] = compare_accuracy(*(sides[side]["test_accuracy"] for side in ("alpha", "torch")))
         seconds = {side: statistics.mean(found["s_per_epoch"]) for side, found in sides.items()}
         report["ratio"] = seconds["torch"] / seconds["alpha"]
-    return report
+    return report | {"text": table(report)}
+
+
+def command(settings: common.Settings) -> str:
+    """The command that asks for these settings, without what is told anyway and without anyone's paths."""
+    usual = DEFAULTS | (ILSVRC if settings["dataset"] == IMAGE_FOLDER else {})
+    words = ["python", "examples/reproduce_paper.py"]
+    for name, value in settings.items():
+        if name == "data" and value is not None:
+            words += ["--data", "DIR"]
+        elif value != usual[name] or name in ("model", "epochs"):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)
+
+
+def _until(last: int, steps: common.Array, losses: common.Array) -> list[list[float]]:
+    shown = steps <= last
+    return [steps[shown].tolist(), losses[shown].tolist()]
 
 
 def table(report: common.Settings) -> str:
-    """The report as Markdown: a row a side, means over the runs with their range."""
+    """The report as Markdown: a row a side, means over the runs with their range. An epoch is that of median steps."""
     titles = ["", "s/epoch", "train accuracy", "test accuracy", "peak MiB", "weights MB", "last loss"]
     lines = [titles, [":--"] + ["--:"] * (len(titles) - 1)]
     names = {"alpha": "Dragon-Alpha", "torch": "PyTorch"}
@@ -222,9 +306,16 @@ def table(report: common.Settings) -> str:
         text += (
             f"\n\nOurs is {report['ratio']:.2f} times as fast. Of {found['windows']} windows of {WINDOW} kept losses "
             f"our mean lies within PyTorch's band in {found['inside']}. From PyTorch's mean it is "
-            f"{found['rms_distance']:.4f} in the root mean square, PyTorch's runs {found['torch_rms_spread']:.4f}."
+            f"{found['rms_distance']:.4f} in the root mean square, PyTorch's runs {found['torch_rms_spread']:.4f}. "
+            + _accuracy(report["accuracy"])
         )
     return text
+
+
+def _accuracy(found: common.Settings) -> str:
+    low, high = found["torch_band"]
+    place = "within" if found["inside"] else "not within"
+    return f"Our test accuracy is {found['ours']:.2f} %, {place} PyTorch's band of {low:.2f} to {high:.2f} %."
 
 
 def _spread(values: Sequence[float], form: str) -> str:
@@ -255,45 +346,17 @@ def read_reference(folder: Path | None) -> dict[str, tuple[common.Array, common.
     return {name: read_curve(folder / file) for file, name in names.items()}
 
 
-def draw(
-    path: Path,
-    settings: common.Settings,
-    results: Mapping[str, list[common.Settings]],
-    published: Mapping[str, tuple[common.Array, common.Array]],
-) -> None:
-    """Loss over steps: each run thin, the mean of a side bold, and the published curves as far as the runs go."""
-    figure_class = find_matplotlib(path.name)
-    if figure_class is None:
-        return
-    figure = figure_class(figsize=(8, 5), layout="constrained")
-    axes = figure.subplots()
-    look = {"torch": ("tab:orange", "PyTorch", 2.5), "alpha": ("tab:blue", "Dragon-Alpha", 1.2)}
-    last = 0
-    for side in reversed(list(results)):
-        colour, name, width = look[side]
-        steps, losses = curves(results[side])
-        last = max(last, int(steps[-1]))
-        for one in losses:
-            axes.plot(steps, one, color=colour, alpha=0.25, linewidth=0.7)
-        label = f"{name}, mean of {len(losses)}" if len(losses) > 1 else name
-        axes.plot(steps, losses.mean(0), color=colour, linewidth=width, label=label)
-    for (name, (steps, losses)), style in zip(published.items(), ("--", ":"), strict=False):
-        shown = steps <= last
-        axes.plot(steps[shown], losses[shown], style, color="gray", linewidth=1, label=name)
-    axes.set_title(
-        f"{settings['model']} on {settings['dataset']}, batch {settings['batch_size']}, {settings['engine']}"
-    )
-    axes.set_xlabel("training step")
-    axes.set_ylabel("loss")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    save_figure(figure, path)
+def draw(path: Path, report: common.Settings) -> None:
+    """The loss over the steps, where Matplotlib is there."""
+    if find_matplotlib(path.name) is not None:
+        save_figure(from_root("benchmarks.pictures").loss_curves(report), path)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Trains, compares and writes; returns the exit code."""
     given = vars(make_parser().parse_args(argv))
     published = read_reference(given["reference"])
+    from_root("benchmarks.common").check_writable("reproduce_paper", given["json"])
     out, settings = open_experiment(given)
     code = train_all(out, settings)
     if code:
@@ -305,11 +368,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"stopped, all saved; go on with: {script}", file=sys.stderr)
         return code
     results = read_results(out, settings)
-    report = make_report(settings, results)
-    common.write_json(out / "report.json", report)
-    common.write_text(out / "report.md", table(report) + "\n")
-    draw(out / "curves.png", settings, results, published)
-    print(table(report))
+    report = make_report(settings, results, published)
+    for file in (out / "report.json", *([given["json"]] if given["json"] is not None else [])):
+        from_root("benchmarks.common").write_json(file, report)
+    common.write_text(out / "report.md", report["text"] + "\n")
+    draw(out / "curves.png", report)
+    print(report["text"])
     print(f"report.json, report.md and curves.png are in {out}")
     return 0
 

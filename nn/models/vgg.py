@@ -1,7 +1,7 @@
 """VGG16 and VGG19: Simonyan & Zisserman, arXiv 1409.1556, in two styles.
 
 ``"paper"``: the networks for CIFAR-10 of Zhang et al., arXiv 2306.15951. LeakyReLU after each convolution, a BatchNorm
-behind the last one of a block, three small linear layers; images of 32 x 32. ``"torchvision"``: torchvision's topology
+behind the last one of a block, three small linear layers. ``"torchvision"``: torchvision's topology
 without BatchNorm and its names, so that its weights fit (``from_torch``).
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from alpha import Tensor
+from alpha.errors import ArgumentError
 from nn import init
 from nn.activation import LeakyReLU, ReLU
 from nn.arguments import choice, positive
@@ -52,38 +53,65 @@ class VGG(Module):
         return self.classifier(self.flatten(self.avgpool(self.features(x))))  # type: ignore[no-any-return]
 
 
-def vgg16(num_classes: int = 10, style: str = "paper", *, base_width: int = 64, dropout: float | None = None) -> VGG:
+def vgg16(
+    num_classes: int = 10,
+    style: str = "paper",
+    *,
+    base_width: int = 64,
+    dropout: float | None = None,
+    image_size: int | None = None,
+) -> VGG:
     """VGG16.
 
     At 10 classes the paper's has 14,877,514 parameters; at 1000 torchvision's has 138,357,544.
 
     Args:
         num_classes: length of the result's last axis.
-        style: ``"paper"`` (images of 32 x 32) or ``"torchvision"``.
+        style: ``"paper"`` or ``"torchvision"``.
         base_width: channels of the first block; the others have 2, 4, 8 and 8 times as many, the linear layers in
             proportion.
         dropout: by default 0.1 in the paper style and 0.5 in torchvision's; 0 turns it off.
+        image_size: side of the paper style's images, a multiple of 32, 32 by default: its first linear layer is made
+            for them. torchvision's pools whatever maps it gets.
     """
-    return _vgg("vgg16", num_classes, style, base_width, dropout)
+    return _vgg("vgg16", num_classes, style, base_width, dropout, image_size)
 
 
-def vgg19(num_classes: int = 10, style: str = "paper", *, base_width: int = 64, dropout: float | None = None) -> VGG:
+def vgg19(
+    num_classes: int = 10,
+    style: str = "paper",
+    *,
+    base_width: int = 64,
+    dropout: float | None = None,
+    image_size: int | None = None,
+) -> VGG:
     """VGG19; arguments as for vgg16.
 
     At 10 classes the paper's has 20,186,954 parameters; at 1000 torchvision's has 143,667,240.
     """
-    return _vgg("vgg19", num_classes, style, base_width, dropout)
+    return _vgg("vgg19", num_classes, style, base_width, dropout, image_size)
 
 
-def _vgg(name: str, num_classes: int, style: str, base_width: int, dropout: float | None) -> VGG:
+def _vgg(
+    name: str, num_classes: int, style: str, base_width: int, dropout: float | None, image_size: int | None
+) -> VGG:
     positive(num_classes, "num_classes", name)
     positive(base_width, "base_width", name)
     if choice(style, ("paper", "torchvision"), "style", name) == "paper":
-        return _paper(name, num_classes, base_width, 0.1 if dropout is None else dropout)
+        size = positive(32 if image_size is None else image_size, "image_size", name)
+        if size % 32:
+            raise ArgumentError(
+                f"[{name}] expected image_size to be a multiple of 32, got {size}: it is halved 5 times"
+            )
+        return _paper(name, num_classes, base_width, 0.1 if dropout is None else dropout, size // 32)
+    if image_size is not None:
+        raise ArgumentError(
+            f'[{name}] expected no image_size with style="torchvision", which takes any, got {image_size}: leave it out'
+        )
     return _torchvision(name, num_classes, base_width, 0.5 if dropout is None else dropout)
 
 
-def _paper(name: str, num_classes: int, base_width: int, p: float) -> VGG:
+def _paper(name: str, num_classes: int, base_width: int, p: float, maps: int) -> VGG:
     layers: list[Module] = []
     inputs = 3
     for block, count in enumerate(_CONVOLUTIONS[name]):
@@ -94,7 +122,7 @@ def _paper(name: str, num_classes: int, base_width: int, p: float) -> VGG:
         layers += [BatchNorm2d(outputs)] if block < _NORMALISED[name] else []
         layers += [MaxPool2d(2)]
     classifier = Sequential(
-        Linear(8 * base_width, 4 * base_width, bias=False),
+        Linear(8 * base_width * maps * maps, 4 * base_width, bias=False),
         LeakyReLU(),
         Dropout(p),
         Linear(4 * base_width, 2 * base_width, bias=False),
@@ -102,7 +130,7 @@ def _paper(name: str, num_classes: int, base_width: int, p: float) -> VGG:
         Dropout(p),
         Linear(2 * base_width, num_classes),
     )
-    return VGG(Sequential(*layers), Identity(), classifier, {})  # its maps are 1 x 1
+    return VGG(Sequential(*layers), Identity(), classifier, {"classifier.0": (maps, maps)} if maps > 1 else {})
 
 
 def _torchvision(name: str, num_classes: int, base_width: int, p: float) -> VGG:

@@ -87,6 +87,7 @@ CASES = [
     ("resnet34", "torchvision", 64, {}),
     ("vgg16", "torchvision", 64, {}),
     ("vgg19", "torchvision", 64, {}),
+    ("vgg19", "paper", 64, {"image_size": 64}),
 ]
 
 
@@ -100,7 +101,7 @@ def test_loss_gradients_and_statistics_match_the_twin(
     ours = make(name, style, **options).to(engine).to(alpha.float64)
     theirs = twin(name, style, **options).double()
     theirs.load_state_dict(nn.models.to_torch(ours))
-    size = sized(engine, size, 32)
+    size = options.get("image_size", sized(engine, size, 32))
     x, labels = rng.normal(size=(4, size, size, 3)), rng.integers(0, 5, 4)
     own = alpha.tensor(x, engine=engine, requires_grad=True)
     other = torch.from_numpy(x.transpose(0, 3, 1, 2).copy()).requires_grad_()

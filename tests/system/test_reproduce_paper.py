@@ -95,6 +95,54 @@ def test_bad_input_is_told_in_one_line(experiment: Path, script: Script, tmp_pat
         assert message in one_line_error(process)
 
 
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """A folder of train and val, of few images of several sizes in three classes."""
+    image_module = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 6), ("val", 2)):
+        for label, name in enumerate(("ant", "bee", "cow")):
+            folder = tmp_path / "images" / part / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.integers(80 * label, 80 * label + 90, (70 + i, 90 - i, 3), dtype=np.uint8)
+                image_module.fromarray(pixels).save(folder / f"{i}.png")
+    return tmp_path / "images"
+
+
+def test_a_folder_of_images(pictures: Path, script: Script, tmp_path: Path) -> None:
+    """ILSVRC2012's form, small: decoded by a process of its own, both sides on the same images and weights."""
+    pytest.importorskip("torch")
+    options = ("--model", "vgg16", "--dataset", "imagefolder", "--data", pictures, "--size", 64, "--workers", 1)
+    small = ("--base-width", 4, "--batch-size", 6, "--epochs", 1, "--every", 1, "--runs", 1, "--threads", 1)
+    out, copy = tmp_path / "out", tmp_path / "copy.json"
+    process = script("reproduce_paper.py", *options, *small, "--out", out, "--json", copy)
+    assert process.returncode == 0, process.stderr
+    ours, theirs = result(out, "alpha", 0), result(out, "torch", 0)
+    assert ours["steps"] == theirs["steps"] == 3
+    assert ours["losses"][0][1] == pytest.approx(theirs["losses"][0][1], abs=0.1)  # ln 3, but for dropout
+    report = json.loads(copy.read_text())
+    assert report == json.loads((out / "report.json").read_text())
+    assert str(tmp_path) not in copy.read_text()
+    assert report["command"].startswith("python examples/reproduce_paper.py --model vgg16 --dataset imagefolder")
+    assert report["text"] in (out / "report.md").read_text()
+
+
+def test_a_folder_of_images_is_checked_before_anything_is_trained(
+    pictures: Path, script: Script, tmp_path: Path
+) -> None:
+    (pictures / "val" / "cow").rename(pictures / "val" / "dog")
+    folder = ("--dataset", "imagefolder", "--data", pictures)
+    for options, message in (
+        (folder, "[--data] expected the same classes to train on and to test with, got 'cow' in one only"),
+        (("--dataset", "imagefolder"), "[--data] expected the folder that holds train and val, got none"),
+        (("--dataset", "digits", "--size", 64), "[--size] expected --dataset imagefolder, got digits"),
+    ):
+        process = script("reproduce_paper.py", *options, "--runs", 1, "--out", tmp_path / "out")
+        assert process.returncode == 1
+        assert message in one_line_error(process)
+
+
 def test_the_band_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     import reproduce_paper
@@ -106,5 +154,8 @@ def test_the_band_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["torch_rms_spread"] == pytest.approx(0.5**0.5)
     assert found["rms_distance"] == pytest.approx(1.5)
     assert (found["windows"], found["inside"]) == (2, 1)
+    # Accuracies of 60 and 62 are 1 from their mean: the band goes from 59 to 63.
+    accuracy = reproduce_paper.compare_accuracy([58.0, 59.0], [60.0, 62.0])
+    assert accuracy == {"ours": 58.5, "torch": 61.0, "torch_band": [59.0, 63.0], "inside": False}
     for name in ("reproduce_paper", "paper_sides", "train_cifar10", "recipes", "monitoring", "run_folder", "common"):
         sys.modules.pop(name, None)

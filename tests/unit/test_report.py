@@ -129,6 +129,36 @@ def test_the_papers_comparison_tells_what_each_idea_gains() -> None:
     assert "| conv | 3x3 s1 32 | 8 | 4.000 | 5.000 | - | 1.25 | - |" in text
 
 
+def reproduction() -> Report:
+    """Two runs of each side."""
+    sides = {
+        side: {"s_per_epoch": seconds, "test_accuracy": accuracy}
+        for side, seconds, accuracy in (("alpha", [10.0, 12.0], [60.0, 61.0]), ("torch", [20.0, 24.0], [60.5, 60.7]))
+    }
+    settings = {"suite": "reproduction", "model": "vgg16", "dataset": "cifar10", "epochs": 1, "batch_size": 512}
+    result = {
+        "settings": {**settings, "engine": "cpu", "threads": 2},
+        "sides": sides,
+        "steps": [0, 10, 20],
+        "losses": {"alpha": [[2.3, 2.0, 1.9], [2.3, 2.1, 1.8]], "torch": [[2.3, 2.0, 2.0], [2.3, 2.1, 1.7]]},
+        "published": {"Dragon-Alpha, published": [[0.0, 10.0], [2.3, 2.2]]},
+        "curves": {"windows": 4, "inside": 3},
+        "ratio": 2.0,
+        "text": "| | s/epoch |",
+    }
+    return Report("cpu-paper-vgg16.json", {**HEAD, **result})
+
+
+def test_the_papers_training_is_told_as_its_script_told_it() -> None:
+    (headline,) = report.headlines([reproduction()])
+    assert headline.title == "the paper's training of vgg16 on cifar10, 1 epoch"
+    assert (headline.ours, headline.theirs, headline.ratio) == ("11 s/epoch, 60.5 %", "22 s/epoch, 60.6 %", 2.0)
+    assert headline.note == "test accuracy; 3 of 4 windows of the loss within PyTorch's band"
+    text = report.document([reproduction()])
+    assert "| | s/epoch |" in text and "cpu-paper-vgg16.svg" in text
+    assert "repeated timings vary by a factor of 1.10 at most" in text  # of 10 and 12: quartiles 10.5 and 11.5
+
+
 def test_inference_has_a_line_an_opponent() -> None:
     found = report.headlines([inference()])
     assert [(one.opponent, one.theirs, one.ratio) for one in found] == [
@@ -174,7 +204,7 @@ def test_pictures_are_drawn_and_old_ones_go(tmp_path: Path) -> None:
 
     for old in ("old.svg", "old.png"):
         (tmp_path / old).write_text("")
-    reports = [*report.read(), inference(), swept(), paper()]
+    reports = [*report.read(), inference(), swept(), paper(), reproduction()]
     pictures.draw(reports, tmp_path)
     assert drawn(tmp_path) == {"ratios.svg", *(one.picture for one in reports)}
     assert all(path.stat().st_size < 1 << 18 for path in tmp_path.glob("*.*"))
