@@ -19,7 +19,6 @@ from alpha.cpu.kernels import tap_rows as tap_rows_kernels
 from alpha.cpu.kernels import winograd as winograd_kernels
 from alpha.cpu.kernels import winograd_stages
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE
-from alpha.cpu.kernels.winograd import PLACES
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import EngineError, ShapeError
 from alpha.geometry import Geometry
@@ -173,8 +172,9 @@ class ConvolutionOperations(HostEngine):
             if tiled.stages:
                 return sum(self._winograd_stages(tiled, stages, tag, x, packed, ends) for stages in tiled.stages)
             macs = self.launch(
-                winograd_kernels.winograd, tag, counter(), tiled.rows_from, tiled.rows_to, tiled.columns_from,
-                tiled.columns_to, tiled.sizes, x.address, packed.address, *ends.arguments, tasks=tiled.tasks,
+                winograd_kernels.winograd, tag, tiled.form.counts, counter(), tiled.rows_from, tiled.rows_to,
+                tiled.columns_from, tiled.columns_to, tiled.sizes, x.address, packed.address, *ends.arguments,
+                tasks=tiled.tasks,
             )  # fmt: skip
         elif algorithm == "lanes":
             across = image_lanes.plan(problem, by_output)
@@ -224,7 +224,8 @@ class ConvolutionOperations(HostEngine):
         """Winograd's filters, in the panels that the plan wants."""
         kernel = winograd_kernels.pack_by_output if plan.by_output else winograd_kernels.pack_by_input
         w = self.dense(w, range(4))
-        self.launch(kernel, _tag(w), counter(), w.address, plan.sizes, packed.address)
+        counts, taps = plan.form.counts, plan.form.taps**2
+        self.launch(kernel, _tag(w), counts, taps, counter(), w.address, plan.sizes, packed.address)
 
     def _winograd_stages(
         self,
@@ -236,18 +237,19 @@ class ConvolutionOperations(HostEngine):
         ends: _Ends,
     ) -> int:
         """Winograd's algorithm for some images, with all inputs, all products and all results one after the other."""
-        values = self.empty((PLACES * stages.step // 4,))
-        products = self.empty((plan.packed_shape[0] * PLACES * stages.rows * plan.sizes.panel,))
+        counts, places = plan.form.counts, plan.form.places
+        values = self.empty((places * stages.step // 4,))
+        products = self.empty((plan.packed_shape[0] * places * stages.rows * plan.sizes.panel,))
         self.launch(
-            winograd_stages.inputs, tag, counter(), plan.rows_from, plan.columns_from, plan.sizes, stages, x.address,
-            values.address, tasks=stages.tiles,
+            winograd_stages.inputs, tag, counts, counter(), plan.rows_from, plan.columns_from, plan.sizes, stages,
+            x.address, values.address, tasks=stages.tiles,
         )  # fmt: skip
         macs: int = self.launch(
-            winograd_stages.products, tag, counter(), plan.sizes, stages, values.address, w.address, products.address,
-            tasks=plan.product_tasks(stages),
+            winograd_stages.products, tag, places, counter(), plan.sizes, stages, values.address, w.address,
+            products.address, tasks=plan.product_tasks(stages),
         )  # fmt: skip
         self.launch(
-            winograd_stages.results, tag, counter(), plan.rows_to, plan.columns_to, plan.sizes, stages,
+            winograd_stages.results, tag, counts, counter(), plan.rows_to, plan.columns_to, plan.sizes, stages,
             products.address, *ends.arguments, tasks=stages.tiles,
         )  # fmt: skip
         return macs

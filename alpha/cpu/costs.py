@@ -15,7 +15,7 @@ from alpha.cpu import depthwise, image_lanes, plans, positions, tap_rows, winogr
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.image_lanes import VECTORS
 from alpha.cpu.kernels.microkernel import NARROW_ROWS, NARROW_SCATTERED_ROWS, SCATTERED_ROWS
-from alpha.cpu.kernels.winograd import PLACES
+from alpha.cpu.kernels.winograd_forms import Matrix
 from alpha.cpu.plans import Problem
 
 LATENCY = 4
@@ -27,11 +27,8 @@ TILE = 40
 ROW = 6
 """Cycles to find where a row of scattered ones lies."""
 
-TRANSFORM = 3.0
-"""Cycles a vector and place of Winograd's inputs: two additions, half a load, a store, what the caches cost."""
-
-RESULT = 36.0
-"""Cycles a vector of Winograd's results: sixteen loads, twenty-four additions, four stores."""
+TRANSFORM, RESULT = 0.75, 0.8
+"""Cycles a load, addition or store of a vector of Winograd's inputs, and of its results, and what the caches cost."""
 
 TURN = 2.5
 """Cycles a vector of images to transpose it."""
@@ -154,18 +151,26 @@ def _lanes(problem: Problem, by_output: bool) -> float:
 
 def _winograd(problem: Problem, by_output: bool) -> float:
     plan = winograd.plan(problem, by_output)
-    s, panels = plan.sizes, plan.packed_shape[0]
+    s, panels, places = plan.sizes, plan.packed_shape[0], plan.form.places
     tiles = len(plan.rows_to) * len(plan.columns_to)
     vectors = tiles * s.images * s.groups * s.depth / ISA.lanes(4)
-    transforms = vectors * PLACES * TRANSFORM + tiles * s.images * panels * ISA.vectors * RESULT
+    transforms = vectors * TRANSFORM * _operations(plan.form.b)
+    transforms += tiles * s.images * panels * ISA.vectors * RESULT * _operations(plan.form.a)
     filter_bytes = math.prod(plan.packed_shape) * 4
     if plan.stages:
         chunks = sum(math.ceil(stages.rows / stages.chunk) for stages in plan.stages)
         terms, made = _rows(math.ceil(tiles * s.images / chunks))
-        products = chunks * panels * PLACES * (terms * s.depth + made * TILE)
-        moved = 2 * PLACES * tiles * s.images * (s.depth + s.channels) * 4 / NEAR
+        products = chunks * panels * places * (terms * s.depth + made * TILE)
+        moved = 2 * places * tiles * s.images * (s.depth + s.channels) * 4 / NEAR
         return _total(products + transforms + moved, len(plan.stages), filter_bytes)
     groups = math.ceil(tiles / s.tiles) * math.ceil(s.images / s.chunk)
     terms, made = _rows(math.ceil(tiles * s.images / groups))
-    products = groups * panels * PLACES * (terms * s.depth + made * TILE)
+    products = groups * panels * places * (terms * s.depth + made * TILE)
     return _total(products + transforms, groups, filter_bytes)
+
+
+def _operations(matrix: Matrix) -> int:
+    """Vectors loaded, added and stored to transform a tile by a matrix: its rows, then its columns."""
+    adds = sum(sum(map(bool, row)) - 1 for row in matrix)
+    size, made = len(matrix[0]), len(matrix)
+    return size**2 + adds * (size + made) + made**2

@@ -90,7 +90,7 @@ def _choice(problem: Problem, operator: str) -> tuple[str, str, float, int]:
         if tiled.stages:
             stages = tiled.stages[0]
             cut, tasks = f"in stages, {stages.chunk} rows a task", tiled.product_tasks(stages)
-        return "Winograd F(2 x 2, 3 x 3)", f"{tiled.macs / 1e9:.4g} G products instead, {cut}", cycles, tasks
+        return f"{name} by Winograd's products", f"{tiled.macs / 1e9:.4g} G products instead, {cut}", cycles, tasks
     if algorithm == "positions":
         few = positions.plan(problem, by_output)
         return name, f"positions and images as rows, {len(few.blocks)} blocks", cycles, few.tasks

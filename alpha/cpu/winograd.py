@@ -1,4 +1,4 @@
-"""Plans of Winograd's F(2 x 2, 3 x 3): which convolutions it serves, and their tiles as tables of byte offsets."""
+"""Plans of Winograd's algorithm: which convolutions it serves, and their tiles as tables of byte offsets."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.winograd import PLACES, WinogradSizes
+from alpha.cpu.kernels.winograd import WinogradSizes
+from alpha.cpu.kernels.winograd_forms import FORMS, Form
 from alpha.cpu.kernels.winograd_stages import StageSizes
 from alpha.cpu.plans import Problem, check_offsets, extent
+from alpha.errors import EngineError
 from alpha.geometry import Axis
 
 Array = np.ndarray[Any, Any]
@@ -44,13 +46,15 @@ class WinogradPlan:
     """Tables and sizes of a convolution (``by_output``) or an input gradient.
 
     Attributes:
-        rows_from: offsets of each tile row's four source rows, -1 outside.
-        rows_to: offsets of its two target rows, -1 outside; ``columns_from`` and ``columns_to`` likewise.
+        form: the matrices.
+        rows_from: offsets of each tile row's source rows, -1 outside.
+        rows_to: offsets of its target rows, -1 outside; ``columns_from`` and ``columns_to`` likewise.
         packed_shape: (all groups' panels, places, depth, panel width) of the transformed filters.
         macs: products that it computes.
         stages: where inputs, products and results are stages of their own, their sizes for some images after others.
     """
 
+    form: Form
     rows_from: Array
     rows_to: Array
     columns_from: Array
@@ -63,7 +67,9 @@ class WinogradPlan:
 
     def product_tasks(self, stages: StageSizes) -> int:
         """Of the products of some images."""
-        return PLACES * math.ceil(stages.rows / stages.chunk) * math.ceil(self.packed_shape[0] / stages.panels)
+        return (
+            self.form.places * math.ceil(stages.rows / stages.chunk) * math.ceil(self.packed_shape[0] / stages.panels)
+        )
 
     @property
     def tasks(self) -> int:
@@ -73,28 +79,39 @@ class WinogradPlan:
 
 
 def serves(problem: Problem, by_output: bool) -> bool:
-    """Whether the algorithm can compute it: 3 x 3, nothing leapt over, float32, images side by side in the source."""
-    g = problem.geometry
-    plain = all(axis.filter == 3 and axis.stride == 1 and axis.dilation == 1 for axis in (g.rows, g.columns))
+    """Whether the algorithm can compute it: there is a form, float32, images side by side in the source."""
     step, channels = (
         (problem.x_strides[0], problem.in_channels) if by_output else (problem.y_strides[0], problem.out_channels)
     )
-    return plain and problem.item == 4 and (problem.images == 1 or step == channels)
+    return _form(problem, by_output) is not None and problem.item == 4 and (problem.images == 1 or step == channels)
+
+
+def _form(problem: Problem, by_output: bool) -> Form | None:
+    """The form that both axes share."""
+    keys = {
+        (by_output, axis.filter, axis.stride, 0 if by_output else axis.padding[0] % axis.stride, axis.dilation)
+        for axis in (problem.geometry.rows, problem.geometry.columns)
+    }
+    by_output, taps, stride, odd, dilation = keys.pop()
+    return None if keys or dilation > 1 else FORMS.get((by_output, taps, stride, odd))
 
 
 @lru_cache(maxsize=1024)
 def plan(problem: Problem, by_output: bool) -> WinogradPlan:
     """The plan of a problem that it serves."""
+    form = _form(problem, by_output)
+    if form is None:
+        raise EngineError(f"[winograd] expected a problem that has a form, got {problem.geometry}: ask serves first")
     g, item = problem.geometry, problem.item
     x_steps, y_steps = ([s * item for s in strides] for strides in (problem.x_strides, problem.y_strides))
     source, target = (x_steps, y_steps) if by_output else (y_steps, x_steps)
     depth, channels, groups = problem.group_in, problem.group_out, problem.groups
     if not by_output:
         depth, channels = channels, depth
-    rows_from, rows_to = _tiles(g.rows, by_output, source[1], target[1])
-    columns_from, columns_to = _tiles(g.columns, by_output, source[2], target[2])
+    rows_from, rows_to = _tiles(g.rows, form, by_output, source[1], target[1])
+    columns_from, columns_to = _tiles(g.columns, form, by_output, source[2], target[2])
     tiles = len(rows_to) * len(columns_to)
-    chunk, together = _blocking(problem.images, tiles, groups * depth)
+    chunk, together = _blocking(problem.images, tiles, form.places * groups * depth)
     width = ISA.panel(item)
     sizes = WinogradSizes(
         images=problem.images,
@@ -116,19 +133,19 @@ def plan(problem: Problem, by_output: bool) -> WinogradPlan:
     check_offsets("the source", (_inside(rows_from), _inside(columns_from)), run, x_limit)
     run = (problem.images - 1) * target[0] + groups * channels * item
     check_offsets("the target", (_inside(rows_to), _inside(columns_to)), run, y_limit)
-    shape = (groups * math.ceil(channels / width), PLACES, depth, width)
-    macs = PLACES * tiles * problem.images * groups * depth * channels
-    stages = _stages(sizes, tiles, math.prod(shape) * item)
-    return WinogradPlan(rows_from, rows_to, columns_from, columns_to, sizes, shape, by_output, macs, stages)
+    shape = (groups * math.ceil(channels / width), form.places, depth, width)
+    macs = form.places * tiles * problem.images * groups * depth * channels
+    stages = _stages(sizes, tiles, form.places, math.prod(shape) * item)
+    return WinogradPlan(form, rows_from, rows_to, columns_from, columns_to, sizes, shape, by_output, macs, stages)
 
 
-def _stages(sizes: WinogradSizes, tiles: int, filter_bytes: int) -> tuple[StageSizes, ...]:
+def _stages(sizes: WinogradSizes, tiles: int, places: int, filter_bytes: int) -> tuple[StageSizes, ...]:
     """The stages of a problem that does better with them. A tile's inputs are whole vectors then."""
     row = sizes.depth * 4
     unit = ISA.bytes // math.gcd(ISA.bytes, row)  # images of whole vectors
     if filter_bytes < STAGED_BYTES or sizes.images % unit or sizes.groups > 1:
         return ()
-    at_a_time = max(1, STAGED_VALUES // (PLACES * tiles * row * unit)) * unit
+    at_a_time = max(1, STAGED_VALUES // (places * tiles * row * unit)) * unit
     parts = math.ceil(sizes.images / at_a_time)
     images = math.ceil(sizes.images / parts / unit) * unit
     return tuple(
@@ -147,17 +164,14 @@ def _stage(first: int, images: int, tiles: int, row: int, panel: int) -> StageSi
     return StageSizes(first, images, tiles, rows, chunk, max(1, GROUP_BYTES // (row * panel)), step)
 
 
-def _tiles(axis: Axis, by_output: bool, source_step: int, target_step: int) -> tuple[Array, Array]:
-    """Offsets that tiles read and write along an axis, -1 outside.
-
-    The input gradient is a convolution too, by the filter turned round, with padding 2 - p.
-    """
-    sizes, padding = ((axis.input, axis.output), axis.padding[0])
+def _tiles(axis: Axis, form: Form, by_output: bool, source_step: int, target_step: int) -> tuple[Array, Array]:
+    """Offsets that tiles read and write along an axis, -1 outside."""
+    sizes, first = (axis.input, axis.output), form.first_input - axis.padding[0]
     if not by_output:
-        sizes, padding = ((axis.output, axis.input), 2 - axis.padding[0])
-    first = 2 * np.arange(math.ceil(sizes[1] / 2), dtype=np.int64)[:, None]
-    read = first + np.arange(4) - padding
-    write = first + np.arange(2)
+        sizes, first = (axis.output, axis.input), form.first_input + axis.padding[0] // axis.stride
+    tile = np.arange(math.ceil(sizes[1] / form.result_step), dtype=np.int64)[:, None]
+    read = first + form.input_step * tile + np.arange(form.counts.inputs)
+    write = form.result_step * tile + np.arange(form.counts.results)
     return (
         np.where((read >= 0) & (read < sizes[0]), read * source_step, -1),
         np.where(write < sizes[1], write * target_step, -1),
@@ -168,9 +182,9 @@ def _inside(offsets: Array) -> Array:
     return offsets[offsets >= 0]
 
 
-def _blocking(images: int, tiles: int, depth: int) -> tuple[int, int]:
-    """Images and tiles a task, in equal chunks and whole rows of micro-tiles."""
-    rows = VALUES_BYTES // (PLACES * depth * 4)
+def _blocking(images: int, tiles: int, numbers: int) -> tuple[int, int]:
+    """Images and tiles a task, in equal chunks and whole rows of micro-tiles, of so many numbers a tile and image."""
+    rows = VALUES_BYTES // (numbers * 4)
     rows = max(ISA.rows, min(MOST_ROWS, rows) // ISA.rows * ISA.rows)
     if images > rows:
         chunks = math.ceil(images / rows)

@@ -14,7 +14,7 @@ from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import STORE, panel_product
-from alpha.cpu.kernels.winograd import PLACES, transform_input, transform_result
+from alpha.cpu.kernels.winograd import transform_input, transform_result
 
 ISA_BYTES = ISA.bytes
 
@@ -37,28 +37,28 @@ class StageSizes(NamedTuple):
 
 
 @compiled
-def inputs(tag, counter, rows_from, columns_from, sizes, stages, x, values):  # type: ignore[no-untyped-def]
+def inputs(tag, form, counter, rows_from, columns_from, sizes, stages, x, values):  # type: ignore[no-untyped-def]
     """Transformed inputs: for each place a matrix (rows, depth). A task is a tile of all images."""
     run = stages.images * sizes.depth * 4
     start = x + stages.first * sizes.source_image
     nothing = np.zeros(stages.images * sizes.depth + sizes.panel, np.float32)
-    sources = np.empty(PLACES, np.int64)
+    sources = np.empty(form.inputs * form.inputs, np.int64)
     while True:
         tile = take_task(counter.ctypes.data)
         if tile >= stages.tiles:
             break
         tile_row = tile // sizes.tile_columns
         tile_column = tile - tile_row * sizes.tile_columns
-        for i in range(4):
-            for j in range(4):
+        for i in range(form.inputs):
+            for j in range(form.inputs):
                 row, column = rows_from[tile_row, i], columns_from[tile_column, j]
-                sources[4 * i + j] = start + row + column if row >= 0 and column >= 0 else nothing.ctypes.data
-        transform_input(tag, sources.ctypes.data, values + tile * run, stages.step, run // ISA_BYTES)
+                sources[form.inputs * i + j] = start + row + column if row >= 0 and column >= 0 else nothing.ctypes.data
+        transform_input(tag, form, sources.ctypes.data, values + tile * run, stages.step, run // ISA_BYTES)
     return 0
 
 
 @compiled
-def products(tag, counter, sizes, stages, values, w, results):  # type: ignore[no-untyped-def]
+def products(tag, places, counter, sizes, stages, values, w, results):  # type: ignore[no-untyped-def]
     """For each panel and place a matrix (rows, panel). Returns the products that it computed.
 
     A task is a place, some panels and some rows. Tasks of the same panels follow each other, so that the second cache
@@ -73,7 +73,7 @@ def products(tag, counter, sizes, stages, values, w, results):  # type: ignore[n
     done = 0
     while True:
         task = take_task(counter.ctypes.data)
-        if task >= PLACES * groups * chunks:
+        if task >= places * groups * chunks:
             break
         place = task // (groups * chunks)
         first_panel = task // chunks % groups * stages.panels
@@ -85,13 +85,13 @@ def products(tag, counter, sizes, stages, values, w, results):  # type: ignore[n
                 count,
                 values + place * stages.step + first * sizes.depth * 4,
                 no_offset.ctypes.data,
-                w + (panel * PLACES + place) * place_bytes,
+                w + (panel * places + place) * place_bytes,
                 no_offset.ctypes.data,
                 1,
                 sizes.depth * 4,
                 panel_row,
                 sizes.depth,
-                results + ((panel * PLACES + place) * stages.rows + first) * panel_row,
+                results + ((panel * places + place) * stages.rows + first) * panel_row,
                 panel_row,
                 STORE,
                 0,
@@ -104,13 +104,14 @@ def products(tag, counter, sizes, stages, values, w, results):  # type: ignore[n
 
 @compiled
 def results(  # type: ignore[no-untyped-def]
-    tag, counter, rows_to, columns_to, sizes, stages, products, y, mode, bias, residual
+    tag, form, counter, rows_to, columns_to, sizes, stages, products, y, mode, bias, residual
 ):
     """The results, transformed and finished. A task is a tile of all images."""
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
     panel_row = sizes.panel * 4
     start = y + stages.first * sizes.target_image
-    targets = np.empty(4, np.int64)
+    places = form.places * form.places
+    targets = np.empty(form.results * form.results, np.int64)
     while True:
         tile = take_task(counter.ctypes.data)
         if tile >= stages.tiles:
@@ -119,13 +120,15 @@ def results(  # type: ignore[no-untyped-def]
         tile_column = tile - tile_row * sizes.tile_columns
         for panel in range(panels):
             channel = panel * sizes.panel
-            for i in range(2):
-                for j in range(2):
+            for i in range(form.results):
+                for j in range(form.results):
                     row, column = rows_to[tile_row, i], columns_to[tile_column, j]
-                    targets[2 * i + j] = start + row + column + channel * 4 if row >= 0 and column >= 0 else 0
+                    target = start + row + column + channel * 4
+                    targets[form.results * i + j] = target if row >= 0 and column >= 0 else 0
             transform_result(
                 tag,
-                products + (panel * PLACES * stages.rows + tile * stages.images) * panel_row,
+                form,
+                products + (panel * places * stages.rows + tile * stages.images) * panel_row,
                 stages.rows * panel_row,
                 targets.ctypes.data,
                 sizes.target_image,
