@@ -115,7 +115,7 @@ class _Note(event.Listener):  # type: ignore[misc, unused-ignore]
     def on_start(self, compilation: Any) -> None:
         if compilation.data["dispatcher"].py_func.__module__.startswith("alpha.cpu."):
             _log.warning(
-                "compiling the CPU engine's kernels as they are first used: once for this machine, less than a minute "
+                "compiling the CPU engine's kernels as they are first used: once for this machine, about a minute "
                 "in all; they are kept in %s",
                 cache.directory("cpu"),
             )

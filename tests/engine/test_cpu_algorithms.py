@@ -16,6 +16,7 @@ import alpha
 from alpha.cpu import depthwise, few_channels, image_lanes, planner, plans, positions, tap_rows, winograd
 from alpha.cpu.convolution import MACS
 from alpha.cpu.convolution import _problem as problem_of
+from alpha.cpu.kernels.winograd_forms import FORMS
 from alpha.cpu.plans import Problem
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ArgumentError, ShapeError
@@ -96,15 +97,45 @@ def test_positions_as_rows(case: Case, dtype: Any, image_order: bool) -> None:
     size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     channels=st.tuples(*[st.sampled_from([1, 3, 8, 17, 33, 70])] * 2),
     padding=st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    taps=st.sampled_from([3, 3, 5]),
+    stride=st.sampled_from([1, 2]),
     groups=st.sampled_from([1, 1, 2, 3]),
 )
 def test_winograd(
-    n: int, size: tuple[int, int], channels: tuple[int, int], padding: tuple[int, int], groups: int
+    n: int,
+    size: tuple[int, int],
+    channels: tuple[int, int],
+    padding: tuple[int, int],
+    taps: int,
+    stride: int,
+    groups: int,
 ) -> None:
-    """Odd maps leave half tiles, and padding of more than 2 leaves tiles without input."""
+    """Odd maps leave parts of tiles, and padding of more than the filter leaves tiles without input."""
     channels = (channels[0] * groups, channels[1] * groups)
-    size = (max(size[0], 3 - 2 * padding[0]), max(size[1], 3 - 2 * padding[1]))
-    check(Case(n, size, channels, (3, 3), padding=padding, groups=groups), np.float32, "winograd")
+    size = (max(size[0], taps - 2 * padding[0]), max(size[1], taps - 2 * padding[1]))
+    case = Case(n, size, channels, (taps, taps), (stride, stride), padding, groups=groups)
+    check(case, np.float32, "winograd")
+
+
+@pytest.mark.parametrize("key", FORMS, ids=str)
+def test_the_forms_of_an_axis(key: tuple[bool, int, int, int], rng: np.random.Generator) -> None:
+    """Each by its definition, in float64, to 1e-12; fewer products than there are pairs; only small whole factors."""
+    by_output, taps, stride, odd = key
+    form = FORMS[key]
+    a, b, g = (np.array(matrix) for matrix in (form.a, form.b, form.g))
+    assert form.counts == (b.shape[1], a.shape[0], len(b))
+    assert set(np.abs([*a.ravel(), *b.ravel()])) <= {0, 1} and set(np.abs(g.ravel())) <= {0, 0.5, 1}
+    assert len(b) < form.result_step * taps / (1 if by_output else stride)
+    w, tile = rng.normal(size=taps), rng.normal(size=form.counts.inputs)
+    results = a @ ((g @ w) * (b @ tile))
+    for k in range(form.counts.results):
+        # Of padding ``odd``: result k, and input j of the tile, lie at these places.
+        if by_output:
+            expected = sum(w[f] * tile[stride * k + f] for f in range(taps))
+        else:
+            places = {f: (k + odd - f) / stride - form.first_input for f in range(taps)}
+            expected = sum(w[f] * tile[int(j)] for f, j in places.items() if j == int(j))
+        assert results[k] == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.fixture
@@ -127,6 +158,9 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         Case(16, (3, 9), (16, 17), (3, 3), padding=(2, 0)),
         Case(8, (1, 2), (70, 33), (3, 3), padding=(3, 1)),  # tiles without input
         Case(5, (6, 6), (33, 16), (3, 3), padding=(1, 1)),  # tiles of no whole vectors: no stages forward
+        Case(16, (11, 8), (24, 40), (3, 3), (2, 2), (1, 1)),
+        Case(16, (9, 10), (24, 40), (5, 5), (2, 2), (2, 2)),
+        Case(16, (6, 7), (24, 40), (5, 5), (1, 1), (2, 2)),
     ],
     ids=str,
 )
@@ -253,6 +287,21 @@ def test_filters_that_do_not_fit_are_told_before_they_are_read() -> None:
             engine.conv2d(x, alpha.zeros((32, 3, 3, 16), engine=engine), None, geometry, 1)
 
 
+def test_winograd_computes_fewer_products_of_strides_and_of_five_taps() -> None:
+    """By two results a tile and remainder: 25 for 36 products of 3 x 3 at stride 2, 49 for 100 of 5 x 5."""
+    engine = alpha.engine("cpu")
+    for taps, stride, factor in ((3, 2, 25 / 36), (5, 1, 49 / 100), (5, 2, 49 / 100)):
+        case = Case(20, (24, 24), (32, 48), (taps, taps), (stride, stride), (taps // 2, taps // 2))
+        x, w, _, dy = (alpha.tensor(a, engine=engine) for a in draw_data(case, np.float32))
+        x, dy = x.contiguous(IMAGE_ORDER), dy.contiguous(IMAGE_ORDER)
+        geometry = Geometry.make(case.size, case.filter, case.stride, case.padding)
+        with planner.use("winograd"):
+            engine.conv2d(x, w, None, geometry, 1)
+            engine.conv2d_input_grad(dy, w, geometry, 1)
+        nominal = geometry.nominal * 20 * 32 * 48
+        assert MACS["conv2d"] == MACS["conv2d_input_grad"] == pytest.approx(factor * nominal)
+
+
 def test_winograd_computes_fewer_products() -> None:
     engine = alpha.engine("cpu")
     case = Case(20, (8, 8), (32, 48), (3, 3), padding=(1, 1))
@@ -368,9 +417,11 @@ def test_choice() -> None:
     assert planner.algorithm(problem(128, (16, 16), 64, 64), False) == "winograd"
     assert planner.algorithm(problem(128, (2, 2), 512, 512), True) == "images"  # as many products as the direct way
     assert planner.algorithm(problem(128, (16, 16), 64, 64, item=8), True) == "images"
-    assert planner.algorithm(problem(128, (16, 16), 64, 64, stride=2), True) == "images"
+    assert planner.algorithm(problem(128, (16, 16), 64, 64, stride=2), False) == "winograd"
+    assert planner.algorithm(problem(32, (16, 16), 64, 64, filter=(5, 5)), True) == "winograd"
+    assert planner.algorithm(problem(128, (16, 16), 64, 64, filter=(3, 1), stride=2), True) == "images"
     assert planner.algorithm(problem(128, (16, 16), 64, 64, filter=(3, 1)), True) == "images"
-    assert planner.algorithm(problem(1, (16, 16), 64, 64, stride=2), True) == "positions"
+    assert planner.algorithm(problem(1, (16, 16), 64, 64, filter=(3, 1), stride=2), True) == "positions"
     assert planner.weight_algorithm(problem(128, (32, 32), 3, 64)) == "tap rows"
     dilated = Geometry.make((32, 32), (3, 3), padding=(2, 2), dilation=(2, 2))
     assert planner.weight_algorithm(plans.dense_problem(dilated, 128, 1, 64, 1)) == "few channels"

@@ -14,9 +14,24 @@ from alpha.geometry import Geometry
 @pytest.mark.parametrize(
     ("operator", "x", "w", "options", "algorithm", "choice"),
     [
-        ("forward", (128, 16, 16, 64), (64, 3, 3, 64), {"padding": 1}, "Winograd", "0.5369 G products instead"),
+        ("forward", (128, 16, 16, 64), (64, 3, 3, 64), {"padding": 1}, "ConvV2 by Winograd", "0.5369 G products"),
         ("forward", (128, 2, 2, 512), (512, 3, 3, 512), {"padding": 1}, "ConvV2", "images as rows"),
-        ("input_grad", (1, 28, 28, 64), (64, 3, 3, 64), {"stride": 2}, "KS-deconv-V2", "positions and images as rows"),
+        (
+            "input_grad",
+            (64, 28, 28, 64),
+            (64, 5, 5, 64),
+            {"stride": 2},
+            "KS-deconv-V2 by Winograd",
+            "G products instead",
+        ),
+        (
+            "input_grad",
+            (1, 28, 28, 64),
+            (64, 3, 3, 64),
+            {"dilation": 2},
+            "KS-deconv-V2",
+            "positions and images as rows",
+        ),
         ("forward", (8, 28, 28, 64), (64, 3, 3, 1), {"groups": 64}, "ConvV2", "channels as lanes"),
         ("weight_grad", (8, 28, 28, 64), (64, 3, 3, 1), {"groups": 64}, "Sk-dilated-V2", "channels as lanes"),
         ("weight_grad", (64, 32, 32, 3), (64, 3, 3, 3), {"padding": 1}, "Sk-dilated-V2", "a filter row's taps"),
