@@ -9,7 +9,8 @@ import os
 import platform
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,11 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 import numba
-from numba import config, njit
-from numba.core import event
+from llvmlite import ir
+from numba import cfunc, config, njit
+from numba import types as numba_types
+from numba.core import cgutils, event
+from numba.extending import intrinsic
 
 from alpha import cache
 from alpha.cpu import board
@@ -53,6 +57,34 @@ def alone(function: Callable[..., Any]) -> Any:
     return _cached(function, Path(function.__code__.co_filename))
 
 
+def called(function: Callable[..., Any], signature: str, name: str, **names: Any) -> Any:
+    """A function compiled by itself, which kernels call by its ``address`` (see ``call``), not into each of them.
+
+    Args:
+        function: what it does; ``names`` are globals of its own.
+        signature: its types, as Numba writes them.
+        name: tells it from others made of the same function; Numba files what it keeps under it.
+    """
+    path = Path(function.__code__.co_filename)
+    code = function.__code__.replace(co_name=name, co_qualname=name)
+    copy = types.FunctionType(code, {**function.__globals__, **names}, name)
+    with _cache_directory(path):
+        return cfunc(signature, cache=True, fastmath=_FASTMATH, error_model="numpy")(copy)
+
+
+@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+def call(_typing: Any, address: Any, arguments: Any) -> Any:
+    """Calls the function at an address, which returns nothing, with a tuple of arguments."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kinds = [context.get_value_type(kind) for kind in arguments.types]
+        pointer = ir.FunctionType(ir.VoidType(), kinds).as_pointer()
+        builder.call(builder.inttoptr(values[0], pointer), cgutils.unpack_tuple(builder, values[1]))
+        return context.get_dummy_value()
+
+    return numba_types.void(address, arguments), codegen
+
+
 def inlined(function: Callable[..., Any]) -> Any:
     """Decorator for a helper that kernels call: compiled into each of them."""
     return njit(nogil=True, fastmath=_FASTMATH, error_model="numpy", inline="never")(function)
@@ -65,14 +97,22 @@ def _launch(shared, threads, *arguments):  # type: ignore[no-untyped-def]
 
 
 def _cached(function: Callable[..., Any], path: Path) -> Any:
-    """Numba notices neither a changed helper in another file nor another instruction path, so its cache directory is
-    chosen by ``_key``; it is read from Numba's configuration when a function is decorated, and put back at once.
+    with _cache_directory(path):
+        return njit(nogil=True, cache=True, fastmath=_FASTMATH, error_model="numpy")(function)
+
+
+@contextmanager
+def _cache_directory(path: Path) -> Iterator[None]:
+    """Where Numba keeps what it compiles meanwhile of a module's functions.
+
+    It notices neither a changed helper in another file nor another instruction path, so the directory is chosen by
+    ``_key``; it is read from Numba's configuration when a function is decorated, and put back at once.
     """
     with _lock:
         outer = config.CACHE_DIR
         config.CACHE_DIR = str(cache.directory("cpu") / _key(path))
         try:
-            return njit(nogil=True, cache=True, fastmath=_FASTMATH, error_model="numpy")(function)
+            yield
         finally:
             config.CACHE_DIR = outer
 

@@ -171,10 +171,10 @@ class ConvolutionOperations(HostEngine):
             packed = self._kept(w, tiled.packed_shape, by_output, lambda packed: self._transform(w, tiled, packed))
             if tiled.stages:
                 return sum(self._winograd_stages(tiled, stages, tag, x, packed, ends) for stages in tiled.stages)
+            form = winograd_kernels.transforms(tiled.form)
             macs = self.launch(
-                winograd_kernels.winograd, tag, tiled.form.counts, counter(), tiled.rows_from, tiled.rows_to,
-                tiled.columns_from, tiled.columns_to, tiled.sizes, x.address, packed.address, *ends.arguments,
-                tasks=tiled.tasks,
+                winograd_kernels.winograd, tag, form, counter(), tiled.rows_from, tiled.rows_to, tiled.columns_from,
+                tiled.columns_to, tiled.sizes, x.address, packed.address, *ends.arguments, tasks=tiled.tasks,
             )  # fmt: skip
         elif algorithm == "lanes":
             across = image_lanes.plan(problem, by_output)
@@ -224,8 +224,8 @@ class ConvolutionOperations(HostEngine):
         """Winograd's filters, in the panels that the plan wants."""
         kernel = winograd_kernels.pack_by_output if plan.by_output else winograd_kernels.pack_by_input
         w = self.dense(w, range(4))
-        counts, taps = plan.form.counts, plan.form.taps**2
-        self.launch(kernel, _tag(w), counts, taps, counter(), w.address, plan.sizes, packed.address)
+        form = winograd_kernels.transforms(plan.form)
+        self.launch(kernel, _tag(w), form, counter(), w.address, plan.sizes, packed.address)
 
     def _winograd_stages(
         self,
@@ -237,11 +237,11 @@ class ConvolutionOperations(HostEngine):
         ends: _Ends,
     ) -> int:
         """Winograd's algorithm for some images, with all inputs, all products and all results one after the other."""
-        counts, places = plan.form.counts, plan.form.places
+        form, places = winograd_kernels.transforms(plan.form), plan.form.places
         values = self.empty((places * stages.step // 4,))
         products = self.empty((plan.packed_shape[0] * places * stages.rows * plan.sizes.panel,))
         self.launch(
-            winograd_stages.inputs, tag, counts, counter(), plan.rows_from, plan.columns_from, plan.sizes, stages,
+            winograd_stages.inputs, form, counter(), plan.rows_from, plan.columns_from, plan.sizes, stages,
             x.address, values.address, tasks=stages.tiles,
         )  # fmt: skip
         macs: int = self.launch(
@@ -249,7 +249,7 @@ class ConvolutionOperations(HostEngine):
             products.address, tasks=plan.product_tasks(stages),
         )  # fmt: skip
         self.launch(
-            winograd_stages.results, tag, counts, counter(), plan.rows_to, plan.columns_to, plan.sizes, stages,
+            winograd_stages.results, tag, form, counter(), plan.rows_to, plan.columns_to, plan.sizes, stages,
             products.address, *ends.arguments, tasks=stages.tiles,
         )  # fmt: skip
         return macs

@@ -170,8 +170,8 @@ def _tiles(axis: Axis, form: Form, by_output: bool, source_step: int, target_ste
     if not by_output:
         sizes, first = (axis.output, axis.input), form.first_input + axis.padding[0] // axis.stride
     tile = np.arange(math.ceil(sizes[1] / form.result_step), dtype=np.int64)[:, None]
-    read = first + form.input_step * tile + np.arange(form.counts.inputs)
-    write = form.result_step * tile + np.arange(form.counts.results)
+    read = first + form.input_step * tile + np.arange(form.inputs)
+    write = form.result_step * tile + np.arange(form.results)
     return (
         np.where((read >= 0) & (read < sizes[0]), read * source_step, -1),
         np.where(write < sizes[1], write * target_step, -1),

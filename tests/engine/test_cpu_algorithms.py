@@ -123,12 +123,12 @@ def test_the_forms_of_an_axis(key: tuple[bool, int, int, int], rng: np.random.Ge
     by_output, taps, stride, odd = key
     form = FORMS[key]
     a, b, g = (np.array(matrix) for matrix in (form.a, form.b, form.g))
-    assert form.counts == (b.shape[1], a.shape[0], len(b))
+    assert (form.inputs, form.results, form.places) == (b.shape[1], a.shape[0], len(b) ** 2)
     assert set(np.abs([*a.ravel(), *b.ravel()])) <= {0, 1} and set(np.abs(g.ravel())) <= {0, 0.5, 1}
     assert len(b) < form.result_step * taps / (1 if by_output else stride)
-    w, tile = rng.normal(size=taps), rng.normal(size=form.counts.inputs)
+    w, tile = rng.normal(size=taps), rng.normal(size=form.inputs)
     results = a @ ((g @ w) * (b @ tile))
-    for k in range(form.counts.results):
+    for k in range(form.results):
         # Of padding ``odd``: result k, and input j of the tile, lie at these places.
         if by_output:
             expected = sum(w[f] * tile[stride * k + f] for f in range(taps))
@@ -399,7 +399,7 @@ def test_filter_gradient_in_many_blocks(
 @pytest.mark.parametrize("by_output", [True, False])
 def test_positions_in_several_passes(by_output: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task's panels meet its blocks some at a time: every row and channel is computed once."""
-    for name, value in {"FILTER_BYTES": 20000, "SHARES": 2, "ROWS": 8}.items():
+    for name, value in {"FILTER_BYTES": 1, "TASKS": 1000, "SHARES": 2, "ROWS": 8}.items():
         monkeypatch.setattr(positions, name, value)
     positions.plan.cache_clear()
     case = Case(3, (12, 11), (70, 70), (3, 3), (2, 2), (1, 1))

@@ -8,6 +8,7 @@ Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", arX
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +17,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from alpha.cpu.board import take_task
-from alpha.cpu.compile import compiled
+from alpha.cpu.compile import call, called, compiled
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE, has, panel_product
 from alpha.cpu.kernels.vectors import I64, Vectors, integer, transpose
-from alpha.cpu.kernels.winograd_forms import Matrix, form_of
+from alpha.cpu.kernels.winograd_forms import Form, Matrix
 
 ISA_BYTES = ISA.bytes
 
@@ -73,58 +74,63 @@ def _transform(vectors: Vectors, matrix: Matrix, values: list[list[Any]]) -> Ite
             yield i * len(matrix) + j, _combination(vectors, factors, column)
 
 
-@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def transform_input(_typing: Any, tag: Any, form: Any, sources: Any, target: Any, step: Any, count: Any) -> Any:
+def _input_transform(form: Form) -> Any:
     """B d B' of ``count`` vectors of numbers: from a table of addresses in memory to runs ``step`` bytes apart."""
 
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        vectors, matrix = Vectors(builder, tag), form_of(form).b
-        _, _, sources, target, step, count = arguments
-        side = len(matrix[0])
-        starts = [vectors.load_address(sources, place) for place in range(side * side)]
-        with cgutils.for_range(builder, count, intp=I64) as loop:
-            at = builder.mul(loop.index, integer(ISA.bytes))
-            d = [[vectors.load(builder.add(starts[side * i + j], at)) for j in range(side)] for i in range(side)]
-            out = builder.add(target, at)
-            for place, value in _transform(vectors, matrix, d):
-                vectors.store(value, builder.add(out, builder.mul(step, integer(place))))
-        return context.get_dummy_value()
+    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def transform(_typing: Any, tag: Any, sources: Any, target: Any, step: Any, count: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            vectors, side = Vectors(builder, tag), form.inputs
+            _, sources, target, step, count = arguments
+            starts = [vectors.load_address(sources, place) for place in range(side * side)]
+            with cgutils.for_range(builder, count, intp=I64) as loop:
+                at = builder.mul(loop.index, integer(ISA.bytes))
+                d = [[vectors.load(builder.add(starts[side * i + j], at)) for j in range(side)] for i in range(side)]
+                out = builder.add(target, at)
+                for place, value in _transform(vectors, form.b, d):
+                    vectors.store(value, builder.add(out, builder.mul(step, integer(place))))
+            return context.get_dummy_value()
 
-    return types.void(tag, form, *[types.int64] * 4), codegen
+        return types.void(tag, *[types.int64] * 4), codegen
+
+    return transform
 
 
-@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def transform_result(
-    _typing: Any, tag: Any, form: Any, source: Any, step: Any, targets: Any, target_step: Any, count: Any, mode: Any,
-    bias: Any, residual: Any, columns: Any,
-) -> Any:  # fmt: skip
+def _result_transform(form: Form) -> Any:
     """A' m A of ``count`` panels: from places ``step`` bytes apart to a table of addresses; those that are 0 are none.
 
     A panel is followed by the next one at the source, ``target_step`` bytes on at the targets. ``mode``, ``bias`` and
     ``residual`` are as in the micro-kernel; ``columns`` says how many numbers of a panel may be written.
     """
 
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        vectors, matrix = Vectors(builder, tag), form_of(form).a
-        slope, _, source, step, targets, target_step, count, mode, bias, residual, columns = arguments
-        starts = [vectors.load_address(targets, i) for i in range(len(matrix) ** 2)]
-        with cgutils.for_range(builder, count, intp=I64) as loop:
-            moved = builder.mul(loop.index, target_step)
-            for v in range(ISA.vectors):
-                offset = integer(v * ISA.bytes)
-                at = builder.add(builder.mul(loop.index, integer(ISA.vectors * ISA.bytes)), offset)
-                results = _results(vectors, matrix, builder.add(source, at), step)
-                left = builder.sub(columns, integer(v * vectors.lanes))
-                for start, value in zip(starts, results, strict=True):
-                    with builder.if_then(builder.icmp_signed("!=", start, integer(0))):
-                        out = builder.add(builder.add(start, moved), offset)
-                        total = _finished(
-                            vectors, value, mode, builder.add(bias, offset), builder.add(out, residual), slope, left
-                        )
-                        vectors.store_first(total, out, left)
-        return context.get_dummy_value()
+    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def transform(
+        _typing: Any, tag: Any, source: Any, step: Any, targets: Any, target_step: Any, count: Any, mode: Any,
+        bias: Any, residual: Any, columns: Any,
+    ) -> Any:  # fmt: skip
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            vectors = Vectors(builder, tag)
+            slope, source, step, targets, target_step, count, mode, bias, residual, columns = arguments
+            starts = [vectors.load_address(targets, i) for i in range(form.results**2)]
+            with cgutils.for_range(builder, count, intp=I64) as loop:
+                moved = builder.mul(loop.index, target_step)
+                for v in range(ISA.vectors):
+                    offset = integer(v * ISA.bytes)
+                    at = builder.add(builder.mul(loop.index, integer(ISA.vectors * ISA.bytes)), offset)
+                    results = _results(vectors, form.a, builder.add(source, at), step)
+                    left = builder.sub(columns, integer(v * vectors.lanes))
+                    for start, value in zip(starts, results, strict=True):
+                        with builder.if_then(builder.icmp_signed("!=", start, integer(0))):
+                            out = builder.add(builder.add(start, moved), offset)
+                            total = _finished(
+                                vectors, value, mode, builder.add(bias, offset), builder.add(out, residual), slope, left
+                            )
+                            vectors.store_first(total, out, left)
+            return context.get_dummy_value()
 
-    return types.void(tag, form, *[types.int64] * 9), codegen
+        return types.void(tag, *[types.int64] * 9), codegen
+
+    return transform
 
 
 def _results(vectors: Vectors, matrix: Matrix, place: Any, step: Any) -> list[Any]:
@@ -157,31 +163,85 @@ def _finished(vectors: Vectors, value: Any, mode: Any, bias: Any, added: Any, sl
     return builder.load(total)
 
 
-@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _transform_filters(
-    _typing: Any, tag: Any, form: Any, source: Any, tap: Any, target: Any, step: Any, count: Any
-) -> Any:
+def _filter_transform(form: Form) -> Any:
     """G g G' of ``count`` vectors of filters: from taps ``tap`` bytes apart to places ``step`` bytes apart."""
 
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        vectors, matrix = Vectors(builder, tag), form_of(form).g
-        _, _, source, tap, target, step, count = arguments
-        side = len(matrix[0])
-        with cgutils.for_range(builder, count, intp=I64) as loop:
-            at = builder.mul(loop.index, integer(ISA.bytes))
-            place = builder.add(source, at)
-            g: list[list[Any]] = []
-            for _ in range(side):
-                g.append([])
-                for _ in range(side):
-                    g[-1].append(vectors.load(place))
-                    place = builder.add(place, tap)
-            out = builder.add(target, at)
-            for index, value in _transform(vectors, matrix, g):
-                vectors.store(value, builder.add(out, builder.mul(step, integer(index))))
-        return context.get_dummy_value()
+    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def transform(_typing: Any, tag: Any, source: Any, tap: Any, target: Any, step: Any, count: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            vectors = Vectors(builder, tag)
+            _, source, tap, target, step, count = arguments
+            with cgutils.for_range(builder, count, intp=I64) as loop:
+                at = builder.mul(loop.index, integer(ISA.bytes))
+                place = builder.add(source, at)
+                g: list[list[Any]] = []
+                for _ in range(form.taps):
+                    g.append([])
+                    for _ in range(form.taps):
+                        g[-1].append(vectors.load(place))
+                        place = builder.add(place, tap)
+                out = builder.add(target, at)
+                for index, value in _transform(vectors, form.g, g):
+                    vectors.store(value, builder.add(out, builder.mul(step, integer(index))))
+            return context.get_dummy_value()
 
-    return types.void(tag, form, *[types.int64] * 5), codegen
+        return types.void(tag, *[types.int64] * 5), codegen
+
+    return transform
+
+
+# -- a form's functions ----------------------------------------------------------------------------------------------
+
+
+class Transforms(NamedTuple):
+    """A form for the kernels: its sizes, and the addresses of its functions."""
+
+    inputs: int
+    results: int
+    places: int
+    taps: int
+    """Of the filter's two axes."""
+    of_input: int
+    of_result: int
+    of_filters: int
+
+
+def _of_input(sources, target, step, count):  # type: ignore[no-untyped-def]
+    transform(np.float32(0), sources, target, step, count)  # type: ignore[name-defined]  # noqa: F821
+
+
+def _of_result(  # type: ignore[no-untyped-def]
+    slope, source, step, targets, target_step, count, mode, bias, residual, columns
+):
+    transform(  # type: ignore[name-defined]  # noqa: F821
+        slope, source, step, targets, target_step, count, mode, bias, residual, columns
+    )
+
+
+def _of_filters(source, tap, target, step, count):  # type: ignore[no-untyped-def]
+    transform(np.float32(0), source, tap, target, step, count)  # type: ignore[name-defined]  # noqa: F821
+
+
+@lru_cache
+def _compiled_transforms(form: Form) -> tuple[Any, Any, Any]:
+    """Its functions, which must live as long as their addresses are used."""
+    parts = (
+        (_of_input, 4 * ["int64"], _input_transform),
+        (_of_result, ["float32", *9 * ["int64"]], _result_transform),
+        (_of_filters, 5 * ["int64"], _filter_transform),
+    )
+    first, second, third = (
+        called(function, f"void({', '.join(kinds)})", f"{function.__name__}_{form.name}", transform=make(form))
+        for function, kinds, make in parts
+    )
+    return first, second, third
+
+
+@lru_cache
+def transforms(form: Form) -> Transforms:
+    """What the kernels take of a form; compiles its functions when it is first wanted."""
+    addresses = (function.address for function in _compiled_transforms(form))
+    return Transforms(form.inputs, form.results, len(form.b), form.taps, *addresses)
 
 
 # -- kernels ---------------------------------------------------------------------------------------------------------
@@ -238,14 +298,8 @@ def winograd(  # type: ignore[no-untyped-def]
                     sources[form.inputs * i + j] = (
                         x + first * sizes.source_image + row + column if inside else nothing.ctypes.data
                     )
-            transform_input(
-                tag,
-                form,
-                sources.ctypes.data,
-                values + (tile - first_tile) * count * pixel,
-                step,
-                vectors,
-            )
+            at = values + (tile - first_tile) * count * pixel
+            call(form.of_input, (sources.ctypes.data, at, step, vectors))
         for panel in range(sizes.groups * panels):
             group = panel // panels
             channel = (panel - group * panels) * sizes.panel
@@ -278,25 +332,28 @@ def winograd(  # type: ignore[no-untyped-def]
                         inside = row >= 0 and column >= 0
                         target = y + first * sizes.target_image + row + column + at
                         targets[form.results * i + j] = target if inside else 0
-                transform_result(
-                    tag,
-                    form,
-                    results + (tile - first_tile) * count * panel_row,
-                    rows * panel_row,
-                    targets.ctypes.data,
-                    sizes.target_image,
-                    count,
-                    mode,
-                    bias + at,
-                    residual,
-                    sizes.channels - channel,
+                made = results + (tile - first_tile) * count * panel_row
+                call(
+                    form.of_result,
+                    (
+                        tag,
+                        made,
+                        rows * panel_row,
+                        targets.ctypes.data,
+                        sizes.target_image,
+                        count,
+                        mode,
+                        bias + at,
+                        residual,
+                        sizes.channels - channel,
+                    ),
                 )
         done += places * rows * sizes.depth * sizes.channels * sizes.groups
     return done
 
 
 @compiled
-def pack_by_output(tag, form, taps, counter, w, sizes, target):  # type: ignore[no-untyped-def]
+def pack_by_output(tag, form, counter, w, sizes, target):  # type: ignore[no-untyped-def]
     """Transformed filters (OC, taps, IC) for a convolution: each group's panels of output channels.
 
     The result is (groups times panels, places, IC a group, panel).
@@ -306,7 +363,7 @@ def pack_by_output(tag, form, taps, counter, w, sizes, target):  # type: ignore[
     blocks = (sizes.depth + lanes - 1) // lanes
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
     panel_row = sizes.panel * 4
-    places = form.places * form.places
+    places, taps = form.places * form.places, form.taps * form.taps
     square = np.zeros(places * lanes * lanes + lanes, np.float32)
     while True:
         task = take_task(counter.ctypes.data)
@@ -320,7 +377,7 @@ def pack_by_output(tag, form, taps, counter, w, sizes, target):  # type: ignore[
             channel = (panel - group * panels) * sizes.panel + half
             for lane in range(min(lanes, sizes.channels - channel)):
                 source = w + ((group * sizes.channels + channel + lane) * taps * sizes.depth + first) * 4
-                _transform_filters(tag, form, source, sizes.depth * 4, at + lane * ISA_BYTES, lanes * ISA_BYTES, 1)
+                call(form.of_filters, (source, sizes.depth * 4, at + lane * ISA_BYTES, lanes * ISA_BYTES, 1))
             for place in range(places):
                 transpose(
                     tag,
@@ -333,7 +390,7 @@ def pack_by_output(tag, form, taps, counter, w, sizes, target):  # type: ignore[
 
 
 @compiled
-def pack_by_input(tag, form, taps, counter, w, sizes, target):  # type: ignore[no-untyped-def]
+def pack_by_input(tag, form, counter, w, sizes, target):  # type: ignore[no-untyped-def]
     """Transformed filters (OC, taps, IC) for an input gradient: panels of input channels.
 
     The result is (groups times panels, places, OC a group, panel); a task is an output channel.
@@ -348,12 +405,6 @@ def pack_by_input(tag, form, taps, counter, w, sizes, target):  # type: ignore[n
             break
         group = task // sizes.depth
         for panel in range(panels):
-            _transform_filters(
-                tag,
-                form,
-                w + (task * taps * sizes.channels + panel * sizes.panel) * 4,
-                sizes.channels * 4,
-                target + (group * panels + panel) * places * place_bytes + (task - group * sizes.depth) * panel_row,
-                place_bytes,
-                panel_row // ISA_BYTES,
-            )
+            source = w + (task * form.taps * form.taps * sizes.channels + panel * sizes.panel) * 4
+            row = (group * panels + panel) * places * place_bytes + (task - group * sizes.depth) * panel_row
+            call(form.of_filters, (source, sizes.channels * 4, target + row, place_bytes, panel_row // ISA_BYTES))

@@ -13,9 +13,7 @@ are cut into runs is ours, from the splitting of Zhang et al., arXiv 2306.15951.
 
 from __future__ import annotations
 
-from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -30,20 +28,8 @@ _RUNS: dict[int, tuple[Matrix, Matrix, Matrix]] = {
 }
 """F(2, r): B, G and A', by the number of taps."""
 
-# Each form has a type of its own, by which the kernels are compiled for it; its values are what the loops count to.
-Conv3 = namedtuple("Conv3", ["inputs", "results", "places"])
-Conv5 = namedtuple("Conv5", ["inputs", "results", "places"])
-StridedConv3 = namedtuple("StridedConv3", ["inputs", "results", "places"])
-StridedConv5 = namedtuple("StridedConv5", ["inputs", "results", "places"])
-Deconv3 = namedtuple("Deconv3", ["inputs", "results", "places"])
-Deconv5 = namedtuple("Deconv5", ["inputs", "results", "places"])
-EvenDeconv3 = namedtuple("EvenDeconv3", ["inputs", "results", "places"])
-EvenDeconv5 = namedtuple("EvenDeconv5", ["inputs", "results", "places"])
-OddDeconv3 = namedtuple("OddDeconv3", ["inputs", "results", "places"])
-OddDeconv5 = namedtuple("OddDeconv5", ["inputs", "results", "places"])
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Form:
     """The matrices of an axis, and where its tiles lie.
 
@@ -51,7 +37,7 @@ class Form:
     strides of the padding for an input gradient. It writes from ``result_step * t`` on.
     """
 
-    counts: Any
+    name: str
     taps: int
     b: Matrix
     g: Matrix
@@ -59,6 +45,16 @@ class Form:
     first_input: int
     input_step: int
     result_step: int
+
+    @property
+    def inputs(self) -> int:
+        """Elements of a tile."""
+        return len(self.b[0])
+
+    @property
+    def results(self) -> int:
+        """Results of a tile."""
+        return len(self.a)
 
     @property
     def places(self) -> int:
@@ -77,7 +73,7 @@ class _Run:
     result_step: int
 
 
-def _make(kind: Any, taps: int, runs: list[_Run], steps: tuple[int, int]) -> Form:
+def _make(name: str, taps: int, runs: list[_Run], steps: tuple[int, int]) -> Form:
     first = min(run.input for run in runs)
     inputs = 1 + max(run.input + run.input_step * len(run.taps) for run in runs) - first
     results = 1 + max(run.result + run.result_step for run in runs)
@@ -98,18 +94,17 @@ def _make(kind: Any, taps: int, runs: list[_Run], steps: tuple[int, int]) -> For
             g.append(weighs)
             columns.append(adds)
     a = tuple(zip(*columns, strict=True))
-    counts = kind(inputs, results, len(b))
-    return Form(counts, taps, tuple(map(tuple, b)), tuple(map(tuple, g)), a, first, *steps)
+    return Form(name, taps, tuple(map(tuple, b)), tuple(map(tuple, g)), a, first, *steps)
 
 
-def _convolution(kind: Any, taps: int, stride: int) -> Form:
+def _convolution(taps: int, stride: int) -> Form:
     """A tile of two results; five taps of stride 1 are a run of three and one of two."""
     cut = [range(i, taps, stride) for i in range(stride)] if stride > 1 else [range(min(3, taps)), range(3, taps)]
     runs = [_Run(tuple(run), run.start, stride, 0, 1) for run in cut if run]
-    return _make(kind, taps, runs, (2 * stride, 2))
+    return _make(f"conv_{taps}_{stride}", taps, runs, (2 * stride, 2))
 
 
-def _input_gradient(kind: Any, taps: int, stride: int, odd: int) -> Form:
+def _input_gradient(taps: int, stride: int, odd: int) -> Form:
     """A tile of two results of each remainder; ``odd`` is the padding's. Taps are turned round.
 
     Result s k + r - p, of tap remainder r, reads outputs k, k - 1, ...: those whose r is below the padding's remainder
@@ -124,26 +119,16 @@ def _input_gradient(kind: Any, taps: int, stride: int, odd: int) -> Form:
             pieces = [(chosen[:3], pieces[0][1]), (chosen[3:], pieces[0][1] + 3)]
         for part, start in pieces:
             runs.append(_Run(part, start, 1, stride * later + remainder - odd, stride))
-    return _make(kind, taps, runs, (2, 2 * stride))
+    return _make(f"deconv_{taps}_{stride}_{odd}", taps, runs, (2, 2 * stride))
 
 
 FORMS = {
-    (True, 3, 1, 0): _convolution(Conv3, 3, 1),
-    (True, 5, 1, 0): _convolution(Conv5, 5, 1),
-    (True, 3, 2, 0): _convolution(StridedConv3, 3, 2),
-    (True, 5, 2, 0): _convolution(StridedConv5, 5, 2),
-    (False, 3, 1, 0): _input_gradient(Deconv3, 3, 1, 0),
-    (False, 5, 1, 0): _input_gradient(Deconv5, 5, 1, 0),
-    (False, 3, 2, 0): _input_gradient(EvenDeconv3, 3, 2, 0),
-    (False, 5, 2, 0): _input_gradient(EvenDeconv5, 5, 2, 0),
-    (False, 3, 2, 1): _input_gradient(OddDeconv3, 3, 2, 1),
-    (False, 5, 2, 1): _input_gradient(OddDeconv5, 5, 2, 1),
+    **{(True, taps, stride, 0): _convolution(taps, stride) for taps in (3, 5) for stride in (1, 2)},
+    **{
+        (False, taps, stride, odd): _input_gradient(taps, stride, odd)
+        for taps in (3, 5)
+        for stride in (1, 2)
+        for odd in range(stride)
+    },
 }
 """By operator (whether a convolution), taps, stride, and of input gradients the padding's remainder of the stride."""
-
-_BY_TYPE = {type(form.counts): form for form in FORMS.values()}
-
-
-def form_of(kind: Any) -> Form:
-    """The form whose counts have this Numba type."""
-    return _BY_TYPE[kind.instance_class]

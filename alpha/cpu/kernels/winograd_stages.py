@@ -11,10 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from alpha.cpu.board import take_task
-from alpha.cpu.compile import compiled
+from alpha.cpu.compile import call, compiled
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import STORE, panel_product
-from alpha.cpu.kernels.winograd import transform_input, transform_result
 
 ISA_BYTES = ISA.bytes
 
@@ -37,7 +36,7 @@ class StageSizes(NamedTuple):
 
 
 @compiled
-def inputs(tag, form, counter, rows_from, columns_from, sizes, stages, x, values):  # type: ignore[no-untyped-def]
+def inputs(form, counter, rows_from, columns_from, sizes, stages, x, values):  # type: ignore[no-untyped-def]
     """Transformed inputs: for each place a matrix (rows, depth). A task is a tile of all images."""
     run = stages.images * sizes.depth * 4
     start = x + stages.first * sizes.source_image
@@ -53,7 +52,7 @@ def inputs(tag, form, counter, rows_from, columns_from, sizes, stages, x, values
             for j in range(form.inputs):
                 row, column = rows_from[tile_row, i], columns_from[tile_column, j]
                 sources[form.inputs * i + j] = start + row + column if row >= 0 and column >= 0 else nothing.ctypes.data
-        transform_input(tag, form, sources.ctypes.data, values + tile * run, stages.step, run // ISA_BYTES)
+        call(form.of_input, (sources.ctypes.data, values + tile * run, stages.step, run // ISA_BYTES))
     return 0
 
 
@@ -125,17 +124,20 @@ def results(  # type: ignore[no-untyped-def]
                     row, column = rows_to[tile_row, i], columns_to[tile_column, j]
                     target = start + row + column + channel * 4
                     targets[form.results * i + j] = target if row >= 0 and column >= 0 else 0
-            transform_result(
-                tag,
-                form,
-                products + (panel * places * stages.rows + tile * stages.images) * panel_row,
-                stages.rows * panel_row,
-                targets.ctypes.data,
-                sizes.target_image,
-                stages.images,
-                mode,
-                bias + channel * 4,
-                residual,
-                sizes.channels - channel,
+            made = products + (panel * places * stages.rows + tile * stages.images) * panel_row
+            call(
+                form.of_result,
+                (
+                    tag,
+                    made,
+                    stages.rows * panel_row,
+                    targets.ctypes.data,
+                    sizes.target_image,
+                    stages.images,
+                    mode,
+                    bias + channel * 4,
+                    residual,
+                    sizes.channels - channel,
+                ),
             )
     return 0
