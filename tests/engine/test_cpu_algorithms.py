@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ import alpha
 from alpha.cpu import depthwise, few_channels, image_lanes, planner, plans, positions, tap_rows, winograd
 from alpha.cpu.convolution import MACS
 from alpha.cpu.convolution import _problem as problem_of
+from alpha.cpu.kernels import winograd as winograd_kernels
 from alpha.cpu.kernels.winograd_forms import FORMS
 from alpha.cpu.plans import Problem
 from alpha.engine import IMAGE_ORDER
@@ -136,6 +138,17 @@ def test_the_forms_of_an_axis(key: tuple[bool, int, int, int], rng: np.random.Ge
             places = {f: (k + odd - f) / stride - form.first_input for f in range(taps)}
             expected = sum(w[f] * tile[int(j)] for f, j in places.items() if j == int(j))
         assert results[k] == pytest.approx(expected, abs=1e-12)
+
+
+def test_threads_that_want_a_form_at_once_get_the_same_functions() -> None:
+    """Their addresses are those of the functions that are kept."""
+    form = FORMS[True, 3, 2, 0]
+    winograd_kernels._compiled.cache_clear()
+    with ThreadPoolExecutor(4) as pool:
+        found = set(pool.map(winograd_kernels.transforms, [form] * 8))
+    kept, functions = winograd_kernels._compiled(form)
+    assert found == {kept}
+    assert list(kept[-3:]) == [function.address for function in functions]
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", arX
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ from alpha.cpu.kernels.vectors import I64, Vectors, integer, transpose
 from alpha.cpu.kernels.winograd_forms import Form, Matrix
 
 ISA_BYTES = ISA.bytes
+
+_compiling = threading.Lock()
 
 LINES = 32
 """Numbers of two cache lines: alignment, and a vector over an end."""
@@ -223,25 +226,28 @@ def _of_filters(source, tap, target, step, count):  # type: ignore[no-untyped-de
 
 
 @lru_cache
-def _compiled_transforms(form: Form) -> tuple[Any, Any, Any]:
-    """Its functions, which must live as long as their addresses are used."""
+def _compiled(form: Form) -> tuple[Transforms, list[Any]]:
+    """What the kernels take of a form, and its functions, which must live as long as their addresses are used."""
     parts = (
         (_of_input, 4 * ["int64"], _input_transform),
         (_of_result, ["float32", *9 * ["int64"]], _result_transform),
         (_of_filters, 5 * ["int64"], _filter_transform),
     )
-    first, second, third = (
+    functions = [
         called(function, f"void({', '.join(kinds)})", f"{function.__name__}_{form.name}", transform=make(form))
         for function, kinds, make in parts
-    )
-    return first, second, third
+    ]
+    addresses = [function.address for function in functions]
+    return Transforms(form.inputs, form.results, len(form.b), form.taps, *addresses), functions
 
 
-@lru_cache
 def transforms(form: Form) -> Transforms:
-    """What the kernels take of a form; compiles its functions when it is first wanted."""
-    addresses = (function.address for function in _compiled_transforms(form))
-    return Transforms(form.inputs, form.results, len(form.b), form.taps, *addresses)
+    """What the kernels take of a form; compiles its functions when it is first wanted.
+
+    One thread at a time: of two that compiled them at once, one would be left with addresses that nothing keeps.
+    """
+    with _compiling:
+        return _compiled(form)[0]
 
 
 # -- kernels ---------------------------------------------------------------------------------------------------------
