@@ -25,8 +25,8 @@ def use(algorithm: str) -> Iterator[None]:
 
     Args:
         algorithm: "images": C-K-S with images as the rows of the products. "positions": positions and images as rows,
-            for few images. "winograd": fewer products, for 3 x 3 and 5 x 5 filters of stride 1 and 2 in float32, at
-            about a bit of the result. "lanes": images in the vectors' lanes, for few result channels.
+            for few images. "winograd": fewer products, for 3 x 3 and 5 x 5 filters of stride 1, any dilation, or
+            stride 2 in float32, at about a bit of the result. "lanes": images in the lanes, for few result channels.
 
     Raises:
         ArgumentError: for another algorithm.

@@ -88,12 +88,12 @@ def serves(problem: Problem, by_output: bool) -> bool:
 
 def _form(problem: Problem, by_output: bool) -> Form | None:
     """The form that both axes share."""
-    keys = {
-        (by_output, axis.filter, axis.stride, 0 if by_output else axis.padding[0] % axis.stride, axis.dilation)
-        for axis in (problem.geometry.rows, problem.geometry.columns)
-    }
-    by_output, taps, stride, odd, dilation = keys.pop()
-    return None if keys or dilation > 1 else FORMS.get((by_output, taps, stride, odd))
+    axes = (problem.geometry.rows, problem.geometry.columns)
+    if any(axis.dilation > 1 and axis.stride > 1 for axis in axes):
+        return None
+    keys = {(by_output, axis.filter, axis.stride, 0 if by_output else axis.padding[0] % axis.stride) for axis in axes}
+    key = keys.pop()
+    return None if keys else FORMS.get(key)
 
 
 @lru_cache(maxsize=1024)
@@ -165,13 +165,21 @@ def _stage(first: int, images: int, tiles: int, row: int, panel: int) -> StageSi
 
 
 def _tiles(axis: Axis, form: Form, by_output: bool, source_step: int, target_step: int) -> tuple[Array, Array]:
-    """Offsets that tiles read and write along an axis, -1 outside."""
-    sizes, first = (axis.input, axis.output), form.first_input - axis.padding[0]
+    """Offsets that tiles read and write along an axis, -1 outside.
+
+    Taps ``dilation`` apart combine results that far apart: those of each remainder of it have tiles of their own.
+    """
+    sizes, first = (axis.input, axis.output), -axis.padding[0]
     if not by_output:
-        sizes, first = (axis.output, axis.input), form.first_input + axis.padding[0] // axis.stride
-    tile = np.arange(math.ceil(sizes[1] / form.result_step), dtype=np.int64)[:, None]
-    read = first + form.input_step * tile + np.arange(form.inputs)
-    write = form.result_step * tile + np.arange(form.results)
+        sizes, first = (axis.output, axis.input), axis.padding[0] // axis.stride
+    reads, writes = [], []
+    for phase in range(min(axis.dilation, sizes[1])):
+        results = math.ceil((sizes[1] - phase) / axis.dilation)
+        tile = np.arange(math.ceil(results / form.result_step), dtype=np.int64)[:, None]
+        inputs = form.first_input + form.input_step * tile + np.arange(form.inputs)
+        reads.append(first + phase + axis.dilation * inputs)
+        writes.append(phase + axis.dilation * (form.result_step * tile + np.arange(form.results)))
+    read, write = np.concatenate(reads), np.concatenate(writes)
     return (
         np.where((read >= 0) & (read < sizes[0]), read * source_step, -1),
         np.where(write < sizes[1], write * target_step, -1),

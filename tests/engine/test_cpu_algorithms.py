@@ -100,7 +100,7 @@ def test_positions_as_rows(case: Case, dtype: Any, image_order: bool) -> None:
     channels=st.tuples(*[st.sampled_from([1, 3, 8, 17, 33, 70])] * 2),
     padding=st.tuples(st.integers(0, 4), st.integers(0, 4)),
     taps=st.sampled_from([3, 3, 5]),
-    stride=st.sampled_from([1, 2]),
+    steps=st.sampled_from([(2, (1, 1)), (1, (1, 1)), (1, (1, 1)), (1, (2, 2)), (1, (1, 3)), (1, (4, 2))]),
     groups=st.sampled_from([1, 1, 2, 3]),
 )
 def test_winograd(
@@ -109,13 +109,18 @@ def test_winograd(
     channels: tuple[int, int],
     padding: tuple[int, int],
     taps: int,
-    stride: int,
+    steps: tuple[int, tuple[int, int]],
     groups: int,
 ) -> None:
-    """Odd maps leave parts of tiles, and padding of more than the filter leaves tiles without input."""
+    """Odd maps leave parts of tiles, and padding of more than the filter leaves tiles without input.
+
+    Of a dilation, each remainder has tiles of its own, and none where the map is smaller.
+    """
+    stride, dilation = steps
     channels = (channels[0] * groups, channels[1] * groups)
-    size = (max(size[0], taps - 2 * padding[0]), max(size[1], taps - 2 * padding[1]))
-    case = Case(n, size, channels, (taps, taps), (stride, stride), padding, groups=groups)
+    extents = [(taps - 1) * d + 1 for d in dilation]
+    size = (max(size[0], extents[0] - 2 * padding[0]), max(size[1], extents[1] - 2 * padding[1]))
+    case = Case(n, size, channels, (taps, taps), (stride, stride), padding, dilation, groups=groups)
     check(case, np.float32, "winograd")
 
 
@@ -300,14 +305,17 @@ def test_filters_that_do_not_fit_are_told_before_they_are_read() -> None:
             engine.conv2d(x, alpha.zeros((32, 3, 3, 16), engine=engine), None, geometry, 1)
 
 
-def test_winograd_computes_fewer_products_of_strides_and_of_five_taps() -> None:
+def test_winograd_computes_fewer_products_of_steps_and_of_five_taps() -> None:
     """By two results a tile and remainder: 25 for 36 products of 3 x 3 at stride 2, 49 for 100 of 5 x 5."""
     engine = alpha.engine("cpu")
-    for taps, stride, factor in ((3, 2, 25 / 36), (5, 1, 49 / 100), (5, 2, 49 / 100)):
-        case = Case(20, (24, 24), (32, 48), (taps, taps), (stride, stride), (taps // 2, taps // 2))
+    for taps, stride, dilation, factor in (
+        (3, 2, 1, 25 / 36), (5, 1, 1, 49 / 100), (5, 2, 1, 49 / 100), (3, 1, 3, 16 / 36), (5, 1, 2, 49 / 100)
+    ):  # fmt: skip
+        pad = dilation * (taps // 2)
+        case = Case(20, (24, 24), (32, 48), (taps, taps), (stride, stride), (pad, pad), (dilation, dilation))
         x, w, _, dy = (alpha.tensor(a, engine=engine) for a in draw_data(case, np.float32))
         x, dy = x.contiguous(IMAGE_ORDER), dy.contiguous(IMAGE_ORDER)
-        geometry = Geometry.make(case.size, case.filter, case.stride, case.padding)
+        geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
         with planner.use("winograd"):
             engine.conv2d(x, w, None, geometry, 1)
             engine.conv2d_input_grad(dy, w, geometry, 1)

@@ -27,11 +27,12 @@ from alpha.geometry import Geometry
         (
             "input_grad",
             (1, 28, 28, 64),
-            (64, 3, 3, 64),
+            (64, 7, 7, 64),
             {"dilation": 2},
             "KS-deconv-V2",
             "positions and images as rows",
         ),
+        ("forward", (4, 28, 28, 64), (64, 3, 3, 64), {"dilation": 2}, "ConvV2 by Winograd", "G products instead"),
         ("forward", (8, 28, 28, 64), (64, 3, 3, 1), {"groups": 64}, "ConvV2", "channels as lanes"),
         ("weight_grad", (8, 28, 28, 64), (64, 3, 3, 1), {"groups": 64}, "Sk-dilated-V2", "channels as lanes"),
         ("weight_grad", (64, 32, 32, 3), (64, 3, 3, 3), {"padding": 1}, "Sk-dilated-V2", "a filter row's taps"),
