@@ -320,9 +320,13 @@ def spread(values: Sequence[float]) -> float:
     return third / first
 
 
+CALM = 1.25
+"""Spread of a quiet machine's timings, at most."""
+
+
 def warn_of_noise(largest: float) -> None:
     """Says so where timings vary by more than a quiet machine's do."""
-    if largest > 1.25:
+    if largest > CALM:
         print(f"note: repeated timings vary by a factor of {largest:.2f}: other processes were using this machine")
 
 

@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -404,6 +405,43 @@ def test_spread_of_timings() -> None:
     assert common.spread([1.0]) == 1.0
     assert common.spread([1.0, 1.0, 1.0]) == 1.0
     assert common.spread([1.0, 2.0, 3.0, 4.0, 5.0]) == 2.0
+
+
+class Slow:
+    """A contestant whose calls take what a list says, in seconds; its FMA peak is always the same."""
+
+    def __init__(self, seconds: Sequence[float]) -> None:
+        self._seconds = itertools.cycle(seconds)
+
+    def call(self, method: str, **options: Any) -> Any:
+        return {}
+
+    def turn(self, method: str, **options: Any) -> float:
+        return next(self._seconds) if method == "time" else 100.0
+
+
+def test_rows_that_others_disturb_are_measured_again_and_the_quietest_round_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both sides' turns of that round: one side's best are never beside the other's worst."""
+    monkeypatch.setattr(operators, "_compare", lambda *_: 0.0)
+    args = operators.make_parser().parse_args(["--layers", "64", "--batch-size", "4", "--against", "torch"])
+    operators._complete(args)
+    args.repeats = 3
+    ours, theirs = Slow((1, 3, 5, 2, 2, 4, 9, 9, 9)), Slow((9, 9, 9, 4, 4, 4, 4, 4, 4))
+    workers: Any = {"alpha": ours, "torch": theirs, "other": Slow((99,))}
+    table = operators._Table(args, common.setup(args), workers, {"torch": "", "other": ""}, tmp_path)
+    problems = [(replace(SUITES["resnet18"][1], operators=("conv",)), 4)]
+    monkeypatch.setattr(operators, "_problems", lambda _: problems)
+    table.measure(problems)
+    assert table.disturbed() == problems
+    table.measure(table.disturbed())
+    (row,) = table.result()["rows"]
+    assert (row["alpha_ms"], row["torch_ms"], row["ratio"]) == (2000, 4000, 2)
+    table.measure(table.disturbed())  # steady and slow: the round before was quieter
+    assert table.result()["rows"][0]["times_ms"] == {
+        "alpha": [2000, 2000, 4000], "torch": [4000] * 3, "other": [99000] * 3
+    }  # fmt: skip
 
 
 # -- on a GPU's engine: the test driver's, or a real one ---------------------------------------------------------------
