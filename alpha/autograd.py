@@ -23,6 +23,8 @@ _sequence = itertools.count()
 class _Mode(threading.local):
     enabled = True
     recorded = False
+    inference = False
+    training = False  # within a function that enters the graph, or within backward
 
 
 _mode = _Mode()
@@ -36,6 +38,14 @@ def is_grad_enabled() -> bool:
 def is_recorded() -> bool:
     """Whether the function whose ``forward`` is running on this thread will enter the graph."""
     return _mode.recorded
+
+
+def is_inference() -> bool:
+    """Whether a function's ``forward`` is running on this thread for no graph's sake: nor inside another, or backward.
+
+    What an engine derives from parameters may then serve again: no optimizer's step is to follow.
+    """
+    return _mode.inference
 
 
 class set_grad_enabled:
@@ -118,13 +128,16 @@ class Function:
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Calls ``forward`` and, where an argument requires a gradient, enters the result into the graph."""
         function = cls()
-        enabled, recorded = _mode.enabled, _mode.recorded
-        function.needs = needs = tuple([_needs(arg) for arg in args]) if enabled else (False,) * len(args)
-        _mode.enabled, _mode.recorded = False, True in needs
+        mode = _mode
+        outer = mode.enabled, mode.recorded, mode.inference, mode.training
+        function.needs = needs = tuple([_needs(arg) for arg in args]) if outer[0] else (False,) * len(args)
+        recorded = True in needs
+        training = recorded or outer[3]
+        mode.enabled, mode.recorded, mode.inference, mode.training = False, recorded, not training, training
         try:
             result = function.forward(*args, **kwargs)
         finally:
-            _mode.enabled, _mode.recorded = enabled, recorded
+            mode.enabled, mode.recorded, mode.inference, mode.training = outer
         if cls.views:
             for out in result if isinstance(result, tuple) else (result,):
                 out._set_base(args[0])
@@ -228,13 +241,16 @@ def backward(roots: Sequence[_tensor.Tensor], grads: Sequence[_tensor.Tensor], r
     """
     queue: list[tuple[int, Function]] = []
     visited: list[Function] = []
+    outer = _mode.training
     with no_grad():
+        _mode.training = True
         try:
             for root, grad in zip(roots, grads, strict=True):
                 _deliver((root._node or root, root._output), grad, False, queue, visited)
             while queue:
                 _run(heapq.heappop(queue)[1], retain_graph, queue, visited)
         finally:
+            _mode.training = outer
             for function in visited:  # an error on the way leaves no half gradients behind
                 function._pending.clear()
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.autograd import is_recorded
+from alpha.autograd import is_inference
 from alpha.cpu import depthwise, few_channels, image_lanes, planner, plans, positions, tap_rows, winograd
 from alpha.cpu.base import HostEngine, counter
 from alpha.cpu.kernels import convolution as kernels
@@ -168,7 +168,9 @@ class ConvolutionOperations(HostEngine):
             )  # fmt: skip
         elif algorithm == "winograd":
             tiled = winograd.plan(problem, by_output)
-            packed = self._kept(w, tiled.packed_shape, by_output, lambda packed: self._transform(w, tiled, packed))
+            packed = self._kept(
+                w, tiled.packed_shape, tiled.form.name, lambda packed: self._transform(w, tiled, packed)
+            )
             if tiled.stages:
                 return sum(self._winograd_stages(tiled, stages, tag, x, packed, ends) for stages in tiled.stages)
             form = winograd_kernels.transforms(tiled.form)
@@ -263,20 +265,22 @@ class ConvolutionOperations(HostEngine):
             kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
             self.launch(kernel, counter(), source, self.array(packed))
 
-        return self._kept(w, shape, by_output, pack)
+        return self._kept(w, shape, "by output" if by_output else "by input", pack)
 
-    def _kept(self, w: Tensor, shape: tuple[int, ...], by_output: bool, pack: Callable[[Tensor], None]) -> Tensor:
-        """The filters packed to a shape, anew where they have changed.
+    def _kept(self, w: Tensor, shape: tuple[int, ...], how: str, pack: Callable[[Tensor], None]) -> Tensor:
+        """The filters packed to a shape in some way, anew where they have changed.
 
-        Inference keeps the forward's with the filters' storage, and packs once. Training changes filters before they
-        serve again, so they go back to the pool, as where a NumPy array shares the storage and may change it unseen.
+        Inference keeps them with the filters' storage, and packs once. Training changes filters before they serve
+        again, so they go back to the pool, as where a NumPy array shares the storage and may change it unseen.
         """
-        key = f"packed {w.offset} {w.shape} {w.strides} {shape}"
-        version, packed = w.storage.cache.pop(key, (-1, None)) if by_output else (-1, None)
-        if packed is None or version != w.version or w.storage.exported:
+        key = f"packed {how} {w.offset} {w.shape} {w.strides} {shape}"
+        kept: tuple[int, Tensor] | None = w.storage.cache.pop(key, None)
+        if kept is not None and kept[0] == w.version and not w.storage.exported:
+            packed = kept[1]
+        else:
             packed = self.empty(shape, w.dtype)
             pack(packed)
-        if by_output and not w.storage.exported and not is_recorded():
+        if not w.storage.exported and is_inference():
             w.storage.cache[key] = (w.version, packed)
         return packed
 

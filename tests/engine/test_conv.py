@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import alpha
 from alpha import functions as F
+from alpha.cpu import planner
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError
@@ -285,6 +286,59 @@ def test_packed_filters_follow_the_weights(engine: Engine) -> None:
             expected = oracles.conv2d(x.numpy(), engine.to_numpy(w), (1, 1), (1, 1), (1, 1), 1)
             assert relative(y, expected) <= EXACT
             w.mul_(2.0)
+
+
+def packings(cpu: CPUEngine, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Grows by one for every launch that packs filters."""
+    launches: list[Any] = []
+    launch = cpu.launch
+
+    def counted(kernel: Any, *arguments: Any, **options: Any) -> Any:
+        if kernel.__name__.startswith("pack_by"):
+            launches.append(kernel)
+        return launch(kernel, *arguments, **options)
+
+    monkeypatch.setattr(cpu, "launch", counted)
+    return launches
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_inference_packs_filters_once_and_training_keeps_none(
+    cpu: CPUEngine, monkeypatch: pytest.MonkeyPatch, transposed: bool
+) -> None:
+    """Of both directions; what backward packs is not kept either: the optimizer's step comes before the next use."""
+    launches = packings(cpu, monkeypatch)
+    convolve = F.conv_transpose2d if transposed else F.conv2d
+    x = alpha.tensor(np.ones((2, 5, 5, 4), np.float32), requires_grad=True, engine=cpu)
+    w = alpha.tensor(np.ones((4, 3, 3, 4), np.float32), requires_grad=True, engine=cpu)
+    for _ in range(2):
+        convolve(x, w, stride=2).sum().backward()
+    assert len(launches) == 4 and not w.storage.cache
+    with alpha.no_grad():
+        for _ in range(3):
+            convolve(x, w, stride=2)
+        assert len(launches) == 5 and len(w.storage.cache) == 1
+    convolve(x, w, stride=2)
+    assert not w.storage.cache  # the next step's change would only make it stale
+
+
+def test_one_filter_packed_for_several_uses(cpu: CPUEngine) -> None:
+    """Strides and directions whose panels have the same shape are not each other's."""
+    rng = np.random.default_rng(0)
+    w = alpha.tensor(rng.standard_normal((16, 5, 5, 16)).astype(np.float32), engine=cpu)
+    x = alpha.tensor(rng.standard_normal((8, 12, 12, 16)).astype(np.float32), engine=cpu)
+    with alpha.no_grad():
+        for algorithm in ("winograd", "images"):
+            for stride in ((1, 1), (2, 2)):
+                with planner.use(algorithm):
+                    y = F.conv2d(x, w, stride=stride, padding=2)
+                    back = F.conv_transpose2d(x, w, stride=stride, padding=2)
+                expected = oracles.conv2d(x.numpy(), cpu.to_numpy(w), stride, (2, 2), (1, 1), 1)
+                assert relative(y, expected) <= 5e-6
+                size = tuple((12 - 1) * s + 1 for s in stride)
+                zeros = np.zeros((8, *size, 16))
+                dx, _ = oracles.conv2d_gradients(zeros, cpu.to_numpy(w), x.numpy(), stride, (2, 2), (1, 1), 1)
+                assert relative(back, dx) <= 5e-6
 
 
 def test_packed_filters_follow_a_write_through_an_array(cpu: CPUEngine) -> None:
