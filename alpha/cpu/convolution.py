@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.autograd import is_inference
-from alpha.cpu import depthwise, few_channels, image_lanes, planner, plans, positions, tap_rows, winograd
+from alpha.cpu import depthwise, few_channels, image_lanes, planner, plans, positions, tap_columns, tap_rows, winograd
 from alpha.cpu.base import HostEngine, counter
 from alpha.cpu.kernels import convolution as kernels
 from alpha.cpu.kernels import depthwise as depthwise_kernels
 from alpha.cpu.kernels import few_channels as few_channels_kernels
 from alpha.cpu.kernels import image_lanes as image_lanes_kernels
 from alpha.cpu.kernels import positions as positions_kernels
+from alpha.cpu.kernels import tap_columns as tap_columns_kernels
 from alpha.cpu.kernels import tap_rows as tap_rows_kernels
 from alpha.cpu.kernels import winograd as winograd_kernels
 from alpha.cpu.kernels import winograd_stages
@@ -185,6 +186,13 @@ class ConvolutionOperations(HostEngine):
                 image_lanes_kernels.image_lanes, tag, counter(), across.bands, across.rows, across.columns,
                 across.heights, across.sizes, x.address, packed.address, *ends.arguments, tasks=across.tasks,
             )  # fmt: skip
+        elif algorithm == "columns":
+            beside = tap_columns.plan(problem, by_output)
+            packed = self._packed_rows(w, beside.packed_shape, by_output)
+            macs = self.launch(
+                tap_columns_kernels.tap_columns, tag, counter(), beside.rows, beside.columns, beside.sizes, x.address,
+                packed.address, *ends.arguments, tasks=beside.tasks,
+            )  # fmt: skip
         elif algorithm == "positions":
             few = positions.plan(problem, by_output)
             packed = self._packed(w, few.packed_shape, by_output)
@@ -266,6 +274,22 @@ class ConvolutionOperations(HostEngine):
             self.launch(kernel, counter(), source, self.array(packed))
 
         return self._kept(w, shape, "by output" if by_output else "by input", pack)
+
+    def _packed_rows(self, w: Tensor, shape: tuple[int, ...], by_output: bool) -> Tensor:
+        """The filters' rows in the panels that the plan wants: their taps and result channels are the columns."""
+        groups, _, taps, depth, _ = shape
+
+        def pack(packed: Tensor) -> None:
+            filters = self.array(w)
+            if by_output:
+                filters = filters.reshape(groups, -1, *filters.shape[1:]).transpose(0, 3, 1, 2, 4)
+                source = np.ascontiguousarray(filters).reshape(groups, -1, taps, depth)
+                self.launch(kernels.pack_by_output, counter(), source, self.array(packed))
+            else:
+                source = np.ascontiguousarray(filters).reshape(groups, depth, taps, -1)
+                self.launch(kernels.pack_by_input, counter(), source, self.array(packed))
+
+        return self._kept(w, shape, "rows by output" if by_output else "rows by input", pack)
 
     def _kept(self, w: Tensor, shape: tuple[int, ...], how: str, pack: Callable[[Tensor], None]) -> Tensor:
         """The filters packed to a shape in some way, anew where they have changed.

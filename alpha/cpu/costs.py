@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from alpha.cpu import depthwise, image_lanes, plans, positions, tap_rows, winograd
+from alpha.cpu import depthwise, image_lanes, plans, positions, tap_columns, tap_rows, winograd
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.image_lanes import VECTORS
 from alpha.cpu.kernels.microkernel import NARROW_ROWS, NARROW_SCATTERED_ROWS, SCATTERED_ROWS
@@ -35,6 +35,9 @@ TURN = 2.5
 
 WRITE = 2.0
 """Cycles a number to put it where the result's images lie."""
+
+SUM = 1.5
+"""Cycles a number to add a tap's product to its result."""
 
 NEAR, FAR = 8.0, 3.0
 """Bytes of filters a cycle that a core reads where the last cache holds them all, and where it does not."""
@@ -62,6 +65,8 @@ def cycles(problem: Problem, by_output: bool, algorithm: str) -> float:
         return _positions(problem, by_output)
     if algorithm == "lanes":
         return _lanes(problem, by_output)
+    if algorithm == "columns":
+        return _columns(problem, by_output)
     return _images(problem, by_output)
 
 
@@ -147,6 +152,18 @@ def _lanes(problem: Problem, by_output: bool) -> float:
     written = (len(plan.rows.start) - 1) * s.columns * s.channels * s.chunk
     cycles = term * problem.geometry.useful * s.depth + tiles * TILE + turned * TURN + written * WRITE
     return float(chunks * cycles)
+
+
+def _columns(problem: Problem, by_output: bool) -> float:
+    plan = tap_columns.plan(problem, by_output)
+    s, whole = plan.sizes, plan.sizes.chunk == plan.sizes.images
+    vectors = s.panel // ISA.lanes(s.item)
+    chunks = [min(s.chunk, s.images - first) for first in range(0, s.images, s.chunk)]
+    runs, factor = (1, s.source_columns) if whole else (s.source_columns, 1)
+    terms, tiles = (sum(values) for values in zip(*(_rows(n * factor, vectors) for n in chunks), strict=True))
+    products = s.panels * runs * (terms * len(plan.rows.source) * s.depth + tiles * s.rows * TILE)
+    added = s.images * s.rows * s.channels * (s.columns * WRITE + len(plan.columns.source) * SUM)
+    return float(s.groups * (products + added))
 
 
 def _winograd(problem: Problem, by_output: bool) -> float:

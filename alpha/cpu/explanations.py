@@ -9,7 +9,18 @@ from functools import lru_cache
 
 import numpy as np
 
-from alpha.cpu import costs, depthwise, few_channels, image_lanes, planner, plans, positions, tap_rows, winograd
+from alpha.cpu import (
+    costs,
+    depthwise,
+    few_channels,
+    image_lanes,
+    planner,
+    plans,
+    positions,
+    tap_columns,
+    tap_rows,
+    winograd,
+)
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.plans import Problem
 from alpha.engine import IMAGE_ORDER
@@ -97,6 +108,9 @@ def _choice(problem: Problem, operator: str) -> tuple[str, str, float, int]:
     if algorithm == "lanes":
         lanes = image_lanes.plan(problem, by_output)
         return name, f"images as lanes, {lanes.sizes.chunk} a task, {len(lanes.bands)} bands", cycles, lanes.tasks
+    if algorithm == "columns":
+        taps = tap_columns.plan(problem, by_output)
+        return name, f"a filter row's taps as columns, {taps.sizes.chunk} images a task", cycles, taps.tasks
     plan = plans.forward(problem) if by_output else plans.input_grad(problem)
     return name, f"images as rows, {plan.sizes.chunk} a task", cycles, plan.tasks
 

@@ -7,14 +7,17 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 
-from alpha.cpu import costs, depthwise, few_channels, image_lanes, tap_rows, winograd
+from alpha.cpu import costs, depthwise, few_channels, image_lanes, tap_columns, tap_rows, winograd
 from alpha.cpu.plans import Problem
 from alpha.errors import ArgumentError
 
 MANY_IMAGES = 64
 """From so many on, images alone fill the micro-tiles."""
 
-ALGORITHMS = ("images", "positions", "winograd", "lanes")
+ALGORITHMS = ("images", "positions", "winograd", "lanes", "columns")
+
+_SERVES = {"winograd": winograd.serves, "lanes": image_lanes.serves, "columns": tap_columns.serves}
+"""Whether an algorithm that is not for all problems can compute one."""
 
 _wanted: ContextVar[str | None] = ContextVar("alpha_cpu_algorithm", default=None)
 
@@ -26,7 +29,8 @@ def use(algorithm: str) -> Iterator[None]:
     Args:
         algorithm: "images": C-K-S with images as the rows of the products. "positions": positions and images as rows,
             for few images. "winograd": fewer products, for 3 x 3 and 5 x 5 filters of stride 1, any dilation, or
-            stride 2 in float32, at about a bit of the result. "lanes": images in the lanes, for few result channels.
+            stride 2 in float32, at about a bit of the result. "lanes": images in the vectors' lanes, and
+            "columns": a filter row's taps and channels as a product's columns, for few result channels.
 
     Raises:
         ArgumentError: for another algorithm.
@@ -43,10 +47,7 @@ def use(algorithm: str) -> Iterator[None]:
 def algorithm(problem: Problem, by_output: bool) -> str:
     """The algorithm of a convolution (``by_output``) or an input gradient: the wanted one, else the cheapest."""
     wanted = _wanted.get()
-    refused = (wanted == "winograd" and not winograd.serves(problem, by_output)) or (
-        wanted == "lanes" and not image_lanes.serves(problem, by_output)
-    )
-    if wanted is None or refused:
+    if wanted is None or (wanted in _SERVES and not _SERVES[wanted](problem, by_output)):
         return "depthwise" if depthwise.serves(problem) else _cheapest(problem, by_output)
     return wanted
 
@@ -57,10 +58,7 @@ def _cheapest(problem: Problem, by_output: bool) -> str:
     candidates = ["images"]
     if problem.images < MANY_IMAGES:
         candidates.append("positions")
-    if winograd.serves(problem, by_output):
-        candidates.append("winograd")
-    if image_lanes.serves(problem, by_output):
-        candidates.append("lanes")
+    candidates += [name for name, serves in _SERVES.items() if serves(problem, by_output)]
     return min(candidates, key=lambda name: costs.cycles(problem, by_output, name))
 
 

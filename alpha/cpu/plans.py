@@ -146,7 +146,7 @@ class LeapPlan:
         return self.parts * self.sizes.groups * -(-self.sizes.out_channels // self.sizes.slice) * chunks
 
 
-def _table(groups: Groups, source: int, other: int) -> AxisTable:
+def table(groups: Groups, source: int, other: int) -> AxisTable:
     """Compressed rows of index pairs, each index times its step in bytes."""
     start = np.cumsum([0, *(len(pairs) for pairs in groups)], dtype=np.int64)
     flat = np.array([pair for pairs in groups for pair in pairs], np.int64).reshape(-1, 2)
@@ -155,7 +155,7 @@ def _table(groups: Groups, source: int, other: int) -> AxisTable:
 
 def indices(groups: Groups, other: int) -> AxisTable:
     """Compressed rows of index pairs as they are, taps times a step: for sources that are copied."""
-    return _table(groups, 1, other)
+    return table(groups, 1, other)
 
 
 def _runs(groups: Groups) -> tuple[Groups, Array]:
@@ -224,8 +224,8 @@ def forward(problem: Problem) -> GatherPlan:
     by_column, runs = g.columns.by_output, np.ones(g.columns.output, np.int64)
     if contiguous_runs(problem):
         by_column, runs = _runs(by_column)
-    rows = _table(g.rows.by_output, row, g.columns.filter * tap)
-    columns = _table(by_column, column, tap)
+    rows = table(g.rows.by_output, row, g.columns.filter * tap)
+    columns = table(by_column, column, tap)
     taps = g.rows.filter * g.columns.filter
     sizes = GatherSizes(
         images=problem.images,
@@ -271,8 +271,8 @@ def input_grad(problem: Problem) -> GatherPlan:
     image, row, column = (s * item for s in problem.y_strides)
     tap = depth * width * item
     taps = g.rows.filter * g.columns.filter
-    rows = _table(g.rows.by_input, row, g.columns.filter * tap)
-    columns = _table(g.columns.by_input, column, tap)
+    rows = table(g.rows.by_input, row, g.columns.filter * tap)
+    columns = table(g.columns.by_input, column, tap)
     runs = np.ones(g.columns.input, np.int64)
     sizes = GatherSizes(
         images=problem.images,
@@ -306,8 +306,8 @@ def weight_grad(problem: Problem) -> LeapPlan:
     g, item = problem.geometry, problem.item
     x_image, x_row, x_column = (s * item for s in problem.x_strides)
     y_image, y_row, y_column = (s * item for s in problem.y_strides)
-    rows = _table(g.rows.by_tap, x_row, y_row)
-    columns = _table(g.columns.by_tap, x_column, y_column)
+    rows = table(g.rows.by_tap, x_row, y_row)
+    columns = table(g.columns.by_tap, x_column, y_column)
     tap_row = g.columns.filter * problem.group_in * item
     filter_bytes = problem.out_channels * g.rows.filter * tap_row
     part = image_part(problem, filter_bytes)
@@ -346,7 +346,7 @@ def weight_grad(problem: Problem) -> LeapPlan:
     macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
     parts = math.ceil(problem.images / part)
     # The copies are addressed by index.
-    rows, columns = _table(g.rows.by_tap, 1, 1), _table(g.columns.by_tap, 1, 1)
+    rows, columns = table(g.rows.by_tap, 1, 1), table(g.columns.by_tap, 1, 1)
     clear = not all(g.rows.by_tap) or not all(g.columns.by_tap)
     pack = _pack_sizes(problem, sizes)
     return LeapPlan(first_row, first_column, rows, columns, sizes, pack, clear, parts, macs)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alpha
-from alpha.cpu import depthwise, few_channels, image_lanes, planner, plans, positions, tap_rows, winograd
+from alpha.cpu import depthwise, few_channels, image_lanes, planner, plans, positions, tap_columns, tap_rows, winograd
 from alpha.cpu.convolution import MACS
 from alpha.cpu.convolution import _problem as problem_of
 from alpha.cpu.kernels import winograd as winograd_kernels
@@ -432,6 +432,31 @@ def test_positions_in_several_passes(by_output: bool, monkeypatch: pytest.Monkey
     positions.plan.cache_clear()
 
 
+@settings(max_examples=100, deadline=None)
+@given(case=cases(), dtype=st.sampled_from([np.float32, np.float64]), image_order=st.booleans())
+def test_taps_as_columns(case: Case, dtype: Any, image_order: bool) -> None:
+    check(case, dtype, "columns", image_order)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("channels", [1, 2, 3, 5, 7])
+def test_taps_as_columns_in_every_cut(channels: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of images with a rest, bands of rows with a rest, several panels, groups, positions of no tap."""
+    for name, value in {"PRODUCTS": 1 << 10, "BAND": 4, "TASKS": 1}.items():
+        monkeypatch.setattr(tap_columns, name, value)
+    tap_columns.plan.cache_clear()
+    deconvolved = Case(20, (9, 8), (channels, 21), (4, 5), (2, 3), (1, 0))
+    geometry = Geometry.make(deconvolved.size, deconvolved.filter, deconvolved.stride, deconvolved.padding)
+    shape = plans.dense_problem(geometry, deconvolved.n, *deconvolved.channels, 1)
+    assert tap_columns.serves(shape, False) and not tap_columns.serves(shape, True)
+    sizes = tap_columns.plan(shape, False).sizes
+    assert 1 < sizes.chunk < sizes.images and sizes.images % sizes.chunk and sizes.rows % sizes.band
+    check(deconvolved, dtype, "columns")
+    check(Case(7, (9, 7), (18, 2 * channels), (3, 5), (1, 1), (0, 1), (2, 2), groups=2), dtype, "columns")
+    check(Case(1, (9, 7), (17, channels), (3, 3), (1, 1), (4, 4)), dtype, "columns")
+    tap_columns.plan.cache_clear()
+
+
 def test_choice() -> None:
     """Winograd where it saves products; positions where images are few; filters of few channels as columns."""
     assert planner.algorithm(problem(128, (16, 16), 64, 64), True) == "winograd"
@@ -450,7 +475,7 @@ def test_choice() -> None:
     assert planner.algorithm(problem(128, (32, 32), 3, 64), False) == "lanes"
     assert planner.algorithm(problem(128, (32, 32), 64, 3), True) == "lanes"
     assert planner.algorithm(problem(128, (32, 32), 3, 64), True) == "images"
-    assert planner.algorithm(problem(1, (32, 32), 3, 64, stride=2), False) == "positions"  # one image is one lane
+    assert planner.algorithm(problem(1, (32, 32), 3, 64, stride=2), False) == "columns"  # one image is one lane
     assert not image_lanes.serves(problem(128, (32, 32), 64, 64), False)
 
 
@@ -464,6 +489,6 @@ def test_use() -> None:
             assert planner.algorithm(problem(1, (16, 16), 64, 64), True) == "images"
     assert planner.algorithm(small, True) == "images"
     with pytest.raises(
-        ArgumentError, match=r"\[planner.use\] expected one of images, positions, winograd, lanes, got 'fft'"
+        ArgumentError, match=r"\[planner.use\] expected one of images, positions, winograd, lanes, columns, got 'fft'"
     ):
         planner.use("fft").__enter__()

@@ -38,6 +38,7 @@ from alpha.geometry import Geometry
         ("weight_grad", (64, 32, 32, 3), (64, 3, 3, 3), {"padding": 1}, "Sk-dilated-V2", "a filter row's taps"),
         ("weight_grad", (64, 32, 32, 1), (64, 3, 3, 1), {"dilation": 2}, "Sk-dilated-V2", "all taps and channels"),
         ("input_grad", (64, 32, 32, 3), (64, 3, 3, 3), {"stride": 2}, "KS-deconv-V2", "images as lanes"),
+        ("input_grad", (1, 64, 64, 3), (128, 5, 5, 3), {"stride": 2, "padding": 2}, "KS-deconv-V2", "taps as columns"),
         ("weight_grad", (64, 8, 8, 64), (64, 3, 3, 64), {"stride": 2}, "Sk-dilated-V2", "a tap's channels"),
     ],
 )

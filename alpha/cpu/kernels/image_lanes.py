@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -19,7 +18,7 @@ from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS
-from alpha.cpu.kernels.vectors import I64, Vectors, integer, scalar_of, transpose
+from alpha.cpu.kernels.vectors import I64, Vectors, integer, read_number, transpose, write_number
 
 VECTORS = 4
 """Vectors of images a task."""
@@ -147,31 +146,6 @@ _6, _5, _4 = (_tile(rows, VECTORS // 2) for rows in (6, 5, 4))
 _3, _2, _1 = (_tile(rows, VECTORS) for rows in (3, 2, 1))
 
 
-@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _read(_typing: Any, tag: Any, address: Any) -> Any:
-    """The number at an address."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        scalar, item = scalar_of(tag)
-        value = builder.load(builder.inttoptr(arguments[1], scalar.as_pointer()))
-        value.align = item
-        return value
-
-    return tag(tag, types.int64), codegen
-
-
-@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _write(_typing: Any, tag: Any, address: Any, value: Any) -> Any:
-    """Sets the number at an address."""
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        scalar, item = scalar_of(tag)
-        builder.store(arguments[2], builder.inttoptr(arguments[1], scalar.as_pointer())).align = item
-        return context.get_dummy_value()
-
-    return types.void(tag, types.int64, tag), codegen
-
-
 @inlined
 def _product(tag, rows, half, a, a_taps, b, b_taps, taps, a_step, line, depth, c, add):  # type: ignore[no-untyped-def]
     """A tile of so many rows, or two beside each other."""
@@ -208,7 +182,7 @@ def _turn(tag, source, source_step, target, line, count, channels, lanes, item):
             )
     for n in range(whole, count):
         for k in range(channels):
-            _write(tag, target + k * line + n * item, _read(tag, source + n * source_step + k * item))
+            write_number(tag, target + k * line + n * item, read_number(tag, source + n * source_step + k * item))
 
 
 @inlined
@@ -216,14 +190,14 @@ def _finish(tag, sums, line, target, target_step, count, channels, item, mode, b
     """A position's sums, a line a channel, to the result's images; ``mode`` as in the micro-kernel."""
     for c in range(channels):
         at, to = sums + c * line, target + c * item
-        shift = _read(tag, bias + c * item) if mode & BIAS else tag * 0
+        shift = read_number(tag, bias + c * item) if mode & BIAS else tag * 0
         for n in range(count):
-            value = _read(tag, at + n * item) + shift
+            value = read_number(tag, at + n * item) + shift
             if mode & ADD:
-                value += _read(tag, to + n * target_step + residual)
+                value += read_number(tag, to + n * target_step + residual)
             if mode & ACTIVATE and not value > 0:
                 value *= tag
-            _write(tag, to + n * target_step, value)
+            write_number(tag, to + n * target_step, value)
 
 
 @compiled

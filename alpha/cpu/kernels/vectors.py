@@ -169,3 +169,28 @@ def transpose(_typing: Any, tag: Any, source: Any, source_step: Any, target: Any
         return context.get_dummy_value()
 
     return types.void(tag, *[types.int64] * 5), codegen
+
+
+@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+def read_number(_typing: Any, tag: Any, address: Any) -> Any:
+    """The number at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        scalar, item = scalar_of(tag)
+        value = builder.load(builder.inttoptr(arguments[1], scalar.as_pointer()))
+        value.align = item
+        return value
+
+    return tag(tag, types.int64), codegen
+
+
+@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+def write_number(_typing: Any, tag: Any, address: Any, value: Any) -> Any:
+    """Sets the number at an address."""
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        scalar, item = scalar_of(tag)
+        builder.store(arguments[2], builder.inttoptr(arguments[1], scalar.as_pointer())).align = item
+        return context.get_dummy_value()
+
+    return types.void(tag, types.int64, tag), codegen

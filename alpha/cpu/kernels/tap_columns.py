@@ -1,0 +1,143 @@
+"""ConvV2 and KS-deconv-V2 for few result channels: a filter row's taps and channels are the columns of a product.
+
+Tap by tap, three result channels would fill three lanes of a panel. Here a source row meets all taps of a filter row at
+once: each of its pixels gets its product with each tap's channels, summed over source channels and over the filter's
+rows that reach the result row, which no zero enters. Then a result pixel adds what its taps made of its sources; what
+falls beside the result is dropped.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from alpha.cpu.board import take_task
+from alpha.cpu.compile import compiled, inlined
+from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE, panel_product
+from alpha.cpu.kernels.vectors import read_number, write_number
+
+
+class TapColumnsSizes(NamedTuple):
+    """Sizes and byte steps of a problem; channels are those of a group."""
+
+    images: int
+    chunk: int
+    """Images a task."""
+    rows: int
+    """Of the result."""
+    band: int
+    """Of them, a task."""
+    columns: int
+    source_columns: int
+    groups: int
+    depth: int
+    """Channels of the source."""
+    channels: int
+    """Channels of the result."""
+    panels: int
+    """Of a filter row's taps and channels."""
+    panel: int
+    item: int
+    source_image: int
+    source_column: int
+    target_image: int
+    target_row: int
+    target_column: int
+    most_taps: int
+    """Filter rows that reach a result row."""
+    panel_bytes: int
+
+
+@compiled
+def tap_columns(  # type: ignore[no-untyped-def]
+    tag, counter, rows, columns, sizes, x, w, y, mode, bias, residual
+):
+    """``rows`` holds offsets in x and in the packed filter, ``columns`` source columns and first numbers of taps.
+
+    A task is some result rows, a chunk of images and a group. Returns the multiply-adds that it computed.
+    """
+    bands = (sizes.rows + sizes.band - 1) // sizes.band
+    chunks = (sizes.images + sizes.chunk - 1) // sizes.chunk
+    pixel = sizes.panels * sizes.panel * sizes.item
+    products = np.empty(sizes.source_columns * sizes.chunk * pixel + 64, np.uint8)
+    from_x = np.empty(sizes.most_taps + 1, np.int64)
+    from_w = np.empty(sizes.most_taps + 1, np.int64)
+    done = 0
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= bands * chunks * sizes.groups:
+            break
+        at = (products.ctypes.data + 63) // 64 * 64
+        group = task // (bands * chunks)
+        first = task // bands % chunks * sizes.chunk
+        count = min(sizes.chunk, sizes.images - first)
+        source = x + first * sizes.source_image + group * sizes.depth * sizes.item
+        channel = group * sizes.channels * sizes.item
+        # All columns' images are one run of rows where a task takes them all.
+        runs = 1 if count == sizes.images else sizes.source_columns
+        first_row = task % bands * sizes.band
+        for row in range(first_row, min(first_row + sizes.band, sizes.rows)):
+            taps = rows.start[row + 1] - rows.start[row]
+            for t in range(taps):
+                from_x[t] = rows.source[rows.start[row] + t]
+                from_w[t] = rows.other[rows.start[row] + t]
+            for panel in range(sizes.panels):
+                for run in range(runs):
+                    panel_product(
+                        tag,
+                        sizes.source_columns * count // runs,
+                        source + run * sizes.source_column,
+                        from_x.ctypes.data,
+                        w + (group * sizes.panels + panel) * sizes.panel_bytes,
+                        from_w.ctypes.data,
+                        taps,
+                        sizes.source_image,
+                        sizes.panel * sizes.item,
+                        sizes.depth,
+                        at + run * count * pixel + panel * sizes.panel * sizes.item,
+                        pixel,
+                        STORE,
+                        0,
+                        0,
+                        sizes.panel,
+                    )
+            target = y + row * sizes.target_row + first * sizes.target_image + channel
+            for column in range(sizes.columns):
+                _finish(
+                    tag,
+                    columns,
+                    column,
+                    at,
+                    pixel,
+                    target + column * sizes.target_column,
+                    sizes.target_image,
+                    count,
+                    sizes.channels,
+                    sizes.item,
+                    mode,
+                    bias + channel,
+                    residual,
+                )
+            done += taps * sizes.depth * sizes.source_columns * count * sizes.panels * sizes.panel
+    return done
+
+
+@inlined
+def _finish(  # type: ignore[no-untyped-def]
+    tag, columns, column, products, pixel, target, target_step, count, channels, item, mode, bias, residual
+):
+    """A result column's pixels of some images, from what their taps made; ``mode`` as in the micro-kernel."""
+    first, last = columns.start[column], columns.start[column + 1]
+    for n in range(count):
+        to = target + n * target_step
+        for c in range(channels):
+            value = read_number(tag, bias + c * item) if mode & BIAS else tag * 0
+            for k in range(first, last):
+                at = products + (columns.source[k] * count + n) * pixel + columns.other[k] + c * item
+                value += read_number(tag, at)
+            if mode & ADD:
+                value += read_number(tag, to + c * item + residual)
+            if mode & ACTIVATE and not value > 0:
+                value *= tag
+            write_number(tag, to + c * item, value)
