@@ -16,8 +16,9 @@ import numpy as np
 from tqdm import tqdm
 
 from alpha.errors import ArgumentError, NumericsError
-from benchmarks import common, inference, sweep
+from benchmarks import common, huge2, inference, sweep
 from benchmarks.common import Setup
+from benchmarks.generators import GENERATORS
 from benchmarks.suites import BATCHES, EQUALISED, LAYOUTS, OPERATORS, PAPER, SUITES, Layer, equal_batch
 from benchmarks.variants import DIRECT, INSERTED, UNTRIMMED, VARIANTS
 from benchmarks.workers import ALLOCATORS, PAUSE, Worker
@@ -42,18 +43,21 @@ processes disturbed are measured again, up to twice, and their quietest round co
 compared before anything is timed. On a GPU the times are its own, by events, and PyTorch runs with cudnn.benchmark.
 The suite sweep goes over neighbouring shapes, ours alone unless asked otherwise, and lists neighbours whose
 throughputs differ by 2 times or more. The suite inference times torchvision's ResNet18 as a whole beside PyTorch and
-ONNX Runtime.
+ONNX Runtime; huge2 the transposed convolutions of generators, beside inserting zeros too.
 """
 
 
 def make_parser() -> common.Parser:
     """The options."""
     parser = common.make_parser(MODULE, DESCRIPTION, inference.OPPONENTS, None)
-    suites = (*SUITES, SWEEP, inference.SUITE)
+    suites = (*SUITES, SWEEP, inference.SUITE, huge2.SUITE)
     parser.add_argument("--suite", default="resnet18", choices=suites, help="what is measured (%(default)s)")
     batches = parser.add_mutually_exclusive_group()
     batches.add_argument(
-        "--batch-size", type=_sizes, metavar="N[,N...]", help="images (128,512; depthwise: 1,8,32; inference: 1,32)"
+        "--batch-size",
+        type=_sizes,
+        metavar="N[,N...]",
+        help="images (128,512; depthwise: 1,8,32; inference: 1,32; huge2: 1,64)",
     )
     batches.add_argument(
         "--gflop", type=_gflop, metavar="X", help="instead, such batches that each operator has X nominal GFLOP"
@@ -90,13 +94,13 @@ def _axes(text: str) -> list[str]:
     return _words(text)
 
 
-_DEFAULTS = {SWEEP: ("none", 5), inference.SUITE: ("all", 15)}
-"""The opponent and the turns of suites that are no lists of layers."""
+_DEFAULTS = {SWEEP: ("none", 5), inference.SUITE: ("all", 15), huge2.SUITE: ("torch", 7)}
+"""The opponent and the turns of suites that are no lists of convolutions."""
 
 _OPTIONS = {
-    "--batch-size": (*SUITES, inference.SUITE),
+    "--batch-size": (*SUITES, inference.SUITE, huge2.SUITE),
     "--gflop": tuple(SUITES),
-    "--layers": tuple(SUITES),
+    "--layers": (*SUITES, huge2.SUITE),
     "--axes": (SWEEP,),
     "--image-size": (inference.SUITE,),
 }
@@ -127,12 +131,17 @@ def _complete(args: argparse.Namespace) -> None:
 def _layers(args: argparse.Namespace) -> list[Layer]:
     """The suite's layers, or those asked for."""
     layers = {layer.name: layer for layer in SUITES[args.suite]}
-    unknown = [name for name in args.layers or () if name not in layers]
+    return [layers[name] for name in args.layers or layers]
+
+
+def _check_layers(args: argparse.Namespace) -> None:
+    """ArgumentError for layers that the suite has not."""
+    known = [layer.name for layer in (GENERATORS if args.suite == huge2.SUITE else SUITES.get(args.suite, ()))]
+    unknown = [name for name in args.layers or () if name not in known]
     if unknown:
         raise ArgumentError(
-            f"[{MODULE}] expected --layers of suite {args.suite} ({', '.join(layers)}), got {', '.join(unknown)}"
+            f"[{MODULE}] expected --layers of suite {args.suite} ({', '.join(known)}), got {', '.join(unknown)}"
         )
-    return [layers[name] for name in args.layers or layers]
 
 
 def _equalised(args: argparse.Namespace) -> float | None:
@@ -449,6 +458,12 @@ def _print_layers(result: dict[str, Any]) -> None:
         print(f"ratio, geometric mean: {means}; lowest {result['lowest_ratio']:.2f}")
 
 
+_SUITES_OF_THEIR_OWN = {
+    inference.SUITE: (inference.run, inference.print_table),
+    huge2.SUITE: (huge2.run, huge2.print_table),
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -456,9 +471,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def measure() -> None:
         _complete(args)
-        measured, show = (inference.run, inference.print_table) if args.suite == inference.SUITE else (run, _print)
-        if args.suite != inference.SUITE:
-            _problems(args)
+        _check_layers(args)
+        measured, show = _SUITES_OF_THEIR_OWN.get(args.suite, (run, _print))
         common.check_setup(MODULE, args)
         common.require_opponent(MODULE, args.against)
         common.check_writable(MODULE, args.json)

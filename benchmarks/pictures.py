@@ -48,6 +48,7 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
                 "inference": _inference,
                 "operators": _operators,
                 PAPER: _paper,
+                "huge2": _huge2,
                 "sweep": _sweep,
                 "reproduction": loss_curves,
             }
@@ -119,6 +120,27 @@ def loss_curves(result: dict[str, Any]) -> Figure:
     axes.set_xlabel("training step")
     axes.set_ylabel("loss")
     axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
+
+
+def _huge2(result: dict[str, Any]) -> Figure:
+    """How many times longer PyTorch and the baseline take, by layer and batch."""
+    figure = _figure(7, 0.8 + 0.3 * len(result["rows"]))
+    for axes, direction in zip(figure.subplots(1, 2, sharey=True), ("forward", "training"), strict=True):
+        rows = [row for row in result["rows"] if row["direction"] == direction]
+        names = [f"{row['layer']}, batch {row['batch']}" for row in rows]
+        sides = (("baseline_ratio", "zeros inserted", THIRD, 0.2), ("ratio", "PyTorch", THEIRS, -0.2))
+        for key, label, colour, shift in sides:
+            if rows and rows[0][key] is not None:
+                places = [place + shift for place in range(len(rows))]
+                bars = axes.barh(places, [row[key] for row in rows], color=colour, height=0.4, label=label)
+                axes.bar_label(bars, fmt="%.1f", padding=3)
+        axes.set_yticks(range(len(rows)), names)
+        axes.axvline(1, color="black", linewidth=0.8)
+        axes.set_xlabel(f"{direction}: the other's time over ours")
+        axes.margins(x=0.15)
+    axes.invert_yaxis()
     axes.legend()
     return figure
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from alpha.errors import ArgumentError
-from benchmarks import common, sweep
+from benchmarks import common, huge2, sweep
 from benchmarks.operators import variant_table
 from benchmarks.suites import PAPER
 
@@ -41,9 +41,9 @@ class Report:
 
     @property
     def kind(self) -> str:
-        """ "training", "operators", "paper", "sweep", "inference" or "reproduction"."""
+        """ "training", "operators", "paper", "sweep", "inference", "huge2" or "reproduction"."""
         suite = str(self.result["settings"].get("suite", "training"))
-        return suite if suite in ("training", PAPER, "sweep", "inference", "reproduction") else "operators"
+        return suite if suite in ("training", PAPER, "sweep", "inference", "huge2", "reproduction") else "operators"
 
     @property
     def picture(self) -> str:
@@ -69,6 +69,8 @@ class Report:
         if self.kind == "reproduction":
             epochs = f"{settings['epochs']} epoch{'s' if settings['epochs'] > 1 else ''}"
             return f"The paper's training of {settings['model']} on {settings['dataset']}, {epochs}{self.place}"
+        if self.kind == "huge2":
+            return f"Generators' transposed convolutions, as HUGE2 compares them{self.place}"
         if self.kind == PAPER:
             return f"The paper's comparison of operators, {settings['gflop']:g} GFLOP each{self.place}"
         batches = ", ".join(map(str, settings["batch_sizes"]))
@@ -83,7 +85,7 @@ def network(settings: dict[str, Any]) -> str:
 
 def read(folder: Path = RESULTS) -> list[Report]:
     """The folder's results by kind, then by name and size."""
-    order = ("training", "reproduction", "inference", "operators", PAPER, "sweep")
+    order = ("training", "reproduction", "inference", "operators", PAPER, "huge2", "sweep")
     reports = [Report(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("*.json")]
     if not reports:
         raise ArgumentError(
@@ -128,6 +130,7 @@ def _section(report: Report) -> str:
         "inference": _inference,
         "operators": _operators,
         PAPER: _paper,
+        "huge2": _huge2,
         "sweep": _sweep,
     }
     return "\n\n".join([*head, f"![{report.title}]({report.picture})", *kinds[report.kind](result)])
@@ -268,6 +271,16 @@ def _paper(result: dict[str, Any]) -> list[str]:
     return [*_operators(result), note, _markdown(variant_table(result))]
 
 
+def _huge2(result: dict[str, Any]) -> list[str]:
+    settings = result["settings"]
+    means = ", ".join(f"{name} {mean:.2f}" for name, mean in result["geometric_mean"].items())
+    note = (
+        f"Geometric means: {means}. Baseline: {settings['baseline']}. Forward: {settings['forward']}; training: "
+        f"{settings['training']}. MB: {settings['bytes']}; MiB: {settings['memory']}."
+    )
+    return [note, _markdown(huge2.table(result))]
+
+
 def _sweep(result: dict[str, Any]) -> list[str]:
     note = (
         f"{sweep.summary(result)}. Of bound: share of the roofline with an FMA peak of {result['fma_peak_gflops']:.0f} "
@@ -313,6 +326,7 @@ def headlines(reports: Sequence[Report]) -> list[Headline]:
         "inference": _inference_headlines,
         "operators": _operators_headlines,
         PAPER: _operators_headlines,
+        "huge2": _huge2_headlines,
         "sweep": _sweep_headlines,
     }
     return [headline for report in reports for headline in each[report.kind](report)]
@@ -362,6 +376,18 @@ def _operators_headlines(report: Report) -> list[Headline]:
     each = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items() if name != "all")
     note = f"geometric mean ({each}); lowest {report.result['lowest_ratio']:.2f}"
     return [Headline(_lower(report.title), opponent="PyTorch", ratio=means["all"], note=note)]
+
+
+def _huge2_headlines(report: Report) -> list[Headline]:
+    means, share = report.result["geometric_mean"], report.result["largest_bytes_share"]
+    found = []
+    for direction in huge2.DIRECTIONS:
+        title = f"generators' transposed convolutions, {direction}{report.place}"
+        note = f"reads and writes {share:.0%} of it at most" if direction == "forward" else ""
+        found.append(Headline(title, opponent="zeros inserted", ratio=means[f"{direction} over baseline"], note=note))
+        if f"{direction} over torch" in means:
+            found.append(Headline(title, opponent="PyTorch", ratio=means[f"{direction} over torch"]))
+    return found
 
 
 def _sweep_headlines(report: Report) -> list[Headline]:

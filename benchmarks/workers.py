@@ -152,14 +152,23 @@ class Memory:
     """The resident memory of this process over what it was when this was made."""
 
     def __init__(self) -> None:
-        self._start = _resident("VmRSS")
+        self._start = resident("VmRSS")
 
     def peak_mib(self) -> float:
         """MiB of the largest resident set so far over the one at the start."""
-        return (_resident("VmHWM") - self._start) / MIB
+        return (resident("VmHWM") - self._start) / MIB
 
 
-def _resident(field: str) -> int:
+def start_peak() -> bool:
+    """Has the system forget the largest resident set so far; whether it can."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return False
+    return True
+
+
+def resident(field: str) -> int:
     """Bytes of a field of Linux's process status; elsewhere the largest resident set so far.
 
     Not ``ru_maxrss`` where it can be avoided: a new process inherits that of the one it was started from.

@@ -407,6 +407,31 @@ def test_spread_of_timings() -> None:
     assert common.spread([1.0, 2.0, 3.0, 4.0, 5.0]) == 2.0
 
 
+def test_generators_beside_inserted_zeros(tmp_path: Path) -> None:
+    """A row for each direction, whose figures agree with each other."""
+    options = ("--suite", "huge2", "--layers", "cGAN DC2", "--batch-size", "1", "--repeats", "1", "--against", AGAINST)
+    result, text = run("benchmarks.operators", tmp_path / "result.json", *options)
+    check_head(result, "benchmarks.operators")
+    forward, training = result["rows"]
+    assert (forward["direction"], training["direction"]) == ("forward", "training")
+    assert training["useful_gflop"] == 3 * forward["useful_gflop"] == pytest.approx(3 * 2e-9 * 62**2 * 128 * 3)
+    for row in (forward, training):
+        assert row["baseline_ratio"] == row["baseline_ms"] / row["alpha_ms"]
+        assert 0 < row["bytes_share"] == row["alpha_bytes"] / row["baseline_bytes"] < 1
+        assert row["difference"] < 1e-3 and row["baseline_mib"] >= 0
+        assert (row["ratio"] is None) == (AGAINST == "none")
+    assert "cGAN DC2" in text and "forward over baseline" in text
+
+
+def test_generators_that_are_not_there_are_told(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.operators", "--suite", "huge2", "--layers", "DC9"],
+        cwd=common.ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "expected --layers of suite huge2 (DCGAN DC1, " in done.stderr and "got DC9" in done.stderr
+
+
 class Slow:
     """A contestant whose calls take what a list says, in seconds; its FMA peak is always the same."""
 

@@ -67,6 +67,48 @@ def inference() -> Report:
     return Report("cpu-inference.json", {**HEAD, "settings": settings, "rows": [row]})
 
 
+def generators(against: bool = True) -> Report:
+    """HUGE2's comparison of one layer: 8 times as fast as the baseline and twice as fast as PyTorch."""
+    rows = [
+        {
+            "layer": "DC1",
+            "batch": 1,
+            "direction": direction,
+            "useful_gflop": 1.0,
+            "alpha_ms": 2.0,
+            "torch_ms": 4.0 if against else None,
+            "ratio": 2.0 if against else None,
+            "baseline_ms": 16.0,
+            "baseline_ratio": 8.0,
+            "alpha_bytes": 2.5e6,
+            "baseline_bytes": 1e7,
+            "bytes_share": 0.25,
+            "alpha_mib": 1.0,
+            "torch_mib": 2.0 if against else None,
+            "baseline_mib": None,
+            "times_ms": {"alpha": [2.0], "baseline": [16.0]},
+        }
+        for direction in ("forward", "training")
+    ]
+    means = {f"{direction} over baseline": 8.0 for direction in ("forward", "training")}
+    means |= {f"{direction} over torch": 2.0 for direction in ("forward", "training")} if against else {}
+    told = dict.fromkeys(("baseline", "forward", "training", "bytes", "memory"), "")
+    settings = {"suite": "huge2", "engine": "cpu", "threads": 2, **told}
+    result = {**HEAD, "settings": settings, "rows": rows, "geometric_mean": means, "largest_bytes_share": 0.25}
+    return Report("cpu-huge2.json", result)
+
+
+@pytest.mark.parametrize("against", [True, False])
+def test_generators_have_a_line_an_opponent(against: bool) -> None:
+    found = report.headlines([generators(against)])
+    ratios = {(one.opponent, one.title.rpartition(" ")[2]): one.ratio for one in found}
+    torch = {("PyTorch", "forward"): 2, ("PyTorch", "training"): 2} if against else {}
+    assert ratios == {("zeros inserted", "forward"): 8, ("zeros inserted", "training"): 8, **torch}
+    text = report.document([generators(against)])
+    last = "1 / 2 / -" if against else "1 / - / -"
+    assert f"| 16.000 | 8.00 | 2.5 | 10.0 | 25% | {last} |" in text
+
+
 def swept(slow: str = "dilated") -> Report:
     """A sweep over groups where one operator has a cliff between 4 and 8 groups around one centre."""
     rows = []
@@ -204,7 +246,7 @@ def test_pictures_are_drawn_and_old_ones_go(tmp_path: Path) -> None:
 
     for old in ("old.svg", "old.png"):
         (tmp_path / old).write_text("")
-    reports = [*report.read(), inference(), swept(), paper(), reproduction()]
+    reports = [*report.read(), inference(), swept(), paper(), generators(), reproduction()]
     pictures.draw(reports, tmp_path)
     assert drawn(tmp_path) == {"ratios.svg", *(one.picture for one in reports)}
     assert all(path.stat().st_size < 1 << 18 for path in tmp_path.glob("*.*"))

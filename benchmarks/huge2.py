@@ -1,0 +1,215 @@
+"""HUGE2's comparison: generators' transposed convolutions beside PyTorch and beside insertion of zeros, interleaved."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from alpha.errors import NumericsError
+from benchmarks import common
+from benchmarks.common import Setup
+from benchmarks.generators import GENERATORS, Generator
+from benchmarks.workers import ALLOCATORS, PAUSE, Worker
+
+MODULE = "benchmarks.operators"
+SUITE = "huge2"
+BATCHES = (1, 64)
+BASELINE = "baseline"
+DIRECTIONS = {"forward": 1, "training": 3}
+"""What is measured, and how many operators of equal work it is."""
+
+ROUNDS = 2
+"""Times that rows which other processes disturbed are measured again."""
+
+_WORKER = "benchmarks.huge2_worker"
+_TOLERANCE = 1e-3
+"""Largest difference of two results over the largest element: sums of some 10^5 terms in float32."""
+
+
+def layers(names: list[str] | None) -> list[Generator]:
+    """Those of the suite, or those of some of its names."""
+    known = {layer.name: layer for layer in GENERATORS}
+    return [known[name] for name in names or known]
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measures; returns the result without its head."""
+    setup = common.setup(args)
+    rows: dict[tuple[str, int, str], dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
+        workers = {name: stack.enter_context(worker) for name, worker in _workers(setup, args.against).items()}
+        problems = [(layer, batch) for batch in args.batch_size or BATCHES for layer in layers(args.layers)]
+        for again in range(1 + ROUNDS):
+            for layer, batch in tqdm(problems, desc="again" if again else SUITE, unit="layer", disable=None):
+                for worker in workers.values():
+                    worker.call("prepare", layer=asdict(layer), batch=batch, seed=args.seed)
+                for direction in DIRECTIONS:
+                    key = layer.name, batch, direction
+                    row = _row(layer, batch, direction, workers, args.repeats, Path(folder))
+                    if key not in rows or _all_ms(row) < _all_ms(rows[key]):
+                        rows[key] = row
+            problems = [
+                (layer, batch)
+                for layer, batch in problems
+                if any(_varied(rows[layer.name, batch, direction]) for direction in DIRECTIONS)
+            ]
+    return _result(list(rows.values()), setup, args)
+
+
+def _workers(setup: Setup, against: str) -> dict[str, Worker]:
+    """By name, ours first."""
+    options = {"setup": asdict(setup)}
+    made = {"alpha": Worker(_WORKER, "alpha", options, setup.threads)}
+    made[BASELINE] = Worker(_WORKER, BASELINE, options, setup.threads, ALLOCATORS["kept, huge pages"])
+    if against == "torch":
+        for layout in ("contiguous", "channels_last"):
+            for memory, environment in ALLOCATORS.items():
+                given = {**options, "layout": layout}
+                made[f"torch {layout}, {memory}"] = Worker(_WORKER, "torch", given, setup.threads, environment)
+    return made
+
+
+def _compare(direction: str, workers: dict[str, Worker], folder: Path) -> float:
+    """Largest difference of any result from ours over the largest element; NumericsError beyond rounding."""
+    found: dict[str, list[np.ndarray[Any, Any]]] = {}
+    for name, worker in workers.items():
+        worker.call("save", direction=direction, path=str(folder / "result.npz"))
+        with np.load(folder / "result.npz") as arrays:
+            found[name] = [arrays[key] for key in arrays.files]
+    ours, largest = found.pop("alpha"), 0.0
+    for name, theirs in found.items():
+        for mine, other in zip(ours, theirs, strict=True):
+            same = mine.shape == other.shape
+            difference = float(np.abs(mine - other).max() / np.abs(other).max()) if same else math.inf
+            if not difference <= _TOLERANCE:
+                raise NumericsError(
+                    f"[{MODULE}] expected equal results of {direction}, got a relative difference of {difference:.2g} "
+                    f"between alpha and {name}: report it"
+                )
+            largest = max(largest, difference)
+    return largest
+
+
+def _row(
+    layer: Generator, batch: int, direction: str, workers: dict[str, Worker], repeats: int, folder: Path
+) -> dict[str, Any]:
+    """Both sides' and the baseline's turns, and what they read, write and take."""
+    difference = _compare(direction, workers, folder)
+    names = list(workers)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(repeats):
+        start = turn % len(names)
+        for name in names[start:] + names[:start]:
+            times[name].append(1e3 * workers[name].turn("time", direction=direction))
+    memory = {name: worker.call("memory", direction=direction) for name, worker in workers.items()}
+    medians = {name: common.median(values) for name, values in times.items()}
+    ours, baseline = medians.pop("alpha"), medians.pop(BASELINE)
+    best = min(medians, key=lambda name: medians[name]) if medians else None
+    counted = {name: 4 * workers[name].call("counted", direction=direction) for name in ("alpha", BASELINE)}
+    return {
+        "layer": layer.name,
+        "batch": batch,
+        "direction": direction,
+        "shape": asdict(layer),
+        "useful_gflop": DIRECTIONS[direction] * layer.useful_gflop(batch),
+        "alpha_ms": ours,
+        "torch_ms": medians[best] if best else None,
+        "torch_settings": best.removeprefix("torch ") if best else None,
+        "ratio": medians[best] / ours if best else None,
+        "baseline_ms": baseline,
+        "baseline_ratio": baseline / ours,
+        "alpha_bytes": counted["alpha"],
+        "baseline_bytes": counted[BASELINE],
+        "bytes_share": counted["alpha"] / counted[BASELINE],
+        "alpha_mib": memory["alpha"],
+        "torch_mib": memory[best] if best else None,
+        "baseline_mib": memory[BASELINE],
+        "difference": difference,
+        "times_ms": times,
+    }
+
+
+def _all_ms(row: dict[str, Any]) -> float:
+    """A turn of everyone: what tells the quieter of two rounds."""
+    return sum(map(common.median, row["times_ms"].values()))
+
+
+def _varied(row: dict[str, Any]) -> bool:
+    return max(map(common.spread, row["times_ms"].values())) > common.CALM
+
+
+def _result(rows: list[dict[str, Any]], setup: Setup, args: argparse.Namespace) -> dict[str, Any]:
+    means = {}
+    for direction in DIRECTIONS:
+        chosen = [row for row in rows if row["direction"] == direction]
+        means[f"{direction} over {BASELINE}"] = common.geometric_mean([row["baseline_ratio"] for row in chosen])
+        if args.against == "torch":
+            means[f"{direction} over torch"] = common.geometric_mean([row["ratio"] for row in chosen])
+    ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
+    return {
+        "geometric_mean": means,
+        "lowest_ratio": min(ratios) if ratios else None,
+        "lowest_baseline_ratio": min(row["baseline_ratio"] for row in rows),
+        "largest_bytes_share": max(row["bytes_share"] for row in rows if row["direction"] == "forward"),
+        "settings": {
+            "suite": SUITE,
+            **asdict(setup),
+            "against": args.against,
+            "dtype": "float32",
+            "seed": args.seed,
+            "repeats": args.repeats,
+            "batch_sizes": sorted({row["batch"] for row in rows}),
+            "layers": list(dict.fromkeys(row["layer"] for row in rows)),
+            "pause_s": PAUSE,
+            "timing": "median of turns, each the mean of the calls that fill it; one process a contestant",
+            "disturbed": f"rows whose turns vary are measured again, up to {ROUNDS} times; the quietest round counts",
+            "forward": "conv_transpose2d without a graph, filters as they lie between calls",
+            "training": "forward and both gradients, by autograd",
+            "baseline": "zeros inserted, im2col, a matrix product an image (OpenBLAS), as DarkNet computes",
+            "bytes": "numbers that each pass reads and writes, caches left out, times 4",
+            "memory": "largest resident set of a call less the one before it",
+        },
+        "rows": rows,
+    }
+
+
+def table(result: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
+    """Titles and rows."""
+    rows: list[list[object]] = []
+    for row in result["rows"]:
+        memory = [row["alpha_mib"], row["torch_mib"], row["baseline_mib"]]
+        rows.append(
+            [
+                row["layer"],
+                row["batch"],
+                row["direction"],
+                f"{row['useful_gflop']:.3f}",
+                f"{row['alpha_ms']:.3f}",
+                f"{row['torch_ms']:.3f}" if row["torch_ms"] is not None else None,
+                f"{row['ratio']:.2f}" if row["ratio"] is not None else None,
+                f"{row['baseline_ms']:.3f}",
+                f"{row['baseline_ratio']:.2f}",
+                f"{row['alpha_bytes'] / 1e6:.1f}",
+                f"{row['baseline_bytes'] / 1e6:.1f}",
+                f"{row['bytes_share']:.0%}",
+                " / ".join("-" if taken is None else f"{taken:.0f}" for taken in memory),
+            ]
+        )
+    titles = ["layer", "batch", "", "useful GFLOP", "ms", "torch ms", "ratio", "baseline ms", "ratio"]
+    return [*titles, "MB", "baseline MB", "share", "MiB: ours / torch / baseline"], rows
+
+
+def print_table(result: dict[str, Any]) -> None:
+    """Prints every row and the means."""
+    common.print_table(*table(result))
+    print("MB: counted reads and writes; MiB: what a call takes at most besides its tensors")
+    common.warn_of_noise(max(common.spread(times) for row in result["rows"] for times in row["times_ms"].values()))
+    print("geometric mean: " + ", ".join(f"{name} {mean:.2f}" for name, mean in result["geometric_mean"].items()))
