@@ -18,7 +18,7 @@ class ConvRBM(BoltzmannMachine):
 
     E(v, h) = -sum(b v) - sum(c h) - sum(h conv(v, weight)), the convolution valid with stride 1; b is one number a
     channel, c one a filter. p(h | v) takes a convolution, p(v | h) a transposed one with the same filters. Gradients
-    are sums over positions: take a learning rate as many times smaller than an RBM's. Without probabilistic max-pooling.
+    are sums over positions: take a learning rate as many times smaller than an RBM's. There is no max-pooling.
 
     Args:
         in_channels: channels of the images.

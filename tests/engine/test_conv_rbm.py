@@ -107,6 +107,7 @@ def test_free_energys_gradients(engine: Engine, rng: np.random.Generator) -> Non
     rbm, _ = machine(engine, rng, 2, 3, (2, 3))
     v = rng.uniform(size=(2, 4, 5, 2))
     assert gradcheck_on(engine, rbm.free_energy, v)
+    rbm.zero_grad()
     rbm.free_energy(engine.from_numpy(v)).mean().backward()
     with alpha.no_grad():
         own = engine.from_numpy(v)

@@ -80,9 +80,9 @@ def test_the_network_it_unfolds_into_starts_where_it_is_and_learns(engine: Engin
     expected = np.array(net.transform(x)) @ np.array(last.weight.detach()).T + np.array(last.bias.detach())
     assert_close(mlp.eval()(engine.from_numpy(x)), expected)
     labels = alpha.tensor(np.array([0, 1, 2, 0, 1, 2]), engine=engine)
-    optimizer = alpha.optim.Adam(mlp.train().parameters(), lr=0.05)
+    optimizer = alpha.optim.Adam(mlp.parameters(), lr=0.05)
     losses = []
-    for _ in range(40):
+    for _ in range(100):
         loss = nn.functional.cross_entropy(mlp(engine.from_numpy(x)), labels)
         optimizer.zero_grad()
         loss.backward()
