@@ -6,6 +6,7 @@ from datasets import transforms
 from datasets.cifar import CIFAR10, CIFAR100
 from datasets.dataset import ArrayDataset, BatchedDataset, Dataset
 from datasets.digits import Digits
+from datasets.faces import ORLFaces
 from datasets.folder import ImageFolder
 from datasets.loader import DataLoader
 from datasets.mnist import MNIST, FashionMNIST
@@ -21,5 +22,6 @@ __all__ = [
     "Digits",
     "FashionMNIST",
     "ImageFolder",
+    "ORLFaces",
     "transforms",
 ]
