@@ -97,8 +97,8 @@ def _sources(axis: Axis) -> Array:
     positions = np.arange(axis.output)
     if axis.output in (axis.input, 2 * axis.input):
         return positions // (axis.output // axis.input)
-    found = np.floor(positions.astype(np.float32) * np.float32(axis.ratio)).astype(np.int64)
-    return np.minimum(found, axis.input - 1)
+    found: Array = np.floor(positions.astype(np.float32) * np.float32(axis.ratio)).astype(np.int64)
+    return found.clip(max=axis.input - 1)
 
 
 def _choice(axis: Axis) -> Array:
