@@ -22,6 +22,9 @@ Size = int | Sequence[int]
 Scale = float | Sequence[float]
 _ALL = slice(None)
 
+BAND = 32
+"""Rows of a matrix that are multiplied at a time: fewer meet fewer zeros, more make longer products."""
+
 
 class Axis(NamedTuple):
     """What one axis of an image becomes: its length before and after, and steps in the input a step in the output."""
@@ -75,8 +78,7 @@ class Nearest(Function):
         return _permuted(engine.gather(y, (_ALL, columns, _ALL, _ALL)), (2, 0, 1, 3))
 
     def backward(self, grad: Tensor) -> Tensor:
-        rows, columns = [_matrix(grad, "nearest matrix", partial(_choice, axis), axis) for axis in self.axes]
-        return _resampled(grad, _permuted(rows, (1, 0)), _permuted(columns, (1, 0)))
+        return _resampled(grad, self.axes, "nearest", True)
 
 
 def _nearest(x: Tensor, axes: Axes) -> Tensor:
@@ -101,7 +103,7 @@ def _sources(axis: Axis) -> Array:
     return found.clip(max=axis.input - 1)
 
 
-def _choice(axis: Axis) -> Array:
+def _choices(axis: Axis) -> Array:
     """(output, input): 1 at the position that each output position takes."""
     matrix = np.zeros((axis.output, axis.input))
     matrix[np.arange(axis.output), _sources(axis)] = 1
@@ -112,36 +114,18 @@ def _choice(axis: Axis) -> Array:
 
 
 class Resample(Function):
-    """The rows of images times one matrix, the columns times another."""
+    """The rows of images times one matrix, the columns times another, of a kind in ``_MATRICES``."""
 
     fresh = True
 
-    def forward(self, x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-        self.save(rows, columns)
-        return _resampled(x, rows, columns)
+    def forward(self, x: Tensor, axes: Axes, kind: str) -> Tensor:
+        self.axes, self.kind = axes, kind
+        return _resampled(x, axes, kind, False)
 
     def backward(self, grad: Tensor) -> Tensor:
-        rows, columns = self.saved
-        return _resampled(grad, _permuted(rows, (1, 0)), _permuted(columns, (1, 0)))
+        return _resampled(grad, self.axes, self.kind, True)
 
 
-def _resampled(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """In image order one long product makes the rows; another, of N * C values a pixel, the columns of each."""
-    n, h, w, c = x.shape
-    height, width, values = rows.shape[0], columns.shape[0], n * c
-    x = x.contiguous(IMAGE_ORDER)
-    y = x.engine.matmul(rows, x.view(x.offset, (h, w * values), (w * values, 1)))
-    y = x.engine.matmul(columns, y.view(y.offset, (height, w, values), (w * values, values, 1)))
-    return y.view(y.offset, (n, height, width, c), (c, width * values, values, 1))
-
-
-def _bilinear(x: Tensor, axes: Axes, align_corners: bool) -> Tensor:
-    key = "corners" if align_corners else "bilinear"
-    matrices = [_matrix(x, key, partial(_weights, axis, align_corners), axis) for axis in axes]
-    return call(Resample, x, *matrices)
-
-
-@lru_cache(64)
 def _weights(axis: Axis, align_corners: bool) -> Array:
     """(output, input): the two weights of each output position, 1 - t and t at floor(s) and the next, t = s - floor(s).
 
@@ -162,9 +146,49 @@ def _weights(axis: Axis, align_corners: bool) -> Array:
     return weights
 
 
-def _matrix(like: Tensor, kind: str, make: Callable[[], Array], axis: Axis) -> Tensor:
-    """A matrix of one axis in a tensor's dtype, to be read only."""
-    return like.engine.constant((kind, axis, like.dtype), lambda: make().astype(like.dtype))
+# -- products with sparse matrices -------------------------------------------------------------------------------
+
+_MATRICES: dict[str, Callable[[Axis], Array]] = {
+    "nearest": _choices,
+    "bilinear": partial(_weights, align_corners=False),
+    "corners": partial(_weights, align_corners=True),
+}
+
+
+def _resampled(x: Tensor, axes: Axes, kind: str, reverse: bool) -> Tensor:
+    """Images times the matrices, or times their transposes; in image order all that lies behind an axis is dense."""
+    n, h, w, c = x.shape
+    x = x.contiguous(IMAGE_ORDER)
+    y = _product(axes[0], kind, reverse, x.view(x.offset, (1, h, w * n * c), (0, w * n * c, 1)))
+    height = y.shape[1]
+    y = _product(axes[1], kind, reverse, y.view(y.offset, (height, w, n * c), (w * n * c, n * c, 1)))
+    width = y.shape[1]
+    return y.view(y.offset, (n, height, width, c), (c, width * n * c, n * c, 1))
+
+
+def _product(axis: Axis, kind: str, reverse: bool, x: Tensor) -> Tensor:
+    """A matrix (or its transpose) times each of (count, length, values), in bands of rows without most of the zeros."""
+    engine, (count, _, values) = x.engine, x.shape
+    matrix = engine.constant((kind, axis, x.dtype), lambda: _MATRICES[kind](axis).astype(x.dtype))
+    down, across = matrix.strides[::-1] if reverse else matrix.strides
+    y = engine.empty((count, axis.input if reverse else axis.output, values), x.dtype)
+    for start, stop, low, high in _bands(axis, kind, reverse):
+        band = matrix.view(matrix.offset + start * down + low * across, (stop - start, high - low), (down, across))
+        met = x.view(x.offset + low * x.strides[1], (count, high - low, values), x.strides)
+        engine.copy(engine.matmul(band, met), y.view(start * values, (count, stop - start, values), y.strides))
+    return y
+
+
+@lru_cache(256)
+def _bands(axis: Axis, kind: str, reverse: bool) -> tuple[tuple[int, int, int, int], ...]:
+    """Rows start..stop-1 of a matrix (or its transpose) and the columns low..high-1 where they are not zero."""
+    matrix = _MATRICES[kind](axis).T if reverse else _MATRICES[kind](axis)
+    bands = []
+    for start in range(0, len(matrix), BAND):
+        used = np.flatnonzero(matrix[start : start + BAND].any(0))
+        low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 1)
+        bands.append((start, min(start + BAND, len(matrix)), low, high))
+    return tuple(bands)
 
 
 def _permuted(x: Tensor, order: Sequence[int]) -> Tensor:
@@ -189,8 +213,8 @@ def interpolate(
         size: OH and OW, one int or (rows, columns).
         scale_factor: instead of a size: OH = floor(H * factor), OW alike; one number or (rows, columns).
         mode: ``"nearest"``: output row i is input row floor(i / factor). ``"bilinear"``: it lies at
-            (i + 0.5) / factor - 0.5 between two input rows; each axis is a product with a matrix, so an infinity or
-            NaN reaches its whole row and column.
+            (i + 0.5) / factor - 0.5 between two input rows. Each axis is multiplied with bands of a matrix, whose
+            zeros make NaN of an infinity or NaN up to 32 rows and columns off.
         align_corners: of ``"bilinear"``: whether corner pixels' centres coincide: row i lies at
             i * (H - 1) / (OH - 1).
 
@@ -207,7 +231,11 @@ def interpolate(
             "leave it out"
         )
     axes = _axes(x, size, scale_factor)
-    return _nearest(x, axes) if mode == "nearest" else _bilinear(x, axes, bool(align_corners))
+    if all(axis.output == axis.input for axis in axes):
+        return x.clone()
+    if mode == "nearest":
+        return _nearest(x, axes)
+    return call(Resample, x, axes, "corners" if align_corners else "bilinear")
 
 
 def _axes(x: Tensor, size: Size | None, scale_factor: Scale | None) -> Axes:

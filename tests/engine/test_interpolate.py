@@ -119,8 +119,15 @@ def test_gradients(engine: Engine, rng: np.random.Generator, shape: Any, size: A
 # -- against PyTorch ---------------------------------------------------------------------------------------------
 
 
+LARGE: list[tuple[tuple[int, int, int, int], dict[str, Any]]] = [  # several bands of the matrices
+    ((1, 40, 2, 3), {"size": (75, 35)}),
+    ((1, 3, 70, 1), {"scale_factor": (12.0, 0.6)}),
+    ((1, 70, 2, 1), {"size": (2, 1)}),
+]
+
+
 @pytest.mark.parametrize("mode", MODES, ids=str)
-@pytest.mark.parametrize(("shape", "size"), SIZES, ids=str)
+@pytest.mark.parametrize(("shape", "size"), SIZES + LARGE, ids=str)
 def test_layer_matches_pytorch(engine: Engine, rng: np.random.Generator, shape: Any, size: Any, mode: Any) -> None:
     torch = pytest.importorskip("torch")
     ours, theirs = nn.Upsample(**size, **mode), torch.nn.Upsample(**size, **mode)
