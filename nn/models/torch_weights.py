@@ -9,7 +9,8 @@ linear behind Flatten  inputs ordered (C, H, W)      inputs ordered (H, W, C)
 num_batches_tracked    in each BatchNorm             where momentum is None
 =====================  ============================  ============================
 
-All else has one layout.
+All else has one layout, but for two that are the caller's to reorder: a LayerNorm over whole maps, (C, H, W) there and
+(H, W, C) here, and a linear layer under spectral norm behind Flatten.
 """
 
 from __future__ import annotations
