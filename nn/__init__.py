@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from nn import functional, init, models
+from nn import functional, init, models, utils
 from nn.activation import GELU, LeakyReLU, ReLU, Sigmoid, SiLU, Softmax, Tanh
 from nn.containers import ModuleDict, ModuleList, Sequential
 from nn.conv import Conv2d, ConvTranspose2d
 from nn.dropout import Dropout
+from nn.embedding import Embedding
+from nn.layer_norm import GroupNorm, InstanceNorm2d, LayerNorm
 from nn.linear import Linear
 from nn.loss import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
 from nn.module import Module
@@ -14,6 +16,7 @@ from nn.norm import BatchNorm1d, BatchNorm2d
 from nn.parameter import Parameter
 from nn.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from nn.shape import Flatten, Identity
+from nn.upsample import Upsample
 
 __all__ = [
     "GELU",
@@ -26,8 +29,12 @@ __all__ = [
     "ConvTranspose2d",
     "CrossEntropyLoss",
     "Dropout",
+    "Embedding",
     "Flatten",
+    "GroupNorm",
     "Identity",
+    "InstanceNorm2d",
+    "LayerNorm",
     "LeakyReLU",
     "Linear",
     "MSELoss",
@@ -42,7 +49,9 @@ __all__ = [
     "Sigmoid",
     "Softmax",
     "Tanh",
+    "Upsample",
     "functional",
     "init",
     "models",
+    "utils",
 ]

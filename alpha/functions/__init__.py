@@ -7,26 +7,32 @@ from alpha.functions import conv as _conv
 from alpha.functions import creation as _creation
 from alpha.functions import dropout as _dropout
 from alpha.functions import elementwise as _elementwise
+from alpha.functions import embedding as _embedding
 from alpha.functions import indexing as _indexing
 from alpha.functions import inplace as _inplace
+from alpha.functions import interpolate as _interpolate
 from alpha.functions import linalg as _linalg
 from alpha.functions import loss as _loss
 from alpha.functions import norm as _norm
+from alpha.functions import normalise as _normalise
 from alpha.functions import pooling as _pooling
 from alpha.functions import reduction as _reduction
 from alpha.functions import shape as _shape
 
-# After every module of the package: two of them, norm and dropout, have the names of functions.
+# After every module of the package: some of them, such as norm and dropout, have the names of functions.
 from alpha.functions.activation import *  # noqa: F403
 from alpha.functions.conv import *  # noqa: F403
 from alpha.functions.creation import *  # noqa: F403
 from alpha.functions.dropout import *  # noqa: F403
 from alpha.functions.elementwise import *  # noqa: F403
+from alpha.functions.embedding import *  # noqa: F403
 from alpha.functions.indexing import *  # noqa: F403
 from alpha.functions.inplace import *  # noqa: F403
+from alpha.functions.interpolate import *  # noqa: F403
 from alpha.functions.linalg import *  # noqa: F403
 from alpha.functions.loss import *  # noqa: F403
 from alpha.functions.norm import *  # noqa: F403
+from alpha.functions.normalise import *  # noqa: F403
 from alpha.functions.pooling import *  # noqa: F403
 from alpha.functions.reduction import *  # noqa: F403
 from alpha.functions.shape import *  # noqa: F403
@@ -37,11 +43,14 @@ __all__ += _conv.__all__
 __all__ += _creation.__all__
 __all__ += _dropout.__all__
 __all__ += _elementwise.__all__
+__all__ += _embedding.__all__
 __all__ += _indexing.__all__
 __all__ += _inplace.__all__
+__all__ += _interpolate.__all__
 __all__ += _linalg.__all__
 __all__ += _loss.__all__
 __all__ += _norm.__all__
+__all__ += _normalise.__all__
 __all__ += _pooling.__all__
 __all__ += _reduction.__all__
 __all__ += _shape.__all__

@@ -9,7 +9,8 @@ linear behind Flatten  inputs ordered (C, H, W)      inputs ordered (H, W, C)
 num_batches_tracked    in each BatchNorm             where momentum is None
 =====================  ============================  ============================
 
-All else has one layout.
+All else has one layout, but for two that are the caller's to reorder: a LayerNorm over whole maps, (C, H, W) there and
+(H, W, C) here, and a linear layer under spectral norm behind Flatten.
 """
 
 from __future__ import annotations
@@ -91,9 +92,15 @@ def to_torch(module: Module, *, flattened_maps: Maps | None = None) -> dict[str,
 
 
 def _filters(module: Module) -> set[str]:
-    """Names of the weights of all convolutions."""
+    """Names of the weights of all convolutions, those under spectral norm too."""
     modules = module.named_modules(remove_duplicate=False)
-    return {f"{path}.weight".lstrip(".") for path, part in modules if isinstance(part, Conv2d | ConvTranspose2d)}
+    convolutions = [(path, part) for path, part in modules if isinstance(part, Conv2d | ConvTranspose2d)]
+    return {
+        f"{path}.{name}".lstrip(".")
+        for path, part in convolutions
+        for name, _ in part.named_parameters(recurse=False)
+        if name in ("weight", "weight_orig")
+    }
 
 
 def _flattened(module: Module | None, given: Maps | None) -> dict[str, tuple[int, int]]:

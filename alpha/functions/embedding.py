@@ -1,0 +1,63 @@
+"""Embedding: rows of a table by their numbers."""
+
+from __future__ import annotations
+
+from alpha import dtypes
+from alpha.autograd import Function
+from alpha.engine import RangeCheck
+from alpha.errors import ArgumentError, DtypeError, IndexingError, ShapeError
+from alpha.functions.operands import call, check_float, check_tensor
+from alpha.tensor import Tensor
+
+__all__ = ["embedding"]
+
+_ROW = slice(None)
+
+
+class Embedding(Function):
+    """The rows that an index names, as a copy; repeated rows add up their gradients."""
+
+    fresh = True
+
+    def forward(self, weight: Tensor, index: Tensor, padding: int | None) -> Tensor:
+        self.padding, self.shape, self.order = padding, weight.shape, weight.memory_order()
+        self.save(index)
+        return weight.engine.gather(weight, (index, _ROW))
+
+    def backward(self, grad: Tensor) -> Tensor:
+        (index,) = self.saved
+        engine = grad.engine
+        whole = engine.empty(self.shape, grad.dtype, self.order)
+        engine.fill(whole, 0)
+        engine.scatter(whole, (index, _ROW), grad, True)
+        if self.padding is not None:
+            row = whole.view(self.padding * whole.strides[0], self.shape[1:], whole.strides[1:])
+            engine.fill(row, 0)
+        return whole
+
+
+def embedding(x: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """``weight[x]``: the row of a table for each element of an integer tensor.
+
+    Args:
+        x: integers in 0..rows-1, of any shape.
+        weight: (rows, columns).
+        padding_idx: a row that gets no gradient; negative counts from the end.
+
+    Returns (*x.shape, columns). IndexingError (an IndexError) for an index outside the table.
+    """
+    check_tensor("embedding", x)
+    check_float("embedding", weight)
+    x.engine.check_owner("embedding", weight)
+    if dtypes.category(x.dtype) != 1:
+        raise DtypeError(f"[embedding] expected an index of integers, got {x.dtype}: cast it with .long()")
+    if weight.ndim != 2:
+        raise ShapeError(f"[embedding] expected a weight (rows, columns), got shape {weight.shape}")
+    rows = weight.shape[0]
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        raise ArgumentError(f"[embedding] expected padding_idx within {rows} rows, got {padding_idx}")
+    index = x.detach().long()
+    if index.numel():
+        message = f"[embedding] expected indices in 0..{rows - 1}, got {{value}}: use a weight of more rows"
+        index = index.engine.check_range(index, 0, rows, RangeCheck(IndexingError, message))
+    return call(Embedding, weight, index, None if padding_idx is None else padding_idx % rows)

@@ -1,0 +1,267 @@
+"""Resizing images (N, H, W, C): to the nearest pixel, or bilinearly; PyTorch's names and coordinates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from alpha.autograd import Function
+from alpha.engine import IMAGE_ORDER
+from alpha.errors import ArgumentError, ShapeError
+from alpha.functions.operands import call, check_float
+from alpha.tensor import Tensor
+
+__all__ = ["interpolate"]
+
+Array = np.ndarray[Any, Any]
+Size = int | Sequence[int]
+Scale = float | Sequence[float]
+_ALL = slice(None)
+
+BAND = 32
+"""Rows of a matrix that are multiplied at a time: fewer meet fewer zeros, more make longer products."""
+
+
+class Axis(NamedTuple):
+    """What one axis of an image becomes: its length before and after, and steps in the input a step in the output."""
+
+    input: int
+    output: int
+    ratio: float
+
+
+Axes = tuple[Axis, Axis]
+"""Rows and columns."""
+
+
+# -- nearest -----------------------------------------------------------------------------------------------------
+
+
+class Repeat(Function):
+    """Each pixel as a block of equal pixels."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, rows: int, columns: int) -> Tensor:
+        n, h, w, c = x.shape
+        self.factors = rows, columns
+        y = x.engine.empty((n, h * rows, w * columns, c), x.dtype, x.memory_order())
+        image, down, across, channel = x.strides
+        pixels = x.view(x.offset, (n, h, 1, w, 1, c), (image, down, 0, across, 0, channel))
+        x.engine.copy(pixels, self._blocks(y))
+        return y
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return grad.engine.reduce("sum", self._blocks(grad), (2, 4), False)
+
+    def _blocks(self, y: Tensor) -> Tensor:
+        """A view (N, H, rows, W, columns, C)."""
+        (n, h, w, c), (rows, columns) = y.shape, self.factors
+        image, down, across, channel = y.strides
+        strides = (image, down * rows, down, across * columns, across, channel)
+        return y.view(y.offset, (n, h // rows, rows, w // columns, columns, c), strides)
+
+
+class Nearest(Function):
+    """One row and one column of the input for each of the output."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, axes: Axes) -> Tensor:
+        self.axes, engine = axes, x.engine
+        rows, columns = [engine.constant(("nearest", axis), partial(_sources, axis)) for axis in axes]
+        y = engine.gather(_permuted(x, IMAGE_ORDER), (rows, _ALL, _ALL, _ALL))
+        return _permuted(engine.gather(y, (_ALL, columns, _ALL, _ALL)), (2, 0, 1, 3))
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return _resampled(grad, self.axes, "nearest", True)
+
+
+def _nearest(x: Tensor, axes: Axes) -> Tensor:
+    factors = [axis.output // axis.input for axis in axes]
+    repeats = [np.repeat(np.arange(axis.input), factor) for axis, factor in zip(axes, factors, strict=True)]
+    if all(np.array_equal(_sources(axis), repeat) for axis, repeat in zip(axes, repeats, strict=True)):
+        return call(Repeat, x, *factors)
+    return call(Nearest, x, axes)
+
+
+@lru_cache(256)
+def _sources(axis: Axis) -> Array:
+    """The input position that each output position takes: floor(i * ratio), rounded as PyTorch's for float32.
+
+    (For float64 PyTorch's depend on its memory layout.) An axis that keeps its length or doubles it has exact positions
+    whatever the ratio.
+    """
+    positions = np.arange(axis.output)
+    if axis.output in (axis.input, 2 * axis.input):
+        return positions // (axis.output // axis.input)
+    found: Array = np.floor(positions.astype(np.float32) * np.float32(axis.ratio)).astype(np.int64)
+    return found.clip(max=axis.input - 1)
+
+
+def _choices(axis: Axis) -> Array:
+    """(output, input): 1 at the position that each output position takes."""
+    matrix = np.zeros((axis.output, axis.input))
+    matrix[np.arange(axis.output), _sources(axis)] = 1
+    return matrix
+
+
+# -- bilinear ----------------------------------------------------------------------------------------------------
+
+
+class Resample(Function):
+    """The rows of images times one matrix, the columns times another, of a kind in ``_MATRICES``."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, axes: Axes, kind: str) -> Tensor:
+        self.axes, self.kind = axes, kind
+        return _resampled(x, axes, kind, False)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return _resampled(grad, self.axes, self.kind, True)
+
+
+def _weights(axis: Axis, align_corners: bool) -> Array:
+    """(output, input): the two weights of each output position, 1 - t and t at floor(s) and the next, t = s - floor(s).
+
+    s is i * (input - 1) / (output - 1) with aligned corners, else max(0, (i + 0.5) * ratio - 0.5).
+    """
+    positions = np.arange(axis.output)
+    if axis.output == axis.input:
+        place = positions * 1.0
+    elif align_corners:
+        place = positions * ((axis.input - 1) / max(axis.output - 1, 1))
+    else:
+        place = np.maximum(0, (positions + 0.5) * axis.ratio - 0.5)
+    low = np.minimum(place.astype(np.int64), axis.input - 1)
+    share = np.clip(place - low, 0, 1)
+    weights = np.zeros((axis.output, axis.input))
+    weights[positions, low] = 1 - share
+    weights[positions, np.minimum(low + 1, axis.input - 1)] += share
+    return weights
+
+
+# -- products with sparse matrices -------------------------------------------------------------------------------
+
+_MATRICES: dict[str, Callable[[Axis], Array]] = {
+    "nearest": _choices,
+    "bilinear": partial(_weights, align_corners=False),
+    "corners": partial(_weights, align_corners=True),
+}
+
+
+def _resampled(x: Tensor, axes: Axes, kind: str, reverse: bool) -> Tensor:
+    """Images times the matrices, or times their transposes; in image order all that lies behind an axis is dense."""
+    n, h, w, c = x.shape
+    x = x.contiguous(IMAGE_ORDER)
+    y = _product(axes[0], kind, reverse, x.view(x.offset, (1, h, w * n * c), (0, w * n * c, 1)))
+    height = y.shape[1]
+    y = _product(axes[1], kind, reverse, y.view(y.offset, (height, w, n * c), (w * n * c, n * c, 1)))
+    width = y.shape[1]
+    return y.view(y.offset, (n, height, width, c), (c, width * n * c, n * c, 1))
+
+
+def _product(axis: Axis, kind: str, reverse: bool, x: Tensor) -> Tensor:
+    """A matrix (or its transpose) times each of (count, length, values), in bands of rows without most of the zeros."""
+    engine, (count, _, values) = x.engine, x.shape
+    matrix = engine.constant((kind, axis, x.dtype), lambda: _MATRICES[kind](axis).astype(x.dtype))
+    down, across = matrix.strides[::-1] if reverse else matrix.strides
+    y = engine.empty((count, axis.input if reverse else axis.output, values), x.dtype)
+    for start, stop, low, high in _bands(axis, kind, reverse):
+        band = matrix.view(matrix.offset + start * down + low * across, (stop - start, high - low), (down, across))
+        met = x.view(x.offset + low * x.strides[1], (count, high - low, values), x.strides)
+        engine.copy(engine.matmul(band, met), y.view(start * values, (count, stop - start, values), y.strides))
+    return y
+
+
+@lru_cache(256)
+def _bands(axis: Axis, kind: str, reverse: bool) -> tuple[tuple[int, int, int, int], ...]:
+    """Rows start..stop-1 of a matrix (or its transpose) and the columns low..high-1 where they are not zero."""
+    matrix = _MATRICES[kind](axis).T if reverse else _MATRICES[kind](axis)
+    bands = []
+    for start in range(0, len(matrix), BAND):
+        used = np.flatnonzero(matrix[start : start + BAND].any(0))
+        low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 1)
+        bands.append((start, min(start + BAND, len(matrix)), low, high))
+    return tuple(bands)
+
+
+def _permuted(x: Tensor, order: Sequence[int]) -> Tensor:
+    """A view with the axes in another order."""
+    return x.view(x.offset, tuple([x.shape[a] for a in order]), tuple([x.strides[a] for a in order]))
+
+
+# -- the function ------------------------------------------------------------------------------------------------
+
+
+def interpolate(
+    x: Tensor,
+    size: Size | None = None,
+    scale_factor: Scale | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """Images of another height and width, (N, H, W, C) to (N, OH, OW, C).
+
+    Args:
+        x: (N, H, W, C).
+        size: OH and OW, one int or (rows, columns).
+        scale_factor: instead of a size: OH = floor(H * factor), OW alike; one number or (rows, columns).
+        mode: ``"nearest"``: output row i is input row floor(i / factor). ``"bilinear"``: it lies at
+            (i + 0.5) / factor - 0.5 between two input rows. Each axis is multiplied with bands of a matrix, whose
+            zeros make NaN of an infinity or NaN up to 32 rows and columns off.
+        align_corners: of ``"bilinear"``: whether corner pixels' centres coincide: row i lies at
+            i * (H - 1) / (OH - 1).
+
+    The factor is OH / H where a size is given.
+    """
+    check_float("interpolate", x)
+    if x.ndim != 4 or min(x.shape[1:3]) < 1:
+        raise ShapeError(f"[interpolate] expected images (N, H, W, C), got {x.shape}: add the missing axes")
+    if mode not in ("nearest", "bilinear"):
+        raise ArgumentError(f'[interpolate] expected mode "nearest" or "bilinear", got {mode!r}')
+    if mode == "nearest" and align_corners is not None:
+        raise ArgumentError(
+            f'[interpolate] expected align_corners with mode="bilinear" alone, got {align_corners} with "nearest": '
+            "leave it out"
+        )
+    axes = _axes(x, size, scale_factor)
+    if all(axis.output == axis.input for axis in axes):
+        return x.clone()
+    if mode == "nearest":
+        return _nearest(x, axes)
+    return call(Resample, x, axes, "corners" if align_corners else "bilinear")
+
+
+def _axes(x: Tensor, size: Size | None, scale_factor: Scale | None) -> Axes:
+    if (size is None) == (scale_factor is None):
+        got = "neither" if size is None else "both"
+        raise ArgumentError(f"[interpolate] expected either a size or a scale_factor, got {got}")
+    inputs = x.shape[1:3]
+    if size is not None:
+        outputs = _two("size", size, int)
+        ratios = [n / m for n, m in zip(inputs, outputs, strict=True)]
+    else:
+        factors = _two("scale_factor", scale_factor, int | float)
+        outputs = tuple([math.floor(n * factor) for n, factor in zip(inputs, factors, strict=True)])
+        ratios = [1 / factor for factor in factors]
+    if min(outputs) < 1:
+        raise ArgumentError(
+            f"[interpolate] expected a result of at least one pixel, got {outputs[0]} x {outputs[1]}: use a larger "
+            "scale_factor"
+        )
+    rows, columns = zip(inputs, outputs, ratios, strict=True)
+    return Axis(*rows), Axis(*columns)
+
+
+def _two(name: str, value: Any, kind: Any) -> tuple[Any, Any]:
+    """(rows, columns) of a positive number or a pair of them."""
+    both = tuple(value) if isinstance(value, list | tuple) else (value, value)
+    if len(both) != 2 or any(isinstance(n, bool) or not isinstance(n, kind) or not 0 < n < math.inf for n in both):
+        raise ArgumentError(f"[interpolate] expected {name} as a positive number or (rows, columns), got {value!r}")
+    return both

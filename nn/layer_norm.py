@@ -1,0 +1,165 @@
+"""Normalisation layers without a batch's statistics: LayerNorm, GroupNorm, InstanceNorm2d."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alpha import Tensor
+from alpha import functions as F
+from alpha.errors import ArgumentError, ShapeError
+from nn import init
+from nn.arguments import empty, empty_parameter, positive, probability
+from nn.module import Module
+from nn.parameter import Parameter
+
+
+class _Affine(Module):
+    """What the three share: eps, a weight that starts at 1 and a bias that starts at 0."""
+
+    weight: Parameter | None
+    bias: Parameter | None
+
+    def __init__(self, shape: tuple[int, ...], eps: float, weight: bool, bias: bool) -> None:
+        super().__init__()
+        if not eps >= 0:
+            raise ArgumentError(f"[{type(self).__name__}] expected eps >= 0, got {eps}")
+        self.eps = eps
+        self.weight = empty_parameter(*shape) if weight else None
+        self.bias = empty_parameter(*shape) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sets the weight to 1 and the bias to 0."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+
+class LayerNorm(_Affine):
+    """y = (x - mean) / sqrt(var + eps) * weight + bias over the last axes. Ba et al., arXiv 1607.06450.
+
+    Over images (N, H, W, C), ``LayerNorm(C)`` normalises each pixel, ``LayerNorm((H, W, C))`` each image; a weight from
+    PyTorch over (C, H, W) is to be transposed to (H, W, C).
+
+    Args:
+        normalized_shape: lengths of the axes that are normalised, and weight's and bias's shape; an int for the last.
+        eps: added to the variance.
+        elementwise_affine: whether weight and bias are learned.
+        bias: whether a bias is learned beside the weight.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+    ) -> None:
+        lengths = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        if not lengths:
+            raise ArgumentError("[LayerNorm] expected normalized_shape with at least one length, got none")
+        self.normalized_shape = tuple([positive(n, "normalized_shape", "LayerNorm") for n in lengths])
+        self.elementwise_affine = elementwise_affine
+        super().__init__(self.normalized_shape, eps, elementwise_affine, elementwise_affine and bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., *normalized_shape) to the same."""
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class GroupNorm(_Affine):
+    """y = (x - mean) / sqrt(var + eps) * weight + bias over the positions and a group of channels of each sample.
+
+    Wu & He, arXiv 1803.08494. Neighbouring channels form a group.
+
+    Args:
+        num_groups: groups that the channels are split into.
+        num_channels: the number of channels.
+        eps: added to the variance.
+        affine: whether weight and bias, one a channel, are learned.
+    """
+
+    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
+        self.num_groups = positive(num_groups, "num_groups", "GroupNorm")
+        self.num_channels = positive(num_channels, "num_channels", "GroupNorm")
+        if num_channels % num_groups:
+            raise ArgumentError(
+                f"[GroupNorm] expected num_groups that divide num_channels, got num_groups={num_groups} and "
+                f"num_channels={num_channels}"
+            )
+        self.affine = affine
+        super().__init__((num_channels,), eps, affine, affine)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, ..., num_channels) to the same."""
+        if x.ndim < 2 or x.shape[-1] != self.num_channels:
+            raise ShapeError(
+                f"[group_norm] expected x (N, ..., {self.num_channels}), got {x.shape}: channels come last, as "
+                "(N, H, W, C)"
+            )
+        return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+
+
+class InstanceNorm2d(_Affine):
+    """y = (x - mean) / sqrt(var + eps) * weight + bias over each channel of each image (N, H, W, C).
+
+    Ulyanov et al., arXiv 1607.08022. With running statistics, training updates them by the mean over the images of
+    their means and unbiased variances, and evaluation uses them.
+
+    Args:
+        num_features: the number of channels.
+        eps: added to the variance.
+        momentum: share of the newest batch in the running statistics.
+        affine: whether weight and bias are learned.
+        track_running_stats: whether there are running statistics; without them each image's own serve always.
+    """
+
+    running_mean: Tensor | None
+    running_var: Tensor | None
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+    ) -> None:
+        self.num_features = positive(num_features, "num_features", "InstanceNorm2d")
+        self.momentum = probability(momentum, "momentum", "InstanceNorm2d")
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        super().__init__((num_features,), eps, affine, affine)
+        self.register_buffer("running_mean", empty(num_features) if track_running_stats else None)
+        self.register_buffer("running_var", empty(num_features) if track_running_stats else None)
+        self.reset_running_stats()
+
+    def reset_running_stats(self) -> None:
+        """Sets the running mean to 0 and the running variance to 1."""
+        for buffer, value in ((self.running_mean, 0), (self.running_var, 1)):
+            if buffer is not None:
+                init.constant_(buffer, value)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, H, W, num_features) to the same."""
+        if x.ndim != 4 or x.shape[-1] != self.num_features:
+            raise ShapeError(
+                f"[instance_norm] expected x (N, H, W, {self.num_features}), got {x.shape}: channels come last"
+            )
+        own = self.training or self.running_mean is None
+        return F.instance_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, own, self.momentum, self.eps
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )

@@ -1,0 +1,7 @@
+"""What changes other modules: spectral normalisation of their weights."""
+
+from __future__ import annotations
+
+from nn.utils.spectral import remove_spectral_norm, spectral_norm
+
+__all__ = ["remove_spectral_norm", "spectral_norm"]
