@@ -324,6 +324,11 @@ CALM = 1.25
 """Spread of a quiet machine's timings, at most."""
 
 
+def quietness(times: Iterable[Sequence[float]]) -> float:
+    """What tells the quieter of two rounds of several contestants' turns, whose medians count alike: the lower one."""
+    return statistics.fmean(math.log(median(values)) for values in times)
+
+
 def warn_of_noise(largest: float) -> None:
     """Says so where timings vary by more than a quiet machine's do."""
     if largest > CALM:

@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 for direction in DIRECTIONS:
                     key = layer.name, batch, direction
                     row = _row(layer, batch, direction, workers, args.repeats, Path(folder))
-                    if key not in rows or _all_ms(row) < _all_ms(rows[key]):
+                    quietness = common.quietness(row["times_ms"].values())
+                    if key not in rows or quietness < common.quietness(rows[key]["times_ms"].values()):
                         rows[key] = row
             problems = [
                 (layer, batch)
@@ -135,11 +136,6 @@ def _row(
         "difference": difference,
         "times_ms": times,
     }
-
-
-def _all_ms(row: dict[str, Any]) -> float:
-    """A turn of everyone: what tells the quieter of two rounds."""
-    return sum(map(common.median, row["times_ms"].values()))
 
 
 def _varied(row: dict[str, Any]) -> bool:

@@ -216,7 +216,7 @@ class _Table:
             for operator in layer.operators:
                 key = operator, layer.name, batch
                 old, new = self._rows.get(key), self._measured(operator, layer, batch)
-                if old is None or self._sweeping or _all_ms(new) < _all_ms(old):
+                if old is None or self._sweeping or _quietness(new) < _quietness(old):
                     self._rows[key] = new
 
     def disturbed(self) -> list[tuple[Layer, int]]:
@@ -259,10 +259,8 @@ class _Table:
         return row
 
 
-def _all_ms(row: dict[str, Any]) -> float:
-    """A turn of everyone and of every variant: what tells the quieter of two rounds."""
-    turns = [*row["times_ms"].values(), *row.get("variants_times_ms", {}).values()]
-    return sum(map(common.median, turns))
+def _quietness(row: dict[str, Any]) -> float:
+    return common.quietness([*row["times_ms"].values(), *row.get("variants_times_ms", {}).values()])
 
 
 def _prepare(workers: dict[str, Worker], layouts: dict[str, str], layer: Layer, batch: int, seed: int) -> None:
