@@ -58,7 +58,7 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
 def _save(figure: Figure, path: Path) -> None:
     """Without the date, so that equal results give equal files."""
     nothing = {"Software": None} if path.suffix == ".png" else {"Date": None, "Creator": None}
-    figure.savefig(path, metadata=nothing, facecolor="white", dpi=150)
+    figure.savefig(path, metadata=nothing, facecolor="white", dpi=130)
 
 
 def _figure(width: float, height: float) -> Figure:
