@@ -17,7 +17,7 @@ from alpha.errors import NumericsError
 from benchmarks import common
 from benchmarks.common import Setup
 from benchmarks.generators import GENERATORS, Generator
-from benchmarks.workers import ALLOCATORS, PAUSE, Worker
+from benchmarks.workers import ALLOCATORS, PAUSE, Worker, take_turns
 
 MODULE = "benchmarks.operators"
 SUITE = "huge2"
@@ -104,12 +104,7 @@ def _row(
 ) -> dict[str, Any]:
     """Both sides' and the baseline's turns, and what they read, write and take."""
     difference = _compare(direction, workers, folder)
-    names = list(workers)
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(repeats):
-        start = turn % len(names)
-        for name in names[start:] + names[:start]:
-            times[name].append(1e3 * workers[name].turn("time", direction=direction))
+    times = take_turns(workers, repeats, direction=direction)
     memory = {name: worker.call("memory", direction=direction) for name, worker in workers.items()}
     medians = {name: common.median(values) for name, values in times.items()}
     ours, baseline = medians.pop("alpha"), medians.pop(BASELINE)

@@ -21,7 +21,7 @@ from benchmarks.common import Setup
 from benchmarks.generators import GENERATORS
 from benchmarks.suites import BATCHES, EQUALISED, LAYOUTS, OPERATORS, PAPER, SUITES, Layer, equal_batch
 from benchmarks.variants import DIRECT, INSERTED, UNTRIMMED, VARIANTS
-from benchmarks.workers import ALLOCATORS, PAUSE, Worker
+from benchmarks.workers import ALLOCATORS, PAUSE, Worker, take_turns
 
 MODULE = "benchmarks.operators"
 SWEEP = "sweep"
@@ -245,8 +245,9 @@ class _Table:
             if old
             else _compare(operator, layer, self._workers, folder, _TOLERANCE[self._setup.precision])
         )
-        before = old["times_ms"] if old and self._sweeping else {}
-        times = _take_turns(operator, self._workers, args.repeats, before)
+        times = take_turns(self._workers, args.repeats, operator=operator)
+        if old and self._sweeping:
+            times = {name: old["times_ms"][name] + values for name, values in times.items()}
         row = _row(operator, layer, batch, times, difference, min if _picked(args) == "least" else common.median)
         row["fma_peak_gflops"] = self._peaks[-1]
         if args.suite == PAPER:
@@ -312,19 +313,6 @@ def _saved(worker: Worker, operator: str, folder: Path) -> np.ndarray[Any, Any]:
     worker.call("save", operator=operator, path=str(path))
     result: np.ndarray[Any, Any] = np.load(path)
     return result
-
-
-def _take_turns(
-    operator: str, workers: dict[str, Worker], repeats: int, before: dict[str, list[float]]
-) -> dict[str, list[float]]:
-    """Milliseconds of a call by contestant, one a turn, after those of before; who begins changes from turn to turn."""
-    names = list(workers)
-    times = {name: list(before.get(name, ())) for name in names}
-    for turn in range(repeats):
-        start = turn % len(names)
-        for name in names[start:] + names[:start]:
-            times[name].append(1e3 * workers[name].turn("time", operator=operator))
-    return times
 
 
 # -- the result ------------------------------------------------------------------------------------------------------

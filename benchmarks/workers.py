@@ -121,6 +121,17 @@ class Worker:
         self.close()
 
 
+def take_turns(workers: Mapping[str, Worker], repeats: int, **arguments: Any) -> dict[str, list[float]]:
+    """Milliseconds of each one's ``time``, one a turn; who begins changes from turn to turn."""
+    names = list(workers)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(repeats):
+        start = turn % len(names)
+        for name in names[start:] + names[:start]:
+            times[name].append(1e3 * workers[name].turn("time", **arguments))
+    return times
+
+
 def _environment(threads: int, more: Mapping[str, str]) -> dict[str, str]:
     """This process's, with the threads of every library, and without what would make OpenBLAS mistake the CPU."""
     inherited = {key: value for key, value in os.environ.items() if key != "OPENBLAS_CORETYPE"}
