@@ -45,7 +45,7 @@ def is_inference() -> bool:
 
     What an engine derives from parameters may then serve again: no optimizer's step is to follow.
     """
-    return _mode.inference
+    return _mode.inference and not _mode.training
 
 
 class set_grad_enabled:

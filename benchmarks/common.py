@@ -21,6 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+
 from alpha.errors import AlphaError, ArgumentError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -322,6 +324,11 @@ def spread(values: Sequence[float]) -> float:
 
 CALM = 1.25
 """Spread of a quiet machine's timings, at most."""
+
+
+def difference(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> float:
+    """The largest difference of two results over the largest element; infinite where their shapes differ."""
+    return float(np.abs(ours - theirs).max() / np.abs(theirs).max()) if ours.shape == theirs.shape else math.inf
 
 
 def quietness(times: Iterable[Sequence[float]]) -> float:

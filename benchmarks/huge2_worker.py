@@ -56,8 +56,7 @@ class _Side:
         return time_call(self.clock, self._calls[direction])
 
     def memory(self, direction: str) -> float | None:
-        """MiB that a call takes at most besides its tensors; None where the system does not tell."""
-        self._calls[direction]()
+        """MiB that a call, not the first, takes at most besides its tensors; None where the system does not tell."""
         self.settle()
         if not start_peak():
             return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import tempfile
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -17,7 +16,7 @@ from alpha.errors import EngineError, NumericsError
 from benchmarks import common
 from benchmarks.common import Setup
 from benchmarks.inference_worker import CLASSES
-from benchmarks.workers import ALLOCATORS, PAUSE, Worker
+from benchmarks.workers import ALLOCATORS, PAUSE, Worker, take_turns
 
 MODULE = "benchmarks.operators"
 SUITE = "inference"
@@ -71,7 +70,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                     failed[name] = str(error)
                     del workers[name]
             differences = _compare(workers, Path(folder))
-            rows.append(_row(batch, _take_turns(workers, batch, args.repeats), differences))
+            rows.append(_row(batch, take_turns(workers, args.repeats, f"batch {batch}"), differences))
     return {"rows": rows, "failed": failed, "settings": _settings(args, setup, list(chosen))}
 
 
@@ -87,25 +86,13 @@ def _compare(workers: dict[str, Worker], folder: Path) -> dict[str, float]:
         results[name] = np.load(folder / "result.npy")
     ours, found = results.pop("alpha"), {}
     for name, theirs in results.items():
-        same = ours.shape == theirs.shape
-        found[name] = float(np.abs(ours - theirs).max() / np.abs(theirs).max()) if same else math.inf
+        found[name] = common.difference(ours, theirs)
         if not found[name] <= _TOLERANCE:
             raise NumericsError(
                 f"[{MODULE}] expected equal logits from equal weights, got a relative difference of {found[name]:.2g} "
                 f"between alpha and {name}: report it"
             )
     return found
-
-
-def _take_turns(workers: dict[str, Worker], batch: int, repeats: int) -> dict[str, list[float]]:
-    """Milliseconds of a pass by contestant, one a turn; who begins changes from turn to turn."""
-    names = list(workers)
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for turn in tqdm(range(repeats), desc=f"batch {batch}", unit="turn", disable=None):
-        start = turn % len(names)
-        for name in names[start:] + names[:start]:
-            times[name].append(1e3 * workers[name].turn("time"))
-    return times
 
 
 # -- the result ------------------------------------------------------------------------------------------------------

@@ -280,8 +280,7 @@ def _compare(
         if name == "alpha":
             continue
         got = _saved(worker, operator, folder)
-        same = got.shape == expected.shape
-        difference = float(np.abs(got - expected).max() / np.abs(got).max()) if same else math.inf
+        difference = common.difference(expected, got)
         if not difference <= tolerance:
             raise NumericsError(
                 f"[{MODULE}] expected equal results of {operator} on layer {layer.name}, got a relative difference of "

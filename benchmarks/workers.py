@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tqdm import tqdm
+
 from alpha.errors import AlphaError, EngineError
 from benchmarks.common import MIB, ROOT
 
@@ -121,11 +123,13 @@ class Worker:
         self.close()
 
 
-def take_turns(workers: Mapping[str, Worker], repeats: int, **arguments: Any) -> dict[str, list[float]]:
-    """Milliseconds of each one's ``time``, one a turn; who begins changes from turn to turn."""
+def take_turns(
+    workers: Mapping[str, Worker], repeats: int, title: str | None = None, **arguments: Any
+) -> dict[str, list[float]]:
+    """Milliseconds of each one's ``time``, one a turn; who begins changes from turn to turn. A title shows a bar."""
     names = list(workers)
     times: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(repeats):
+    for turn in tqdm(range(repeats), desc=title, unit="turn", disable=None if title else True):
         start = turn % len(names)
         for name in names[start:] + names[:start]:
             times[name].append(1e3 * workers[name].turn("time", **arguments))

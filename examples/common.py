@@ -87,7 +87,7 @@ def seed(text: str) -> int:
     return int(text)
 
 
-def learning_rate(text: str) -> float:
+def non_negative(text: str) -> float:
     """A finite number >= 0, for argparse."""
     try:
         value = float(text)

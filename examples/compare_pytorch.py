@@ -50,7 +50,7 @@ def make_parser() -> common.Parser:
     group.add_argument("--batch-size", metavar="N", type=common.positive_int, default=128, help="(default: 128)")
     group.add_argument("--dtype", choices=("float32", "float64"), default="float32", help="(default: float32)")
     group.add_argument("--optimizer", choices=("adam", "adamw", "sgd"), default="adam", help="(default: adam)")
-    group.add_argument("--lr", metavar="RATE", type=common.learning_rate, default=1e-3, help="(default: 0.001)")
+    group.add_argument("--lr", metavar="RATE", type=common.non_negative, default=1e-3, help="(default: 0.001)")
     group.add_argument("--seed", metavar="N", type=common.seed, default=0, help="of weights and order (default: 0)")
     group = parser.add_argument_group("output")
     group.add_argument("--out", metavar="DIR", type=Path, help="(default: runs/compare-MODEL-DTYPE)")

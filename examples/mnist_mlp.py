@@ -21,11 +21,11 @@ def make_parser() -> common.Parser:
         help="units of each hidden layer (default: 512 256)",
     )  # fmt: skip
     group.add_argument(
-        "--dropout", metavar="P", type=common.learning_rate, default=0.2, help="of hidden units (default: 0.2)"
+        "--dropout", metavar="P", type=common.non_negative, default=0.2, help="of hidden units (default: 0.2)"
     )
     group.add_argument("--epochs", metavar="N", type=common.positive_int, default=10, help="(default: 10)")
     group.add_argument("--batch-size", metavar="N", type=common.positive_int, default=128, help="(default: 128)")
-    group.add_argument("--lr", metavar="RATE", type=common.learning_rate, default=1e-3, help="Adam's (default: 0.001)")
+    group.add_argument("--lr", metavar="RATE", type=common.non_negative, default=1e-3, help="Adam's (default: 0.001)")
     group.add_argument("--seed", metavar="N", type=common.seed, default=0, help="of all that is random (default: 0)")
     parser.add_engine()
     return parser

@@ -30,7 +30,7 @@ def make_parser() -> common.Parser:
     )
     group.add_argument("--epochs", metavar="N", type=common.positive_int, default=15, help="(default: 15)")
     group.add_argument("--batch-size", metavar="N", type=common.positive_int, default=64, help="(default: 64)")
-    group.add_argument("--lr", metavar="RATE", type=common.learning_rate, default=0.05, help="(default: 0.05)")
+    group.add_argument("--lr", metavar="RATE", type=common.non_negative, default=0.05, help="(default: 0.05)")
     group.add_argument("--seed", metavar="N", type=common.seed, default=0, help="of all that is random (default: 0)")
     parser.add_argument(
         "--out", metavar="DIR", type=Path, default=Path("runs/rbm"),

@@ -67,7 +67,7 @@ def add_options(parser: common.Parser, default: Any) -> None:
     group.add_argument("--recipe", choices=RECIPES, help=default("sets what the options below do not", "recipe"))
     group.add_argument("--schedule", choices=SCHEDULES, help=default("of the learning rate", "schedule"))
     group.add_argument(
-        "--weight-decay", metavar="X", type=common.learning_rate, help="of filters (default: the optimizer's own)"
+        "--weight-decay", metavar="X", type=common.non_negative, help="of filters (default: the optimizer's own)"
     )
     group.add_argument("--label-smoothing", metavar="X", type=share, help=default("0..1", "label_smoothing"))
     group.add_argument(
@@ -77,7 +77,7 @@ def add_options(parser: common.Parser, default: Any) -> None:
 
 def share(text: str) -> float:
     """A number in 0..1, for argparse."""
-    value = common.learning_rate(text)
+    value = common.non_negative(text)
     if value > 1:
         raise argparse.ArgumentTypeError(f"expected a number in 0..1, got {text!r}")
     return value

@@ -77,7 +77,7 @@ def make_parser() -> common.Parser:
     group.add_argument("--steps", metavar="N", type=positive, help="most steps of a run")
     group.add_argument("--runs", metavar="R", type=positive, help="of each side, each with its own seed (default: 2)")
     group.add_argument("--batch-size", metavar="N", type=positive, help="(default: 512; imagefolder: 256)")
-    group.add_argument("--lr", metavar="RATE", type=common.learning_rate, help="Adam's (default: 0.001)")
+    group.add_argument("--lr", metavar="RATE", type=common.non_negative, help="Adam's (default: 0.001)")
     group.add_argument("--every", metavar="N", type=positive, help="steps from one kept loss to the next (default: 10)")
     group.add_argument("--against", choices=("torch", "none"), help="the opponent (default: torch)")
     group.add_argument("--seed", metavar="N", type=common.seed, help="the first run's (default: 0)")

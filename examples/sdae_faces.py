@@ -25,7 +25,7 @@ _SHOWN = 4  # faces a kind of occlusion in the picture
 def make_parser() -> common.Parser:
     """The command line."""
     parser = common.Parser((__doc__ or "").partition("\n")[0])
-    count, rate = common.positive_int, common.learning_rate
+    count, rate = common.positive_int, common.non_negative
     group = parser.add_argument_group("data")
     group.add_argument("--data", metavar="DIR", help="the folder of s1, s2, ... (default: $ALPHA_DATA, then ./data)")
     group.add_argument("--train-images", metavar="N", type=count, default=7, help="of each person (default: 7)")

@@ -98,7 +98,7 @@ def make_parser() -> common.Parser:
         "--batch-size", metavar="N", type=common.positive_int, help=_default("images in a step", "batch_size")
     )
     group.add_argument("--optimizer", choices=common.OPTIMIZERS, help=_default("the optimizer", "optimizer"))
-    group.add_argument("--lr", metavar="RATE", type=common.learning_rate, help=_default("its learning rate", "lr"))
+    group.add_argument("--lr", metavar="RATE", type=common.non_negative, help=_default("its learning rate", "lr"))
     group.add_argument("--seed", metavar="N", type=common.seed, help=_default("of all that is random", "seed"))
     recipes.add_options(parser, _default)
     group = parser.add_argument_group("output")

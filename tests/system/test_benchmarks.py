@@ -418,7 +418,8 @@ def test_generators_beside_inserted_zeros(tmp_path: Path) -> None:
     for row in (forward, training):
         assert row["baseline_ratio"] == row["baseline_ms"] / row["alpha_ms"]
         assert 0 < row["bytes_share"] == row["alpha_bytes"] / row["baseline_bytes"] < 1
-        assert row["difference"] < 1e-3 and row["baseline_mib"] >= 0
+        assert row["difference"] < 1e-3
+        assert row["baseline_mib"] is None or row["baseline_mib"] >= 0  # not every system tells
         assert (row["ratio"] is None) == (AGAINST == "none")
     assert "cGAN DC2" in text and "forward over baseline" in text
 
