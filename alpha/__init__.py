@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from alpha import _packages
 
 from alpha.tensor import Tensor, tensor  # isort: skip  (first: the modules below need Tensor)
-from alpha import errors, functions, random
+from alpha import errors, functions, linalg, random
 from alpha.autograd import Function, enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from alpha.dtypes import bool_, float32, float64, int32, int64, uint8
 from alpha.engine import Engine
@@ -44,6 +44,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "int32",
     "int64",
     "is_grad_enabled",
+    "linalg",
     "load",
     "manual_seed",
     "no_grad",

@@ -105,16 +105,17 @@ class Function:
     views = False
     needs: tuple[bool, ...]
 
-    def __init__(self) -> None:
-        self._saved: tuple[tuple[_tensor.Tensor, int] | None, ...] | None = ()
-        self._exchange: tuple[int, int, int, tuple[Any, ...]] | None = None
-        self._edges: tuple[Edge, ...] = ()
-        self._sequence = next(_sequence)
-        self._outputs: tuple[tuple[tuple[int, ...], Any], ...] = ()
-        self._hooks: dict[int, list[Callable[[_tensor.Tensor], _tensor.Tensor | None]]] = {}
-        # Weakly: the tensor holds this node, and a cycle would keep the graph's memory until a garbage collection.
-        self._retained: dict[int, weakref.ref[_tensor.Tensor]] = {}
-        self._pending: dict[int, _Pending] = {}
+    _saved: tuple[tuple[_tensor.Tensor, int] | None, ...] | None = ()
+    _exchange: tuple[int, int, int, tuple[Any, ...]] | None = None
+
+    # Of a function in the graph alone:
+    _sequence: int
+    _edges: tuple[Edge, ...]
+    _outputs: tuple[tuple[tuple[int, ...], Any], ...]
+    _hooks: dict[int, list[Callable[[_tensor.Tensor], _tensor.Tensor | None]]]
+    # Weakly: the tensor holds this node, and a cycle would keep the graph's memory until a garbage collection.
+    _retained: dict[int, weakref.ref[_tensor.Tensor]]
+    _pending: dict[int, _Pending]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The function's value."""
@@ -141,19 +142,25 @@ class Function:
         if cls.views:
             for out in result if isinstance(result, tuple) else (result,):
                 out._set_base(args[0])
-        if True not in needs:
-            return result
-        function._edges = tuple(
-            [(arg._node or arg, arg._output) if need else None for arg, need in zip(args, needs, strict=True)]
+        if recorded:
+            return function._record(args, result)
+        return result
+
+    def _record(self, args: tuple[Any, ...], result: Any) -> Any:
+        """Enters the function into the graph as what made the result; the result as the caller gets it."""
+        self._sequence = next(_sequence)
+        self._edges = tuple(
+            [(arg._node or arg, arg._output) if need else None for arg, need in zip(args, self.needs, strict=True)]
         )
+        self._hooks, self._retained, self._pending = {}, {}, {}
         outputs = result if isinstance(result, tuple) else (result,)
         # An argument handed through unchanged becomes a new tensor: its old place in the graph must stay.
         given = set(map(id, args))
         outputs = tuple([_another(out) if id(out) in given else out for out in outputs])
-        function._outputs = tuple([(out.shape, out.storage.engine) for out in outputs])
+        self._outputs = tuple([(out.shape, out.storage.engine) for out in outputs])
         for index, out in enumerate(outputs):
             if is_float(out.dtype):
-                out._enter(function, index)
+                out._enter(self, index)
         return outputs if isinstance(result, tuple) else outputs[0]
 
     def save(self, *tensors: _tensor.Tensor | None) -> None:

@@ -204,6 +204,16 @@ class Engine(ABC):
         """Batched matrix product of (..., M, K) and (..., K, N), batch axes broadcast; floats only."""
 
     @abstractmethod
+    def gemv(self, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:
+        """The matrix ``a`` (M, N), or transposed, times a vector, and a vector added; floats only."""
+
+    @abstractmethod
+    def ger(
+        self, x: Tensor, y: Tensor, alpha: float = 1.0, a: Tensor | None = None, out: Tensor | None = None
+    ) -> Tensor:
+        """``a + alpha * outer(x, y)``, without ``a`` the product alone; ``out`` may be ``a`` itself. Floats only."""
+
+    @abstractmethod
     def gather(self, x: Tensor, index: Index) -> Tensor:
         """``x[index]`` with NumPy's advanced indexing, as a copy; indices are in range."""
 

@@ -54,6 +54,31 @@ class MatrixOperations(DeviceEngine):
             self._multiply(a, b, axes, out)
         return out
 
+    def gemv(self, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:
+        matrix = products.transposed(a) if trans else a
+        product = self.matmul(matrix, x.view(x.offset, (x.shape[0], 1), (x.strides[0], 1)))
+        out = product.view(0, (product.shape[0],), (1,))
+        return out if plus is None else self.elementwise("add", out, plus, out=out)
+
+    def ger(
+        self, x: Tensor, y: Tensor, alpha: float = 1.0, a: Tensor | None = None, out: Tensor | None = None
+    ) -> Tensor:
+        target = out if out is not None and out.strides[1] == 1 else self.empty((x.shape[0], y.shape[0]), x.dtype)
+        if a is not None and a.strides[1] != 1:
+            a = self._row_major(a)
+        rows, columns = target.shape
+        leading = 0 if a is None else a.strides[0]
+        steps = rows, columns, leading, x.strides[0], y.strides[0], target.strides[0]
+        aligned = all(t is None or t.address % 16 == 0 for t in (a, y, target)) and y.strides[0] == 1
+        vector = 4 if aligned and all(n % 4 == 0 for n in (columns, leading, target.strides[0])) else 1
+        source = Source("gemv", REAL=c_type(x.dtype), VECTOR=vector)
+        grid = self.blocks(max(1, rows * columns // vector), 256)
+        self.launch(source, "rank_one", grid, 256, a, x, y, target, *steps, x.dtype.type(alpha))
+        if out is not None and target is not out:
+            self.copy(target, out)
+            return out
+        return target
+
     def _operands(self, x: Tensor, y: Tensor, batch: Shape) -> tuple[Operand, Operand]:
         """Both as the kernels take them, with a copy only where no leading dimension describes an operand.
 

@@ -84,20 +84,23 @@ class ArrayOperations(HostEngine):
             raise ArgumentError(f"[elementwise] expected one of {', '.join(sorted(_LOOPS))}, got {op!r}")
         tensors = [t for t in operands if isinstance(t, Tensor)]
         dtype = tensors[-1].dtype
-        if out is None:
-            out = self._result(tensors, bool_ if op in _COMPARISONS else dtype)
         inputs = [
             self.array(value) if isinstance(value, Tensor) else value if op in _COMPARISONS else _scalar(value, dtype)
             for value in operands
         ]
-        target = self.array(out)
-        self._run(loop, [_apart(value, target) for value in inputs], target, out)
+        if out is None:
+            out = self._result(tensors, bool_ if op in _COMPARISONS else dtype)
+            target = self.array(out)
+        else:
+            target = self.array(out)
+            inputs = [_apart(value, target) for value in inputs]
+        self._run(loop, inputs, target, out)
         return out
 
     def _result(self, tensors: Sequence[Tensor], dtype: np.dtype[Any]) -> Tensor:
         """An empty tensor of the operands' broadcast shape, in the memory order of the largest."""
-        largest = max(tensors, key=Tensor.numel)
-        if all(t.shape == largest.shape for t in tensors):
+        largest = tensors[0] if len(tensors) == 1 else max(tensors, key=Tensor.numel)
+        if len(tensors) == 1 or all(t.shape == largest.shape for t in tensors):
             return self.empty_like(largest, dtype)
         shape = np.broadcast_shapes(*(t.shape for t in tensors))
         missing = len(shape) - largest.ndim

@@ -53,14 +53,7 @@ class HostEngine(Engine):
         """The tensor's memory as an array; it keeps the storage alive."""
         view: Array | None = tensor._array
         if view is None:
-            item = tensor.dtype.itemsize
-            view = tensor._array = np.ndarray(
-                tensor.shape,
-                tensor.dtype,
-                np.asarray(_Export(tensor.storage)),
-                tensor.offset * item,
-                tuple(s * item for s in tensor.strides),
-            )
+            view = tensor._array = np.asarray(_Export(tensor))
         return view
 
     def from_numpy(self, array: Array) -> Tensor:
@@ -102,17 +95,19 @@ class HostEngine(Engine):
 
 
 class _Export:
-    """Shows a storage to NumPy, and keeps it alive as the base of every array made from it."""
+    """Shows a tensor to NumPy, and keeps its storage alive as the base of the array made from it."""
 
     __slots__ = ("__array_interface__", "storage")
 
-    def __init__(self, storage: Storage) -> None:
-        self.storage = storage
+    def __init__(self, tensor: Tensor) -> None:
+        self.storage = tensor.storage
+        item = tensor.dtype.itemsize
         self.__array_interface__ = {
             "version": 3,
-            "typestr": "|u1",
-            "shape": (storage.nbytes,),
-            "data": (storage.address, False),
+            "typestr": tensor.dtype.str,
+            "shape": tensor.shape,
+            "strides": tuple([stride * item for stride in tensor.strides]),
+            "data": (tensor.storage.address + tensor.offset * item, False),
         }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.convolution import ConvolutionOperations
 from alpha.cpu.dropout import DropoutOperations
 from alpha.cpu.images import ImageOperations
@@ -10,10 +9,11 @@ from alpha.cpu.losses import LossOperations
 from alpha.cpu.normalisation import NormalisationOperations
 from alpha.cpu.optimizers import OptimizerOperations
 from alpha.cpu.pooling import PoolingOperations
+from alpha.cpu.products import ProductOperations
 
 
 class CPUEngine(
-    ArrayOperations,
+    ProductOperations,
     ConvolutionOperations,
     NormalisationOperations,
     PoolingOperations,

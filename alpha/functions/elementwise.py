@@ -234,6 +234,8 @@ def convert(name: str, *values: Any, floating: bool = False, logical: bool = Fal
 
     ``floating`` makes float32 of integers; bool is refused unless ``logical``.
     """
+    if _alike(values):
+        return list(values)
     found = operands(name, *values)
     dtype = common_dtype(found)
     if floating and not dtypes.is_float(dtype):
@@ -242,6 +244,24 @@ def convert(name: str, *values: Any, floating: bool = False, logical: bool = Fal
         raise DtypeError(f"[{name}] expected numbers, got bool: cast it, or use the logical functions")
     broadcast_shape(name, *found)
     return [cast(value, dtype) if isinstance(value, Tensor) else value for value in found]
+
+
+def _alike(values: Sequence[Any]) -> bool:
+    """Whether they are float tensors of one engine, dtype and shape, and numbers: so they may stay as they are."""
+    first = values[0]
+    if type(first) is not Tensor or not dtypes.is_float(first.dtype):
+        return False
+    for value in values[1:]:
+        if type(value) is Tensor:
+            if (
+                value.dtype != first.dtype
+                or value.shape != first.shape
+                or value.storage.engine is not first.storage.engine
+            ):
+                return False
+        elif type(value) is not float and type(value) is not int:
+            return False
+    return True
 
 
 def add(x: TensorLike, y: TensorLike) -> Tensor:

@@ -8,6 +8,7 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.errors import DtypeError, ShapeError
+from alpha.functions.matvec import Gemv, add_outer
 from alpha.functions.operands import TensorLike, call, check_float, operands, sum_to
 from alpha.functions.shape import reshape, transpose, unsqueeze
 from alpha.geometry import Geometry
@@ -44,21 +45,38 @@ _PIXEL = Geometry.make((1, 1), (1, 1))
 class Linear(Function):
     """x (rows, in) times the transposed weight (out, in), plus the bias (out,): a convolution over maps of one pixel.
 
-    So it runs on the convolutions' kernels, with their filters packed once a change.
+    So it runs on their kernels, with the filters packed once a change; a single row is a vector's product.
     """
 
     fresh = True
 
     def forward(self, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
         self.save(x if self.needs[1] else None, w if self.needs[0] else None)
+        if x.shape[0] == 1:
+            return _row(x.engine.gemv(w, _only_row(x), False, b))
         return _matrix(x.engine.conv2d(_pixels(x), _pixels(w), b, _PIXEL, 1))
 
     def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, w = self.saved
         engine, dy = grad.engine, _pixels(grad)
+        if grad.shape[0] == 1:
+            row = _only_row(grad)
+            dx = _row(engine.gemv(w, row, True)) if self.needs[0] else None
+            dw = add_outer(row, _only_row(x), self.accumulator(1)) if self.needs[1] else None
+            return dx, dw, row.clone() if self.needs[2] else None
         dx = _matrix(engine.conv2d_input_grad(dy, _pixels(w), _PIXEL, 1)) if self.needs[0] else None
         dw = _matrix(engine.conv2d_weight_grad(_pixels(x), dy, _PIXEL, 1)) if self.needs[1] else None
         return dx, dw, engine.channel_sum(grad) if self.needs[2] else None
+
+
+def _only_row(x: Tensor) -> Tensor:
+    """The vector that a matrix of one row holds; a view."""
+    return x.view(x.offset, x.shape[1:], x.strides[1:])
+
+
+def _row(x: Tensor) -> Tensor:
+    """A vector as a matrix of one row; a view."""
+    return x.view(x.offset, (1, *x.shape), (x.shape[0], *x.strides))
 
 
 def _pixels(x: Tensor) -> Tensor:
@@ -83,6 +101,12 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
         raise ShapeError(
             f"[matmul] expected x.shape[-1] == y.shape[{-2 if y.ndim != 1 else -1}], got x: {x.shape} and y: {y.shape}"
         )
+    if x.ndim == y.ndim == 2:
+        return call(MatMul, x, y)
+    if x.ndim == 2 and y.ndim == 1:
+        return call(Gemv, x, y, False)
+    if x.ndim == 1 and y.ndim == 2:
+        return call(Gemv, y, x, True)
     batch = _batch(x, y)
     left, right = unsqueeze(x, 0) if x.ndim == 1 else x, unsqueeze(y, -1) if y.ndim == 1 else y
     if right.ndim == 2 and left.ndim > 2:  # one long product instead of a batch of short ones
@@ -127,7 +151,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if 0 in x.shape or 0 in weight.shape:
         product = matmul(x, transpose(weight, 0, 1))
         return product if bias is None else product + bias
-    out = call(Linear, x if x.ndim == 2 else _flat(x), weight, bias)
+    if x.ndim == 2:
+        return call(Linear, x, weight, bias)
+    out = call(Linear, _flat(x), weight, bias)
     return reshape(out, (*x.shape[:-1], weight.shape[0]))
 
 
@@ -136,7 +162,7 @@ def outer(x: Tensor, y: Tensor) -> Tensor:
     check_float("outer", x, y)
     if x.ndim != 1 or y.ndim != 1:
         raise ShapeError(f"[outer] expected two vectors, got x: {x.shape} and y: {y.shape}")
-    return unsqueeze(x, 1) * unsqueeze(y, 0)
+    return call(MatMul, unsqueeze(x, 1), unsqueeze(y, 0))
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:

@@ -20,8 +20,10 @@ TensorLike = Any
 
 def compute(op: str, *operands: Tensor | Number, out: Tensor | None = None) -> Tensor:
     """The engine's element-wise operation, outside the graph."""
-    engine = next(value.engine for value in operands if isinstance(value, Tensor))
-    return engine.elementwise(op, *operands, out=out)
+    for value in operands:
+        if isinstance(value, Tensor):
+            return value.storage.engine.elementwise(op, *operands, out=out)
+    raise DtypeError(f"[{op}] expected a tensor among the operands, got numbers alone: make one with alpha.tensor(...)")
 
 
 def call(function: type[Function], *args: Any, **kwargs: Any) -> Tensor:

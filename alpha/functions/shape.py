@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ __all__ = [
 # -- views -------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=8192)
 def view_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
     """Strides of another shape over the same elements in row-major order, or None where there are none.
 

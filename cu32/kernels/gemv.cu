@@ -102,3 +102,25 @@ extern "C" __global__ void outer(const REAL* __restrict__ a, const REAL* __restr
         outer_product<int64>(a, b, out, p);
     }
 }
+
+// out[row][column] = a[row][column] + scale * x[row] * y[column], or without a; out may be a. Rows lie `leading` apart.
+extern "C" __global__ void rank_one(
+    const REAL* a, const REAL* x, const REAL* y, REAL* out, int64 rows, int64 columns, int64 a_leading, int64 x_step,
+    int64 y_step, int64 out_leading, REAL scale
+) {
+    const int64 pieces = columns / VECTOR;
+    GRID_STRIDE(i, rows * pieces) {
+        const int64 row = i / pieces, column = (i - row * pieces) * VECTOR;
+        const REAL factor = scale * x[row * x_step];
+        REAL* place = out + row * out_leading + column;
+        if constexpr (VECTOR == 4) {
+            const Elements right(y + column);
+            vec4<REAL> sum = {};
+            if (a) sum = *reinterpret_cast<const vec4<REAL>*>(a + row * a_leading + column);
+            *reinterpret_cast<vec4<REAL>*>(place) = {sum.x + factor * right.at[0], sum.y + factor * right.at[1],
+                                                     sum.z + factor * right.at[2], sum.w + factor * right.at[3]};
+        } else {
+            *place = (a ? a[row * a_leading + column] : (REAL)0) + factor * y[column * y_step];
+        }
+    }
+}

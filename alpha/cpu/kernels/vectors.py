@@ -85,6 +85,15 @@ class Vectors:
         kind = ir.FunctionType(self.vector, [self.vector] * 3)
         return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [a, b, c])
 
+    def total(self, value: Any) -> Any:
+        """The sum of the lanes: halves are added until one is left."""
+        lanes = self.lanes
+        while lanes > 1:
+            lanes //= 2
+            upper = [lane + lanes if lane < lanes else lane for lane in range(self.lanes)]
+            value = self.builder.fadd(value, self.builder.shuffle_vector(value, value, self._lanes(upper)))
+        return self.builder.extract_element(value, ir.Constant(I32, 0))
+
     def load_masked(self, address: Any, count: Any) -> Any:
         """The first ``count`` lanes from memory, the others 0."""
         mask = self._mask(count)

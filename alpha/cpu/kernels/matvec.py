@@ -1,0 +1,239 @@
+"""Matrix times vector, the transposed matrix times vector, and the update of rank one: each reads a matrix once.
+
+The memory sets their pace, so a turn works on several rows at once: a vector that the rows share is loaded once for all
+of them, and their streams keep more of the memory's requests on the way than one would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from alpha.cpu.board import take_task
+from alpha.cpu.compile import compiled
+from alpha.cpu.kernels.vectors import Vectors, integer, read_number, write_number
+
+DOT_ROWS, SUM_ROWS, UPDATE_ROWS = 4, 8, 4
+"""Rows of a turn of each operation."""
+
+
+class _Rows:
+    """Emits loops over the columns of some rows of a matrix, ``step`` bytes apart."""
+
+    def __init__(self, builder: ir.IRBuilder, tag: Any, rows: int) -> None:
+        self.builder, self.rows, self.vectors = builder, rows, Vectors(builder, tag)
+
+    def starts(self, address: Any, step: Any) -> list[Any]:
+        """The addresses at which rows begin."""
+        found = [address]
+        for _ in range(1, self.rows):
+            found.append(self.builder.add(found[-1], step))
+        return [self.vectors.opaque(start) for start in found]
+
+    def scalars(self, address: Any) -> list[Any]:
+        """A number a row, one after another in memory, each in every lane."""
+        return [
+            self.vectors.broadcast(self.builder.add(address, integer(r * self.vectors.item))) for r in range(self.rows)
+        ]
+
+    def each_vector(self, columns: Any, together: int, body: Callable[[Any, int, Any], None]) -> None:
+        """``body(offset, place, left)`` for each vector of columns, so many a turn while there are so many.
+
+        ``offset`` counts bytes from a row's start, ``place`` the vectors of a turn; ``left`` is None for a
+        whole vector, else the columns in it.
+        """
+        builder, vectors = self.builder, self.vectors
+        offset, left = cgutils.alloca_once_value(builder, integer(0)), cgutils.alloca_once_value(builder, columns)
+        bytes_ = vectors.lanes * vectors.item
+        for count in sorted({together, 1}, reverse=True):
+            test, turn, end = (builder.append_basic_block(name) for name in ("columns", "columns.turn", "columns.end"))
+            builder.branch(test)
+            builder.position_at_end(test)
+            lanes = integer(count * vectors.lanes)
+            builder.cbranch(builder.icmp_signed(">=", builder.load(left), lanes), turn, end)
+            builder.position_at_end(turn)
+            at = builder.load(offset)
+            for place in range(count):
+                body(builder.add(at, integer(place * bytes_)) if place else at, place, None)
+            builder.store(builder.add(at, integer(count * bytes_)), offset)
+            builder.store(builder.sub(builder.load(left), lanes), left)
+            builder.branch(test)
+            builder.position_at_end(end)
+        with builder.if_then(builder.icmp_signed(">", builder.load(left), integer(0))):
+            body(builder.load(offset), 0, builder.load(left))
+
+    def load(self, start: Any, offset: Any, left: Any) -> Any:
+        """A row's vector, or what is left of it."""
+        at = self.builder.add(start, offset)
+        return self.vectors.load(at) if left is None else self.vectors.load_masked(at, left)
+
+    def store(self, value: Any, start: Any, offset: Any, left: Any) -> None:
+        """The reverse."""
+        at = self.builder.add(start, offset)
+        if left is None:
+            self.vectors.store(value, at)
+        else:
+            self.vectors.store_masked(value, at, left)
+
+
+def _dots(rows: int) -> Any:
+    """``dots(tag, a, step, x, columns, y)``: so many numbers of y, each a row of ``a`` times x."""
+
+    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def dots(_typing: Any, tag: Any, a: Any, step: Any, x: Any, columns: Any, y: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            _, a, step, x, columns, y = arguments
+            emit = _Rows(builder, tag, rows)
+            vectors, starts = emit.vectors, emit.starts(a, step)
+            sums = [[cgutils.alloca_once_value(builder, vectors.zero) for _ in range(2)] for _ in range(rows)]
+
+            def multiply(offset: Any, place: int, left: Any) -> None:
+                shared = emit.load(x, offset, left)
+                for start, row in zip(starts, sums, strict=True):
+                    value = vectors.fma(emit.load(start, offset, left), shared, builder.load(row[place]))
+                    builder.store(value, row[place])
+
+            emit.each_vector(columns, 2, multiply)
+            for r, row in enumerate(sums):
+                total = vectors.total(builder.fadd(*map(builder.load, row)))
+                at = vectors.pointer(builder.add(y, integer(r * vectors.item)), vectors.scalar)
+                builder.store(total, at).align = vectors.item
+            return context.get_dummy_value()
+
+        return types.void(tag, *[types.int64] * 5), codegen
+
+    return dots
+
+
+def _sums(rows: int) -> Any:
+    """``sums(tag, a, step, x, columns, y)``: adds to y so many rows of ``a``, each times its number of x."""
+
+    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def sums(_typing: Any, tag: Any, a: Any, step: Any, x: Any, columns: Any, y: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            _, a, step, x, columns, y = arguments
+            emit = _Rows(builder, tag, rows)
+            starts, factors = emit.starts(a, step), emit.scalars(x)
+
+            def add(offset: Any, place: int, left: Any) -> None:
+                total = emit.load(y, offset, left)
+                for start, factor in zip(starts, factors, strict=True):
+                    total = emit.vectors.fma(emit.load(start, offset, left), factor, total)
+                emit.store(total, y, offset, left)
+
+            emit.each_vector(columns, 2, add)
+            return context.get_dummy_value()
+
+        return types.void(tag, *[types.int64] * 5), codegen
+
+    return sums
+
+
+def _updates(rows: int, added: bool) -> Any:
+    """``updates(tag, a, step, x, columns, y, out, out_step)``: so many rows of out = a + tag * x * y, or without a."""
+
+    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def updates(
+        _typing: Any, tag: Any, a: Any, step: Any, x: Any, columns: Any, y: Any, out: Any, out_step: Any
+    ) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            scale, a, step, x, columns, y, out, out_step = arguments
+            emit = _Rows(builder, tag, rows)
+            vectors = emit.vectors
+            scale = vectors.spread(scale)
+            factors = [builder.fmul(scale, factor) for factor in emit.scalars(x)]
+            starts, targets = emit.starts(a, step), emit.starts(out, out_step)
+
+            def update(offset: Any, place: int, left: Any) -> None:
+                shared = emit.load(y, offset, left)
+                for start, target, factor in zip(starts, targets, factors, strict=True):
+                    if added:
+                        value = vectors.fma(shared, factor, emit.load(start, offset, left))
+                    else:
+                        value = builder.fmul(shared, factor)
+                    emit.store(value, target, offset, left)
+
+            emit.each_vector(columns, 2, update)
+            return context.get_dummy_value()
+
+        return types.void(tag, *[types.int64] * 7), codegen
+
+    return updates
+
+
+_dots_4, _dots_1 = _dots(DOT_ROWS), _dots(1)
+_sums_8, _sums_1 = _sums(SUM_ROWS), _sums(1)
+_updates_4, _updates_1 = _updates(UPDATE_ROWS, True), _updates(1, True)
+_outer_4, _outer_1 = _updates(UPDATE_ROWS, False), _updates(1, False)
+
+
+@compiled
+def matrix_vector(tag, counter, item, rows, columns, task_rows, a, step, x, plus, y):  # type: ignore[no-untyped-def]
+    """y = A x, and where ``plus`` is not 0 the vector there added. A task is some rows; steps are in bytes."""
+    while True:
+        row = take_task(counter.ctypes.data) * task_rows
+        if row >= rows:
+            break
+        first, end = row, min(row + task_rows, rows)
+        while row + DOT_ROWS <= end:
+            _dots_4(tag, a + row * step, step, x, columns, y + row * item)
+            row += DOT_ROWS
+        while row < end:
+            _dots_1(tag, a + row * step, step, x, columns, y + row * item)
+            row += 1
+        if plus != 0:
+            for i in range(first, end):
+                value = read_number(tag, y + i * item) + read_number(tag, plus + i * item)
+                write_number(tag, y + i * item, value)
+    return 0
+
+
+@compiled
+def vector_matrix(tag, counter, item, rows, columns, task_columns, a, step, x, plus, y):  # type: ignore[no-untyped-def]
+    """y = x A, and where ``plus`` is not 0 the vector there added. A task is some columns, which stay in the cache."""
+    while True:
+        column = take_task(counter.ctypes.data) * task_columns
+        if column >= columns:
+            break
+        width = min(task_columns, columns - column)
+        at = column * item
+        for j in range(width):
+            write_number(tag, y + at + j * item, read_number(tag, plus + at + j * item) if plus != 0 else tag * 0)
+        row = 0
+        while row + SUM_ROWS <= rows:
+            _sums_8(tag, a + at + row * step, step, x + row * item, width, y + at)
+            row += SUM_ROWS
+        while row < rows:
+            _sums_1(tag, a + at + row * step, step, x + row * item, width, y + at)
+            row += 1
+    return 0
+
+
+@compiled
+def rank_one(tag, counter, item, rows, columns, task_rows, a, step, x, y, out, out_step):  # type: ignore[no-untyped-def]
+    """out = A + tag * x y', or tag * x y' where ``a`` is 0. A task is some rows."""
+    while True:
+        row = take_task(counter.ctypes.data) * task_rows
+        if row >= rows:
+            break
+        end = min(row + task_rows, rows)
+        while row + UPDATE_ROWS <= end:
+            at, to = a + row * step, out + row * out_step
+            if a != 0:
+                _updates_4(tag, at, step, x + row * item, columns, y, to, out_step)
+            else:
+                _outer_4(tag, at, step, x + row * item, columns, y, to, out_step)
+            row += UPDATE_ROWS
+        while row < end:
+            at, to = a + row * step, out + row * out_step
+            if a != 0:
+                _updates_1(tag, at, step, x + row * item, columns, y, to, out_step)
+            else:
+                _outer_1(tag, at, step, x + row * item, columns, y, to, out_step)
+            row += 1
+    return 0

@@ -1,0 +1,95 @@
+"""ProductOperations: the CPU engine's products of matrices: BLAS's, and its own where an operand is a vector."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alpha.cpu.arrays import ArrayOperations
+from alpha.cpu.base import counter
+from alpha.cpu.kernels import matvec as kernels
+from alpha.tensor import Tensor
+
+ALONE = 256 << 10
+"""Bytes of a matrix from which a second thread takes part: below, it comes too late."""
+
+TASKS = 8
+"""Tasks a thread, so that one whose core is busy elsewhere leaves little to wait for."""
+
+STRIP = 512, 2048
+"""Least and most columns of a task of the transposed product: long runs of memory, and sums that stay in the cache."""
+
+
+class ProductOperations(ArrayOperations):
+    """A vector's products read every element of the matrix once, as it lies; without dense rows or columns a copy."""
+
+    def matmul(self, x: Tensor, y: Tensor) -> Tensor:
+        if x.ndim != 2 or y.ndim != 2 or 1 not in (x.shape[0], x.shape[1], y.shape[1]):
+            return super().matmul(x, y)
+        (rows, depth), columns = x.shape, y.shape[1]
+        row = x.view(x.offset, (depth,), x.strides[1:])
+        column = y.view(y.offset, (depth,), y.strides[:1])
+        if columns == 1:
+            return self.gemv(x, column).view(0, (rows, 1), (1, 1))
+        if rows == 1:
+            return self.gemv(y, row, trans=True).view(0, (1, columns), (columns, 1))
+        return self.ger(x.view(x.offset, (rows,), x.strides[:1]), y.view(y.offset, (columns,), y.strides[1:]))
+
+    def gemv(self, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:
+        if a.strides[1] != 1:
+            if a.strides[0] == 1:
+                a, trans = a.view(a.offset, a.shape[::-1], a.strides[::-1]), not trans
+            else:
+                a = self.dense(a, (0, 1))
+        rows, columns = a.shape
+        item = a.dtype.itemsize
+        out = self.empty((columns if trans else rows,), a.dtype)
+        x = self._vector(x)
+        added = 0 if plus is None else (plus := self._vector(plus)).address
+        tag, step = _tag(a, 1.0), a.strides[0] * item
+        threads = 1 if rows * columns * item < ALONE else self.threads
+        if trans:
+            task = max(1, columns) if threads == 1 else min(max(columns // threads, STRIP[0]), STRIP[1])
+            kernel, tasks = kernels.vector_matrix, -(-columns // task)
+        else:
+            task = max(1, rows) if threads == 1 else _rows_a_task(rows, threads, kernels.DOT_ROWS)
+            kernel, tasks = kernels.matrix_vector, -(-rows // task)
+        self.launch(
+            kernel, tag, counter(), item, rows, columns, task, a.address, step, x.address, added, out.address,
+            tasks=min(tasks, threads),
+        )  # fmt: skip
+        return out
+
+    def ger(
+        self, x: Tensor, y: Tensor, alpha: float = 1.0, a: Tensor | None = None, out: Tensor | None = None
+    ) -> Tensor:
+        target = out if out is not None and out.strides[1] == 1 else self.empty((x.shape[0], y.shape[0]), x.dtype)
+        if a is not None and a.strides[1] != 1:
+            a = self.dense(a, (0, 1))
+        x, y = self._vector(x), self._vector(y)
+        rows, columns = target.shape
+        item = x.dtype.itemsize
+        threads = 1 if rows * columns * item < ALONE else self.threads
+        task = max(1, rows) if threads == 1 else _rows_a_task(rows, threads, kernels.UPDATE_ROWS)
+        self.launch(
+            kernels.rank_one, _tag(x, alpha), counter(), item, rows, columns, task,
+            0 if a is None else a.address, 0 if a is None else a.strides[0] * item, x.address, y.address,
+            target.address, target.strides[0] * item, tasks=min(-(-rows // task), threads),
+        )  # fmt: skip
+        if out is not None and target is not out:
+            self.copy(target, out)
+            return out
+        return target
+
+    def _vector(self, x: Tensor) -> Tensor:
+        """x with its elements side by side."""
+        return x if x.strides[0] == 1 else self.dense(x, (0,))
+
+
+def _rows_a_task(rows: int, threads: int, together: int) -> int:
+    """Rows of a task, in whole turns of the kernel."""
+    return max(together, rows // (TASKS * threads) // together * together)
+
+
+def _tag(x: Tensor, value: float) -> np.floating:
+    """The kernels' first argument, whose type is that of the numbers."""
+    return np.float32(value) if x.dtype.itemsize == 4 else np.float64(value)

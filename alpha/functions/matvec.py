@@ -1,0 +1,102 @@
+"""gemv and ger: a matrix and a vector, in one pass over the matrix (gNewGemv, gNewGer: Zhang and Zhang, ICTAI 2013)."""
+
+from __future__ import annotations
+
+from alpha.autograd import Function
+from alpha.errors import DtypeError, ShapeError
+from alpha.functions.inplace import write
+from alpha.functions.operands import Number, call, check_float, is_number
+from alpha.tensor import Tensor
+
+
+class Gemv(Function):
+    """A x, or the transposed A times x."""
+
+    fresh = True
+
+    def forward(self, a: Tensor, x: Tensor, trans: bool) -> Tensor:
+        self.trans = trans
+        self.save(x if self.needs[0] else None, a if self.needs[1] else None)
+        return a.engine.gemv(a, x, trans)
+
+    def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, a = self.saved
+        da = None
+        if self.needs[0]:
+            left, right = (x, grad) if self.trans else (grad, x)
+            da = add_outer(left, right, self.accumulator(0))
+        return da, grad.engine.gemv(a, grad, not self.trans) if self.needs[1] else None
+
+
+class Ger(Function):
+    """A + alpha * outer(x, y), into A itself where asked."""
+
+    def forward(self, a: Tensor, x: Tensor, y: Tensor, alpha: float, in_place: bool = False) -> Tensor:
+        self.alpha = alpha
+        self.save(x if self.needs[2] else None, y if self.needs[1] else None)
+        return a.engine.ger(x, y, alpha, a, a if in_place else None)
+
+    def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, y = self.saved
+        engine = grad.engine
+        dx = engine.elementwise("mul", engine.gemv(grad, y), self.alpha) if self.needs[1] else None
+        dy = engine.elementwise("mul", engine.gemv(grad, x, True), self.alpha) if self.needs[2] else None
+        return grad if self.needs[0] else None, dx, dy
+
+
+def add_outer(x: Tensor, y: Tensor, total: Tensor | None) -> Tensor:
+    """outer(x, y), added into a gradient that has arrived already where there is one."""
+    if total is not None and total.shape == (x.shape[0], y.shape[0]):
+        return x.engine.ger(x, y, 1.0, total, total)
+    return x.engine.ger(x, y)
+
+
+def gemv(A: Tensor, x: Tensor, trans: bool = False) -> Tensor:
+    """``A @ x``, or ``A.T @ x`` where ``trans``: A (M, N) is read once, as it lies in memory.
+
+    x: (N,), or (M,) where ``trans``; returns (M,), or (N,). ShapeError, DtypeError, EngineError for what does not fit.
+    """
+    _check("gemv", A, x)
+    if x.shape[0] != A.shape[0 if trans else 1]:
+        raise ShapeError(
+            f"[gemv] expected x of A.shape[{0 if trans else 1}] elements, got A: {A.shape} and x: {x.shape}: "
+            f"{'leave trans out' if trans else 'trans=True takes A.T'}, or give a vector of that length"
+        )
+    return call(Gemv, A, x, trans)
+
+
+def ger(A: Tensor, x: Tensor, y: Tensor, alpha: Number = 1.0) -> Tensor:
+    """``A + alpha * outer(x, y)`` as a new tensor: A (M, N), x (M,), y (N,), alpha a number."""
+    return call(Ger, *_rank_one("ger", A, x, y, alpha))
+
+
+def ger_(A: Tensor, x: Tensor, y: Tensor, alpha: Number = 1.0) -> Tensor:
+    """Adds ``alpha * outer(x, y)`` to A in place, and returns A: BLAS's ger."""
+    A, x, y, alpha = _rank_one("ger_", A, x, y, alpha)
+    x, y = (vector.clone() if vector.storage is A.storage else vector for vector in (x, y))
+    return write("ger_", A, Ger, x, y, alpha, in_place=True)
+
+
+def _rank_one(name: str, A: Tensor, x: Tensor, y: Tensor, alpha: Number) -> tuple[Tensor, Tensor, Tensor, float]:
+    _check(name, A, x, y)
+    if A.shape != (x.shape[0], y.shape[0]):
+        raise ShapeError(
+            f"[{name}] expected A of shape (len(x), len(y)), got A: {A.shape}, x: {x.shape} and y: {y.shape}"
+        )
+    if not is_number(alpha):
+        raise DtypeError(f"[{name}] expected alpha as a number, got {type(alpha).__name__}: use .item()")
+    return A, x, y, float(alpha)
+
+
+def _check(name: str, A: Tensor, *vectors: Tensor) -> None:
+    """A matrix and vectors of one float dtype on one engine."""
+    check_float(name, A, *vectors)
+    A.engine.check_owner(name, *vectors)
+    for x in vectors:
+        if A.ndim != 2 or x.ndim != 1:
+            raise ShapeError(f"[{name}] expected a matrix and vectors, got A: {A.shape} and {x.shape}: reshape them")
+        if x.dtype != A.dtype:
+            raise DtypeError(
+                f"[{name}] expected tensors of one dtype, got {A.dtype} and {x.dtype}: cast one with .float() or "
+                ".double()"
+            )
