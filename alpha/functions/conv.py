@@ -225,10 +225,10 @@ def named(function: str, make: Callable[..., AnyGeometry], *arguments: tuple[int
 def numbers(function: str, name: str, value: Any, axes: int) -> tuple[int, ...]:
     """One int an axis from one or so many; ArgumentError for anything else, or below what the name allows."""
     least = 0 if "padding" in name else 1
-    given = value if isinstance(value, tuple | list) else (value,) * axes
-    if len(given) == axes:
-        for number in given:
-            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+    given = (value,) * axes if isinstance(value, int) else value
+    if isinstance(given, (tuple, list)) and len(given) == axes:
+        for number in given:  # a plain loop: every call of a convolution checks three or four such
+            if type(number) is not int or number < least:
                 break
         else:
             return tuple(given)
@@ -255,7 +255,9 @@ def named_padding(
 
 def slope_of(function: str, activation: str | None, negative_slope: float) -> float | None:
     """The engines' slope for an activation that is fused: its mask in backward is the result's sign."""
-    slopes = {None: None, "relu": 0.0, "leaky_relu": negative_slope}
+    if activation is None:
+        return None
+    slopes = {"relu": 0.0, "leaky_relu": negative_slope}
     if activation not in slopes:
         raise ArgumentError(f'[{function}] expected activation None, "relu" or "leaky_relu", got {activation!r}')
     if activation == "leaky_relu" and not negative_slope >= 0:
