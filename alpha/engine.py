@@ -233,10 +233,12 @@ class Engine(ABC):
         groups: int,
         residual: Tensor | None = None,
         slope: float | None = None,
+        accumulate: Tensor | None = None,
     ) -> Tensor:
         """ConvV2: act(conv(x, w) + bias + residual), act as in ``batch_norm``.
 
-        x: (N, IH, IW, IC), w: (OC, FH, FW, IC/groups), bias: (OC,), residual and result: (N, OH, OW, OC).
+        x: (N, IH, IW, IC), w: (OC, FH, FW, IC/groups), bias: (OC,), residual and result: (N, OH, OW, OC). The result is
+        added into ``accumulate`` where it is given.
         """
 
     @abstractmethod
@@ -251,7 +253,7 @@ class Engine(ABC):
     ) -> Tensor:
         """KS-deconv-V2. dy: (N, OH, OW, OC), w: (OC, FH, FW, IC/groups); returns dx (N, IH, IW, IC).
 
-        The result is added into ``accumulate`` (in image order) where it is given, and bias (IC,) to each position.
+        The result is added into ``accumulate`` where it is given, and bias (IC,) to each position.
         """
 
     @abstractmethod

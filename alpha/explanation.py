@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from alpha.errors import ShapeError
-from alpha.functions.conv import IntPair, pair
+from alpha.functions.conv import Ints, numbers
 from alpha.geometry import Geometry
 
 
@@ -44,7 +44,7 @@ class Explanation:
 
 
 def geometry_of(
-    x_shape: Sequence[int], w_shape: Sequence[int], stride: IntPair, padding: IntPair, dilation: IntPair, groups: int
+    x_shape: Sequence[int], w_shape: Sequence[int], stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Geometry:
     """The geometry of a convolution that is to be explained; ShapeError for shapes that do not fit."""
     fits = len(x_shape) == len(w_shape) == 4 and groups > 0
@@ -53,8 +53,9 @@ def geometry_of(
             "[explain] expected x_shape (N, IH, IW, IC) and w_shape (OC, FH, FW, IC / groups), got "
             f"{tuple(x_shape)} and {tuple(w_shape)} in {groups} groups"
         )
-    pairs = [pair("explain", *n) for n in (("stride", stride), ("padding", padding), ("dilation", dilation))]
-    return Geometry.make((x_shape[1], x_shape[2]), (w_shape[1], w_shape[2]), *pairs)
+    steps = (("stride", stride), ("padding", padding), ("dilation", dilation))
+    pairs = [numbers("explain", *step, axes=2) for step in steps]
+    return Geometry.make(tuple(x_shape[1:3]), tuple(w_shape[1:3]), *pairs)
 
 
 def _time(milliseconds: float, useful: int) -> str:

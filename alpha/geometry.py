@@ -16,7 +16,8 @@ input ``i``     KS-deconv-V2: deconvolution, filter split    zeros between the e
 tap ``f``       Sk-dilated-V2: dilated convolution, leaping  zeros in the dilated dY, and of the padding
 ==============  ===========================================  ==========================================
 
-Two axes are independent, so the pairs of a 2-D problem are the product of its axes' pairs.
+Axes are independent, so the pairs of a 2-D problem are the product of its axes' pairs, and those of a 3-D one too: its
+depths are grouped by tap as well, within the ``parts`` of the split, so that each is a 2-D problem over many images.
 Source: Zhang et al., "Reduce Computational Complexity for Convolutional Layers by Skipping Zeros", arXiv 2306.15951.
 """
 
@@ -24,11 +25,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from alpha.errors import ArgumentError, ShapeError
 
 Groups = tuple[tuple[tuple[int, int], ...], ...]
 """For each index of the grouping axis, the pairs of the two other indices that meet there."""
+
+
+class Run(NamedTuple):
+    """A tap with the output positions and a part's inputs that meet under it, one by one."""
+
+    tap: int
+    outputs: range
+    inputs: range
+
+
+class Part(NamedTuple):
+    """The inputs of one remainder of the stride, with what meets them: counted in it, a convolution of stride 1.
+
+    Those of its taps are one sub-kernel of KS-deconv-V2's split; their runs come with the longest first.
+    """
+
+    inputs: range
+    runs: tuple[Run, ...]
 
 
 @dataclass(frozen=True)
@@ -118,6 +138,21 @@ class Axis:
         return tuple(tuple((self.source(o, f), o) for o in self.leap(f)) for f in range(self.filter))
 
     @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The inputs by their remainder of the stride, that with the longest run first."""
+        runs: dict[int, list[Run]] = {remainder: [] for remainder in range(min(self.stride, self.input))}
+        for tap in range(self.filter):
+            outputs = self.leap(tap)
+            if outputs:
+                first, remainder = divmod(self.source(outputs[0], tap), self.stride)
+                runs[remainder].append(Run(tap, outputs, range(first, first + len(outputs))))
+        parts = [
+            Part(range(remainder, self.input, self.stride), tuple(sorted(found, key=lambda run: -len(run.outputs))))
+            for remainder, found in runs.items()
+        ]
+        return tuple(sorted(parts, key=lambda part: -max((len(run.outputs) for run in part.runs), default=0)))
+
+    @cached_property
     def reaching(self) -> range:
         """The taps from the first to the last that reach the input anywhere; all of them where none does.
 
@@ -165,15 +200,14 @@ class Geometry:
     @staticmethod
     @lru_cache(maxsize=1024)
     def make(
-        size: tuple[int, int],
-        filter: tuple[int, int],
-        stride: tuple[int, int] = (1, 1),
-        padding: tuple[int, int] = (0, 0),
-        dilation: tuple[int, int] = (1, 1),
+        size: tuple[int, ...],
+        filter: tuple[int, ...],
+        stride: tuple[int, ...] = (1, 1),
+        padding: tuple[int, ...] = (0, 0),
+        dilation: tuple[int, ...] = (1, 1),
     ) -> Geometry:
         """From PyTorch's arguments: (rows, columns) of input size, filter, stride, symmetric padding and dilation."""
-        axes = [Axis(i, f, s, (p, p), d) for i, f, s, p, d in zip(size, filter, stride, padding, dilation, strict=True)]
-        return Geometry(axes[0], axes[1])
+        return Geometry(*_axes(size, filter, stride, padding, dilation))
 
     @cached_property
     def output(self) -> tuple[int, int]:
@@ -215,6 +249,46 @@ class Geometry:
     def macs(self, batch: int, in_channels: int, out_channels: int, groups: int = 1) -> int:
         """Multiply-adds of any of the three operators when no zero is multiplied."""
         return self.useful * batch * in_channels * out_channels // groups
+
+
+@dataclass(frozen=True)
+class VolumeGeometry:
+    """A 3-D convolution's axes: that of depths, and those of the images at each."""
+
+    depths: Axis
+    images: Geometry
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def make(
+        size: tuple[int, ...],
+        filter: tuple[int, ...],
+        stride: tuple[int, ...],
+        padding: tuple[int, ...],
+        dilation: tuple[int, ...],
+    ) -> VolumeGeometry:
+        """From PyTorch's arguments: (depths, rows, columns) of each, as ``Geometry.make`` has them."""
+        depths, *others = _axes(size, filter, stride, padding, dilation)
+        return VolumeGeometry(depths, Geometry(*others))
+
+    @cached_property
+    def output(self) -> tuple[int, int, int]:
+        """(OD, OH, OW)."""
+        return self.depths.output, *self.images.output
+
+    @cached_property
+    def input(self) -> tuple[int, int, int]:
+        """(ID, IH, IW)."""
+        return self.depths.input, *self.images.input
+
+    def macs(self, batch: int, in_channels: int, out_channels: int, groups: int = 1) -> int:
+        """Multiply-adds of any of the three operators when no zero is multiplied."""
+        return self.depths.useful * self.images.macs(batch, in_channels, out_channels, groups)
+
+
+def _axes(*arguments: tuple[int, ...]) -> list[Axis]:
+    """Axis by axis, from the sizes, filters, strides, paddings and dilations of all."""
+    return [Axis(i, f, s, (p, p), d) for i, f, s, p, d in zip(*arguments, strict=True)]
 
 
 def transposed_input(output: int, filter: int, stride: int, padding: int, output_padding: int, dilation: int) -> int:

@@ -66,13 +66,20 @@ class ConvolutionOperations(DeviceEngine):
         groups: int,
         residual: Tensor | None = None,
         slope: float | None = None,
+        accumulate: Tensor | None = None,
     ) -> Tensor:
         x, w = self._image(x), self.dense(w, range(4))
-        out = self.empty((x.shape[0], *geometry.output, w.shape[0]), x.dtype, IMAGE_ORDER)
+        shape = (x.shape[0], *geometry.output, w.shape[0])
+        plain = residual is None and slope is None
+        out, adds = self._target(shape, x.dtype, accumulate if plain else None)
         _check(x, out, w, geometry, groups)
-        self._gather("forward", x, w, out, bias, geometry, groups, accumulate=False)
-        if residual is None and slope is None:
-            return out
+        self._gather("forward", x, w, out, bias, geometry, groups, accumulate=adds)
+        if not plain:
+            out = self._activated(out, residual, slope)
+        return self._accumulated(out, accumulate)
+
+    def _activated(self, out: Tensor, residual: Tensor | None, slope: float | None) -> Tensor:
+        """act(out + residual)."""
         # BatchNorm's kernel, which adds and activates in one pass, with statistics that change nothing.
         channels = out.shape[3]
         mean = self.constant(("zeros", channels, out.dtype), lambda: np.zeros(channels, out.dtype))
@@ -89,14 +96,10 @@ class ConvolutionOperations(DeviceEngine):
         accumulate: Tensor | None = None,
     ) -> Tensor:
         dy, w = self._image(dy), self.dense(w, range(4))
-        shape = (dy.shape[0], *geometry.input, w.shape[3] * groups)
-        adds = accumulate is not None and accumulate.shape == shape and accumulate.is_contiguous(IMAGE_ORDER)
-        out = accumulate if accumulate is not None and adds else self.empty(shape, dy.dtype, IMAGE_ORDER)
+        out, adds = self._target((dy.shape[0], *geometry.input, w.shape[3] * groups), dy.dtype, accumulate)
         _check(out, dy, w, geometry, groups)
         self._gather("input_grad", dy, w, out, bias, geometry, groups, accumulate=adds)
-        if accumulate is not None and out is not accumulate:
-            return self.elementwise("add", accumulate, out, out=accumulate)
-        return out
+        return self._accumulated(out, accumulate)
 
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
         x, dy = self._image(x), self._image(dy)
@@ -261,6 +264,18 @@ class ConvolutionOperations(DeviceEngine):
             sizes,
             shared=shared,
         )
+
+    def _target(self, shape: tuple[int, ...], dtype: np.dtype[Any], accumulate: Tensor | None) -> tuple[Tensor, bool]:
+        """Where a result is written, and whether by adding to what is there: ``accumulate`` where it lies dense."""
+        if accumulate is not None and accumulate.shape == shape and accumulate.is_contiguous(IMAGE_ORDER):
+            return accumulate, True
+        return self.empty(shape, dtype, IMAGE_ORDER), False
+
+    def _accumulated(self, out: Tensor, accumulate: Tensor | None) -> Tensor:
+        """The result, added into ``accumulate`` unless it was written there."""
+        if accumulate is None or accumulate is out:
+            return out
+        return self.elementwise("add", accumulate, out, out=accumulate)
 
     def _image(self, x: Tensor) -> Tensor:
         """x with contiguous channels, each pixel a run of memory; a copy in image order where it is not so."""

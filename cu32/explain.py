@@ -9,7 +9,7 @@ from alpha.dtypes import float32
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ArgumentError
 from alpha.explanation import Explanation, geometry_of
-from alpha.functions.conv import IntPair
+from alpha.functions.conv import Ints
 from alpha.tensor import Shape, Tensor
 from cu32 import costs, depthwise, few_channels, planner, tf32
 from cu32.base import DeviceEngine
@@ -37,9 +37,9 @@ def explain(
     operator: str,
     x_shape: Sequence[int],
     w_shape: Sequence[int],
-    stride: IntPair = 1,
-    padding: IntPair = 0,
-    dilation: IntPair = 1,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    dilation: Ints = 1,
     groups: int = 1,
 ) -> Explanation:
     """How the engine computes an operator on dense float32 tensors in the precision that is set; prints as text.
@@ -95,9 +95,9 @@ def _problem(
     operator: str,
     x_shape: Sequence[int],
     w_shape: Sequence[int],
-    stride: IntPair,
-    padding: IntPair,
-    dilation: IntPair,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
     groups: int,
 ) -> Problem:
     """What the operator's own tensors make, where all are dense; ShapeError for shapes that do not fit."""

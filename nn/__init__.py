@@ -5,7 +5,7 @@ from __future__ import annotations
 from nn import functional, init, models, utils
 from nn.activation import GELU, LeakyReLU, ReLU, Sigmoid, SiLU, Softmax, Tanh
 from nn.containers import ModuleDict, ModuleList, Sequential
-from nn.conv import Conv2d, ConvTranspose2d
+from nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from nn.dropout import Dropout
 from nn.embedding import Embedding
 from nn.layer_norm import GroupNorm, InstanceNorm2d, LayerNorm
@@ -25,8 +25,12 @@ __all__ = [
     "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
+    "Conv1d",
     "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
     "ConvTranspose2d",
+    "ConvTranspose3d",
     "CrossEntropyLoss",
     "Dropout",
     "Embedding",

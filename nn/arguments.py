@@ -13,6 +13,9 @@ from nn.parameter import Parameter
 Size = int | tuple[int, int]
 """One number for rows and columns, or (rows, columns)."""
 
+Sizes = int | tuple[int, ...]
+"""One number, or one an axis."""
+
 
 def positive(value: Any, name: str, layer: str, least: int = 1) -> int:
     """The value, if it is an integer of at least ``least``."""
@@ -23,10 +26,17 @@ def positive(value: Any, name: str, layer: str, least: int = 1) -> int:
 
 def pair(value: Any, name: str, layer: str, least: int = 1) -> tuple[int, int]:
     """(rows, columns) from one integer or two."""
-    both = tuple(value) if isinstance(value, tuple | list) else (value, value)
-    if len(both) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) and n >= least for n in both):
-        raise ArgumentError(f"[{layer}] expected {name} as one or two integers >= {least}, got {value!r}")
-    return both
+    rows, columns = several(value, 2, name, layer, least)
+    return rows, columns
+
+
+def several(value: Any, axes: int, name: str, layer: str, least: int = 1) -> tuple[int, ...]:
+    """One integer an axis, from one or so many."""
+    found = tuple(value) if isinstance(value, tuple | list) else (value,) * axes
+    if len(found) != axes or not all(isinstance(n, int) and not isinstance(n, bool) and n >= least for n in found):
+        count = {1: "one integer", 2: "one or two integers", 3: "one or three integers"}[axes]
+        raise ArgumentError(f"[{layer}] expected {name} as {count} >= {least}, got {value!r}")
+    return found
 
 
 def probability(value: Any, name: str, layer: str) -> float:

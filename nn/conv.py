@@ -1,21 +1,24 @@
-"""Convolution layers: Conv2d, ConvTranspose2d."""
+"""Convolution layers of one, two and three axes: Conv1d to Conv3d, ConvTranspose1d to ConvTranspose3d."""
 
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from alpha import Tensor
 from alpha import functions as F
 from alpha.errors import ArgumentError
+from alpha.functions.conv import named_padding
 from nn import init
-from nn.arguments import Size, empty_parameter, pair, positive
+from nn.arguments import Sizes, empty_parameter, positive, several
 from nn.module import Module
 from nn.parameter import Parameter
 
 
-class _Conv(Module):
-    """What both convolutions share: sizes, weight, bias, initialisation."""
+class ConvNd(Module):
+    """What all convolutions share: sizes, weight, bias, initialisation."""
 
+    axes: ClassVar[int]
     weight: Parameter
     bias: Parameter | None
 
@@ -23,9 +26,9 @@ class _Conv(Module):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Size,
-        stride: Size,
-        dilation: Size,
+        kernel_size: Sizes,
+        stride: Sizes,
+        dilation: Sizes,
         groups: int,
         bias: bool,
         transposed: bool,
@@ -34,9 +37,9 @@ class _Conv(Module):
         name = type(self).__name__
         self.in_channels = positive(in_channels, "in_channels", name)
         self.out_channels = positive(out_channels, "out_channels", name)
-        self.kernel_size = pair(kernel_size, "kernel_size", name)
-        self.stride = pair(stride, "stride", name)
-        self.dilation = pair(dilation, "dilation", name)
+        self.kernel_size = several(kernel_size, self.axes, "kernel_size", name)
+        self.stride = several(stride, self.axes, "stride", name)
+        self.dilation = several(dilation, self.axes, "dilation", name)
         self.groups = positive(groups, "groups", name)
         if in_channels % groups or out_channels % groups:
             raise ArgumentError(
@@ -55,17 +58,56 @@ class _Conv(Module):
             bound = 1 / math.sqrt(init.fans(self.weight)[0])
             init.uniform_(self.bias, -bound, bound)
 
-    def _repr(self, padding: object, output_padding: tuple[int, int] = (0, 0)) -> str:
+    def _repr(self, padding: tuple[int, ...], output_padding: tuple[int, ...] = ()) -> str:
         parts = [f"{self.in_channels}, {self.out_channels}", f"kernel_size={self.kernel_size}", f"stride={self.stride}"]
-        parts += [f"padding={padding}"] if padding != (0, 0) else []
-        parts += [f"output_padding={output_padding}"] if output_padding != (0, 0) else []
-        parts += [f"dilation={self.dilation}"] if self.dilation != (1, 1) else []
+        parts += [f"padding={padding}"] if any(padding) else []
+        parts += [f"output_padding={output_padding}"] if any(output_padding) else []
+        parts += [f"dilation={self.dilation}"] if any(d > 1 for d in self.dilation) else []
         parts += [f"groups={self.groups}"] if self.groups != 1 else []
         parts += ["bias=False"] if self.bias is None else []
         return ", ".join(parts)
 
 
-class Conv2d(_Conv):
+class _PlainConvNd(ConvNd):
+    """A convolution as such."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, transposed=False)
+        name = type(self).__name__
+        if isinstance(padding, str):
+            self.padding = named_padding(name, padding, self.kernel_size, self.stride, self.dilation)
+        else:
+            self.padding = several(padding, self.axes, "padding", name, least=0)
+
+    def extra_repr(self) -> str:
+        return self._repr(self.padding)
+
+
+class Conv1d(_PlainConvNd):
+    """Convolution of sequences (N, L, in_channels) to (N, OL, out_channels); see ``functional.conv1d``.
+
+    ``weight`` is (out_channels, FL, in_channels / groups), ``bias`` (out_channels,). Arguments as of ``Conv2d``, with
+    one number each.
+    """
+
+    axes = 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, L, in_channels) to (N, OL, out_channels)."""
+        return F.conv1d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Conv2d(_PlainConvNd):
     """Convolution of images (N, H, W, in_channels) to (N, OH, OW, out_channels); see ``functional.conv2d``.
 
     ``weight`` is (out_channels, FH, FW, in_channels / groups), ``bias`` (out_channels,). Sizes are one number or
@@ -83,45 +125,68 @@ class Conv2d(_Conv):
         bias: whether a bias is learned.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Size,
-        stride: Size = 1,
-        padding: Size | str = 0,
-        dilation: Size = 1,
-        groups: int = 1,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, transposed=False)
-        self.padding = self._padding(padding)
-
-    def _padding(self, padding: Size | str) -> tuple[int, int]:
-        if not isinstance(padding, str):
-            return pair(padding, "padding", "Conv2d", least=0)
-        if padding == "valid":
-            return 0, 0
-        if padding != "same":
-            raise ArgumentError(f'[Conv2d] expected padding as numbers, "same" or "valid", got {padding!r}')
-        extents = [(k - 1) * d for k, d in zip(self.kernel_size, self.dilation, strict=True)]
-        if self.stride != (1, 1) or any(extent % 2 for extent in extents):
-            raise ArgumentError(
-                '[Conv2d] expected stride 1 and an odd (kernel_size - 1) * dilation + 1 for padding="same", got '
-                f"stride={self.stride}, kernel_size={self.kernel_size} and dilation={self.dilation}: give the padding "
-                "in numbers"
-            )
-        return extents[0] // 2, extents[1] // 2
+    axes = 2
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, in_channels) to (N, OH, OW, out_channels)."""
         return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
+
+class Conv3d(_PlainConvNd):
+    """Convolution of volumes (N, D, H, W, in_channels) to (N, OD, OH, OW, out_channels); see ``functional.conv3d``.
+
+    ``weight`` is (out_channels, FD, FH, FW, in_channels / groups), ``bias`` (out_channels,). Arguments as of
+    ``Conv2d``, sizes one number or (depths, rows, columns).
+    """
+
+    axes = 3
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, D, H, W, in_channels) to (N, OD, OH, OW, out_channels)."""
+        return F.conv3d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class ConvTransposeNd(ConvNd):
+    """A transposed convolution."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Sizes = 1,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, transposed=True)
+        name = type(self).__name__
+        self.padding = several(padding, self.axes, "padding", name, least=0)
+        self.output_padding = several(output_padding, self.axes, "output_padding", name, least=0)
+
     def extra_repr(self) -> str:
-        return self._repr(self.padding)
+        return self._repr(self.padding, self.output_padding)
 
 
-class ConvTranspose2d(_Conv):
+class ConvTranspose1d(ConvTransposeNd):
+    """Transposed convolution of (N, L, in_channels), the input gradient of a Conv1d taken forward.
+
+    ``weight`` is (in_channels, FL, out_channels / groups), ``bias`` (out_channels,). Arguments as of
+    ``ConvTranspose2d``, with one number each.
+    """
+
+    axes = 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, L, in_channels) to (N, OL, out_channels)."""
+        return F.conv_transpose1d(
+            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
+        )
+
+
+class ConvTranspose2d(ConvTransposeNd):
     """Transposed convolution of (N, H, W, in_channels), the input gradient of a Conv2d taken forward.
 
     The result's size is (H - 1) * stride - 2 * padding + (FH - 1) * dilation + 1 + output_padding. ``weight`` is
@@ -139,21 +204,7 @@ class ConvTranspose2d(_Conv):
         dilation: step from one tap of the filter to the next.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Size,
-        stride: Size = 1,
-        padding: Size = 0,
-        output_padding: Size = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Size = 1,
-    ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, transposed=True)
-        self.padding = pair(padding, "padding", "ConvTranspose2d", least=0)
-        self.output_padding = pair(output_padding, "output_padding", "ConvTranspose2d", least=0)
+    axes = 2
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, in_channels) to (N, OH, OW, out_channels)."""
@@ -161,5 +212,18 @@ class ConvTranspose2d(_Conv):
             x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
         )
 
-    def extra_repr(self) -> str:
-        return self._repr(self.padding, self.output_padding)
+
+class ConvTranspose3d(ConvTransposeNd):
+    """Transposed convolution of (N, D, H, W, in_channels), the input gradient of a Conv3d taken forward.
+
+    ``weight`` is (in_channels, FD, FH, FW, out_channels / groups), ``bias`` (out_channels,). Arguments as of
+    ``ConvTranspose2d``, sizes one number or (depths, rows, columns).
+    """
+
+    axes = 3
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, D, H, W, in_channels) to (N, OD, OH, OW, out_channels)."""
+        return F.conv_transpose3d(
+            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
+        )

@@ -1,4 +1,4 @@
-"""The differentiable functions that layers call, under PyTorch's names; images are (N, H, W, C)."""
+"""The differentiable functions that layers call, under PyTorch's names; channels are the last axis."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from alpha.functions import (
     avg_pool2d,
     batch_norm,
     binary_cross_entropy_with_logits,
+    conv1d,
     conv2d,
+    conv3d,
+    conv_transpose1d,
     conv_transpose2d,
+    conv_transpose3d,
     cross_entropy,
     dropout,
     embedding,
@@ -36,8 +40,12 @@ __all__ = [
     "avg_pool2d",
     "batch_norm",
     "binary_cross_entropy_with_logits",
+    "conv1d",
     "conv2d",
+    "conv3d",
+    "conv_transpose1d",
     "conv_transpose2d",
+    "conv_transpose3d",
     "cross_entropy",
     "dropout",
     "embedding",

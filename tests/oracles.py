@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
 Pair = tuple[int, int]
+Ints = tuple[int, ...]
 
 
 def output_size(size: int, filter: int, stride: int, padding: int, dilation: int) -> int:
@@ -74,6 +76,56 @@ def nonzero_products(size: Pair, filter: Pair, stride: Pair, padding: Pair, dila
         for a in range(filter[0])
         for b in range(filter[1])
     )
+
+
+def _windows(shape: Ints, filter: Ints, stride: Ints, dilation: Ints) -> list[tuple[Ints, tuple[slice, ...]]]:
+    """Each tap of a filter of any number of axes, and what of a padded input it meets at ``shape`` output positions."""
+    windows = []
+    for tap in itertools.product(*map(range, filter)):
+        starts = [t * d for t, d in zip(tap, dilation, strict=True)]
+        ends = zip(starts, shape, stride, strict=True)
+        windows.append((tap, tuple(slice(start, start + (o - 1) * s + 1, s) for start, o, s in ends)))
+    return windows
+
+
+def _pad(x: Array, padding: Ints) -> Array:
+    return np.pad(x.astype(np.float64), [(0, 0), *((p, p) for p in padding), (0, 0)])
+
+
+def convolution(x: Array, w: Array, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Array:
+    """x (N, ..., C), w (OC, ..., C / groups), any number of axes between: over an input with its zeros written out."""
+    padded, w = _pad(x, padding), w.astype(np.float64)
+    sizes = zip(x.shape[1:-1], w.shape[1:-1], stride, padding, dilation, strict=True)
+    shape = tuple(output_size(*values) for values in sizes)
+    y = np.zeros((len(x), *shape, len(w)))
+    for tap, window in _windows(shape, w.shape[1:-1], stride, dilation):
+        read = np.split(padded[:, *window], groups, -1)
+        filters = np.split(w[:, *tap], groups)
+        y += np.concatenate([part @ f.T for part, f in zip(read, filters, strict=True)], -1)
+    return y
+
+
+def convolution_gradients(
+    x: Array, w: Array, dy: Array, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> tuple[Array, Array]:
+    """(dx, dw) of ``sum(convolution(x, w) * dy)``; dy may leave out the last positions."""
+    padded, w, dy = _pad(x, padding), w.astype(np.float64), dy.astype(np.float64)
+    dpadded, dw = np.zeros_like(padded), np.zeros_like(w)
+    for tap, window in _windows(dy.shape[1:-1], w.shape[1:-1], stride, dilation):
+        read, grads = np.split(padded[:, *window], groups, -1), np.split(dy, groups, -1)
+        filters = np.split(w[:, *tap], groups)
+        dpadded[:, *window] += np.concatenate([g @ f for g, f in zip(grads, filters, strict=True)], -1)
+        axes = list(range(x.ndim - 1))
+        dw[:, *tap] += np.concatenate([np.tensordot(g, r, (axes, axes)) for g, r in zip(grads, read, strict=True)])
+    inside = tuple(slice(p, p + n) for p, n in zip(padding, x.shape[1:-1], strict=True))
+    return dpadded[:, *inside], dw
+
+
+def products(size: Ints, filter: Ints, stride: Ints, padding: Ints, dilation: Ints) -> int:
+    """Pairs of output position and tap that meet an element of the input, counted tap by tap."""
+    marks = np.pad(np.ones(size, np.int64), [(p, p) for p in padding])
+    shape = tuple(output_size(*values) for values in zip(size, filter, stride, padding, dilation, strict=True))
+    return sum(int(marks[window].sum()) for _, window in _windows(shape, filter, stride, dilation))
 
 
 def batch_norm(x: Array, weight: Array, bias: Array, eps: float) -> Array:

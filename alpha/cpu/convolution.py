@@ -41,13 +41,16 @@ class ConvolutionOperations(HostEngine):
         groups: int,
         residual: Tensor | None = None,
         slope: float | None = None,
+        accumulate: Tensor | None = None,
     ) -> Tensor:
         x = self._image(x)
-        out = self.empty((x.shape[0], *geometry.output, w.shape[0]), x.dtype, IMAGE_ORDER)
+        shape = (x.shape[0], *geometry.output, w.shape[0])
+        plain = residual is None and slope is None
+        out, added = self._target(shape, x.dtype, accumulate if plain else None)
         w, geometry = _reaching(w, geometry), geometry.reached
         problem = _problem(x, out, geometry, groups)
-        MACS["conv2d"] = self._convolve(problem, True, x, w, out, bias, residual, slope)
-        return out
+        MACS["conv2d"] = self._convolve(problem, True, x, w, out, bias, residual if added is None else added, slope)
+        return self._accumulated(out, accumulate)
 
     def conv2d_input_grad(
         self,
@@ -59,18 +62,11 @@ class ConvolutionOperations(HostEngine):
         accumulate: Tensor | None = None,
     ) -> Tensor:
         dy = self._image(dy)
-        channels = w.shape[3] * groups
-        shape = (dy.shape[0], *geometry.input, channels)
-        if accumulate is not None and accumulate.shape == shape and accumulate.is_contiguous(IMAGE_ORDER):
-            out, added = accumulate, accumulate
-        else:
-            out, added = self.empty(shape, dy.dtype, IMAGE_ORDER), None
+        out, added = self._target((dy.shape[0], *geometry.input, w.shape[3] * groups), dy.dtype, accumulate)
         w, geometry = _reaching(w, geometry), geometry.reached
         problem = _problem(out, dy, geometry, groups)
         MACS["conv2d_input_grad"] = self._convolve(problem, False, dy, w, out, bias, added)
-        if accumulate is not None and out is not accumulate:
-            return self.elementwise("add", accumulate, out, out=accumulate)
-        return out
+        return self._accumulated(out, accumulate)
 
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
         if geometry.reached is not geometry:  # taps that reach x nowhere have a gradient of zero
@@ -217,18 +213,30 @@ class ConvolutionOperations(HostEngine):
                     f"[convolution] expected a {name} {shape} of {out.dtype}, got {tensor.shape} of {tensor.dtype}"
                 )
         bias = None if bias is None else self.dense(bias, (0,))
-        residual = None if residual is None else self.dense(residual, IMAGE_ORDER)
+        residual = residual if residual is None or residual is out else self.dense(residual, IMAGE_ORDER)
         mode = ACTIVATE if activates else STORE
         mode |= BIAS if bias is not None else STORE
         mode |= ADD if residual is not None else STORE
         distance = 0 if residual is None else residual.address - out.address
         return _Ends((out.address, mode, 0 if bias is None else bias.address, distance), (bias, residual))
 
+    def _target(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], accumulate: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Where a result is written, and what is added to it: both are ``accumulate`` where the kernels can do that."""
+        if accumulate is not None and accumulate.shape == shape and _is_image(accumulate):
+            return accumulate, accumulate
+        return self.empty(shape, dtype, IMAGE_ORDER), None
+
+    def _accumulated(self, out: Tensor, accumulate: Tensor | None) -> Tensor:
+        """The result, added into ``accumulate`` unless it was written there."""
+        if accumulate is None or accumulate is out:
+            return out
+        return self.elementwise("add", accumulate, out, out=accumulate)
+
     def _image(self, x: Tensor) -> Tensor:
-        """x with contiguous channels, each pixel a run of memory; a copy in image order where it is not so."""
-        if (x.strides[3] == 1 or x.shape[3] == 1) and min(x.strides[:3]) >= x.shape[3]:
-            return x
-        return self.dense(x, IMAGE_ORDER)
+        """x as the kernels read it; a copy in image order where it is not so."""
+        return x if _is_image(x) else self.dense(x, IMAGE_ORDER)
 
     def _transform(self, w: Tensor, plan: winograd.WinogradPlan, packed: Tensor) -> None:
         """Winograd's filters, in the panels that the plan wants."""
@@ -314,6 +322,11 @@ class _Ends(NamedTuple):
 
     arguments: tuple[int, int, int, int]
     tensors: tuple[Tensor | None, Tensor | None]
+
+
+def _is_image(x: Tensor) -> bool:
+    """Whether channels are contiguous, and each pixel a run of memory of its own."""
+    return (x.strides[3] == 1 or x.shape[3] == 1) and min(x.strides[:3]) >= x.shape[3]
 
 
 def _reaching(w: Tensor, geometry: Geometry) -> Tensor:

@@ -26,7 +26,7 @@ from alpha.cpu.plans import Problem
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ArgumentError
 from alpha.explanation import Explanation, geometry_of
-from alpha.functions.conv import IntPair
+from alpha.functions.conv import Ints
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
 
@@ -42,9 +42,9 @@ def explain(
     operator: str,
     x_shape: Sequence[int],
     w_shape: Sequence[int],
-    stride: IntPair = 1,
-    padding: IntPair = 0,
-    dilation: IntPair = 1,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    dilation: Ints = 1,
     groups: int = 1,
     *,
     measure: bool = False,

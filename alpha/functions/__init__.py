@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alpha.functions import activation as _activation
 from alpha.functions import conv as _conv
+from alpha.functions import conv_nd as _conv_nd
 from alpha.functions import creation as _creation
 from alpha.functions import dropout as _dropout
 from alpha.functions import elementwise as _elementwise
@@ -22,6 +23,7 @@ from alpha.functions import shape as _shape
 # After every module of the package: some of them, such as norm and dropout, have the names of functions.
 from alpha.functions.activation import *  # noqa: F403
 from alpha.functions.conv import *  # noqa: F403
+from alpha.functions.conv_nd import *  # noqa: F403
 from alpha.functions.creation import *  # noqa: F403
 from alpha.functions.dropout import *  # noqa: F403
 from alpha.functions.elementwise import *  # noqa: F403
@@ -40,6 +42,7 @@ from alpha.functions.shape import *  # noqa: F403
 __all__: list[str] = []
 __all__ += _activation.__all__
 __all__ += _conv.__all__
+__all__ += _conv_nd.__all__
 __all__ += _creation.__all__
 __all__ += _dropout.__all__
 __all__ += _elementwise.__all__

@@ -1,8 +1,9 @@
-"""Convolution and transposed convolution: C-K-S made differentiable."""
+"""Convolution and transposed convolution of images: C-K-S made differentiable; what all axes' numbers ask alike."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError
@@ -13,7 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ["conv2d", "conv_transpose2d"]
 
-IntPair = int | tuple[int, int]
+AnyGeometry = TypeVar("AnyGeometry")
+Ints = int | tuple[int, ...]
+"""One number, or one an axis."""
+
+INPUTS = {1: "sequences (N, L, C)", 2: "images (N, H, W, C)", 3: "volumes (N, D, H, W, C)"}
 
 
 class Conv2dFunction(Function):
@@ -72,9 +77,9 @@ def conv2d(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: IntPair = 1,
-    padding: IntPair = 0,
-    dilation: IntPair = 1,
+    stride: Ints = 1,
+    padding: Ints | str = 0,
+    dilation: Ints = 1,
     groups: int = 1,
     residual: Tensor | None = None,
     activation: str | None = None,
@@ -86,7 +91,8 @@ def conv2d(
         x: images (N, IH, IW, IC).
         weight: filters (OC, FH, FW, IC / groups).
         bias: (OC,), or None.
-        stride, padding, dilation: one number, or one for rows and one for columns.
+        stride, padding, dilation: one number, or one for rows and one for columns. Padding may also be ``"valid"``, for
+            0, or ``"same"``, for the input's size with stride 1 and filters whose extent is odd.
         groups: into how many groups channels are split; group g's outputs see group g's inputs alone.
         residual: added before the activation; shaped as the result.
         activation: None, ``"relu"`` or ``"leaky_relu"`` (with ``negative_slope`` >= 0), in the same pass over memory.
@@ -97,21 +103,8 @@ def conv2d(
     Raises:
         ShapeError, DtypeError, EngineError, ArgumentError: what does not fit, with both shapes.
     """
-    _check("conv2d", x, weight, bias, groups)
-    if x.shape[3] != weight.shape[3] * groups:
-        raise ShapeError(
-            f"[conv2d] expected x.shape[3] == w.shape[3]{f' * groups ({groups})' if groups > 1 else ''} (input "
-            f"channels), got x: {x.shape} and w: {weight.shape}"
-        )
-    if weight.shape[0] % groups:
-        raise ShapeError(f"[conv2d] expected w.shape[0] divisible by groups ({groups}), got w: {weight.shape}")
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ShapeError(f"[conv2d] expected bias of shape ({weight.shape[0]},), got {bias.shape}")
-    steps = [pair("conv2d", *named) for named in (("stride", stride), ("padding", padding), ("dilation", dilation))]
-    try:
-        geometry = Geometry.make((x.shape[1], x.shape[2]), (weight.shape[1], weight.shape[2]), *steps)
-    except ShapeError as error:
-        raise ShapeError(str(error).replace("[geometry]", "[conv2d]")) from None
+    steps = convolution_steps("conv2d", 2, x, weight, bias, stride, padding, dilation, groups)
+    geometry = named("conv2d", Geometry.make, x.shape[1:3], weight.shape[1:3], *steps)
     slope = slope_of("conv2d", activation, negative_slope)
     if residual is not None:
         _check_residual(residual, x, (x.shape[0], *geometry.output, weight.shape[0]))
@@ -123,11 +116,11 @@ def conv_transpose2d(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: IntPair = 1,
-    padding: IntPair = 0,
-    output_padding: IntPair = 0,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
     groups: int = 1,
-    dilation: IntPair = 1,
+    dilation: Ints = 1,
 ) -> Tensor:
     """2-D transposed convolution (deconvolution) that multiplies no zero between or around the elements of x.
 
@@ -142,66 +135,129 @@ def conv_transpose2d(
     Returns:
         (N, OH, OW, OC), OH = (IH - 1) * stride - 2 * padding + dilation * (FH - 1) + output_padding + 1.
     """
-    _check("conv_transpose2d", x, weight, bias, groups)
-    if x.shape[3] != weight.shape[0] or weight.shape[0] % groups:
-        raise ShapeError(
-            f"[conv_transpose2d] expected x.shape[3] == w.shape[0] (input channels), divisible by groups ({groups}), "
-            f"got x: {x.shape} and w: {weight.shape}"
-        )
-    channels = weight.shape[3] * groups
-    if bias is not None and bias.shape != (channels,):
-        raise ShapeError(f"[conv_transpose2d] expected bias of shape ({channels},), got {bias.shape}")
-    strides, paddings, extras, dilations = (
-        pair("conv_transpose2d", name, value)
-        for name, value in (
-            ("stride", stride),
-            ("padding", padding),
-            ("output_padding", output_padding),
-            ("dilation", dilation),
-        )
-    )
-    axes = []
-    for axis in range(2):
-        s, p, e, d = strides[axis], paddings[axis], extras[axis], dilations[axis]
-        if e >= max(s, d):
-            raise ArgumentError(
-                f"[conv_transpose2d] expected output_padding < max(stride, dilation), got {e} with stride {s} and "
-                f"dilation {d}"
-            )
-        size = transposed_input(x.shape[axis + 1], weight.shape[axis + 1], s, p, e, d)
-        if size < 1:
-            raise ShapeError(
-                f"[conv_transpose2d] expected a result of at least one element, got {size} from x: {x.shape}, "
-                f"w: {weight.shape}, stride {s}, padding {p}: use less padding"
-            )
-        axes.append(Axis(size, weight.shape[axis + 1], s, (p, p - e), d))
-    geometry = Geometry(axes[0], axes[1])
-    result: Tensor = ConvTranspose2dFunction.apply(x, weight, bias, geometry, groups)
+    axes = transposed_axes("conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    result: Tensor = ConvTranspose2dFunction.apply(x, weight, bias, Geometry(*axes), groups)
     return result
 
 
-def pair(function: str, name: str, value: Any) -> tuple[int, int]:
-    """(rows, columns) from one int or two; ArgumentError for anything else, or below what the name allows."""
-    least = 0 if "padding" in name else 1
-    if type(value) is int and value >= least:
-        return value, value
-    if type(value) is tuple and len(value) == 2:  # what layers give, checked without loops
-        rows, columns = value
-        if type(rows) is int and type(columns) is int and rows >= least and columns >= least:
-            return rows, columns
-    both = (value, value) if isinstance(value, int) else value
-    if (
-        not isinstance(both, tuple | list)
-        or len(both) != 2
-        or any(isinstance(v, bool) or not isinstance(v, int) or v < least for v in both)
+# -- what convolutions of one, two and three axes ask of their arguments ------------------------------------------
+
+
+def convolution_steps(
+    function: str,
+    axes: int,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Ints,
+    padding: Ints | str,
+    dilation: Ints,
+    groups: int,
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """(stride, padding, dilation) of each axis of a convolution whose tensors fit each other."""
+    _check(function, axes, x, weight, bias, groups)
+    if x.shape[-1] != weight.shape[-1] * groups:
+        last = axes + 1
+        raise ShapeError(
+            f"[{function}] expected x.shape[{last}] == w.shape[{last}]{f' * groups ({groups})' if groups > 1 else ''} "
+            f"(input channels), got x: {x.shape} and w: {weight.shape}"
+        )
+    if weight.shape[0] % groups:
+        raise ShapeError(f"[{function}] expected w.shape[0] divisible by groups ({groups}), got w: {weight.shape}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ShapeError(f"[{function}] expected bias of shape ({weight.shape[0]},), got {bias.shape}")
+    strides, dilations = numbers(function, "stride", stride, axes), numbers(function, "dilation", dilation, axes)
+    if isinstance(padding, str):
+        return strides, named_padding(function, padding, weight.shape[1:-1], strides, dilations), dilations
+    return strides, numbers(function, "padding", padding, axes), dilations
+
+
+def transposed_axes(
+    function: str,
+    axes: int,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Ints,
+    padding: Ints,
+    output_padding: Ints,
+    groups: int,
+    dilation: Ints,
+) -> list[Axis]:
+    """The axes of the convolution that is transposed, of tensors that fit each other."""
+    _check(function, axes, x, weight, bias, groups)
+    if x.shape[-1] != weight.shape[0] or weight.shape[0] % groups:
+        raise ShapeError(
+            f"[{function}] expected x.shape[{axes + 1}] == w.shape[0] (input channels), divisible by groups "
+            f"({groups}), got x: {x.shape} and w: {weight.shape}"
+        )
+    channels = weight.shape[-1] * groups
+    if bias is not None and bias.shape != (channels,):
+        raise ShapeError(f"[{function}] expected bias of shape ({channels},), got {bias.shape}")
+    steps = (("stride", stride), ("padding", padding), ("output_padding", output_padding), ("dilation", dilation))
+    found = []
+    for output, filter, s, p, e, d in zip(
+        x.shape[1:-1], weight.shape[1:-1], *(numbers(function, *step, axes) for step in steps), strict=True
     ):
-        raise ArgumentError(f"[{function}] expected {name} as one int or two, each >= {least}, got {value!r}")
-    return both[0], both[1]
+        if e >= max(s, d):
+            raise ArgumentError(
+                f"[{function}] expected output_padding < max(stride, dilation), got {e} with stride {s} and "
+                f"dilation {d}"
+            )
+        size = transposed_input(output, filter, s, p, e, d)
+        if size < 1:
+            raise ShapeError(
+                f"[{function}] expected a result of at least one element, got {size} from x: {x.shape}, "
+                f"w: {weight.shape}, stride {s}, padding {p}: use less padding"
+            )
+        found.append(Axis(size, filter, s, (p, p - e), d))
+    return found
+
+
+def named(function: str, make: Callable[..., AnyGeometry], *arguments: tuple[int, ...]) -> AnyGeometry:
+    """The geometry made from the arguments; where a filter does not fit, the error has the function's name."""
+    try:
+        return make(*arguments)
+    except ShapeError as error:
+        raise ShapeError(str(error).replace("[geometry]", f"[{function}]")) from None
+
+
+def numbers(function: str, name: str, value: Any, axes: int) -> tuple[int, ...]:
+    """One int an axis from one or so many; ArgumentError for anything else, or below what the name allows."""
+    least = 0 if "padding" in name else 1
+    given = (value,) * axes if isinstance(value, int) else value
+    if isinstance(given, (tuple, list)) and len(given) == axes:
+        for number in given:  # a plain loop: every call of a convolution checks three or four such
+            if type(number) is not int or number < least:
+                break
+        else:
+            return tuple(given)
+    several = {1: "one int,", 2: "one int or two, each", 3: "one int or three, each"}[axes]
+    raise ArgumentError(f"[{function}] expected {name} as {several} >= {least}, got {value!r}")
+
+
+def named_padding(
+    name: str, padding: str, filter: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[int, ...]:
+    """The numbers for padding ``"valid"`` or ``"same"``, for the function or layer of that name."""
+    if padding == "valid":
+        return (0,) * len(filter)
+    if padding != "same":
+        raise ArgumentError(f'[{name}] expected padding as numbers, "same" or "valid", got {padding!r}')
+    extents = [(f - 1) * d for f, d in zip(filter, dilation, strict=True)]
+    if any(s != 1 for s in stride) or any(extent % 2 for extent in extents):
+        raise ArgumentError(
+            f'[{name}] expected stride 1 and an odd (kernel_size - 1) * dilation + 1 for padding="same", got '
+            f"stride={stride}, kernel_size={filter} and dilation={dilation}: give the padding in numbers"
+        )
+    return tuple(extent // 2 for extent in extents)
 
 
 def slope_of(function: str, activation: str | None, negative_slope: float) -> float | None:
     """The engines' slope for an activation that is fused: its mask in backward is the result's sign."""
-    slopes = {None: None, "relu": 0.0, "leaky_relu": negative_slope}
+    if activation is None:
+        return None
+    slopes = {"relu": 0.0, "leaky_relu": negative_slope}
     if activation not in slopes:
         raise ArgumentError(f'[{function}] expected activation None, "relu" or "leaky_relu", got {activation!r}')
     if activation == "leaky_relu" and not negative_slope >= 0:
@@ -218,11 +274,12 @@ def _check_residual(residual: Tensor, x: Tensor, shape: tuple[int, ...]) -> None
         )
 
 
-def _check(function: str, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:
-    """What both convolutions ask of their arguments."""
-    if x.ndim != 4 or weight.ndim != 4:
+def _check(function: str, axes: int, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:
+    """What convolutions and transposed ones ask of their arguments."""
+    if x.ndim != axes + 2 or weight.ndim != axes + 2:
         raise ShapeError(
-            f"[{function}] expected images (N, H, W, C) and filters of 4 axes, got x: {x.shape} and w: {weight.shape}"
+            f"[{function}] expected {INPUTS[axes]} and filters of {axes + 2} axes, got x: {x.shape} and w: "
+            f"{weight.shape}"
         )
     if 0 in x.shape or 0 in weight.shape:
         raise ShapeError(f"[{function}] expected no empty axis, got x: {x.shape} and w: {weight.shape}")

@@ -9,8 +9,9 @@ linear behind Flatten  inputs ordered (C, H, W)      inputs ordered (H, W, C)
 num_batches_tracked    in each BatchNorm             where momentum is None
 =====================  ============================  ============================
 
-All else has one layout, but for two that are the caller's to reorder: a LayerNorm over whole maps, (C, H, W) there and
-(H, W, C) here, and a linear layer under spectral norm behind Flatten.
+Filters of one and three axes have their channels in the same places. All else has one layout, but for two that are the
+caller's to reorder: a LayerNorm over whole maps, (C, H, W) there and (H, W, C) here, and a linear layer under spectral
+norm behind Flatten.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 
 from alpha.errors import ArgumentError
 from nn import state
-from nn.conv import Conv2d, ConvTranspose2d
+from nn.conv import ConvNd
 from nn.module import Module
 
 Array = np.ndarray[Any, Any]
@@ -41,8 +42,8 @@ def from_torch(
     Args:
         state_dict: PyTorch's tensors (or arrays of them) by name.
         module: the module they are for. With it filters are known by their layers, the models here say themselves
-            which linear layer sees flattened maps, and keys and shapes are checked. Without it every tensor of 4 axes
-            is a filter.
+            which linear layer sees flattened maps, and keys and shapes are checked. Without it every tensor of 4 or 5
+            axes is a filter.
         flattened_maps: names of linear layers behind a Flatten, with height and width of the maps that were flattened:
             ``{"classifier.0": (7, 7)}``.
 
@@ -51,10 +52,10 @@ def from_torch(
     own = module.state_dict() if module is not None else {}
     given = {key: value for key, value in state_dict.items() if key in own or not key.endswith(_COUNTER)}
     arrays = {key: _to_array(key, value) for key, value in given.items()}
-    filters = _filters(module) if module is not None else set(arrays)
+    filters = {key for key, array in arrays.items() if array.ndim in (4, 5)} if module is None else _filters(module)
     for key, array in arrays.items():
-        if key in filters and array.ndim == 4:
-            arrays[key] = array.transpose(_FROM_OIHW)
+        if key in filters and array.ndim > 2:
+            arrays[key] = np.moveaxis(array, 1, -1)
     for key, (height, width) in _flattened(module, flattened_maps).items():
         if key in arrays:
             maps = _split(key, arrays[key], height * width).reshape(len(arrays[key]), -1, height, width)
@@ -73,7 +74,7 @@ def to_torch(module: Module, *, flattened_maps: Maps | None = None) -> dict[str,
     """
     arrays = {key: np.asarray(tensor) for key, tensor in module.state_dict().items()}
     for key in _filters(module):
-        arrays[key] = arrays[key].transpose(_TO_OIHW)
+        arrays[key] = np.moveaxis(arrays[key], -1, 1)
     for key, (height, width) in _flattened(module, flattened_maps).items():
         if key in arrays:
             maps = _split(key, arrays[key], height * width).reshape(len(arrays[key]), height, width, -1)
@@ -94,7 +95,7 @@ def to_torch(module: Module, *, flattened_maps: Maps | None = None) -> dict[str,
 def _filters(module: Module) -> set[str]:
     """Names of the weights of all convolutions, those under spectral norm too."""
     modules = module.named_modules(remove_duplicate=False)
-    convolutions = [(path, part) for path, part in modules if isinstance(part, Conv2d | ConvTranspose2d)]
+    convolutions = [(path, part) for path, part in modules if isinstance(part, ConvNd)]
     return {
         f"{path}.{name}".lstrip(".")
         for path, part in convolutions

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from alpha import Tensor, functions, no_grad, random
 from alpha.errors import ArgumentError, ShapeError
 from nn.arguments import positive
-from nn.conv import ConvTranspose2d
+from nn.conv import ConvNd, ConvTransposeNd
 from nn.module import Module
 from nn.parameter import Parameter
 
@@ -67,7 +67,7 @@ def spectral_norm(module: Layer, name: str = "weight", n_power_iterations: int =
     ``<name>_v``, as that of PyTorch's ``torch.nn.utils.spectral_norm``, in its order of elements too.
 
     Args:
-        module: a Linear, Conv2d, ConvTranspose2d or another module with such a weight.
+        module: a Linear, a convolution of any kind or another module with such a weight.
         name: of the weight.
         n_power_iterations: steps of power iteration a forward in training.
         eps: least norm that a vector is divided by.
@@ -128,6 +128,7 @@ def _matrix(module: Module, weight: Tensor, name: str) -> Tensor:
     """(output channels, all else); filters channels first, so that v has PyTorch's order."""
     if weight.ndim < 2:
         raise ShapeError(f"[spectral_norm] expected a {name} of at least 2 axes, got shape {weight.shape}")
-    if weight.ndim == 4:
-        weight = weight.permute((3, 0, 1, 2) if isinstance(module, ConvTranspose2d) else (0, 3, 1, 2))
+    if weight.ndim == 4 or isinstance(module, ConvNd):
+        last, others = weight.ndim - 1, range(1, weight.ndim - 1)
+        weight = weight.permute((last, 0, *others) if isinstance(module, ConvTransposeNd) else (0, last, *others))
     return weight.reshape(weight.shape[0], -1)

@@ -16,6 +16,7 @@ from alpha.cpu import planner
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.geometry import Geometry
 from alpha.testing import gradcheck
 from tests import oracles
 
@@ -176,7 +177,7 @@ def test_transposed_is_the_adjoint(engine: Engine, case: Case, extra: int, dtype
         case.padding,
         output_padding,
         case.groups,
-        case.dilation,  # type: ignore[arg-type]
+        case.dilation,
     )
     image = np.zeros((case.n, *size, channels))
     # Output padding may let the convolution have more positions than dy: the rest of dy is zero there.
@@ -260,6 +261,35 @@ def test_gradient_of_a_double_used_input_is_accumulated(engine: Engine) -> None:
     for w in (w1, w2):
         expected += oracles.conv2d_gradients(x.detach().numpy(), w.numpy(), ones, (1, 1), (1, 1), (1, 1), 1)[0]
     assert relative(x.grad, expected) <= EXACT
+
+
+@pytest.mark.parametrize("images", [5, 70])
+@pytest.mark.parametrize(("filter", "groups"), [(3, 1), (1, 1), (3, 16)])
+@pytest.mark.parametrize("order", [IMAGE_ORDER, (0, 1, 2, 3), (1, 2, 3, 0)])
+@pytest.mark.parametrize("first", [0, 2])
+def test_engines_add_into_whatever_lies_in_whatever_order(
+    engine: Engine, images: int, filter: int, groups: int, order: tuple[int, ...], first: int
+) -> None:
+    """Both gathering operators, into all images of a tensor or some of them, whose neighbours stay as they were."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((images - first, 6, 5, 16)).astype(np.float32)
+    w = rng.standard_normal((16, filter, filter, 16 // groups)).astype(np.float32)
+    before = rng.standard_normal((images + 1, 6, 5, 16)).astype(np.float32)
+    geometry = Geometry.make((6, 5), (filter, filter), padding=(filter // 2,) * 2)
+    steps = (1, 1), (filter // 2,) * 2, (1, 1), groups
+    forward = oracles.conv2d(x, w, *steps)
+    dx = oracles.conv2d_gradients(np.zeros_like(x), w, x, *steps)[0]
+    source, filters = alpha.tensor(x, engine=engine), alpha.tensor(w, engine=engine)
+    for expected, operator in ((forward, engine.conv2d), (dx, engine.conv2d_input_grad)):
+        held = alpha.tensor(before, engine=engine).contiguous(order)
+        place = held[first:images].detach()
+        given = (source, filters, None, geometry, groups) if operator == engine.conv2d else (
+            source, filters, geometry, groups
+        )  # fmt: skip
+        assert operator(*given, accumulate=place) is place
+        whole = before.astype(np.float64)
+        whole[first:images] += expected
+        assert relative(held, whole) <= FORWARD
 
 
 def test_only_what_is_asked_for_is_computed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,6 +407,8 @@ def test_results_do_not_depend_on_threads() -> None:
         ((2, 4, 4, 3), (4, 3, 3, 3), {"stride": 0}, ArgumentError, "stride"),
         ((2, 4, 4, 3), (4, 3, 3, 3), {"padding": -1}, ArgumentError, "padding"),
         ((2, 4, 4, 3), (4, 3, 3, 3), {"padding": 1.5}, ArgumentError, "padding"),
+        ((2, 4, 4, 3), (4, 3, 3, 3), {"padding": "full"}, ArgumentError, '"same" or "valid"'),
+        ((2, 4, 4, 3), (4, 3, 3, 3), {"padding": "same", "stride": 2}, ArgumentError, "stride 1"),
         ((2, 4, 4, 4), (3, 3, 3, 2), {"groups": 2}, ShapeError, "divisible by groups"),
         ((2, 4, 4, 4), (4, 3, 3, 4), {"groups": 0}, ArgumentError, "groups"),
         ((0, 4, 4, 3), (4, 3, 3, 3), {}, ShapeError, "empty"),

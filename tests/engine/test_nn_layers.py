@@ -172,6 +172,10 @@ def test_losses_match_pytorch(engine: Engine, rng: np.random.Generator, name: st
 LAYERS = {
     "Conv2d": (2, 3, 5),
     "ConvTranspose2d": (2, 3, 5),
+    "Conv1d": (2, 3, 5),
+    "Conv3d": (2, 3, 5),
+    "ConvTranspose1d": (2, 3, 5),
+    "ConvTranspose3d": (2, 3, 5),
     "Linear": (2, 3),
     "BatchNorm1d": (2,),
     "BatchNorm2d": (2,),
@@ -221,6 +225,8 @@ def test_signatures_are_pytorchs(name: str) -> None:
         ("Linear", (300, 200), {}),
         ("Conv2d", (24, 60, 5), {"groups": 3}),
         ("ConvTranspose2d", (24, 60, 5), {"groups": 3}),
+        ("Conv1d", (60, 120, 9), {"groups": 3}),
+        ("ConvTranspose3d", (12, 18, 3), {"groups": 3}),
     ],
 )
 def test_default_initialisation_is_pytorchs(name: str, args: tuple[int, ...], options: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alpha.errors import ArgumentError, ShapeError
-from alpha.geometry import Axis, Geometry, transposed_input
+from alpha.geometry import Axis, Geometry, VolumeGeometry, transposed_input
 from tests import oracles
 
 
@@ -47,6 +47,25 @@ def test_cutting_taps_that_reach_nothing_keeps_all_products(axis: Axis) -> None:
     assert [tuple((i, f + first) for i, f in pairs) for pairs in cut.by_output] == list(axis.by_output)
     assert cut.by_tap[-1] or not axis.useful
     assert cut.by_tap[0] or cut.padding[0] < cut.dilation or not axis.useful
+
+
+@settings(max_examples=500, deadline=None)
+@given(axes())
+def test_parts_are_convolutions_of_stride_1(axis: Axis) -> None:
+    """Each input is in one part, each pair in one run; within a part outputs and inputs go on one by one."""
+    assert sorted(i for part in axis.parts for i in part.inputs) == list(range(axis.input))
+    pairs = [
+        (part.inputs[i], o, run.tap)
+        for part in axis.parts
+        for run in part.runs
+        for o, i in zip(run.outputs, run.inputs, strict=True)
+    ]
+    assert sorted(pairs) == sorted((i, o, f) for o, group in enumerate(axis.by_output) for i, f in group)
+    for part in axis.parts:
+        assert all(run.outputs.step == run.inputs.step == 1 for run in part.runs)
+        lengths = [len(run.outputs) for run in part.runs]
+        assert lengths == sorted(lengths, reverse=True)
+        assert lengths[:1] <= [len(run.outputs) for run in axis.parts[0].runs[:1]]
 
 
 @settings(max_examples=200, deadline=None)
@@ -93,3 +112,20 @@ def test_bad_geometry_says_what() -> None:
         Axis(4, 5, 1, (2, 2), 2)
     with pytest.raises(ArgumentError, match="stride 0"):
         Axis(4, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("size", "filter", "stride", "padding", "dilation"),
+    [
+        ((6, 5, 4), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1)),
+        ((1, 7, 9), (5, 2, 3), (4, 1, 2), (2, 3, 0), (1, 3, 2)),
+        ((8, 1, 1), (2, 3, 1), (3, 2, 1), (0, 1, 0), (4, 1, 1)),
+    ],
+)
+def test_volumes_count_products_one_by_one(size, filter, stride, padding, dilation) -> None:  # type: ignore[no-untyped-def]
+    geometry = VolumeGeometry.make(size, filter, stride, padding, dilation)
+    assert geometry.macs(3, 4, 6, 2) == oracles.products(size, filter, stride, padding, dilation) * 3 * 4 * 6 // 2
+    assert geometry.input == size
+    assert geometry.output == tuple(
+        oracles.output_size(*values) for values in zip(size, filter, stride, padding, dilation, strict=True)
+    )
