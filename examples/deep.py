@@ -19,7 +19,7 @@ DIGITS = ("mnist", "mnist-t10k", "digits")
 _TRAIN_OF_T10K = 8000
 _DOTS = 2
 """Of a picture, on each side of an image's pixel in a grid."""
-_MARGIN = 100
+_MARGIN = 130
 """Dots for the names before the rows of a grid."""
 
 
@@ -111,5 +111,6 @@ def draw_grid(path: Path, images: common.Array, names: Sequence[str] = ()) -> No
     axes.imshow(grid, interpolation="nearest")
     axes.set_frame_on(False)
     axes.set_xticks([])
+    axes.tick_params(left=False)
     axes.set_yticks((np.arange(len(names)) + 0.5) * height, names, fontsize=9)
     run_folder.save_figure(figure, path)
