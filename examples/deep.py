@@ -17,6 +17,10 @@ DIGITS = ("mnist", "mnist-t10k", "digits")
 """MNIST; its 10,000 test images alone, of which the last 2,000 test; scikit-learn's digits, 8 x 8."""
 
 _TRAIN_OF_T10K = 8000
+_DOTS = 2
+"""Of a picture, on each side of an image's pixel in a grid."""
+_MARGIN = 130
+"""Dots for the names before the rows of a grid."""
 
 
 def add_digits(parser: common.Parser) -> None:
@@ -90,4 +94,23 @@ def draw_images(path: Path, lines: Sequence[tuple[str, common.Array]], title: st
         for axes, image in zip(line, images, strict=False):
             axes.imshow(image, cmap="gray")
         line[0].set_title(name, loc="left", fontsize=9)
+    run_folder.save_figure(figure, path)
+
+
+def draw_grid(path: Path, images: common.Array, names: Sequence[str] = ()) -> None:
+    """Draws images (rows, columns, H, W, C) of values in 0..1 as one grid, with the names before its rows."""
+    figure_class = run_folder.find_matplotlib(path.name)
+    if figure_class is None:
+        return
+    framed = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1), (0, 0)), constant_values=1)
+    rows_, columns, height, width, _ = framed.shape
+    grid = framed.transpose(0, 2, 1, 3, 4).reshape(rows_ * height, columns * width, -1)
+    margin, across, down = (_MARGIN if names else 0), _DOTS * columns * width, _DOTS * rows_ * height
+    figure = figure_class(figsize=((margin + across) / run_folder.DPI, down / run_folder.DPI))
+    axes: Any = figure.add_axes((margin / (margin + across), 0, across / (margin + across), 1))
+    axes.imshow(grid, interpolation="nearest")
+    axes.set_frame_on(False)
+    axes.set_xticks([])
+    axes.tick_params(left=False)
+    axes.set_yticks((np.arange(len(names)) + 0.5) * height, names, fontsize=9)
     run_folder.save_figure(figure, path)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import common
 import numpy as np
-from train_cifar10 import Interrupts
+from resuming import Interrupts
 
 import alpha
 from alpha import datasets, nn, optim

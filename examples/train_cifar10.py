@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import math
-import os
-import shlex
-import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import common
 import numpy as np
 import recipes
+import resuming
 import run_folder
 from monitoring import TensorBoard
+from resuming import Interrupts, command
 from run_folder import Metrics, RunFolder
 
 import alpha
 from alpha import datasets, nn, optim
-from alpha.errors import ArgumentError, NumericsError
-from alpha.serialization import load_checkpoint, save_checkpoint
+from alpha.serialization import load_checkpoint
+
+SCRIPT = "train_cifar10"
 
 DEFAULTS: common.Settings = {
     "recipe": "paper",
@@ -187,12 +186,11 @@ class Run:
 
     def save(self) -> None:
         """Writes the checkpoint; NumericsError, and the one before stays, if the network is no longer finite."""
-        for name, tensor in self.net.state_dict().items():
-            if not bool(tensor.isfinite().all()):
-                raise self.not_finite(name, "NaN or infinity")
-        save_checkpoint(
-            self.folder.checkpoint,
-            model=self.net,
+        resuming.save(
+            SCRIPT,
+            self.folder,
+            self.progress.step,
+            self.net,
             optimizer=self.optimizer,
             scheduler=self.schedule,
             loader=self.loader,
@@ -219,13 +217,6 @@ class Run:
         """What is kept and tested: the average, where there is one."""
         return self.net if self.average is None else self.average.module
 
-    def not_finite(self, what: str, got: Any) -> NumericsError:
-        """The error that ends a run which has diverged."""
-        return NumericsError(
-            f"[train_cifar10] expected a finite {what} at step {self.progress.step}, got {got}: lower --lr; the last "
-            f"good checkpoint is kept in {self.folder.path}"
-        )
-
 
 def choose_settings(given: Mapping[str, Any], saved: Mapping[str, Any] | None) -> common.Settings:
     """Each option from the command line, else from the run that is resumed, else the default.
@@ -235,14 +226,7 @@ def choose_settings(given: Mapping[str, Any], saved: Mapping[str, Any] | None) -
     before = saved or {**DEFAULTS, **recipes.RECIPES[given["recipe"] or DEFAULTS["recipe"]]}
     # A schedule goes over all epochs.
     fixed = FIXED if before["schedule"] == "constant" else (*FIXED, "epochs")
-    for name in fixed if saved is not None else ():
-        if given[name] is not None and given[name] != before[name]:
-            option = name.replace("_", "-")
-            raise ArgumentError(
-                f"[--resume] expected --{option} {before[name]}, which the run was started with, got {given[name]}: "
-                f"leave --{option} out, or start a new run"
-            )
-    return {name: before[name] if given[name] is None else given[name] for name in DEFAULTS}
+    return resuming.choose_settings(given, before, fixed if saved is not None else ())
 
 
 def open_run(given: Mapping[str, Any]) -> Run:
@@ -253,12 +237,8 @@ def open_run(given: Mapping[str, Any]) -> Run:
         name = f"{settings['model']}-{settings['dataset']}-{time.strftime('%Y%m%d-%H%M%S')}"
         folder = RunFolder(given["out"] or Path("runs") / name)
     else:
-        folder = run_folder.find(resume)
-        if given["out"] is not None and given["out"].resolve() != folder.path.resolve():
-            raise ArgumentError(
-                f"[--resume] expected the run to go on in {folder.path}, got --out {given['out']}: leave --out out"
-            )
-        settings = choose_settings(given, saved_settings(folder))
+        folder = RunFolder.to_resume(resume, given["out"])
+        settings = choose_settings(given, resuming.saved_settings(folder, f"{SCRIPT}.py", DEFAULTS))
     engine = common.use_engine(settings)
     if resume is None:
         folder.create()
@@ -278,40 +258,7 @@ def open_run(given: Mapping[str, Any]) -> Run:
     return run
 
 
-def saved_settings(folder: RunFolder) -> common.Settings:
-    """The settings that a checkpoint holds; ArgumentError if another program wrote it."""
-    extra = load_checkpoint(folder.checkpoint)
-    if "settings" not in extra or "progress" not in extra:
-        raise ArgumentError(
-            f"[--resume] expected a checkpoint that train_cifar10.py wrote, got another at {folder.checkpoint}: give "
-            "the folder of one of its runs"
-        )
-    return {**DEFAULTS, **extra["settings"]}
-
-
 # -- training ----------------------------------------------------------------------------------------------------------
-
-
-class Interrupts:
-    """Ctrl-C and SIGTERM: while ``deferred`` the first is only noted, so that a step is never cut in two."""
-
-    def __init__(self) -> None:
-        self.deferred = False
-        self.received: int | None = None
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._receive)
-
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        again, self.received = self.received is not None, number
-        if again or not self.deferred:
-            raise KeyboardInterrupt
-        # Not print(): the signal may have come in the middle of one.
-        os.write(2, b"\nstopping after this step; once more to stop at once\n")
-
-    @property
-    def exit_code(self) -> int:
-        """128 and the signal's number, as shells have it."""
-        return 128 + (self.received or signal.SIGINT)
 
 
 def train(run: Run, interrupts: Interrupts) -> bool:
@@ -344,7 +291,7 @@ def train_epoch(run: Run, metrics: Metrics, events: TensorBoard | None, interrup
             loss, right = train_step(run, x, y)
             seconds = time.perf_counter() - start
             progress.add(len(y), loss, right, seconds)
-            metrics.write(progress.step, epoch, loss, right / len(y), len(y) / seconds, lr)
+            metrics.write(progress.step, epoch, loss, right / len(y), f"{len(y) / seconds:.1f}", lr)
             if events is not None:
                 speed = len(y) / seconds
                 events.write(progress.step, loss=loss, accuracy=right / len(y), images_per_s=speed, lr=lr)
@@ -378,7 +325,7 @@ def train_step(run: Run, x: alpha.Tensor, y: alpha.Tensor) -> tuple[float, int]:
     value = float(loss)
     run.progress.step += 1
     if not math.isfinite(value):
-        raise run.not_finite("loss", value)
+        raise resuming.diverged(SCRIPT, run.folder, run.progress.step, "loss", value)
     return value, int((np.asarray(logits).argmax(axis=1) == np.asarray(y)).sum())
 
 
@@ -392,12 +339,6 @@ def finish(run: Run) -> None:
     run_folder.plot(run.folder, run.title)
     data = common.make_dataset(settings["dataset"], settings["data"], train=False)
     common.print_accuracy(*common.test(run.tested, data, settings["batch_size"]))
-
-
-def command(script: str, *arguments: str) -> str:
-    """A command line that runs one of the scripts here, to be pasted into a shell."""
-    python = os.path.relpath(sys.executable) if sys.executable.startswith(os.getcwd()) else sys.executable
-    return shlex.join([python, os.path.relpath(Path(__file__).with_name(script)), *arguments])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

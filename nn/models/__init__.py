@@ -1,11 +1,12 @@
 """Networks: ResNet18, ResNet34, VGG16, VGG19 with weights from and to PyTorch; MLP and what pre-trains it: RBMs, DBN,
-denoising autoencoders."""
+denoising autoencoders; DCGAN."""
 
 from __future__ import annotations
 
 from nn.models.autoencoder import DenoisingAutoencoder, StackedDenoisingAutoencoder
 from nn.models.conv_rbm import ConvRBM
 from nn.models.dbn import DBN
+from nn.models.dcgan import DCGAN, DCGANDiscriminator, DCGANGenerator
 from nn.models.mlp import MLP
 from nn.models.rbm import RBM
 from nn.models.resnet import ResNet, resnet18, resnet34
@@ -14,10 +15,13 @@ from nn.models.vgg import VGG, vgg16, vgg19
 
 __all__ = [
     "DBN",
+    "DCGAN",
     "MLP",
     "RBM",
     "VGG",
     "ConvRBM",
+    "DCGANDiscriminator",
+    "DCGANGenerator",
     "DenoisingAutoencoder",
     "ResNet",
     "StackedDenoisingAutoencoder",

@@ -14,7 +14,9 @@ from tests.system.scripts import ROOT, TINY, Script, one_line_error
 TRAIN = "train_cifar10.py"
 
 
-@pytest.mark.parametrize("name", ["train_cifar10.py", "evaluate.py", "compare_pytorch.py", "custom_layer.py"])
+@pytest.mark.parametrize(
+    "name", ["train_cifar10.py", "dcgan.py", "evaluate.py", "custom_layer.py", "compare_pytorch.py"]
+)
 def test_help_shows_options_and_defaults(script: Script, name: str) -> None:
     process = script(name, "--help")
     assert process.returncode == 0

@@ -157,5 +157,5 @@ def test_the_band_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     # Accuracies of 60 and 62 are 1 from their mean: the band goes from 59 to 63.
     accuracy = reproduce_paper.compare_accuracy([58.0, 59.0], [60.0, 62.0])
     assert accuracy == {"ours": 58.5, "torch": 61.0, "torch_band": [59.0, 63.0], "inside": False}
-    for name in ("reproduce_paper", "paper_sides", "train_cifar10", "recipes", "monitoring", "run_folder", "common"):
+    for name in ("reproduce_paper", "paper_sides", "resuming", "run_folder", "common"):
         sys.modules.pop(name, None)
