@@ -1,11 +1,12 @@
-"""Networks: ResNet18, ResNet34, VGG16, VGG19 with weights from and to PyTorch; MLP and what pre-trains it: RBMs, DBN,
-denoising autoencoders."""
+"""Networks: ResNet18, ResNet34, VGG16, VGG19 with weights from and to PyTorch; DeepLabSmall for pixels; MLP and what
+pre-trains it: RBMs, DBN, denoising autoencoders."""
 
 from __future__ import annotations
 
 from nn.models.autoencoder import DenoisingAutoencoder, StackedDenoisingAutoencoder
 from nn.models.conv_rbm import ConvRBM
 from nn.models.dbn import DBN
+from nn.models.deeplab import DeepLabSmall, deeplab_small
 from nn.models.mlp import MLP
 from nn.models.rbm import RBM
 from nn.models.resnet import ResNet, resnet18, resnet34
@@ -18,9 +19,11 @@ __all__ = [
     "RBM",
     "VGG",
     "ConvRBM",
+    "DeepLabSmall",
     "DenoisingAutoencoder",
     "ResNet",
     "StackedDenoisingAutoencoder",
+    "deeplab_small",
     "from_torch",
     "resnet18",
     "resnet34",
