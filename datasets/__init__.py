@@ -10,6 +10,7 @@ from datasets.faces import ORLFaces
 from datasets.folder import ImageFolder
 from datasets.loader import DataLoader
 from datasets.mnist import MNIST, FashionMNIST
+from datasets.scenes import DigitScenes
 
 __all__ = [
     "CIFAR10",
@@ -19,6 +20,7 @@ __all__ = [
     "BatchedDataset",
     "DataLoader",
     "Dataset",
+    "DigitScenes",
     "Digits",
     "FashionMNIST",
     "ImageFolder",

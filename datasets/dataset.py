@@ -14,7 +14,7 @@ from datasets.transforms import Images, Transform
 FloatImages = np.ndarray[Any, np.dtype[np.float32]]
 Labels = np.ndarray[Any, np.dtype[np.int64]]
 Batch = tuple[FloatImages, Labels]
-"""float32 images (n, H, W, C), contiguous, and int64 labels (n,)."""
+"""float32 images (n, H, W, C), contiguous, and int64 labels (n,), or for each pixel (n, H, W)."""
 Fetched = tuple[FloatImages | Pixels, Labels]
 """A batch, or one whose images the engine finishes."""
 
@@ -24,7 +24,8 @@ _SINGLE_SAMPLE = 2  # a random stream of its own for dataset[i]; a batch is give
 class Dataset(Protocol):
     """What DataLoader needs: a length, and ``dataset[index] -> (image, label)`` for 0 <= index < len(dataset).
 
-    ``image`` is an array (H, W, C), the same shape for every index; ``label`` is an integer.
+    ``image`` is an array (H, W, C), the same shape for every index; ``label`` is an integer, or (H, W) integers, one
+    for each pixel.
     """
 
     def __len__(self) -> int: ...
@@ -143,9 +144,11 @@ def collate(samples: Sequence[tuple[Any, Any]]) -> Batch:
     """Stacks (image, label) pairs to float32 images, contiguous, and int64 labels.
 
     Raises:
-        ArgumentError: a sample is not a pair. ShapeError: images of several shapes. DtypeError: a label is no integer.
+        ArgumentError: a sample is not a pair. ShapeError: images or labels of several shapes. DtypeError: a label is
+            neither an integer nor one for each pixel.
     """
-    images, labels = [], []
+    images: list[FloatImages] = []
+    labels: list[Labels] = []
     for number, sample in enumerate(samples):
         if not isinstance(sample, (tuple, list)) or len(sample) != 2:
             raise errors.ArgumentError(
@@ -153,22 +156,27 @@ def collate(samples: Sequence[tuple[Any, Any]]) -> Batch:
                 f"{number} of the batch: return a pair"
             )
         images.append(np.asarray(sample[0], np.float32))
-        labels.append(_integer_label(sample[1]))
+        labels.append(_integer_label(sample[1], images[number].shape[:2]))
         if images[number].shape != images[0].shape:
             raise errors.ShapeError(
                 f"[DataLoader] expected images of one shape, got {images[0].shape} and {images[number].shape} in one "
                 "batch: crop or resize them in the data set"
             )
-    return np.stack(images), np.array(labels, np.int64)
+        if labels[number].shape != labels[0].shape:
+            raise errors.ShapeError(
+                f"[DataLoader] expected labels of one shape, got {labels[0].shape} and {labels[number].shape} in one "
+                "batch: give a number for each image, or for each pixel"
+            )
+    return np.stack(images), np.stack(labels)
 
 
 def _check_batch(name: str, images: Any, labels: Any, count: int) -> Batch:
     """What a data set's ``batch`` gave, as the dtypes a batch has; free of cost where it has them already."""
     images, labels = np.asarray(images), np.asarray(labels)
-    if images.shape[:1] != (count,) or labels.shape != (count,):
+    if images.shape[:1] != (count,) or labels.shape not in ((count,), images.shape[:-1]):
         raise errors.ShapeError(
             f"[DataLoader] expected {count} images and labels from {name}.batch, got {images.shape} and labels: "
-            f"{labels.shape}: return one of each for every index"
+            f"{labels.shape}: return one of each for every index, or a label for each pixel"
         )
     if labels.dtype.kind not in "iub":
         raise errors.DtypeError(
@@ -177,13 +185,14 @@ def _check_batch(name: str, images: Any, labels: Any, count: int) -> Batch:
     return np.ascontiguousarray(images, np.float32), labels.astype(np.int64, copy=False)
 
 
-def _integer_label(label: Any) -> int:
+def _integer_label(label: Any, size: tuple[int, ...]) -> Labels:
     value = np.asarray(label)
-    if value.shape != () or value.dtype.kind not in "iub":
+    if value.shape not in ((), size) or value.dtype.kind not in "iub":
         raise errors.DtypeError(
-            f"[DataLoader] expected an integer label, got {value.dtype} of shape {value.shape}: return int(label)"
+            f"[DataLoader] expected an integer label, got {value.dtype} of shape {value.shape}: return int(label), or "
+            "integers for each pixel"
         )
-    return int(value)
+    return cast(Labels, value.astype(np.int64))
 
 
 def _check_images(function: str, images: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:

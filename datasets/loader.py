@@ -23,7 +23,7 @@ _POSITION = ("epoch", "batch", "seed")
 
 
 class DataLoader:
-    """Iterates over a data set in batches ``(x, y)``: tensors x float32 (N, H, W, C) and y int64 (N,).
+    """Iterates over a data set in batches ``(x, y)``: tensors x float32 (N, H, W, C) and y int64 (N,) or (N, H, W).
 
     Each ``for`` over the loader is one epoch. What a batch holds depends on the seed, the epoch and its place in it
     alone: it is the same, to the bit, for any ``workers`` and ``prefetch``. (A data set of your own must not draw from

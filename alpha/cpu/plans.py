@@ -357,18 +357,29 @@ def _reads(axis: Axis, outputs: int) -> int:
     return min(axis.input, (outputs - 1) * axis.stride + axis.extent)
 
 
+def _row_bands(axis: Axis, outputs: int) -> tuple[int, int]:
+    """Bands of input rows that so many output rows side by side read, and the rows of each.
+
+    One band of all, or one for each tap where that is less: a dilated filter reads few of the rows that it spans.
+    """
+    together, apart = _reads(axis, outputs), min(axis.input, (outputs - 1) * axis.stride + 1)
+    return (axis.filter, apart) if axis.filter * apart < together else (1, together)
+
+
 def _x_copy(problem: Problem, rows: int, columns: int, images: int) -> int:
     """Bytes of a panel's copy of x for so many output rows and columns: columns by their remainder of the stride."""
     g, panel = problem.geometry, ISA.panel_of(problem.group_in, problem.item)
     stride = g.columns.stride
     slots = math.ceil(_reads(g.columns, columns) / stride)
-    return _reads(g.rows, rows) * slots * stride * images * panel * problem.item
+    bands, height = _row_bands(g.rows, rows)
+    return bands * height * slots * stride * images * panel * problem.item
 
 
 def _pack_sizes(problem: Problem, sizes: LeapSizes) -> PackSizes:
     g, item = problem.geometry, problem.item
     tiles = math.ceil(sizes.slice / sizes.tile)
     dy_pixels = sizes.row_chunk * sizes.column_chunk * sizes.chunk
+    bands, band_rows = _row_bands(g.rows, sizes.row_chunk)
     room = 2 * ISA.bytes + 64  # alignment, and the vector that copies write over a piece's end
     return PackSizes(
         input_rows=g.rows.input,
@@ -376,7 +387,10 @@ def _pack_sizes(problem: Problem, sizes: LeapSizes) -> PackSizes:
         output_columns=g.columns.output,
         stride=g.rows.stride,
         padding=g.rows.padding[0],
-        extent=g.rows.extent,
+        bands=bands,
+        band_rows=band_rows,
+        band_extent=g.rows.extent if bands == 1 else 1,
+        band_step=g.rows.dilation,
         column_stride=g.columns.stride,
         column_padding=g.columns.padding[0],
         column_extent=g.columns.extent,

@@ -1,5 +1,5 @@
-"""Networks: ResNet18, ResNet34, VGG16, VGG19 with weights from and to PyTorch; MLP and what pre-trains it: RBMs, DBN,
-denoising autoencoders; DCGAN."""
+"""Networks: ResNet18, ResNet34, VGG16, VGG19 with weights from and to PyTorch; DeepLabSmall for pixels; DCGAN; MLP and
+what pre-trains it: RBMs, DBN, denoising autoencoders."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from nn.models.autoencoder import DenoisingAutoencoder, StackedDenoisingAutoenco
 from nn.models.conv_rbm import ConvRBM
 from nn.models.dbn import DBN
 from nn.models.dcgan import DCGAN, DCGANDiscriminator, DCGANGenerator
+from nn.models.deeplab import DeepLabSmall, deeplab_small
 from nn.models.mlp import MLP
 from nn.models.rbm import RBM
 from nn.models.resnet import ResNet, resnet18, resnet34
@@ -22,9 +23,11 @@ __all__ = [
     "ConvRBM",
     "DCGANDiscriminator",
     "DCGANGenerator",
+    "DeepLabSmall",
     "DenoisingAutoencoder",
     "ResNet",
     "StackedDenoisingAutoencoder",
+    "deeplab_small",
     "from_torch",
     "resnet18",
     "resnet34",

@@ -418,6 +418,37 @@ def test_filter_gradient_in_many_blocks(
     assert MACS["conv2d_weight_grad"] == geometry.macs(case.n, *case.channels, 1)
 
 
+@pytest.mark.parametrize("x_copy", [1, plans.X_COPY])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(16, (24, 24), (64, 64), (3, 3), padding=(12, 12), dilation=(12, 12)),
+        Case(5, (24, 20), (33, 40), (3, 3), padding=(18, 18), dilation=(18, 18)),
+        Case(9, (30, 9), (24, 16), (3, 2), (2, 1), (7, 2), (7, 3)),
+        Case(8, (20, 31), (17, 19), (2, 4), (3, 2), (1, 5), (11, 4)),
+    ],
+    ids=str,
+)
+def test_filter_gradient_copies_only_the_rows_that_a_dilated_filter_reads(case: Case, dtype: Any, x_copy: int) -> None:
+    """One output row at a time where there is room for no more: a row for each tap. Else what the room gives."""
+    engine = alpha.engine("cpu")
+    x, w, _, dy = draw_data(case, dtype)
+    images, grads = (alpha.tensor(a, engine=engine).contiguous(IMAGE_ORDER) for a in (x, dy))
+    geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
+    plans.weight_grad.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planner, "weight_algorithm", lambda _: "taps")
+        patch.setattr(plans, "X_COPY", x_copy)
+        pack = plans.weight_grad(problem_of(images, grads, geometry, 1)).pack
+        dw = engine.conv2d_weight_grad(images, grads, geometry, 1)
+    plans.weight_grad.cache_clear()
+    assert x_copy > 1 or (pack.bands, pack.band_rows) == (case.filter[0], 1)
+    _, expected = oracles.conv2d_gradients(x, w, dy, case.stride, case.padding, case.dilation, 1)
+    assert relative(dw, expected) <= (1e-5 if dtype == np.float32 else EXACT)
+    assert MACS["conv2d_weight_grad"] == geometry.macs(case.n, *case.channels, 1)
+
+
 @pytest.mark.parametrize("by_output", [True, False])
 def test_positions_in_several_passes(by_output: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task's panels meet its blocks some at a time: every row and channel is computed once."""

@@ -11,7 +11,7 @@ import pytest
 
 import alpha
 import alpha.functions as F
-from alpha.engine import Engine
+from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import ArgumentError, DtypeError, EngineError, ShapeError
 from alpha.testing import assert_close, gradcheck
 
@@ -118,6 +118,16 @@ def test_cross_entropy_of_logits_in_any_memory_order(engine: Engine, rng: np.ran
     loss.backward()
     p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     assert_close(x.grad, (p - np.eye(4)[labels]) / 6)
+
+
+def test_cross_entropy_of_every_pixel_in_image_order(engine: Engine, rng: np.random.Generator) -> None:
+    logits, labels = rng.standard_normal((3, 5, 2, 4)), rng.integers(0, 4, (3, 5, 2))
+    x = engine.from_numpy(logits).contiguous(IMAGE_ORDER).detach().requires_grad_()
+    loss = F.cross_entropy(x, engine.from_numpy(labels))
+    assert_close(loss, definition(logits, labels, "mean"))
+    loss.backward()
+    p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    assert_close(x.grad, (p - np.eye(4)[labels]) / labels.size)
 
 
 def test_cross_entropy_of_large_and_infinite_logits(engine: Engine) -> None:

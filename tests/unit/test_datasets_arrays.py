@@ -114,6 +114,24 @@ def test_single_samples_are_stacked() -> None:
     np.testing.assert_array_equal(y, [3, 1])
 
 
+def test_a_label_for_each_pixel() -> None:
+    maps = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    images = np.ones((2, 2, 3, 1), np.float32)
+    for x, y in (
+        collate(list(zip(images, maps, strict=True))),
+        fetch(Ready(images, maps), np.array([0, 1]), generator()),
+    ):
+        np.testing.assert_array_equal(x, images)
+        np.testing.assert_array_equal(y, maps)
+        assert y.dtype == np.int64
+    with pytest.raises(errors.ShapeError, match=r"labels: \(2, 3, 2\): return one of each for every index, or a label"):
+        fetch(Ready(images, maps.transpose(0, 2, 1)), np.array([0, 1]), generator())
+    with pytest.raises(errors.ShapeError, match=r"expected labels of one shape, got \(\) and \(2, 3\) in one batch"):
+        collate([(images[0], 1), (images[1], maps[1])])
+    with pytest.raises(errors.DtypeError, match=r"expected an integer label, got float64 of shape \(2, 3\): return"):
+        collate([(images[0], maps[0] / 2)])
+
+
 class Ready(Squares):
     """A user's own data set that prepares whole batches."""
 

@@ -198,7 +198,14 @@ class PackSizes(NamedTuple):
     stride: int
     """Of rows."""
     padding: int
-    extent: int
+    bands: int
+    """Bands of rows of x that are copied: one of all that a chunk's taps read, or one for each tap row."""
+    band_rows: int
+    """Rows of a whole chunk's band."""
+    band_extent: int
+    """Rows that one output row reads in a band."""
+    band_step: int
+    """Rows from one band's first to the next one's."""
     column_stride: int
     column_padding: int
     column_extent: int
@@ -260,8 +267,8 @@ def leap(tag, counter, first_row, first_column, rows, columns, sizes, pack, x, d
             for block in range(row_blocks * column_blocks):
                 output = block // column_blocks * sizes.row_chunk
                 output_end = min(output + sizes.row_chunk, sizes.output_rows)
-                row_low = max(0, output * pack.stride - pack.padding)
-                row_high = min(pack.input_rows, (output_end - 1) * pack.stride - pack.padding + pack.extent)
+                top = output * pack.stride - pack.padding
+                band_height = (output_end - output - 1) * pack.stride + pack.band_extent
                 left = block % column_blocks * sizes.column_chunk
                 right = min(left + sizes.column_chunk, pack.output_columns)
                 low_column = max(0, left * stride - pack.column_padding)
@@ -284,10 +291,14 @@ def leap(tag, counter, first_row, first_column, rows, columns, sizes, pack, x, d
                                 )
                 slots = (high_column - low_column + stride - 1) // stride
                 for panel in range(first_channel, min(first_channel + shared, sizes.in_channels), sizes.panel):
-                    for i in range(row_low, row_high):
+                    for row in range(pack.bands * pack.band_rows):
+                        first = top + row // pack.band_rows * pack.band_step
+                        i = max(0, first) + row % pack.band_rows
+                        if i >= min(pack.input_rows, first + band_height):
+                            continue
                         for phase in range(min(stride, high_column - low_column)):
                             source = x_at + i * pack.x_row + (low_column + phase) * pack.x_column + panel * sizes.item
-                            target = x_base + ((i - row_low) * stride + phase) * slots * count * panel_row
+                            target = x_base + (row * stride + phase) * slots * count * panel_row
                             across = (high_column - low_column - phase + stride - 1) // stride
                             # The longer loop inside. A narrow panel's pieces run over their end: they keep their order.
                             if count < FEW and panel_row == PANEL_BYTES:
@@ -316,6 +327,8 @@ def leap(tag, counter, first_row, first_column, rows, columns, sizes, pack, x, d
                         i1 = min(rows.start[tap_row + 1], base + output_end)
                         if i1 <= i0:
                             continue
+                        band = min(tap_row, pack.bands - 1)
+                        row_shift = band * pack.band_rows - max(0, top + band * pack.band_step)
                         for q in range(columns.start.size - 1):
                             base = columns.start[q] - first_column[q]
                             j0 = max(columns.start[q], base + left)
@@ -325,7 +338,7 @@ def leap(tag, counter, first_row, first_column, rows, columns, sizes, pack, x, d
                             column = columns.source[j0] - low_column
                             slot = column % stride * slots + column // stride
                             for i in range(i0, i1):
-                                x_row = (rows.source[i] - row_low) * stride * slots
+                                x_row = (rows.source[i] + row_shift) * stride * slots
                                 dy_row = (rows.other[i] - output) * (right - left)
                                 from_x[i - i0] = (x_row + slot) * count * panel_row
                                 from_dy[i - i0] = (dy_row + columns.other[j0] - left) * count * tile_row
