@@ -17,10 +17,9 @@ from nn.arguments import positive
 from nn.containers import Sequential
 from nn.conv import Conv2d, ConvTranspose2d
 from nn.embedding import Embedding
-from nn.fusion import conv_bn
 from nn.linear import Linear
+from nn.models.conv_block import ConvBlock
 from nn.module import Module
-from nn.norm import BatchNorm2d
 
 _SIDE = 4
 """Height and width of the smallest maps, where the generator begins and the discriminator ends."""
@@ -96,7 +95,7 @@ class DCGANDiscriminator(Module):
         self.features = Sequential(
             _halving(channels + bool(num_classes), base_width),
             LeakyReLU(_SLOPE),
-            *(ConvBlock(_halving(*pair, bias=False), "leaky_relu") for pair in pairwise(widths)),
+            *(ConvBlock(_halving(*pair, bias=False), "leaky_relu", _SLOPE) for pair in pairwise(widths)),
         )
         self.linear = Linear(_SIDE * _SIDE * widths[-1], 1)
         self.flattened_maps = {"linear": (_SIDE, _SIDE)}  # for weights from and to PyTorch
@@ -154,23 +153,6 @@ class DCGAN(Module):
         The discriminator's parameters get gradients too, unless they are frozen.
         """
         return _cross_entropy(self.discriminator(fake, labels), 1.0)
-
-
-class ConvBlock(Module):
-    """activation(bn(conv(x)))."""
-
-    def __init__(self, conv: Conv2d | ConvTranspose2d, activation: str) -> None:
-        super().__init__()
-        self.conv = conv
-        self.bn = BatchNorm2d(conv.out_channels)
-        self.activation = activation
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, H, W, C) to (N, OH, OW, OC)."""
-        return conv_bn(self.conv, self.bn, x, activation=self.activation, negative_slope=_SLOPE)
-
-    def extra_repr(self) -> str:
-        return f"activation={self.activation!r}"
 
 
 def _halving(inputs: int, outputs: int, bias: bool = True) -> Conv2d:

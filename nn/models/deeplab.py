@@ -13,25 +13,10 @@ from alpha.errors import ArgumentError
 from nn.arguments import positive
 from nn.containers import Sequential
 from nn.conv import Conv2d
-from nn.fusion import conv_bn
+from nn.models.conv_block import ConvBlock
 from nn.models.resnet import BasicBlock
 from nn.module import Module
-from nn.norm import BatchNorm2d
 from nn.pooling import AdaptiveAvgPool2d
-
-
-class ConvBNReLU(Module):
-    """relu(bn(conv(x))), a convolution that keeps height and width at stride 1."""
-
-    def __init__(self, inputs: int, outputs: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> None:
-        super().__init__()
-        padding = kernel_size // 2 * dilation
-        self.conv = Conv2d(inputs, outputs, kernel_size, stride, padding, dilation, bias=False)
-        self.bn = BatchNorm2d(outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, H, W, inputs) to (N, ceil(H / stride), ceil(W / stride), outputs)."""
-        return conv_bn(self.conv, self.bn, x, activation="relu")
 
 
 class ASPP(Module):
@@ -58,11 +43,11 @@ class ASPP(Module):
     def __init__(self, inputs: int, outputs: int, dilations: Sequence[int] = (6, 12, 18)) -> None:
         super().__init__()
         self.dilations = _check_dilations(dilations)
-        branches = [ConvBNReLU(inputs, outputs, 3, dilation=dilation) for dilation in self.dilations]
-        self.branches = Sequential(ConvBNReLU(inputs, outputs, 1), *branches)
+        branches = [_conv_block(inputs, outputs, 3, dilation=dilation) for dilation in self.dilations]
+        self.branches = Sequential(_conv_block(inputs, outputs, 1), *branches)
         self.pool = AdaptiveAvgPool2d(1)
-        self.pooled = ConvBNReLU(inputs, outputs, 1)
-        self.project = ConvBNReLU((len(branches) + 2) * outputs, outputs, 1)
+        self.pooled = _conv_block(inputs, outputs, 1)
+        self.project = _conv_block((len(branches) + 2) * outputs, outputs, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, inputs) to (N, H, W, outputs)."""
@@ -91,7 +76,7 @@ class DeepLabSmall(Module):
     ) -> None:
         super().__init__()
         narrow, middle, wide = base_width, 2 * base_width, 4 * base_width
-        self.stem = ConvBNReLU(in_channels, narrow, 3, stride=2)
+        self.stem = _conv_block(in_channels, narrow, 3, stride=2)
         self.blocks = Sequential(
             BasicBlock(narrow, narrow, 1, "relu", 1),
             BasicBlock(narrow, middle, 2, "relu", 1),
@@ -121,6 +106,12 @@ def deeplab_small(
     for value, name in ((num_classes, "num_classes"), (in_channels, "in_channels"), (base_width, "base_width")):
         positive(value, name, "deeplab_small")
     return DeepLabSmall(num_classes, in_channels, base_width, dilations)
+
+
+def _conv_block(inputs: int, outputs: int, kernel_size: int, stride: int = 1, dilation: int = 1) -> ConvBlock:
+    """A convolution that keeps height and width at stride 1, BatchNorm and ReLU."""
+    padding = kernel_size // 2 * dilation
+    return ConvBlock(Conv2d(inputs, outputs, kernel_size, stride, padding, dilation, bias=False))
 
 
 def _check_dilations(dilations: Sequence[int]) -> tuple[int, ...]:

@@ -148,5 +148,5 @@ def test_every_example_is_shown_in_the_readme() -> None:
     text = (ROOT / "README.md").read_text()
     scripts = {path.name for path in EXAMPLES.glob("*.py") if "__main__" in path.read_text()}
     scripts.remove("paper_sides.py")  # reproduce_paper.py starts it
-    assert len(scripts) == 10
+    assert len(scripts) == 11
     assert not [name for name in scripts if name not in text]
