@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from alpha.errors import ArgumentError, NumericsError
-from benchmarks import common, huge2, inference, sweep
+from benchmarks import common, huge2, inference, matvec, sweep
 from benchmarks.common import Setup
 from benchmarks.generators import GENERATORS
 from benchmarks.suites import BATCHES, EQUALISED, LAYOUTS, OPERATORS, PAPER, SUITES, Layer, equal_batch
@@ -43,14 +43,15 @@ processes disturbed are measured again, up to twice, and their quietest round co
 compared before anything is timed. On a GPU the times are its own, by events, and PyTorch runs with cudnn.benchmark.
 The suite sweep goes over neighbouring shapes, ours alone unless asked otherwise, and lists neighbours whose
 throughputs differ by 2 times or more. The suite inference times torchvision's ResNet18 as a whole beside PyTorch and
-ONNX Runtime; huge2 the transposed convolutions of generators, beside inserting zeros too.
+ONNX Runtime; huge2 the transposed convolutions of generators, beside inserting zeros too; matvec products of a matrix
+and a vector, beside NumPy too.
 """
 
 
 def make_parser() -> common.Parser:
     """The options."""
     parser = common.make_parser(MODULE, DESCRIPTION, inference.OPPONENTS, None)
-    suites = (*SUITES, SWEEP, inference.SUITE, huge2.SUITE)
+    suites = (*SUITES, SWEEP, inference.SUITE, huge2.SUITE, matvec.SUITE)
     parser.add_argument("--suite", default="resnet18", choices=suites, help="what is measured (%(default)s)")
     batches = parser.add_mutually_exclusive_group()
     batches.add_argument(
@@ -62,7 +63,9 @@ def make_parser() -> common.Parser:
     batches.add_argument(
         "--gflop", type=_gflop, metavar="X", help="instead, such batches that each operator has X nominal GFLOP"
     )
-    parser.add_argument("--repeats", type=common.whole(1), metavar="N", help="turns of each (7; sweep 5; inference 15)")
+    parser.add_argument(
+        "--repeats", type=common.whole(1), metavar="N", help="turns of each (7; sweep 5; inference, matvec 15)"
+    )
     parser.add_argument("--layers", type=_words, metavar="NAME[,NAME...]", help="only these of the suite")
     parser.add_argument("--axes", type=_axes, metavar="NAME[,NAME...]", help=f"of the sweep: {', '.join(sweep.AXES)}")
     parser.add_argument("--image-size", type=common.whole(32), metavar="N", help="of inference: H and W (224)")
@@ -94,13 +97,21 @@ def _axes(text: str) -> list[str]:
     return _words(text)
 
 
-_DEFAULTS = {SWEEP: ("none", 5), inference.SUITE: ("all", 15), huge2.SUITE: ("torch", 7)}
+_DEFAULTS = {
+    SWEEP: ("none", 5),
+    inference.SUITE: ("all", 15),
+    huge2.SUITE: ("torch", 7),
+    matvec.SUITE: ("torch", 15),
+}
 """The opponent and the turns of suites that are no lists of convolutions."""
+
+_ON_PROCESSORS = (SWEEP, inference.SUITE, huge2.SUITE)
+"""Suites that no GPU runs."""
 
 _OPTIONS = {
     "--batch-size": (*SUITES, inference.SUITE, huge2.SUITE),
     "--gflop": tuple(SUITES),
-    "--layers": (*SUITES, huge2.SUITE),
+    "--layers": (*SUITES, huge2.SUITE, matvec.SUITE),
     "--axes": (SWEEP,),
     "--image-size": (inference.SUITE,),
 }
@@ -116,7 +127,7 @@ def _complete(args: argparse.Namespace) -> None:
             raise ArgumentError(
                 f"[{MODULE}] expected {option} with --suite {' or '.join(suites)}, got suite {args.suite}: leave it out"
             )
-    if args.suite in _DEFAULTS and args.engine != "cpu":
+    if args.suite in _ON_PROCESSORS and args.engine != "cpu":
         raise ArgumentError(
             f"[{MODULE}] expected --engine cpu with --suite {args.suite}, got {args.engine}: choose another suite"
         )
@@ -136,7 +147,8 @@ def _layers(args: argparse.Namespace) -> list[Layer]:
 
 def _check_layers(args: argparse.Namespace) -> None:
     """ArgumentError for layers that the suite has not."""
-    known = [layer.name for layer in (GENERATORS if args.suite == huge2.SUITE else SUITES.get(args.suite, ()))]
+    others = {huge2.SUITE: [layer.name for layer in GENERATORS], matvec.SUITE: list(matvec.SHAPES)}
+    known = others.get(args.suite) or [layer.name for layer in SUITES.get(args.suite, ())]
     unknown = [name for name in args.layers or () if name not in known]
     if unknown:
         raise ArgumentError(
@@ -446,6 +458,7 @@ def _print_layers(result: dict[str, Any]) -> None:
 _SUITES_OF_THEIR_OWN = {
     inference.SUITE: (inference.run, inference.print_table),
     huge2.SUITE: (huge2.run, huge2.print_table),
+    matvec.SUITE: (matvec.run, matvec.print_table),
 }
 
 

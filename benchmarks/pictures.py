@@ -49,6 +49,7 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
                 "operators": _operators,
                 PAPER: _paper,
                 "huge2": _huge2,
+                "matvec": _matvec,
                 "sweep": _sweep,
                 "reproduction": loss_curves,
             }
@@ -142,6 +143,35 @@ def _huge2(result: dict[str, Any]) -> Figure:
         axes.margins(x=0.15)
     axes.invert_yaxis()
     axes.legend()
+    return figure
+
+
+def _matvec(result: dict[str, Any]) -> Figure:
+    """GB/s of every contestant over the matrices' columns, a panel an operation and number of rows."""
+    operations = list(dict.fromkeys(row["operation"] for row in result["rows"]))
+    figure = _figure(9, 2.2 * len(operations))
+    look = {"alpha": (OURS, "Dragon-Alpha"), "torch": (THEIRS, "PyTorch"), "numpy": (THIRD, "NumPy")}
+    for line, operation in zip(figure.subplots(len(operations), 3, squeeze=False), operations, strict=True):
+        for axes, height in zip(line, ("square", 128, 256), strict=True):
+            rows = [
+                row
+                for row in result["rows"]
+                if row["operation"] == operation
+                and (row["shape"][0] == row["shape"][1] if height == "square" else row["shape"][0] == height)
+            ]
+            columns = [row["shape"][1] for row in rows]
+            for name in rows[0]["times_ms"]:
+                colour, label = look[name]
+                rates = [1e-6 * row["bytes"] / common.median(row["times_ms"][name]) for row in rows]
+                axes.plot(columns, rates, color=colour, label=label, marker=".")
+            axes.set_xscale("log", base=2)
+            axes.set_title(f"{operation}, {height}" + ("" if height == "square" else " rows"))
+            axes.set_ylim(bottom=0)
+            axes.grid(alpha=0.3)
+        line[0].set_ylabel("GB/s")
+    for axes in line:
+        axes.set_xlabel("columns")
+    figure.axes[0].legend()
     return figure
 
 

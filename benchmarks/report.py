@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from alpha.errors import ArgumentError
-from benchmarks import common, huge2, sweep
+from benchmarks import common, huge2, matvec, sweep
 from benchmarks.operators import variant_table
 from benchmarks.suites import PAPER
 
@@ -41,9 +41,10 @@ class Report:
 
     @property
     def kind(self) -> str:
-        """ "training", "operators", "paper", "sweep", "inference", "huge2" or "reproduction"."""
+        """ "training", "operators", "paper", "sweep", "inference", "huge2", "matvec" or "reproduction"."""
         suite = str(self.result["settings"].get("suite", "training"))
-        return suite if suite in ("training", PAPER, "sweep", "inference", "huge2", "reproduction") else "operators"
+        own = ("training", PAPER, "sweep", "inference", "huge2", "matvec", "reproduction")
+        return suite if suite in own else "operators"
 
     @property
     def picture(self) -> str:
@@ -71,6 +72,8 @@ class Report:
             return f"The paper's training of {settings['model']} on {settings['dataset']}, {epochs}{self.place}"
         if self.kind == "huge2":
             return f"Generators' transposed convolutions, as HUGE2 compares them{self.place}"
+        if self.kind == "matvec":
+            return f"Products of a matrix and a vector{self.place}"
         if self.kind == PAPER:
             return f"The paper's comparison of operators, {settings['gflop']:g} GFLOP each{self.place}"
         batches = ", ".join(map(str, settings["batch_sizes"]))
@@ -85,7 +88,7 @@ def network(settings: dict[str, Any]) -> str:
 
 def read(folder: Path = RESULTS) -> list[Report]:
     """The folder's results by kind, then by name and size."""
-    order = ("training", "reproduction", "inference", "operators", PAPER, "huge2", "sweep")
+    order = ("training", "reproduction", "inference", "operators", PAPER, "huge2", "matvec", "sweep")
     reports = [Report(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("*.json")]
     if not reports:
         raise ArgumentError(
@@ -131,6 +134,7 @@ def _section(report: Report) -> str:
         "operators": _operators,
         PAPER: _paper,
         "huge2": _huge2,
+        "matvec": _matvec,
         "sweep": _sweep,
     }
     return "\n\n".join([*head, f"![{report.title}]({report.picture})", *kinds[report.kind](result)])
@@ -281,6 +285,19 @@ def _huge2(result: dict[str, Any]) -> list[str]:
     return [note, _markdown(huge2.table(result))]
 
 
+def _matvec(result: dict[str, Any]) -> list[str]:
+    settings = result["settings"]
+    note = (
+        f"Ratio: the best opponent's time over ours. NumPy: {settings['numpy']}; PyTorch: {settings['torch']}. Of "
+        f"bandwidth: {settings['bandwidth']}."
+    )
+    means = result["geometric_mean"]
+    if means is not None:
+        each = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
+        note += f" Geometric means: {each}; lowest {result['lowest_ratio']:.2f}."
+    return [note, _markdown(matvec.table(result))]
+
+
 def _sweep(result: dict[str, Any]) -> list[str]:
     note = (
         f"{sweep.summary(result)}. Of bound: share of the roofline with an FMA peak of {result['fma_peak_gflops']:.0f} "
@@ -327,6 +344,7 @@ def headlines(reports: Sequence[Report]) -> list[Headline]:
         "operators": _operators_headlines,
         PAPER: _operators_headlines,
         "huge2": _huge2_headlines,
+        "matvec": _matvec_headlines,
         "sweep": _sweep_headlines,
     }
     return [headline for report in reports for headline in each[report.kind](report)]
@@ -388,6 +406,20 @@ def _huge2_headlines(report: Report) -> list[Headline]:
         if f"{direction} over torch" in means:
             found.append(Headline(title, opponent="PyTorch", ratio=means[f"{direction} over torch"]))
     return found
+
+
+def _matvec_headlines(report: Report) -> list[Headline]:
+    means = report.result["geometric_mean"]
+    if means is None:
+        return []
+    opponent = " and ".join(
+        name
+        for key, name in (("numpy", "NumPy"), ("torch", "PyTorch"))
+        if key in report.result["rows"][0]["opponents_ms"]
+    )
+    note = f"the better one; squares {means['squares']:.2f}, 128 and 256 rows {means['128 and 256 rows']:.2f}"
+    ratio = common.geometric_mean([row["ratio"] for row in report.result["rows"]])
+    return [Headline(_lower(report.title), opponent=opponent, ratio=ratio, note=note)]
 
 
 def _sweep_headlines(report: Report) -> list[Headline]:

@@ -424,6 +424,28 @@ def test_generators_beside_inserted_zeros(tmp_path: Path) -> None:
     assert "cGAN DC2" in text and "forward over baseline" in text
 
 
+def test_matrix_and_vector(tmp_path: Path) -> None:
+    """A row for each operation and shape; the best opponent's time makes the ratio."""
+    options = ("--suite", "matvec", "--layers", "256x256,128x1024", "--repeats", "1", "--against", AGAINST)
+    result, text = run("benchmarks.operators", tmp_path / "result.json", *options)
+    check_head(result, "benchmarks.operators")
+    assert [(row["operation"], row["shape"]) for row in result["rows"][:3]] == [
+        ("gemv", [256, 256]), ("gemv", [128, 1024]), ("gemv, transposed", [256, 256]),
+    ]  # fmt: skip
+    assert len(result["rows"]) == 8
+    for row in result["rows"]:
+        rows, columns = row["shape"]
+        assert row["bytes"] == 4 * ((1 if "gemv" in row["operation"] else 2) * rows * columns + rows + columns)
+        assert row["gb_per_s"] == pytest.approx(1e-6 * row["bytes"] / row["alpha_ms"])
+        assert set(row["opponents_ms"]) == ({"numpy", "torch"} if AGAINST == "torch" else {"numpy"})
+        assert row["ratio"] == min(row["opponents_ms"].values()) / row["alpha_ms"]
+        assert row["difference"] < 1e-4
+    means = result["geometric_mean"]
+    assert means["squares, ger"] == next(row["ratio"] for row in result["rows"] if row["operation"] == "ger")
+    assert result["lowest_ratio"] == min(row["ratio"] for row in result["rows"])
+    assert "128 x 1024" in text and "geometric mean: squares" in text
+
+
 def test_generators_that_are_not_there_are_told(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.operators", "--suite", "huge2", "--layers", "DC9"],

@@ -109,6 +109,31 @@ def test_generators_have_a_line_an_opponent(against: bool) -> None:
     assert f"| 16.000 | 8.00 | 2.5 | 10.0 | 25% | {last} |" in text
 
 
+def test_matrix_and_vector_have_a_line_and_every_row() -> None:
+    rows = [
+        {
+            "operation": operation,
+            "shape": [256, columns],
+            "bytes": 1e6,
+            "alpha_ms": 0.01,
+            "opponents_ms": {"numpy": 0.02, "torch": 0.04},
+            "best": "numpy",
+            "ratio": 2.0,
+            "gb_per_s": 100.0,
+            "bandwidth_share": 0.5,
+            "times_ms": {"alpha": [0.01], "numpy": [0.02], "torch": [0.04]},
+        }
+        for operation in ("gemv", "ger")
+        for columns in (256, 512)
+    ]
+    means = {"squares": 2.0, "128 and 256 rows": 2.0}
+    settings = {"suite": "matvec", "engine": "cpu", "threads": 2, "numpy": "", "torch": "", "bandwidth": "copying"}
+    told = Report("m.json", {**HEAD, "settings": settings, "rows": rows, "geometric_mean": means, "lowest_ratio": 2.0})
+    (line,) = report.headlines([told])
+    assert (line.opponent, line.ratio) == ("NumPy and PyTorch", pytest.approx(2))
+    assert "| ger | 256 x 512 | 10.0 | 20.0 | 40.0 | 2.00 | 100 | 50% |" in report.document([told])
+
+
 def swept(slow: str = "dilated") -> Report:
     """A sweep over groups where one operator has a cliff between 4 and 8 groups around one centre."""
     rows = []
