@@ -262,6 +262,11 @@ def backward(roots: Sequence[_tensor.Tensor], grads: Sequence[_tensor.Tensor], r
                 function._pending.clear()
 
 
+def enters_graph(*arguments: Any) -> bool:
+    """Whether a function called now on these arguments would enter the graph."""
+    return _mode.enabled and any(_needs(argument) for argument in arguments)
+
+
 def _needs(argument: Any) -> bool:
     """Whether an argument's gradient is asked for; a view takes its base's place in the graph first."""
     if not isinstance(argument, _tensor.Tensor):

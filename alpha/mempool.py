@@ -216,19 +216,29 @@ class MemoryPool:
         """A block of at least ``nbytes`` + SLACK bytes, aligned to GRAIN; OutOfMemoryError beyond the cap."""
         size = -(-(nbytes + SLACK) // GRAIN) * GRAIN
         with self._lock:
-            self._sort_in()
+            if self._returned:
+                self._sort_in()
             self._requests += 1
             waiting = self._small.get(size)
-            block = waiting.pop() if waiting else self._merged_fit(size)
-            if block is not None:
+            if waiting:
                 self._hits += 1
+                block = waiting.pop()
             else:
-                block = self._grow(size)
-            if self._splits(block, size):
-                self._split(block, size)
+                block = self._sought(size)
             self._in_use += block.nbytes
             self._peak = max(self._peak, self._in_use)
             return block
+
+    def _sought(self, size: int) -> Block:
+        """A block of the size from among the larger ones, or from the engine."""
+        block = self._merged_fit(size)
+        if block is not None:
+            self._hits += 1
+        else:
+            block = self._grow(size)
+        if self._splits(block, size):
+            self._split(block, size)
+        return block
 
     def give(self, block: Block) -> None:
         """Takes a block back. Safe from any thread and from a finalizer."""

@@ -90,7 +90,9 @@ class HostEngine(Engine):
 
         ``tasks``, where the caller knows their number, leaves threads asleep that would find none.
         """
-        threads = self.threads if tasks is None else max(1, min(self.threads, tasks))
+        threads = self.threads
+        if tasks is not None and tasks < threads:
+            threads = max(1, tasks)
         return workers.WORKERS.run(kernel, threads, arguments)
 
 

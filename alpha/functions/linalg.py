@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from alpha.autograd import Function
+from alpha.autograd import Function, enters_graph
 from alpha.errors import DtypeError, ShapeError
 from alpha.functions.matvec import Gemv, add_outer
 from alpha.functions.operands import TensorLike, call, check_float, operands, sum_to
@@ -104,9 +104,9 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     if x.ndim == y.ndim == 2:
         return call(MatMul, x, y)
     if x.ndim == 2 and y.ndim == 1:
-        return call(Gemv, x, y, False)
+        return call(Gemv, x, y, False) if enters_graph(x, y) else x.engine.gemv(x, y)
     if x.ndim == 1 and y.ndim == 2:
-        return call(Gemv, y, x, True)
+        return call(Gemv, y, x, True) if enters_graph(x, y) else x.engine.gemv(y, x, True)
     batch = _batch(x, y)
     left, right = unsqueeze(x, 0) if x.ndim == 1 else x, unsqueeze(y, -1) if y.ndim == 1 else y
     if right.ndim == 2 and left.ndim > 2:  # one long product instead of a batch of short ones

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alpha.autograd import Function
+from alpha.autograd import Function, enters_graph
 from alpha.errors import DtypeError, ShapeError
 from alpha.functions.inplace import write
 from alpha.functions.operands import Number, call, check_float, is_number
@@ -62,12 +62,13 @@ def gemv(A: Tensor, x: Tensor, trans: bool = False) -> Tensor:
             f"[gemv] expected x of A.shape[{0 if trans else 1}] elements, got A: {A.shape} and x: {x.shape}: "
             f"{'leave trans out' if trans else 'trans=True takes A.T'}, or give a vector of that length"
         )
-    return call(Gemv, A, x, trans)
+    return call(Gemv, A, x, trans) if enters_graph(A, x) else A.engine.gemv(A, x, trans)
 
 
 def ger(A: Tensor, x: Tensor, y: Tensor, alpha: Number = 1.0) -> Tensor:
     """``A + alpha * outer(x, y)`` as a new tensor: A (M, N), x (M,), y (N,), alpha a number."""
-    return call(Ger, *_rank_one("ger", A, x, y, alpha))
+    A, x, y, alpha = _rank_one("ger", A, x, y, alpha)
+    return call(Ger, A, x, y, alpha) if enters_graph(A, x, y) else A.engine.ger(x, y, alpha, A)
 
 
 def ger_(A: Tensor, x: Tensor, y: Tensor, alpha: Number = 1.0) -> Tensor:
@@ -88,8 +89,22 @@ def _rank_one(name: str, A: Tensor, x: Tensor, y: Tensor, alpha: Number) -> tupl
     return A, x, y, float(alpha)
 
 
+def _fits(A: Tensor, x: Tensor) -> bool:
+    """Whether they are a matrix and a vector of one float dtype on one engine: small products are called often."""
+    return (
+        type(A) is type(x) is Tensor
+        and A.dtype == x.dtype
+        and A.dtype.kind == "f"
+        and len(A.shape) == 2
+        and len(x.shape) == 1
+        and A.storage.engine is x.storage.engine
+    )
+
+
 def _check(name: str, A: Tensor, *vectors: Tensor) -> None:
     """A matrix and vectors of one float dtype on one engine."""
+    if all(_fits(A, x) for x in vectors):
+        return
     check_float(name, A, *vectors)
     A.engine.check_owner(name, *vectors)
     for x in vectors:
