@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ class Storage:
         self.address = block.address
         self.nbytes = nbytes
         self.version = 0
-        self.cache: dict[str, Any] = {}  # what an engine derived from the contents, with the version it saw
+        self.cache: dict[Hashable, Any] = {}  # what an engine derived from the contents, with the version it saw
         self.waiting: weakref.ref[Function] | None = None  # who wants to know when a function saves the contents
         self.exported = False  # whether arrays that the version does not see may write to it
         self._block = block

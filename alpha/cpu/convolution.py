@@ -305,7 +305,7 @@ class ConvolutionOperations(HostEngine):
         Inference keeps them with the filters' storage, and packs once. Training changes filters before they serve
         again, so they go back to the pool, as where a NumPy array shares the storage and may change it unseen.
         """
-        key = f"packed {how} {w.offset} {w.shape} {w.strides} {shape}"
+        key = ("packed", how, w.offset, w.shape, w.strides, shape)
         kept: tuple[int, Tensor] | None = w.storage.cache.pop(key, None)
         if kept is not None and kept[0] == w.version and not w.storage.exported:
             packed = kept[1]
@@ -345,17 +345,7 @@ def _problem(x: Tensor, y: Tensor, geometry: Geometry, groups: int) -> plans.Pro
             f"[convolution] expected images of {geometry.input} and results of {geometry.output}, got x: {x.shape} and "
             f"y: {y.shape}"
         )
-    problem = plans.Problem(
-        geometry,
-        x.shape[0],
-        x.shape[3],
-        y.shape[3],
-        groups,
-        x.dtype.itemsize,
-        (x.strides[0], x.strides[1], x.strides[2]),
-        (y.strides[0], y.strides[1], y.strides[2]),
-    )
-    return plans.flattened(problem)
+    return plans.called(geometry, x.shape[0], x.shape[3], y.shape[3], groups, x.dtype.itemsize, x.strides, y.strides)
 
 
 def _tag(x: Tensor) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,15 @@ class Problem:
     x_strides: tuple[int, int, int]
     y_strides: tuple[int, int, int]
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Kept: plans are looked up by it in every call."""
+        sizes = self.images, self.in_channels, self.out_channels, self.groups, self.item
+        return hash((self.geometry, sizes, self.x_strides, self.y_strides))
+
     @property
     def group_in(self) -> int:
         """Input channels a group."""
@@ -104,6 +113,22 @@ def flattened(problem: Problem) -> Problem:
         x_step, y_step = x_step * length, y_step * length
     images, x_step, y_step = problem.images * math.prod(g.input), problem.in_channels, problem.out_channels
     return replace(problem, geometry=POINT, images=images, x_strides=(x_step,) * 3, y_strides=(y_step,) * 3)
+
+
+@lru_cache(maxsize=8192)
+def called(
+    geometry: Geometry,
+    images: int,
+    in_channels: int,
+    out_channels: int,
+    groups: int,
+    item: int,
+    x_strides: tuple[int, ...],
+    y_strides: tuple[int, ...],
+) -> Problem:
+    """The problem of a call, flattened: the same object for the same call, which plans are found by fast."""
+    x, y = ((strides[0], strides[1], strides[2]) for strides in (x_strides, y_strides))
+    return flattened(Problem(geometry, images, in_channels, out_channels, groups, item, x, y))
 
 
 @dataclass(frozen=True)
