@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,13 +97,14 @@ def _training_parts(out: Path, engine: str, against: str) -> list[Part]:
 
 
 def _operators_parts(out: Path, engine: str, against: str) -> list[Part]:
-    """The paper's operators and ResNet18's, in float32 and in TF32."""
+    """The paper's operators and ResNet18's, in float32 and in TF32; products of a matrix and a vector."""
     words = ("operators", "--repeats", "5", "--graph", "--suite")
     ends = (out, engine, against)
     return [
         _benchmark("paper", (*words, "paper", "--gflop", "20"), 100, *ends),
         _benchmark("resnet18", (*words, "resnet18", "--batch-size", "512"), 40, *ends),
         _benchmark("resnet18 tf32", (*words, "resnet18", "--batch-size", "512", *TF32), 40, *ends),
+        _benchmark("matvec", (*words, "matvec"), 60, *ends),
     ]
 
 
@@ -188,6 +189,12 @@ def _operators(result: Mapping[str, Any]) -> str:
     return f"ratio {mean}; {'; '.join(filter(None, ahead))}"
 
 
+def _matvec(result: Mapping[str, Any]) -> str:
+    fastest = f"{max(row['gb_per_s'] for row in result['rows']):.0f} GB/s at most"
+    means = result["geometric_mean"]
+    return fastest + (f", ratio {', '.join(f'{name} {value:.2f}' for name, value in means.items())}" if means else "")
+
+
 def _training(result: Mapping[str, Any]) -> str:
     ours = f"{1e3 * result['alpha_s']:.2f} ms a step, {result['alpha_peak_mib']:.0f} MiB"
     if result["ratio"] is None:
@@ -204,8 +211,9 @@ def figures(out: Path, name: str) -> str:
         result = json.loads(_json(out, name).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ""
-    describe: Callable[[Mapping[str, Any]], str] = _training if "alpha_s" in result else _operators
-    return describe(result)
+    if "alpha_s" in result:
+        return _training(result)
+    return _matvec(result) if "bandwidths_gb_per_s" in result else _operators(result)
 
 
 def table(outcomes: Sequence[Outcome], out: Path) -> str:
