@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu.base import Array, HostEngine
+from alpha.cpu.base import Array, HostEngine, counter
 from alpha.cpu.compile import alone
+from alpha.cpu.kernels import indexing as kernels
 from alpha.dtypes import bool_, float32, float64, int64, is_float
 from alpha.engine import Index, Operand, RangeCheck
 from alpha.errors import ArgumentError
@@ -190,10 +191,27 @@ class ArrayOperations(HostEngine):
         source = self.array(values) if isinstance(values, Tensor) else values
         if not accumulate:
             target[native] = source
+        elif self._adds_rows(out, native, values):
+            places, rows = np.ascontiguousarray(native[0]).reshape(-1), np.ascontiguousarray(source)
+            self.launch(
+                kernels.add_rows, counter(), places, rows.reshape(places.size, -1), target.reshape(len(target), -1),
+                tasks=-(-out.numel() // len(target) // kernels.COLUMNS),
+            )  # fmt: skip
         elif any(isinstance(entry, np.ndarray) and entry.dtype != bool for entry in native):
             np.add.at(target, native, source)
         else:
             target[native] += source
+
+    def _adds_rows(self, out: Tensor, index: tuple[Any, ...], values: Operand) -> bool:
+        """Whether whole rows of a dense float tensor are added to, as the kernel does it."""
+        if not isinstance(values, Tensor) or not out.ndim or not is_float(out.dtype) or values.dtype != out.dtype:
+            return False
+        return (
+            _only_axis(index) == 0
+            and values.numel() > 0
+            and out.is_contiguous()
+            and (values.shape == (*index[0].shape, *out.shape[1:]))
+        )
 
     def check_range(self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None) -> Tensor:
         values = self.array(index)

@@ -12,6 +12,7 @@ from alpha import functions as F
 from alpha import nn
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError, GraphError, IndexingError, ShapeError
+from alpha.testing import assert_close
 from tests.engine.checks import gradcheck_on
 
 INDICES = [np.array([[3, 0, 3], [6, 3, 1]]), np.array(2), np.array([], np.int64), np.zeros((1, 1, 5), np.int64)]
@@ -114,3 +115,17 @@ def test_bad_input(engine: Engine) -> None:
         nn.Embedding(7, 3, -8)
     with pytest.raises(ArgumentError, match=r"\[Embedding\] expected num_embeddings as an integer >= 1, got 0"):
         nn.Embedding(0, 3)
+
+
+def test_gradients_of_many_rows_and_columns(engine: Engine, rng: np.random.Generator) -> None:
+    """More columns than a task of the CPU's kernel has, rows that repeat, in several shapes of the index."""
+    weight = rng.standard_normal((7, 150)).astype(np.float32)
+    for shape in ((40,), (5, 8), (), (2, 0)):
+        index = rng.integers(-7, 7, shape)
+        table = alpha.tensor(weight, engine=engine, requires_grad=True)
+        picked = table[alpha.tensor(index, engine=engine)]
+        grad = rng.standard_normal((*shape, 150)).astype(np.float32)
+        picked.backward(alpha.tensor(grad, engine=engine))
+        expected = np.zeros((7, 150))
+        np.add.at(expected, index, grad)
+        assert_close(table.grad, expected, rtol=1e-5, atol=1e-5)  # sums of some 40 float32
