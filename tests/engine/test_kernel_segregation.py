@@ -41,6 +41,7 @@ from cu32 import convolution as on_cuda
 
 Array = np.ndarray[Any, Any]
 
+FLOAT = np.dtype(np.float32)
 MOST = 9
 IMAGES = 2
 ALL = os.environ.get("ALPHA_TEST_SEGREGATION") == "all"
@@ -163,7 +164,7 @@ MARK = np.uint32(0x7FC5A5A5)
 
 
 class Frame:
-    """The memory of a result, in image order, between two guards; it holds a number, or the mark where there is none."""
+    """The memory of a result, in image order, between two guards; it holds a number, or the mark."""
 
     def __init__(self, engine: Engine, shape: tuple[int, ...], number: float | None) -> None:
         count = math.prod(shape)
@@ -186,7 +187,7 @@ def stored(engine: Engine, problem: Problem, given: tuple[Tensor, ...], patch: p
     frame, empty = Frame(engine, problem.shape, None), engine.empty
     taken = []
 
-    def framed(shape: Any, dtype: Any = np.dtype(np.float32), order: Any = None) -> Tensor:
+    def framed(shape: Any, dtype: Any = FLOAT, order: Any = None) -> Tensor:
         if tuple(shape) != problem.shape or order != IMAGE_ORDER or taken:
             return empty(shape, dtype, order)
         taken.append(frame)
@@ -294,7 +295,7 @@ def test_the_counts_see_what_is_wrong(engine: Engine, monkeypatch: pytest.Monkey
         return right(*given, accumulate=accumulate if accumulate is None else right(*given, accumulate=accumulate))
 
     def nowhere(*given: Any, accumulate: Tensor | None = None) -> Tensor:
-        return accumulate if accumulate is not None else engine.empty(problem.shape, np.dtype(np.float32), IMAGE_ORDER)
+        return accumulate if accumulate is not None else engine.empty(problem.shape, FLOAT, IMAGE_ORDER)
 
     def beside(*given: Any, accumulate: Tensor | None = None) -> Tensor:
         made = right(*given, accumulate=accumulate)
