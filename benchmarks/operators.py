@@ -59,7 +59,7 @@ def make_parser() -> common.Parser:
         "--batch-size",
         type=_sizes,
         metavar="N[,N...]",
-        help="images (128,512; depthwise: 1,8,32; inference: 1,32; huge2: 1,64; segregation: 1,16)",
+        help="images (128,512; depthwise: 1,8,32; inference: 1,32; huge2: 1,64; segregation: 1)",
     )
     batches.add_argument(
         "--gflop", type=_gflop, metavar="X", help="instead, such batches that each operator has X nominal GFLOP"

@@ -12,6 +12,9 @@ from 0 to 9 that leave a result, 31,865 axes in all:
   (filter, stride, padding, output padding) is met, 4,018 of them, each with one of its sizes; axes are met in pairs,
   as rows and as columns, 2,009 of them. ``ALPHA_TEST_SEGREGATION=all`` has every size too, 15,933 pairs.
 
+The geometry's part takes some 6 s, the engines' 6 s on the CPU and 20 s on the test driver once their kernels are
+compiled (2 cores, AVX-512); all sizes eight times as long.
+
 Winograd's algorithm, which takes stride 1 and 2 on the CPU, has a test of its own: its sums are rounded, its writes are
 counted alike.
 """
