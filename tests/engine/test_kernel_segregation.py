@@ -4,16 +4,16 @@ KS-deconv-V2 splits a filter into stride x stride sub-kernels. The segregation t
 out from gives each sub-kernel as many results as the one with most has, so that results of odd sizes come with rows and
 columns that nobody wants; theirs and ours run all sub-kernels in one launch, of exactly the elements that there are.
 
-What is proven where, for every size, filter, stride and output padding (below the stride) from 1 to 9 and every padding
-from 0 to 9 that leave a result, 31,865 axes in all:
+What is proven where, for every size, filter and stride from 1 to 9, padding from 0 to 9 and output padding below the
+stride that leave a result, 31,865 axes in all:
 
 - the geometry from which both engines make their tables names each element once, with exactly its products: all axes;
 - the engines write each element exactly once, nothing beside the result, and the right numbers. By default every
   (filter, stride, padding, output padding) is met, 4,018 of them, each with one of its sizes; axes are met in pairs,
   as rows and as columns, 2,009 of them. ``ALPHA_TEST_SEGREGATION=all`` has every size too, 15,933 pairs.
 
-The geometry's part takes some 6 s, the engines' 6 s on the CPU and 20 s on the test driver once their kernels are
-compiled (2 cores, AVX-512); all sizes eight times as long.
+The geometry's part takes some 6 s; the engines' some 6 s on the CPU and 20 s on the test driver, once their kernels are
+compiled (2 cores, AVX-512), and with all sizes, of which there are eight times as many, as much longer.
 
 Winograd's algorithm, which takes stride 1 and 2 on the CPU, has a test of its own: its sums are rounded, its writes are
 counted alike.
