@@ -1,8 +1,9 @@
-"""The transposed convolutions of generators that the suite huge2 measures."""
+"""The transposed convolutions of generators that the suites huge2 and segregation measure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from alpha.cpu.plans import Problem, dense_problem
 from alpha.geometry import Axis, Geometry
@@ -56,4 +57,23 @@ GENERATORS = (
     Generator("DCGAN DC4", 32, 128, 3, 5, 2, 1),
     Generator("cGAN DC1", 8, 256, 128, 4, 1, 0),
     Generator("cGAN DC2", 16, 128, 3, 4, 1, 0),
+)
+
+# The same without output padding, so that results have odd sizes; the conditional GAN's with filters of 3x3, for those
+# of 4x4 make even ones.
+ODD = (
+    Generator("odd DCGAN DC1", 4, 1024, 512, 5, 2, 0),
+    Generator("odd DCGAN DC2", 8, 512, 256, 5, 2, 0),
+    Generator("odd DCGAN DC3", 16, 256, 128, 5, 2, 0),
+    Generator("odd DCGAN DC4", 32, 128, 3, 5, 2, 0),
+    Generator("odd cGAN DC1", 8, 256, 128, 3, 1, 0),
+    Generator("odd cGAN DC2", 16, 128, 3, 3, 1, 0),
+)
+
+# EB-GAN's generator of 256x256 images (Zhao et al., arXiv 1609.03126): filters of 4x4 and stride 2 from 4x4 on. Zeros
+# inserted between and around one image's sources of all six layers take 35.5 MB, which agrees with the "up to 35 MB"
+# that Tida et al. (arXiv 2502.20493) save on it.
+EB_GAN = tuple(
+    Generator(f"EB-GAN DC{at + 1}", 4 << at, source, result, 4, 1, 0)
+    for at, (source, result) in enumerate(pairwise((2048, 1024, 512, 256, 128, 64, 3)))
 )

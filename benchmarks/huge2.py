@@ -71,15 +71,20 @@ def _workers(setup: Setup, against: str) -> dict[str, Worker]:
     options = {"setup": asdict(setup)}
     made = {"alpha": Worker(_WORKER, "alpha", options, setup.threads)}
     made[BASELINE] = Worker(_WORKER, BASELINE, options, setup.threads, ALLOCATORS["kept, huge pages"])
-    if against == "torch":
-        for layout in ("contiguous", "channels_last"):
-            for memory, environment in ALLOCATORS.items():
-                given = {**options, "layout": layout}
-                made[f"torch {layout}, {memory}"] = Worker(_WORKER, "torch", given, setup.threads, environment)
-    return made
+    return made | (torch_workers(_WORKER, setup) if against == "torch" else {})
 
 
-def _compare(direction: str, workers: dict[str, Worker], folder: Path) -> float:
+def torch_workers(module: str, setup: Setup) -> dict[str, Worker]:
+    """PyTorch's, in both layouts and with every allocator, by name."""
+    options = {"setup": asdict(setup)}
+    return {
+        f"torch {layout}, {memory}": Worker(module, "torch", {**options, "layout": layout}, setup.threads, environment)
+        for layout in ("contiguous", "channels_last")
+        for memory, environment in ALLOCATORS.items()
+    }
+
+
+def compare(direction: str, workers: dict[str, Worker], folder: Path) -> float:
     """Largest difference of any result from ours over the largest element; NumericsError beyond rounding."""
     found: dict[str, list[np.ndarray[Any, Any]]] = {}
     for name, worker in workers.items():
@@ -101,7 +106,7 @@ def _compare(direction: str, workers: dict[str, Worker], folder: Path) -> float:
 
 def _checked(direction: str, workers: dict[str, Worker], folder: Path) -> dict[str, Any]:
     """What of a row is found once: whether all compute the same, what they read, write and take."""
-    difference = _compare(direction, workers, folder)
+    difference = compare(direction, workers, folder)
     counted = {name: 4 * workers[name].call("counted", direction=direction) for name in ("alpha", BASELINE)}
     return {
         "difference": difference,

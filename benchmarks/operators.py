@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from alpha.errors import ArgumentError, NumericsError
-from benchmarks import common, huge2, inference, matvec, sweep
+from benchmarks import common, huge2, inference, matvec, segregation, sweep
 from benchmarks.common import Setup
 from benchmarks.generators import GENERATORS
 from benchmarks.suites import BATCHES, EQUALISED, LAYOUTS, OPERATORS, PAPER, SUITES, Layer, equal_batch
@@ -43,22 +43,23 @@ processes disturbed are measured again, up to twice, and their quietest round co
 compared before anything is timed. On a GPU the times are its own, by events, and PyTorch runs with cudnn.benchmark.
 The suite sweep goes over neighbouring shapes, ours alone unless asked otherwise, and lists neighbours whose
 throughputs differ by 2 times or more. The suite inference times torchvision's ResNet18 as a whole beside PyTorch and
-ONNX Runtime; huge2 the transposed convolutions of generators, beside inserting zeros too; matvec products of a matrix
-and a vector, beside NumPy too.
+ONNX Runtime; huge2 the transposed convolutions of generators, beside inserting zeros too; segregation those whose
+results have odd sizes and EB-GAN's, beside a convolution for each part of a split filter too; matvec products of a
+matrix and a vector, beside NumPy too.
 """
 
 
 def make_parser() -> common.Parser:
     """The options."""
     parser = common.make_parser(MODULE, DESCRIPTION, inference.OPPONENTS, None)
-    suites = (*SUITES, SWEEP, inference.SUITE, huge2.SUITE, matvec.SUITE)
+    suites = (*SUITES, SWEEP, *_SUITES_OF_THEIR_OWN)
     parser.add_argument("--suite", default="resnet18", choices=suites, help="what is measured (%(default)s)")
     batches = parser.add_mutually_exclusive_group()
     batches.add_argument(
         "--batch-size",
         type=_sizes,
         metavar="N[,N...]",
-        help="images (128,512; depthwise: 1,8,32; inference: 1,32; huge2: 1,64)",
+        help="images (128,512; depthwise: 1,8,32; inference: 1,32; huge2: 1,64; segregation: 1)",
     )
     batches.add_argument(
         "--gflop", type=_gflop, metavar="X", help="instead, such batches that each operator has X nominal GFLOP"
@@ -101,17 +102,18 @@ _DEFAULTS = {
     SWEEP: ("none", 5),
     inference.SUITE: ("all", 15),
     huge2.SUITE: ("torch", 7),
+    segregation.SUITE: ("torch", 7),
     matvec.SUITE: ("torch", 15),
 }
 """The opponent and the turns of suites that are no lists of convolutions."""
 
-_ON_PROCESSORS = (SWEEP, inference.SUITE, huge2.SUITE)
+_ON_PROCESSORS = (SWEEP, inference.SUITE, huge2.SUITE, segregation.SUITE)
 """Suites that no GPU runs."""
 
 _OPTIONS = {
-    "--batch-size": (*SUITES, inference.SUITE, huge2.SUITE),
+    "--batch-size": (*SUITES, inference.SUITE, huge2.SUITE, segregation.SUITE),
     "--gflop": tuple(SUITES),
-    "--layers": (*SUITES, huge2.SUITE, matvec.SUITE),
+    "--layers": (*SUITES, huge2.SUITE, segregation.SUITE, matvec.SUITE),
     "--axes": (SWEEP,),
     "--image-size": (inference.SUITE,),
 }
@@ -147,7 +149,11 @@ def _layers(args: argparse.Namespace) -> list[Layer]:
 
 def _check_layers(args: argparse.Namespace) -> None:
     """ArgumentError for layers that the suite has not."""
-    others = {huge2.SUITE: [layer.name for layer in GENERATORS], matvec.SUITE: list(matvec.SHAPES)}
+    others = {
+        huge2.SUITE: [layer.name for layer in GENERATORS],
+        segregation.SUITE: list(segregation.LAYERS),
+        matvec.SUITE: list(matvec.SHAPES),
+    }
     known = others.get(args.suite) or [layer.name for layer in SUITES.get(args.suite, ())]
     unknown = [name for name in args.layers or () if name not in known]
     if unknown:
@@ -458,6 +464,7 @@ def _print_layers(result: dict[str, Any]) -> None:
 _SUITES_OF_THEIR_OWN = {
     inference.SUITE: (inference.run, inference.print_table),
     huge2.SUITE: (huge2.run, huge2.print_table),
+    segregation.SUITE: (segregation.run, segregation.print_table),
     matvec.SUITE: (matvec.run, matvec.print_table),
 }
 

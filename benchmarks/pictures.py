@@ -49,6 +49,7 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
                 "operators": _operators,
                 PAPER: _paper,
                 "huge2": _huge2,
+                "segregation": _segregation,
                 "matvec": _matvec,
                 "sweep": _sweep,
                 "reproduction": loss_curves,
@@ -143,6 +144,29 @@ def _huge2(result: dict[str, Any]) -> Figure:
         axes.margins(x=0.15)
     axes.invert_yaxis()
     axes.legend()
+    return figure
+
+
+def _segregation(result: dict[str, Any]) -> Figure:
+    """How many times longer PyTorch and separate sub-kernels take, and the memory that those take more."""
+    rows = result["rows"]
+    figure = _figure(7, 0.8 + 0.3 * len(rows))
+    times, memory = figure.subplots(1, 2, sharey=True)
+    for key, label, colour, shift in (("separate_ratio", "separate", THIRD, -0.2), ("ratio", "PyTorch", THEIRS, 0.2)):
+        if rows[0][key] is not None:
+            places = [place + shift for place in range(len(rows))]
+            bars = times.barh(places, [row[key] for row in rows], color=colour, height=0.4, label=label)
+            times.bar_label(bars, fmt="%.1f", padding=3)
+    times.axvline(1, color="black", linewidth=0.8)
+    times.set_xlabel("the other's time over ours")
+    times.legend()
+    bars = memory.barh(range(len(rows)), [row["saved_mib"] for row in rows], color=OURS, height=0.6)
+    memory.bar_label(bars, fmt="%.2f", padding=3)
+    memory.set_xlabel("MiB less than separate outputs")
+    times.set_yticks(range(len(rows)), [f"{row['layer']}, batch {row['batch']}" for row in rows])
+    times.invert_yaxis()
+    for axes in (times, memory):
+        axes.margins(x=0.15)
     return figure
 
 

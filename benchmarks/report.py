@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from alpha.errors import ArgumentError
-from benchmarks import common, huge2, matvec, sweep
+from benchmarks import common, huge2, matvec, segregation, sweep
 from benchmarks.operators import variant_table
 from benchmarks.suites import PAPER
 
@@ -29,6 +29,11 @@ Turns benchmarks/results/*.json into docs/results.md with its pictures, and into
 markers. The pictures need Matplotlib.
 """
 
+KINDS = (
+    "training", "reproduction", "inference", "operators", PAPER, "huge2", "segregation", "matvec", "sweep"
+)  # fmt: skip
+"""Of results, in the report's order."""
+
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 
 
@@ -41,10 +46,9 @@ class Report:
 
     @property
     def kind(self) -> str:
-        """ "training", "operators", "paper", "sweep", "inference", "huge2", "matvec" or "reproduction"."""
+        """One of KINDS: a suite's name, or "operators" for those of convolutions alone."""
         suite = str(self.result["settings"].get("suite", "training"))
-        own = ("training", PAPER, "sweep", "inference", "huge2", "matvec", "reproduction")
-        return suite if suite in own else "operators"
+        return suite if suite in KINDS else "operators"
 
     @property
     def picture(self) -> str:
@@ -72,6 +76,8 @@ class Report:
             return f"The paper's training of {settings['model']} on {settings['dataset']}, {epochs}{self.place}"
         if self.kind == "huge2":
             return f"Generators' transposed convolutions, as HUGE2 compares them{self.place}"
+        if self.kind == "segregation":
+            return f"Transposed convolutions in one launch, or a convolution for each part of the filter{self.place}"
         if self.kind == "matvec":
             return f"Products of a matrix and a vector{self.place}"
         if self.kind == PAPER:
@@ -88,7 +94,6 @@ def network(settings: dict[str, Any]) -> str:
 
 def read(folder: Path = RESULTS) -> list[Report]:
     """The folder's results by kind, then by name and size."""
-    order = ("training", "reproduction", "inference", "operators", PAPER, "huge2", "matvec", "sweep")
     reports = [Report(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("*.json")]
     if not reports:
         raise ArgumentError(
@@ -98,7 +103,7 @@ def read(folder: Path = RESULTS) -> list[Report]:
     def key(report: Report) -> tuple[object, ...]:
         settings = report.result["settings"]
         return (
-            order.index(report.kind),
+            KINDS.index(report.kind),
             report.place,
             settings.get("name", settings.get("model", "")),
             settings.get("batch_size", 0),
@@ -134,6 +139,7 @@ def _section(report: Report) -> str:
         "operators": _operators,
         PAPER: _paper,
         "huge2": _huge2,
+        "segregation": _segregation,
         "matvec": _matvec,
         "sweep": _sweep,
     }
@@ -285,6 +291,18 @@ def _huge2(result: dict[str, Any]) -> list[str]:
     return [note, _markdown(huge2.table(result))]
 
 
+def _segregation(result: dict[str, Any]) -> list[str]:
+    settings = result["settings"]
+    means = ", ".join(f"{name} {mean:.2f}" for name, mean in result["geometric_mean"].items())
+    note = (
+        f"Geometric means: {means}. Ours: {settings['alpha']}. Separate: {settings['separate']}. "
+        f"Extra elements: {settings['elements']}. Written: {settings['written']}. Saved: {settings['saved']}. "
+        f"MiB: {settings['memory']}."
+    )
+    saved = "\n".join(f"- All layers of {line}." for line in segregation.savings(result))
+    return [note, saved, _markdown(segregation.table(result))]
+
+
 def _matvec(result: dict[str, Any]) -> list[str]:
     settings = result["settings"]
     note = (
@@ -344,6 +362,7 @@ def headlines(reports: Sequence[Report]) -> list[Headline]:
         "operators": _operators_headlines,
         PAPER: _operators_headlines,
         "huge2": _huge2_headlines,
+        "segregation": _segregation_headlines,
         "matvec": _matvec_headlines,
         "sweep": _sweep_headlines,
     }
@@ -405,6 +424,18 @@ def _huge2_headlines(report: Report) -> list[Headline]:
         found.append(Headline(title, opponent="zeros inserted", ratio=means[f"{direction} over baseline"], note=note))
         if f"{direction} over torch" in means:
             found.append(Headline(title, opponent="PyTorch", ratio=means[f"{direction} over torch"]))
+    return found
+
+
+def _segregation_headlines(report: Report) -> list[Headline]:
+    found = []
+    for name, ratio in report.result["geometric_mean"].items():
+        group, _, opponent = name.rpartition(" over ")
+        title, separate = f"transposed convolutions, {group}{report.place}", opponent == segregation.SEPARATE
+        saved = [each["saved_mib"] for key, each in report.result["saved"].items() if key.startswith(group)]
+        note = f"up to {max(saved):.1f} MiB saved over all layers" if separate else ""
+        told = "a convolution for each part of the filter" if separate else "PyTorch"
+        found.append(Headline(title, opponent=told, ratio=ratio, note=note))
     return found
 
 

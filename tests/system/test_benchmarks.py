@@ -424,6 +424,26 @@ def test_generators_beside_inserted_zeros(tmp_path: Path) -> None:
     assert "cGAN DC2" in text and "forward over baseline" in text
 
 
+def test_one_launch_beside_separate_sub_kernels(tmp_path: Path) -> None:
+    """Counts of elements and bytes by hand, and the memory that the sub-kernels' outputs take."""
+    layers = ("--layers", "odd cGAN DC2,EB-GAN DC6")
+    options = ("--suite", "segregation", *layers, "--batch-size", "2", "--repeats", "1", "--against", AGAINST)
+    result, text = run("benchmarks.operators", tmp_path / "result.json", *options)
+    check_head(result, "benchmarks.operators")
+    odd, even = result["rows"]
+    assert (odd["result"], odd["elements"], odd["extra_elements"]) == (31, 6 * 31**2, 6 * (32**2 - 31**2))
+    assert (even["result"], even["elements"], even["extra_elements"]) == (256, 6 * 256**2, 0)
+    for row in (odd, even):
+        outputs = 4 * (row["elements"] + row["extra_elements"])
+        assert (row["bytes"], row["separate_bytes"]) == (4 * row["elements"], outputs + 4 * row["elements"])
+        assert 0 <= row["saved_mib"] - outputs / 2**20 <= 4 / 2**10  # the pool rounds each of four blocks up
+        assert row["separate_ratio"] == row["separate_ms"] / row["alpha_ms"]
+        assert row["difference"] < 1e-3
+        assert (row["ratio"] is None) == (AGAINST == "none")
+    assert result["saved"]["EB-GAN, batch 2"]["saved_mib"] == even["saved_mib"]
+    assert "EB-GAN DC6" in text and "all layers of odd results, batch 2" in text
+
+
 def test_matrix_and_vector(tmp_path: Path) -> None:
     """A row for each operation and shape; the best opponent's time makes the ratio."""
     options = ("--suite", "matvec", "--layers", "256x256,128x1024", "--repeats", "1", "--against", AGAINST)

@@ -109,6 +109,51 @@ def test_generators_have_a_line_an_opponent(against: bool) -> None:
     assert f"| 16.000 | 8.00 | 2.5 | 10.0 | 25% | {last} |" in text
 
 
+def segregated(against: bool = True) -> Report:
+    """A layer whose separate sub-kernels take three times as long and 2.5 MiB more."""
+    row = {
+        "layer": "odd",
+        "batch": 16,
+        "result": 15,
+        "useful_gflop": 0.5,
+        "elements": 1000,
+        "extra_elements": 138,
+        "bytes": 4e6,
+        "separate_bytes": 8.5e6,
+        "saved_mib": 2.5,
+        "alpha_ms": 2.0,
+        "torch_ms": 4.0 if against else None,
+        "ratio": 2.0 if against else None,
+        "separate_ms": 6.0,
+        "separate_ratio": 3.0,
+        "torch_mib": 7.0 if against else None,
+        "mib": {"alpha": 5.0, "separate": None},
+        "times_ms": {"alpha": [2.0], "separate": [6.0]},
+    }
+    saved = {"odd results, batch 16": {"saved_mib": 2.5, "inserted_mib": 9.0, "extra_elements": 138}}
+    told = dict.fromkeys(("alpha", "separate", "elements", "written", "saved", "memory"), "")
+    result = {
+        **HEAD,
+        "settings": {"suite": "segregation", "engine": "cpu", "threads": 2, **told},
+        "rows": [row],
+        "geometric_mean": {"odd results over separate": 3.0} | ({"odd results over torch": 2.0} if against else {}),
+        "saved": saved,
+    }
+    return Report("cpu-segregation.json", result)
+
+
+@pytest.mark.parametrize("against", [True, False])
+def test_segregation_has_a_line_an_opponent_and_tells_what_is_saved(against: bool) -> None:
+    found = report.headlines([segregated(against)])
+    lines = [("a convolution for each part of the filter", 3.0, "up to 2.5 MiB saved over all layers")]
+    lines += [("PyTorch", 2.0, "")] if against else []
+    assert [(one.opponent, one.ratio, one.note) for one in found] == lines
+    text = report.document([segregated(against)])
+    assert "- All layers of odd results, batch 16: 2.5 MiB less than separate outputs, 9.0 MiB of sources" in text
+    last = "5 / 7 / -" if against else "5 / - / -"
+    assert f"| 6.000 | 3.00 | 13.8% | 4.00 | 8.50 | 2.50 | {last} |" in text
+
+
 def test_matrix_and_vector_have_a_line_and_every_row() -> None:
     rows = [
         {
@@ -271,7 +316,7 @@ def test_pictures_are_drawn_and_old_ones_go(tmp_path: Path) -> None:
 
     for old in ("old.svg", "old.png"):
         (tmp_path / old).write_text("")
-    reports = [*report.read(), inference(), swept(), paper(), generators(), reproduction()]
+    reports = [*report.read(), inference(), swept(), paper(), generators(), segregated(), reproduction()]
     pictures.draw(reports, tmp_path)
     assert drawn(tmp_path) == {"ratios.svg", *(one.picture for one in reports)}
     assert all(path.stat().st_size < 1 << 18 for path in tmp_path.glob("*.*"))

@@ -1,0 +1,197 @@
+"""Kernel segregation's comparison: transposed convolutions in one launch beside a convolution a sub-kernel."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from benchmarks import common, huge2
+from benchmarks.common import MIB, Setup
+from benchmarks.generators import EB_GAN, ODD, Generator
+from benchmarks.sub_kernels import elements
+from benchmarks.workers import PAUSE, Worker, take_turns
+
+SUITE = "segregation"
+BATCHES = (1,)
+"""Images, unless asked otherwise: minutes go by with 16, and what is saved grows with them."""
+
+SEPARATE = "separate"
+GROUPS = {"odd results": ODD, "EB-GAN": EB_GAN}
+LAYERS = {layer.name: layer for layers in GROUPS.values() for layer in layers}
+
+ROUNDS = 2
+"""Times that rows which other processes disturbed are measured again."""
+
+_WORKER = "benchmarks.segregation_worker"
+_DIRECTION = "forward"
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Measures; returns the result without its head."""
+    setup = common.setup(args)
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
+        workers = {name: stack.enter_context(worker) for name, worker in _workers(setup, args.against).items()}
+        waiting = [(name, batch) for batch in args.batch_size or BATCHES for name in args.layers or LAYERS]
+        for again in range(1 + ROUNDS):
+            for name, batch in tqdm(waiting, desc="again" if again else SUITE, unit="layer", disable=None):
+                for worker in workers.values():
+                    worker.call("prepare", layer=asdict(LAYERS[name]), batch=batch, seed=args.seed)
+                row = rows.get((name, batch)) or _checked(LAYERS[name], batch, workers, Path(folder))
+                times = take_turns(workers, args.repeats, direction=_DIRECTION)
+                if not again or common.quietness(times.values()) < common.quietness(row["times_ms"].values()):
+                    rows[name, batch] = _timed(row, times)
+            waiting = [key for key in waiting if _varied(rows[key])]
+    return _result(list(rows.values()), setup, args)
+
+
+def _workers(setup: Setup, against: str) -> dict[str, Worker]:
+    """By name, ours first."""
+    options = {"setup": asdict(setup)}
+    made = {name: Worker(_WORKER, name, options, setup.threads) for name in ("alpha", SEPARATE)}
+    return made | (huge2.torch_workers(_WORKER, setup) if against == "torch" else {})
+
+
+def _checked(layer: Generator, batch: int, workers: dict[str, Worker], folder: Path) -> dict[str, Any]:
+    """What of a row is found once: whether all compute the same, what they compute, write and take."""
+    wanted = batch * layer.out_channels * layer.result**2
+    computed = batch * layer.out_channels * elements(layer.result, layer.stride) ** 2
+    difference = huge2.compare(_DIRECTION, workers, folder)  # the first calls, in which filters are packed
+    pool = {name: workers[name].call("pool", direction=_DIRECTION) for name in ("alpha", SEPARATE)}
+    return {
+        "layer": layer.name,
+        "batch": batch,
+        "shape": asdict(layer),
+        "result": layer.result,
+        "useful_gflop": layer.useful_gflop(batch),
+        "difference": difference,
+        "elements": wanted,
+        "separate_elements": computed,
+        "extra_elements": computed - wanted,
+        "bytes": 4 * wanted,
+        "separate_bytes": 4 * (computed + wanted),
+        "pool_mib": pool,
+        "saved_mib": pool[SEPARATE] - pool["alpha"],
+        "inserted_mib": 4 * batch * layer.in_channels * layer.baseline.spread**2 / MIB,
+        "mib": {name: worker.call("memory", direction=_DIRECTION) for name, worker in workers.items()},
+    }
+
+
+def _timed(row: dict[str, Any], times: dict[str, list[float]]) -> dict[str, Any]:
+    """A row with the times of a round of turns."""
+    medians = {name: common.median(values) for name, values in times.items()}
+    ours, separate = medians.pop("alpha"), medians.pop(SEPARATE)
+    best = min(medians, key=lambda name: medians[name]) if medians else None
+    return {
+        **row,
+        "alpha_ms": ours,
+        "torch_ms": medians[best] if best else None,
+        "torch_settings": best.removeprefix("torch ") if best else None,
+        "ratio": medians[best] / ours if best else None,
+        "separate_ms": separate,
+        "separate_ratio": separate / ours,
+        "torch_mib": row["mib"][best] if best else None,
+        "times_ms": times,
+    }
+
+
+def _varied(row: dict[str, Any]) -> bool:
+    return max(map(common.spread, row["times_ms"].values())) > common.CALM
+
+
+def _result(rows: list[dict[str, Any]], setup: Setup, args: argparse.Namespace) -> dict[str, Any]:
+    means, saved = {}, {}
+    for group, layers in GROUPS.items():
+        names = [layer.name for layer in layers]
+        chosen = [row for row in rows if row["layer"] in names]
+        for key, opponent in (("separate_ratio", SEPARATE), ("ratio", "torch")):
+            ratios = [row[key] for row in chosen if row[key] is not None]
+            if ratios:
+                means[f"{group} over {opponent}"] = common.geometric_mean(ratios)
+        for batch in sorted({row["batch"] for row in chosen}):
+            alike = [row for row in chosen if row["batch"] == batch]
+            saved[f"{group}, batch {batch}"] = {
+                key: sum(row[key] for row in alike) for key in ("saved_mib", "inserted_mib", "extra_elements")
+            }
+    ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
+    return {
+        "geometric_mean": means,
+        "lowest_ratio": min(ratios) if ratios else None,
+        "lowest_separate_ratio": min(row["separate_ratio"] for row in rows),
+        "saved": saved,
+        "settings": {
+            "suite": SUITE,
+            **asdict(setup),
+            "against": args.against,
+            "dtype": "float32",
+            "seed": args.seed,
+            "repeats": args.repeats,
+            "batch_sizes": sorted({row["batch"] for row in rows}),
+            "layers": list(dict.fromkeys(row["layer"] for row in rows)),
+            "pause_s": PAUSE,
+            "timing": "median of turns, each the mean of the calls that fill it; one process a contestant",
+            "disturbed": f"rows whose turns vary are measured again, up to {ROUNDS} times; the quietest round counts",
+            "alpha": "conv_transpose2d without a graph, filters as they lie between calls",
+            "separate": "this engine's convolutions of stride 1, one for each of the stride x stride parts of the "
+            "filter, split beforehand, into outputs of one size; these are then interleaved by a strided copy",
+            "elements": "computed; more than the result's where its size is no multiple of the stride",
+            "written": "outputs of the parts and the result",
+            "saved": "what separate takes of the engine's memory at most, less what ours takes; both have the result",
+            "inserted": "the sources with zeros between and around their elements, which neither has",
+            "memory": "largest resident set of a call less the one before it",
+        },
+        "rows": rows,
+    }
+
+
+def table(result: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
+    """Titles and rows."""
+    rows: list[list[object]] = []
+    for row in result["rows"]:
+        memory = [row["mib"]["alpha"], row["torch_mib"], row["mib"][SEPARATE]]
+        rows.append(
+            [
+                row["layer"],
+                row["batch"],
+                row["result"],
+                f"{row['useful_gflop']:.3f}",
+                f"{row['alpha_ms']:.3f}",
+                f"{row['torch_ms']:.3f}" if row["torch_ms"] is not None else None,
+                f"{row['ratio']:.2f}" if row["ratio"] is not None else None,
+                f"{row['separate_ms']:.3f}",
+                f"{row['separate_ratio']:.2f}",
+                f"{row['extra_elements'] / row['elements']:.1%}",
+                f"{row['bytes'] / 1e6:.2f}",
+                f"{row['separate_bytes'] / 1e6:.2f}",
+                f"{row['saved_mib']:.2f}",
+                " / ".join("-" if taken is None else f"{taken:.0f}" for taken in memory),
+            ]
+        )
+    titles = ["layer", "batch", "H, W", "useful GFLOP", "ms", "torch ms", "ratio", "separate ms", "ratio"]
+    titles += ["extra elements", "MB written", "separate MB", "MiB saved", "MiB: ours / torch / separate"]
+    return titles, rows
+
+
+def savings(result: dict[str, Any]) -> list[str]:
+    """A line a generator and batch: the memory saved, and what of the rest there is none of."""
+    return [
+        f"{name}: {found['saved_mib']:.1f} MiB less than separate outputs, {found['inserted_mib']:.1f} MiB of sources "
+        f"with inserted zeros not made, {found['extra_elements']} elements not computed"
+        for name, found in result["saved"].items()
+    ]
+
+
+def print_table(result: dict[str, Any]) -> None:
+    """Prints every row, the means and the savings."""
+    common.print_table(*table(result))
+    print(f"separate: {result['settings']['separate']}")
+    print("extra elements: computed over those of the result; MB: written; MiB: what a call takes at most")
+    common.warn_of_noise(max(common.spread(times) for row in result["rows"] for times in row["times_ms"].values()))
+    print("geometric mean: " + ", ".join(f"{name} {mean:.2f}" for name, mean in result["geometric_mean"].items()))
+    print("all layers of " + "\n              ".join(savings(result)))
