@@ -13,7 +13,7 @@ stride that leave a result, 31,865 axes in all:
   as rows and as columns, 2,009 of them. ``ALPHA_TEST_SEGREGATION=all`` has every size too, 15,933 pairs.
 
 The geometry's part takes some 6 s; the engines' some 6 s on the CPU and 20 s on the test driver, once their kernels are
-compiled (2 cores, AVX-512), and with all sizes, of which there are eight times as many, as much longer.
+compiled (on 2 cores), and with all sizes, of which there are eight times as many, as much longer.
 
 Winograd's algorithm, which takes stride 1 and 2 on the CPU, has a test of its own: its sums are rounded, its writes are
 counted alike.
