@@ -25,9 +25,6 @@ BASELINE = "baseline"
 DIRECTIONS = {"forward": 1, "training": 3}
 """What is measured, and how many operators of equal work it is."""
 
-ROUNDS = 2
-"""Times that rows which other processes disturbed are measured again."""
-
 _WORKER = "benchmarks.huge2_worker"
 _TOLERANCE = 1e-3
 """Largest difference of two results over the largest element: sums of some 10^5 terms in float32."""
@@ -46,7 +43,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
         workers = {name: stack.enter_context(worker) for name, worker in _workers(setup, args.against).items()}
         problems = [(layer, batch) for batch in args.batch_size or BATCHES for layer in layers(args.layers)]
-        for again in range(1 + ROUNDS):
+        for again in range(1 + common.ROUNDS):
             for layer, batch in tqdm(problems, desc="again" if again else SUITE, unit="layer", disable=None):
                 for worker in workers.values():
                     worker.call("prepare", layer=asdict(layer), batch=batch, seed=args.seed)
@@ -61,7 +58,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             problems = [
                 (layer, batch)
                 for layer, batch in problems
-                if any(_varied(rows[layer.name, batch, direction]) for direction in DIRECTIONS)
+                if any(common.varied(rows[layer.name, batch, direction]["times_ms"]) for direction in DIRECTIONS)
             ]
     return _result(list(rows.values()), setup, args)
 
@@ -144,10 +141,6 @@ def _row(
     }
 
 
-def _varied(row: dict[str, Any]) -> bool:
-    return max(map(common.spread, row["times_ms"].values())) > common.CALM
-
-
 def _result(rows: list[dict[str, Any]], setup: Setup, args: argparse.Namespace) -> dict[str, Any]:
     means = {}
     for direction in DIRECTIONS:
@@ -172,7 +165,7 @@ def _result(rows: list[dict[str, Any]], setup: Setup, args: argparse.Namespace) 
             "layers": list(dict.fromkeys(row["layer"] for row in rows)),
             "pause_s": PAUSE,
             "timing": "median of turns, each the mean of the calls that fill it; one process a contestant",
-            "disturbed": f"rows whose turns vary are measured again, up to {ROUNDS} times; the quietest round counts",
+            "disturbed": common.DISTURBED,
             "forward": "conv_transpose2d without a graph, filters as they lie between calls",
             "training": "forward and both gradients, by autograd",
             "baseline": "zeros inserted, im2col, a matrix product an image (OpenBLAS), as DarkNet computes",

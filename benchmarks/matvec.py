@@ -28,9 +28,6 @@ RECTANGLES = tuple((rows, 256 << power) for rows in (128, 256) for power in rang
 
 SHAPES = {f"{rows}x{columns}": (rows, columns) for rows, columns in (*SQUARES, *RECTANGLES)}
 
-ROUNDS = 2
-"""Times that rows which other processes disturbed are measured again."""
-
 _WORKER = "benchmarks.matvec_worker"
 _TOLERANCE = 1e-4
 """Largest difference of two results over the largest element: sums of up to 16384 terms in float32."""
@@ -47,7 +44,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         workers = {name: stack.enter_context(worker) for name, worker in _workers(setup, args.against).items()}
         bandwidths = {int(size): rate for size, rate in workers["alpha"].turn("bandwidths").items()}
         waiting = shapes
-        for again in range(1 + ROUNDS):
+        for again in range(1 + common.ROUNDS):
             for shape in tqdm(waiting, desc="again" if again else SUITE, unit="shape", disable=None):
                 for worker in workers.values():
                     worker.call("prepare", shape=shape, seed=args.seed)
@@ -58,7 +55,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                     old = rows.get(key)
                     if old is None or common.quietness(times.values()) < common.quietness(old["times_ms"].values()):
                         rows[key] = _row(operation, shape, times, difference, bandwidths)
-            waiting = [shape for shape in waiting if any(_varied(rows[operation, shape]) for operation in OPERATIONS)]
+            waiting = [
+                shape
+                for shape in waiting
+                if any(common.varied(rows[operation, shape]["times_ms"]) for operation in OPERATIONS)
+            ]
     ordered = [rows[operation, shape] for operation in OPERATIONS for shape in shapes]
     return _result(ordered, bandwidths, setup, args)
 
@@ -120,10 +121,6 @@ def _row(
     }
 
 
-def _varied(row: dict[str, Any]) -> bool:
-    return max(map(common.spread, row["times_ms"].values())) > common.CALM
-
-
 def _result(
     rows: list[dict[str, Any]], bandwidths: dict[int, float], setup: Setup, args: argparse.Namespace
 ) -> dict[str, Any]:
@@ -152,7 +149,7 @@ def _result(
             "repeats": args.repeats,
             "pause_s": PAUSE,
             "timing": "median of turns, each the mean of the calls that fill it; one process a contestant",
-            "disturbed": f"shapes whose turns vary are measured again, up to {ROUNDS} times; the quietest round counts",
+            "disturbed": common.DISTURBED,
             "numpy": "A @ x, y @ A, and outer products that are added",
             "torch": "mv and addr, without a graph",
             "bandwidth": "of copying as many bytes over and over, reads and writes counted; at least 4 MiB",

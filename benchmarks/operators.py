@@ -26,9 +26,6 @@ from benchmarks.workers import ALLOCATORS, PAUSE, Worker, take_turns
 MODULE = "benchmarks.operators"
 SWEEP = "sweep"
 _WORKER = "benchmarks.operators_worker"
-ROUNDS = 2
-"""Times that rows which other processes disturbed are measured again."""
-
 _UNDISTURBED = 0.8
 """Share of the largest FMA peak that a quiet machine shows at any time."""
 
@@ -204,7 +201,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         table = _Table(args, setup, workers, layouts, Path(folder))
         table.measure(_problems(args))
         if args.suite != SWEEP:
-            for _ in range(ROUNDS):
+            for _ in range(common.ROUNDS):
                 table.measure(table.disturbed())
             return table.result()
         axes = args.axes or ()
@@ -241,8 +238,7 @@ class _Table:
         """The problems of rows whose turns differ among themselves, or were all slow, as the FMA peak tells."""
 
         def noisy(row: dict[str, Any]) -> bool:
-            varied = max(map(common.spread, row["times_ms"].values())) > common.CALM
-            return varied or row["fma_peak_gflops"] < _UNDISTURBED * max(self._peaks)
+            return common.varied(row["times_ms"]) or row["fma_peak_gflops"] < _UNDISTURBED * max(self._peaks)
 
         return [
             (layer, batch)
@@ -398,7 +394,7 @@ def _result(
             "layers": list(dict.fromkeys(layer.name for layer, _ in _problems(args))),
             "pause_s": PAUSE,
             "timing": f"{_picked(args)} of turns, each the mean of the calls that fill it; one process a contestant",
-            "disturbed": f"rows that vary or were slow are measured again, up to {ROUNDS} times; the quietest counts",
+            "disturbed": f"{common.DISTURBED}; so are those that were slow, as the FMA peak tells",
             "filters": "packed anew in every call, as in training, where each step changes them",
             "autograd": "none on either side",
             "stem": "its input gradient is measured, though training never computes it",

@@ -25,9 +25,6 @@ SEPARATE = "separate"
 GROUPS = {"odd results": ODD, "EB-GAN": EB_GAN}
 LAYERS = {layer.name: layer for layers in GROUPS.values() for layer in layers}
 
-ROUNDS = 2
-"""Times that rows which other processes disturbed are measured again."""
-
 _WORKER = "benchmarks.segregation_worker"
 _DIRECTION = "forward"
 
@@ -39,7 +36,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
         workers = {name: stack.enter_context(worker) for name, worker in _workers(setup, args.against).items()}
         waiting = [(name, batch) for batch in args.batch_size or BATCHES for name in args.layers or LAYERS]
-        for again in range(1 + ROUNDS):
+        for again in range(1 + common.ROUNDS):
             for name, batch in tqdm(waiting, desc="again" if again else SUITE, unit="layer", disable=None):
                 for worker in workers.values():
                     worker.call("prepare", layer=asdict(LAYERS[name]), batch=batch, seed=args.seed)
@@ -47,7 +44,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                 times = take_turns(workers, args.repeats, direction=_DIRECTION)
                 if not again or common.quietness(times.values()) < common.quietness(row["times_ms"].values()):
                     rows[name, batch] = _timed(row, times)
-            waiting = [key for key in waiting if _varied(rows[key])]
+            waiting = [key for key in waiting if common.varied(rows[key]["times_ms"])]
     return _result(list(rows.values()), setup, args)
 
 
@@ -101,10 +98,6 @@ def _timed(row: dict[str, Any], times: dict[str, list[float]]) -> dict[str, Any]
     }
 
 
-def _varied(row: dict[str, Any]) -> bool:
-    return max(map(common.spread, row["times_ms"].values())) > common.CALM
-
-
 def _result(rows: list[dict[str, Any]], setup: Setup, args: argparse.Namespace) -> dict[str, Any]:
     means, saved = {}, {}
     for group, layers in GROUPS.items():
@@ -136,7 +129,7 @@ def _result(rows: list[dict[str, Any]], setup: Setup, args: argparse.Namespace) 
             "layers": list(dict.fromkeys(row["layer"] for row in rows)),
             "pause_s": PAUSE,
             "timing": "median of turns, each the mean of the calls that fill it; one process a contestant",
-            "disturbed": f"rows whose turns vary are measured again, up to {ROUNDS} times; the quietest round counts",
+            "disturbed": common.DISTURBED,
             "alpha": "conv_transpose2d without a graph, filters as they lie between calls",
             "separate": "this engine's convolutions of stride 1, one for each of the stride x stride parts of the "
             "filter, split beforehand, into outputs of one size; these are then interleaved by a strided copy",
