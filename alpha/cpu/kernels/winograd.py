@@ -28,6 +28,9 @@ ISA_BYTES = ISA.bytes
 
 _compiling = threading.Lock()
 
+CHANNELS, ROWS = 32, 8
+"""Input channels, or output channels, of a task that transforms filters: whole cache lines, side by side."""
+
 LINES = 32
 """Numbers of two cache lines: alignment, and a vector over an end."""
 
@@ -363,54 +366,63 @@ def pack_by_output(tag, form, counter, w, sizes, target):  # type: ignore[no-unt
     """Transformed filters (OC, taps, IC) for a convolution: each group's panels of output channels.
 
     The result is (groups times panels, places, IC a group, panel).
-    A task is a panel and a vector of input channels: transformed as they lie, then transposed.
+    A task is a panel and some input channels, a vector at a time: transformed as they lie, then transposed, so that a
+    place's lines are written whole.
     """
     lanes = ISA_BYTES // 4
-    blocks = (sizes.depth + lanes - 1) // lanes
+    blocks = (sizes.depth + CHANNELS - 1) // CHANNELS
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
     panel_row = sizes.panel * 4
     places, taps = form.places * form.places, form.taps * form.taps
-    square = np.zeros(places * lanes * lanes + lanes, np.float32)
+    square = places * lanes * ISA_BYTES
+    squares = np.zeros(square // ISA_BYTES * sizes.panel + lanes, np.float32)
     while True:
         task = take_task(counter.ctypes.data)
         if task >= sizes.groups * panels * blocks:
             break
         panel = task // blocks
         group = panel // panels
-        first = task % blocks * lanes
-        at = (square.ctypes.data + 63) // 64 * 64
-        for half in range(0, sizes.panel, lanes):
-            channel = (panel - group * panels) * sizes.panel + half
-            for lane in range(min(lanes, sizes.channels - channel)):
-                source = w + ((group * sizes.channels + channel + lane) * taps * sizes.depth + first) * 4
-                call(form.of_filters, (source, sizes.depth * 4, at + lane * ISA_BYTES, lanes * ISA_BYTES, 1))
+        at = (squares.ctypes.data + 63) // 64 * 64
+        from_channel = (panel - group * panels) * sizes.panel
+        width = min(sizes.panel, sizes.channels - from_channel)
+        begin = task % blocks * CHANNELS
+        for first in range(begin, min(begin + CHANNELS, sizes.depth), lanes):
+            for c in range(width):
+                source = w + ((group * sizes.channels + from_channel + c) * taps * sizes.depth + first) * 4
+                place_at = at + c // lanes * square + c % lanes * ISA_BYTES
+                call(form.of_filters, (source, sizes.depth * 4, place_at, lanes * ISA_BYTES, 1))
             for place in range(places):
-                transpose(
-                    tag,
-                    at + place * lanes * ISA_BYTES,
-                    ISA_BYTES,
-                    target + ((panel * places + place) * sizes.depth + first) * panel_row + half * 4,
-                    panel_row,
-                    sizes.depth - first,
-                )
+                for half in range(0, sizes.panel, lanes):
+                    transpose(
+                        tag,
+                        at + half // lanes * square + place * lanes * ISA_BYTES,
+                        ISA_BYTES,
+                        target + ((panel * places + place) * sizes.depth + first) * panel_row + half * 4,
+                        panel_row,
+                        sizes.depth - first,
+                    )
 
 
 @compiled
 def pack_by_input(tag, form, counter, w, sizes, target):  # type: ignore[no-untyped-def]
     """Transformed filters (OC, taps, IC) for an input gradient: panels of input channels.
 
-    The result is (groups times panels, places, OC a group, panel); a task is an output channel.
+    The result is (groups times panels, places, OC a group, panel). A task is some output channels, whose rows lie side
+    by side in each place.
     """
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
     panel_row = sizes.panel * 4
     place_bytes = sizes.depth * panel_row
-    places = form.places * form.places
+    places, taps = form.places * form.places, form.taps * form.taps
+    blocks = (sizes.depth + ROWS - 1) // ROWS
     while True:
         task = take_task(counter.ctypes.data)
-        if task >= sizes.groups * sizes.depth:
+        if task >= sizes.groups * blocks:
             break
-        group = task // sizes.depth
+        group = task // blocks
+        first = task % blocks * ROWS
         for panel in range(panels):
-            source = w + (task * form.taps * form.taps * sizes.channels + panel * sizes.panel) * 4
-            row = (group * panels + panel) * places * place_bytes + (task - group * sizes.depth) * panel_row
-            call(form.of_filters, (source, sizes.channels * 4, target + row, place_bytes, panel_row // ISA_BYTES))
+            for k in range(first, min(first + ROWS, sizes.depth)):
+                source = w + ((group * sizes.depth + k) * taps * sizes.channels + panel * sizes.panel) * 4
+                row = (group * panels + panel) * places * place_bytes + k * panel_row
+                call(form.of_filters, (source, sizes.channels * 4, target + row, place_bytes, panel_row // ISA_BYTES))
