@@ -56,10 +56,17 @@ def test_leaves_scores_weights_and_a_picture(script: Script, tmp_path: Path) -> 
     assert state["classifier.weight"].shape == (11, 1, 1, 8)
 
 
+def _hear_interrupts() -> None:
+    """A shell has what it starts in the background ignore them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupt_leaves_what_there_is(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     command = arguments("segment_digits.py", *TINY, "--epochs", 100_000)
-    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True, preexec_fn=_hear_interrupts
+    ) as process:
         deadline = time.monotonic() + 120
         while not (tmp_path / "run/metrics.csv").exists() and time.monotonic() < deadline:
             time.sleep(0.1)
