@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,17 +57,19 @@ def test_leaves_scores_weights_and_a_picture(script: Script, tmp_path: Path) -> 
     assert state["classifier.weight"].shape == (11, 1, 1, 8)
 
 
-def _hear_interrupts() -> None:
-    """A shell has what it starts in the background ignore them."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+@pytest.fixture
+def heard_interrupts() -> Iterator[None]:
+    """What is started hears them, even where a shell has the tests ignore them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.usefixtures("heard_interrupts")
 def test_an_interrupt_leaves_what_there_is(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     command = arguments("segment_digits.py", *TINY, "--epochs", 100_000)
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True, preexec_fn=_hear_interrupts
-    ) as process:
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 120
         while not (tmp_path / "run/metrics.csv").exists() and time.monotonic() < deadline:
             time.sleep(0.1)
