@@ -98,6 +98,13 @@ class ArrayOperations(HostEngine):
         self._run(loop, inputs, target, out)
         return out
 
+    def copy(self, source: Tensor, out: Tensor) -> None:
+        value, target = self.array(source), self.array(out)
+        if target.size < PARALLEL_SIZE or np.may_share_memory(value, target):  # pieces of itself would be overwritten
+            _quietly(_copied, [value], target)
+        else:
+            self._run(_copied, [value], target, out)
+
     def _result(self, tensors: Sequence[Tensor], dtype: np.dtype[Any]) -> Tensor:
         """An empty tensor of the operands' broadcast shape, in the memory order of the largest."""
         largest = tensors[0] if len(tensors) == 1 else max(tensors, key=Tensor.numel)
@@ -236,6 +243,10 @@ class ArrayOperations(HostEngine):
 def _quietly(loop: Loop, inputs: Sequence[Any], out: Array) -> None:
     with np.errstate(all="ignore"):  # infinities and NaN are values here; the error state is a thread's own
         loop(*inputs, out=out)
+
+
+def _copied(x: Any, out: Array) -> None:
+    np.copyto(out, x, casting="unsafe")
 
 
 def _sigmoid(x: Any, out: Array) -> None:

@@ -66,9 +66,6 @@ class HostEngine(Engine):
     def to_numpy(self, tensor: Tensor) -> Array:
         return self.array(tensor)
 
-    def copy(self, source: Tensor, out: Tensor) -> None:
-        np.copyto(self.array(out), self.array(source), casting="unsafe")
-
     def fill(self, out: Tensor, value: bool | int | float) -> None:
         self.array(out).fill(value)
 
