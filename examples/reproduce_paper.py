@@ -25,6 +25,7 @@ from run_folder import find_matplotlib, save_figure
 import alpha
 from alpha import nn
 from alpha.errors import AlphaError, ArgumentError, DataError
+from alpha.serialization import replacing
 
 DEFAULTS: common.Settings = {
     "model": "resnet18",
@@ -75,7 +76,12 @@ def make_parser() -> common.Parser:
     group.add_argument("--base-width", metavar="N", type=positive, help="its first stage's channels (default: 64)")
     group.add_argument("--epochs", metavar="N", type=positive, help="(default: 25)")
     group.add_argument("--steps", metavar="N", type=positive, help="most steps of a run")
-    group.add_argument("--runs", metavar="R", type=positive, help="of each side, each with its own seed (default: 2)")
+    group.add_argument(
+        "--runs",
+        metavar="R",
+        type=positive,
+        help="of each side, each with its own seed (default: 2); with --resume, more",
+    )
     group.add_argument("--batch-size", metavar="N", type=positive, help="(default: 512; imagefolder: 256)")
     group.add_argument("--lr", metavar="RATE", type=common.non_negative, help="Adam's (default: 0.001)")
     group.add_argument("--every", metavar="N", type=positive, help="steps from one kept loss to the next (default: 10)")
@@ -105,13 +111,11 @@ def open_experiment(given: Mapping[str, Any]) -> tuple[Path, common.Settings]:
     """The folder and its settings: made, or those of the one to go on with."""
     options = {name: given[name] for name in DEFAULTS if given[name] is not None}
     if given["resume"] is not None:
-        file = given["resume"] / "settings.json"
-        if options or given["out"] is not None:
-            named = ", ".join(f"--{name.replace('_', '-')}" for name in [*options, *(["out"] if given["out"] else [])])
+        others = [name for name in (*options, *(["out"] if given["out"] else [])) if name != "runs"]
+        if others:
+            named = ", ".join(f"--{name.replace('_', '-')}" for name in others)
             raise ArgumentError(f"[--resume] expected the settings it was started with, got {named}: leave them out")
-        if not file.is_file():
-            raise ArgumentError(f"[--resume] expected a folder of reproduce_paper.py, got {given['resume']}")
-        return given["resume"], dict(common.read_json(file))
+        return given["resume"], reopened(given["resume"], given["runs"])
     settings = {**DEFAULTS, **(ILSVRC if options.get("dataset") == IMAGE_FOLDER else {}), **options}
     check(settings)
     out = given["out"] or Path("runs") / f"paper-{settings['model']}-{settings['dataset']}"
@@ -121,6 +125,21 @@ def open_experiment(given: Mapping[str, Any]) -> tuple[Path, common.Settings]:
     write_weights(out, settings)
     common.write_json(out / "settings.json", settings)
     return out, settings
+
+
+def reopened(out: Path, runs: int | None) -> common.Settings:
+    """The settings of the experiment in a folder, with more runs where so many are asked for."""
+    file = out / "settings.json"
+    if not file.is_file():
+        raise ArgumentError(f"[--resume] expected a folder of reproduce_paper.py, got {out}")
+    settings = dict(common.read_json(file))
+    if runs is not None and runs < settings["runs"]:
+        raise ArgumentError(f"[--runs] expected at least the {settings['runs']} it was started with, got {runs}")
+    if runs is not None and runs > settings["runs"]:
+        settings["runs"] = runs
+        write_weights(out, settings)
+        common.write_json(file, settings)
+    return settings
 
 
 def check(settings: common.Settings) -> None:
@@ -134,17 +153,21 @@ def check(settings: common.Settings) -> None:
 
 
 def write_weights(out: Path, settings: common.Settings) -> None:
-    """Each run's initial weights, in PyTorch's layout; drawn on the CPU, whatever trains."""
+    """Each run's initial weights, unless they are there, in PyTorch's layout; drawn on the CPU, whatever trains."""
     classes = make_data(settings, train=True).classes
     other = make_data(settings, train=False).classes
     if other != classes:
         name = min(set(classes) ^ set(other))
         raise DataError(f"[--data] expected the same classes to train on and to test with, got {name!r} in one only")
     for run in range(settings["runs"]):
+        file = out / f"weights-{run}.npz"
+        if file.exists():
+            continue
         alpha.manual_seed(settings["seed"] + run)
         state = nn.models.to_torch(common.make_model({**settings, "style": "paper"}, len(classes)))
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in state.items()}
-        np.savez(out / f"weights-{run}.npz", **arrays)
+        with replacing("reproduce_paper", file) as temporary, open(temporary, "wb") as target:
+            np.savez(target, **arrays)
 
 
 def train_all(out: Path, settings: common.Settings) -> int:

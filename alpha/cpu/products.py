@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from alpha.cpu.arrays import ArrayOperations
@@ -14,6 +16,9 @@ ALONE = 256 << 10
 
 TASKS = 8
 """Tasks a thread, so that one whose core is busy elsewhere leaves little to wait for."""
+
+ROWS = max(kernels.DOT_ROWS, kernels.UPDATE_ROWS)
+"""Rows that a turn of a kernel works on at once."""
 
 STRIP = 512, 2048
 """Least and most columns of a task of the transposed product: long runs of memory, and sums that stay in the cache."""
@@ -45,17 +50,11 @@ class ProductOperations(ArrayOperations):
         out = self.empty((columns if trans else rows,), a.dtype)
         x = self._vector(x)
         added = 0 if plus is None else (plus := self._vector(plus)).address
-        tag, step = _tag(a, 1.0), a.strides[0] * item
-        threads = 1 if rows * columns * item < ALONE else self.threads
-        if trans:
-            task = max(1, columns) if threads == 1 else min(max(columns // threads, STRIP[0]), STRIP[1])
-            kernel, tasks = kernels.vector_matrix, -(-columns // task)
-        else:
-            task = max(1, rows) if threads == 1 else _rows_a_task(rows, threads, kernels.DOT_ROWS)
-            kernel, tasks = kernels.matrix_vector, -(-rows // task)
+        kernel = kernels.vector_matrix if trans else kernels.matrix_vector
+        task, tasks = _tasks(rows, columns, item, trans, self.threads)
         self.launch(
-            kernel, tag, counter(), item, rows, columns, task, a.address, step, x.address, added, out.address,
-            tasks=min(tasks, threads),
+            kernel, _tag(a, 1.0), counter(), item, rows, columns, task, a.address, a.strides[0] * item, x.address,
+            added, out.address, tasks=tasks,
         )  # fmt: skip
         return out
 
@@ -68,12 +67,11 @@ class ProductOperations(ArrayOperations):
         x, y = self._vector(x), self._vector(y)
         rows, columns = target.shape
         item = x.dtype.itemsize
-        threads = 1 if rows * columns * item < ALONE else self.threads
-        task = max(1, rows) if threads == 1 else _rows_a_task(rows, threads, kernels.UPDATE_ROWS)
+        task, tasks = _tasks(rows, columns, item, False, self.threads)
         self.launch(
             kernels.rank_one, _tag(x, alpha), counter(), item, rows, columns, task,
             0 if a is None else a.address, 0 if a is None else a.strides[0] * item, x.address, y.address,
-            target.address, target.strides[0] * item, tasks=min(-(-rows // task), threads),
+            target.address, target.strides[0] * item, tasks=tasks,
         )  # fmt: skip
         if out is not None and target is not out:
             self.copy(target, out)
@@ -85,9 +83,17 @@ class ProductOperations(ArrayOperations):
         return x if x.strides[0] == 1 else self.dense(x, (0,))
 
 
-def _rows_a_task(rows: int, threads: int, together: int) -> int:
-    """Rows of a task, in whole turns of the kernel."""
-    return max(together, rows // (TASKS * threads) // together * together)
+@lru_cache(maxsize=8192)
+def _tasks(rows: int, columns: int, item: int, by_columns: bool, threads: int) -> tuple[int, int]:
+    """Rows of a task, in whole turns of the kernels, or its columns; and how many tasks, which threads share."""
+    length = columns if by_columns else rows
+    if rows * columns * item < ALONE or threads == 1:
+        return max(1, length), 1
+    if by_columns:
+        task = min(max(columns // threads, STRIP[0]), STRIP[1])
+    else:
+        task = max(ROWS, rows // (TASKS * threads) // ROWS * ROWS)
+    return task, -(-length // task)
 
 
 def _tag(x: Tensor, value: float) -> np.floating:

@@ -44,6 +44,19 @@ def _watch(board, worker, last, turns):  # type: ignore[no-untyped-def]
     return last
 
 
+class _OwnBoard(threading.local):
+    """A board for each Python thread, on which it launches what it runs alone."""
+
+    def __init__(self) -> None:
+        self._memory, self.address = _new_board()
+
+
+def _new_board() -> tuple[Any, int]:
+    """An empty board: what keeps its memory, and its address."""
+    memory = np.zeros(BOARD + LINE, np.uint8)
+    return memory, -(-memory.ctypes.data // LINE) * LINE
+
+
 class Workers:
     """Threads that share one launch at a time. They start when first wanted, and sleep while nothing is launched.
 
@@ -53,8 +66,8 @@ class Workers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._memory = np.zeros(BOARD + LINE, np.uint8)
-        self._board = -(-self._memory.ctypes.data // LINE) * LINE
+        self._memory, self._board = _new_board()
+        self._own = _OwnBoard()
         self._threads: list[threading.Thread] = []
         self._gates: list[threading.Lock] = []  # a worker sleeps at its own, which a launch opens
         self._asleep: list[bool] = []
@@ -63,6 +76,8 @@ class Workers:
 
     def run(self, kernel: Callable[..., Any], threads: int, arguments: tuple[Any, ...]) -> Any:
         """Runs a compiled kernel on up to so many threads, this one among them; the sum of their results."""
+        if threads == 1:
+            return kernel(self._own.address, 1, *arguments)
         with self._lock:
             for worker in range(threads - 1):
                 if worker == len(self._threads):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,6 +79,19 @@ def test_what_was_stopped_goes_on_to_the_bit(experiment: Path, tmp_path: Path) -
     assert again.returncode == 0, again.stderr
     for side in ("alpha", "torch"):
         assert result(out, side, 0)["losses"] == result(experiment, side, 0)["losses"]
+
+
+def test_more_runs_join_those_that_are_there(experiment: Path, script: Script, tmp_path: Path) -> None:
+    out = shutil.copytree(experiment, tmp_path / "out")
+    done = script("reproduce_paper.py", "--resume", out, "--runs", 3)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((out / "report.json").read_text())
+    assert [len(report["losses"][side]) for side in ("alpha", "torch")] == [3, 3]
+    for side in ("alpha", "torch"):
+        assert result(out, side, 0) == result(experiment, side, 0)
+        assert result(out, side, 2)["losses"] != result(out, side, 1)["losses"]
+    fewer = script("reproduce_paper.py", "--resume", out, "--runs", 2)
+    assert fewer.returncode == 1 and "[--runs] expected at least the 3" in one_line_error(fewer)
 
 
 def test_bad_input_is_told_in_one_line(experiment: Path, script: Script, tmp_path: Path) -> None:
