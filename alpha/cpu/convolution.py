@@ -71,8 +71,12 @@ class ConvolutionOperations(HostEngine):
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
         if geometry.reached is not geometry:  # taps that reach x nowhere have a gradient of zero
             dw = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype)
-            self.fill(dw, 0)
-            self.copy(self.conv2d_weight_grad(x, dy, geometry.reached, groups), _reaching(dw, geometry))
+            rows, columns = (
+                slice(axis.reaching.start, axis.reaching.stop) for axis in (geometry.rows, geometry.columns)
+            )
+            filters = self.array(dw)
+            filters.fill(0)
+            filters[:, rows, columns] = self.array(self.conv2d_weight_grad(x, dy, geometry.reached, groups))
             return dw
         x, dy = self._image(x), self._image(dy)
         problem = _problem(x, dy, geometry, groups)
