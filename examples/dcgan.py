@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,7 +14,7 @@ import deep
 import numpy as np
 import resuming
 import run_folder
-from resuming import Interrupts, command
+from resuming import Interrupts, command, run_to_end
 from run_folder import Metrics, RunFolder
 
 import alpha
@@ -327,19 +326,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     interrupts = Interrupts()
     run = open_run(vars(make_parser().parse_args(argv)))
     where = str(run.folder.path)
-    print(f"{run.title}: step {run.progress.step} of {run.steps}, in {where}", flush=True)
-    resume = f"go on with: {command(f'{SCRIPT}.py', '--resume', where)}"
-    try:
-        if not train(run, interrupts):
-            print(f"stopped after step {run.progress.step}, all saved; {resume}", file=sys.stderr)
-            return interrupts.exit_code
-    except KeyboardInterrupt:
-        print(f"stopped at once in step {run.progress.step + 1}; from the last checkpoint {resume}", file=sys.stderr)
-        return interrupts.exit_code
-    try:
-        finish(run)
-    except KeyboardInterrupt:
-        print(f"stopped; the training is done and saved; draw its pictures: {resume}", file=sys.stderr)
+    pictures = f"draw its pictures: go on with: {command(f'{SCRIPT}.py', '--resume', where)}"
+    if not run_to_end(interrupts, run, SCRIPT, lambda: train(run, interrupts), lambda: finish(run), pictures):
         return interrupts.exit_code
     print(f"weights, losses.csv, samples and interpolation.png are in {where}")
     return 0

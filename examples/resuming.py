@@ -6,10 +6,10 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from common import Settings
 from run_folder import RunFolder
@@ -39,6 +39,32 @@ class Interrupts:
     def exit_code(self) -> int:
         """128 and the signal's number, as shells have it."""
         return 128 + (self.received or signal.SIGINT)
+
+
+class Run(Protocol):
+    """What a script's run tells of itself."""
+
+    @property
+    def folder(self) -> RunFolder:
+        """Where it writes."""
+
+    @property
+    def title(self) -> str:
+        """What is trained on what."""
+
+    @property
+    def steps(self) -> int:
+        """Training steps in all."""
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+
+
+class Progress(Protocol):
+    """How far a run is."""
+
+    step: int
 
 
 def saved_settings(folder: RunFolder, script: str, defaults: Settings) -> Settings:
@@ -78,6 +104,28 @@ def diverged(script: str, folder: RunFolder, step: int, what: str, got: Any) -> 
         f"[{script}] expected a finite {what} at step {step}, got {got}: lower --lr; the last good checkpoint is kept "
         f"in {folder.path}"
     )
+
+
+def run_to_end(
+    interrupts: Interrupts, run: Run, script: str, train: Callable[[], bool], finish: Callable[[], None], last: str
+) -> bool:
+    """Trains and finishes; whether it came so far. Else it told how to go on: ``last`` where only finishing is left."""
+    where = str(run.folder.path)
+    print(f"{run.title}: step {run.progress.step} of {run.steps}, in {where}", flush=True)
+    resume = f"go on with: {command(f'{script}.py', '--resume', where)}"
+    try:
+        if not train():
+            print(f"stopped after step {run.progress.step}, all saved; {resume}", file=sys.stderr)
+            return False
+    except KeyboardInterrupt:
+        print(f"stopped at once in step {run.progress.step + 1}; from the last checkpoint {resume}", file=sys.stderr)
+        return False
+    try:
+        finish()
+    except KeyboardInterrupt:
+        print(f"stopped; the training is done and saved; {last}", file=sys.stderr)
+        return False
+    return True
 
 
 def command(script: str, *arguments: str) -> str:

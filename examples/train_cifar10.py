@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -17,7 +16,7 @@ import recipes
 import resuming
 import run_folder
 from monitoring import TensorBoard
-from resuming import Interrupts, command
+from resuming import Interrupts, command, run_to_end
 from run_folder import Metrics, RunFolder
 
 import alpha
@@ -345,22 +344,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Trains and tests; returns the exit code."""
     interrupts = Interrupts()
     run = open_run(vars(make_parser().parse_args(argv)))
-    where = str(run.folder.path)
-    print(f"{run.title}: step {run.progress.step} of {run.steps}, in {where}", flush=True)
-    resume = f"go on with: {command('train_cifar10.py', '--resume', where)}"
-    try:
-        if not train(run, interrupts):
-            print(f"stopped after step {run.progress.step}, all saved; {resume}", file=sys.stderr)
-            return interrupts.exit_code
-    except KeyboardInterrupt:
-        print(f"stopped at once in step {run.progress.step + 1}; from the last checkpoint {resume}", file=sys.stderr)
-        return interrupts.exit_code
-    try:
-        finish(run)
-    except KeyboardInterrupt:
-        print(f"stopped; the training is done and saved; test with: {command('evaluate.py', where)}", file=sys.stderr)
-        return interrupts.exit_code
-    return 0
+    test = f"test with: {command('evaluate.py', str(run.folder.path))}"
+    done = run_to_end(interrupts, run, SCRIPT, lambda: train(run, interrupts), lambda: finish(run), test)
+    return 0 if done else interrupts.exit_code
 
 
 if __name__ == "__main__":

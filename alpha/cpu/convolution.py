@@ -228,7 +228,7 @@ class ConvolutionOperations(HostEngine):
         self, shape: tuple[int, ...], dtype: np.dtype[Any], accumulate: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Where a result is written, and what is added to it: both are ``accumulate`` where the kernels can do that."""
-        if accumulate is not None and accumulate.shape == shape and _is_image(accumulate):
+        if accumulate is not None and (accumulate.shape, accumulate.dtype) == (shape, dtype) and _is_image(accumulate):
             return accumulate, accumulate
         return self.empty(shape, dtype, IMAGE_ORDER), None
 

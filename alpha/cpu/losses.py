@@ -23,6 +23,8 @@ class LossOperations(HostEngine):
 
     def cross_entropy_grad(self, probabilities: Tensor, labels: Tensor, scale: Tensor, smoothing: float) -> Tensor:
         _check("cross_entropy_grad", probabilities, labels)
+        if scale.shape != labels.shape:
+            raise ShapeError(f"[cross_entropy_grad] expected a scale a row, {labels.shape}, got {scale.shape}")
         out = self.empty(probabilities.shape, probabilities.dtype)
         self.launch(
             kernels.cross_entropy_grad, counter(), self._in_order(probabilities), self._in_order(labels),
@@ -40,5 +42,7 @@ def _tasks(rows: Tensor) -> int:
 
 
 def _check(function: str, rows: Tensor, labels: Tensor) -> None:
-    if rows.ndim != 2 or labels.shape != rows.shape[:1]:
-        raise ShapeError(f"[{function}] expected rows (N, C) and labels (N,), got {rows.shape} and {labels.shape}")
+    if rows.ndim != 2 or labels.shape != rows.shape[:1] or (rows.shape[0] and not rows.shape[1]):
+        raise ShapeError(
+            f"[{function}] expected rows (N, C), C >= 1, and labels (N,), got {rows.shape} and {labels.shape}"
+        )

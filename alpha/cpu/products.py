@@ -9,6 +9,7 @@ import numpy as np
 from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.base import counter
 from alpha.cpu.kernels import matvec as kernels
+from alpha.errors import ShapeError
 from alpha.tensor import Tensor
 
 ALONE = 256 << 10
@@ -40,6 +41,8 @@ class ProductOperations(ArrayOperations):
         return self.ger(x.view(x.offset, (rows,), x.strides[:1]), y.view(y.offset, (columns,), y.strides[1:]))
 
     def gemv(self, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:
+        length, depth = a.shape[::-1] if trans else a.shape
+        _check_vectors("gemv", a, (x, depth), (plus, length))
         if a.strides[1] != 1:
             if a.strides[0] == 1:
                 a, trans = a.view(a.offset, a.shape[::-1], a.strides[::-1]), not trans
@@ -61,7 +64,13 @@ class ProductOperations(ArrayOperations):
     def ger(
         self, x: Tensor, y: Tensor, alpha: float = 1.0, a: Tensor | None = None, out: Tensor | None = None
     ) -> Tensor:
-        target = out if out is not None and out.strides[1] == 1 else self.empty((x.shape[0], y.shape[0]), x.dtype)
+        shape = x.shape[0], y.shape[0]
+        for matrix in (a, out):
+            if matrix is not None and matrix.shape != shape:
+                raise ShapeError(f"[ger] expected matrices {shape} as the vectors have it, got {matrix.shape}")
+            _check_vectors("ger", matrix, (x, shape[0]), (y, shape[1]))
+        _check_vectors("ger", x, (y, shape[1]))
+        target = out if out is not None and out.strides[1] == 1 else self.empty(shape, x.dtype)
         if a is not None and a.strides[1] != 1:
             a = self.dense(a, (0, 1))
         x, y = self._vector(x), self._vector(y)
@@ -94,6 +103,15 @@ def _tasks(rows: int, columns: int, item: int, by_columns: bool, threads: int) -
     else:
         task = max(ROWS, rows // (TASKS * threads) // ROWS * ROWS)
     return task, -(-length // task)
+
+
+def _check_vectors(function: str, like: Tensor | None, *vectors: tuple[Tensor | None, int]) -> None:
+    """Vectors of the lengths and the dtype that the kernels trust: they follow raw pointers."""
+    for vector, length in vectors:
+        if like is not None and vector is not None and (vector.shape != (length,) or vector.dtype != like.dtype):
+            raise ShapeError(
+                f"[{function}] expected a vector ({length},) of {like.dtype}, got {vector.shape} of {vector.dtype}"
+            )
 
 
 def _tag(x: Tensor, value: float) -> np.floating:

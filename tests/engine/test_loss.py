@@ -11,6 +11,7 @@ import pytest
 
 import alpha
 import alpha.functions as F
+from alpha.cpu.engine import CPUEngine
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import ArgumentError, DtypeError, EngineError, ShapeError
 from alpha.testing import assert_close, gradcheck
@@ -327,3 +328,11 @@ def test_reductions_agree(engine: Engine, rng: np.random.Generator) -> None:
         none = function(x, y, "none").numpy()
         assert_close(function(x, y), none.mean())
         assert_close(function(x, y, "sum"), none.sum())
+
+
+def test_the_engine_checks_rows_and_scales(cpu: CPUEngine) -> None:
+    p, labels = alpha.ones(3, 4, engine=cpu), alpha.zeros(3, dtype=alpha.int64, engine=cpu)
+    with pytest.raises(ShapeError, match=r"expected rows \(N, C\), C >= 1"):
+        cpu.cross_entropy(alpha.ones(3, 0, engine=cpu), labels, 0.0)
+    with pytest.raises(ShapeError, match=r"expected a scale a row, \(3,\), got \(4,\)"):
+        cpu.cross_entropy_grad(p, labels, alpha.ones(4, engine=cpu), 0.0)

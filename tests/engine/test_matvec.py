@@ -10,6 +10,7 @@ import pytest
 import alpha
 from alpha import functions as F
 from alpha import linalg
+from alpha.cpu.engine import CPUEngine
 from alpha.engine import Engine
 from alpha.errors import DtypeError, GraphError, ShapeError
 from alpha.testing import assert_close
@@ -163,3 +164,19 @@ def test_bad_input(engine: Engine) -> None:
         linalg.gemv(a, [1, 2, 3, 4])  # type: ignore[arg-type]
     with pytest.raises(GraphError, match=r"\[ger_\] expected a tensor that is not a leaf"):
         linalg.ger_(a.requires_grad_(), y, x)
+
+
+def test_the_engine_checks_what_its_kernels_trust(cpu: CPUEngine) -> None:
+    a, x, y = (alpha.ones(*shape, engine=cpu) for shape in ((3, 4), (4,), (3,)))
+    for wrong in (
+        lambda: cpu.gemv(a, y),
+        lambda: cpu.gemv(a, x, trans=True),
+        lambda: cpu.gemv(a, x.double()),
+        lambda: cpu.gemv(a, x, plus=x),
+        lambda: cpu.ger(y, x, a=a.T),
+        lambda: cpu.ger(y, x, out=alpha.ones(4, 3, engine=cpu)),
+        lambda: cpu.ger(y, x, a=a.double()),
+        lambda: cpu.ger(y, x.double()),
+    ):
+        with pytest.raises(ShapeError, match=r"\[ge(mv|r)\] expected"):
+            wrong()
