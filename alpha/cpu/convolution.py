@@ -8,7 +8,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.autograd import is_inference
-from alpha.cpu import depthwise, few_channels, image_lanes, planner, plans, positions, tap_columns, tap_rows, winograd
+from alpha.cpu import (
+    depthwise,
+    few_channels,
+    image_lanes,
+    planner,
+    plans,
+    positions,
+    tap_columns,
+    tap_rows,
+    winograd,
+    winograd_gradient,
+)
 from alpha.cpu.base import HostEngine, counter
 from alpha.cpu.kernels import convolution as kernels
 from alpha.cpu.kernels import depthwise as depthwise_kernels
@@ -18,6 +29,7 @@ from alpha.cpu.kernels import positions as positions_kernels
 from alpha.cpu.kernels import tap_columns as tap_columns_kernels
 from alpha.cpu.kernels import tap_rows as tap_rows_kernels
 from alpha.cpu.kernels import winograd as winograd_kernels
+from alpha.cpu.kernels import winograd_gradient as winograd_gradient_kernels
 from alpha.cpu.kernels import winograd_stages
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE
 from alpha.engine import IMAGE_ORDER
@@ -87,6 +99,8 @@ class ConvolutionOperations(HostEngine):
             return self._tap_rows(tap_rows.plan(problem), problem, x, dy)
         if algorithm == "few channels":
             return self._few_channels(few_channels.plan(problem), problem, x, dy)
+        if algorithm == "winograd":
+            return self._winograd_gradient(winograd_gradient.plan(problem), problem, x, dy)
         plan = plans.weight_grad(problem)
         dw = self.empty((dy.shape[3], *geometry.filter, problem.group_in), x.dtype)
         target = dw if plan.parts == 1 else self.empty((plan.parts, *dw.shape), x.dtype)
@@ -133,6 +147,24 @@ class ConvolutionOperations(HostEngine):
         dw = self.empty((dy.shape[3], height, width, problem.group_in), x.dtype)
         filters = self.array(dw).reshape(problem.groups, problem.group_out, height, -1)
         np.copyto(filters, turned.transpose(0, 3, 1, 2))
+        return dw
+
+    def _winograd_gradient(
+        self, plan: winograd_gradient.GradientPlan, problem: plans.Problem, x: Tensor, dy: Tensor
+    ) -> Tensor:
+        form = winograd_gradient_kernels.transforms(plan.form)
+        sums = self.empty(plan.shape)
+        parts = sums if plan.sizes.parts == 1 else self.empty((plan.sizes.parts, *plan.shape))
+        MACS["conv2d_weight_grad"] = self.launch(
+            winograd_gradient_kernels.sums, _tag(x), form, counter(), plan.rows_from, plan.rows_to, plan.columns_from,
+            plan.columns_to, plan.sizes, x.address, dy.address, parts.address, tasks=plan.tasks,
+        )  # fmt: skip
+        self._sum_of_parts(parts, sums)
+        dw = self.empty((dy.shape[3], *problem.geometry.filter, problem.group_in))
+        self.launch(
+            winograd_gradient_kernels.filters, _tag(x), form, counter(), plan.sizes, sums.address, dw.address,
+            tasks=dy.shape[3],
+        )  # fmt: skip
         return dw
 
     def _sum_of_parts(self, parts: Tensor, total: Tensor) -> Tensor:

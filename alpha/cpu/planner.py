@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 
-from alpha.cpu import costs, depthwise, few_channels, image_lanes, tap_columns, tap_rows, winograd
+from alpha.cpu import costs, depthwise, few_channels, image_lanes, tap_columns, tap_rows, winograd, winograd_gradient
 from alpha.cpu.plans import Problem
 from alpha.errors import ArgumentError
 

@@ -83,10 +83,10 @@ def serves(problem: Problem, by_output: bool) -> bool:
     step, channels = (
         (problem.x_strides[0], problem.in_channels) if by_output else (problem.y_strides[0], problem.out_channels)
     )
-    return _form(problem, by_output) is not None and problem.item == 4 and (problem.images == 1 or step == channels)
+    return form_of(problem, by_output) is not None and problem.item == 4 and (problem.images == 1 or step == channels)
 
 
-def _form(problem: Problem, by_output: bool) -> Form | None:
+def form_of(problem: Problem, by_output: bool) -> Form | None:
     """The form that both axes share."""
     axes = (problem.geometry.rows, problem.geometry.columns)
     if any(axis.dilation > 1 and axis.stride > 1 for axis in axes):
@@ -99,7 +99,7 @@ def _form(problem: Problem, by_output: bool) -> Form | None:
 @lru_cache(maxsize=1024)
 def plan(problem: Problem, by_output: bool) -> WinogradPlan:
     """The plan of a problem that it serves."""
-    form = _form(problem, by_output)
+    form = form_of(problem, by_output)
     if form is None:
         raise EngineError(f"[winograd] expected a problem that has a form, got {problem.geometry}: ask serves first")
     g, item = problem.geometry, problem.item
@@ -108,8 +108,8 @@ def plan(problem: Problem, by_output: bool) -> WinogradPlan:
     depth, channels, groups = problem.group_in, problem.group_out, problem.groups
     if not by_output:
         depth, channels = channels, depth
-    rows_from, rows_to = _tiles(g.rows, form, by_output, source[1], target[1])
-    columns_from, columns_to = _tiles(g.columns, form, by_output, source[2], target[2])
+    rows_from, rows_to = tile_offsets(g.rows, form, by_output, source[1], target[1])
+    columns_from, columns_to = tile_offsets(g.columns, form, by_output, source[2], target[2])
     tiles = len(rows_to) * len(columns_to)
     chunk, together = _blocking(problem.images, tiles, form.places * groups * depth)
     width = ISA.panel(item)
@@ -130,9 +130,9 @@ def plan(problem: Problem, by_output: bool) -> WinogradPlan:
     if not by_output:
         x_limit, y_limit = y_limit, x_limit
     run = (problem.images - 1) * source[0] + groups * depth * item
-    check_offsets("the source", (_inside(rows_from), _inside(columns_from)), run, x_limit)
+    check_offsets("the source", (inside(rows_from), inside(columns_from)), run, x_limit)
     run = (problem.images - 1) * target[0] + groups * channels * item
-    check_offsets("the target", (_inside(rows_to), _inside(columns_to)), run, y_limit)
+    check_offsets("the target", (inside(rows_to), inside(columns_to)), run, y_limit)
     shape = (groups * math.ceil(channels / width), form.places, depth, width)
     macs = form.places * tiles * problem.images * groups * depth * channels
     stages = _stages(sizes, tiles, form.places, math.prod(shape) * item)
@@ -164,7 +164,7 @@ def _stage(first: int, images: int, tiles: int, row: int, panel: int) -> StageSi
     return StageSizes(first, images, tiles, rows, chunk, max(1, GROUP_BYTES // (row * panel)), step)
 
 
-def _tiles(axis: Axis, form: Form, by_output: bool, source_step: int, target_step: int) -> tuple[Array, Array]:
+def tile_offsets(axis: Axis, form: Form, by_output: bool, source_step: int, target_step: int) -> tuple[Array, Array]:
     """Offsets that tiles read and write along an axis, -1 outside.
 
     Taps ``dilation`` apart combine results that far apart: those of each remainder of it have tiles of their own.
@@ -186,7 +186,8 @@ def _tiles(axis: Axis, form: Form, by_output: bool, source_step: int, target_ste
     )
 
 
-def _inside(offsets: Array) -> Array:
+def inside(offsets: Array) -> Array:
+    """Without those outside."""
     return offsets[offsets >= 0]
 
 

@@ -61,17 +61,20 @@ class WinogradSizes(NamedTuple):
 
 
 def _combination(vectors: Vectors, factors: Sequence[float], values: Sequence[Any]) -> Any:
-    """The sum of factors times values, which begins with a factor above 0."""
+    """The sum of factors times values, those above 0 first."""
     builder, total = vectors.builder, None
     for factor, value in sorted(zip(factors, values, strict=True), key=lambda pair: pair[0] < 0):
         if not factor:
             continue
         term = value if abs(factor) == 1 else builder.fmul(vectors.constant(abs(factor)), value)
-        total = term if total is None else (builder.fadd if factor > 0 else builder.fsub)(total, term)
+        if total is None:
+            total = term if factor > 0 else builder.fneg(term)
+        else:
+            total = (builder.fadd if factor > 0 else builder.fsub)(total, term)
     return total
 
 
-def _transform(vectors: Vectors, matrix: Matrix, values: list[list[Any]]) -> Iterator[tuple[int, Any]]:
+def transformed_places(vectors: Vectors, matrix: Matrix, values: list[list[Any]]) -> Iterator[tuple[int, Any]]:
     """The matrix times each row, then times each column: places and values, column after column."""
     rows = [[_combination(vectors, factors, row) for factors in matrix] for row in values]
     for j in range(len(matrix)):
@@ -93,7 +96,7 @@ def _input_transform(form: Form) -> Any:
                 at = builder.mul(loop.index, integer(ISA.bytes))
                 d = [[vectors.load(builder.add(starts[side * i + j], at)) for j in range(side)] for i in range(side)]
                 out = builder.add(target, at)
-                for place, value in _transform(vectors, form.b, d):
+                for place, value in transformed_places(vectors, form.b, d):
                     vectors.store(value, builder.add(out, builder.mul(step, integer(place))))
             return context.get_dummy_value()
 
@@ -187,7 +190,7 @@ def _filter_transform(form: Form) -> Any:
                         g[-1].append(vectors.load(place))
                         place = builder.add(place, tap)
                 out = builder.add(target, at)
-                for index, value in _transform(vectors, form.g, g):
+                for index, value in transformed_places(vectors, form.g, g):
                     vectors.store(value, builder.add(out, builder.mul(step, integer(index))))
             return context.get_dummy_value()
 

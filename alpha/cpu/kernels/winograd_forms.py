@@ -17,6 +17,12 @@ from dataclasses import dataclass
 
 Matrix = tuple[tuple[float, ...], ...]
 
+
+def transposed(matrix: Matrix) -> Matrix:
+    """Its columns as rows."""
+    return tuple(zip(*matrix, strict=True))
+
+
 _RUNS: dict[int, tuple[Matrix, Matrix, Matrix]] = {
     1: (((1, 0), (0, 1)), ((1,), (1,)), ((1, 0), (0, 1))),
     2: (((1, -1, 0), (0, 1, 0), (0, -1, 1)), ((1, 0), (1, 1), (0, 1)), ((1, 1, 0), (0, 1, 1))),
@@ -93,7 +99,7 @@ def _make(name: str, taps: int, runs: list[_Run], steps: tuple[int, int]) -> For
             b.append(reads)
             g.append(weighs)
             columns.append(adds)
-    a = tuple(zip(*columns, strict=True))
+    a = transposed(tuple(map(tuple, columns)))
     return Form(name, taps, tuple(map(tuple, b)), tuple(map(tuple, g)), a, first, *steps)
 
 

@@ -1,0 +1,316 @@
+"""Winograd's algorithm for the filter's gradient: the transposed one, by the same matrices as the convolution.
+
+A tile of a convolution is A' [(G g G') * (B d B')] A, for inputs d and a filter g; with y its gradient, the filter's is
+G' [(A y A') * (B d B')] G. Summed over tiles and images, and for each pair of channels, what is in brackets is a matrix
+product at each of a tile's places; G' and G come last, once.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from alpha.cpu.board import take_task
+from alpha.cpu.compile import call, called, compiled
+from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.microkernel import ADD, ROWS, STORE, outer_product
+from alpha.cpu.kernels.vectors import I64, Vectors, integer
+from alpha.cpu.kernels.winograd import LINES, transformed_places
+from alpha.cpu.kernels.winograd_forms import Form, Matrix, transposed
+
+ISA_BYTES = ISA.bytes
+VECTORS = ISA.vectors
+LANES = ISA.lanes(4)
+PANEL_BYTES = ISA_BYTES * VECTORS
+TILE_BYTES = ROWS * 4
+
+_compiling = threading.Lock()
+
+
+class GradientSizes(NamedTuple):
+    """Sizes and byte steps of a problem."""
+
+    images: int
+    chunk: int
+    """Images whose products are summed at a time."""
+    tiles: int
+    """Tiles whose products are summed at a time: several where the images are few."""
+    tile_columns: int
+    groups: int
+    in_channels: int
+    """Of x, a group."""
+    out_channels: int
+    """Of dy, a group."""
+    in_block: int
+    """Of x, a task: whole panels."""
+    out_block: int
+    """Of dy, a task."""
+    parts: int
+    """Of the tiles and images; each sums into products of its own."""
+    x_image: int
+    dy_image: int
+
+
+def _tile_transform(matrix: Matrix) -> Any:
+    """The matrix on both sides of tiles, for ``rows`` images and ``vectors`` of channels.
+
+    ``sources`` is a table of a tile's addresses, whose images lie ``source_row`` bytes apart. An image's panel of a
+    place goes to ``target`` and on by ``place_step`` for each place, ``row_step`` for each image, ``panel_step`` for
+    each panel.
+    """
+
+    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def transform(
+        _typing: Any, tag: Any, sources: Any, source_row: Any, target: Any, place_step: Any, row_step: Any,
+        panel_step: Any, rows: Any, vectors: Any,
+    ) -> Any:  # fmt: skip
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            emit, side = Vectors(builder, tag), len(matrix[0])
+            _, sources, source_row, target, place_step, row_step, panel_step, rows, vectors = arguments
+            starts = [emit.load_address(sources, place) for place in range(side * side)]
+            with cgutils.for_range(builder, rows, intp=I64) as row:
+                from_row = builder.mul(row.index, source_row)
+                to_row = builder.add(target, builder.mul(row.index, row_step))
+                with cgutils.for_range(builder, vectors, intp=I64) as column:
+                    at = builder.add(from_row, builder.mul(column.index, integer(ISA_BYTES)))
+                    d = [[emit.load(builder.add(starts[side * i + j], at)) for j in range(side)] for i in range(side)]
+                    panel = builder.sdiv(column.index, integer(VECTORS))
+                    inside = builder.sub(column.index, builder.mul(panel, integer(VECTORS)))
+                    out = builder.add(to_row, builder.mul(panel, panel_step))
+                    out = builder.add(out, builder.mul(inside, integer(ISA_BYTES)))
+                    for place, value in transformed_places(emit, matrix, d):
+                        emit.store(value, builder.add(out, builder.mul(place_step, integer(place))))
+            return context.get_dummy_value()
+
+        return types.void(tag, *[types.int64] * 8), codegen
+
+    return transform
+
+
+def _gradient_transform(matrix: Matrix) -> Any:
+    """The matrix on both sides of a panel's sums, ``place`` bytes apart, to taps ``tap`` bytes apart.
+
+    ``columns`` says how many numbers of the panel there are.
+    """
+
+    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def transform(_typing: Any, tag: Any, source: Any, place: Any, target: Any, tap: Any, columns: Any) -> Any:
+        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+            emit, side = Vectors(builder, tag), len(matrix[0])
+            _, source, place, target, tap, columns = arguments
+            with cgutils.for_range(builder, integer(VECTORS), intp=I64) as loop:
+                at = builder.mul(loop.index, integer(ISA_BYTES))
+                left = builder.sub(columns, builder.mul(loop.index, integer(emit.lanes)))
+                with builder.if_then(builder.icmp_signed(">", left, integer(0))):
+                    address, m = builder.add(source, at), []
+                    for _ in range(side):
+                        m.append([])
+                        for _ in range(side):
+                            m[-1].append(emit.load(address))
+                            address = builder.add(address, place)
+                    out = builder.add(target, at)
+                    for index, value in transformed_places(emit, matrix, m):
+                        emit.store_first(value, builder.add(out, builder.mul(tap, integer(index))), left)
+            return context.get_dummy_value()
+
+        return types.void(tag, *[types.int64] * 5), codegen
+
+    return transform
+
+
+class GradientTransforms(NamedTuple):
+    """A form for the kernels: its sizes, and the addresses of its functions."""
+
+    inputs: int
+    results: int
+    places: int
+    taps: int
+    """Of the filter's two axes."""
+    of_input: int
+    of_gradient: int
+    of_sums: int
+
+
+def _of_tiles(  # type: ignore[no-untyped-def]
+    sources, source_row, target, place_step, row_step, panel_step, rows, vectors
+):
+    transform(  # type: ignore[name-defined]  # noqa: F821
+        np.float32(0), sources, source_row, target, place_step, row_step, panel_step, rows, vectors
+    )
+
+
+def _of_sums(source, place, target, tap, columns):  # type: ignore[no-untyped-def]
+    transform(np.float32(0), source, place, target, tap, columns)  # type: ignore[name-defined]  # noqa: F821
+
+
+@lru_cache
+def _compiled(form: Form) -> tuple[GradientTransforms, list[Any]]:
+    """What the kernels take of a form, and its functions, which must live as long as their addresses are used."""
+    parts = (
+        (_of_tiles, 8, "of_input", _tile_transform(form.b)),
+        (_of_tiles, 8, "of_gradient", _tile_transform(transposed(form.a))),
+        (_of_sums, 5, "of_sums", _gradient_transform(transposed(form.g))),
+    )
+    functions = [
+        called(function, f"void({', '.join(count * ['int64'])})", f"{name}_{form.name}", transform=transform)
+        for function, count, name, transform in parts
+    ]
+    addresses = [function.address for function in functions]
+    return GradientTransforms(form.inputs, form.results, len(form.b), form.taps, *addresses), functions
+
+
+def transforms(form: Form) -> GradientTransforms:
+    """What the kernels take of a form; compiles its functions when it is first wanted, in one thread at a time."""
+    with _compiling:
+        return _compiled(form)[0]
+
+
+@compiled
+def sums(  # type: ignore[no-untyped-def]
+    tag, form, counter, rows_from, rows_to, columns_from, columns_to, sizes, x, dy, target
+):
+    """The products of transformed x and dy, summed over each part's tiles and images.
+
+    The result is (parts, groups, blocks of dy's channels, blocks of x's, places, panels, ``out_block``, panel). A task
+    is a part of a pair of blocks; its sums, and the transformed tiles that are added at a time, stay in the second
+    cache. Tables are those of ``winograd``: ``rows_from`` of x, ``rows_to`` of dy. Returns the products computed.
+    """
+    chunks = (sizes.images + sizes.chunk - 1) // sizes.chunk
+    tiles = rows_to.shape[0] * sizes.tile_columns
+    units = (tiles + sizes.tiles - 1) // sizes.tiles * chunks
+    out_blocks = (sizes.out_channels + sizes.out_block - 1) // sizes.out_block
+    in_blocks = (sizes.in_channels + sizes.in_block - 1) // sizes.in_block
+    blocks = sizes.groups * out_blocks * in_blocks
+    places = form.places * form.places
+    panels = sizes.in_block * 4 // PANEL_BYTES
+    most = sizes.tiles * sizes.chunk
+    dy_row = (sizes.out_block + LANES - 1) // LANES * ISA_BYTES
+    # A line between places, and between panels, keeps them out of each other's sets of the first cache.
+    panel_step = most * PANEL_BYTES + 64
+    x_step = panels * panel_step
+    dy_step = most * dy_row + 64
+    sum_panel = sizes.out_block * PANEL_BYTES
+    x_values = np.empty(places * x_step // 4 + LINES, np.float32)
+    dy_values = np.empty(places * dy_step // 4 + LINES, np.float32)
+    nothing = np.zeros(sizes.chunk * max(sizes.x_image, sizes.dy_image) // 4 + LINES + LANES, np.float32)
+    x_sources = np.empty(form.inputs * form.inputs, np.int64)
+    dy_sources = np.empty(form.results * form.results, np.int64)
+    no_offset = np.zeros(1, np.int64)
+    done = 0
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= sizes.parts * blocks:
+            break
+        part = task // blocks
+        group = task // (out_blocks * in_blocks) % sizes.groups
+        first_out = task // in_blocks % out_blocks * sizes.out_block
+        first_in = task % in_blocks * sizes.in_block
+        height = min(sizes.out_block, sizes.out_channels - first_out)
+        width = min(sizes.in_block, sizes.in_channels - first_in)
+        used_panels = (width * 4 + PANEL_BYTES - 1) // PANEL_BYTES
+        x_at = x + (group * sizes.in_channels + first_in) * 4
+        dy_at = dy + (group * sizes.out_channels + first_out) * 4
+        sums_at = target + task * places * panels * sum_panel
+        x_to = (x_values.ctypes.data + 63) // 64 * 64
+        dy_to = (dy_values.ctypes.data + 63) // 64 * 64
+        begin = part * units // sizes.parts
+        for unit in range(begin, (part + 1) * units // sizes.parts):
+            first_tile = unit // chunks * sizes.tiles
+            last_tile = min(first_tile + sizes.tiles, tiles)
+            first = unit % chunks * sizes.chunk
+            count = min(sizes.chunk, sizes.images - first)
+            rows = (last_tile - first_tile) * count
+            for tile in range(first_tile, last_tile):
+                tile_row = tile // sizes.tile_columns
+                tile_column = tile - tile_row * sizes.tile_columns
+                for i in range(form.inputs):
+                    for j in range(form.inputs):
+                        row, column = rows_from[tile_row, i], columns_from[tile_column, j]
+                        inside = row >= 0 and column >= 0
+                        x_sources[form.inputs * i + j] = (
+                            x_at + first * sizes.x_image + row + column if inside else nothing.ctypes.data
+                        )
+                for i in range(form.results):
+                    for j in range(form.results):
+                        row, column = rows_to[tile_row, i], columns_to[tile_column, j]
+                        inside = row >= 0 and column >= 0
+                        dy_sources[form.results * i + j] = (
+                            dy_at + first * sizes.dy_image + row + column if inside else nothing.ctypes.data
+                        )
+                done_rows = (tile - first_tile) * count
+                call(
+                    form.of_input,
+                    (
+                        x_sources.ctypes.data,
+                        sizes.x_image,
+                        x_to + done_rows * PANEL_BYTES,
+                        x_step,
+                        PANEL_BYTES,
+                        panel_step,
+                        count,
+                        (width + LANES - 1) // LANES,
+                    ),
+                )
+                call(
+                    form.of_gradient,
+                    (
+                        dy_sources.ctypes.data,
+                        sizes.dy_image,
+                        dy_to + done_rows * dy_row,
+                        dy_step,
+                        dy_row,
+                        PANEL_BYTES,
+                        count,
+                        (height + LANES - 1) // LANES,
+                    ),
+                )
+            mode = STORE if unit == begin else ADD
+            for place in range(places):
+                for panel in range(used_panels):
+                    outer_product(
+                        tag, 4, height, dy_to + place * dy_step, TILE_BYTES, no_offset.ctypes.data,
+                        x_to + place * x_step + panel * panel_step, no_offset.ctypes.data, 1, dy_row, PANEL_BYTES,
+                        rows, sums_at + (place * panels + panel) * sum_panel, PANEL_BYTES, mode, LANES * VECTORS,
+                    )  # fmt: skip
+            done += places * rows * height * width
+    return done
+
+
+@compiled
+def filters(tag, form, counter, sizes, source, dw):  # type: ignore[no-untyped-def]
+    """The filter's gradient (OC, taps, IC) from one part's ``sums``. A task is an output channel."""
+    out_blocks = (sizes.out_channels + sizes.out_block - 1) // sizes.out_block
+    in_blocks = (sizes.in_channels + sizes.in_block - 1) // sizes.in_block
+    panels = sizes.in_block * 4 // PANEL_BYTES
+    sum_panel = sizes.out_block * PANEL_BYTES
+    block_bytes = form.places * form.places * panels * sum_panel
+    taps = form.taps * form.taps
+    while True:
+        task = take_task(counter.ctypes.data)
+        if task >= sizes.groups * sizes.out_channels:
+            break
+        group = task // sizes.out_channels
+        out_block = task % sizes.out_channels // sizes.out_block
+        row = task % sizes.out_channels - out_block * sizes.out_block
+        for in_block in range(in_blocks):
+            at = source + ((group * out_blocks + out_block) * in_blocks + in_block) * block_bytes + row * PANEL_BYTES
+            for panel in range(panels):
+                channel = in_block * sizes.in_block + panel * LANES * VECTORS
+                call(
+                    form.of_sums,
+                    (
+                        at + panel * sum_panel,
+                        panels * sum_panel,
+                        dw + (task * taps * sizes.in_channels + channel) * 4,
+                        sizes.in_channels * 4,
+                        sizes.in_channels - channel,
+                    ),
+                )
+    return 0

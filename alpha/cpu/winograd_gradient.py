@@ -1,0 +1,118 @@
+"""Plans of Winograd's algorithm for the filter's gradient: blocks of channels, and parts of the tiles and images."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.winograd_forms import Form
+from alpha.cpu.kernels.winograd_gradient import GradientSizes
+from alpha.cpu.plans import Array, Problem, check_offsets, extent
+from alpha.cpu.winograd import form_of, inside, tile_offsets
+from alpha.errors import EngineError
+
+BLOCK = 64
+"""Channels of x, and of dy, a task, about: its sums and what is added to them stay in the second cache."""
+
+ROWS = 48
+"""Tiles times images whose products are summed at a time, about."""
+
+TASKS = 16
+"""About so many, for threads to share: blocks of channels, and parts of the tiles and images."""
+
+PART_UNITS = 4
+"""Least times that a part adds to its sums."""
+
+PART_BYTES = 8 << 20
+"""Most bytes of sums of all parts."""
+
+
+@dataclass(frozen=True)
+class GradientPlan:
+    """Tables and sizes.
+
+    Attributes:
+        form: the convolution's matrices.
+        rows_from: offsets of each tile row's rows of x, -1 outside; ``columns_from`` likewise.
+        rows_to: offsets of its rows of dy, -1 outside; ``columns_to`` likewise.
+        shape: of the sums of a part: groups, blocks of dy's channels and of x's, places, panels, channels, panel.
+        macs: products that it computes.
+    """
+
+    form: Form
+    rows_from: Array
+    rows_to: Array
+    columns_from: Array
+    columns_to: Array
+    sizes: GradientSizes
+    shape: tuple[int, ...]
+    macs: int
+
+    @property
+    def units(self) -> int:
+        """How often sums are added to."""
+        s = self.sizes
+        return math.ceil(len(self.rows_to) * len(self.columns_to) / s.tiles) * math.ceil(s.images / s.chunk)
+
+    @property
+    def tasks(self) -> int:
+        """Parts of pairs of blocks of channels."""
+        return self.sizes.parts * math.prod(self.shape[:3])
+
+
+def serves(problem: Problem) -> bool:
+    """Whether the algorithm can compute it: there is a form, float32, images side by side."""
+    beside = (problem.in_channels, problem.out_channels) == (problem.x_strides[0], problem.y_strides[0])
+    return form_of(problem, True) is not None and problem.item == 4 and (problem.images == 1 or beside)
+
+
+@lru_cache(maxsize=1024)
+def plan(problem: Problem) -> GradientPlan:
+    """The plan of a problem that it serves."""
+    form = form_of(problem, True)
+    if form is None:
+        raise EngineError(f"[winograd] expected a problem that has a form, got {problem.geometry}: ask serves first")
+    g, item = problem.geometry, problem.item
+    x_steps, dy_steps = ([s * item for s in strides] for strides in (problem.x_strides, problem.y_strides))
+    rows_from, rows_to = tile_offsets(g.rows, form, True, x_steps[1], dy_steps[1])
+    columns_from, columns_to = tile_offsets(g.columns, form, True, x_steps[2], dy_steps[2])
+    sides = (
+        ("x", (rows_from, columns_from), x_steps[0], g.input, problem.in_channels, problem.x_strides),
+        ("dy", (rows_to, columns_to), dy_steps[0], g.output, problem.out_channels, problem.y_strides),
+    )
+    for name, (rows, columns), step, size, channels, strides in sides:
+        run = (problem.images - 1) * step + channels * item
+        limit = extent((problem.images, *size), channels, strides, item)
+        check_offsets(name, (inside(rows), inside(columns)), run, limit)
+    tiles, panel = len(rows_to) * len(columns_to), ISA.panel(item)
+    in_blocks, out_blocks = math.ceil(problem.group_in / BLOCK), math.ceil(problem.group_out / BLOCK)
+    panels = math.ceil(math.ceil(problem.group_in / in_blocks) / panel)
+    in_blocks = math.ceil(problem.group_in / (panels * panel))
+    out_block = math.ceil(problem.group_out / out_blocks)
+    chunk = math.ceil(problem.images / math.ceil(problem.images / ROWS))
+    together = max(1, min(ROWS // chunk, tiles))
+    shape = (problem.groups, out_blocks, in_blocks, form.places, panels, out_block, panel)
+    units = math.ceil(tiles / together) * math.ceil(problem.images / chunk)
+    sizes = GradientSizes(
+        images=problem.images,
+        chunk=chunk,
+        tiles=together,
+        tile_columns=len(columns_to),
+        groups=problem.groups,
+        in_channels=problem.group_in,
+        out_channels=problem.group_out,
+        in_block=panels * panel,
+        out_block=out_block,
+        parts=_parts(math.prod(shape[:3]), units, math.prod(shape) * item),
+        x_image=x_steps[0],
+        dy_image=dy_steps[0],
+    )
+    macs = form.places * tiles * problem.images * problem.in_channels * problem.group_out
+    return GradientPlan(form, rows_from, rows_to, columns_from, columns_to, sizes, shape, macs)
+
+
+def _parts(blocks: int, units: int, nbytes: int) -> int:
+    """Never by thread count, so that the order of sums is the same on any machine."""
+    return max(1, min(math.ceil(TASKS / blocks), units // PART_UNITS, PART_BYTES // nbytes))
