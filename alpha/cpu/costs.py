@@ -11,11 +11,11 @@ import math
 
 import numpy as np
 
-from alpha.cpu import depthwise, image_lanes, plans, positions, tap_columns, tap_rows, winograd
+from alpha.cpu import depthwise, image_lanes, plans, positions, tap_columns, tap_rows, winograd, winograd_gradient
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.image_lanes import VECTORS
 from alpha.cpu.kernels.microkernel import NARROW_ROWS, NARROW_SCATTERED_ROWS, SCATTERED_ROWS
-from alpha.cpu.kernels.winograd_forms import Matrix
+from alpha.cpu.kernels.winograd_forms import Matrix, transposed
 from alpha.cpu.plans import Problem
 
 LATENCY = 4
@@ -29,6 +29,15 @@ ROW = 6
 
 TRANSFORM, RESULT = 0.75, 0.8
 """Cycles a load, addition or store of a vector of Winograd's inputs, and of its results, and what the caches cost."""
+
+SCATTER = 1.1
+"""The same for the filter's gradient, whose transformed tiles are written panel by panel."""
+
+LAUNCHES = 100_000
+"""Cycles to begin and end the launches that follow a filter gradient's first one, of all cores."""
+
+ADDED = 4.0
+"""Cycles a vector of a tile's sums that are read and written in the second cache."""
 
 TURN = 2.5
 """Cycles a vector of images to transpose it."""
@@ -75,6 +84,8 @@ def weight_cycles(problem: Problem, algorithm: str) -> float:
     g, s = problem.geometry, problem
     if algorithm == "depthwise":
         return depthwise.cycles(problem)
+    if algorithm == "winograd":
+        return _winograd_gradient(problem)
     if algorithm == "tap rows":  # as if none were trimmed
         rows = g.columns.filter * s.group_in
         panels = math.ceil(s.group_out / ISA.panel(s.item))
@@ -184,6 +195,21 @@ def _winograd(problem: Problem, by_output: bool) -> float:
     terms, made = _rows(math.ceil(tiles * s.images / groups))
     products = groups * panels * places * (terms * s.depth + made * TILE)
     return _total(products + transforms, groups, filter_bytes)
+
+
+def _winograd_gradient(problem: Problem) -> float:
+    plan = winograd_gradient.plan(problem)
+    s, (_, out_blocks, in_blocks, places, panels, out_block, _) = plan.sizes, plan.shape
+    images = len(plan.rows_to) * len(plan.columns_to) * s.images
+    term, made = _rows(out_block)
+    added = plan.units * (made * TILE + out_block * ISA.vectors * ADDED)
+    products = out_blocks * in_blocks * panels * places * (images * term + added)
+    x_vectors, dy_vectors = math.ceil(s.in_channels / ISA.lanes(4)), math.ceil(s.out_channels / ISA.lanes(4))
+    transforms = out_blocks * x_vectors * _operations(plan.form.b)
+    transforms += in_blocks * dy_vectors * _operations(transposed(plan.form.a))
+    moved = (s.parts + 1) * math.prod(plan.shape[1:]) * 4 / NEAR
+    ends = s.out_channels * x_vectors * TRANSFORM * _operations(transposed(plan.form.g)) + moved
+    return s.groups * (products + images * SCATTER * transforms + ends) + LAUNCHES
 
 
 def _operations(matrix: Matrix) -> int:

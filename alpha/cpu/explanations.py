@@ -20,6 +20,7 @@ from alpha.cpu import (
     tap_columns,
     tap_rows,
     winograd,
+    winograd_gradient,
 )
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.plans import Problem
@@ -88,7 +89,8 @@ def _choice(problem: Problem, operator: str) -> tuple[str, str, float, int]:
     """The algorithm, how it is cut, cycles by the model, and tasks."""
     name = ALGORITHMS[operator]
     if operator == "weight_grad":
-        return name, *_weight_choice(problem)
+        winograds = " by Winograd's products" if planner.weight_algorithm(problem) == "winograd" else ""
+        return name + winograds, *_weight_choice(problem)
     by_output = operator == "forward"
     algorithm = planner.algorithm(problem, by_output)
     cycles = costs.cycles(problem, by_output, algorithm)
@@ -126,6 +128,10 @@ def _weight_choice(problem: Problem) -> tuple[str, float, int]:
     if algorithm == "few channels":
         few = few_channels.plan(problem)
         return "all taps and channels of a trim as columns", cycles, few.parts * problem.groups
+    if algorithm == "winograd":
+        tiled = winograd_gradient.plan(problem)
+        choice = f"{tiled.macs / 1e9:.4g} G products instead, {tiled.sizes.parts} parts of the tiles and images"
+        return choice, cycles, tiled.tasks
     plan = plans.weight_grad(problem)
     return f"a tap's channels as columns, {plan.parts} parts of the images", cycles, plan.tasks
 

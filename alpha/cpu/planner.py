@@ -26,6 +26,8 @@ _wanted: ContextVar[str | None] = ContextVar("alpha_cpu_algorithm", default=None
 def use(algorithm: str) -> Iterator[None]:
     """Within it, convolutions and their input gradients take this algorithm wherever it can compute them.
 
+    Filter gradients take Winograd's products under "winograd", and compute all of them under the others.
+
     Args:
         algorithm: "images": C-K-S with images as the rows of the products. "positions": positions and images as rows,
             for few images. "winograd": fewer products, for 3 x 3 and 5 x 5 filters of stride 1, any dilation, or
@@ -62,11 +64,19 @@ def _cheapest(problem: Problem, by_output: bool) -> str:
     return min(candidates, key=lambda name: costs.cycles(problem, by_output, name))
 
 
-@lru_cache(maxsize=4096)
 def weight_algorithm(problem: Problem) -> str:
-    """The algorithm of a filter gradient; the first of equals by the model of ``costs``."""
-    if depthwise.serves(problem):
-        return "depthwise"
+    """The algorithm of a filter gradient: of the wanted ones Winograd's where it serves, none but "winograd" else."""
+    wanted = _wanted.get()
+    if wanted == "winograd" and winograd_gradient.serves(problem):
+        return wanted
+    return "depthwise" if depthwise.serves(problem) else _cheapest_weight(problem, wanted is None)
+
+
+@lru_cache(maxsize=4096)
+def _cheapest_weight(problem: Problem, any_products: bool) -> str:
+    """By the model of ``costs``, the first of equals; of those that compute all products unless ``any_products``."""
     candidates = ["tap rows"] if tap_rows.serves(problem) else []
     candidates += ["few channels"] if few_channels.serves(problem) else []
-    return min([*candidates, "taps"], key=lambda name: costs.weight_cycles(problem, name))
+    candidates += ["taps"]
+    candidates += ["winograd"] if any_products and winograd_gradient.serves(problem) else []
+    return min(candidates, key=lambda name: costs.weight_cycles(problem, name))

@@ -13,10 +13,10 @@ from alpha.cpu.plans import Array, Problem, check_offsets, extent
 from alpha.cpu.winograd import form_of, inside, tile_offsets
 from alpha.errors import EngineError
 
-BLOCK = 64
-"""Channels of x, and of dy, a task, about: its sums and what is added to them stay in the second cache."""
+IN_BLOCK, OUT_BLOCK = 64, 128
+"""Channels of x, and of dy, a task, about: its sums and what is added to them stay near the second cache."""
 
-ROWS = 48
+ROWS = 64
 """Tiles times images whose products are summed at a time, about."""
 
 TASKS = 16
@@ -87,7 +87,7 @@ def plan(problem: Problem) -> GradientPlan:
         limit = extent((problem.images, *size), channels, strides, item)
         check_offsets(name, (inside(rows), inside(columns)), run, limit)
     tiles, panel = len(rows_to) * len(columns_to), ISA.panel(item)
-    in_blocks, out_blocks = math.ceil(problem.group_in / BLOCK), math.ceil(problem.group_out / BLOCK)
+    in_blocks, out_blocks = math.ceil(problem.group_in / IN_BLOCK), math.ceil(problem.group_out / OUT_BLOCK)
     panels = math.ceil(math.ceil(problem.group_in / in_blocks) / panel)
     in_blocks = math.ceil(problem.group_in / (panels * panel))
     out_block = math.ceil(problem.group_out / out_blocks)
