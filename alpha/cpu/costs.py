@@ -30,10 +30,10 @@ ROW = 6
 TRANSFORM, RESULT = 0.75, 0.8
 """Cycles a load, addition or store of a vector of Winograd's inputs, and of its results, and what the caches cost."""
 
-SCATTER = 1.1
+SCATTER = 1.3
 """The same for the filter's gradient, whose transformed tiles are written panel by panel."""
 
-LAUNCHES = 100_000
+LAUNCHES = 50_000
 """Cycles to begin and end the launches that follow a filter gradient's first one, of all cores."""
 
 ADDED = 4.0

@@ -9,24 +9,22 @@ from functools import lru_cache
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.winograd_forms import Form
 from alpha.cpu.kernels.winograd_gradient import GradientSizes
-from alpha.cpu.plans import Array, Problem, check_offsets, extent
+from alpha.cpu.plans import PART_BYTES, PARTS, Array, Problem, check_offsets, extent
 from alpha.cpu.winograd import form_of, inside, tile_offsets
 from alpha.errors import EngineError
 
-IN_BLOCK, OUT_BLOCK = 64, 128
-"""Channels of x, and of dy, a task, about: its sums and what is added to them stay near the second cache."""
+IN_BLOCK, OUT_BLOCKS = 64, (128, 64, 32)
+"""Channels of x, and of dy, a task, about: its sums and what is added to them stay near the second cache. Of dy fewer
+where there are few tasks."""
 
 ROWS = 64
 """Tiles times images whose products are summed at a time, about."""
 
-TASKS = 16
-"""About so many, for threads to share: blocks of channels, and parts of the tiles and images."""
+LEAST_TASKS = 4
+"""For threads to share."""
 
-PART_UNITS = 4
+PART_UNITS = 3
 """Least times that a part adds to its sums."""
-
-PART_BYTES = 8 << 20
-"""Most bytes of sums of all parts."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +85,19 @@ def plan(problem: Problem) -> GradientPlan:
         limit = extent((problem.images, *size), channels, strides, item)
         check_offsets(name, (inside(rows), inside(columns)), run, limit)
     tiles, panel = len(rows_to) * len(columns_to), ISA.panel(item)
-    in_blocks, out_blocks = math.ceil(problem.group_in / IN_BLOCK), math.ceil(problem.group_out / OUT_BLOCK)
-    panels = math.ceil(math.ceil(problem.group_in / in_blocks) / panel)
+    panels = math.ceil(problem.group_in / math.ceil(problem.group_in / IN_BLOCK) / panel)
     in_blocks = math.ceil(problem.group_in / (panels * panel))
-    out_block = math.ceil(problem.group_out / out_blocks)
     chunk = math.ceil(problem.images / math.ceil(problem.images / ROWS))
     together = max(1, min(ROWS // chunk, tiles))
-    shape = (problem.groups, out_blocks, in_blocks, form.places, panels, out_block, panel)
     units = math.ceil(tiles / together) * math.ceil(problem.images / chunk)
+    for most in OUT_BLOCKS:
+        out_blocks = math.ceil(problem.group_out / most)
+        out_block = math.ceil(problem.group_out / out_blocks)
+        shape = (problem.groups, out_blocks, in_blocks, form.places, panels, out_block, panel)
+        blocks = math.prod(shape[:3])
+        parts = _parts(blocks, units, math.prod(shape) * item)
+        if parts * blocks >= LEAST_TASKS:
+            break
     sizes = GradientSizes(
         images=problem.images,
         chunk=chunk,
@@ -105,7 +108,7 @@ def plan(problem: Problem) -> GradientPlan:
         out_channels=problem.group_out,
         in_block=panels * panel,
         out_block=out_block,
-        parts=_parts(math.prod(shape[:3]), units, math.prod(shape) * item),
+        parts=parts,
         x_image=x_steps[0],
         dy_image=dy_steps[0],
     )
@@ -114,5 +117,5 @@ def plan(problem: Problem) -> GradientPlan:
 
 
 def _parts(blocks: int, units: int, nbytes: int) -> int:
-    """Never by thread count, so that the order of sums is the same on any machine."""
-    return max(1, min(math.ceil(TASKS / blocks), units // PART_UNITS, PART_BYTES // nbytes))
+    """So many that there are about PARTS tasks; never by thread count, for the same order of sums on any machine."""
+    return max(1, min(math.ceil(PARTS / blocks), units // PART_UNITS, PART_BYTES // nbytes))

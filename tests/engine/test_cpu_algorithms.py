@@ -503,7 +503,7 @@ def test_choice() -> None:
     assert planner.weight_algorithm(problem(128, (32, 32), 3, 64)) == "tap rows"
     dilated = Geometry.make((32, 32), (3, 3), padding=(2, 2), dilation=(2, 2))
     assert planner.weight_algorithm(plans.dense_problem(dilated, 128, 1, 64, 1)) == "few channels"
-    assert planner.weight_algorithm(problem(128, (32, 32), 64, 64)) == "taps"
+    assert planner.weight_algorithm(problem(128, (32, 32), 64, 64, item=8)) == "taps"
     assert planner.algorithm(problem(128, (32, 32), 3, 64), False) == "lanes"
     assert planner.algorithm(problem(128, (32, 32), 64, 3), True) == "lanes"
     assert planner.algorithm(problem(128, (32, 32), 3, 64), True) == "images"

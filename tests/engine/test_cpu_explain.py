@@ -39,7 +39,8 @@ from alpha.geometry import Geometry
         ("weight_grad", (64, 32, 32, 1), (64, 3, 3, 1), {"dilation": 2}, "Sk-dilated-V2", "all taps and channels"),
         ("input_grad", (64, 32, 32, 3), (64, 3, 3, 3), {"stride": 2}, "KS-deconv-V2", "images as lanes"),
         ("input_grad", (1, 64, 64, 3), (128, 5, 5, 3), {"stride": 2, "padding": 2}, "KS-deconv-V2", "taps as columns"),
-        ("weight_grad", (64, 8, 8, 64), (64, 3, 3, 64), {"stride": 2}, "Sk-dilated-V2", "a tap's channels"),
+        ("weight_grad", (64, 8, 8, 64), (64, 7, 7, 64), {"stride": 2}, "Sk-dilated-V2", "a tap's channels"),
+        ("weight_grad", (64, 16, 16, 64), (64, 3, 3, 64), {}, "Sk-dilated-V2 by Winograd", "G products instead"),
     ],
 )
 def test_it_tells_what_is_done(cpu: CPUEngine, operator: str, x, w, options, algorithm: str, choice: str) -> None:  # type: ignore[no-untyped-def]
