@@ -109,7 +109,8 @@ def _gradient_transform(matrix: Matrix) -> Any:
                 at = builder.mul(loop.index, integer(ISA_BYTES))
                 left = builder.sub(columns, builder.mul(loop.index, integer(emit.lanes)))
                 with builder.if_then(builder.icmp_signed(">", left, integer(0))):
-                    address, m = builder.add(source, at), []
+                    address = builder.add(source, at)
+                    m: list[list[Any]] = []
                     for _ in range(side):
                         m.append([])
                         for _ in range(side):
