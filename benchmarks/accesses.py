@@ -69,8 +69,8 @@ def _convolution(problem: Problem, by_output: bool, packs: bool) -> int:
     if not by_output:
         source, result, size = result, source, g.input
     results = problem.images * math.prod(size) * result
-    if algorithm == "winograd":
-        plan = winograd.plan(problem, by_output)
+    if algorithm in winograd.RESULTS:
+        plan = winograd.plan(problem, by_output, winograd.RESULTS[algorithm])
         tiles = len(plan.rows_to) * len(plan.columns_to) * problem.images
         inputs = tiles * (plan.form.inputs**2 + 2 * plan.form.places) * source
         products = 2 * tiles * plan.form.places * result

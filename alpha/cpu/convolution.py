@@ -99,8 +99,9 @@ class ConvolutionOperations(HostEngine):
             return self._tap_rows(tap_rows.plan(problem), problem, x, dy)
         if algorithm == "few channels":
             return self._few_channels(few_channels.plan(problem), problem, x, dy)
-        if algorithm == "winograd":
-            return self._winograd_gradient(winograd_gradient.plan(problem), problem, x, dy)
+        if algorithm in winograd.RESULTS:
+            tiled = winograd_gradient.plan(problem, winograd.RESULTS[algorithm])
+            return self._winograd_gradient(tiled, problem, x, dy)
         plan = plans.weight_grad(problem)
         dw = self.empty((dy.shape[3], *geometry.filter, problem.group_in), x.dtype)
         target = dw if plan.parts == 1 else self.empty((plan.parts, *dw.shape), x.dtype)
@@ -199,8 +200,8 @@ class ConvolutionOperations(HostEngine):
                 depthwise_kernels.depthwise, tag, counter(), each.starts, each.rows, each.columns, each.sizes,
                 x.address, filters, *ends.arguments, tasks=each.tasks,
             )  # fmt: skip
-        elif algorithm == "winograd":
-            tiled = winograd.plan(problem, by_output)
+        elif algorithm in winograd.RESULTS:
+            tiled = winograd.plan(problem, by_output, winograd.RESULTS[algorithm])
             packed = self._kept(
                 w, tiled.packed_shape, tiled.form.name, lambda packed: self._transform(w, tiled, packed)
             )

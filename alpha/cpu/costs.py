@@ -30,7 +30,7 @@ ROW = 6
 TRANSFORM, RESULT = 0.75, 0.8
 """Cycles a load, addition or store of a vector of Winograd's inputs, and of its results, and what the caches cost."""
 
-SCATTER = 1.3
+SCATTER = 1.5
 """The same for the filter's gradient, whose transformed tiles are written panel by panel."""
 
 LAUNCHES = 50_000
@@ -48,8 +48,11 @@ WRITE = 2.0
 SUM = 1.5
 """Cycles a number to add a tap's product to its result."""
 
-NEAR, FAR = 8.0, 3.0
+NEAR, FAR = 12.0, 4.0
 """Bytes of filters a cycle that a core reads where the last cache holds them all, and where it does not."""
+
+PACK = 1.5
+"""Cycles a number to pack the filters."""
 
 COPIES = 0.15
 """Of the filter gradient's time: copying x and dy to where they are read."""
@@ -64,19 +67,26 @@ LAST_CACHE = 12 << 20
 """Bytes of filters that the last cache holds beside all else, about."""
 
 
-def cycles(problem: Problem, by_output: bool, algorithm: str) -> float:
-    """Cycles of one core for a convolution (``by_output``) or an input gradient, filters already packed."""
+def cycles(problem: Problem, by_output: bool, algorithm: str, packs: bool = False) -> float:
+    """Cycles of one core for a convolution (``by_output``) or an input gradient, with its filters' packing if asked."""
     if algorithm == "depthwise":
         return depthwise.cycles(problem)
-    if algorithm == "winograd":
-        return _winograd(problem, by_output)
-    if algorithm == "positions":
-        return _positions(problem, by_output)
-    if algorithm == "lanes":
-        return _lanes(problem, by_output)
-    if algorithm == "columns":
-        return _columns(problem, by_output)
-    return _images(problem, by_output)
+    if algorithm in winograd.RESULTS:
+        tiled = winograd.plan(problem, by_output, winograd.RESULTS[algorithm])
+        computing, packed = _winograd(tiled), tiled.packed_shape
+    elif algorithm == "positions":
+        few = positions.plan(problem, by_output)
+        computing, packed = _positions(few), few.packed_shape
+    elif algorithm == "lanes":
+        across = image_lanes.plan(problem, by_output)
+        computing, packed = _lanes(problem, across), across.packed_shape
+    elif algorithm == "columns":
+        beside = tap_columns.plan(problem, by_output)
+        computing, packed = _columns(beside), beside.packed_shape
+    else:
+        plan = plans.forward(problem) if by_output else plans.input_grad(problem)
+        computing, packed = _images(problem, plan), plan.packed_shape
+    return computing + (PACK * math.prod(packed) if packs else 0)
 
 
 def weight_cycles(problem: Problem, algorithm: str) -> float:
@@ -84,8 +94,8 @@ def weight_cycles(problem: Problem, algorithm: str) -> float:
     g, s = problem.geometry, problem
     if algorithm == "depthwise":
         return depthwise.cycles(problem)
-    if algorithm == "winograd":
-        return _winograd_gradient(problem)
+    if algorithm in winograd.RESULTS:
+        return _winograd_gradient(problem, winograd.RESULTS[algorithm])
     if algorithm == "tap rows":  # as if none were trimmed
         rows = g.columns.filter * s.group_in
         panels = math.ceil(s.group_out / ISA.panel(s.item))
@@ -125,8 +135,7 @@ def _total(computing: float, passes: float, nbytes: float) -> float:
     return max(computing, passes * nbytes / (NEAR if nbytes <= LAST_CACHE else FAR))
 
 
-def _images(problem: Problem, by_output: bool) -> float:
-    plan = plans.forward(problem) if by_output else plans.input_grad(problem)
+def _images(problem: Problem, plan: plans.GatherPlan) -> float:
     s, g = plan.sizes, problem.geometry
     chunks = [min(s.chunk, s.images - first) for first in range(0, s.images, s.chunk)]
     vectors = s.panel // ISA.lanes(s.item)
@@ -138,8 +147,7 @@ def _images(problem: Problem, by_output: bool) -> float:
     return _total(computing, passes, math.prod(plan.packed_shape) * s.item)
 
 
-def _positions(problem: Problem, by_output: bool) -> float:
-    plan = positions.plan(problem, by_output)
+def _positions(plan: positions.PositionPlan) -> float:
     s, rows, columns = plan.sizes, plan.rows, plan.columns
     taps = np.diff(rows.tap_start)[plan.blocks[:, 0]] * np.diff(columns.tap_start)[plan.blocks[:, 1]]
     taps = taps * columns.runs[plan.blocks[:, 1]]
@@ -153,8 +161,7 @@ def _positions(problem: Problem, by_output: bool) -> float:
     return _total(computing, float(taps.sum()) / s.most_taps, math.prod(plan.packed_shape) * s.item)
 
 
-def _lanes(problem: Problem, by_output: bool) -> float:
-    plan = image_lanes.plan(problem, by_output)
+def _lanes(problem: Problem, plan: image_lanes.LanePlan) -> float:
     s, bands = plan.sizes, plan.bands
     chunks, blocks = s.groups * math.ceil(s.images / s.chunk), math.ceil(s.depth / s.depth_block)
     term = sum(max(rows * VECTORS / 2, LATENCY * (1 if rows < 4 else 2)) for rows in plan.heights.tolist())
@@ -165,8 +172,7 @@ def _lanes(problem: Problem, by_output: bool) -> float:
     return float(chunks * cycles)
 
 
-def _columns(problem: Problem, by_output: bool) -> float:
-    plan = tap_columns.plan(problem, by_output)
+def _columns(plan: tap_columns.TapColumnsPlan) -> float:
     s, whole = plan.sizes, plan.sizes.chunk == plan.sizes.images
     vectors = s.panel // ISA.lanes(s.item)
     chunks = [min(s.chunk, s.images - first) for first in range(0, s.images, s.chunk)]
@@ -177,8 +183,7 @@ def _columns(problem: Problem, by_output: bool) -> float:
     return float(s.groups * (products + added))
 
 
-def _winograd(problem: Problem, by_output: bool) -> float:
-    plan = winograd.plan(problem, by_output)
+def _winograd(plan: winograd.WinogradPlan) -> float:
     s, panels, places = plan.sizes, plan.packed_shape[0], plan.form.places
     tiles = len(plan.rows_to) * len(plan.columns_to)
     vectors = tiles * s.images * s.groups * s.depth / ISA.lanes(4)
@@ -191,14 +196,15 @@ def _winograd(problem: Problem, by_output: bool) -> float:
         products = chunks * panels * places * (terms * s.depth + made * TILE)
         moved = 2 * places * tiles * s.images * (s.depth + s.channels) * 4 / NEAR
         return _total(products + transforms + moved, len(plan.stages), filter_bytes)
-    groups = math.ceil(tiles / s.tiles) * math.ceil(s.images / s.chunk)
-    terms, made = _rows(math.ceil(tiles * s.images / groups))
+    rows = [s.tiles * min(s.chunk, s.images - first) for first in range(0, s.images, s.chunk)]
+    groups = math.ceil(tiles / s.tiles)
+    terms, made = (sum(values) for values in zip(*(_rows(count) for count in rows), strict=True))
     products = groups * panels * places * (terms * s.depth + made * TILE)
-    return _total(products + transforms, groups, filter_bytes)
+    return _total(products + transforms, groups * len(rows), filter_bytes)
 
 
-def _winograd_gradient(problem: Problem) -> float:
-    plan = winograd_gradient.plan(problem)
+def _winograd_gradient(problem: Problem, results: int) -> float:
+    plan = winograd_gradient.plan(problem, results)
     s, (_, out_blocks, in_blocks, places, panels, out_block, _) = plan.sizes, plan.shape
     images = len(plan.rows_to) * len(plan.columns_to) * s.images
     term, made = _rows(out_block)
@@ -213,7 +219,8 @@ def _winograd_gradient(problem: Problem) -> float:
 
 
 def _operations(matrix: Matrix) -> int:
-    """Vectors loaded, added and stored to transform a tile by a matrix: its rows, then its columns."""
+    """Vectors loaded, added, scaled and stored to transform a tile by a matrix: its rows, then its columns."""
     adds = sum(sum(map(bool, row)) - 1 for row in matrix)
+    scales = sum(abs(factor) not in (0, 1) for row in matrix for factor in row)
     size, made = len(matrix[0]), len(matrix)
-    return size**2 + adds * (size + made) + made**2
+    return size**2 + (adds + scales) * (size + made) + made**2

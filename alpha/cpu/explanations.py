@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from alpha.autograd import is_inference
 from alpha.cpu import (
     costs,
     depthwise,
@@ -89,16 +90,16 @@ def _choice(problem: Problem, operator: str) -> tuple[str, str, float, int]:
     """The algorithm, how it is cut, cycles by the model, and tasks."""
     name = ALGORITHMS[operator]
     if operator == "weight_grad":
-        winograds = " by Winograd's products" if planner.weight_algorithm(problem) == "winograd" else ""
+        winograds = " by Winograd's products" if planner.weight_algorithm(problem) in winograd.RESULTS else ""
         return name + winograds, *_weight_choice(problem)
     by_output = operator == "forward"
     algorithm = planner.algorithm(problem, by_output)
-    cycles = costs.cycles(problem, by_output, algorithm)
+    cycles = costs.cycles(problem, by_output, algorithm, packs=not is_inference())
     if algorithm == "depthwise":
         each = depthwise.plan(problem, by_output)
         return name, f"channels as lanes, chunks of {each.sizes.chunk_channels} channels", cycles, each.tasks
-    if algorithm == "winograd":
-        tiled = winograd.plan(problem, by_output)
+    if algorithm in winograd.RESULTS:
+        tiled = winograd.plan(problem, by_output, winograd.RESULTS[algorithm])
         cut, tasks = f"tasks of {tiled.sizes.tiles} tiles x {tiled.sizes.chunk} images", tiled.tasks
         if tiled.stages:
             stages = tiled.stages[0]
@@ -128,8 +129,8 @@ def _weight_choice(problem: Problem) -> tuple[str, float, int]:
     if algorithm == "few channels":
         few = few_channels.plan(problem)
         return "all taps and channels of a trim as columns", cycles, few.parts * problem.groups
-    if algorithm == "winograd":
-        tiled = winograd_gradient.plan(problem)
+    if algorithm in winograd.RESULTS:
+        tiled = winograd_gradient.plan(problem, winograd.RESULTS[algorithm])
         choice = f"{tiled.macs / 1e9:.4g} G products instead, {tiled.sizes.parts} parts of the tiles and images"
         return choice, cycles, tiled.tasks
     plan = plans.weight_grad(problem)

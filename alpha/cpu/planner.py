@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import lru_cache, partial
 
+from alpha.autograd import is_inference
 from alpha.cpu import costs, depthwise, few_channels, image_lanes, tap_columns, tap_rows, winograd, winograd_gradient
 from alpha.cpu.plans import Problem
 from alpha.errors import ArgumentError
@@ -14,9 +15,14 @@ from alpha.errors import ArgumentError
 MANY_IMAGES = 64
 """From so many on, images alone fill the micro-tiles."""
 
-ALGORITHMS = ("images", "positions", "winograd", "lanes", "columns")
+ALGORITHMS = ("images", "positions", "winograd", "winograd4", "lanes", "columns")
 
-_SERVES = {"winograd": winograd.serves, "lanes": image_lanes.serves, "columns": tap_columns.serves}
+_SERVES: dict[str, Callable[[Problem, bool], bool]] = {
+    "winograd": winograd.serves,
+    "winograd4": partial(winograd.serves, results=4),
+    "lanes": image_lanes.serves,
+    "columns": tap_columns.serves,
+}
 """Whether an algorithm that is not for all problems can compute one."""
 
 _wanted: ContextVar[str | None] = ContextVar("alpha_cpu_algorithm", default=None)
@@ -26,12 +32,13 @@ _wanted: ContextVar[str | None] = ContextVar("alpha_cpu_algorithm", default=None
 def use(algorithm: str) -> Iterator[None]:
     """Within it, convolutions and their input gradients take this algorithm wherever it can compute them.
 
-    Filter gradients take Winograd's products under "winograd", and compute all of them under the others.
+    Filter gradients take Winograd's products under his names, and compute all of them under the others.
 
     Args:
         algorithm: "images": C-K-S with images as the rows of the products. "positions": positions and images as rows,
             for few images. "winograd": fewer products, for 3 x 3 and 5 x 5 filters of stride 1, any dilation, or
-            stride 2 in float32, at about a bit of the result. "lanes": images in the vectors' lanes, and
+            stride 2 in float32, at about a bit of the result. "winograd4": fewer still, for 3 x 3 filters of stride 1,
+            at about two bits more. "lanes": images in the vectors' lanes, and
             "columns": a filter row's taps and channels as a product's columns, for few result channels.
 
     Raises:
@@ -50,24 +57,24 @@ def algorithm(problem: Problem, by_output: bool) -> str:
     """The algorithm of a convolution (``by_output``) or an input gradient: the wanted one, else the cheapest."""
     wanted = _wanted.get()
     if wanted is None or (wanted in _SERVES and not _SERVES[wanted](problem, by_output)):
-        return "depthwise" if depthwise.serves(problem) else _cheapest(problem, by_output)
+        return "depthwise" if depthwise.serves(problem) else _cheapest(problem, by_output, not is_inference())
     return wanted
 
 
 @lru_cache(maxsize=4096)
-def _cheapest(problem: Problem, by_output: bool) -> str:
-    """By the model of ``costs``; the first of equals."""
+def _cheapest(problem: Problem, by_output: bool, packs: bool) -> str:
+    """By the model of ``costs``; the first of equals. Inference ``packs`` filters once, training in every call."""
     candidates = ["images"]
     if problem.images < MANY_IMAGES:
         candidates.append("positions")
     candidates += [name for name, serves in _SERVES.items() if serves(problem, by_output)]
-    return min(candidates, key=lambda name: costs.cycles(problem, by_output, name))
+    return min(candidates, key=lambda name: costs.cycles(problem, by_output, name, packs))
 
 
 def weight_algorithm(problem: Problem) -> str:
-    """The algorithm of a filter gradient: of the wanted ones Winograd's where it serves, none but "winograd" else."""
+    """The algorithm of a filter gradient: Winograd's where it is wanted and serves, else the cheapest."""
     wanted = _wanted.get()
-    if wanted == "winograd" and winograd_gradient.serves(problem):
+    if wanted in winograd.RESULTS and winograd_gradient.serves(problem, winograd.RESULTS[wanted]):
         return wanted
     return "depthwise" if depthwise.serves(problem) else _cheapest_weight(problem, wanted is None)
 
@@ -78,5 +85,6 @@ def _cheapest_weight(problem: Problem, any_products: bool) -> str:
     candidates = ["tap rows"] if tap_rows.serves(problem) else []
     candidates += ["few channels"] if few_channels.serves(problem) else []
     candidates += ["taps"]
-    candidates += ["winograd"] if any_products and winograd_gradient.serves(problem) else []
+    if any_products:
+        candidates += [name for name, made in winograd.RESULTS.items() if winograd_gradient.serves(problem, made)]
     return min(candidates, key=lambda name: costs.weight_cycles(problem, name))

@@ -19,7 +19,7 @@ from alpha.geometry import Axis
 
 Array = np.ndarray[Any, Any]
 
-VALUES_BYTES = 320 << 10
+VALUES_BYTES = 160 << 10
 """Of a task's transformed inputs, about: they stay in the second cache while they meet every filter."""
 
 MOST_ROWS = 48
@@ -28,7 +28,7 @@ MOST_ROWS = 48
 LEAST_TASKS = 4
 """For threads to share, where there are so many tiles."""
 
-STAGED_BYTES = 6 << 20
+STAGED_BYTES = 12 << 20
 """From so many bytes of filters on, reading them for each task's few rows costs more than stages do."""
 
 STAGED_VALUES = 24 << 20
@@ -78,28 +78,33 @@ class WinogradPlan:
         return math.ceil(tiles / self.sizes.tiles) * math.ceil(self.sizes.images / self.sizes.chunk)
 
 
-def serves(problem: Problem, by_output: bool) -> bool:
+RESULTS = {"winograd": 2, "winograd4": 4}
+"""Of a run of taps along an axis, by the algorithms' names."""
+
+
+def serves(problem: Problem, by_output: bool, results: int = 2) -> bool:
     """Whether the algorithm can compute it: there is a form, float32, images side by side in the source."""
     step, channels = (
         (problem.x_strides[0], problem.in_channels) if by_output else (problem.y_strides[0], problem.out_channels)
     )
-    return form_of(problem, by_output) is not None and problem.item == 4 and (problem.images == 1 or step == channels)
+    fits = problem.item == 4 and (problem.images == 1 or step == channels)
+    return fits and form_of(problem, by_output, results) is not None
 
 
-def form_of(problem: Problem, by_output: bool) -> Form | None:
-    """The form that both axes share."""
+def form_of(problem: Problem, by_output: bool, results: int) -> Form | None:
+    """The form that both axes share, of so many results a run."""
     axes = (problem.geometry.rows, problem.geometry.columns)
     if any(axis.dilation > 1 and axis.stride > 1 for axis in axes):
         return None
     keys = {(by_output, axis.filter, axis.stride, 0 if by_output else axis.padding[0] % axis.stride) for axis in axes}
     key = keys.pop()
-    return None if keys else FORMS.get(key)
+    return None if keys else FORMS[results].get(key)
 
 
 @lru_cache(maxsize=1024)
-def plan(problem: Problem, by_output: bool) -> WinogradPlan:
+def plan(problem: Problem, by_output: bool, results: int = 2) -> WinogradPlan:
     """The plan of a problem that it serves."""
-    form = form_of(problem, by_output)
+    form = form_of(problem, by_output, results)
     if form is None:
         raise EngineError(f"[winograd] expected a problem that has a form, got {problem.geometry}: ask serves first")
     g, item = problem.geometry, problem.item

@@ -60,16 +60,17 @@ class GradientPlan:
         return self.sizes.parts * math.prod(self.shape[:3])
 
 
-def serves(problem: Problem) -> bool:
+def serves(problem: Problem, results: int = 2) -> bool:
     """Whether the algorithm can compute it: there is a form, float32, images side by side."""
     beside = (problem.in_channels, problem.out_channels) == (problem.x_strides[0], problem.y_strides[0])
-    return form_of(problem, True) is not None and problem.item == 4 and (problem.images == 1 or beside)
+    fits = problem.item == 4 and (problem.images == 1 or beside)
+    return fits and form_of(problem, True, results) is not None
 
 
 @lru_cache(maxsize=1024)
-def plan(problem: Problem) -> GradientPlan:
+def plan(problem: Problem, results: int = 2) -> GradientPlan:
     """The plan of a problem that it serves."""
-    form = form_of(problem, True)
+    form = form_of(problem, True, results)
     if form is None:
         raise EngineError(f"[winograd] expected a problem that has a form, got {problem.geometry}: ask serves first")
     g, item = problem.geometry, problem.item

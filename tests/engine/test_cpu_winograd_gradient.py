@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alpha
-from alpha.cpu import planner, plans, winograd_gradient
+from alpha.cpu import planner, plans, winograd, winograd_gradient
 from alpha.cpu.convolution import MACS
 from alpha.cpu.convolution import _problem as problem_of
 from alpha.cpu.engine import CPUEngine
-from alpha.cpu.kernels.winograd_forms import FORMS
+from alpha.cpu.kernels.winograd_forms import FORMS, Key
 from alpha.engine import IMAGE_ORDER
 from alpha.geometry import Geometry
 from tests import oracles
@@ -37,18 +37,19 @@ def limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     winograd_gradient.plan.cache_clear()
 
 
-def check(case: Case) -> None:
+def check(case: Case, algorithm: str) -> None:
     engine = alpha.engine("cpu")
     x, _, _, dy = draw_data(case, np.float32)
     geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
     images, grads = (alpha.tensor(a, engine=engine).contiguous(IMAGE_ORDER) for a in (x, dy))
     problem = problem_of(images, grads, geometry.reached, case.groups)
-    if not winograd_gradient.serves(problem):
-        assert geometry.reached is not geometry  # the taps that reach x have no form
+    made = winograd.RESULTS[algorithm]
+    if not winograd_gradient.serves(problem, made):
+        assert geometry.reached is not geometry or made == 4  # the taps that reach x have no form
         return
-    with planner.use("winograd"):
+    with planner.use(algorithm):
         dw = engine.conv2d_weight_grad(images, grads, geometry, case.groups).numpy()
-    assert MACS["conv2d_weight_grad"] == winograd_gradient.plan(problem).macs
+    assert MACS["conv2d_weight_grad"] == winograd_gradient.plan(problem, made).macs
     parameters = (case.stride, case.padding, case.dilation, case.groups)
     expected, squares = (
         oracles.conv2d_gradients(
@@ -61,6 +62,7 @@ def check(case: Case) -> None:
 
 
 @pytest.mark.usefixtures("limits")
+@pytest.mark.parametrize("algorithm", winograd.RESULTS)
 @pytest.mark.parametrize(
     "case",
     [
@@ -78,9 +80,9 @@ def check(case: Case) -> None:
     ],
     ids=str,
 )
-def test_picked(case: Case) -> None:
+def test_picked(case: Case, algorithm: str) -> None:
     """Channels that fill no panel or tile, several blocks of either, few rows, parts of tiles, tiles without input."""
-    check(case)
+    check(case, algorithm)
 
 
 @settings(max_examples=80, deadline=None)
@@ -92,6 +94,7 @@ def test_picked(case: Case) -> None:
     taps=st.sampled_from([3, 3, 5]),
     steps=st.sampled_from([(2, (1, 1)), (1, (1, 1)), (1, (1, 1)), (1, (2, 2)), (1, (1, 3)), (1, (4, 2))]),
     groups=st.sampled_from([1, 1, 2, 3]),
+    algorithm=st.sampled_from([*winograd.RESULTS]),
 )
 def test_any_shape(
     n: int,
@@ -101,19 +104,23 @@ def test_any_shape(
     taps: int,
     steps: tuple[int, tuple[int, int]],
     groups: int,
+    algorithm: str,
 ) -> None:
     stride, dilation = steps
     extents = [(taps - 1) * d + 1 for d in dilation]
     size = (max(size[0], extents[0] - 2 * padding[0]), max(size[1], extents[1] - 2 * padding[1]))
     both = (channels[0] * groups, channels[1] * groups)
-    check(Case(n, size, both, (taps, taps), (stride, stride), padding, dilation, groups=groups))
+    check(Case(n, size, both, (taps, taps), (stride, stride), padding, dilation, groups=groups), algorithm)
 
 
-@pytest.mark.parametrize("key", [key for key in FORMS if key[0]], ids=str)
-def test_the_forms_of_an_axis(key: tuple[bool, int, int, int], rng: np.random.Generator) -> None:
+CONVOLUTIONS = [(made, key) for made, forms in FORMS.items() for key in forms if key[0]]
+
+
+@pytest.mark.parametrize(("made", "key"), CONVOLUTIONS, ids=str)
+def test_the_forms_of_an_axis(made: int, key: Key, rng: np.random.Generator) -> None:
     """The transposed algorithm by its definition, in float64, to 1e-12."""
     _, taps, stride, _ = key
-    form = FORMS[key]
+    form = FORMS[made][key]
     a, b, g = (np.array(matrix) for matrix in (form.a, form.b, form.g))
     tile, dy = rng.normal(size=form.inputs), rng.normal(size=form.results)
     gradient = g.T @ ((a.T @ dy) * (b @ tile))
@@ -146,7 +153,7 @@ def test_choice() -> None:
         problem = plans.dense_problem(geometry, n, channels, channels, 1)
         return planner.weight_algorithm(replace(problem, item=item))
 
-    assert chosen(128, 32, 64) == chosen(128, 8, 256) == "winograd"
+    assert chosen(128, 32, 64) == chosen(128, 8, 256) == "winograd4"
     assert chosen(128, 32, 64, item=8) == "taps"
     assert chosen(1, 4, 512) == "taps"
     with planner.use("images"):

@@ -22,7 +22,7 @@ from alpha.cpu.compile import call, called, compiled
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE, has, panel_product
 from alpha.cpu.kernels.vectors import I64, Vectors, integer, transpose
-from alpha.cpu.kernels.winograd_forms import Form, Matrix
+from alpha.cpu.kernels.winograd_forms import Form, Matrix, transposed
 
 ISA_BYTES = ISA.bytes
 
@@ -30,6 +30,9 @@ _compiling = threading.Lock()
 
 CHANNELS, ROWS = 32, 8
 """Input channels, or output channels, of a task that transforms filters: whole cache lines, side by side."""
+
+DEPTH = 128
+"""Channels that a product sums in one chain: float32's error grows with its length, and F(4, 3)'s the most."""
 
 LINES = 32
 """Numbers of two cache lines: alignment, and a vector over an end."""
@@ -60,27 +63,76 @@ class WinogradSizes(NamedTuple):
 # -- transforms, emitted as vector code -----------------------------------------------------------------------------
 
 
+def _sum(vectors: Vectors, total: Any, factor: float, value: Any) -> Any:
+    """The total, None where there is none yet, with the product added."""
+    builder = vectors.builder
+    term = value if abs(factor) == 1 else builder.fmul(vectors.constant(abs(factor)), value)
+    if total is None:
+        return term if factor > 0 else builder.fneg(term)
+    return (builder.fadd if factor > 0 else builder.fsub)(total, term)
+
+
 def _combination(vectors: Vectors, factors: Sequence[float], values: Sequence[Any]) -> Any:
     """The sum of factors times values, those above 0 first."""
-    builder, total = vectors.builder, None
+    total = None
     for factor, value in sorted(zip(factors, values, strict=True), key=lambda pair: pair[0] < 0):
-        if not factor:
-            continue
-        term = value if abs(factor) == 1 else builder.fmul(vectors.constant(abs(factor)), value)
-        if total is None:
-            total = term if factor > 0 else builder.fneg(term)
-        else:
-            total = (builder.fadd if factor > 0 else builder.fsub)(total, term)
+        if factor:
+            total = _sum(vectors, total, factor, value)
     return total
+
+
+def _mirrored(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether they are the same but for signs, of which some differ and some do not."""
+    pairs = [(a, b) for a, b in zip(one, other, strict=True) if a or b]
+    return all(abs(a) == abs(b) for a, b in pairs) and 0 < sum(a == b for a, b in pairs) < len(pairs)
+
+
+def _grouped(rows: Sequence[Sequence[float]]) -> list[tuple[int, ...]]:
+    """Their numbers one by one, neighbours that are mirrored in pairs."""
+    groups: list[tuple[int, ...]] = []
+    i = 0
+    while i < len(rows):
+        size = 2 if i + 1 < len(rows) and _mirrored(rows[i], rows[i + 1]) else 1
+        groups.append(tuple(range(i, i + size)))
+        i += size
+    return groups
+
+
+def _halves(one: Sequence[float], other: Sequence[float]) -> tuple[list[float], list[float]]:
+    """What mirrored ones share, and what they have with opposite signs, as the first one has it."""
+    pairs = list(zip(one, other, strict=True))
+    return [a if a == b else 0 for a, b in pairs], [a if a != b else 0 for a, b in pairs]
+
+
+def _product(vectors: Vectors, matrix: Matrix, values: Sequence[Any]) -> list[Any]:
+    """The matrix times a vector of values; mirrored rows, and mirrored columns, by their halves' sum and difference."""
+    builder = vectors.builder
+    columns, wholes = [], []
+    turned = transposed(matrix)
+    for group in _grouped(turned):
+        if len(group) == 1:
+            columns.append(list(turned[group[0]]))
+            wholes.append(values[group[0]])
+        else:
+            first, second = (values[i] for i in group)
+            columns += _halves(*(turned[i] for i in group))
+            wholes += [builder.fadd(first, second), builder.fsub(first, second)]
+    rows, results = list(zip(*columns, strict=True)), []
+    for group in _grouped(rows):
+        if len(group) == 1:
+            results.append(_combination(vectors, rows[group[0]], wholes))
+        else:
+            even, odd = (_combination(vectors, half, wholes) for half in _halves(*(rows[i] for i in group)))
+            results += [builder.fadd(even, odd), builder.fsub(even, odd)]
+    return results
 
 
 def transformed_places(vectors: Vectors, matrix: Matrix, values: list[list[Any]]) -> Iterator[tuple[int, Any]]:
     """The matrix times each row, then times each column: places and values, column after column."""
-    rows = [[_combination(vectors, factors, row) for factors in matrix] for row in values]
+    rows = [_product(vectors, matrix, row) for row in values]
     for j in range(len(matrix)):
-        column = [row[j] for row in rows]
-        for i, factors in enumerate(matrix):
-            yield i * len(matrix) + j, _combination(vectors, factors, column)
+        for i, value in enumerate(_product(vectors, matrix, [row[j] for row in rows])):
+            yield i * len(matrix) + j, value
 
 
 def _input_transform(form: Form) -> Any:
@@ -145,18 +197,24 @@ def _result_transform(form: Form) -> Any:
 def _results(vectors: Vectors, matrix: Matrix, place: Any, step: Any) -> list[Any]:
     """A' m A of the places from an address on, row by row of m, so that few values wait."""
     builder, side = vectors.builder, len(matrix)
+    columns = transposed(matrix)
     totals: list[Any] = [None] * (side * side)
-    for i in range(len(matrix[0])):
-        row = []
-        for _ in range(len(matrix[0])):
-            row.append(vectors.load(place))
-            place = builder.add(place, step)
-        line = [_combination(vectors, factors, row) for factors in matrix]
-        for k in range(side):
-            for n in range(side) if matrix[k][i] else ():
-                old, new = totals[side * k + n], line[n]
-                add = builder.fadd if matrix[k][i] > 0 else builder.fsub
-                totals[side * k + n] = new if old is None else add(old, new)
+    for group in _grouped(columns):
+        lines = []
+        for _ in group:
+            row = []
+            for _ in columns:
+                row.append(vectors.load(place))
+                place = builder.add(place, step)
+            lines.append(_product(vectors, matrix, row))
+        parts: list[Sequence[float]] = [columns[group[0]]]
+        if len(lines) == 2:
+            parts = list(_halves(*(columns[i] for i in group)))
+            lines = [[add(a, b) for a, b in zip(*lines, strict=True)] for add in (builder.fadd, builder.fsub)]
+        for line, factors in zip(lines, parts, strict=True):
+            for k, factor in enumerate(factors):
+                for n in range(side) if factor else ():
+                    totals[side * k + n] = _sum(vectors, totals[side * k + n], factor, line[n])
     return totals
 
 
@@ -317,24 +375,25 @@ def winograd(  # type: ignore[no-untyped-def]
             channel = (panel - group * panels) * sizes.panel
             at = (group * sizes.channels + channel) * 4
             for place in range(places):
-                panel_product(
-                    tag,
-                    rows,
-                    values + place * step + group * sizes.depth * 4,
-                    no_offset.ctypes.data,
-                    w + (panel * places + place) * place_bytes,
-                    no_offset.ctypes.data,
-                    1,
-                    pixel,
-                    panel_row,
-                    sizes.depth,
-                    results + place * rows * panel_row,
-                    panel_row,
-                    STORE,
-                    0,
-                    0,
-                    sizes.panel,
-                )
+                for k in range(0, sizes.depth, DEPTH):
+                    panel_product(
+                        tag,
+                        rows,
+                        values + place * step + (group * sizes.depth + k) * 4,
+                        no_offset.ctypes.data,
+                        w + (panel * places + place) * place_bytes + k * panel_row,
+                        no_offset.ctypes.data,
+                        1,
+                        pixel,
+                        panel_row,
+                        min(DEPTH, sizes.depth - k),
+                        results + place * rows * panel_row,
+                        panel_row,
+                        ADD if k else STORE,
+                        0,
+                        0,
+                        sizes.panel,
+                    )
             for tile in range(first_tile, last_tile):
                 tile_row = tile // sizes.tile_columns
                 tile_column = tile - tile_row * sizes.tile_columns

@@ -7,8 +7,14 @@ taps in a row the first three and the last two. A run of r taps takes F(2, r), w
 products. Of a convolution all runs add to the same results; of an input gradient each remainder has results of its own,
 as KS-deconv-V2 splits it. There are only differences and sums in A and B, and halves in G: float32 loses about a bit.
 
-Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", arXiv 1509.09308, for F(2, 3); that strides
-are cut into runs is ours, from the splitting of Zhang et al., arXiv 2306.15951.
+Three taps at stride 1 may take F(4, 3) instead: four results from six products. Its factors are powers of the points at
+which polynomials are compared. At 0, +-5/8, +-3/2 and infinity the sums' error is five times that of F(2, 3), a third
+of what the usual +-1 and +-2 lead to: found by trying, see tests/engine/test_cpu_algorithms.py.
+
+Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", arXiv 1509.09308, for F(2, 3) and F(4, 3);
+that the choice of points matters: Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd Convolution
+for Deep Neural Networks", arXiv 1803.10986; that strides are cut into runs is ours, from the splitting of Zhang et al.,
+arXiv 2306.15951.
 """
 
 from __future__ import annotations
@@ -23,16 +29,31 @@ def transposed(matrix: Matrix) -> Matrix:
     return tuple(zip(*matrix, strict=True))
 
 
-_RUNS: dict[int, tuple[Matrix, Matrix, Matrix]] = {
-    1: (((1, 0), (0, 1)), ((1,), (1,)), ((1, 0), (0, 1))),
-    2: (((1, -1, 0), (0, 1, 0), (0, -1, 1)), ((1, 0), (1, 1), (0, 1)), ((1, 1, 0), (0, 1, 1))),
-    3: (
+def _four_of_three(p: float, q: float) -> tuple[Matrix, Matrix, Matrix]:
+    """F(4, 3) by Toom and Cook, at 0, p, -p, q, -q and infinity."""
+    pp, qq = p * p, q * q
+    b = (
+        (pp * qq, 0, -pp - qq, 0, 1, 0),
+        *((0, -x * other, -other, x, 1, 0) for x, other in ((p, qq), (-p, qq), (q, pp), (-q, pp))),
+        (0, pp * qq, 0, -pp - qq, 0, 1),
+    )
+    weights = [(x, 1 / (2 * x * x * (x * x - other))) for x, other in ((p, qq), (-p, qq), (q, pp), (-q, pp))]
+    g = ((1 / (pp * qq), 0, 0), *((w, w * x, w * x * x) for x, w in weights), (0, 0, 1))
+    a = tuple((float(k == 0), p**k, (-p) ** k, q**k, (-q) ** k, float(k == 3)) for k in range(4))
+    return b, g, a
+
+
+_RUNS: dict[tuple[int, int], tuple[Matrix, Matrix, Matrix]] = {
+    (2, 1): (((1, 0), (0, 1)), ((1,), (1,)), ((1, 0), (0, 1))),
+    (2, 2): (((1, -1, 0), (0, 1, 0), (0, -1, 1)), ((1, 0), (1, 1), (0, 1)), ((1, 1, 0), (0, 1, 1))),
+    (2, 3): (
         ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
         ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
         ((1, 1, 1, 0), (0, 1, -1, -1)),
     ),
+    (4, 3): _four_of_three(0.625, 1.5),
 }
-"""F(2, r): B, G and A', by the number of taps."""
+"""B, G and A', by the numbers of results and of taps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +91,7 @@ class Form:
 
 @dataclass(frozen=True)
 class _Run:
-    """Taps of a filter that read side by side, where their first input lies, and where their two results."""
+    """Taps of a filter that read side by side, where their first input lies, and where their results."""
 
     taps: tuple[int, ...]
     input: int
@@ -79,22 +100,23 @@ class _Run:
     result_step: int
 
 
-def _make(name: str, taps: int, runs: list[_Run], steps: tuple[int, int]) -> Form:
+def _make(name: str, taps: int, runs: list[_Run], made: int, steps: tuple[int, int]) -> Form:
+    """The form of runs that make so many results each."""
     first = min(run.input for run in runs)
-    inputs = 1 + max(run.input + run.input_step * len(run.taps) for run in runs) - first
-    results = 1 + max(run.result + run.result_step for run in runs)
+    inputs = 1 + max(run.input + run.input_step * (len(run.taps) + made - 2) for run in runs) - first
+    results = 1 + max(run.result + run.result_step * (made - 1) for run in runs)
     b: list[list[float]] = []
     g: list[list[float]] = []
     columns: list[list[float]] = []  # of A'
     for run in runs:
-        b_run, g_run, a_run = _RUNS[len(run.taps)]
+        b_run, g_run, a_run = _RUNS[made, len(run.taps)]
         for place in range(len(b_run)):
             reads, weighs, adds = [0.0] * inputs, [0.0] * taps, [0.0] * results
             for j, factor in enumerate(b_run[place]):
                 reads[run.input - first + run.input_step * j] = factor
             for tap, factor in zip(run.taps, g_run[place], strict=True):
                 weighs[tap] = factor
-            for k in range(2):
+            for k in range(made):
                 adds[run.result + run.result_step * k] = a_run[k][place]
             b.append(reads)
             g.append(weighs)
@@ -103,15 +125,15 @@ def _make(name: str, taps: int, runs: list[_Run], steps: tuple[int, int]) -> For
     return Form(name, taps, tuple(map(tuple, b)), tuple(map(tuple, g)), a, first, *steps)
 
 
-def _convolution(taps: int, stride: int) -> Form:
-    """A tile of two results; five taps of stride 1 are a run of three and one of two."""
+def _convolution(taps: int, stride: int, made: int = 2) -> Form:
+    """A tile of two results, or four; five taps of stride 1 are a run of three and one of two."""
     cut = [range(i, taps, stride) for i in range(stride)] if stride > 1 else [range(min(3, taps)), range(3, taps)]
     runs = [_Run(tuple(run), run.start, stride, 0, 1) for run in cut if run]
-    return _make(f"conv_{taps}_{stride}", taps, runs, (2 * stride, 2))
+    return _make(f"conv_{taps}_{stride}_{made}", taps, runs, made, (made * stride, made))
 
 
-def _input_gradient(taps: int, stride: int, odd: int) -> Form:
-    """A tile of two results of each remainder; ``odd`` is the padding's. Taps are turned round.
+def _input_gradient(taps: int, stride: int, odd: int, made: int = 2) -> Form:
+    """A tile of two results of each remainder, or four; ``odd`` is the padding's. Taps are turned round.
 
     Result s k + r - p, of tap remainder r, reads outputs k, k - 1, ...: those whose r is below the padding's remainder
     have their first result one stride further on, so that tiles begin at element 0.
@@ -125,10 +147,13 @@ def _input_gradient(taps: int, stride: int, odd: int) -> Form:
             pieces = [(chosen[:3], pieces[0][1]), (chosen[3:], pieces[0][1] + 3)]
         for part, start in pieces:
             runs.append(_Run(part, start, 1, stride * later + remainder - odd, stride))
-    return _make(f"deconv_{taps}_{stride}_{odd}", taps, runs, (2, 2 * stride))
+    return _make(f"deconv_{taps}_{stride}_{odd}_{made}", taps, runs, made, (made, made * stride))
 
 
-FORMS = {
+Key = tuple[bool, int, int, int]
+"""Operator (whether a convolution), taps, stride, and of input gradients the padding's remainder of the stride."""
+
+_OF_TWO: dict[Key, Form] = {
     **{(True, taps, stride, 0): _convolution(taps, stride) for taps in (3, 5) for stride in (1, 2)},
     **{
         (False, taps, stride, odd): _input_gradient(taps, stride, odd)
@@ -137,4 +162,9 @@ FORMS = {
         for odd in range(stride)
     },
 }
-"""By operator (whether a convolution), taps, stride, and of input gradients the padding's remainder of the stride."""
+
+FORMS: dict[int, dict[Key, Form]] = {
+    2: _OF_TWO,
+    4: {(True, 3, 1, 0): _convolution(3, 1, 4), (False, 3, 1, 0): _input_gradient(3, 1, 0, 4)},
+}
+"""By the results of a run."""

@@ -13,7 +13,8 @@ import numpy as np
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import call, compiled
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.microkernel import STORE, panel_product
+from alpha.cpu.kernels.microkernel import ADD, STORE, panel_product
+from alpha.cpu.kernels.winograd import DEPTH
 
 ISA_BYTES = ISA.bytes
 
@@ -79,24 +80,25 @@ def products(tag, places, counter, sizes, stages, values, w, results):  # type: 
         first = task % chunks * stages.chunk
         count = min(stages.chunk, stages.rows - first)
         for panel in range(first_panel, min(first_panel + stages.panels, panels)):
-            panel_product(
-                tag,
-                count,
-                values + place * stages.step + first * sizes.depth * 4,
-                no_offset.ctypes.data,
-                w + (panel * places + place) * place_bytes,
-                no_offset.ctypes.data,
-                1,
-                sizes.depth * 4,
-                panel_row,
-                sizes.depth,
-                results + ((panel * places + place) * stages.rows + first) * panel_row,
-                panel_row,
-                STORE,
-                0,
-                0,
-                sizes.panel,
-            )
+            for k in range(0, sizes.depth, DEPTH):
+                panel_product(
+                    tag,
+                    count,
+                    values + place * stages.step + (first * sizes.depth + k) * 4,
+                    no_offset.ctypes.data,
+                    w + (panel * places + place) * place_bytes + k * panel_row,
+                    no_offset.ctypes.data,
+                    1,
+                    sizes.depth * 4,
+                    panel_row,
+                    min(DEPTH, sizes.depth - k),
+                    results + ((panel * places + place) * stages.rows + first) * panel_row,
+                    panel_row,
+                    ADD if k else STORE,
+                    0,
+                    0,
+                    sizes.panel,
+                )
             done += count * sizes.depth * min(sizes.panel, sizes.channels - panel * sizes.panel)
     return done
 
