@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from alpha.cpu import (
     winograd_gradient,
 )
 from alpha.cpu.base import HostEngine, counter
+from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import convolution as kernels
 from alpha.cpu.kernels import depthwise as depthwise_kernels
 from alpha.cpu.kernels import few_channels as few_channels_kernels
@@ -41,6 +43,13 @@ MACS = {"conv2d": 0, "conv2d_input_grad": 0, "conv2d_weight_grad": 0}
 """Multiply-adds that the last call of each operator issued, as counted by its kernel."""
 
 
+SET_BYTES, WAYS = 4096, 8
+"""Of the first cache: lines so far apart share a set, which holds so many of them."""
+
+SPREAD_WORK = 1000
+"""Least operations for each number of x that repay its copy."""
+
+
 class ConvolutionOperations(HostEngine):
     """Convolutions over images with any strides whose channels are contiguous; other images are copied first."""
 
@@ -56,6 +65,8 @@ class ConvolutionOperations(HostEngine):
         accumulate: Tensor | None = None,
     ) -> Tensor:
         x = self._image(x)
+        if groups == 1:
+            x = self._spread(x, geometry, w.shape[0])
         shape = (x.shape[0], *geometry.output, w.shape[0])
         plain = residual is None and slope is None
         out, added = self._target(shape, x.dtype, accumulate if plain else None)
@@ -274,6 +285,20 @@ class ConvolutionOperations(HostEngine):
     def _image(self, x: Tensor) -> Tensor:
         """x as the kernels read it; a copy in image order where it is not so."""
         return x if _is_image(x) else self.dense(x, IMAGE_ORDER)
+
+    def _spread(self, x: Tensor, geometry: Geometry, channels: int) -> Tensor:
+        """x, or a copy with a line after each image, where a tile's images would lie in one set of the first cache."""
+        pixel, item = x.shape[3], x.dtype.itemsize
+        apart = x.strides[0] * item % SET_BYTES or min(x.shape[0], ISA.rows) <= WAYS
+        if pixel >= plans.RUN_CHANNELS or apart:
+            return x
+        if 2 * channels * geometry.useful < SPREAD_WORK * math.prod(geometry.input):
+            return x
+        row = x.shape[2] * pixel
+        image = x.shape[1] * row + 64 // item
+        out = self.empty((x.shape[0] * image,), x.dtype).view(0, x.shape, (image, row, pixel, 1))
+        self.copy(x, out)
+        return out
 
     def _transform(self, w: Tensor, plan: winograd.WinogradPlan, packed: Tensor) -> None:
         """Winograd's filters, in the panels that the plan wants."""

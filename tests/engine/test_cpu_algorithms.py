@@ -14,7 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alpha
-from alpha.cpu import depthwise, few_channels, image_lanes, planner, plans, positions, tap_columns, tap_rows, winograd
+from alpha.cpu import (
+    convolution,
+    depthwise,
+    few_channels,
+    image_lanes,
+    planner,
+    plans,
+    positions,
+    tap_columns,
+    tap_rows,
+    winograd,
+)
 from alpha.cpu.convolution import MACS
 from alpha.cpu.convolution import _problem as problem_of
 from alpha.cpu.isa import ISA
@@ -302,6 +313,25 @@ def check_depthwise(case: Case, dtype: Any, image_order: bool, threads: int | No
     assert relative(dw, expected) <= (1e-5 if dtype == np.float32 else EXACT)
     assert set(MACS.values()) == {geometry.macs(case.n, *case.channels, case.groups)}
     return b"".join(np.ascontiguousarray(a.numpy()).tobytes() for a in (y, dx, dw))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_images_a_multiple_of_4_kib_apart(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stem's images, which would meet in one set of the cache, are copied; a view of every second column too."""
+    monkeypatch.setattr(convolution, "WAYS", 2)
+    engine = alpha.engine("cpu")
+    case = Case(5, (16, 16), (4, 60), (7, 7), (2, 2), (3, 3))
+    x, w, _, _ = draw_data(case, dtype)
+    geometry = Geometry.make(case.size, case.filter, case.stride, case.padding)
+    images = alpha.tensor(x, engine=engine)
+    spread = engine._spread(images, geometry, 60)  # type: ignore[attr-defined]
+    assert spread.strides[0] * images.dtype.itemsize % 4096 and np.array_equal(spread.numpy(), x)
+    wide = np.repeat(x, 2, axis=2)
+    filters, expected = alpha.tensor(w, engine=engine), oracles.conv2d(x, w, case.stride, case.padding)
+    for view in (images, alpha.tensor(wide, engine=engine)[:, :, ::2]):
+        y = engine.conv2d(view, filters, None, geometry, 1)
+        assert relative(y, expected) <= (BOUND if dtype == np.float32 else EXACT)
+    assert engine._spread(images, geometry, 2) is images  # type: ignore[attr-defined]  # too little work
 
 
 def test_filters_that_do_not_fit_are_told_before_they_are_read() -> None:
