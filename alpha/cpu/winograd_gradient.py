@@ -35,6 +35,7 @@ class GradientPlan:
         form: the convolution's matrices.
         rows_from: offsets of each tile row's rows of x, -1 outside; ``columns_from`` likewise.
         rows_to: offsets of its rows of dy, -1 outside; ``columns_to`` likewise.
+        units: how often sums are added to, by all parts.
         shape: of the sums of a part: groups, blocks of dy's channels and of x's, places, panels, channels, panel.
         macs: products that it computes.
     """
@@ -45,14 +46,9 @@ class GradientPlan:
     columns_from: Array
     columns_to: Array
     sizes: GradientSizes
+    units: int
     shape: tuple[int, ...]
     macs: int
-
-    @property
-    def units(self) -> int:
-        """How often sums are added to."""
-        s = self.sizes
-        return math.ceil(len(self.rows_to) * len(self.columns_to) / s.tiles) * math.ceil(s.images / s.chunk)
 
     @property
     def tasks(self) -> int:
@@ -114,7 +110,7 @@ def plan(problem: Problem, results: int = 2) -> GradientPlan:
         dy_image=dy_steps[0],
     )
     macs = form.places * tiles * problem.images * problem.in_channels * problem.group_out
-    return GradientPlan(form, rows_from, rows_to, columns_from, columns_to, sizes, shape, macs)
+    return GradientPlan(form, rows_from, rows_to, columns_from, columns_to, sizes, units, shape, macs)
 
 
 def _parts(blocks: int, units: int, nbytes: int) -> int:
