@@ -106,8 +106,8 @@ def plan(problem: Problem, results: int = 2) -> GradientPlan:
         in_block=panels * panel,
         out_block=out_block,
         parts=parts,
-        x_image=x_steps[0],
-        dy_image=dy_steps[0],
+        x_image=problem.in_channels * item,  # also of one image, whatever its stride
+        dy_image=problem.out_channels * item,
     )
     macs = form.places * tiles * problem.images * problem.in_channels * problem.group_out
     return GradientPlan(form, rows_from, rows_to, columns_from, columns_to, sizes, units, shape, macs)
