@@ -462,16 +462,18 @@ def _lower(title: str) -> str:
 
 
 def summary(reports: Sequence[Report]) -> str:
-    """README's part, between the markers."""
-    machines = dict.fromkeys(_processor(report.result) for report in reports)
-    software = dict.fromkeys(package for report in reports for package in _software(report.result))
-    noise = max(_noise(report.result) for report in reports)
-    text = (
-        f"On {'; '.join(machines)}; {', '.join(software)}. Repeated timings vary by a factor of {noise:.2f} at most. "
-        "All figures, commands and dates: [docs/results.md](docs/results.md)."
-    )
-    table = _markdown((["", "ours", "opponent", "ratio", ""], [headline.cells for headline in headlines(reports)]))
-    return "\n\n".join([table, "![ratios](docs/ratios.svg)", text])
+    """README's part, between the markers: a table for each machine."""
+    machines: dict[str, list[Report]] = {}
+    for report in reports:
+        machines.setdefault(_processor(report.result), []).append(report)
+    parts = []
+    for machine, measured in machines.items():
+        software = dict.fromkeys(package for report in measured for package in _software(report.result))
+        noise = max(_noise(report.result) for report in measured)
+        parts.append(f"On {machine}; {', '.join(software)}. Repeated timings vary by a factor of {noise:.2f} at most:")
+        parts.append(_markdown((["", "ours", "opponent", "ratio", ""], [line.cells for line in headlines(measured)])))
+    parts += ["![ratios](docs/ratios.svg)", "All figures, commands and dates: [docs/results.md](docs/results.md)."]
+    return "\n\n".join(parts)
 
 
 def _processor(result: dict[str, Any]) -> str:
