@@ -92,6 +92,8 @@ class ConvolutionOperations(HostEngine):
         return self._accumulated(out, accumulate)
 
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
+        if x.dtype != dy.dtype:  # the kernels read both by x's
+            raise ShapeError(f"[convolution] expected dy of x's {x.dtype}, got {dy.dtype}: convert one of them")
         if geometry.reached is not geometry:  # taps that reach x nowhere have a gradient of zero
             dw = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype)
             rows, columns = (

@@ -18,6 +18,7 @@ from alpha.cpu.convolution import _problem as problem_of
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.kernels.winograd_forms import FORMS, Key
 from alpha.engine import IMAGE_ORDER
+from alpha.errors import ShapeError
 from alpha.geometry import Geometry
 from tests import oracles
 from tests.engine.test_conv import Case, draw_data
@@ -160,6 +161,12 @@ def test_choice() -> None:
         assert chosen(128, 32, 64) == "taps"
     with planner.use("winograd"):
         assert chosen(1, 4, 512) == "winograd"
+
+
+def test_gradients_of_another_dtype_are_told_before_they_are_read(cpu: CPUEngine) -> None:
+    x, dy = alpha.zeros((2, 8, 8, 32), engine=cpu), alpha.zeros((2, 8, 8, 32), dtype=alpha.float64, engine=cpu)
+    with pytest.raises(ShapeError, match="expected dy of x's float32, got float64"):
+        cpu.conv2d_weight_grad(x, dy, Geometry.make((8, 8), (3, 3), padding=(1, 1)), 1)
 
 
 def test_infinite_gradients_stay_visible(cpu: CPUEngine) -> None:
