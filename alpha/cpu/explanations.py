@@ -9,7 +9,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from alpha.autograd import is_inference
 from alpha.cpu import (
     costs,
     depthwise,
@@ -94,7 +93,7 @@ def _choice(problem: Problem, operator: str) -> tuple[str, str, float, int]:
         return name + winograds, *_weight_choice(problem)
     by_output = operator == "forward"
     algorithm = planner.algorithm(problem, by_output)
-    cycles = costs.cycles(problem, by_output, algorithm, packs=not is_inference())
+    cycles = costs.cycles(problem, by_output, algorithm, packs=True)
     if algorithm == "depthwise":
         each = depthwise.plan(problem, by_output)
         return name, f"channels as lanes, chunks of {each.sizes.chunk_channels} channels", cycles, each.tasks
@@ -171,4 +170,4 @@ def _seconds_a_cycle(engine: CPUEngine) -> float:
     problem = plans.dense_problem(Geometry.make((8, 8), (3, 3), padding=(1, 1)), 32, 64, 64, 1)
     with planner.use("images"):
         seconds = _measured(engine, _call(engine, "forward", problem))
-    return seconds * engine.threads / costs.cycles(problem, True, "images")
+    return seconds * engine.threads / costs.cycles(problem, True, "images", packs=True)
