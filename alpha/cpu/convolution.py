@@ -46,6 +46,9 @@ MACS = {"conv2d": 0, "conv2d_input_grad": 0, "conv2d_weight_grad": 0}
 SET_BYTES, WAYS = 4096, 8
 """Of the first cache: lines so far apart share a set, which holds so many of them."""
 
+APART = 5 * 64
+"""Bytes between the copies of images: a tile's fall into sets all over the cache, as its panel of filters does."""
+
 SPREAD_WORK = 1000
 """Least operations for each number of x that repay its copy."""
 
@@ -289,7 +292,7 @@ class ConvolutionOperations(HostEngine):
         return x if _is_image(x) else self.dense(x, IMAGE_ORDER)
 
     def _spread(self, x: Tensor, geometry: Geometry, channels: int) -> Tensor:
-        """x, or a copy with a line after each image, where a tile's images would lie in one set of the first cache."""
+        """x, or a copy with room after each image, where a tile's images would lie in one set of the first cache."""
         pixel, item = x.shape[3], x.dtype.itemsize
         apart = x.strides[0] * item % SET_BYTES or min(x.shape[0], ISA.rows) <= WAYS
         if pixel >= plans.RUN_CHANNELS or apart:
@@ -297,9 +300,15 @@ class ConvolutionOperations(HostEngine):
         if 2 * channels * geometry.useful < SPREAD_WORK * math.prod(geometry.input):
             return x
         row = x.shape[2] * pixel
-        image = x.shape[1] * row + 64 // item
+        image = x.shape[1] * row + APART // item
         out = self.empty((x.shape[0] * image,), x.dtype).view(0, x.shape, (image, row, pixel, 1))
-        self.copy(x, out)
+        if x.strides[1:] != out.strides[1:]:
+            self.copy(x, out)
+            return out
+        self.launch(
+            kernels.spread, _tag(x), counter(), x.shape[0], x.address, x.strides[0] * item, out.address, image * item,
+            x.shape[1] * row * item,
+        )  # fmt: skip
         return out
 
     def _transform(self, w: Tensor, plan: winograd.WinogradPlan, packed: Tensor) -> None:

@@ -19,6 +19,7 @@ from alpha.cpu.kernels.microkernel import (
     STORE,
     copy_panels,
     copy_rows,
+    copy_vectors,
     narrow_outer_product,
     outer_product,
     panel_product,
@@ -382,6 +383,17 @@ def add_parts(counter, parts, total):  # type: ignore[no-untyped-def]
             for p in range(1, parts.shape[0]):
                 value += parts[p, i]
             total[i] = value
+
+
+@compiled
+def spread(tag, counter, images, x, step, out, out_step, nbytes):  # type: ignore[no-untyped-def]
+    """Copies images that are runs of ``nbytes`` to places further apart, up to 63 bytes over their ends."""
+    while True:
+        image = take_task(counter.ctypes.data)
+        if image >= images:
+            break
+        copy_vectors(tag, x + image * step, 64, out + image * out_step, 64, (nbytes + 63) // 64, 64)
+    return 0
 
 
 ROW_BLOCK = 8
