@@ -20,7 +20,7 @@ IMAGES = 16
 PIXELS = 1024
 """Positions times images that are copied at a time, about, where an output row has no more."""
 
-SUMMED = 256
+SUMMED = 192
 """Positions times images that a product sums at a time, about: a panel of them stays in the first cache."""
 
 MOST_CLASSES = 16
@@ -89,7 +89,6 @@ def plan(problem: Problem) -> TapRowsPlan:
         joined=problem.groups == 1 and problem.x_strides[2] == problem.in_channels,
         copy_row=copy_row,
         x_bytes=rows_read * chunk * copy_row + 128,
-        dy_bytes=row_chunk * g.columns.output * chunk * ISA.panel(item) * item + 128,
     )
     _check(problem)
     macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)

@@ -13,7 +13,10 @@ import numpy as np
 
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled
-from alpha.cpu.kernels.microkernel import ADD, ROWS, copy_panels, copy_vectors, outer_product
+from alpha.cpu.kernels.microkernel import ADD, ROWS, copy_vectors, outer_product
+
+FEW = 4
+"""Fewer images of a pixel are not worth a loop of their own: columns are."""
 
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
@@ -71,7 +74,6 @@ class TapRowsSizes(NamedTuple):
     copy_row: int
     """Bytes from an image's copy of a row of x to the next image's."""
     x_bytes: int
-    dy_bytes: int
 
 
 @compiled
@@ -83,11 +85,10 @@ def tap_rows(tag, counter, tables, sizes, x, dy, dw):  # type: ignore[no-untyped
     parts, groups = dw.shape[0], dw.shape[1]
     done = 0
     pixel = sizes.in_channels * sizes.item
-    panel_row = sizes.panel * sizes.item
+    x_column = sizes.stride_columns * pixel
     dw_row = sizes.out_channels * sizes.item
     most = sizes.row_chunk * max(sizes.column_chunk, sizes.chunk)
     x_copy = np.empty(sizes.x_bytes, np.uint8)
-    dy_copy = np.empty(sizes.dy_bytes, np.uint8)
     from_x = np.empty(most, np.int64)
     from_dy = np.empty(most, np.int64)
     while True:
@@ -96,7 +97,6 @@ def tap_rows(tag, counter, tables, sizes, x, dy, dw):  # type: ignore[no-untyped
             break
         # Taken anew for each task: Numba frees an array after its last use, and does not know of addresses.
         x_base = (x_copy.ctypes.data + 63) // 64 * 64
-        dy_base = (dy_copy.ctypes.data + 63) // 64 * 64
         part = task // groups
         group = task - part * groups
         filters = dw[part, group]
@@ -104,6 +104,7 @@ def tap_rows(tag, counter, tables, sizes, x, dy, dw):  # type: ignore[no-untyped
         end = min((part + 1) * sizes.part, sizes.images)
         for image in range(part * sizes.part, end, sizes.chunk):
             count = min(sizes.chunk, end - image)
+            by_image = count >= FEW
             x_at = x + image * sizes.x_image + group * pixel
             dy_at = dy + image * sizes.dy_image + group * dw_row
             for low in range(0, sizes.output_rows, sizes.row_chunk):
@@ -129,72 +130,49 @@ def tap_rows(tag, counter, tables, sizes, x, dy, dw):  # type: ignore[no-untyped
                                 count,
                                 pixel,
                             )
-                for panel in range(0, sizes.out_channels, sizes.panel):
-                    for o in range(low, high):
-                        for q in range(sizes.output_columns):
-                            copy_panels(
-                                tag,
-                                dy_at + o * sizes.dy_row + q * sizes.dy_column + panel * sizes.item,
-                                sizes.dy_image,
-                                dy_base + ((o - low) * sizes.output_columns + q) * count * panel_row,
-                                panel_row,
-                                count,
-                            )
-                    for row in range(tables.first.size):
-                        first, last = max(low, tables.first[row]), min(high, tables.end[row])
-                        if first >= last:
-                            continue
-                        for c in range(tables.column.size):
-                            left, right = tables.column[c], tables.column[c] + tables.columns[c]
-                            taps_from = tables.tap[c]
+                for row in range(tables.first.size):
+                    first, last = max(low, tables.first[row]), min(high, tables.end[row])
+                    for c in range(tables.column.size):
+                        left, right = tables.column[c], tables.column[c] + tables.columns[c]
+                        together = max(1, sizes.column_chunk // (right - left))
+                        for top in range(first, last, together):
+                            bottom = min(top + together, last)
                             for q in range(left, right, sizes.column_chunk):
                                 across = min(sizes.column_chunk, right - q)
-                                by_image = count >= across
                                 taps = 0
-                                for o in range(first, last):
-                                    above = (
-                                        o * sizes.stride_rows - sizes.padding_rows + row * sizes.dilation_rows - row_low
-                                    ) * count
-                                    beside = q * sizes.stride_columns - sizes.padding_columns + taps_from
-                                    x_row = above * sizes.copy_row + beside * pixel
-                                    dy_row = ((o - low) * sizes.output_columns + q) * count * panel_row
-                                    if by_image:
-                                        for k in range(across):
-                                            from_x[taps] = x_row + k * sizes.stride_columns * pixel
-                                            from_dy[taps] = dy_row + k * count * panel_row
-                                            taps += 1
-                                    else:
-                                        for k in range(count):
-                                            from_x[taps] = x_row + k * sizes.copy_row
-                                            from_dy[taps] = dy_row + k * panel_row
-                                            taps += 1
-                                done_rows = 0
-                                into = filters[row].ctypes.data + panel * sizes.item
-                                for h in range(tables.height_start[c], tables.height_start[c + 1]):
-                                    outer_product(
-                                        tag,
-                                        sizes.item,
-                                        tables.heights[h],
-                                        x_base + done_rows * sizes.item,
-                                        ROWS * sizes.item,
-                                        from_x.ctypes.data,
-                                        dy_base,
-                                        from_dy.ctypes.data,
-                                        taps,
-                                        sizes.copy_row if by_image else sizes.stride_columns * pixel,
-                                        panel_row if by_image else count * panel_row,
-                                        count if by_image else across,
-                                        into + (taps_from * sizes.in_channels + done_rows) * dw_row,
-                                        dw_row,
-                                        ADD,
-                                        sizes.out_channels - panel,
-                                    )
-                                    done_rows += tables.heights[h]
-                                done += (
-                                    done_rows
-                                    * (last - first)
-                                    * across
-                                    * count
-                                    * min(sizes.panel, sizes.out_channels - panel)
-                                )
+                                for o in range(top, bottom):
+                                    above = o * sizes.stride_rows - sizes.padding_rows + row * sizes.dilation_rows
+                                    beside = q * sizes.stride_columns - sizes.padding_columns + tables.tap[c]
+                                    x_from = (above - row_low) * count * sizes.copy_row + beside * pixel
+                                    dy_from = o * sizes.dy_row + q * sizes.dy_column
+                                    for k in range(across if by_image else count):
+                                        from_x[taps] = x_from + k * (x_column if by_image else sizes.copy_row)
+                                        from_dy[taps] = dy_from + k * (sizes.dy_column if by_image else sizes.dy_image)
+                                        taps += 1
+                                for panel in range(0, sizes.out_channels, sizes.panel):
+                                    at = filters[row].ctypes.data + panel * sizes.item
+                                    at += tables.tap[c] * sizes.in_channels * dw_row
+                                    done_rows = 0
+                                    for h in range(tables.height_start[c], tables.height_start[c + 1]):
+                                        outer_product(
+                                            tag,
+                                            sizes.item,
+                                            tables.heights[h],
+                                            x_base + done_rows * sizes.item,
+                                            ROWS * sizes.item,
+                                            from_x.ctypes.data,
+                                            dy_at + panel * sizes.item,
+                                            from_dy.ctypes.data,
+                                            taps,
+                                            sizes.copy_row if by_image else x_column,
+                                            sizes.dy_image if by_image else sizes.dy_column,
+                                            count if by_image else across,
+                                            at + done_rows * dw_row,
+                                            dw_row,
+                                            ADD,
+                                            sizes.out_channels - panel,
+                                        )
+                                        done_rows += tables.heights[h]
+                                    width = min(sizes.panel, sizes.out_channels - panel)
+                                    done += done_rows * (bottom - top) * across * count * width
     return done
