@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.microkernel import WIDE_HEIGHTS
+from alpha.cpu.kernels.microkernel import TALL_HEIGHTS, WIDE_HEIGHTS
 from alpha.cpu.kernels.tap_rows import TapRows, TapRowsSizes
 from alpha.cpu.plans import RUN_CHANNELS, Problem, check_offsets, extent, image_part
 from alpha.geometry import Axis
@@ -79,6 +79,7 @@ def plan(problem: Problem) -> TapRowsPlan:
         in_channels=problem.group_in,
         out_channels=problem.group_out,
         panel=ISA.panel(item),
+        vector=ISA.lanes(item),
         item=item,
         x_image=problem.x_strides[0] * item,
         x_row=problem.x_strides[1] * item,
@@ -97,6 +98,8 @@ def plan(problem: Problem) -> TapRowsPlan:
 
 def heights(rows: int) -> list[int]:
     """The rows of a product, cut into the tiles that take the least time."""
+    if rows in TALL_HEIGHTS:
+        return [rows]
     best: list[tuple[int, list[int]]] = [(0, [])]
     for count in range(1, rows + 1):
         cuts = (

@@ -154,7 +154,8 @@ class _Emitter:
 
     def _unrolled(self) -> int:
         """Terms of a turn. Lower tiles wait for their sums anyway; three steps of k are no address of x86."""
-        if self.rows * self.width < ISA.rows * ISA.vectors and self.layout != SCATTERED:
+        whole = self.rows * self.width >= ISA.rows * ISA.vectors or self.rows in TALL_HEIGHTS
+        if not whole and self.layout != SCATTERED:
             return 1
         return 2 if self.layout == WIDE else UNROLL
 
@@ -300,6 +301,23 @@ NARROW_WIDE_ROWS = 8
 _NARROW_WIDE_8, _NARROW_WIDE_4, _NARROW_WIDE_2, _NARROW_WIDE_1 = (
     _tile(n, WIDE, 1) for n in (NARROW_WIDE_ROWS, 4, 2, 1)
 )
+
+# Stems' filter rows of 7, 5 and 3 taps of three channels, as one tile where registers suffice: B is read once.
+TALL_HEIGHTS = (21, 15, 9) if ISA.rows * ISA.vectors >= 21 else ()
+_TALL_21, _TALL_15, _TALL_9 = (_tile(n, WIDE, 1) for n in (21, 15, 9))
+
+
+@inlined
+def tall_product(  # type: ignore[no-untyped-def]
+    tag, m, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, columns
+):
+    """``narrow_outer_product`` of as many rows as one of TALL_HEIGHTS."""
+    if m == 21:
+        _TALL_21(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, 0, 0, columns)
+    elif m == 15:
+        _TALL_15(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, 0, 0, columns)
+    else:
+        _TALL_9(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, 0, 0, columns)
 
 
 @inlined

@@ -13,7 +13,7 @@ import numpy as np
 
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled
-from alpha.cpu.kernels.microkernel import ADD, ROWS, copy_vectors, outer_product
+from alpha.cpu.kernels.microkernel import ADD, ROWS, TALL_HEIGHTS, copy_vectors, outer_product, tall_product
 
 FEW = 4
 """Fewer images of a pixel are not worth a loop of their own: columns are."""
@@ -62,6 +62,7 @@ class TapRowsSizes(NamedTuple):
     in_channels: int
     out_channels: int
     panel: int
+    vector: int
     item: int
     x_image: int
     x_row: int
@@ -149,30 +150,32 @@ def tap_rows(tag, counter, tables, sizes, x, dy, dw):  # type: ignore[no-untyped
                                         from_x[taps] = x_from + k * (x_column if by_image else sizes.copy_row)
                                         from_dy[taps] = dy_from + k * (sizes.dy_column if by_image else sizes.dy_image)
                                         taps += 1
-                                for panel in range(0, sizes.out_channels, sizes.panel):
+                                a_step = sizes.copy_row if by_image else x_column
+                                b_step = sizes.dy_image if by_image else sizes.dy_column
+                                depth = count if by_image else across
+                                start, stop = tables.height_start[c], tables.height_start[c + 1]
+                                tall = stop - start == 1 and tables.heights[start] in TALL_HEIGHTS
+                                across_panel = sizes.vector if tall else sizes.panel
+                                for panel in range(0, sizes.out_channels, across_panel):
                                     at = filters[row].ctypes.data + panel * sizes.item
                                     at += tables.tap[c] * sizes.in_channels * dw_row
+                                    b = dy_at + panel * sizes.item
+                                    left_channels = sizes.out_channels - panel
                                     done_rows = 0
-                                    for h in range(tables.height_start[c], tables.height_start[c + 1]):
-                                        outer_product(
-                                            tag,
-                                            sizes.item,
-                                            tables.heights[h],
-                                            x_base + done_rows * sizes.item,
-                                            ROWS * sizes.item,
-                                            from_x.ctypes.data,
-                                            dy_at + panel * sizes.item,
-                                            from_dy.ctypes.data,
-                                            taps,
-                                            sizes.copy_row if by_image else x_column,
-                                            sizes.dy_image if by_image else sizes.dy_column,
-                                            count if by_image else across,
-                                            at + done_rows * dw_row,
-                                            dw_row,
-                                            ADD,
-                                            sizes.out_channels - panel,
-                                        )
-                                        done_rows += tables.heights[h]
-                                    width = min(sizes.panel, sizes.out_channels - panel)
-                                    done += done_rows * (bottom - top) * across * count * width
+                                    for h in range(start, stop):
+                                        height = tables.heights[h]
+                                        if tall:
+                                            tall_product(
+                                                tag, height, x_base, from_x.ctypes.data, b, from_dy.ctypes.data, taps,
+                                                a_step, b_step, depth, at, dw_row, ADD, left_channels,
+                                            )  # fmt: skip
+                                        else:
+                                            outer_product(
+                                                tag, sizes.item, height, x_base + done_rows * sizes.item,
+                                                ROWS * sizes.item, from_x.ctypes.data, b, from_dy.ctypes.data, taps,
+                                                a_step, b_step, depth, at + done_rows * dw_row, dw_row, ADD,
+                                                left_channels,
+                                            )  # fmt: skip
+                                        done_rows += height
+                                    done += done_rows * (bottom - top) * across * count * min(across_panel, left_channels)
     return done
