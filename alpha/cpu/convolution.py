@@ -112,6 +112,9 @@ class ConvolutionOperations(HostEngine):
         if algorithm == "depthwise":
             return self._depthwise_weight_grad(depthwise.plan(problem, True, summed=True), problem, x, dy)
         if algorithm == "tap rows":
+            if dy.shape[0] > 1 and dy.strides[0] > dy.strides[2]:  # its products read a pixel's images side by side
+                dy = self.dense(dy, IMAGE_ORDER)
+                problem = _problem(x, dy, geometry, groups)
             return self._tap_rows(tap_rows.plan(problem), problem, x, dy)
         if algorithm == "few channels":
             return self._few_channels(few_channels.plan(problem), problem, x, dy)

@@ -14,7 +14,7 @@ import numpy as np
 from alpha.cpu import depthwise, image_lanes, plans, positions, tap_columns, tap_rows, winograd, winograd_gradient
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.image_lanes import VECTORS
-from alpha.cpu.kernels.microkernel import NARROW_ROWS, NARROW_SCATTERED_ROWS, SCATTERED_ROWS
+from alpha.cpu.kernels.microkernel import NARROW_ROWS, NARROW_SCATTERED_ROWS, SCATTERED_ROWS, TALL_HEIGHTS
 from alpha.cpu.kernels.winograd_forms import Matrix, transposed
 from alpha.cpu.plans import Problem
 
@@ -98,9 +98,10 @@ def weight_cycles(problem: Problem, algorithm: str) -> float:
         return _winograd_gradient(problem, winograd.RESULTS[algorithm])
     if algorithm == "tap rows":  # as if none were trimmed
         rows = g.columns.filter * s.group_in
-        panels = math.ceil(s.group_out / ISA.panel(s.item))
-        term = sum(map(_step, tap_rows.heights(rows))) * panels
-        pieces = 2 * (math.prod(g.input) + math.prod(g.output) * panels)  # a row's are copied one by one
+        vectors = 1 if rows in TALL_HEIGHTS else ISA.vectors
+        panels = math.ceil(s.group_out / (vectors * ISA.lanes(s.item)))
+        term = sum(_step(height, vectors) for height in tap_rows.heights(rows)) * panels
+        pieces = 2 * math.prod(g.input)  # a row's are copied one by one
         return s.groups * s.images * (term * g.useful / g.columns.filter * (1 + COPIES) + pieces * PIECE)
     if algorithm == "few channels":
         taps = g.rows.filter * g.columns.filter  # of the widest trim

@@ -14,14 +14,14 @@ from alpha.cpu.kernels.tap_rows import TapRows, TapRowsSizes
 from alpha.cpu.plans import RUN_CHANNELS, Problem, check_offsets, extent, image_part
 from alpha.geometry import Axis
 
-IMAGES = 16
-"""Most images whose copies are made at a time."""
+IMAGES = 64
+"""Most images whose x is copied at a time: those of a pixel of dy are a run that the processor reads ahead in."""
 
-PIXELS = 1024
-"""Positions times images that are copied at a time, about, where an output row has no more."""
+PIXELS = 4096
+"""Positions times images whose x is copied at a time, about, where an output row has no more."""
 
-SUMMED = 192
-"""Positions times images that a product sums at a time, about: a panel of them stays in the first cache."""
+SUMMED = 512
+"""Positions times images that a product sums at a time, about: all filter rows and panels read their dy again."""
 
 MOST_CLASSES = 16
 """Trims of the columns: more, where a filter is about as wide as its input, make short sums."""
@@ -131,6 +131,7 @@ def _tables(problem: Problem) -> TapRows:
         [trim.start for trim, _ in classes],
         np.cumsum([0, *(len(cut) for cut in cuts)]),
         [height for cut in cuts for height in cut],
+        [cut[0] in TALL_HEIGHTS for cut in cuts],
     )
     return TapRows(*(np.array(table, np.int64) for table in tables))
 

@@ -430,6 +430,7 @@ def test_no_zero_enters_a_product(case: Case, algorithm: str) -> None:
         Case(20, (9, 40), (1, 33), (3, 7), (1, 2), (1, 3)),  # tiles of every height; columns in chunks
         Case(17, (6, 30), (7, 16), (3, 2), (2, 1), (2, 1), (2, 1)),
         Case(1, (5, 70), (2, 19), (2, 5), (1, 1), (0, 2)),  # one image: columns are summed
+        Case(65, (6, 9), (3, 20), (5, 5), (2, 1), (2, 2)),  # parts of nine images, and of two at the end
         Case(9, (8, 8), (8, 40), (3, 3), padding=(1, 1), groups=2),
     ],
     ids=str,

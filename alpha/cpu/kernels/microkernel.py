@@ -303,7 +303,8 @@ _NARROW_WIDE_8, _NARROW_WIDE_4, _NARROW_WIDE_2, _NARROW_WIDE_1 = (
 )
 
 # Stems' filter rows of 7, 5 and 3 taps of three channels, as one tile where registers suffice: B is read once.
-TALL_HEIGHTS = (21, 15, 9) if ISA.rows * ISA.vectors >= 21 else ()
+TALL = ISA.rows * ISA.vectors >= 21
+TALL_HEIGHTS = (21, 15, 9) if TALL else ()
 _TALL_21, _TALL_15, _TALL_9 = (_tile(n, WIDE, 1) for n in (21, 15, 9))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled
-from alpha.cpu.kernels.microkernel import ADD, ROWS, TALL_HEIGHTS, copy_vectors, outer_product, tall_product
+from alpha.cpu.kernels.microkernel import ADD, ROWS, TALL, copy_vectors, outer_product, tall_product
 
 FEW = 4
 """Fewer images of a pixel are not worth a loop of their own: columns are."""
@@ -35,6 +35,8 @@ class TapRows(NamedTuple):
     height_start: Int64s
     """Its products' rows are cut into heights[height_start[c]..height_start[c + 1]]."""
     heights: Int64s
+    tall: Int64s
+    """Whether they are one tile, of panels of one vector."""
 
 
 class TapRowsSizes(NamedTuple):
@@ -106,6 +108,8 @@ def tap_rows(tag, counter, tables, sizes, x, dy, dw):  # type: ignore[no-untyped
         for image in range(part * sizes.part, end, sizes.chunk):
             count = min(sizes.chunk, end - image)
             by_image = count >= FEW
+            a_step = sizes.copy_row if by_image else x_column
+            b_step = sizes.dy_image if by_image else sizes.dy_column
             x_at = x + image * sizes.x_image + group * pixel
             dy_at = dy + image * sizes.dy_image + group * dw_row
             for low in range(0, sizes.output_rows, sizes.row_chunk):
@@ -131,51 +135,54 @@ def tap_rows(tag, counter, tables, sizes, x, dy, dw):  # type: ignore[no-untyped
                                 count,
                                 pixel,
                             )
-                for row in range(tables.first.size):
-                    first, last = max(low, tables.first[row]), min(high, tables.end[row])
-                    for c in range(tables.column.size):
-                        left, right = tables.column[c], tables.column[c] + tables.columns[c]
-                        together = max(1, sizes.column_chunk // (right - left))
-                        for top in range(first, last, together):
-                            bottom = min(top + together, last)
-                            for q in range(left, right, sizes.column_chunk):
-                                across = min(sizes.column_chunk, right - q)
+                for c in range(tables.column.size):
+                    left, right = tables.column[c], tables.column[c] + tables.columns[c]
+                    start, stop = tables.height_start[c], tables.height_start[c + 1]
+                    tall = TALL and tables.tall[c]
+                    panel_width = sizes.vector if tall else sizes.panel
+                    together = max(1, sizes.column_chunk // (right - left))
+                    beside = tables.tap[c] - sizes.padding_columns
+                    for block in range(low, high, together):
+                        for q in range(left, right, sizes.column_chunk):
+                            across = min(sizes.column_chunk, right - q)
+                            depth = count if by_image else across
+                            # All filter rows read a block's dy while it is in the caches.
+                            for row in range(tables.first.size):
+                                top = max(block, tables.first[row])
+                                bottom = min(block + together, high, tables.end[row])
                                 taps = 0
                                 for o in range(top, bottom):
                                     above = o * sizes.stride_rows - sizes.padding_rows + row * sizes.dilation_rows
-                                    beside = q * sizes.stride_columns - sizes.padding_columns + tables.tap[c]
-                                    x_from = (above - row_low) * count * sizes.copy_row + beside * pixel
+                                    x_from = (above - row_low) * count * sizes.copy_row
+                                    x_from += (q * sizes.stride_columns + beside) * pixel
                                     dy_from = o * sizes.dy_row + q * sizes.dy_column
                                     for k in range(across if by_image else count):
                                         from_x[taps] = x_from + k * (x_column if by_image else sizes.copy_row)
                                         from_dy[taps] = dy_from + k * (sizes.dy_column if by_image else sizes.dy_image)
                                         taps += 1
-                                a_step = sizes.copy_row if by_image else x_column
-                                b_step = sizes.dy_image if by_image else sizes.dy_column
-                                depth = count if by_image else across
-                                start, stop = tables.height_start[c], tables.height_start[c + 1]
-                                tall = stop - start == 1 and tables.heights[start] in TALL_HEIGHTS
-                                across_panel = sizes.vector if tall else sizes.panel
-                                for panel in range(0, sizes.out_channels, across_panel):
-                                    at = filters[row].ctypes.data + panel * sizes.item
-                                    at += tables.tap[c] * sizes.in_channels * dw_row
+                                if taps == 0:
+                                    continue
+                                for panel in range(0, sizes.out_channels, panel_width):
                                     b = dy_at + panel * sizes.item
-                                    left_channels = sizes.out_channels - panel
-                                    done_rows = 0
+                                    into = filters[row].ctypes.data + panel * sizes.item
+                                    into += tables.tap[c] * sizes.in_channels * dw_row
+                                    channels = sizes.out_channels - panel
+                                    heights = 0
                                     for h in range(start, stop):
                                         height = tables.heights[h]
+                                        a = x_base + heights * sizes.item
+                                        c_at = into + heights * dw_row
                                         if tall:
                                             tall_product(
-                                                tag, height, x_base, from_x.ctypes.data, b, from_dy.ctypes.data, taps,
-                                                a_step, b_step, depth, at, dw_row, ADD, left_channels,
+                                                tag, height, a, from_x.ctypes.data, b, from_dy.ctypes.data, taps,
+                                                a_step, b_step, depth, c_at, dw_row, ADD, channels,
                                             )  # fmt: skip
                                         else:
                                             outer_product(
-                                                tag, sizes.item, height, x_base + done_rows * sizes.item,
-                                                ROWS * sizes.item, from_x.ctypes.data, b, from_dy.ctypes.data, taps,
-                                                a_step, b_step, depth, at + done_rows * dw_row, dw_row, ADD,
-                                                left_channels,
+                                                tag, sizes.item, height, a, ROWS * sizes.item, from_x.ctypes.data, b,
+                                                from_dy.ctypes.data, taps, a_step, b_step, depth, c_at, dw_row, ADD,
+                                                channels,
                                             )  # fmt: skip
-                                        done_rows += height
-                                    done += done_rows * (bottom - top) * across * count * min(across_panel, left_channels)
+                                        heights += height
+                                    done += heights * taps * depth * min(panel_width, channels)
     return done
