@@ -62,6 +62,8 @@ ROUNDS = 3
 """Times that the problems of neighbours that differ by almost a cliff or more are measured again."""
 
 _SUSPECT = 0.85 * CLIFF
+_LEAST_CHANNELS = 16
+"""Of a group: what is smaller is another kind of problem, and fills no vector of a wide processor."""
 _MOST_GFLOP = 40.0
 """Of one operator: larger problems would take most of the run's time, and the memory of a small machine."""
 
@@ -73,8 +75,8 @@ def lines(axes: Sequence[str] = ()) -> list[tuple[str, str, list[Shape]]]:
         if axes and axis not in axes:
             continue
         shapes = [replace(centre, **{axis: value}) for value in values]
-        small = [shape for shape in shapes if shape.layer.nominal_gflop(shape.batch) <= _MOST_GFLOP]
-        found.append((name, axis, small))
+        fitting = [shape for shape in shapes if shape.layer.nominal_gflop(shape.batch) <= _MOST_GFLOP]
+        found.append((name, axis, [s for s in fitting if s.channels // s.groups >= _LEAST_CHANNELS]))
     return found
 
 

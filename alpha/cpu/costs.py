@@ -15,7 +15,8 @@ from alpha.cpu import depthwise, image_lanes, plans, positions, tap_columns, tap
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.image_lanes import VECTORS
 from alpha.cpu.kernels.microkernel import NARROW_ROWS, NARROW_SCATTERED_ROWS, SCATTERED_ROWS, TALL_HEIGHTS
-from alpha.cpu.kernels.winograd_forms import Matrix, transposed
+from alpha.cpu.kernels.winograd import operations
+from alpha.cpu.kernels.winograd_forms import transposed
 from alpha.cpu.plans import Problem
 
 LATENCY = 4
@@ -30,8 +31,9 @@ ROW = 6
 TRANSFORM, RESULT = 0.75, 0.8
 """Cycles a load, addition or store of a vector of Winograd's inputs, and of its results, and what the caches cost."""
 
-SCATTER = 1.5
-"""The same for the filter's gradient, whose transformed tiles are written panel by panel."""
+SCATTER, SUMS = 0.55, 1.2
+"""Of the filter's gradient by Winograd's products: cycles an operation on its transformed tiles, and of its sums' terms
+against those of other tiles."""
 
 LAUNCHES = 50_000
 """Cycles to begin and end the launches that follow a filter gradient's first one, of all cores."""
@@ -188,8 +190,8 @@ def _winograd(plan: winograd.WinogradPlan) -> float:
     s, panels, places = plan.sizes, plan.packed_shape[0], plan.form.places
     tiles = len(plan.rows_to) * len(plan.columns_to)
     vectors = tiles * s.images * s.groups * s.depth / ISA.lanes(4)
-    transforms = vectors * TRANSFORM * _operations(plan.form.b)
-    transforms += tiles * s.images * panels * ISA.vectors * RESULT * _operations(plan.form.a)
+    transforms = vectors * TRANSFORM * operations(plan.form.b)
+    transforms += tiles * s.images * panels * ISA.vectors * RESULT * operations(plan.form.a)
     filter_bytes = math.prod(plan.packed_shape) * 4
     if plan.stages:
         chunks = sum(math.ceil(stages.rows / stages.chunk) for stages in plan.stages)
@@ -210,18 +212,10 @@ def _winograd_gradient(problem: Problem, results: int) -> float:
     images = len(plan.rows_to) * len(plan.columns_to) * s.images
     term, made = _rows(out_block)
     added = plan.units * (made * TILE + out_block * ISA.vectors * ADDED)
-    products = out_blocks * in_blocks * panels * places * (images * term + added)
+    products = out_blocks * in_blocks * panels * places * (images * term * SUMS + added)
     x_vectors, dy_vectors = math.ceil(s.in_channels / ISA.lanes(4)), math.ceil(s.out_channels / ISA.lanes(4))
-    transforms = out_blocks * x_vectors * _operations(plan.form.b)
-    transforms += in_blocks * dy_vectors * _operations(transposed(plan.form.a))
+    transforms = out_blocks * x_vectors * operations(plan.form.b)
+    transforms += in_blocks * dy_vectors * operations(transposed(plan.form.a))
     moved = (s.parts + 1) * math.prod(plan.shape[1:]) * 4 / NEAR
-    ends = s.out_channels * x_vectors * TRANSFORM * _operations(transposed(plan.form.g)) + moved
+    ends = s.out_channels * x_vectors * TRANSFORM * operations(transposed(plan.form.g)) + moved
     return s.groups * (products + images * SCATTER * transforms + ends) + LAUNCHES
-
-
-def _operations(matrix: Matrix) -> int:
-    """Vectors loaded, added, scaled and stored to transform a tile by a matrix: its rows, then its columns."""
-    adds = sum(sum(map(bool, row)) - 1 for row in matrix)
-    scales = sum(abs(factor) not in (0, 1) for row in matrix for factor in row)
-    size, made = len(matrix[0]), len(matrix)
-    return size**2 + (adds + scales) * (size + made) + made**2

@@ -42,6 +42,9 @@ PANEL_TAPS = 8
 SLICE = 96
 """Least output channels a slice."""
 
+FEW_TASKS, LEAST_SLICE = 4, 24
+"""Fewer tasks leave threads without one: then so few channels make a slice."""
+
 PIXEL = 2 << 10
 """Bytes of one pixel's images to be read together, about: the processor asks for a page's next lines ahead."""
 
@@ -448,15 +451,17 @@ def _tile_rows(problem: Problem) -> int:
 def _tasks(problem: Problem, parts: int) -> tuple[int, int]:
     """Output channels and panels of input channels a task, so that there are about PARTS tasks.
 
-    Fewer channels than SLICE repay no copy of x.
+    Fewer channels than SLICE repay no copy of x, unless there would be few tasks.
     """
     slices = max(1, min(math.ceil(PARTS / parts), problem.group_out // SLICE))
-    tile = _tile_rows(problem)
-    channels = math.ceil(problem.group_out / slices / tile) * tile
     panels = math.ceil(problem.group_in / ISA.panel_of(problem.group_in, problem.item))
     taps = problem.geometry.rows.filter * problem.geometry.columns.filter
     chunks = max(1, min(math.ceil(PARTS / (parts * slices * problem.groups)), panels * taps // PANEL_TAPS, panels))
-    return channels, math.ceil(panels / chunks)
+    others = parts * problem.groups * chunks
+    if others * slices < FEW_TASKS:
+        slices = max(slices, min(math.ceil(FEW_TASKS / others), problem.group_out // LEAST_SLICE))
+    tile = _tile_rows(problem)
+    return math.ceil(problem.group_out / slices / tile) * tile, math.ceil(panels / chunks)
 
 
 def _leap_blocking(problem: Problem, part: int, channels: int) -> tuple[int, int, int]:

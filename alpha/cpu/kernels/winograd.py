@@ -127,6 +127,32 @@ def _product(vectors: Vectors, matrix: Matrix, values: Sequence[Any]) -> list[An
     return results
 
 
+class _Counting:
+    """Stands in for vectors and their builder, and counts what they are asked to compute."""
+
+    def __init__(self) -> None:
+        self.builder, self.operations = self, 0
+
+    def constant(self, value: float) -> float:
+        """Costs nothing."""
+        return value
+
+    def fadd(self, *_: Any) -> int:
+        """One more; what it returns stands for a vector."""
+        self.operations += 1
+        return self.operations
+
+    fsub = fmul = fneg = fadd
+
+
+@lru_cache
+def operations(matrix: Matrix) -> int:
+    """Additions and scalings of vectors that the transform by a matrix takes, with its loads and stores."""
+    size, made, counting = len(matrix[0]), len(matrix), _Counting()
+    _product(counting, matrix, [0] * size)  # type: ignore[arg-type]
+    return size**2 + counting.operations * (size + made) + made**2
+
+
 def transformed_places(vectors: Vectors, matrix: Matrix, values: list[list[Any]]) -> Iterator[tuple[int, Any]]:
     """The matrix times each row, then times each column: places and values, column after column."""
     rows = [_product(vectors, matrix, row) for row in values]
