@@ -1,4 +1,8 @@
-"""The sweep: neighbouring shapes around a few centres, and where throughput falls off a cliff between two of them."""
+"""The sweep: neighbouring shapes around a few centres, and where throughput falls off a cliff between two of them.
+
+Neighbours lie next to each other on an axis, and the work of one is less than CLIFF times the other's: where it is
+more, a call's own time alone may make a cliff between them.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +49,9 @@ class Shape:
 
 
 AXES = {
-    "channels": (16, 17, 20, 24, 31, 32, 33, 40, 48, 63, 64, 65, 96, 100, 127, 128, 129, 192, 256, 512),
-    "batch": (1, 2, 3, 7, 8, 15, 16, 31, 32, 33, 63, 64, 65, 127, 128),
-    "map": (1, 2, 3, 5, 7, 8, 9, 13, 14, 15, 28, 56, 224),
+    "channels": (16, 17, 20, 24, 31, 32, 33, 40, 48, 63, 64, 65, 80, 96, 127, 128, 129, 160, 192, 256, 320, 384, 512),
+    "batch": (1, 2, 3, 5, 7, 8, 15, 16, 31, 32, 33, 63, 64, 65, 127, 128),
+    "map": (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 15, 20, 24, 28, 36, 48, 56, 72, 96, 128, 160, 224),
     "filter": (1, 3, 5, 7, 11),
     "stride": (1, 2, 3),
     "dilation": (1, 2, 3),
@@ -78,6 +82,12 @@ def lines(axes: Sequence[str] = ()) -> list[tuple[str, str, list[Shape]]]:
         fitting = [shape for shape in shapes if shape.layer.nominal_gflop(shape.batch) <= _MOST_GFLOP]
         found.append((name, axis, [s for s in fitting if s.channels // s.groups >= _LEAST_CHANNELS]))
     return found
+
+
+def _neighbours(shapes: Sequence[Shape]) -> list[tuple[Shape, Shape]]:
+    """Those next to each other whose work differs by less than CLIFF times."""
+    work = {shape: shape.layer.useful_gflop(shape.batch) for shape in shapes}
+    return [(a, b) for a, b in itertools.pairwise(shapes) if _ratio(work[a], work[b]) < CLIFF]
 
 
 def problems(axes: Sequence[str] = ()) -> list[tuple[Layer, int]]:
@@ -112,7 +122,7 @@ def suspects(result: dict[str, Any], axes: Sequence[str] = ()) -> list[tuple[Lay
     rows = {(row["operator"], row["layer"], row["batch"]): row for row in result["rows"]}
     found: dict[Shape, None] = {NOTHING: None}
     for _, _, shapes in lines(axes):
-        for operator, (a, b) in itertools.product(OPERATORS, itertools.pairwise(shapes)):
+        for operator, (a, b) in itertools.product(OPERATORS, _neighbours(shapes)):
             rates = (rows[operator, shape.layer.name, shape.batch]["useful_gflops"] for shape in (a, b))
             if _ratio(*rates) >= _SUSPECT:
                 found |= {a: None, b: None}
@@ -139,7 +149,7 @@ def judge(result: dict[str, Any], bandwidths: Mapping[int, float], axes: Sequenc
         | {"centre": centre, "axis": axis, "values": [getattr(a, axis), getattr(b, axis)]}
         for centre, axis, shapes in lines(axes)
         for operator in OPERATORS
-        for a, b in itertools.pairwise(shapes)
+        for a, b in _neighbours(shapes)
     ]
     pairs.sort(key=lambda pair: -pair["ratio"])
     cliffs = [pair for pair in pairs if pair["ratio"] >= CLIFF]
