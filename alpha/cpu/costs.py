@@ -110,11 +110,7 @@ def weight_cycles(problem: Problem, algorithm: str) -> float:
         columns = taps * s.group_in
         panels, copies = math.ceil(columns / ISA.panel(s.item)), COPY * math.ceil(columns / ISA.lanes(s.item))
         return s.groups * g.useful / taps * s.images * (panels * _rows(s.group_out)[0] * (1 + COPIES) + copies)
-    vectors = ISA.panel_of(s.group_in, s.item) // ISA.lanes(s.item)
-    panels = math.ceil(s.group_in / ISA.panel_of(s.group_in, s.item))
-    term, tiles = _rows(s.group_out, vectors)
-    pieces = math.prod(g.input) * panels + math.prod(g.output) * tiles
-    return s.groups * s.images * (g.useful * panels * term * (1 + COPIES) + pieces * PIECE)
+    return _taps(problem)
 
 
 def _step(rows: int, vectors: int = ISA.vectors) -> float:
@@ -206,13 +202,33 @@ def _winograd(plan: winograd.WinogradPlan) -> float:
     return _total(products + transforms, groups * len(rows), filter_bytes)
 
 
+def _taps(problem: Problem) -> float:
+    """A filter gradient of all products: its terms, its copies, and its parts' sums."""
+    g, s = problem.geometry, problem
+    plan = plans.weight_grad(problem)
+    sizes, taps = plan.sizes, g.rows.filter * g.columns.filter
+    vectors = sizes.panel // ISA.lanes(s.item)
+    panels = math.ceil(s.group_in / sizes.panel)
+    term, tiles = _rows(s.group_out, vectors)
+    pieces = math.prod(g.input) * panels + math.prod(g.output) * tiles
+    copied = s.images * (g.useful * panels * term * (1 + COPIES) + pieces * PIECE)
+    runs = math.ceil(g.rows.output / sizes.row_chunk) * math.ceil(g.columns.output / sizes.column_chunk)
+    runs *= plan.parts * math.ceil(sizes.part / sizes.chunk)
+    added = runs * taps * panels * (tiles * TILE + s.group_out * vectors * ADDED)
+    several = 2 * plan.parts * sizes.filter_bytes / NEAR + LAUNCHES if plan.parts > 1 else 0
+    return s.groups * (copied + added) + several
+
+
 def _winograd_gradient(problem: Problem, results: int) -> float:
     plan = winograd_gradient.plan(problem, results)
-    s, (_, out_blocks, in_blocks, places, panels, out_block, _) = plan.sizes, plan.shape
+    s, (_, out_blocks, in_blocks, places, _, out_block, panel) = plan.sizes, plan.shape
     images = len(plan.rows_to) * len(plan.columns_to) * s.images
-    term, made = _rows(out_block)
-    added = plan.units * (made * TILE + out_block * ISA.vectors * ADDED)
-    products = out_blocks * in_blocks * panels * places * (images * term * SUMS + added)
+    products, (whole, rest) = 0.0, divmod(s.in_channels, panel)
+    narrow = 0 < rest <= ISA.lanes(4)
+    for vectors, panels in ((ISA.vectors, whole + (rest > 0) - narrow), (1, narrow)):
+        term, made = _rows(out_block, vectors)
+        added = plan.units * (made * TILE + out_block * vectors * ADDED)
+        products += out_blocks * panels * places * (images * term * SUMS + added)
     x_vectors, dy_vectors = math.ceil(s.in_channels / ISA.lanes(4)), math.ceil(s.out_channels / ISA.lanes(4))
     transforms = out_blocks * x_vectors * operations(plan.form.b)
     transforms += in_blocks * dy_vectors * operations(transposed(plan.form.a))

@@ -15,10 +15,11 @@ from alpha.errors import ArgumentError
 MANY_IMAGES = 64
 """From so many on, images alone fill the micro-tiles."""
 
-ALGORITHMS = ("images", "positions", "winograd", "winograd4", "lanes", "columns")
+ALGORITHMS = ("images", "positions", "winograd", "winograd3", "winograd4", "lanes", "columns")
 
 _SERVES: dict[str, Callable[[Problem, bool], bool]] = {
     "winograd": winograd.serves,
+    "winograd3": partial(winograd.serves, results=3),
     "winograd4": partial(winograd.serves, results=4),
     "lanes": image_lanes.serves,
     "columns": tap_columns.serves,
@@ -37,9 +38,10 @@ def use(algorithm: str) -> Iterator[None]:
     Args:
         algorithm: "images": C-K-S with images as the rows of the products. "positions": positions and images as rows,
             for few images. "winograd": fewer products, for 3 x 3 and 5 x 5 filters of stride 1, any dilation, or
-            stride 2 in float32, at about a bit of the result. "winograd4": fewer still, for 3 x 3 filters of stride 1,
-            at about two bits more. "lanes": images in the vectors' lanes, and
-            "columns": a filter row's taps and channels as a product's columns, for few result channels.
+            stride 2 in float32, at about a bit of the result. "winograd3" and "winograd4": tiles of 3 x 3 and 4 x 4
+            results, fewer products still, for 3 x 3 filters of stride 1, at up to two bits more. "lanes": images in
+            the vectors' lanes, and "columns": a filter row's taps and channels as a product's columns, for few result
+            channels.
 
     Raises:
         ArgumentError: for another algorithm.

@@ -78,7 +78,7 @@ class WinogradPlan:
         return math.ceil(tiles / self.sizes.tiles) * math.ceil(self.sizes.images / self.sizes.chunk)
 
 
-RESULTS = {"winograd": 2, "winograd4": 4}
+RESULTS = {"winograd": 2, "winograd3": 3, "winograd4": 4}
 """Of a run of taps along an axis, by the algorithms' names."""
 
 

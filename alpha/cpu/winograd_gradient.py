@@ -9,7 +9,7 @@ from functools import lru_cache
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.winograd_forms import Form
 from alpha.cpu.kernels.winograd_gradient import GradientSizes
-from alpha.cpu.plans import PART_BYTES, PARTS, Array, Problem, check_offsets, extent
+from alpha.cpu.plans import FEW_TASKS, PART_BYTES, PARTS, Array, Problem, check_offsets, extent
 from alpha.cpu.winograd import form_of, inside, tile_offsets
 from alpha.errors import EngineError
 
@@ -19,9 +19,6 @@ where there are few tasks."""
 
 ROWS = 64
 """Tiles times images whose products are summed at a time, about."""
-
-LEAST_TASKS = 4
-"""For threads to share."""
 
 PART_UNITS = 3
 """Least times that a part adds to its sums."""
@@ -93,7 +90,7 @@ def plan(problem: Problem, results: int = 2) -> GradientPlan:
         shape = (problem.groups, out_blocks, in_blocks, form.places, panels, out_block, panel)
         blocks = math.prod(shape[:3])
         parts = _parts(blocks, units, math.prod(shape) * item)
-        if parts * blocks >= LEAST_TASKS:
+        if parts * blocks >= FEW_TASKS:
             break
     sizes = GradientSizes(
         images=problem.images,

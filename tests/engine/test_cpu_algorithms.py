@@ -40,7 +40,8 @@ from tests.engine.test_conv import EXACT, PICKED, Case, cases, draw_data, relati
 
 # F(2, 3) adds up to four inputs and multiplies by 1/4 at most, and stays as near to float64 as direct sums do. Factors
 # of F(4, 3) are up to 1.5 ** 3 on either side: measured, its error is five times as large, 1e-6 to 3e-6 of the greatest
-# result at 16 to 512 channels (PyTorch's own sums: 0.5e-6 to 4e-6). So the bound for direct sums holds for all.
+# result at 16 to 512 channels (PyTorch's own sums: 0.5e-6 to 4e-6); that of F(3, 3) less than twice. So the bound for
+# direct sums holds for all.
 BOUND = 5e-6
 
 
@@ -115,7 +116,7 @@ def test_positions_as_rows(case: Case, dtype: Any, image_order: bool) -> None:
     taps=st.sampled_from([3, 3, 5]),
     steps=st.sampled_from([(2, (1, 1)), (1, (1, 1)), (1, (1, 1)), (1, (2, 2)), (1, (1, 3)), (1, (4, 2))]),
     groups=st.sampled_from([1, 1, 2, 3]),
-    algorithm=st.sampled_from(["winograd", "winograd4"]),
+    algorithm=st.sampled_from([*winograd.RESULTS]),
 )
 def test_winograd(
     n: int,
@@ -184,7 +185,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("staged")
-@pytest.mark.parametrize("algorithm", ["winograd", "winograd4"])
+@pytest.mark.parametrize("algorithm", winograd.RESULTS)
 @pytest.mark.parametrize("image_order", [False, True])
 @pytest.mark.parametrize(
     "case",
@@ -334,6 +335,22 @@ def test_images_a_multiple_of_4_kib_apart(dtype: Any, monkeypatch: pytest.Monkey
     assert engine._spread(images, geometry, 2) is images  # type: ignore[attr-defined]  # too little work
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_cropped_images_a_multiple_of_4_kib_apart(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are no whole number of lines, of images that begin at none."""
+    monkeypatch.setattr(convolution, "WAYS", 2)
+    engine = alpha.engine("cpu")
+    case = Case(5, (127, 8), (3, 60), (7, 7), (2, 2), (3, 3))
+    x, w, _, _ = draw_data(case, dtype)
+    geometry = Geometry.make(case.size, case.filter, case.stride, case.padding)
+    images = alpha.tensor(np.pad(x, ((0, 0), (1, 0), (0, 0), (0, 0))), engine=engine)[:, 1:]
+    spread = engine._spread(images, geometry, 60)  # type: ignore[attr-defined]
+    assert spread.strides[0] * images.dtype.itemsize % 4096 and np.array_equal(spread.numpy(), x)
+    y = engine.conv2d(images, alpha.tensor(w, engine=engine), None, geometry, 1)
+    expected = oracles.conv2d(x, w, case.stride, case.padding, (1, 1), 1)
+    assert relative(y, expected) <= (BOUND if dtype == np.float32 else EXACT)
+
+
 def test_filters_that_do_not_fit_are_told_before_they_are_read() -> None:
     """The kernels follow addresses: whatever calls the engine, each algorithm's filters are of the images' channels."""
     engine = alpha.engine("cpu")
@@ -395,6 +412,10 @@ def test_winograd_computes_fewer_products() -> None:
     tiles = 4 * 4
     assert MACS["conv2d"] == MACS["conv2d_input_grad"] == 16 * tiles * 20 * 32 * 48
     assert MACS["conv2d"] < geometry.macs(20, 32, 48) / 1.8
+    with planner.use("winograd3"):
+        engine.conv2d(x, w, None, geometry, 1)
+        engine.conv2d_input_grad(dy, w, geometry, 1)
+    assert MACS["conv2d"] == MACS["conv2d_input_grad"] == 25 * (3 * 3) * 20 * 32 * 48
     with planner.use("winograd4"):
         engine.conv2d(x, w, None, geometry, 1)
         engine.conv2d_input_grad(dy, w, geometry, 1)
@@ -431,6 +452,8 @@ def test_no_zero_enters_a_product(case: Case, algorithm: str) -> None:
         Case(17, (6, 30), (7, 16), (3, 2), (2, 1), (2, 1), (2, 1)),
         Case(1, (5, 70), (2, 19), (2, 5), (1, 1), (0, 2)),  # one image: columns are summed
         Case(65, (6, 9), (3, 20), (5, 5), (2, 1), (2, 2)),  # parts of nine images, and of two at the end
+        Case(9, (9, 8), (3, 40), (7, 7), (2, 2), (3, 3)),
+        Case(5, (6, 7), (3, 33), (3, 3), padding=(1, 1)),
         Case(9, (8, 8), (8, 40), (3, 3), padding=(1, 1), groups=2),
     ],
     ids=str,
@@ -558,6 +581,7 @@ def test_choice() -> None:
     """Winograd where it saves products; positions where images are few; filters of few channels as columns."""
     assert planner.algorithm(problem(128, (16, 16), 64, 64), True) == "winograd4"
     assert planner.algorithm(problem(128, (16, 16), 64, 64), False) == "winograd4"
+    assert planner.algorithm(problem(128, (6, 9), 64, 64), True) == "winograd3"
     assert planner.algorithm(problem(128, (2, 6), 64, 64), True) == "winograd"  # half of larger tiles is outside
     assert planner.algorithm(problem(128, (2, 2), 512, 512), True) == "images"  # as many products as the direct way
     assert planner.algorithm(problem(128, (16, 16), 64, 64, item=8), True) == "images"
@@ -590,6 +614,6 @@ def test_use() -> None:
     assert planner.algorithm(small, True) == "images"
     with pytest.raises(
         ArgumentError,
-        match=r"\[planner.use\] expected one of images, positions, winograd, winograd4, lanes, columns, got 'fft'",
+        match=r"\[planner.use\] expected one of images, .*, winograd3, winograd4, lanes, columns, got 'fft'",
     ):
         planner.use("fft").__enter__()

@@ -46,7 +46,7 @@ def check(case: Case, algorithm: str) -> None:
     problem = problem_of(images, grads, geometry.reached, case.groups)
     made = winograd.RESULTS[algorithm]
     if not winograd_gradient.serves(problem, made):
-        assert geometry.reached is not geometry or made == 4  # the taps that reach x have no form
+        assert geometry.reached is not geometry or made > 2  # the taps that reach x have no form
         return
     with planner.use(algorithm):
         dw = engine.conv2d_weight_grad(images, grads, geometry, case.groups).numpy()

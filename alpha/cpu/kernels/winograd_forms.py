@@ -7,9 +7,10 @@ taps in a row the first three and the last two. A run of r taps takes F(2, r), w
 products. Of a convolution all runs add to the same results; of an input gradient each remainder has results of its own,
 as KS-deconv-V2 splits it. There are only differences and sums in A and B, and halves in G: float32 loses about a bit.
 
-Three taps at stride 1 may take F(4, 3) instead: four results from six products. Its factors are powers of the points at
-which polynomials are compared. At 0, +-5/8, +-3/2 and infinity the sums' error is five times that of F(2, 3), a third
-of what the usual +-1 and +-2 lead to: found by trying, see tests/engine/test_cpu_algorithms.py.
+Three taps at stride 1 may take F(4, 3) instead: four results from six products; or F(3, 3), three from five, whose
+tiles fit maps of 3, 5, 6 and 9. Their factors are powers of the points at which polynomials are compared. At 0, +-5/8,
++-3/2 and infinity the sums' error is five times that of F(2, 3), a third of what the usual +-1 and +-2 lead to; that of
+F(3, 3), at +-3/8, +-5/4 and infinity, is less than twice it. Found by trying, see tests/engine/test_cpu_algorithms.py.
 
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", arXiv 1509.09308, for F(2, 3) and F(4, 3);
 that the choice of points matters: Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd Convolution
@@ -19,6 +20,7 @@ arXiv 2306.15951.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -29,18 +31,26 @@ def transposed(matrix: Matrix) -> Matrix:
     return tuple(zip(*matrix, strict=True))
 
 
-def _four_of_three(p: float, q: float) -> tuple[Matrix, Matrix, Matrix]:
-    """F(4, 3) by Toom and Cook, at 0, p, -p, q, -q and infinity."""
-    pp, qq = p * p, q * q
-    b = (
-        (pp * qq, 0, -pp - qq, 0, 1, 0),
-        *((0, -x * other, -other, x, 1, 0) for x, other in ((p, qq), (-p, qq), (q, pp), (-q, pp))),
-        (0, pp * qq, 0, -pp - qq, 0, 1),
-    )
-    weights = [(x, 1 / (2 * x * x * (x * x - other))) for x, other in ((p, qq), (-p, qq), (q, pp), (-q, pp))]
-    g = ((1 / (pp * qq), 0, 0), *((w, w * x, w * x * x) for x, w in weights), (0, 0, 1))
-    a = tuple((float(k == 0), p**k, (-p) ** k, q**k, (-q) ** k, float(k == 3)) for k in range(4))
-    return b, g, a
+def _polynomial(roots: list[float]) -> list[float]:
+    """The coefficients, the constant first, of the product of all (x - root)."""
+    made = [1.0]
+    for root in roots:
+        made = [low - root * high for low, high in zip([0.0, *made], [*made, 0.0], strict=True)]
+    return made
+
+
+def _toom_cook(made: int, taps: int, points: list[float]) -> tuple[Matrix, Matrix, Matrix]:
+    """F(made, taps) at the points and infinity: one point fewer than there are products."""
+    b, g = [], []
+    for x in points:
+        others = [other for other in points if other != x]
+        weight = 1 / math.prod(x - other for other in others)
+        b.append((*_polynomial(others), 0.0))
+        g.append(tuple(weight * x**power for power in range(taps)))
+    b.append(tuple(_polynomial(points)))
+    g.append((*[0.0] * (taps - 1), 1.0))
+    a = tuple((*(x**power for x in points), float(power == made - 1)) for power in range(made))
+    return tuple(b), tuple(g), a
 
 
 _RUNS: dict[tuple[int, int], tuple[Matrix, Matrix, Matrix]] = {
@@ -51,7 +61,8 @@ _RUNS: dict[tuple[int, int], tuple[Matrix, Matrix, Matrix]] = {
         ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
         ((1, 1, 1, 0), (0, 1, -1, -1)),
     ),
-    (4, 3): _four_of_three(0.625, 1.5),
+    (3, 3): _toom_cook(3, 3, [0.375, -0.375, 1.25, -1.25]),
+    (4, 3): _toom_cook(4, 3, [0.0, 0.625, -0.625, 1.5, -1.5]),
 }
 """B, G and A', by the numbers of results and of taps."""
 
@@ -126,14 +137,14 @@ def _make(name: str, taps: int, runs: list[_Run], made: int, steps: tuple[int, i
 
 
 def _convolution(taps: int, stride: int, made: int = 2) -> Form:
-    """A tile of two results, or four; five taps of stride 1 are a run of three and one of two."""
+    """A tile of two results, or more; five taps of stride 1 are a run of three and one of two."""
     cut = [range(i, taps, stride) for i in range(stride)] if stride > 1 else [range(min(3, taps)), range(3, taps)]
     runs = [_Run(tuple(run), run.start, stride, 0, 1) for run in cut if run]
     return _make(f"conv_{taps}_{stride}_{made}", taps, runs, made, (made * stride, made))
 
 
 def _input_gradient(taps: int, stride: int, odd: int, made: int = 2) -> Form:
-    """A tile of two results of each remainder, or four; ``odd`` is the padding's. Taps are turned round.
+    """A tile of two results of each remainder, or more; ``odd`` is the padding's. Taps are turned round.
 
     Result s k + r - p, of tap remainder r, reads outputs k, k - 1, ...: those whose r is below the padding's remainder
     have their first result one stride further on, so that tiles begin at element 0.
@@ -165,6 +176,9 @@ _OF_TWO: dict[Key, Form] = {
 
 FORMS: dict[int, dict[Key, Form]] = {
     2: _OF_TWO,
-    4: {(True, 3, 1, 0): _convolution(3, 1, 4), (False, 3, 1, 0): _input_gradient(3, 1, 0, 4)},
+    **{
+        made: {(True, 3, 1, 0): _convolution(3, 1, made), (False, 3, 1, 0): _input_gradient(3, 1, 0, made)}
+        for made in (3, 4)
+    },
 }
 """By the results of a run."""

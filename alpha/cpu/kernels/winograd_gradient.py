@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import call, called, compiled
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.microkernel import ADD, ROWS, STORE, outer_product
+from alpha.cpu.kernels.microkernel import ADD, NARROW_WIDE_ROWS, ROWS, STORE, narrow_outer_product, outer_product
 from alpha.cpu.kernels.vectors import I64, Vectors, integer
 from alpha.cpu.kernels.winograd import LINES, transformed_places
 from alpha.cpu.kernels.winograd_forms import Form, Matrix, transposed
@@ -29,7 +29,7 @@ ISA_BYTES = ISA.bytes
 VECTORS = ISA.vectors
 LANES = ISA.lanes(4)
 PANEL_BYTES = ISA_BYTES * VECTORS
-TILE_BYTES = ROWS * 4
+TILE_BYTES, NARROW_TILE_BYTES = ROWS * 4, NARROW_WIDE_ROWS * 4
 
 _compiling = threading.Lock()
 
@@ -216,6 +216,7 @@ def sums(  # type: ignore[no-untyped-def]
         height = min(sizes.out_block, sizes.out_channels - first_out)
         width = min(sizes.in_block, sizes.in_channels - first_in)
         used_panels = (width * 4 + PANEL_BYTES - 1) // PANEL_BYTES
+        whole_panels = (width * 4 + PANEL_BYTES - ISA_BYTES - 1) // PANEL_BYTES  # but a last one of one vector
         x_at = x + (group * sizes.in_channels + first_in) * 4
         dy_at = dy + (group * sizes.out_channels + first_out) * 4
         sums_at = target + task * places * panels * sum_panel
@@ -274,11 +275,18 @@ def sums(  # type: ignore[no-untyped-def]
                 )
             mode = STORE if unit == begin else ADD
             for place in range(places):
-                for panel in range(used_panels):
+                for panel in range(whole_panels):
                     outer_product(
                         tag, 4, height, dy_to + place * dy_step, TILE_BYTES, no_offset.ctypes.data,
                         x_to + place * x_step + panel * panel_step, no_offset.ctypes.data, 1, dy_row, PANEL_BYTES,
                         rows, sums_at + (place * panels + panel) * sum_panel, PANEL_BYTES, mode, LANES * VECTORS,
+                    )  # fmt: skip
+                if whole_panels < used_panels:
+                    narrow_outer_product(
+                        tag, 4, height, dy_to + place * dy_step, NARROW_TILE_BYTES, no_offset.ctypes.data,
+                        x_to + place * x_step + whole_panels * panel_step, no_offset.ctypes.data, 1, dy_row,
+                        PANEL_BYTES, rows, sums_at + (place * panels + whole_panels) * sum_panel, PANEL_BYTES, mode,
+                        LANES,
                     )  # fmt: skip
             done += places * rows * height * width
     return done
