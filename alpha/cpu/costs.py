@@ -31,7 +31,7 @@ ROW = 6
 TRANSFORM, RESULT = 0.75, 0.8
 """Cycles a load, addition or store of a vector of Winograd's inputs, and of its results, and what the caches cost."""
 
-SCATTER, SUMS = 0.55, 1.2
+SCATTER, SUMS = 0.55, 1.3
 """Of the filter's gradient by Winograd's products: cycles an operation on its transformed tiles, and of its sums' terms
 against those of other tiles."""
 
@@ -214,8 +214,8 @@ def _taps(problem: Problem) -> float:
     copied = s.images * (g.useful * panels * term * (1 + COPIES) + pieces * PIECE)
     runs = math.ceil(g.rows.output / sizes.row_chunk) * math.ceil(g.columns.output / sizes.column_chunk)
     runs *= plan.parts * math.ceil(sizes.part / sizes.chunk)
-    added = runs * taps * panels * (tiles * TILE + s.group_out * vectors * ADDED)
-    several = 2 * plan.parts * sizes.filter_bytes / NEAR + LAUNCHES if plan.parts > 1 else 0
+    added = runs * taps * panels * tiles * TILE
+    several = plan.parts * sizes.filter_bytes / NEAR + LAUNCHES if plan.parts > 1 else 0
     return s.groups * (copied + added) + several
 
 
