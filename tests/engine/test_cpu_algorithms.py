@@ -590,15 +590,15 @@ def test_choice() -> None:
     assert planner.algorithm(problem(128, (16, 16), 64, 64, filter=(3, 1), stride=2), True) == "images"
     assert planner.algorithm(problem(128, (16, 16), 64, 64, filter=(3, 1)), True) == "images"
     assert planner.algorithm(problem(1, (16, 16), 64, 64, filter=(3, 1), stride=2), True) == "positions"
-    assert planner.weight_algorithm(problem(128, (32, 32), 3, 64)) == "tap rows"
+    few_lanes = ISA.lanes(4) == 4  # three channels all but fill a vector
+    assert planner.weight_algorithm(problem(128, (32, 32), 3, 64)) == ("winograd4" if few_lanes else "tap rows")
     dilated = Geometry.make((32, 32), (3, 3), padding=(2, 2), dilation=(2, 2))
     assert planner.weight_algorithm(plans.dense_problem(dilated, 128, 1, 64, 1)) == "few channels"
     assert planner.weight_algorithm(problem(128, (32, 32), 64, 64, item=8)) == "taps"
     assert planner.algorithm(problem(128, (32, 32), 3, 64), False) == "lanes"
     assert planner.algorithm(problem(128, (32, 32), 64, 3), True) == "lanes"
     assert planner.algorithm(problem(128, (32, 32), 3, 64), True) == "images"
-    # One image is one lane; three channels fill a vector of four.
-    few = "columns" if ISA.lanes(4) > 4 else "positions"
+    few = "positions" if few_lanes else "columns"  # one image is one lane
     assert planner.algorithm(problem(1, (32, 32), 3, 64, stride=2), False) == few
     assert not image_lanes.serves(problem(128, (32, 32), 64, 64), False)
 
