@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -326,26 +326,9 @@ CALM = 1.25
 """Spread of a quiet machine's timings, at most."""
 
 
-ROUNDS = 2
-"""Times that rows which other processes disturbed are measured again."""
-
-DISTURBED = f"rows whose turns vary are measured again, up to {ROUNDS} times; the quietest round counts"
-"""The same, as results tell it."""
-
-
-def varied(times: Mapping[str, Sequence[float]]) -> bool:
-    """Whether any contestant's timings vary by more than a quiet machine's do."""
-    return max(map(spread, times.values())) > CALM
-
-
 def difference(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> float:
     """The largest difference of two results over the largest element; infinite where their shapes differ."""
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max()) if ours.shape == theirs.shape else math.inf
-
-
-def quietness(times: Iterable[Sequence[float]]) -> float:
-    """What tells the quieter of two rounds of several contestants' turns, whose medians count alike: the lower one."""
-    return statistics.fmean(math.log(median(values)) for values in times)
 
 
 def warn_of_noise(largest: float) -> None:

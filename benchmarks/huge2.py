@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from alpha.errors import NumericsError
-from benchmarks import common
+from benchmarks import common, rounds
 from benchmarks.common import Setup
 from benchmarks.generators import GENERATORS, Generator
-from benchmarks.workers import ALLOCATORS, PAUSE, Worker, take_turns
+from benchmarks.workers import ALLOCATORS, Worker, take_turns
 
 MODULE = "benchmarks.operators"
 SUITE = "huge2"
@@ -30,6 +30,10 @@ _TOLERANCE = 1e-3
 """Largest difference of two results over the largest element: sums of some 10^5 terms in float32."""
 
 
+Key = tuple[Generator, int, str]
+"""Of a row: layer, batch, direction."""
+
+
 def layers(names: list[str] | None) -> list[Generator]:
     """Those of the suite, or those of some of its names."""
     known = {layer.name: layer for layer in GENERATORS}
@@ -39,28 +43,23 @@ def layers(names: list[str] | None) -> list[Generator]:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measures; returns the result without its head."""
     setup = common.setup(args)
-    rows: dict[tuple[str, int, str], dict[str, Any]] = {}
+    checked: dict[Key, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
         workers = {name: stack.enter_context(worker) for name, worker in _workers(setup, args.against).items()}
+
+        def measure(problem: tuple[Generator, int]) -> Iterator[tuple[Key, rounds.Times]]:
+            layer, batch = problem
+            for worker in workers.values():
+                worker.call("prepare", layer=asdict(layer), batch=batch, seed=args.seed)
+            for direction in DIRECTIONS:
+                key = layer, batch, direction
+                if key not in checked:
+                    checked[key] = _checked(direction, workers, Path(folder))
+                yield key, take_turns(workers, args.repeats, direction=direction)
+
         problems = [(layer, batch) for batch in args.batch_size or BATCHES for layer in layers(args.layers)]
-        for again in range(1 + common.ROUNDS):
-            for layer, batch in tqdm(problems, desc="again" if again else SUITE, unit="layer", disable=None):
-                for worker in workers.values():
-                    worker.call("prepare", layer=asdict(layer), batch=batch, seed=args.seed)
-                for direction in DIRECTIONS:
-                    key = layer.name, batch, direction
-                    if not again:
-                        rows[key] = _checked(direction, workers, Path(folder))
-                    times = take_turns(workers, args.repeats, direction=direction)
-                    old = rows[key].get("times_ms")
-                    if old is None or common.quietness(times.values()) < common.quietness(old.values()):
-                        rows[key] = _row(layer, batch, direction, rows[key], times)
-            problems = [
-                (layer, batch)
-                for layer, batch in problems
-                if any(common.varied(rows[layer.name, batch, direction]["times_ms"]) for direction in DIRECTIONS)
-            ]
-    return _result(list(rows.values()), setup, args)
+        times = rounds.quietest(problems, measure, SUITE, "layer")
+    return _result([_row(*key, found, times[key]) for key, found in checked.items()], setup, args)
 
 
 def _workers(setup: Setup, against: str) -> dict[str, Worker]:
@@ -119,8 +118,8 @@ def _row(
 ) -> dict[str, Any]:
     """A row of one round of turns."""
     medians = {name: common.median(values) for name, values in times.items()}
-    ours, baseline = medians.pop("alpha"), medians.pop(BASELINE)
-    best = min(medians, key=lambda name: medians[name]) if medians else None
+    beside = rounds.beside_torch(medians)
+    baseline, best = medians[BASELINE], beside["torch_settings"]
     return {
         **checked,
         "layer": layer.name,
@@ -128,14 +127,11 @@ def _row(
         "direction": direction,
         "shape": asdict(layer),
         "useful_gflop": DIRECTIONS[direction] * layer.useful_gflop(batch),
-        "alpha_ms": ours,
-        "torch_ms": medians[best] if best else None,
-        "torch_settings": best.removeprefix("torch ") if best else None,
-        "ratio": medians[best] / ours if best else None,
+        **beside,
         "baseline_ms": baseline,
-        "baseline_ratio": baseline / ours,
+        "baseline_ratio": baseline / beside["alpha_ms"],
         "alpha_mib": checked["mib"]["alpha"],
-        "torch_mib": checked["mib"][best] if best else None,
+        "torch_mib": checked["mib"][f"torch {best}"] if best else None,
         "baseline_mib": checked["mib"][BASELINE],
         "times_ms": times,
     }
@@ -155,17 +151,9 @@ def _result(rows: list[dict[str, Any]], setup: Setup, args: argparse.Namespace) 
         "lowest_baseline_ratio": min(row["baseline_ratio"] for row in rows),
         "largest_bytes_share": max(row["bytes_share"] for row in rows if row["direction"] == "forward"),
         "settings": {
-            "suite": SUITE,
-            **asdict(setup),
-            "against": args.against,
-            "dtype": "float32",
-            "seed": args.seed,
-            "repeats": args.repeats,
+            **rounds.settings(SUITE, setup, args),
             "batch_sizes": sorted({row["batch"] for row in rows}),
             "layers": list(dict.fromkeys(row["layer"] for row in rows)),
-            "pause_s": PAUSE,
-            "timing": "median of turns, each the mean of the calls that fill it; one process a contestant",
-            "disturbed": common.DISTURBED,
             "forward": "conv_transpose2d without a graph, filters as they lie between calls",
             "training": "forward and both gradients, by autograd",
             "baseline": "zeros inserted, im2col, a matrix product an image (OpenBLAS), as DarkNet computes",

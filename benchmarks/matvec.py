@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from alpha.errors import NumericsError
-from benchmarks import bandwidth, common
+from benchmarks import bandwidth, common, rounds
 from benchmarks.common import Setup
-from benchmarks.workers import ALLOCATORS, PAUSE, Worker, take_turns
+from benchmarks.workers import ALLOCATORS, Worker, take_turns
 
 MODULE = "benchmarks.operators"
 SUITE = "matvec"
@@ -39,29 +39,27 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measures; returns the result without its head."""
     setup = common.setup(args)
     shapes = [SHAPES[name] for name in args.layers or SHAPES]
-    rows: dict[tuple[str, Shape], dict[str, Any]] = {}
+    differences: dict[tuple[str, Shape], float | None] = {}
     with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
         workers = {name: stack.enter_context(worker) for name, worker in _workers(setup, args.against).items()}
         bandwidths = {int(size): rate for size, rate in workers["alpha"].turn("bandwidths").items()}
-        waiting = shapes
-        for again in range(1 + common.ROUNDS):
-            for shape in tqdm(waiting, desc="again" if again else SUITE, unit="shape", disable=None):
-                for worker in workers.values():
-                    worker.call("prepare", shape=shape, seed=args.seed)
-                for operation in OPERATIONS:
-                    key = operation, shape
-                    difference = rows[key]["difference"] if again else _compare(operation, workers, Path(folder))
-                    times = take_turns(workers, args.repeats, operation=operation)
-                    old = rows.get(key)
-                    if old is None or common.quietness(times.values()) < common.quietness(old["times_ms"].values()):
-                        rows[key] = _row(operation, shape, times, difference, bandwidths)
-            waiting = [
-                shape
-                for shape in waiting
-                if any(common.varied(rows[operation, shape]["times_ms"]) for operation in OPERATIONS)
-            ]
-    ordered = [rows[operation, shape] for operation in OPERATIONS for shape in shapes]
-    return _result(ordered, bandwidths, setup, args)
+
+        def measure(shape: Shape) -> Iterator[tuple[tuple[str, Shape], rounds.Times]]:
+            for worker in workers.values():
+                worker.call("prepare", shape=shape, seed=args.seed)
+            for operation in OPERATIONS:
+                key = operation, shape
+                if key not in differences:
+                    differences[key] = _compare(operation, workers, Path(folder))
+                yield key, take_turns(workers, args.repeats, operation=operation)
+
+        times = rounds.quietest(shapes, measure, SUITE, "shape")
+    rows = [
+        _row(operation, shape, times[operation, shape], differences[operation, shape], bandwidths)
+        for operation in OPERATIONS
+        for shape in shapes
+    ]
+    return _result(rows, bandwidths, setup, args)
 
 
 def _workers(setup: Setup, against: str) -> dict[str, Worker]:
@@ -141,15 +139,7 @@ def _result(
         "lowest_ratio": min((row["ratio"] for row in compared), default=None),
         "bandwidths_gb_per_s": {str(size): rate for size, rate in bandwidths.items()},
         "settings": {
-            "suite": SUITE,
-            **asdict(setup),
-            "against": args.against,
-            "dtype": "float32",
-            "seed": args.seed,
-            "repeats": args.repeats,
-            "pause_s": PAUSE,
-            "timing": "median of turns, each the mean of the calls that fill it; one process a contestant",
-            "disturbed": common.DISTURBED,
+            **rounds.settings(SUITE, setup, args),
             "numpy": "A @ x, y @ A, and outer products that are added",
             "torch": "mv and addr, without a graph",
             "bandwidth": "of copying as many bytes over and over, reads and writes counted; at least 4 MiB",

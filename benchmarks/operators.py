@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from alpha.errors import ArgumentError, NumericsError
-from benchmarks import common, huge2, inference, matvec, segregation, sweep
+from benchmarks import common, huge2, inference, matvec, rounds, segregation, sweep
 from benchmarks.common import Setup
 from benchmarks.generators import GENERATORS
 from benchmarks.suites import BATCHES, EQUALISED, LAYOUTS, OPERATORS, PAPER, SUITES, Layer, equal_batch
@@ -201,7 +201,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         table = _Table(args, setup, workers, layouts, Path(folder))
         table.measure(_problems(args))
         if args.suite != SWEEP:
-            for _ in range(common.ROUNDS):
+            for _ in range(rounds.ROUNDS):
                 table.measure(table.disturbed())
             return table.result()
         axes = args.axes or ()
@@ -238,7 +238,7 @@ class _Table:
         """The problems of rows whose turns differ among themselves, or were all slow, as the FMA peak tells."""
 
         def noisy(row: dict[str, Any]) -> bool:
-            return common.varied(row["times_ms"]) or row["fma_peak_gflops"] < _UNDISTURBED * max(self._peaks)
+            return rounds.varied(row["times_ms"]) or row["fma_peak_gflops"] < _UNDISTURBED * max(self._peaks)
 
         return [
             (layer, batch)
@@ -275,7 +275,7 @@ class _Table:
 
 
 def _quietness(row: dict[str, Any]) -> float:
-    return common.quietness([*row["times_ms"].values(), *row.get("variants_times_ms", {}).values()])
+    return rounds.quietness([*row["times_ms"].values(), *row.get("variants_times_ms", {}).values()])
 
 
 def _prepare(workers: dict[str, Worker], layouts: dict[str, str], layer: Layer, batch: int, seed: int) -> None:
@@ -394,7 +394,7 @@ def _result(
             "layers": list(dict.fromkeys(layer.name for layer, _ in _problems(args))),
             "pause_s": PAUSE,
             "timing": f"{_picked(args)} of turns, each the mean of the calls that fill it; one process a contestant",
-            "disturbed": f"{common.DISTURBED}; so are those that were slow, as the FMA peak tells",
+            "disturbed": f"{rounds.DISTURBED}; so are those that were slow, as the FMA peak tells",
             "filters": "packed anew in every call, as in training, where each step changes them",
             "autograd": "none on either side",
             "stem": "its input gradient is measured, though training never computes it",

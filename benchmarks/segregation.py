@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
-from benchmarks import common, huge2
+from benchmarks import common, huge2, rounds
 from benchmarks.common import MIB, Setup
 from benchmarks.generators import EB_GAN, ODD, Generator
 from benchmarks.sub_kernels import elements
-from benchmarks.workers import PAUSE, Worker, take_turns
+from benchmarks.workers import Worker, take_turns
 
 SUITE = "segregation"
 BATCHES = (1,)
@@ -32,20 +31,21 @@ _DIRECTION = "forward"
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measures; returns the result without its head."""
     setup = common.setup(args)
-    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    checked: dict[tuple[str, int], dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
         workers = {name: stack.enter_context(worker) for name, worker in _workers(setup, args.against).items()}
-        waiting = [(name, batch) for batch in args.batch_size or BATCHES for name in args.layers or LAYERS]
-        for again in range(1 + common.ROUNDS):
-            for name, batch in tqdm(waiting, desc="again" if again else SUITE, unit="layer", disable=None):
-                for worker in workers.values():
-                    worker.call("prepare", layer=asdict(LAYERS[name]), batch=batch, seed=args.seed)
-                row = rows.get((name, batch)) or _checked(LAYERS[name], batch, workers, Path(folder))
-                times = take_turns(workers, args.repeats, direction=_DIRECTION)
-                if not again or common.quietness(times.values()) < common.quietness(row["times_ms"].values()):
-                    rows[name, batch] = _timed(row, times)
-            waiting = [key for key in waiting if common.varied(rows[key]["times_ms"])]
-    return _result(list(rows.values()), setup, args)
+
+        def measure(key: tuple[str, int]) -> Iterator[tuple[tuple[str, int], rounds.Times]]:
+            layer, batch = LAYERS[key[0]], key[1]
+            for worker in workers.values():
+                worker.call("prepare", layer=asdict(layer), batch=batch, seed=args.seed)
+            if key not in checked:
+                checked[key] = _checked(layer, batch, workers, Path(folder))
+            yield key, take_turns(workers, args.repeats, direction=_DIRECTION)
+
+        problems = [(name, batch) for batch in args.batch_size or BATCHES for name in args.layers or LAYERS]
+        times = rounds.quietest(problems, measure, SUITE, "layer")
+    return _result([_timed(row, times[key]) for key, row in checked.items()], setup, args)
 
 
 def _workers(setup: Setup, against: str) -> dict[str, Worker]:
@@ -80,20 +80,17 @@ def _checked(layer: Generator, batch: int, workers: dict[str, Worker], folder: P
     }
 
 
-def _timed(row: dict[str, Any], times: dict[str, list[float]]) -> dict[str, Any]:
-    """A row with the times of a round of turns."""
+def _timed(row: dict[str, Any], times: rounds.Times) -> dict[str, Any]:
+    """A row with its turns."""
     medians = {name: common.median(values) for name, values in times.items()}
-    ours, separate = medians.pop("alpha"), medians.pop(SEPARATE)
-    best = min(medians, key=lambda name: medians[name]) if medians else None
+    beside = rounds.beside_torch(medians)
+    best = beside["torch_settings"]
     return {
         **row,
-        "alpha_ms": ours,
-        "torch_ms": medians[best] if best else None,
-        "torch_settings": best.removeprefix("torch ") if best else None,
-        "ratio": medians[best] / ours if best else None,
-        "separate_ms": separate,
-        "separate_ratio": separate / ours,
-        "torch_mib": row["mib"][best] if best else None,
+        **beside,
+        "separate_ms": medians[SEPARATE],
+        "separate_ratio": medians[SEPARATE] / medians["alpha"],
+        "torch_mib": row["mib"][f"torch {best}"] if best else None,
         "times_ms": times,
     }
 
@@ -119,17 +116,9 @@ def _result(rows: list[dict[str, Any]], setup: Setup, args: argparse.Namespace) 
         "lowest_separate_ratio": min(row["separate_ratio"] for row in rows),
         "saved": saved,
         "settings": {
-            "suite": SUITE,
-            **asdict(setup),
-            "against": args.against,
-            "dtype": "float32",
-            "seed": args.seed,
-            "repeats": args.repeats,
+            **rounds.settings(SUITE, setup, args),
             "batch_sizes": sorted({row["batch"] for row in rows}),
             "layers": list(dict.fromkeys(row["layer"] for row in rows)),
-            "pause_s": PAUSE,
-            "timing": "median of turns, each the mean of the calls that fill it; one process a contestant",
-            "disturbed": common.DISTURBED,
             "alpha": "conv_transpose2d without a graph, filters as they lie between calls",
             "separate": "this engine's convolutions of stride 1, one for each of the stride x stride parts of the "
             "filter, split beforehand, into outputs of one size; these are then interleaved by a strided copy",
