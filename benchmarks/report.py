@@ -318,9 +318,8 @@ def _matvec(result: dict[str, Any]) -> list[str]:
 
 def _sweep(result: dict[str, Any]) -> list[str]:
     note = (
-        f"{sweep.summary(result)}. Neighbours: steps of a line whose useful work differs by less than 2 times. "
-        f"Of bound: share of the roofline with an FMA peak of {result['fma_peak_gflops']:.0f} GFLOP/s and "
-        "memory as it copies that many bytes; where it is passed, Winograd multiplies less."
+        f"{sweep.summary(result)}. Of bound: share of the roofline with an FMA peak of {result['fma_peak_gflops']:.0f} "
+        "GFLOP/s and memory as it copies that many bytes; where it is passed, Winograd multiplies less."
     )
     causes = (
         "Cause: machine - the shares of the bound differ by less than the limit; call - they do with a call's own time "

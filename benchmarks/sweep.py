@@ -1,8 +1,4 @@
-"""The sweep: neighbouring shapes around a few centres, and where throughput falls off a cliff between two of them.
-
-Neighbours lie next to each other on an axis, and the work of one is less than CLIFF times the other's: where it is
-more, a call's own time alone may make a cliff between them.
-"""
+"""The sweep: neighbouring shapes around a few centres, and where throughput falls off a cliff between two of them."""
 
 from __future__ import annotations
 
@@ -84,12 +80,6 @@ def lines(axes: Sequence[str] = ()) -> list[tuple[str, str, list[Shape]]]:
     return found
 
 
-def _neighbours(shapes: Sequence[Shape]) -> list[tuple[Shape, Shape]]:
-    """Those next to each other whose work differs by less than CLIFF times."""
-    work = {shape: shape.layer.useful_gflop(shape.batch) for shape in shapes}
-    return [(a, b) for a, b in itertools.pairwise(shapes) if _ratio(work[a], work[b]) < CLIFF]
-
-
 def problems(axes: Sequence[str] = ()) -> list[tuple[Layer, int]]:
     """The layers and batches of all lines, each once; the first is a call that computes next to nothing."""
     shapes = dict.fromkeys(itertools.chain([NOTHING], *(shapes for _, _, shapes in lines(axes))))
@@ -122,7 +112,7 @@ def suspects(result: dict[str, Any], axes: Sequence[str] = ()) -> list[tuple[Lay
     rows = {(row["operator"], row["layer"], row["batch"]): row for row in result["rows"]}
     found: dict[Shape, None] = {NOTHING: None}
     for _, _, shapes in lines(axes):
-        for operator, (a, b) in itertools.product(OPERATORS, _neighbours(shapes)):
+        for operator, (a, b) in itertools.product(OPERATORS, itertools.pairwise(shapes)):
             rates = (rows[operator, shape.layer.name, shape.batch]["useful_gflops"] for shape in (a, b))
             if _ratio(*rates) >= _SUSPECT:
                 found |= {a: None, b: None}
@@ -149,7 +139,7 @@ def judge(result: dict[str, Any], bandwidths: Mapping[int, float], axes: Sequenc
         | {"centre": centre, "axis": axis, "values": [getattr(a, axis), getattr(b, axis)]}
         for centre, axis, shapes in lines(axes)
         for operator in OPERATORS
-        for a, b in _neighbours(shapes)
+        for a, b in itertools.pairwise(shapes)
     ]
     pairs.sort(key=lambda pair: -pair["ratio"])
     cliffs = [pair for pair in pairs if pair["ratio"] >= CLIFF]

@@ -241,7 +241,7 @@ def test_results_that_differ_are_refused(tmp_path: Path) -> None:
 
 def test_the_sweep_judges_neighbours(tmp_path: Path) -> None:
     result, printed = run(
-        "benchmarks.operators", tmp_path / "r.json", "--suite", "sweep", "--axes", "dilation", "--repeats", "1"
+        "benchmarks.operators", tmp_path / "r.json", "--suite", "sweep", "--axes", "stride", "--repeats", "1"
     )
     assert result["settings"]["against"] == "none" and result["pairs"] == 18
     assert len(result["lines"]) == 3 and all(line["values"] == [1, 2, 3] for line in result["lines"])

@@ -180,11 +180,11 @@ def test_matrix_and_vector_have_a_line_and_every_row() -> None:
 
 
 def swept(slow: str = "dilated") -> Report:
-    """A sweep over dilations where one operator has a cliff between 2 and 3 around one centre."""
+    """A sweep over groups where one operator has a cliff between 2 and 4 groups around one centre."""
     rows = []
-    for layer, batch in sweep.problems(["dilation"]):
+    for layer, batch in sweep.problems(["groups"]):
         for operator in OPERATORS:
-            halved = operator == slow and layer.dilation == 3 and batch == 1
+            halved = operator == slow and layer.groups == 4 and batch == 1
             rate = 40.0 if halved else 100.0
             time = 1e3 * layer.useful_gflop(batch) / rate
             rows.append(
@@ -202,7 +202,7 @@ def swept(slow: str = "dilated") -> Report:
             )
     settings = {"suite": "sweep", "engine": "cpu", "threads": 2}
     result: dict[str, Any] = {**HEAD, "settings": settings, "fma_peak_gflops": 200.0, "rows": rows}
-    return Report("cpu-sweep.json", sweep.judge(result, {1 << 28: 20.0}, ["dilation"]))
+    return Report("cpu-sweep.json", sweep.judge(result, {1 << 28: 20.0}, ["groups"]))
 
 
 def paper() -> Report:
@@ -285,18 +285,13 @@ def test_inference_has_a_line_an_opponent() -> None:
 
 def test_a_cliff_is_found_and_told() -> None:
     result = swept().result
-    assert result["pairs"] == 18 and result["cliff_count"] == result["cliff_count_ours"] == 1
+    assert result["pairs"] == 21 and result["cliff_count"] == result["cliff_count_ours"] == 1
     (cliff,) = result["cliffs"]
-    assert (cliff["operator"], cliff["axis"], cliff["values"], cliff["cause"]) == (
-        "dilated",
-        "dilation",
-        [2, 3],
-        "ours",
-    )
+    assert (cliff["operator"], cliff["axis"], cliff["values"], cliff["cause"]) == ("dilated", "groups", [2, 4], "ours")
     assert cliff["ratio"] == pytest.approx(2.5)
     text = report.document([swept()])
-    assert "1 of 18 pairs of neighbours differ by 2 times or more (causes: ours 1)" in text
-    assert "| dilated | batch 1, C 64, 56x56 | dilation | 2 - 3 | 100.0 - 40.0 | 2.50 |" in text
+    assert "1 of 21 pairs of neighbours differ by 2 times or more (causes: ours 1)" in text
+    assert "| dilated | batch 1, C 64, 56x56 | groups | 2 - 4 | 100.0 - 40.0 | 2.50 |" in text
     assert "| ours | ConvV2: images as rows |" in text
 
 

@@ -22,17 +22,6 @@ def test_every_axis_goes_through_its_centre() -> None:
     assert len(sweep.lines(["stride"])) == len(CENTRES)
 
 
-def test_no_step_along_a_size_is_too_wide_to_judge() -> None:
-    """Only 1 to 4 pixels and one image to two, whose work differs by 2 times and more, are no neighbours."""
-    for _, axis, shapes in sweep.lines(["channels", "batch", "map"]):
-        apart = set(itertools.pairwise(shapes)) - set(sweep._neighbours(shapes))
-        steps = {(getattr(a, axis), getattr(b, axis)) for a, b in apart}
-        assert steps == {"channels": set(), "batch": {(1, 2)}, "map": {(1, 2), (2, 3), (3, 4)}}[axis]
-    for _, _, shapes in sweep.lines():
-        for a, b in sweep._neighbours(shapes):
-            assert 0.5 < a.layer.useful_gflop(a.batch) / b.layer.useful_gflop(b.batch) < 2
-
-
 def test_problems_come_once_and_have_names_of_their_own() -> None:
     problems = sweep.problems()
     assert problems[0] == (NOTHING.layer, 1)
