@@ -13,6 +13,7 @@ from alpha.cpu import (
     depthwise,
     few_channels,
     image_lanes,
+    panels,
     planner,
     plans,
     positions,
@@ -27,6 +28,7 @@ from alpha.cpu.kernels import convolution as kernels
 from alpha.cpu.kernels import depthwise as depthwise_kernels
 from alpha.cpu.kernels import few_channels as few_channels_kernels
 from alpha.cpu.kernels import image_lanes as image_lanes_kernels
+from alpha.cpu.kernels import panels as panels_kernels
 from alpha.cpu.kernels import positions as positions_kernels
 from alpha.cpu.kernels import tap_columns as tap_columns_kernels
 from alpha.cpu.kernels import tap_rows as tap_rows_kernels
@@ -230,6 +232,13 @@ class ConvolutionOperations(HostEngine):
             macs = self.launch(
                 winograd_kernels.winograd, tag, form, counter(), tiled.rows_from, tiled.rows_to, tiled.columns_from,
                 tiled.columns_to, tiled.sizes, x.address, packed.address, *ends.arguments, tasks=tiled.tasks,
+            )  # fmt: skip
+        elif algorithm == "panels":
+            own = panels.plan(problem, by_output)
+            filters = np.ascontiguousarray(self.array(w))
+            macs = self.launch(
+                panels_kernels.panels, tag, by_output, counter(), own.blocks, own.rows, own.columns, own.sizes,
+                x.address, filters.ctypes.data, *ends.arguments, tasks=own.tasks,
             )  # fmt: skip
         elif algorithm == "lanes":
             across = image_lanes.plan(problem, by_output)

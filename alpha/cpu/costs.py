@@ -11,7 +11,17 @@ import math
 
 import numpy as np
 
-from alpha.cpu import depthwise, image_lanes, plans, positions, tap_columns, tap_rows, winograd, winograd_gradient
+from alpha.cpu import (
+    depthwise,
+    image_lanes,
+    panels,
+    plans,
+    positions,
+    tap_columns,
+    tap_rows,
+    winograd,
+    winograd_gradient,
+)
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.image_lanes import VECTORS
 from alpha.cpu.kernels.microkernel import NARROW_ROWS, NARROW_SCATTERED_ROWS, SCATTERED_ROWS, TALL_HEIGHTS
@@ -53,8 +63,11 @@ SUM = 1.5
 NEAR, FAR = 12.0, 4.0
 """Bytes of filters a cycle that a core reads where the last cache holds them all, and where it does not."""
 
-PACK = 1.5
-"""Cycles a number to pack the filters."""
+PACK, PACK_FAR = 1.5, 1.5
+"""Cycles a number to pack the filters, and more where the last cache does not hold what is packed."""
+
+PACK_NEAR = 0.8
+"""Of a panel that its only reader packs: written in the second cache."""
 
 COPIES = 0.15
 """Of the filter gradient's time: copying x and dy to where they are read."""
@@ -79,6 +92,8 @@ def cycles(problem: Problem, by_output: bool, algorithm: str, packs: bool = Fals
     elif algorithm == "positions":
         few = positions.plan(problem, by_output)
         computing, packed = _positions(few), few.packed_shape
+    elif algorithm == "panels":
+        return _panels(panels.plan(problem, by_output))
     elif algorithm == "lanes":
         across = image_lanes.plan(problem, by_output)
         computing, packed = _lanes(problem, across), across.packed_shape
@@ -88,7 +103,7 @@ def cycles(problem: Problem, by_output: bool, algorithm: str, packs: bool = Fals
     else:
         plan = plans.forward(problem) if by_output else plans.input_grad(problem)
         computing, packed = _images(problem, plan), plan.packed_shape
-    return computing + (PACK * math.prod(packed) if packs else 0)
+    return computing + (_packing(math.prod(packed) * problem.item, problem.item) if packs else 0)
 
 
 def weight_cycles(problem: Problem, algorithm: str) -> float:
@@ -129,6 +144,11 @@ def _rows(count: int, vectors: int = ISA.vectors) -> tuple[float, int]:
     return total, tiles
 
 
+def _packing(nbytes: int, item: int) -> float:
+    """Cycles to pack filters into so many bytes: the more of the last cache they take, the more go to memory."""
+    return nbytes / item * (PACK + PACK_FAR * min(1, nbytes / LAST_CACHE))
+
+
 def _total(computing: float, passes: float, nbytes: float) -> float:
     """Cycles of computing, or of reading packed filters so often where that takes longer."""
     return max(computing, passes * nbytes / (NEAR if nbytes <= LAST_CACHE else FAR))
@@ -158,6 +178,17 @@ def _positions(plan: positions.PositionPlan) -> float:
     finding = float(plan.blocks[:, 3].sum()) * ROW * math.ceil(panels / s.together)
     computing = panels * (terms + float(tiles.sum()) * blocks * TILE) + finding
     return _total(computing, float(taps.sum()) / s.most_taps, math.prod(plan.packed_shape) * s.item)
+
+
+def _panels(plan: panels.PanelPlan) -> float:
+    s, rows, columns = plan.sizes, plan.rows, plan.columns
+    taps = np.diff(rows.tap_start)[plan.blocks[:, 0]] * np.diff(columns.tap_start)[plan.blocks[:, 1]]
+    tiles = -(-plan.blocks[:, 3] // SCATTERED_ROWS)
+    parts = math.ceil(s.depth / s.depth_block)
+    terms = float((tiles * taps).sum()) * s.depth * _step(SCATTERED_ROWS)
+    begun = float((tiles * -(-taps // s.tap_block)).sum()) * parts * TILE
+    finding = float(plan.blocks[:, 3].sum()) * parts * ROW
+    return plan.tasks * (terms + begun + finding + PACK_NEAR * s.taps * s.depth * s.panel)
 
 
 def _lanes(problem: Problem, plan: image_lanes.LanePlan) -> float:
@@ -225,10 +256,10 @@ def _winograd_gradient(problem: Problem, results: int) -> float:
     images = len(plan.rows_to) * len(plan.columns_to) * s.images
     products, (whole, rest) = 0.0, divmod(s.in_channels, panel)
     narrow = 0 < rest <= ISA.lanes(4)
-    for vectors, panels in ((ISA.vectors, whole + (rest > 0) - narrow), (1, narrow)):
+    for vectors, count in ((ISA.vectors, whole + (rest > 0) - narrow), (1, narrow)):
         term, made = _rows(out_block, vectors)
         added = plan.units * (made * TILE + out_block * vectors * ADDED)
-        products += out_blocks * panels * places * (images * term * SUMS + added)
+        products += out_blocks * count * places * (images * term * SUMS + added)
     x_vectors, dy_vectors = math.ceil(s.in_channels / ISA.lanes(4)), math.ceil(s.out_channels / ISA.lanes(4))
     transforms = out_blocks * x_vectors * operations(plan.form.b)
     transforms += in_blocks * dy_vectors * operations(transposed(plan.form.a))

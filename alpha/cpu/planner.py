@@ -8,16 +8,27 @@ from contextvars import ContextVar
 from functools import lru_cache, partial
 
 from alpha.autograd import is_inference
-from alpha.cpu import costs, depthwise, few_channels, image_lanes, tap_columns, tap_rows, winograd, winograd_gradient
+from alpha.cpu import (
+    costs,
+    depthwise,
+    few_channels,
+    image_lanes,
+    panels,
+    tap_columns,
+    tap_rows,
+    winograd,
+    winograd_gradient,
+)
 from alpha.cpu.plans import Problem
 from alpha.errors import ArgumentError
 
 MANY_IMAGES = 64
 """From so many on, images alone fill the micro-tiles."""
 
-ALGORITHMS = ("images", "positions", "winograd", "winograd3", "winograd4", "lanes", "columns")
+ALGORITHMS = ("images", "positions", "panels", "winograd", "winograd3", "winograd4", "lanes", "columns")
 
 _SERVES: dict[str, Callable[[Problem, bool], bool]] = {
+    "panels": panels.serves,
     "winograd": winograd.serves,
     "winograd3": partial(winograd.serves, results=3),
     "winograd4": partial(winograd.serves, results=4),
@@ -37,11 +48,11 @@ def use(algorithm: str) -> Iterator[None]:
 
     Args:
         algorithm: "images": C-K-S with images as the rows of the products. "positions": positions and images as rows,
-            for few images. "winograd": fewer products, for 3 x 3 and 5 x 5 filters of stride 1, any dilation, or
-            stride 2 in float32, at about a bit of the result. "winograd3" and "winograd4": tiles of 3 x 3 and 4 x 4
-            results, fewer products still, for 3 x 3 filters of stride 1, at up to two bits more. "lanes": images in
-            the vectors' lanes, and "columns": a filter row's taps and channels as a product's columns, for few result
-            channels.
+            for few images. "panels": so too, and each task packs the panel of filters that it reads, of filters that
+            are large. "winograd": fewer products, for 3 x 3 and 5 x 5 filters of stride 1, any dilation, or stride 2 in
+            float32, at about a bit of the result. "winograd3" and "winograd4": tiles of 3 x 3 and 4 x 4 results, fewer
+            products still, for 3 x 3 filters of stride 1, at up to two bits more. "lanes": images in the vectors'
+            lanes, and "columns": a filter row's taps and channels as a product's columns, for few result channels.
 
     Raises:
         ArgumentError: for another algorithm.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from alpha.cpu import (
     depthwise,
     few_channels,
     image_lanes,
+    panels,
     planner,
     plans,
     positions,
@@ -105,6 +107,64 @@ def test_picked(case: Case, dtype: Any, algorithm: str) -> None:
 @given(case=cases(), dtype=st.sampled_from([np.float32, np.float64]), image_order=st.booleans())
 def test_positions_as_rows(case: Case, dtype: Any, image_order: bool) -> None:
     check(case, dtype, "positions", image_order)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    case=cases(),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    widths=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    groups=st.sampled_from([1, 1, 2]),
+    packed_bytes=st.sampled_from([1, 8 << 10, panels.PACKED_BYTES]),
+    image_order=st.booleans(),
+)
+def test_panels(
+    case: Case, dtype: Any, widths: tuple[int, int], groups: int, packed_bytes: int, image_order: bool
+) -> None:
+    """Any geometry, on whole panels; channels in several blocks where so few bytes are packed at a time."""
+    panel = ISA.panel(np.dtype(dtype).itemsize)
+    whole = replace(case, channels=(groups * widths[0] * panel, groups * widths[1] * panel), groups=groups)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(panels, "LEAST_PANELS", 1)
+        patched.setattr(panels, "PACKED_BYTES", packed_bytes)
+        patched.setattr(panels, "plan", lru_cache(panels.plan.__wrapped__))
+        check(whole, dtype, "panels", image_order)
+        assert panels.plan.cache_info().misses >= 2  # of either operator: they were taken
+    geometry = Geometry.make(whole.size, whole.filter, whole.stride, whole.padding, whole.dilation)
+    assert MACS["conv2d"] == MACS["conv2d_input_grad"] == geometry.macs(whole.n, *whole.channels, groups)
+
+
+def test_panels_serve_what_is_whole() -> None:
+    """Whole panels of results, whole vectors of what is summed, and panels enough to share; elsewhere others do it."""
+    panel = ISA.panel(4)
+    for input, output, serves in ((panel, 8 * panel, True), (panel // 2, 8 * panel, True), (panel, 7 * panel, False)):
+        assert panels.serves(problem(1, (4, 4), input, output), True) is serves
+        assert panels.serves(problem(1, (4, 4), output, input), False) is serves
+    assert not panels.serves(problem(1, (4, 4), panel, 8 * panel + 1), True)
+    assert not panels.serves(problem(1, (4, 4), panel + 1, 8 * panel), True)
+    with planner.use("panels"):
+        assert planner.algorithm(problem(1, (4, 4), 3, 5), True) != "panels"
+    # Filters of 9 MiB that meet one image are packed by who reads them, unless they are packed once for all calls.
+    assert planner._cheapest(problem(1, (7, 7), 512, 512), True, True) == "panels"
+    assert planner._cheapest(problem(1, (7, 7), 512, 512), True, False) != "panels"
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "shape", [(1, 64, 9, 64), (2, 37, 1, 19), (1, 33, 4, 16), (3, 16, 2, 35), (1, 5, 3, 3)], ids=str
+)
+def test_packed_by_output(shape: tuple[int, int, int, int], dtype: Any) -> None:
+    """Each number at its place, zeros where a panel's channels run out: whole squares of vectors, and the rest."""
+    groups, channels, taps, depth = shape
+    engine = alpha.engine("cpu")
+    width = ISA.panel_of(channels, np.dtype(dtype).itemsize)
+    count = -(-channels // width)
+    w = np.arange(1, groups * channels * taps * depth + 1, dtype=dtype).reshape(groups * channels, 1, taps, depth)
+    packed = engine._packed(engine.from_numpy(w), (groups, count, taps, depth, width), True)  # type: ignore[attr-defined]
+    expected = np.zeros((groups, count * width, taps, depth), dtype)
+    expected[:, :channels] = w.reshape(shape)
+    expected = expected.reshape(groups, count, width, taps, depth).transpose(0, 1, 3, 4, 2)
+    assert np.array_equal(packed.numpy(), expected)
 
 
 @settings(max_examples=100, deadline=None)

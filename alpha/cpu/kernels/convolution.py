@@ -24,6 +24,7 @@ from alpha.cpu.kernels.microkernel import (
     outer_product,
     panel_product,
 )
+from alpha.cpu.kernels.vectors import transpose
 
 VECTOR_BYTES = ISA.bytes
 PANEL_BYTES = ISA.vectors * ISA.bytes
@@ -406,7 +407,8 @@ def pack_by_output(counter, w, packed):  # type: ignore[no-untyped-def]
     groups, panels, taps, depth, width = packed.shape
     channels = w.shape[1]
     tasks = groups * panels * taps
-    zero = w.dtype.type(0)
+    zero, item = w.dtype.type(0), w.itemsize
+    lanes = VECTOR_BYTES // item
     while True:
         task = take_task(counter.ctypes.data)
         if task >= tasks:
@@ -416,14 +418,23 @@ def pack_by_output(counter, w, packed):  # type: ignore[no-untyped-def]
         tap = task % taps
         base = panel * width
         full = min(width, channels - base)
-        for k0 in range(0, depth, 16):
-            k1 = min(k0 + 16, depth)
-            for lane in range(full):
-                for k in range(k0, k1):
-                    packed[group, panel, tap, k, lane] = w[group, base + lane, tap, k]
+        whole_lanes, whole_depth = full // lanes * lanes, depth // lanes * lanes
+        for k in range(0, whole_depth, lanes):
+            for lane in range(0, whole_lanes, lanes):
+                transpose(
+                    zero,
+                    w.ctypes.data + (((group * channels + base + lane) * taps + tap) * depth + k) * item,
+                    taps * depth * item,
+                    packed.ctypes.data + ((task * depth + k) * width + lane) * item,
+                    width * item,
+                    lanes,
+                )
+        for lane in range(full):
+            for k in range(whole_depth if lane < whole_lanes else 0, depth):
+                packed[group, panel, tap, k, lane] = w[group, base + lane, tap, k]
+        for k in range(depth):
             for lane in range(full, width):
-                for k in range(k0, k1):
-                    packed[group, panel, tap, k, lane] = zero
+                packed[group, panel, tap, k, lane] = zero
 
 
 @compiled
