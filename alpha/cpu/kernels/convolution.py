@@ -352,15 +352,13 @@ def leap(tag, counter, first_row, first_column, rows, columns, sizes, pack, x, d
                             # The steps of x's copy are constants, or the compiler keeps one more pointer a loop.
                             if panel_row == PANEL_BYTES:
                                 outer_product(
-                                    tag, sizes.item, height, dy_base, dy_block, from_dy.ctypes.data, x_base,
-                                    from_x.ctypes.data, i1 - i0, tile_row, PANEL_BYTES, terms, at, sizes.out_channel,
-                                    add, across,
+                                    tag, height, dy_block, dy_base, from_dy.ctypes.data, x_base, from_x.ctypes.data,
+                                    i1 - i0, tile_row, PANEL_BYTES, terms, at, sizes.out_channel, add, 0, 0, across,
                                 )  # fmt: skip
                             else:
                                 narrow_outer_product(
-                                    tag, sizes.item, height, dy_base, dy_block, from_dy.ctypes.data, x_base,
-                                    from_x.ctypes.data, i1 - i0, tile_row, VECTOR_BYTES, terms, at, sizes.out_channel,
-                                    add, across,
+                                    tag, height, dy_block, dy_base, from_dy.ctypes.data, x_base, from_x.ctypes.data,
+                                    i1 - i0, tile_row, VECTOR_BYTES, terms, at, sizes.out_channel, add, 0, 0, across,
                                 )  # fmt: skip
                             done += (i1 - i0) * terms * height * min(sizes.panel, across)
     return done

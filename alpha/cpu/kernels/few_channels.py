@@ -112,10 +112,9 @@ def few_channels(tag, counter, rows, columns, sizes, x, dy, dw):  # type: ignore
                         for panel in range(0, width, sizes.panel):
                             outer_product(
                                 tag,
-                                sizes.item,
                                 sizes.out_channels,
-                                dy_at,
                                 row_bytes,
+                                dy_at,
                                 from_dy.ctypes.data,
                                 base + panel * sizes.item,
                                 from_x.ctypes.data,
@@ -126,6 +125,8 @@ def few_channels(tag, counter, rows, columns, sizes, x, dy, dw):  # type: ignore
                                 sum_at + panel * sizes.item,
                                 width * sizes.item,
                                 mode,
+                                0,
+                                0,
                                 width - panel,
                             )
                         mode = ADD

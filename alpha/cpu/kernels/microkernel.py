@@ -11,7 +11,7 @@ arXiv 1906.06440.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from llvmlite import ir
@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 
 from alpha.cpu.compile import inlined
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer
+from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer, scalar_of
 
 I8 = ir.IntType(8)
 
@@ -59,7 +59,7 @@ class _Emitter:
     )
 
     def __init__(
-        self, builder: ir.IRBuilder, slope: Any, arguments: Any, tag: Any, rows: int, layout: int, width: int
+        self, builder: ir.IRBuilder, slope: Any, arguments: Iterable[Any], tag: Any, rows: int, layout: int, width: int
     ) -> None:
         self.builder, self.slope, self.width = builder, slope, width
         for name, value in zip(self.NAMES, arguments, strict=True):
@@ -253,15 +253,11 @@ def has(builder: ir.IRBuilder, mode: Any, flag: int) -> Any:
     return builder.icmp_signed("!=", builder.and_(mode, integer(flag)), integer(0))
 
 
-def _tile(rows: int, layout: int, width: int = ISA.vectors) -> Any:
-    """A tile kernel of so many rows of so many vectors.
+def _tile(rows: int, width: int) -> Any:
+    """A tile kernel of so many scattered rows of so many vectors.
 
-    Arguments, all int64 but the first, whose type chooses float32 or float64; steps and offsets in bytes:
-    tag: the slope of ACTIVATE; a, a_taps, b, b_taps: base addresses and addresses of the taps' offsets; taps: their
-    number; a_step: from row to row of A (WIDE: from k to k); b_step: from k to k of B; depth: number of k; c, c_step:
-    the result and its row step; mode: STORE, or ADD, BIAS and ACTIVATE together; bias: address of a row; residual: see
-    ADD; columns: how many columns of C may be written.
-    SCATTERED: a_step, c_step and residual are tables of the rows' addresses, to which a, c and c are added.
+    Arguments as of ``_product``, but that a_step, c_step and residual are tables of the rows' addresses, to which a, c
+    and c are added.
     """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -270,7 +266,7 @@ def _tile(rows: int, layout: int, width: int = ISA.vectors) -> Any:
         depth: Any, c: Any, c_step: Any, mode: Any, bias: Any, residual: Any, columns: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _Emitter(builder, arguments[0], arguments[1:], tag, rows, layout, width).emit()
+            _Emitter(builder, arguments[0], arguments[1:], tag, rows, SCATTERED, width).emit()
             return context.get_dummy_value()
 
         return types.void(tag, *[types.int64] * 14), codegen
@@ -278,47 +274,93 @@ def _tile(rows: int, layout: int, width: int = ISA.vectors) -> Any:
     return kernel
 
 
+def _product(layout: int, width: int, heights: tuple[int, ...]) -> Any:
+    """A kernel of m rows of so many vectors, in tiles: of the first height as many as there are, then of lower ones.
+
+    Arguments, all int64 but the first, whose type chooses float32 or float64; steps and offsets in bytes:
+    tag: the slope of ACTIVATE; m: rows; block: of WIDE, from the first rows of A to the next tile's, the height where A
+    is used as it lies; a, a_taps, b, b_taps: base addresses and addresses of the taps' offsets; taps: their number;
+    a_step: from row to row of A (WIDE: from k to k); b_step: from k to k of B; depth: number of k; c, c_step: the
+    result and its row step; mode: STORE, or ADD, BIAS and ACTIVATE together; bias: address of a row; residual: see
+    ADD; columns: how many columns of C may be written.
+    """
+
+    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def kernel(
+        _typing: Any, tag: Any, m: Any, block: Any, a: Any, a_taps: Any, b: Any, b_taps: Any, taps: Any, a_step: Any,
+        b_step: Any, depth: Any, c: Any, c_step: Any, mode: Any, bias: Any, residual: Any, columns: Any,
+    ) -> Any:  # fmt: skip
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            slope, m, block, *values = arguments
+            given = dict(zip(_Emitter.NAMES, values, strict=True))
+            left, a, c = (cgutils.alloca_once_value(builder, value) for value in (m, given["a"], given["c"]))
+            item = scalar_of(tag)[1]
+
+            def tile(height: int, whole: bool) -> None:
+                at = {**given, "a": builder.load(a), "c": builder.load(c)}
+                _Emitter(builder, slope, at.values(), tag, height, layout, width).emit()
+                step = builder.mul(given["a_step"], integer(height)) if layout == LONG else integer(height * item)
+                builder.store(builder.add(at["a"], block if whole and layout == WIDE else step), a)
+                builder.store(builder.add(at["c"], builder.mul(given["c_step"], integer(height))), c)
+                builder.store(builder.sub(builder.load(left), integer(height)), left)
+
+            most = None  # rows that can be left
+            for height in heights:
+                if most is None or most >= 2 * height:
+                    with cgutils.for_range(builder, builder.sdiv(builder.load(left), integer(height)), intp=I64):
+                        tile(height, most is None)
+                else:
+                    with builder.if_then(builder.icmp_signed(">=", builder.load(left), integer(height))):
+                        tile(height, False)
+                most = height - 1
+            return context.get_dummy_value()
+
+        return types.void(tag, *[types.int64] * 16), codegen
+
+    return kernel
+
+
 ROWS = ISA.rows
-# Tails are made of powers of two: a 12-row tile leaves up to 11 rows, 8 + 2 + 1.
-_LONG_0, _LONG_8, _LONG_4, _LONG_2, _LONG_1 = (_tile(n, LONG) for n in (ROWS, min(8, ROWS), 4, 2, 1))
-_WIDE_0, _WIDE_8, _WIDE_4, _WIDE_2, _WIDE_1 = (_tile(n, WIDE) for n in (ROWS, min(8, ROWS), 4, 2, 1))
-_WIDE_5 = _tile(min(5, ROWS), WIDE)
 
 WIDE_HEIGHTS = tuple(sorted({height for height in (ROWS, 8, 5, 4, 2, 1) if height <= ROWS}, reverse=True))
 """Rows of an ``outer_product`` that is a single tile."""
 
-SCATTERED_ROWS = min(ROWS, 6)
-"""Of a tile of scattered rows, each with a pointer of its own."""
-_SCATTERED = _tile(SCATTERED_ROWS, SCATTERED)
-
 # A panel of one vector, for results of no more channels: more rows take the place of the vectors that are not there.
 NARROW_ROWS = ROWS * ISA.vectors
-NARROW_SCATTERED_ROWS = 8
-_NARROW_SCATTERED = _tile(NARROW_SCATTERED_ROWS, SCATTERED, 1)
-_VECTOR_BYTES = ISA.bytes
-_NARROW_0, _NARROW_8, _NARROW_4, _NARROW_2, _NARROW_1 = (_tile(n, LONG, 1) for n in (NARROW_ROWS, 8, 4, 2, 1))
 NARROW_WIDE_ROWS = 8
-_NARROW_WIDE_8, _NARROW_WIDE_4, _NARROW_WIDE_2, _NARROW_WIDE_1 = (
-    _tile(n, WIDE, 1) for n in (NARROW_WIDE_ROWS, 4, 2, 1)
-)
+
+# Tails are made of powers of two: a 12-row tile leaves up to 11 rows, 8 + 2 + 1.
+_LONG = _product(LONG, ISA.vectors, tuple(height for height in WIDE_HEIGHTS if height != 5))
+_NARROW = _product(LONG, 1, (NARROW_ROWS, *(height for height in (8, 4, 2, 1) if height < NARROW_ROWS)))
+
+outer_product = _product(WIDE, ISA.vectors, WIDE_HEIGHTS)
+"""C (m rows, one panel of columns) from A with neighbouring rows and ``a_step`` bytes from k to k."""
+
+narrow_outer_product = _product(WIDE, 1, (NARROW_WIDE_ROWS, 4, 2, 1))
+"""``outer_product`` of a panel of one vector."""
 
 # Stems' filter rows of 7, 5 and 3 taps of three channels, as one tile where registers suffice: B is read once.
-TALL = ISA.rows * ISA.vectors >= 21
+TALL = ROWS * ISA.vectors >= 21
 TALL_HEIGHTS = (21, 15, 9) if TALL else ()
-_TALL_21, _TALL_15, _TALL_9 = (_tile(n, WIDE, 1) for n in (21, 15, 9))
+tall_product = _product(WIDE, 1, (21, 15, 9))
+"""``narrow_outer_product`` of as many rows as one of TALL_HEIGHTS."""
+
+SCATTERED_ROWS, NARROW_SCATTERED_ROWS = min(ROWS, 6), 8
+"""Of a tile of scattered rows, each with a pointer of its own."""
+_SCATTERED, _NARROW_SCATTERED = _tile(SCATTERED_ROWS, ISA.vectors), _tile(NARROW_SCATTERED_ROWS, 1)
+
+_VECTOR_BYTES = ISA.bytes
 
 
 @inlined
-def tall_product(  # type: ignore[no-untyped-def]
-    tag, m, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, columns
+def panel_product(  # type: ignore[no-untyped-def]
+    tag, m, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns
 ):
-    """``narrow_outer_product`` of as many rows as one of TALL_HEIGHTS."""
-    if m == 21:
-        _TALL_21(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, 0, 0, columns)
-    elif m == 15:
-        _TALL_15(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, 0, 0, columns)
+    """C (m rows, one panel of columns, ``b_step`` bytes wide) from A with rows ``a_step`` bytes apart."""
+    if b_step == _VECTOR_BYTES:
+        _NARROW(tag, m, 0, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns)
     else:
-        _TALL_9(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, 0, 0, columns)
+        _LONG(tag, m, 0, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns)
 
 
 @inlined
@@ -338,277 +380,6 @@ def scattered_product(  # type: ignore[no-untyped-def]
         )
     else:
         _SCATTERED(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns)
-
-
-@inlined
-def _narrow_product(  # type: ignore[no-untyped-def]
-    tag, m, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns
-):
-    """``panel_product`` of a panel of one vector."""
-    done = 0
-    while m - done >= NARROW_ROWS:
-        _NARROW_0(
-            tag,
-            a + done * a_step,
-            a_taps,
-            b,
-            b_taps,
-            taps,
-            a_step,
-            b_step,
-            depth,
-            c + done * c_step,
-            c_step,
-            mode,
-            bias,
-            residual,
-            columns,
-        )
-        done += NARROW_ROWS
-    while m - done >= 8:
-        _NARROW_8(
-            tag,
-            a + done * a_step,
-            a_taps,
-            b,
-            b_taps,
-            taps,
-            a_step,
-            b_step,
-            depth,
-            c + done * c_step,
-            c_step,
-            mode,
-            bias,
-            residual,
-            columns,
-        )
-        done += 8
-    if m - done >= 4:
-        _NARROW_4(
-            tag,
-            a + done * a_step,
-            a_taps,
-            b,
-            b_taps,
-            taps,
-            a_step,
-            b_step,
-            depth,
-            c + done * c_step,
-            c_step,
-            mode,
-            bias,
-            residual,
-            columns,
-        )
-        done += 4
-    if m - done >= 2:
-        _NARROW_2(
-            tag,
-            a + done * a_step,
-            a_taps,
-            b,
-            b_taps,
-            taps,
-            a_step,
-            b_step,
-            depth,
-            c + done * c_step,
-            c_step,
-            mode,
-            bias,
-            residual,
-            columns,
-        )
-        done += 2
-    if m - done >= 1:
-        _NARROW_1(
-            tag,
-            a + done * a_step,
-            a_taps,
-            b,
-            b_taps,
-            taps,
-            a_step,
-            b_step,
-            depth,
-            c + done * c_step,
-            c_step,
-            mode,
-            bias,
-            residual,
-            columns,
-        )
-
-
-@inlined
-def panel_product(  # type: ignore[no-untyped-def]
-    tag, m, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns
-):
-    """C (m rows, one panel of columns, ``b_step`` bytes wide) from A with rows ``a_step`` bytes apart."""
-    if b_step == _VECTOR_BYTES:
-        _narrow_product(
-            tag, m, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns
-        )
-        return
-    done = 0
-    while m - done >= ROWS:
-        _LONG_0(
-            tag,
-            a + done * a_step,
-            a_taps,
-            b,
-            b_taps,
-            taps,
-            a_step,
-            b_step,
-            depth,
-            c + done * c_step,
-            c_step,
-            mode,
-            bias,
-            residual,
-            columns,
-        )
-        done += ROWS
-    if ROWS > 8 and m - done >= 8:
-        _LONG_8(
-            tag,
-            a + done * a_step,
-            a_taps,
-            b,
-            b_taps,
-            taps,
-            a_step,
-            b_step,
-            depth,
-            c + done * c_step,
-            c_step,
-            mode,
-            bias,
-            residual,
-            columns,
-        )
-        done += 8
-    if m - done >= 4:
-        _LONG_4(
-            tag,
-            a + done * a_step,
-            a_taps,
-            b,
-            b_taps,
-            taps,
-            a_step,
-            b_step,
-            depth,
-            c + done * c_step,
-            c_step,
-            mode,
-            bias,
-            residual,
-            columns,
-        )
-        done += 4
-    if m - done >= 2:
-        _LONG_2(
-            tag,
-            a + done * a_step,
-            a_taps,
-            b,
-            b_taps,
-            taps,
-            a_step,
-            b_step,
-            depth,
-            c + done * c_step,
-            c_step,
-            mode,
-            bias,
-            residual,
-            columns,
-        )
-        done += 2
-    if m - done >= 1:
-        _LONG_1(
-            tag,
-            a + done * a_step,
-            a_taps,
-            b,
-            b_taps,
-            taps,
-            a_step,
-            b_step,
-            depth,
-            c + done * c_step,
-            c_step,
-            mode,
-            bias,
-            residual,
-            columns,
-        )
-
-
-@inlined
-def outer_product(  # type: ignore[no-untyped-def]
-    tag, item, m, a, block, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, columns
-):
-    """C (m rows, one panel of columns) from A with neighbouring rows and ``a_step`` bytes from k to k.
-
-    ``block``: bytes from one tile's rows of A to the next tile's: ROWS * item where A is used as it lies.
-    """
-    done = 0
-    while m - done >= ROWS:
-        _WIDE_0(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
-        done += ROWS
-        a += block
-    if ROWS > 8 and m - done >= 8:
-        _WIDE_8(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
-        done += 8
-        a += 8 * item
-    if ROWS > 5 and m - done == 5:
-        _WIDE_5(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
-        done += 5
-    if m - done >= 4:
-        _WIDE_4(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
-        done += 4
-        a += 4 * item
-    if m - done >= 2:
-        _WIDE_2(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
-        done += 2
-        a += 2 * item
-    if m - done >= 1:
-        _WIDE_1(tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns)
-
-
-@inlined
-def narrow_outer_product(  # type: ignore[no-untyped-def]
-    tag, item, m, a, block, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, columns
-):
-    """``outer_product`` of a panel of one vector, in tiles of NARROW_WIDE_ROWS."""
-    done = 0
-    while m - done >= NARROW_WIDE_ROWS:
-        _NARROW_WIDE_8(
-            tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns
-        )
-        done += NARROW_WIDE_ROWS
-        a += block
-    if m - done >= 4:
-        _NARROW_WIDE_4(
-            tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns
-        )
-        done += 4
-        a += 4 * item
-    if m - done >= 2:
-        _NARROW_WIDE_2(
-            tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns
-        )
-        done += 2
-        a += 2 * item
-    if m - done >= 1:
-        _NARROW_WIDE_1(
-            tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c + done * c_step, c_step, mode, 0, 0, columns
-        )
 
 
 def _copier(vectors: Callable[[int], int]) -> Any:

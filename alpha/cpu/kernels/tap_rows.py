@@ -174,14 +174,14 @@ def tap_rows(tag, counter, tables, sizes, x, dy, dw):  # type: ignore[no-untyped
                                         c_at = into + heights * dw_row
                                         if tall:
                                             tall_product(
-                                                tag, height, a, from_x.ctypes.data, b, from_dy.ctypes.data, taps,
-                                                a_step, b_step, depth, c_at, dw_row, ADD, channels,
+                                                tag, height, 0, a, from_x.ctypes.data, b, from_dy.ctypes.data, taps,
+                                                a_step, b_step, depth, c_at, dw_row, ADD, 0, 0, channels,
                                             )  # fmt: skip
                                         else:
                                             outer_product(
-                                                tag, sizes.item, height, a, ROWS * sizes.item, from_x.ctypes.data, b,
-                                                from_dy.ctypes.data, taps, a_step, b_step, depth, c_at, dw_row, ADD,
-                                                channels,
+                                                tag, height, ROWS * sizes.item, a, from_x.ctypes.data, b,
+                                                from_dy.ctypes.data, taps, a_step, b_step, depth, c_at, dw_row, ADD, 0,
+                                                0, channels,
                                             )  # fmt: skip
                                         heights += height
                                     done += heights * taps * depth * min(panel_width, channels)

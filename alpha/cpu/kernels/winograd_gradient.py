@@ -277,16 +277,16 @@ def sums(  # type: ignore[no-untyped-def]
             for place in range(places):
                 for panel in range(whole_panels):
                     outer_product(
-                        tag, 4, height, dy_to + place * dy_step, TILE_BYTES, no_offset.ctypes.data,
+                        tag, height, TILE_BYTES, dy_to + place * dy_step, no_offset.ctypes.data,
                         x_to + place * x_step + panel * panel_step, no_offset.ctypes.data, 1, dy_row, PANEL_BYTES,
-                        rows, sums_at + (place * panels + panel) * sum_panel, PANEL_BYTES, mode, LANES * VECTORS,
+                        rows, sums_at + (place * panels + panel) * sum_panel, PANEL_BYTES, mode, 0, 0, LANES * VECTORS,
                     )  # fmt: skip
                 if whole_panels < used_panels:
                     narrow_outer_product(
-                        tag, 4, height, dy_to + place * dy_step, NARROW_TILE_BYTES, no_offset.ctypes.data,
+                        tag, height, NARROW_TILE_BYTES, dy_to + place * dy_step, no_offset.ctypes.data,
                         x_to + place * x_step + whole_panels * panel_step, no_offset.ctypes.data, 1, dy_row,
                         PANEL_BYTES, rows, sums_at + (place * panels + whole_panels) * sum_panel, PANEL_BYTES, mode,
-                        LANES,
+                        0, 0, LANES,
                     )  # fmt: skip
             done += places * rows * height * width
     return done
