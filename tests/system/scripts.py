@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = ROOT / "examples"
 Script = Callable[..., subprocess.CompletedProcess[str]]
@@ -47,3 +49,15 @@ def one_line_error(process: subprocess.CompletedProcess[str]) -> str:
     lines = [line for line in process.stderr.splitlines() if line.strip() and "images" not in line]
     assert len(lines) == 1, process.stderr
     return lines[0]
+
+
+def device_environment() -> dict[str, str]:
+    """What lets a process of its own find the driver that these tests use; skips where there is none."""
+    from tests.cuda_on_cpu import build, preload
+
+    reason = preload.load()
+    if reason is not None:
+        pytest.skip(f"cu32: {reason}")
+    if preload.emulated() is None:
+        return dict(os.environ)
+    return {**os.environ, "LD_LIBRARY_PATH": str(build.driver().parent), "ALPHA_NVCC": str(build.HERE / "nvcc")}

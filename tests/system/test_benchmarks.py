@@ -22,6 +22,7 @@ from benchmarks import common, operators, training
 from benchmarks.fma_peak import fma_peak
 from benchmarks.suites import SUITES, Layer, equal_batch
 from benchmarks.workers import Worker
+from tests.system.scripts import device_environment
 
 AGAINST = "torch" if importlib.util.find_spec("torch") else "none"
 needs_torch = pytest.mark.skipif(AGAINST == "none", reason="PyTorch is not installed")
@@ -513,18 +514,6 @@ def test_rows_that_others_disturb_are_measured_again_and_the_quietest_round_coun
 
 
 # -- on a GPU's engine: the test driver's, or a real one ---------------------------------------------------------------
-
-
-def device_environment() -> dict[str, str]:
-    """What lets a process of its own find the driver that these tests use; skips where there is none."""
-    from tests.cuda_on_cpu import build, preload
-
-    reason = preload.load()
-    if reason is not None:
-        pytest.skip(f"cu32: {reason}")
-    if preload.emulated() is None:
-        return dict(os.environ)
-    return {**os.environ, "LD_LIBRARY_PATH": str(build.driver().parent), "ALPHA_NVCC": str(build.HERE / "nvcc")}
 
 
 def run_on_device(file: Path, module: str, *arguments: str) -> Result:

@@ -12,7 +12,7 @@ import pytest
 
 import alpha
 from alpha import nn, optim
-from tests.system.scripts import EXAMPLES, TINY, Script, losses, one_line_error
+from tests.system.scripts import EXAMPLES, TINY, Script, device_environment, losses, one_line_error
 
 MODERN = (*TINY, "--recipe", "modern", "--epochs", "3")
 STEPS = 100
@@ -105,6 +105,19 @@ def test_a_modern_run_goes_on_to_the_bit(script: Script, tmp_path: Path) -> None
         if len(expected) < 12:
             cycle.step()
     assert rates == pytest.approx(expected)
+
+
+@pytest.mark.slow
+def test_a_modern_step_on_a_gpu(script: Script, tmp_path: Path) -> None:
+    """On the CUDA engine, the test driver's or a real one: the first loss is the CPU's, in float32."""
+    pytest.importorskip("sklearn")
+    env = device_environment()
+    small = ("--dataset", "digits", "--base-width", 4, "--batch-size", 8, "--recipe", "modern", "--epochs", 3)
+    for engine in ("cpu", "cu32"):
+        process = script("train_cifar10.py", *small, "--steps", 1, "--engine", engine, "--out", engine, env=env)
+        assert process.returncode == 0, process.stderr
+    ours, theirs = (float(losses(tmp_path / engine)[0]) for engine in ("cu32", "cpu"))
+    assert ours == pytest.approx(theirs, rel=1e-4)
 
 
 def test_tensorboard_shows_what_metrics_csv_holds(script: Script, tmp_path: Path) -> None:

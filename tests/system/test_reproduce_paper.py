@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.system.scripts import EXAMPLES, Script, arguments, environment, one_line_error
+from tests.system.scripts import EXAMPLES, Script, arguments, device_environment, environment, one_line_error
 
 TINY = (
     *("--dataset", "digits", "--base-width", 4, "--batch-size", 200, "--threads", 1),
@@ -140,6 +140,22 @@ def test_a_folder_of_images(pictures: Path, script: Script, tmp_path: Path) -> N
     assert str(tmp_path) not in copy.read_text()
     assert report["command"].startswith("python examples/reproduce_paper.py --model vgg16 --dataset imagefolder")
     assert report["text"] in (out / "report.md").read_text()
+
+
+@pytest.mark.slow
+def test_on_a_gpu(pictures: Path, script: Script, tmp_path: Path) -> None:
+    """The same experiment on the CUDA engine: the test driver's, or a real one; its losses are the CPU's."""
+    env = device_environment()
+    data = ("--dataset", "imagefolder", "--data", pictures, "--size", 32)
+    small = ("--base-width", 4, "--batch-size", 6, "--steps", 2, "--every", 1, "--runs", 1, "--against", "none")
+    found = {}
+    for engine in ("cpu", "cu32"):
+        process = script("reproduce_paper.py", *data, *small, "--engine", engine, "--out", tmp_path / engine, env=env)
+        assert process.returncode == 0, process.stderr
+        assert "| Dragon-Alpha |" in process.stdout
+        found[engine] = result(tmp_path / engine, "alpha", 0)
+    losses = [[loss for _, loss in found[engine]["losses"]] for engine in found]
+    assert losses[0] == pytest.approx(losses[1], abs=0.1) and found["cu32"]["peak_mib"] > 0
 
 
 def test_a_folder_of_images_is_checked_before_anything_is_trained(
