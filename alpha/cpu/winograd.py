@@ -13,7 +13,7 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.winograd import WinogradSizes
 from alpha.cpu.kernels.winograd_forms import FORMS, Form
 from alpha.cpu.kernels.winograd_stages import StageSizes
-from alpha.cpu.plans import Problem, check_offsets, extent
+from alpha.cpu.plans import FEW_TASKS, Problem, check_offsets, extent
 from alpha.errors import EngineError
 from alpha.geometry import Axis
 
@@ -24,9 +24,6 @@ VALUES_BYTES = 160 << 10
 
 MOST_ROWS = 48
 """Tiles times images of a task."""
-
-LEAST_TASKS = 4
-"""For threads to share, where there are so many tiles."""
 
 STAGED_BYTES = 12 << 20
 """From so many bytes of filters on, reading them for each task's few rows costs more than stages do."""
@@ -203,4 +200,4 @@ def _blocking(images: int, tiles: int, numbers: int) -> tuple[int, int]:
     if images > rows:
         chunks = math.ceil(images / rows)
         return math.ceil(images / chunks / ISA.rows) * ISA.rows, 1
-    return images, max(1, min(rows // images, tiles // LEAST_TASKS))
+    return images, max(1, min(rows // images, tiles // FEW_TASKS))
