@@ -24,6 +24,9 @@ PACKED_BYTES = 256 << 10
 LEAST_PANELS = 8
 """Fewer tasks would leave threads without."""
 
+LEAST_BYTES = 1 << 20
+"""Of the filters: smaller ones stay in the second cache once they are packed, whoever does it."""
+
 
 @dataclass(frozen=True)
 class PanelPlan:
@@ -42,13 +45,14 @@ class PanelPlan:
 
 
 def serves(problem: Problem, by_output: bool) -> bool:
-    """Whether panels and vectors are whole, and panels enough for threads to share."""
+    """Whether panels and vectors are whole, panels enough for threads to share, and filters large."""
     depth, channels = problem.group_in, problem.group_out
     if not by_output:
         depth, channels = channels, depth
     panel = ISA.panel(problem.item)
     whole = depth % ISA.lanes(problem.item) == 0 and channels % panel == 0
-    return whole and problem.groups * channels // panel >= LEAST_PANELS
+    nbytes = math.prod(problem.geometry.filter) * problem.groups * depth * channels * problem.item
+    return whole and problem.groups * channels // panel >= LEAST_PANELS and nbytes >= LEAST_BYTES
 
 
 @lru_cache(maxsize=1024)

@@ -126,6 +126,7 @@ def test_panels(
     whole = replace(case, channels=(groups * widths[0] * panel, groups * widths[1] * panel), groups=groups)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(panels, "LEAST_PANELS", 1)
+        patched.setattr(panels, "LEAST_BYTES", 1)
         patched.setattr(panels, "PACKED_BYTES", packed_bytes)
         patched.setattr(panels, "plan", lru_cache(panels.plan.__wrapped__))
         check(whole, dtype, "panels", image_order)
@@ -134,19 +135,22 @@ def test_panels(
     assert MACS["conv2d"] == MACS["conv2d_input_grad"] == geometry.macs(whole.n, *whole.channels, groups)
 
 
-def test_panels_serve_what_is_whole() -> None:
+def test_panels_serve_what_is_whole_and_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole panels of results, whole vectors of what is summed, and panels enough to share; elsewhere others do it."""
     panel = ISA.panel(4)
+    assert not panels.serves(problem(1, (4, 4), 128, 128), True)  # 0.6 MB
+    assert panels.serves(problem(1, (4, 4), 256, 256), True)
+    with planner.use("panels"):
+        assert planner.algorithm(problem(1, (4, 4), 300, 500), True) != "panels"
+    # Filters of 9 MiB that meet one image are packed by who reads them, unless they are packed once for all calls.
+    assert planner._cheapest(problem(1, (7, 7), 512, 512), True, True) == "panels"
+    assert planner._cheapest(problem(1, (7, 7), 512, 512), True, False) != "panels"
+    monkeypatch.setattr(panels, "LEAST_BYTES", 1)
     for input, output, serves in ((panel, 8 * panel, True), (panel // 2, 8 * panel, True), (panel, 7 * panel, False)):
         assert panels.serves(problem(1, (4, 4), input, output), True) is serves
         assert panels.serves(problem(1, (4, 4), output, input), False) is serves
     assert not panels.serves(problem(1, (4, 4), panel, 8 * panel + 1), True)
     assert not panels.serves(problem(1, (4, 4), panel + 1, 8 * panel), True)
-    with planner.use("panels"):
-        assert planner.algorithm(problem(1, (4, 4), 3, 5), True) != "panels"
-    # Filters of 9 MiB that meet one image are packed by who reads them, unless they are packed once for all calls.
-    assert planner._cheapest(problem(1, (7, 7), 512, 512), True, True) == "panels"
-    assert planner._cheapest(problem(1, (7, 7), 512, 512), True, False) != "panels"
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -643,7 +647,7 @@ def test_choice() -> None:
     assert planner.algorithm(problem(128, (16, 16), 64, 64), False) == "winograd4"
     assert planner.algorithm(problem(128, (6, 9), 64, 64), True) == "winograd3"
     assert planner.algorithm(problem(128, (2, 6), 64, 64), True) == "winograd"  # half of larger tiles is outside
-    assert planner.algorithm(problem(128, (2, 2), 512, 512), True) == "images"  # as many products as the direct way
+    assert planner.algorithm(problem(128, (2, 2), 500, 500), True) == "images"  # as many products as the direct way
     assert planner.algorithm(problem(128, (16, 16), 64, 64, item=8), True) == "images"
     assert planner.algorithm(problem(128, (16, 16), 64, 64, stride=2), False) == "winograd"
     assert planner.algorithm(problem(32, (16, 16), 64, 64, filter=(5, 5)), True) == "winograd"
@@ -665,10 +669,10 @@ def test_choice() -> None:
 
 def test_use() -> None:
     """It holds within its block only, gives way where it cannot serve, and refuses other names."""
-    small = problem(128, (2, 2), 512, 512)
+    small = problem(128, (2, 2), 500, 500)
     with planner.use("winograd"):
         assert planner.algorithm(small, True) == "winograd"
-        assert planner.algorithm(problem(128, (2, 2), 512, 512, item=8), True) == "images"
+        assert planner.algorithm(problem(128, (2, 2), 500, 500, item=8), True) == "images"
         with planner.use("images"):
             assert planner.algorithm(problem(1, (16, 16), 64, 64), True) == "images"
     assert planner.algorithm(small, True) == "images"
