@@ -64,7 +64,7 @@ def _filters(problem: Problem) -> int:
 
 def _convolution(problem: Problem, by_output: bool, packs: bool) -> int:
     """A convolution or an input gradient by the algorithm that the planner takes."""
-    g, algorithm, filters = problem.geometry, planner.algorithm(problem, by_output), _filters(problem)
+    g, algorithm, filters = problem.geometry, planner.algorithm(problem, by_output, packs), _filters(problem)
     source, result, size = problem.in_channels, problem.out_channels, g.output
     if not by_output:
         source, result, size = result, source, g.input

@@ -66,11 +66,15 @@ def use(algorithm: str) -> Iterator[None]:
         _wanted.reset(token)
 
 
-def algorithm(problem: Problem, by_output: bool) -> str:
-    """The algorithm of a convolution (``by_output``) or an input gradient: the wanted one, else the cheapest."""
+def algorithm(problem: Problem, by_output: bool, packs: bool | None = None) -> str:
+    """The algorithm of a convolution (``by_output``) or an input gradient: the wanted one, else the cheapest.
+
+    ``packs``: whether each call packs its filters; None: as where it is asked, outside inference.
+    """
     wanted = _wanted.get()
     if wanted is None or (wanted in _SERVES and not _SERVES[wanted](problem, by_output)):
-        return "depthwise" if depthwise.serves(problem) else _cheapest(problem, by_output, not is_inference())
+        packing = not is_inference() if packs is None else packs
+        return "depthwise" if depthwise.serves(problem) else _cheapest(problem, by_output, packing)
     return wanted
 
 
