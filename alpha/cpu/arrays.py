@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu.base import Array, HostEngine, counter
+from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.compile import alone
 from alpha.cpu.kernels import indexing as kernels
 from alpha.dtypes import bool_, float32, float64, int64, is_float
@@ -201,7 +201,7 @@ class ArrayOperations(HostEngine):
         elif self._adds_rows(out, native, values):
             places, rows = np.ascontiguousarray(native[0]).reshape(-1), np.ascontiguousarray(source)
             self.launch(
-                kernels.add_rows, counter(), places, rows.reshape(places.size, -1), target.reshape(len(target), -1),
+                kernels.add_rows, places, rows.reshape(places.size, -1), target.reshape(len(target), -1),
                 tasks=-(-out.numel() // len(target) // kernels.COLUMNS),
             )  # fmt: skip
         elif any(isinstance(entry, np.ndarray) and entry.dtype != bool for entry in native):

@@ -110,11 +110,6 @@ class _Export:
         }
 
 
-def counter() -> Array:
-    """A fresh counter for the tasks of one launch."""
-    return np.zeros(1, np.int64)
-
-
 def _allocate(nbytes: int) -> tuple[int, Array]:
     raw = np.empty(nbytes + _PAGE, np.uint8)
     return -(-raw.ctypes.data // _PAGE) * _PAGE, raw

@@ -18,13 +18,14 @@ from numba.extending import intrinsic
 LINE = 64
 """Bytes of a cache line: what different threads write lies in different ones."""
 
-STATE, EPOCH, ENTRY, RESULT = (LINE * line for line in range(4))
-"""Where a board holds: how many have joined, and whether one may; the job's number; the job; the sum of its results."""
+STATE, EPOCH, ENTRY, RESULT, TASKS = (LINE * line for line in range(5))
+"""Where a board holds: how many have joined, and whether one may; the job's number; the job; the sum of its results;
+and how many of its tasks were drawn."""
 
 ARGUMENTS, LIMIT, FAILED = ENTRY + 8, ENTRY + 16, RESULT + 8
 """Beside them: the job's arguments, how many threads it wants, how many calls failed."""
 
-BOARD = 4 * LINE
+BOARD = 5 * LINE
 """Bytes of a board."""
 
 OPEN = 1 << 32
@@ -39,7 +40,7 @@ def _pointer(builder: Any, address: Any) -> Any:
 
 @intrinsic
 def take_task(typing_context: Any, counter: Any) -> Any:
-    """``take_task(counter.ctypes.data)``: adds 1 to the int64 at an address, atomically; returns what was there."""
+    """``take_task(counter)``: adds 1 to the int64 at an address, atomically; returns what was there."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.atomic_rmw("add", _pointer(builder, args[0]), ir.Constant(_I64, 1), "monotonic")
@@ -163,6 +164,7 @@ def share(board, threads, entry, arguments):  # type: ignore[no-untyped-def]
     store(board + ENTRY, entry)
     store(board + ARGUMENTS, arguments)
     store(board + LIMIT, threads)
+    store(board + TASKS, 0)
     store(board + RESULT, 0)
     store(board + FAILED, 0)
     if threads > 1:

@@ -37,16 +37,23 @@ _FASTMATH = {"contract", "nsz"}
 def compiled(function: Callable[..., Any]) -> Any:
     """Decorator for a kernel: compiled on first use for each set of argument types, cached on disk.
 
-    Every thread that takes part calls it with the same arguments, and inside it draws tasks from a counter among them
-    until none is left. What comes back is called with a board, a number of threads and the kernel's arguments, releases
-    the GIL, and returns the sum of what the threads returned. See ``alpha.cpu.workers`` and ``HostEngine.launch``.
+    Every thread that takes part calls it with the same arguments, the first of which is the address of a counter: from
+    it the kernel draws tasks (``take_task``) until none is left. What comes back is called with a board, which holds
+    the counter, a number of threads and the kernel's other arguments, releases the GIL, and returns the sum of what
+    the threads returned. See ``alpha.cpu.workers`` and ``HostEngine.launch``.
     """
     path = Path(function.__code__.co_filename)
     # Numba files what it keeps under the function's name and line.
     code = _launch.__code__.replace(
         co_filename=str(path), co_firstlineno=function.__code__.co_firstlineno, co_name=function.__name__
     )
-    names = {"kernel": inlined(function), "job": board.job, "share": board.share, "__name__": function.__module__}
+    names = {
+        "kernel": inlined(function),
+        "job": board.job,
+        "share": board.share,
+        "TASKS": board.TASKS,
+        "__name__": function.__module__,
+    }
     launch = types.FunctionType(code, names, function.__name__)
     launch.__doc__ = function.__doc__
     return _cached(launch, path)
@@ -92,7 +99,7 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 def _launch(shared, threads, *arguments):  # type: ignore[no-untyped-def]
     """What ``compiled`` makes of a kernel, under the kernel's name; its globals are given there."""
-    entry, kept = job(kernel, arguments)  # type: ignore[name-defined]  # noqa: F821
+    entry, kept = job(kernel, (shared + TASKS, *arguments))  # type: ignore[name-defined]  # noqa: F821
     return share(shared, threads, entry, kept)  # type: ignore[name-defined]  # noqa: F821
 
 

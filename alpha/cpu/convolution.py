@@ -22,7 +22,7 @@ from alpha.cpu import (
     winograd,
     winograd_gradient,
 )
-from alpha.cpu.base import HostEngine, counter
+from alpha.cpu.base import HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import convolution as kernels
 from alpha.cpu.kernels import depthwise as depthwise_kernels
@@ -129,7 +129,7 @@ class ConvolutionOperations(HostEngine):
         if plan.clear:
             self.array(target).fill(0)
         MACS["conv2d_weight_grad"] = self.launch(
-            kernels.leap, _tag(x), counter(), plan.first_row, plan.first_column, plan.rows, plan.columns, plan.sizes,
+            kernels.leap, _tag(x), plan.first_row, plan.first_column, plan.rows, plan.columns, plan.sizes,
             plan.pack, x.address, dy.address, target.address, tasks=plan.tasks,
         )  # fmt: skip
         return self._sum_of_parts(target, dw)
@@ -140,7 +140,7 @@ class ConvolutionOperations(HostEngine):
         dw = self.empty((problem.groups, *problem.geometry.filter, 1), x.dtype)
         target = dw if plan.parts == 1 else self.empty((plan.parts, *dw.shape), x.dtype)
         MACS["conv2d_weight_grad"] = self.launch(
-            depthwise_kernels.depthwise_weight, _tag(x), counter(), plan.starts, plan.rows, plan.columns, plan.sizes,
+            depthwise_kernels.depthwise_weight, _tag(x), plan.starts, plan.rows, plan.columns, plan.sizes,
             x.address, dy.address, self.array(target).reshape(plan.parts, problem.groups, -1), tasks=plan.tasks,
         )  # fmt: skip
         return self._sum_of_parts(target, dw)
@@ -150,7 +150,7 @@ class ConvolutionOperations(HostEngine):
         target = dw if plan.parts == 1 else self.empty((plan.parts, *dw.shape), x.dtype)
         filters = self.array(target).reshape(plan.parts, problem.groups, problem.group_out, dw.shape[1], -1)
         MACS["conv2d_weight_grad"] = self.launch(
-            few_channels_kernels.few_channels, _tag(x), counter(), plan.rows, plan.columns, plan.sizes, x.address,
+            few_channels_kernels.few_channels, _tag(x), plan.rows, plan.columns, plan.sizes, x.address,
             dy.address, filters, tasks=plan.parts * problem.groups,
         )  # fmt: skip
         return self._sum_of_parts(target, dw)
@@ -160,7 +160,7 @@ class ConvolutionOperations(HostEngine):
         shape = (problem.groups, height, width * problem.group_in, problem.group_out)
         parts = self.empty((plan.parts, *shape), x.dtype)
         MACS["conv2d_weight_grad"] = self.launch(
-            tap_rows_kernels.tap_rows, _tag(x), counter(), plan.tables, plan.sizes, x.address, dy.address,
+            tap_rows_kernels.tap_rows, _tag(x), plan.tables, plan.sizes, x.address, dy.address,
             self.array(parts), tasks=plan.parts * problem.groups,
         )  # fmt: skip
         turned = self.array(parts)[0]
@@ -178,13 +178,13 @@ class ConvolutionOperations(HostEngine):
         sums = self.empty(plan.shape)
         parts = sums if plan.sizes.parts == 1 else self.empty((plan.sizes.parts, *plan.shape))
         MACS["conv2d_weight_grad"] = self.launch(
-            winograd_gradient_kernels.sums, _tag(x), form, counter(), plan.rows_from, plan.rows_to, plan.columns_from,
+            winograd_gradient_kernels.sums, _tag(x), form, plan.rows_from, plan.rows_to, plan.columns_from,
             plan.columns_to, plan.sizes, x.address, dy.address, parts.address, tasks=plan.tasks,
         )  # fmt: skip
         self._sum_of_parts(parts, sums)
         dw = self.empty((dy.shape[3], *problem.geometry.filter, problem.group_in))
         self.launch(
-            winograd_gradient_kernels.filters, _tag(x), form, counter(), plan.sizes, sums.address, dw.address,
+            winograd_gradient_kernels.filters, _tag(x), form, plan.sizes, sums.address, dw.address,
             tasks=dy.shape[3],
         )  # fmt: skip
         return dw
@@ -194,7 +194,7 @@ class ConvolutionOperations(HostEngine):
         if parts is not total:
             count, tasks = parts.shape[0], -(-total.numel() // kernels.PART_NUMBERS)
             flat = self.array(parts).reshape(count, -1)
-            self.launch(kernels.add_parts, counter(), flat, self.array(total).ravel(), tasks=tasks)
+            self.launch(kernels.add_parts, flat, self.array(total).ravel(), tasks=tasks)
         return total
 
     def _convolve(
@@ -218,7 +218,7 @@ class ConvolutionOperations(HostEngine):
             each = depthwise.plan(problem, by_output)
             filters = np.ascontiguousarray(self.array(w)).reshape(problem.groups, -1)
             macs: int = self.launch(
-                depthwise_kernels.depthwise, tag, counter(), each.starts, each.rows, each.columns, each.sizes,
+                depthwise_kernels.depthwise, tag, each.starts, each.rows, each.columns, each.sizes,
                 x.address, filters, *ends.arguments, tasks=each.tasks,
             )  # fmt: skip
         elif algorithm in winograd.RESULTS:
@@ -230,42 +230,42 @@ class ConvolutionOperations(HostEngine):
                 return sum(self._winograd_stages(tiled, stages, tag, x, packed, ends) for stages in tiled.stages)
             form = winograd_kernels.transforms(tiled.form)
             macs = self.launch(
-                winograd_kernels.winograd, tag, form, counter(), tiled.rows_from, tiled.rows_to, tiled.columns_from,
+                winograd_kernels.winograd, tag, form, tiled.rows_from, tiled.rows_to, tiled.columns_from,
                 tiled.columns_to, tiled.sizes, x.address, packed.address, *ends.arguments, tasks=tiled.tasks,
             )  # fmt: skip
         elif algorithm == "panels":
             own = panels.plan(problem, by_output)
             filters = np.ascontiguousarray(self.array(w))
             macs = self.launch(
-                panels_kernels.panels, tag, by_output, counter(), own.blocks, own.rows, own.columns, own.sizes,
+                panels_kernels.panels, tag, by_output, own.blocks, own.rows, own.columns, own.sizes,
                 x.address, filters.ctypes.data, *ends.arguments, tasks=own.tasks,
             )  # fmt: skip
         elif algorithm == "lanes":
             across = image_lanes.plan(problem, by_output)
             packed = self._packed(w, across.packed_shape, by_output)
             macs = self.launch(
-                image_lanes_kernels.image_lanes, tag, counter(), across.bands, across.rows, across.columns,
+                image_lanes_kernels.image_lanes, tag, across.bands, across.rows, across.columns,
                 across.heights, across.sizes, x.address, packed.address, *ends.arguments, tasks=across.tasks,
             )  # fmt: skip
         elif algorithm == "columns":
             beside = tap_columns.plan(problem, by_output)
             packed = self._packed_rows(w, beside.packed_shape, by_output)
             macs = self.launch(
-                tap_columns_kernels.tap_columns, tag, counter(), beside.rows, beside.columns, beside.sizes, x.address,
+                tap_columns_kernels.tap_columns, tag, beside.rows, beside.columns, beside.sizes, x.address,
                 packed.address, *ends.arguments, tasks=beside.tasks,
             )  # fmt: skip
         elif algorithm == "positions":
             few = positions.plan(problem, by_output)
             packed = self._packed(w, few.packed_shape, by_output)
             macs = self.launch(
-                positions_kernels.positions, tag, counter(), few.blocks, few.rows, few.columns, few.sizes, x.address,
+                positions_kernels.positions, tag, few.blocks, few.rows, few.columns, few.sizes, x.address,
                 packed.address, *ends.arguments, tasks=few.tasks,
             )  # fmt: skip
         else:
             plan = plans.forward(problem) if by_output else plans.input_grad(problem)
             packed = self._packed(w, plan.packed_shape, by_output)
             macs = self.launch(
-                kernels.gather, tag, counter(), plan.order, plan.rows, plan.columns, plan.runs, plan.sizes, x.address,
+                kernels.gather, tag, plan.order, plan.rows, plan.columns, plan.runs, plan.sizes, x.address,
                 packed.address, *ends.arguments, tasks=plan.tasks,
             )  # fmt: skip
         return macs
@@ -318,7 +318,7 @@ class ConvolutionOperations(HostEngine):
             self.copy(x, out)
             return out
         self.launch(
-            kernels.spread, _tag(x), counter(), x.shape[0], x.address, x.strides[0] * item, out.address, image * item,
+            kernels.spread, _tag(x), x.shape[0], x.address, x.strides[0] * item, out.address, image * item,
             x.shape[1] * row * item,
         )  # fmt: skip
         return out
@@ -328,7 +328,7 @@ class ConvolutionOperations(HostEngine):
         kernel = winograd_kernels.pack_by_output if plan.by_output else winograd_kernels.pack_by_input
         w = self.dense(w, range(4))
         form = winograd_kernels.transforms(plan.form)
-        self.launch(kernel, _tag(w), form, counter(), w.address, plan.sizes, packed.address)
+        self.launch(kernel, _tag(w), form, w.address, plan.sizes, packed.address)
 
     def _winograd_stages(
         self,
@@ -344,15 +344,15 @@ class ConvolutionOperations(HostEngine):
         values = self.empty((places * stages.step // 4,))
         products = self.empty((plan.packed_shape[0] * places * stages.rows * plan.sizes.panel,))
         self.launch(
-            winograd_stages.inputs, form, counter(), plan.rows_from, plan.columns_from, plan.sizes, stages,
+            winograd_stages.inputs, form, plan.rows_from, plan.columns_from, plan.sizes, stages,
             x.address, values.address, tasks=stages.tiles,
         )  # fmt: skip
         macs: int = self.launch(
-            winograd_stages.products, tag, places, counter(), plan.sizes, stages, values.address, w.address,
+            winograd_stages.products, tag, places, plan.sizes, stages, values.address, w.address,
             products.address, tasks=plan.product_tasks(stages),
         )  # fmt: skip
         self.launch(
-            winograd_stages.results, tag, form, counter(), plan.rows_to, plan.columns_to, plan.sizes, stages,
+            winograd_stages.results, tag, form, plan.rows_to, plan.columns_to, plan.sizes, stages,
             products.address, *ends.arguments, tasks=stages.tiles,
         )  # fmt: skip
         return macs
@@ -364,7 +364,7 @@ class ConvolutionOperations(HostEngine):
         def pack(packed: Tensor) -> None:
             source = np.ascontiguousarray(self.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
             kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
-            self.launch(kernel, counter(), source, self.array(packed))
+            self.launch(kernel, source, self.array(packed))
 
         return self._kept(w, shape, "by output" if by_output else "by input", pack)
 
@@ -377,10 +377,10 @@ class ConvolutionOperations(HostEngine):
             if by_output:
                 filters = filters.reshape(groups, -1, *filters.shape[1:]).transpose(0, 3, 1, 2, 4)
                 source = np.ascontiguousarray(filters).reshape(groups, -1, taps, depth)
-                self.launch(kernels.pack_by_output, counter(), source, self.array(packed))
+                self.launch(kernels.pack_by_output, source, self.array(packed))
             else:
                 source = np.ascontiguousarray(filters).reshape(groups, depth, taps, -1)
-                self.launch(kernels.pack_by_input, counter(), source, self.array(packed))
+                self.launch(kernels.pack_by_input, source, self.array(packed))
 
         return self._kept(w, shape, "rows by output" if by_output else "rows by input", pack)
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from alpha.cpu.base import Array, HostEngine, counter
+from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import dropout as kernels
 from alpha.tensor import Tensor
 
@@ -24,7 +24,6 @@ class DropoutOperations(HostEngine):
         scale = x.dtype.type(1 / (1 - p) if p < 1 else 0)
         self.launch(
             kernels.dropout,
-            counter(),
             self._flat(x),
             self._flat(y),
             self._flat(mask),

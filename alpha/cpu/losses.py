@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alpha.cpu.base import Array, HostEngine, counter
+from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import losses as kernels
 from alpha.errors import ShapeError
 from alpha.tensor import Tensor
@@ -16,7 +16,7 @@ class LossOperations(HostEngine):
         losses = self.empty(labels.shape, logits.dtype)
         probabilities = self.empty(logits.shape, logits.dtype)
         self.launch(
-            kernels.cross_entropy, counter(), self._in_order(logits), self._in_order(labels), float(smoothing),
+            kernels.cross_entropy, self._in_order(logits), self._in_order(labels), float(smoothing),
             self.array(losses), self.array(probabilities), tasks=_tasks(logits),
         )  # fmt: skip
         return losses, probabilities
@@ -27,7 +27,7 @@ class LossOperations(HostEngine):
             raise ShapeError(f"[cross_entropy_grad] expected a scale a row, {labels.shape}, got {scale.shape}")
         out = self.empty(probabilities.shape, probabilities.dtype)
         self.launch(
-            kernels.cross_entropy_grad, counter(), self._in_order(probabilities), self._in_order(labels),
+            kernels.cross_entropy_grad, self._in_order(probabilities), self._in_order(labels),
             self._in_order(scale), float(smoothing), self.array(out), tasks=_tasks(probabilities),
         )  # fmt: skip
         return out

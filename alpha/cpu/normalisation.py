@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from alpha.autograd import is_recorded
-from alpha.cpu.base import Array, HostEngine, counter
+from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import inverse
 from alpha.cpu.kernels import normalisation as kernels
 from alpha.cpu.kernels.normalisation import MASK_X, MASK_Y, PLAIN
@@ -36,7 +36,7 @@ class NormalisationOperations(HostEngine):
     def channel_sum(self, x: Tensor) -> Tensor:
         rows = self._rows(self._channels_dense(x))
         partial = np.zeros((_tasks(rows), rows.shape[1]))
-        self.launch(kernels.channel_sums, counter(), rows, partial, tasks=len(partial))
+        self.launch(kernels.channel_sums, rows, partial, tasks=len(partial))
         out = self.empty((x.shape[-1],), x.dtype)
         self.array(out)[...] = partial.sum(0)
         return out
@@ -99,7 +99,7 @@ class NormalisationOperations(HostEngine):
         partial = np.zeros((_tasks(rows), 2, rows.shape[1]))
         y_rows = rows if y is None else self._rows(self._ordered_as(y, x))
         self.launch(
-            kernels.grad_sums, counter(), self._rows(dy), rows, y_rows, self.array(state.mean), *typed, factor, mask,
+            kernels.grad_sums, self._rows(dy), rows, y_rows, self.array(state.mean), *typed, factor, mask,
             self._rows(past), partial, tasks=len(partial),
         )  # fmt: skip
         sum_g, sum_gx = partial.sum(0)
@@ -108,7 +108,7 @@ class NormalisationOperations(HostEngine):
         dx = past if mask == MASK_Y and not need_residual else self.empty_like(x)
         coefficients = tuple(v.astype(x.dtype) for v in (a, b, d))
         self.launch(
-            kernels.grad_apply, counter(), self._rows(past), rows, self.array(state.mean), *typed, factor,
+            kernels.grad_apply, self._rows(past), rows, self.array(state.mean), *typed, factor,
             mask == MASK_X, *coefficients, self._rows(dx), tasks=_blocks(len(rows), kernels.BLOCK),
         )  # fmt: skip
         return dx, self._per_channel(dweight, x), self._per_channel(sum_g, x), past if need_residual else None
@@ -138,7 +138,7 @@ class NormalisationOperations(HostEngine):
         added = rows if residual is None else self._rows(self._ordered_as(residual, y))
         partial = np.zeros((_tasks(rows), 2, rows.shape[1]))
         self.launch(
-            inverse.inverse_sums, counter(), g_rows, rows, added, residual is not None, *activation, self._rows(past),
+            inverse.inverse_sums, g_rows, rows, added, residual is not None, *activation, self._rows(past),
             partial, tasks=len(partial),
         )  # fmt: skip
         sum_g, sum_gt = partial.sum(0)
@@ -147,7 +147,7 @@ class NormalisationOperations(HostEngine):
         dweight, (a, b, d) = self._slopes(scale, state, sum_g, sum_gx, len(rows), training)
         coefficients = tuple(v.astype(y.dtype) for v in (a, b / scale, d + b / scale * error))
         self.launch(
-            inverse.inverse_apply, counter(), g_rows, rows, added, residual is not None, *activation, *coefficients,
+            inverse.inverse_apply, g_rows, rows, added, residual is not None, *activation, *coefficients,
             self._rows(dx), tasks=_blocks(len(rows), kernels.BLOCK),
         )  # fmt: skip
         return dx, self._per_channel(dweight, y), self._per_channel(sum_g, y), past if need_residual else None
@@ -156,7 +156,7 @@ class NormalisationOperations(HostEngine):
         x = self.dense(x)
         y = self.empty_like(x)
         tasks = _blocks(x.numel(), kernels.SPAN)
-        self.launch(kernels.leaky_relu, counter(), self.flat(x), x.dtype.type(slope), self.flat(y), tasks=tasks)
+        self.launch(kernels.leaky_relu, self.flat(x), x.dtype.type(slope), self.flat(y), tasks=tasks)
         return y
 
     def leaky_relu_grad(self, dy: Tensor, y: Tensor, slope: float) -> Tensor:
@@ -164,14 +164,14 @@ class NormalisationOperations(HostEngine):
         dy = self._ordered_as(dy, y)
         dx = self.empty_like(y)
         factor, tasks = y.dtype.type(slope), _blocks(y.numel(), kernels.SPAN)
-        self.launch(kernels.leaky_relu_grad, counter(), self.flat(dy), self.flat(y), factor, self.flat(dx), tasks=tasks)
+        self.launch(kernels.leaky_relu_grad, self.flat(dy), self.flat(y), factor, self.flat(dx), tasks=tasks)
         return dx
 
     def _statistics(self, x: Tensor) -> tuple[Array, Array, int]:
         """Each channel's mean and (biased) variance in float64, and the number of rows. Chan et al., 1979."""
         rows = self._rows(x)
         partial = np.empty((_tasks(rows), 2, rows.shape[1]))
-        self.launch(kernels.statistics, counter(), rows, partial, tasks=len(partial))
+        self.launch(kernels.statistics, rows, partial, tasks=len(partial))
         count, tasks = rows.shape[0], partial.shape[0]
         counts = np.diff(np.arange(tasks + 1) * count // tasks)[:, None]
         mean = (partial[:, 0] * counts).sum(0) / count
@@ -202,13 +202,13 @@ class NormalisationOperations(HostEngine):
         if recovers and residual is not None:
             partial = np.zeros((_tasks(rows), rows.shape[1]))
             self.launch(
-                inverse.apply_measured, counter(), rows, *typed, added, factor, self._rows(out), partial,
+                inverse.apply_measured, rows, *typed, added, factor, self._rows(out), partial,
                 tasks=len(partial),
             )  # fmt: skip
             others = others + np.sqrt(partial.sum(0) / len(rows))
         else:
             self.launch(
-                kernels.apply, counter(), rows, *typed, added, residual is not None, factor, slope is not None,
+                kernels.apply, rows, *typed, added, residual is not None, factor, slope is not None,
                 self._rows(out), tasks=_blocks(len(rows), kernels.BLOCK),
             )  # fmt: skip
         if recovers:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from alpha import updates
-from alpha.cpu.base import Array, HostEngine, counter
+from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import optimizers as kernels
 from alpha.tensor import Tensor
 
@@ -94,7 +94,7 @@ class OptimizerOperations(HostEngine):
             for column, row in enumerate(dense):
                 addresses[slots, column] = [tensor.address for tensor in row]
             arrays = owners, starts, lengths, addresses, np.asarray(scalars, dtype)
-            self.launch(kernel, counter(), *arrays, *flags, tasks=len(owners))
+            self.launch(kernel, *arrays, *flags, tasks=len(owners))
             for row, used in zip(chosen, dense, strict=True):
                 updates.finish(self, row, used)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.cpu.base import Array, HostEngine, counter
+from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import pooling as kernels
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ShapeError
@@ -33,7 +33,7 @@ class PoolingOperations(HostEngine):
         if not need_taps:
             x, places = self.dense(x, IMAGE_ORDER), len(table.starts) - 1
             self.launch(
-                kernels.maxima, x.dtype.type(0), counter(), places, size[0] * size[3], x.dtype.itemsize, table.starts,
+                kernels.maxima, x.dtype.type(0), places, size[0] * size[3], x.dtype.itemsize, table.starts,
                 table.sources, x.address, out.address, tasks=-(-places // kernels.POSITIONS),
             )  # fmt: skip
             return out, None
@@ -76,7 +76,7 @@ class PoolingOperations(HostEngine):
         return self.array(flat)
 
     def _pool(self, kernel: Any, *arguments: Any) -> None:
-        self.launch(kernel, counter(), *arguments)
+        self.launch(kernel, *arguments)
 
 
 def _check(function: str, x: Tensor, size: tuple[int, int]) -> None:

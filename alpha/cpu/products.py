@@ -7,7 +7,6 @@ from functools import lru_cache
 import numpy as np
 
 from alpha.cpu.arrays import ArrayOperations
-from alpha.cpu.base import counter
 from alpha.cpu.kernels import matvec as kernels
 from alpha.errors import ShapeError
 from alpha.tensor import Tensor
@@ -56,7 +55,7 @@ class ProductOperations(ArrayOperations):
         kernel = kernels.vector_matrix if trans else kernels.matrix_vector
         task, tasks = _tasks(rows, columns, item, trans, self.threads)
         self.launch(
-            kernel, _tag(a, 1.0), counter(), item, rows, columns, task, a.address, a.strides[0] * item, x.address,
+            kernel, _tag(a, 1.0), item, rows, columns, task, a.address, a.strides[0] * item, x.address,
             added, out.address, tasks=tasks,
         )  # fmt: skip
         return out
@@ -78,7 +77,7 @@ class ProductOperations(ArrayOperations):
         item = x.dtype.itemsize
         task, tasks = _tasks(rows, columns, item, False, self.threads)
         self.launch(
-            kernels.rank_one, _tag(x, alpha), counter(), item, rows, columns, task,
+            kernels.rank_one, _tag(x, alpha), item, rows, columns, task,
             0 if a is None else a.address, 0 if a is None else a.strides[0] * item, x.address, y.address,
             target.address, target.strides[0] * item, tasks=tasks,
         )  # fmt: skip

@@ -14,7 +14,6 @@ import pytest
 import alpha
 from alpha import functions as F
 from alpha.cpu import workers
-from alpha.cpu.base import counter
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.engine import CPUEngine
@@ -26,7 +25,7 @@ def mark(counter, marks, work):  # type: ignore[no-untyped-def]
     """marks[task] += 1 after some work; how many this thread marked."""
     done = 0
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= len(marks):
             break
         value = 1.0
@@ -44,14 +43,14 @@ def count(counter, board):  # type: ignore[no-untyped-def]
     take_task(place)
     turns = 0
     while board[1] < board[0] and turns < 2_000_000:
-        turns += take_task(counter.ctypes.data) >= 0
+        turns += take_task(counter) >= 0
     return 1
 
 
 @compiled
 def allocate(counter, size):  # type: ignore[no-untyped-def]
     """Asks for memory."""
-    take_task(counter.ctypes.data)
+    take_task(counter)
     return len(np.empty(size))
 
 
@@ -68,16 +67,16 @@ def test_every_task_is_done_once(own: Workers, threads: int) -> None:
     for tasks, work in ((1, 0), (3, 10), (1000, 1), (64, 10_000)):
         for _ in range(50):
             marks = np.zeros(tasks, np.int64)
-            assert own.run(mark, threads, (counter(), marks, work)) == tasks
+            assert own.run(mark, threads, (marks, work)) == tasks
             assert (marks == 1).all()
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_as_many_threads_as_asked_take_part(own: Workers, threads: int) -> None:
-    own.run(mark, 4, (counter(), np.zeros(10, np.int64), 0))  # more of them exist than are asked
+    own.run(mark, 4, (np.zeros(10, np.int64), 0))  # more of them exist than are asked
     most = 0
     for _ in range(20):  # one that the system does not let run in time is not waited for
-        joined = own.run(count, threads, (counter(), np.array([threads, 0])))
+        joined = own.run(count, threads, (np.array([threads, 0]),))
         assert 1 <= joined <= threads
         most = max(most, joined)
     assert most == threads
@@ -85,21 +84,21 @@ def test_as_many_threads_as_asked_take_part(own: Workers, threads: int) -> None:
 
 def test_a_sleeping_worker_is_woken(own: Workers) -> None:
     for _ in range(5):
-        assert own.run(mark, 2, (counter(), np.zeros(10, np.int64), 0)) == 10
+        assert own.run(mark, 2, (np.zeros(10, np.int64), 0)) == 10
         while not all(own._asleep):
             threading.Event().wait(0.01)
-    assert max(own.run(count, 2, (counter(), np.array([2, 0]))) for _ in range(20)) == 2
+    assert max(own.run(count, 2, (np.array([2, 0]),)) for _ in range(20)) == 2
 
 
 def test_a_worker_that_never_comes_holds_up_nobody(own: Workers) -> None:
     """As one whose core another process has: nothing is ever released for it."""
-    own.run(mark, 2, (counter(), np.zeros(10, np.int64), 0))
+    own.run(mark, 2, (np.zeros(10, np.int64), 0))
     while not own._asleep[0]:
         threading.Event().wait(0.01)
     own._asleep[0] = False  # no launch wakes it now
     for _ in range(100):
         marks = np.zeros(100, np.int64)
-        assert own.run(mark, 2, (counter(), marks, 100)) == 100
+        assert own.run(mark, 2, (marks, 100)) == 100
         assert (marks == 1).all()
     own._asleep[0] = True
 
@@ -141,9 +140,9 @@ def test_a_child_process_has_workers_of_its_own(cpu: CPUEngine) -> None:
 
 def test_a_kernel_without_memory_raises_and_the_workers_go_on(own: Workers) -> None:
     with pytest.raises(MemoryError):
-        own.run(allocate, 2, (counter(), 1 << 58))
+        own.run(allocate, 2, (1 << 58,))
     marks = np.zeros(100, np.int64)
-    assert own.run(mark, 2, (counter(), marks, 10)) == 100
+    assert own.run(mark, 2, (marks, 10)) == 100
 
 
 def test_an_interpreter_ends_with_workers_awake() -> None:

@@ -71,7 +71,7 @@ class GatherSizes(NamedTuple):
 
 @compiled
 def gather(  # type: ignore[no-untyped-def]
-    tag, counter, order, rows, columns, runs, sizes, x, w, y, mode, bias, residual
+    counter, tag, order, rows, columns, runs, sizes, x, w, y, mode, bias, residual
 ):
     """ConvV2 and KS-deconv-V2: each result position is the sum of its taps' products, no other is visited.
 
@@ -91,7 +91,7 @@ def gather(  # type: ignore[no-untyped-def]
     from_x = np.empty(longest * widest + 1, np.int64)
     from_w = np.empty(longest * widest + 1, np.int64)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         position = order[task // chunks]
@@ -220,7 +220,7 @@ class PackSizes(NamedTuple):
 
 
 @compiled
-def leap(tag, counter, first_row, first_column, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[no-untyped-def]
+def leap(counter, tag, first_row, first_column, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[no-untyped-def]
     """Sk-dilated-V2: each tap's filter element is the sum over the positions where the tap lies inside x.
 
     A task is a part of the images, a slice of the output channels and some panels of input channels. ``first_row[f]``
@@ -247,7 +247,7 @@ def leap(tag, counter, first_row, first_column, rows, columns, sizes, pack, x, d
     from_x = np.empty(sizes.row_chunk, np.int64)
     from_dy = np.empty(sizes.row_chunk, np.int64)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         # Taken anew for each task: Numba frees an array after its last use, and does not know of addresses.
@@ -374,7 +374,7 @@ def add_parts(counter, parts, total):  # type: ignore[no-untyped-def]
     count = total.size
     tasks = (count + PART_NUMBERS - 1) // PART_NUMBERS
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         for i in range(task * PART_NUMBERS, min((task + 1) * PART_NUMBERS, count)):
@@ -385,10 +385,10 @@ def add_parts(counter, parts, total):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def spread(tag, counter, images, x, step, out, out_step, nbytes):  # type: ignore[no-untyped-def]
+def spread(counter, tag, images, x, step, out, out_step, nbytes):  # type: ignore[no-untyped-def]
     """Copies images that are runs of ``nbytes`` to places further apart, up to 63 bytes over their ends."""
     while True:
-        image = take_task(counter.ctypes.data)
+        image = take_task(counter)
         if image >= images:
             break
         copy_vectors(tag, x + image * step, 64, out + image * out_step, 64, (nbytes + 63) // 64, 64)
@@ -408,7 +408,7 @@ def pack_by_output(counter, w, packed):  # type: ignore[no-untyped-def]
     zero, item = w.dtype.type(0), w.itemsize
     lanes = VECTOR_BYTES // item
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         group = task // (panels * taps)
@@ -446,7 +446,7 @@ def pack_by_input(counter, w, packed):  # type: ignore[no-untyped-def]
     blocks = (depth + ROW_BLOCK - 1) // ROW_BLOCK
     zero = w.dtype.type(0)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= groups * blocks:
             break
         group = task // blocks

@@ -391,7 +391,7 @@ def _spread(w, lanes):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def depthwise(tag, counter, starts, rows, columns, sizes, x, w, y, mode, bias, residual):  # type: ignore[no-untyped-def]
+def depthwise(counter, tag, starts, rows, columns, sizes, x, w, y, mode, bias, residual):  # type: ignore[no-untyped-def]
     """The convolution or its input gradient; ``w`` is (channels, taps). A task is a chunk of images and channels at the
     runs of rows between two ``starts``.
 
@@ -407,7 +407,7 @@ def depthwise(tag, counter, starts, rows, columns, sizes, x, w, y, mode, bias, r
     from_x = np.empty(sizes.taps, np.int64)
     from_w = np.empty(sizes.taps, np.int64)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= chunks * (starts.shape[0] - 1):
             break
         part = task // chunks
@@ -468,7 +468,7 @@ def depthwise(tag, counter, starts, rows, columns, sizes, x, w, y, mode, bias, r
 
 
 @compiled
-def depthwise_weight(tag, counter, starts, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
+def depthwise_weight(counter, tag, starts, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
     """The filter gradient: ``dw`` is (parts, channels, taps), a part for each chunk of images and two ``starts``.
 
     A task is a part's chunk of channels. Returns the products that it computed.
@@ -485,7 +485,7 @@ def depthwise_weight(tag, counter, starts, rows, columns, sizes, x, dy, dw):  # 
     inner = sizes.chunk_channels * sizes.item
     x_row, dy_row = sizes.source_columns * sizes.pitch, sizes.target_columns * sizes.pitch
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= dw.shape[0] * across:
             break
         part = task // across

@@ -57,11 +57,10 @@ def dropout(counter, x, y, mask, shape, strides, seed, offset, threshold, scale)
 
     x, y and mask are flat and share their strides; elements are counted row-major in ``shape``.
     """
-    place = counter.ctypes.data
     size, width, step = len(x), shape[-1], strides[-1]
     words = np.empty(CHUNK, np.uint32)
     while True:
-        start = take_task(place) * CHUNK
+        start = take_task(counter) * CHUNK
         if start >= size:
             break
         stop = min(start + CHUNK, size)

@@ -71,7 +71,7 @@ def _copy(tag, rows, columns, r, c, i, j, x, target, count, sizes):  # type: ign
 
 
 @compiled
-def few_channels(tag, counter, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
+def few_channels(counter, tag, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
     """The filter gradient; ``dw`` is an array (parts, groups, OC, FH, FW * IC). A task is a part and a group.
 
     Returns the multiply-adds that it computed.
@@ -84,7 +84,7 @@ def few_channels(tag, counter, rows, columns, sizes, x, dy, dw):  # type: ignore
     from_x = np.empty(sizes.together, np.int64)
     from_dy = np.empty(sizes.together, np.int64)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= parts * groups:
             break
         part = task // groups

@@ -202,7 +202,7 @@ def _finish(tag, sums, line, target, target_step, count, channels, item, mode, b
 
 @compiled
 def image_lanes(  # type: ignore[no-untyped-def]
-    tag, counter, bands, rows, columns, heights, sizes, x, w, y, mode, bias, residual
+    counter, tag, bands, rows, columns, heights, sizes, x, w, y, mode, bias, residual
 ):
     """``bands`` is a table of ``Band``; ``rows`` and ``columns`` hold indices. A task: a band, a chunk and a group.
 
@@ -219,7 +219,7 @@ def image_lanes(  # type: ignore[no-untyped-def]
     from_x = np.empty(sizes.most_taps + 1, np.int64)
     from_w = np.empty(sizes.most_taps + 1, np.int64)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         # Taken anew for each task: Numba frees an array after its last use, and does not know of addresses.

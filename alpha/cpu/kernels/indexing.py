@@ -14,7 +14,7 @@ def add_rows(counter, index, source, target):  # type: ignore[no-untyped-def]
     """target[index[i]] += source[i]; indices are in range."""
     columns = source.shape[1]
     while True:
-        first = take_task(counter.ctypes.data) * COLUMNS
+        first = take_task(counter) * COLUMNS
         if first >= columns:
             break
         last = min(first + COLUMNS, columns)

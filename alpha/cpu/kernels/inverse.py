@@ -20,7 +20,7 @@ def apply_measured(counter, x, scale, shift, residual, slope, y, partial):  # ty
     zero = x.dtype.type(0)
     q = np.empty(channels, x.dtype)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         first, last = rows * task // tasks, rows * (task + 1) // tasks
@@ -50,7 +50,7 @@ def inverse_sums(counter, dy, y, residual, has_residual, offset, slope, unslope,
     s = np.empty(channels, y.dtype)
     q = np.empty(channels, y.dtype)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         first, last = rows * task // tasks, rows * (task + 1) // tasks
@@ -85,7 +85,7 @@ def inverse_apply(counter, dy, y, residual, has_residual, offset, slope, unslope
     tasks = (rows + BLOCK - 1) // BLOCK
     zero, one = y.dtype.type(0), y.dtype.type(1)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):

@@ -19,7 +19,7 @@ def cross_entropy(counter, x, labels, smoothing, losses, p):  # type: ignore[no-
     """
     rows, classes = x.shape
     while True:
-        first = take_task(counter.ctypes.data) * ROWS
+        first = take_task(counter) * ROWS
         if first >= rows:
             break
         for row in range(first, min(first + ROWS, rows)):
@@ -51,7 +51,7 @@ def cross_entropy_grad(counter, p, labels, scale, smoothing, dx):  # type: ignor
     even = p.dtype.type(smoothing / classes)
     sure = p.dtype.type(1 - smoothing)
     while True:
-        first = take_task(counter.ctypes.data) * ROWS
+        first = take_task(counter) * ROWS
         if first >= rows:
             break
         for row in range(first, min(first + ROWS, rows)):

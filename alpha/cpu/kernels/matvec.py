@@ -173,10 +173,10 @@ _outer_4, _outer_1 = _updates(UPDATE_ROWS, False), _updates(1, False)
 
 
 @compiled
-def matrix_vector(tag, counter, item, rows, columns, task_rows, a, step, x, plus, y):  # type: ignore[no-untyped-def]
+def matrix_vector(counter, tag, item, rows, columns, task_rows, a, step, x, plus, y):  # type: ignore[no-untyped-def]
     """y = A x, and where ``plus`` is not 0 the vector there added. A task is some rows; steps are in bytes."""
     while True:
-        row = take_task(counter.ctypes.data) * task_rows
+        row = take_task(counter) * task_rows
         if row >= rows:
             break
         first, end = row, min(row + task_rows, rows)
@@ -194,10 +194,10 @@ def matrix_vector(tag, counter, item, rows, columns, task_rows, a, step, x, plus
 
 
 @compiled
-def vector_matrix(tag, counter, item, rows, columns, task_columns, a, step, x, plus, y):  # type: ignore[no-untyped-def]
+def vector_matrix(counter, tag, item, rows, columns, task_columns, a, step, x, plus, y):  # type: ignore[no-untyped-def]
     """y = x A, and where ``plus`` is not 0 the vector there added. A task is some columns, which stay in the cache."""
     while True:
-        column = take_task(counter.ctypes.data) * task_columns
+        column = take_task(counter) * task_columns
         if column >= columns:
             break
         width = min(task_columns, columns - column)
@@ -215,10 +215,10 @@ def vector_matrix(tag, counter, item, rows, columns, task_columns, a, step, x, p
 
 
 @compiled
-def rank_one(tag, counter, item, rows, columns, task_rows, a, step, x, y, out, out_step):  # type: ignore[no-untyped-def]
+def rank_one(counter, tag, item, rows, columns, task_rows, a, step, x, y, out, out_step):  # type: ignore[no-untyped-def]
     """out = A + tag * x y', or tag * x y' where ``a`` is 0. A task is some rows."""
     while True:
-        row = take_task(counter.ctypes.data) * task_rows
+        row = take_task(counter) * task_rows
         if row >= rows:
             break
         end = min(row + task_rows, rows)

@@ -28,7 +28,7 @@ def statistics(counter, x, partial):  # type: ignore[no-untyped-def]
     q = np.empty(channels, x.dtype)
     shift = np.empty(channels, x.dtype)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         first, last = rows * task // tasks, rows * (task + 1) // tasks
@@ -62,7 +62,7 @@ def apply(counter, x, scale, shift, residual, has_residual, slope, has_slope, y)
     tasks = (rows + BLOCK - 1) // BLOCK
     zero = x.dtype.type(0)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):
@@ -94,7 +94,7 @@ def grad_sums(counter, dy, x, y, mean, scale, shift, slope, mask, masked, partia
     s = np.empty(channels, x.dtype)
     q = np.empty(channels, x.dtype)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         first, last = rows * task // tasks, rows * (task + 1) // tasks
@@ -133,7 +133,7 @@ def grad_apply(counter, g, x, mean, scale, shift, slope, masked, a, b, d, dx):  
     tasks = (rows + BLOCK - 1) // BLOCK
     zero, one = x.dtype.type(0), x.dtype.type(1)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):
@@ -154,7 +154,7 @@ def channel_sums(counter, x, partial):  # type: ignore[no-untyped-def]
     tasks = partial.shape[0]
     s = np.empty(channels, x.dtype)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         first, last = rows * task // tasks, rows * (task + 1) // tasks
@@ -178,7 +178,7 @@ def leaky_relu(counter, x, slope, y):  # type: ignore[no-untyped-def]
     tasks = (x.size + SPAN - 1) // SPAN
     zero = x.dtype.type(0)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         for i in range(task * SPAN, min((task + 1) * SPAN, x.size)):
@@ -192,7 +192,7 @@ def leaky_relu_grad(counter, dy, y, slope, dx):  # type: ignore[no-untyped-def]
     tasks = (y.size + SPAN - 1) // SPAN
     zero, one = y.dtype.type(0), y.dtype.type(1)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         for i in range(task * SPAN, min((task + 1) * SPAN, y.size)):

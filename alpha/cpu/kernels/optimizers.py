@@ -39,9 +39,8 @@ def adam(counter, owners, starts, lengths, addresses, scalars):  # type: ignore[
     """Adam, and AdamW through ``shrink``; scalars: see ``OptimizerOperations.adam_step``."""
     step_size, correction, gain1 = scalars[0], scalars[1], scalars[2]
     beta2, gain2, eps, decay, shrink = scalars[3], scalars[4], scalars[5], scalars[6], scalars[7]
-    place = counter.ctypes.data
     while True:
-        task = take_task(place)
+        task = take_task(counter)
         if task >= len(owners):
             break
         tensor, start, length = owners[task], starts[task], lengths[task]
@@ -62,9 +61,8 @@ def adam(counter, owners, starts, lengths, addresses, scalars):  # type: ignore[
 def sgd(counter, owners, starts, lengths, addresses, scalars, has_momentum, nesterov, first):  # type: ignore[no-untyped-def]
     """SGD; scalars: lr, momentum, 1 - dampening, weight decay."""
     lr, momentum, gain, decay = scalars[0], scalars[1], scalars[2], scalars[3]
-    place = counter.ctypes.data
     while True:
-        task = take_task(place)
+        task = take_task(counter)
         if task >= len(owners):
             break
         tensor, start, length = owners[task], starts[task], lengths[task]
@@ -93,9 +91,8 @@ def sgd(counter, owners, starts, lengths, addresses, scalars, has_momentum, nest
 def rmsprop(counter, owners, starts, lengths, addresses, scalars, has_momentum, centered):  # type: ignore[no-untyped-def]
     """RMSprop; scalars: lr, alpha, 1 - alpha, eps, weight decay, momentum."""
     lr, alpha, gain, eps, decay, momentum = scalars[0], scalars[1], scalars[2], scalars[3], scalars[4], scalars[5]
-    place = counter.ctypes.data
     while True:
-        task = take_task(place)
+        task = take_task(counter)
         if task >= len(owners):
             break
         tensor, start, length = owners[task], starts[task], lengths[task]

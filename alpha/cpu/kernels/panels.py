@@ -70,7 +70,7 @@ def pack_by_input(tag, sizes, w, row, channel, depth, target):  # type: ignore[n
 
 @compiled
 def panels(  # type: ignore[no-untyped-def]
-    tag, by_output, counter, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
+    counter, tag, by_output, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
 ):
     """``blocks`` is a table of ``Block``; w are the filters as they are, (OC, T, IC). A task is a panel.
 
@@ -89,7 +89,7 @@ def panels(  # type: ignore[no-untyped-def]
     from_w = np.empty(sizes.taps + 1, np.int64)
     nowhere = np.zeros(sizes.groups * sizes.channels * sizes.item, np.uint8)
     while True:
-        panel = take_task(counter.ctypes.data)
+        panel = take_task(counter)
         if panel >= sizes.groups * per_group:
             break
         # Taken anew for each task: Numba frees an array after its last use, and does not know of addresses.

@@ -35,10 +35,9 @@ def max_forward(counter, x, starts, sources, taps, out, chosen):  # type: ignore
     """Maxima and their taps; first on ties, NaN wins; -inf and tap -1 where a window holds nothing."""
     columns = x.shape[1]
     pieces = (columns + COLUMNS - 1) // COLUMNS
-    place = counter.ctypes.data
     lowest = x.dtype.type(-np.inf)
     while True:
-        task = take_task(place)
+        task = take_task(counter)
         if task >= out.shape[0] * pieces:
             break
         position, low = task // pieces, task % pieces * COLUMNS
@@ -87,14 +86,14 @@ def _maxima(_typing: Any, tag: Any, x: Any, row: Any, sources: Any, count: Any, 
 
 
 @compiled
-def maxima(tag, counter, positions, columns, item, starts, sources, x, out):  # type: ignore[no-untyped-def]
+def maxima(counter, tag, positions, columns, item, starts, sources, x, out):  # type: ignore[no-untyped-def]
     """As ``max_forward``, without the taps. The matrices lie at addresses, ``columns`` numbers of ``item`` bytes a row.
 
     Reads up to VECTORS vectors over a row's end.
     """
     width = VECTORS * ISA_BYTES // item
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task * POSITIONS >= positions:
             break
         for position in range(task * POSITIONS, min((task + 1) * POSITIONS, positions)):
@@ -117,10 +116,9 @@ def max_backward(counter, dy, chosen, starts, sources, taps, out):  # type: igno
     """Each input position gathers the gradients of the windows that chose it."""
     columns = dy.shape[1]
     pieces = (columns + COLUMNS - 1) // COLUMNS
-    place = counter.ctypes.data
     zero = dy.dtype.type(0)
     while True:
-        task = take_task(place)
+        task = take_task(counter)
         if task >= out.shape[0] * pieces:
             break
         position, low = task // pieces, task % pieces * COLUMNS
@@ -139,9 +137,8 @@ def weighted_sum(counter, x, starts, sources, weights, out):  # type: ignore[no-
     """out[p] = sum of weights * x[sources] over p's pairs: average pooling and its gradient."""
     columns = x.shape[1]
     pieces = (columns + COLUMNS - 1) // COLUMNS
-    place = counter.ctypes.data
     while True:
-        task = take_task(place)
+        task = take_task(counter)
         if task >= out.shape[0] * pieces:
             break
         position, low = task // pieces, task % pieces * COLUMNS

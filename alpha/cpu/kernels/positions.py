@@ -123,7 +123,7 @@ def tap_offsets(rows, columns, block, from_x, from_w):  # type: ignore[no-untype
 
 @compiled
 def positions(  # type: ignore[no-untyped-def]
-    tag, counter, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
+    counter, tag, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
 ):
     """``blocks`` is a table of ``Block``. A task is some of them and some panels.
 
@@ -142,7 +142,7 @@ def positions(  # type: ignore[no-untyped-def]
     from_w = np.empty(sizes.most_taps + 1, np.int64)
     nowhere = np.zeros((sizes.groups * sizes.channels + sizes.panel) * sizes.item, np.uint8)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         first_panel = task // groups * sizes.panels

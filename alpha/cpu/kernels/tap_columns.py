@@ -51,7 +51,7 @@ class TapColumnsSizes(NamedTuple):
 
 @compiled
 def tap_columns(  # type: ignore[no-untyped-def]
-    tag, counter, rows, columns, sizes, x, w, y, mode, bias, residual
+    counter, tag, rows, columns, sizes, x, w, y, mode, bias, residual
 ):
     """``rows`` holds offsets in x and in the packed filter, ``columns`` source columns and first numbers of taps.
 
@@ -65,7 +65,7 @@ def tap_columns(  # type: ignore[no-untyped-def]
     from_w = np.empty(sizes.most_taps + 1, np.int64)
     done = 0
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= bands * chunks * sizes.groups:
             break
         at = (products.ctypes.data + 63) // 64 * 64
@@ -125,7 +125,7 @@ def tap_columns(  # type: ignore[no-untyped-def]
 
 @inlined
 def _finish(  # type: ignore[no-untyped-def]
-    tag, columns, column, products, pixel, target, target_step, count, channels, item, mode, bias, residual
+    counter, tag, columns, column, products, pixel, target, target_step, count, channels, item, mode, bias, residual
 ):
     """A result column's pixels of some images, from what their taps made; ``mode`` as in the micro-kernel."""
     first, last = columns.start[column], columns.start[column + 1]

@@ -80,7 +80,7 @@ class TapRowsSizes(NamedTuple):
 
 
 @compiled
-def tap_rows(tag, counter, tables, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
+def tap_rows(counter, tag, tables, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
     """The filter gradient; ``dw`` is an array (parts, groups, FH, FW * IC, OC). A task is a part and a group.
 
     Returns the multiply-adds that it computed.
@@ -95,7 +95,7 @@ def tap_rows(tag, counter, tables, sizes, x, dy, dw):  # type: ignore[no-untyped
     from_x = np.empty(most, np.int64)
     from_dy = np.empty(most, np.int64)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= parts * groups:
             break
         # Taken anew for each task: Numba frees an array after its last use, and does not know of addresses.

@@ -345,7 +345,7 @@ def transforms(form: Form) -> Transforms:
 
 @compiled
 def winograd(  # type: ignore[no-untyped-def]
-    tag, form, counter, rows_from, rows_to, columns_from, columns_to, sizes, x, w, y, mode, bias, residual
+    counter, tag, form, rows_from, rows_to, columns_from, columns_to, sizes, x, w, y, mode, bias, residual
 ):
     """A convolution or an input gradient by a form's matrices.
 
@@ -370,7 +370,7 @@ def winograd(  # type: ignore[no-untyped-def]
     targets = np.empty(form.results * form.results, np.int64)
     no_offset = np.zeros(1, np.int64)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= tasks:
             break
         first_tile = task // chunks * sizes.tiles
@@ -450,7 +450,7 @@ def winograd(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def pack_by_output(tag, form, counter, w, sizes, target):  # type: ignore[no-untyped-def]
+def pack_by_output(counter, tag, form, w, sizes, target):  # type: ignore[no-untyped-def]
     """Transformed filters (OC, taps, IC) for a convolution: each group's panels of output channels.
 
     The result is (groups times panels, places, IC a group, panel).
@@ -465,7 +465,7 @@ def pack_by_output(tag, form, counter, w, sizes, target):  # type: ignore[no-unt
     square = places * lanes * ISA_BYTES
     squares = np.zeros(square // ISA_BYTES * sizes.panel + lanes, np.float32)
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= sizes.groups * panels * blocks:
             break
         panel = task // blocks
@@ -492,7 +492,7 @@ def pack_by_output(tag, form, counter, w, sizes, target):  # type: ignore[no-unt
 
 
 @compiled
-def pack_by_input(tag, form, counter, w, sizes, target):  # type: ignore[no-untyped-def]
+def pack_by_input(counter, tag, form, w, sizes, target):  # type: ignore[no-untyped-def]
     """Transformed filters (OC, taps, IC) for an input gradient: panels of input channels.
 
     The result is (groups times panels, places, OC a group, panel). A task is some output channels, whose rows lie side
@@ -504,7 +504,7 @@ def pack_by_input(tag, form, counter, w, sizes, target):  # type: ignore[no-unty
     places, taps = form.places * form.places, form.taps * form.taps
     blocks = (sizes.depth + ROWS - 1) // ROWS
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= sizes.groups * blocks:
             break
         group = task // blocks

@@ -175,7 +175,7 @@ def transforms(form: Form) -> GradientTransforms:
 
 @compiled
 def sums(  # type: ignore[no-untyped-def]
-    tag, form, counter, rows_from, rows_to, columns_from, columns_to, sizes, x, dy, target
+    counter, tag, form, rows_from, rows_to, columns_from, columns_to, sizes, x, dy, target
 ):
     """The products of transformed x and dy, summed over each part's tiles and images.
 
@@ -206,7 +206,7 @@ def sums(  # type: ignore[no-untyped-def]
     no_offset = np.zeros(1, np.int64)
     done = 0
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= sizes.parts * blocks:
             break
         part = task // blocks
@@ -293,7 +293,7 @@ def sums(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def filters(tag, form, counter, sizes, source, dw):  # type: ignore[no-untyped-def]
+def filters(counter, tag, form, sizes, source, dw):  # type: ignore[no-untyped-def]
     """The filter's gradient (OC, taps, IC) from one part's ``sums``. A task is an output channel."""
     out_blocks = (sizes.out_channels + sizes.out_block - 1) // sizes.out_block
     in_blocks = (sizes.in_channels + sizes.in_block - 1) // sizes.in_block
@@ -302,7 +302,7 @@ def filters(tag, form, counter, sizes, source, dw):  # type: ignore[no-untyped-d
     block_bytes = form.places * form.places * panels * sum_panel
     taps = form.taps * form.taps
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= sizes.groups * sizes.out_channels:
             break
         group = task // sizes.out_channels

@@ -37,14 +37,14 @@ class StageSizes(NamedTuple):
 
 
 @compiled
-def inputs(form, counter, rows_from, columns_from, sizes, stages, x, values):  # type: ignore[no-untyped-def]
+def inputs(counter, form, rows_from, columns_from, sizes, stages, x, values):  # type: ignore[no-untyped-def]
     """Transformed inputs: for each place a matrix (rows, depth). A task is a tile of all images."""
     run = stages.images * sizes.depth * 4
     start = x + stages.first * sizes.source_image
     nothing = np.zeros(stages.images * sizes.depth + sizes.panel, np.float32)
     sources = np.empty(form.inputs * form.inputs, np.int64)
     while True:
-        tile = take_task(counter.ctypes.data)
+        tile = take_task(counter)
         if tile >= stages.tiles:
             break
         tile_row = tile // sizes.tile_columns
@@ -58,7 +58,7 @@ def inputs(form, counter, rows_from, columns_from, sizes, stages, x, values):  #
 
 
 @compiled
-def products(tag, places, counter, sizes, stages, values, w, results):  # type: ignore[no-untyped-def]
+def products(counter, tag, places, sizes, stages, values, w, results):  # type: ignore[no-untyped-def]
     """For each panel and place a matrix (rows, panel). Returns the products that it computed.
 
     A task is a place, some panels and some rows. Tasks of the same panels follow each other, so that the second cache
@@ -72,7 +72,7 @@ def products(tag, places, counter, sizes, stages, values, w, results):  # type: 
     no_offset = np.zeros(1, np.int64)
     done = 0
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= places * groups * chunks:
             break
         place = task // (groups * chunks)
@@ -105,7 +105,7 @@ def products(tag, places, counter, sizes, stages, values, w, results):  # type: 
 
 @compiled
 def results(  # type: ignore[no-untyped-def]
-    tag, form, counter, rows_to, columns_to, sizes, stages, products, y, mode, bias, residual
+    counter, tag, form, rows_to, columns_to, sizes, stages, products, y, mode, bias, residual
 ):
     """The results, transformed and finished. A task is a tile of all images."""
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
@@ -114,7 +114,7 @@ def results(  # type: ignore[no-untyped-def]
     places = form.places * form.places
     targets = np.empty(form.results * form.results, np.int64)
     while True:
-        tile = take_task(counter.ctypes.data)
+        tile = take_task(counter)
         if tile >= stages.tiles:
             break
         tile_row = tile // sizes.tile_columns
