@@ -264,7 +264,11 @@ def backward(roots: Sequence[_tensor.Tensor], grads: Sequence[_tensor.Tensor], r
 
 def enters_graph(*arguments: Any) -> bool:
     """Whether a function called now on these arguments would enter the graph."""
-    return _mode.enabled and any(_needs(argument) for argument in arguments)
+    if _mode.enabled:
+        for argument in arguments:
+            if _needs(argument):
+                return True
+    return False
 
 
 def _needs(argument: Any) -> bool:

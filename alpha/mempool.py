@@ -225,8 +225,9 @@ class MemoryPool:
                 block = waiting.pop()
             else:
                 block = self._sought(size)
-            self._in_use += block.nbytes
-            self._peak = max(self._peak, self._in_use)
+            self._in_use = in_use = self._in_use + block.nbytes
+            if in_use > self._peak:
+                self._peak = in_use
             return block
 
     def _sought(self, size: int) -> Block:
@@ -278,11 +279,14 @@ class MemoryPool:
         """Puts returned blocks among the free ones; the lock is held."""
         while self._returned:
             block = self._returned.popleft()
-            self._in_use -= block.nbytes
-            if block.nbytes < SMALL:
-                self._small.setdefault(block.nbytes, []).append(block)
-            else:
+            size = block.nbytes
+            self._in_use -= size
+            if size >= SMALL:
                 self._merge_in(block)
+            elif size in self._small:
+                self._small[size].append(block)
+            else:
+                self._small[size] = [block]
 
     def _merge_small(self) -> None:
         """Puts the small blocks that wait by size among the free ones."""

@@ -100,7 +100,7 @@ class Tensor:
     @staticmethod
     def dense(engine: Engine, shape: Shape, dtype: np.dtype[Any], order: Sequence[int] | None = None) -> Tensor:
         """An uninitialised tensor without gaps; ``order`` lists the axes from outermost to innermost."""
-        strides = dense_strides(shape, order)
+        strides = _dense_strides(shape, None if order is None else tuple(order))
         return Tensor(engine.allocate(math.prod(shape) * dtype.itemsize), 0, shape, strides, dtype)
 
     def view(self, offset: int, shape: Shape, strides: Shape) -> Tensor:

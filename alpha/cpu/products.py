@@ -40,23 +40,26 @@ class ProductOperations(ArrayOperations):
         return self.ger(x.view(x.offset, (rows,), x.strides[:1]), y.view(y.offset, (columns,), y.strides[1:]))
 
     def gemv(self, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:
-        length, depth = a.shape[::-1] if trans else a.shape
-        _check_vectors("gemv", a, (x, depth), (plus, length))
+        rows, columns = a.shape
+        length, depth = (columns, rows) if trans else (rows, columns)
+        dtype = a.dtype
+        if x.shape != (depth,) or x.dtype != dtype or plus is not None:
+            _check_vectors("gemv", a, (x, depth), (plus, length))
         if a.strides[1] != 1:
             if a.strides[0] == 1:
                 a, trans = a.view(a.offset, a.shape[::-1], a.strides[::-1]), not trans
+                rows, columns = columns, rows
             else:
                 a = self.dense(a, (0, 1))
-        rows, columns = a.shape
-        item = a.dtype.itemsize
-        out = self.empty((columns if trans else rows,), a.dtype)
+        item = dtype.itemsize
+        out = Tensor(self.allocate(length * item), 0, (length,), (1,), dtype)
         x = self._vector(x)
         added = 0 if plus is None else (plus := self._vector(plus)).address
         kernel = kernels.vector_matrix if trans else kernels.matrix_vector
         task, tasks = _tasks(rows, columns, item, trans, self.threads)
         self.launch(
-            kernel, _tag(a, 1.0), item, rows, columns, task, a.address, a.strides[0] * item, x.address,
-            added, out.address, tasks=tasks,
+            kernel, _ONE[item], item, rows, columns, task, a.address, a.strides[0] * item, x.address,
+            added, out.storage.address, tasks=tasks,
         )  # fmt: skip
         return out
 
@@ -111,6 +114,10 @@ def _check_vectors(function: str, like: Tensor | None, *vectors: tuple[Tensor | 
             raise ShapeError(
                 f"[{function}] expected a vector ({length},) of {like.dtype}, got {vector.shape} of {vector.dtype}"
             )
+
+
+_ONE = {4: np.float32(1), 8: np.float64(1)}
+"""``_tag`` of 1, by the size of a number."""
 
 
 def _tag(x: Tensor, value: float) -> np.floating:

@@ -103,7 +103,10 @@ def _fits(A: Tensor, x: Tensor) -> bool:
 
 def _check(name: str, A: Tensor, *vectors: Tensor) -> None:
     """A matrix and vectors of one float dtype on one engine."""
-    if all(_fits(A, x) for x in vectors):
+    for x in vectors:
+        if not _fits(A, x):
+            break
+    else:
         return
     check_float(name, A, *vectors)
     A.engine.check_owner(name, *vectors)
