@@ -226,7 +226,7 @@ class MemoryPool:
             else:
                 block = self._sought(size)
             self._in_use = in_use = self._in_use + block.nbytes
-            if in_use > self._peak:
+            if in_use > self._peak:  # noqa: PLR1730  (max() costs a call)
                 self._peak = in_use
             return block
 

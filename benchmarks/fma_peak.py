@@ -11,7 +11,6 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.base import counter
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.isa import ISA
@@ -63,7 +62,7 @@ def _spread(builder: Any, value: Any, vector: Any) -> Any:
 @compiled
 def _run(counter, count, scale, shift, sinks):  # type: ignore[no-untyped-def]
     while True:
-        task = take_task(counter.ctypes.data)
+        task = take_task(counter)
         if task >= len(sinks):
             break
         _fma_chains(count, scale, shift, sinks[task].ctypes.data)
@@ -73,10 +72,10 @@ def fma_peak(threads: int, tries: int = 5) -> float:
     """GFLOP/s of all threads together (an FMA counts two), the best of some tries of milliseconds each."""
     sinks = np.empty((threads, 64), np.float32)
     factors = np.float32(0.5), np.float32(1.0)
-    WORKERS.run(_run, threads, (counter(), 1, *factors, sinks))  # compiled, and the threads awake
+    WORKERS.run(_run, threads, (1, *factors, sinks))  # compiled, and the threads awake
     seconds = []
     for _ in range(tries):
         start = time.perf_counter()
-        WORKERS.run(_run, threads, (counter(), _COUNT, *factors, sinks))
+        WORKERS.run(_run, threads, (_COUNT, *factors, sinks))
         seconds.append(time.perf_counter() - start)
     return 2e-9 * threads * _COUNT * CHAINS * LANES / min(seconds)

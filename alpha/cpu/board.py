@@ -1,8 +1,7 @@
-"""The board on which a launch posts its job for the native workers, and the atomic steps of posting and joining.
+"""The board on which a launch posts its job for the native workers, and the atomic steps of reading and writing it.
 
 A job is a compiled function and its arguments. Whoever takes part calls it once, and inside it draws tasks from a
-counter until none is left. The caller works too, closes the job when it finds no more tasks, and waits for those alone
-who had joined by then: a worker whose core is busy elsewhere joins late or not at all, and holds up nobody.
+counter until none is left (``alpha.cpu.sharing``).
 """
 
 from __future__ import annotations
@@ -24,6 +23,9 @@ and how many of its tasks were drawn."""
 
 ARGUMENTS, LIMIT, FAILED = ENTRY + 8, ENTRY + 16, RESULT + 8
 """Beside them: the job's arguments, how many threads it wants, how many calls failed."""
+
+STOP, BEDS = EPOCH + 8, EPOCH + 16
+"""And whether the workers are to end; where the first of them sleeps (``alpha.cpu.sleep``)."""
 
 BOARD = 5 * LINE
 """Bytes of a board."""
@@ -156,39 +158,12 @@ def _entry(context: Any, builder: Any, compiled: Any, signature: Any, kind: Any,
 
 
 @njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
-def share(board, threads, entry, arguments):  # type: ignore[no-untyped-def]
-    """Runs a job on this thread and, if they come while it lasts, on ``threads - 1`` workers; the sum of their results.
-
-    The caller must be alone with the board.
-    """
-    store(board + ENTRY, entry)
-    store(board + ARGUMENTS, arguments)
-    store(board + LIMIT, threads)
-    store(board + TASKS, 0)
-    store(board + RESULT, 0)
-    store(board + FAILED, 0)
-    if threads > 1:
-        add(board + EPOCH, 1)
-        add(board + STATE, OPEN)
-    call(board, entry, arguments)
-    if threads > 1:
-        add(board + STATE, -OPEN)
-        while load(board + STATE) != 0:
-            pause()
-    if load(board + FAILED) != 0:
-        raise MemoryError("no memory for a kernel's own buffers")
-    return load(board + RESULT)
+def unseen(board, last):  # type: ignore[no-untyped-def]
+    """Whether a job may be joined that is not number ``last``."""
+    return load(board + STATE) >= OPEN and load(board + EPOCH) != last
 
 
 @njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
-def join(board, worker, last):  # type: ignore[no-untyped-def]
-    """Takes part in the job on the board, if one is open that is not number ``last``; the number of the one done."""
-    state = load(board + STATE)
-    if state < OPEN or load(board + EPOCH) == last or not replace(board + STATE, state, state + 1):
-        return last
-    # From here on the job stays: who posted it waits for those who have joined.
-    last = load(board + EPOCH)
-    if worker < load(board + LIMIT):
-        call(board, load(board + ENTRY), load(board + ARGUMENTS))
-    add(board + STATE, -1)
-    return last
+def stopping(board):  # type: ignore[no-untyped-def]
+    """Whether the workers are to end."""
+    return load(board + STOP) != 0

@@ -25,7 +25,7 @@ from numba.core import cgutils, event
 from numba.extending import intrinsic
 
 from alpha import cache
-from alpha.cpu import board
+from alpha.cpu import board, sharing
 
 _log = logging.getLogger(__name__)
 _lock = threading.Lock()
@@ -50,7 +50,7 @@ def compiled(function: Callable[..., Any]) -> Any:
     names = {
         "kernel": inlined(function),
         "job": board.job,
-        "share": board.share,
+        "share": sharing.share,
         "TASKS": board.TASKS,
         "__name__": function.__module__,
     }

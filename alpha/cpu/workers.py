@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from alpha.cpu.board import BOARD, LINE, join, pause
+from alpha.cpu import sleep
+from alpha.cpu.board import BEDS, BOARD, LINE, STOP, pause, stopping, store
 from alpha.cpu.compile import alone
+from alpha.cpu.sharing import join
 
 PATIENCE = 1e-3
-"""Seconds that a worker watches the board before it goes to sleep: to wake it takes about a tenth of that."""
+"""Seconds that a worker watches the board before it goes to sleep: to wake it takes about a twentieth of that."""
 
 _ALONE = 64
 """Looks at the board between two offers of the core to other threads, from the _TURNS-th on."""
@@ -28,10 +30,13 @@ _yield: Any = types.ExternalFunction("sched_yield", types.int32()) if _POSIX els
 
 
 @alone
-def _watch(board, worker, last, turns):  # type: ignore[no-untyped-def]
-    """Takes part in jobs until none has come for so many looks at the board; the last job's number."""
+def _watch(board, bed, worker, last, turns):  # type: ignore[no-untyped-def]
+    """Takes part in jobs until the workers are to end, asleep after so many looks at the board in vain; -1.
+
+    Without a bed it returns after so many looks, with the last job's number.
+    """
     turn = 0
-    while turn < turns:
+    while not stopping(board):
         done = join(board, worker, last)
         if done != last:
             last = done
@@ -41,19 +46,43 @@ def _watch(board, worker, last, turns):  # type: ignore[no-untyped-def]
         pause()
         if _POSIX and turn > _TURNS and turn % _ALONE == 0:
             _yield()
-    return last
+        if turn >= turns:
+            if bed == 0:
+                return last
+            if sleep.SLEEPS:
+                sleep.rest(board, bed, last)
+            turn = 0
+    return -1
+
+
+@alone
+def _make_bed(bed):  # type: ignore[no-untyped-def]
+    return sleep.make(bed)
+
+
+@alone
+def _write(address, value):  # type: ignore[no-untyped-def]
+    store(address, value)
+
+
+@alone
+def _stop(board, workers):  # type: ignore[no-untyped-def]
+    """Has the workers end, the sleeping ones too."""
+    store(board + STOP, 1)
+    if sleep.SLEEPS:
+        sleep.wake(board, workers)
 
 
 class _OwnBoard(threading.local):
     """A board for each Python thread, on which it launches what it runs alone."""
 
     def __init__(self) -> None:
-        self._memory, self.address = _new_board()
+        self._memory, self.address = _lines(BOARD)
 
 
-def _new_board() -> tuple[Any, int]:
-    """An empty board: what keeps its memory, and its address."""
-    memory = np.zeros(BOARD + LINE, np.uint8)
+def _lines(nbytes: int) -> tuple[Any, int]:
+    """Zeroed memory that begins with a cache line: what keeps it, and its address."""
+    memory = np.zeros(nbytes + LINE, np.uint8)
     return memory, -(-memory.ctypes.data // LINE) * LINE
 
 
@@ -66,12 +95,10 @@ class Workers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._memory, self._board = _new_board()
+        self._memory, self._board = _lines(BOARD)
         self._own = _OwnBoard()
         self._threads: list[threading.Thread] = []
-        self._gates: list[threading.Lock] = []  # a worker sleeps at its own, which a launch opens
-        self._asleep: list[bool] = []
-        self._stopping = False
+        self._beds: list[tuple[Any, int]] = []
         self._turns = 0
 
     def run(self, kernel: Callable[..., Any], threads: int, arguments: tuple[Any, ...]) -> Any:
@@ -79,50 +106,49 @@ class Workers:
         if threads == 1:
             return kernel(self._own.address, 1, *arguments)
         with self._lock:
-            for worker in range(threads - 1):
-                if worker == len(self._threads):
-                    self._start()
-                if self._asleep[worker]:
-                    self._asleep[worker] = False
-                    self._gates[worker].release()
+            while len(self._threads) < threads - 1:
+                self._start()
             return kernel(self._board, threads, *arguments)
 
     def _start(self) -> None:
         if not self._turns:
-            self._turns = _turns(self._board)
-        worker = len(self._threads)
-        gate = threading.Lock()
-        gate.acquire()
-        self._gates.append(gate)
-        self._asleep.append(False)
-        thread = threading.Thread(target=self._work, args=(worker,), name=f"alpha-cpu-{worker + 1}", daemon=True)
+            self._turns = _turns()
+        memory, bed = _lines(sleep.BED)
+        if sleep.SLEEPS and (error := _make_bed(bed)):
+            raise OSError(error, f"[cpu] expected a mutex and a condition for a worker, got {os.strerror(error)}")
+        _write(self._beds[-1][1] + sleep.NEXT if self._beds else self._board + BEDS, bed)
+        self._beds.append((memory, bed))
+        worker = len(self._threads) + 1
+        # What it writes to is kept by what it calls: this object may be gone before it ends.
+        thread = threading.Thread(target=_work, args=(self._memory, self._board, memory, bed, worker, self._turns))
+        thread.name, thread.daemon = f"alpha-cpu-{worker}", True
         self._threads.append(thread)
         thread.start()
-
-    def _work(self, worker: int) -> None:
-        last = 0
-        while not self._stopping:
-            last = _watch(self._board, worker + 1, last, self._turns)
-            self._asleep[worker] = True
-            self._gates[worker].acquire()
 
     def stop(self) -> None:
         """Ends the threads, before the interpreter takes down what they stand on."""
         with self._lock:
-            self._stopping = True
-            for gate, asleep in zip(self._gates, self._asleep, strict=True):
-                if asleep:
-                    gate.release()
+            _stop(self._board, len(self._threads))
         for thread in self._threads:
             thread.join(1)
 
 
-def _turns(board: int) -> int:
+def _work(_board_memory: Any, board: int, _bed_memory: Any, bed: int, worker: int, turns: int) -> None:
+    """A worker's life."""
+    last = 0
+    while last >= 0:
+        last = _watch(board, bed if sleep.SLEEPS else 0, worker, last, turns)
+        if not sleep.SLEEPS:
+            time.sleep(PATIENCE)
+
+
+def _turns() -> int:
     """Looks at an empty board that take about ``PATIENCE``."""
+    _memory, board = _lines(BOARD)
     tried = 20_000
-    _watch(board, 0, 0, 1)  # compiled
+    _watch(board, 0, 0, 0, 1)  # compiled
     start = time.perf_counter()
-    _watch(board, 0, 0, tried)
+    _watch(board, 0, 0, 0, tried)
     return max(1, int(tried * PATIENCE / (time.perf_counter() - start)))
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import alpha
 from alpha import functions as F
-from alpha.cpu import workers
+from alpha.cpu import sleep, workers
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.engine import CPUEngine
@@ -62,6 +62,18 @@ def own() -> Any:
     made.stop()
 
 
+def flag(workers: Workers, worker: int) -> Any:
+    """Whether a worker sleeps: a view of one int64 in its bed."""
+    memory, bed = workers._beds[worker]
+    start = bed + sleep.ASLEEP - memory.ctypes.data
+    return memory[start : start + 8].view(np.int64)
+
+
+def asleep(workers: Workers) -> bool:
+    """Whether all of them are."""
+    return all(flag(workers, worker)[0] for worker in range(len(workers._beds)))
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 def test_every_task_is_done_once(own: Workers, threads: int) -> None:
     for tasks, work in ((1, 0), (3, 10), (1000, 1), (64, 10_000)):
@@ -85,7 +97,7 @@ def test_as_many_threads_as_asked_take_part(own: Workers, threads: int) -> None:
 def test_a_sleeping_worker_is_woken(own: Workers) -> None:
     for _ in range(5):
         assert own.run(mark, 2, (np.zeros(10, np.int64), 0)) == 10
-        while not all(own._asleep):
+        while not asleep(own):
             threading.Event().wait(0.01)
     assert max(own.run(count, 2, (np.array([2, 0]),)) for _ in range(20)) == 2
 
@@ -93,14 +105,14 @@ def test_a_sleeping_worker_is_woken(own: Workers) -> None:
 def test_a_worker_that_never_comes_holds_up_nobody(own: Workers) -> None:
     """As one whose core another process has: nothing is ever released for it."""
     own.run(mark, 2, (np.zeros(10, np.int64), 0))
-    while not own._asleep[0]:
+    while not asleep(own):
         threading.Event().wait(0.01)
-    own._asleep[0] = False  # no launch wakes it now
+    flag(own, 0)[0] = 0  # no launch wakes it now
     for _ in range(100):
         marks = np.zeros(100, np.int64)
         assert own.run(mark, 2, (marks, 100)) == 100
         assert (marks == 1).all()
-    own._asleep[0] = True
+    flag(own, 0)[0] = 1
 
 
 def test_launches_from_many_threads(cpu: CPUEngine) -> None:

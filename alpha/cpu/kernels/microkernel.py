@@ -354,7 +354,7 @@ _VECTOR_BYTES = ISA.bytes
 
 @inlined
 def panel_product(  # type: ignore[no-untyped-def]
-    counter, tag, m, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns
+    tag, m, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns
 ):
     """C (m rows, one panel of columns, ``b_step`` bytes wide) from A with rows ``a_step`` bytes apart."""
     if b_step == _VECTOR_BYTES:
@@ -371,7 +371,7 @@ def scattered_rows(b_step):  # type: ignore[no-untyped-def]
 
 @inlined
 def scattered_product(  # type: ignore[no-untyped-def]
-    counter, tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns
+    tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns
 ):
     """A tile of scattered rows and a panel of columns."""
     if b_step == _VECTOR_BYTES:

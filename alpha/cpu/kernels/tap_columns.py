@@ -125,7 +125,7 @@ def tap_columns(  # type: ignore[no-untyped-def]
 
 @inlined
 def _finish(  # type: ignore[no-untyped-def]
-    counter, tag, columns, column, products, pixel, target, target_step, count, channels, item, mode, bias, residual
+    tag, columns, column, products, pixel, target, target_step, count, channels, item, mode, bias, residual
 ):
     """A result column's pixels of some images, from what their taps made; ``mode`` as in the micro-kernel."""
     first, last = columns.start[column], columns.start[column + 1]
