@@ -67,11 +67,12 @@ class ProductOperations(ArrayOperations):
         self, x: Tensor, y: Tensor, alpha: float = 1.0, a: Tensor | None = None, out: Tensor | None = None
     ) -> Tensor:
         shape = x.shape[0], y.shape[0]
-        for matrix in (a, out):
-            if matrix is not None and matrix.shape != shape:
-                raise ShapeError(f"[ger] expected matrices {shape} as the vectors have it, got {matrix.shape}")
-            _check_vectors("ger", matrix, (x, shape[0]), (y, shape[1]))
         _check_vectors("ger", x, (y, shape[1]))
+        for matrix in (a,) if out is a else (a, out):
+            if matrix is not None:
+                if matrix.shape != shape:
+                    raise ShapeError(f"[ger] expected matrices {shape} as the vectors have it, got {matrix.shape}")
+                _check_vectors("ger", matrix, (x, shape[0]))
         target = out if out is not None and out.strides[1] == 1 else self.empty(shape, x.dtype)
         if a is not None and a.strides[1] != 1:
             a = self.dense(a, (0, 1))

@@ -74,8 +74,15 @@ def ger(A: Tensor, x: Tensor, y: Tensor, alpha: Number = 1.0) -> Tensor:
 def ger_(A: Tensor, x: Tensor, y: Tensor, alpha: Number = 1.0) -> Tensor:
     """Adds ``alpha * outer(x, y)`` to A in place, and returns A: BLAS's ger."""
     A, x, y, alpha = _rank_one("ger_", A, x, y, alpha)
-    x, y = (vector.clone() if vector.storage is A.storage else vector for vector in (x, y))
-    return write("ger_", A, Ger, x, y, alpha, in_place=True)
+    if x.storage is A.storage:
+        x = x.clone()
+    if y.storage is A.storage:
+        y = y.clone()
+    if A._base is not None or 0 in A.strides or enters_graph(A, x, y):
+        return write("ger_", A, Ger, x, y, alpha, in_place=True)
+    A.engine.ger(x, y, alpha, A, A)  # nothing to record: small updates are made often
+    A.storage.version += 1
+    return A
 
 
 def _rank_one(name: str, A: Tensor, x: Tensor, y: Tensor, alpha: Number) -> tuple[Tensor, Tensor, Tensor, float]:
