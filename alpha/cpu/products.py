@@ -20,7 +20,7 @@ TASKS = 8
 ROWS = max(kernels.DOT_ROWS, kernels.UPDATE_ROWS)
 """Rows that a turn of a kernel works on at once."""
 
-STRIP = 512, 2048
+STRIP = 128, 2048
 """Least and most columns of a task of the transposed product: long runs of memory, and sums that stay in the cache."""
 
 

@@ -18,7 +18,7 @@ from alpha.cpu.compile import alone
 from alpha.cpu.sharing import join
 
 PATIENCE = 1e-3
-"""Seconds that a worker watches the board before it goes to sleep: to wake it takes about a twentieth of that."""
+"""Seconds that a worker watches the board before it goes to sleep: to wake it takes a small part of that."""
 
 _ALONE = 64
 """Looks at the board between two offers of the core to other threads, from the _TURNS-th on."""
