@@ -136,6 +136,7 @@ class Workers:
 def _work(_board_memory: Any, board: int, _bed_memory: Any, bed: int, worker: int, turns: int) -> None:
     """A worker's life."""
     last = 0
+    _write(bed + sleep.THREAD, threading.get_native_id())
     while last >= 0:
         last = _watch(board, bed if sleep.SLEEPS else 0, worker, last, turns)
         if not sleep.SLEEPS:
