@@ -22,8 +22,9 @@ from tqdm import tqdm
 from alpha.errors import AlphaError, EngineError
 from benchmarks.common import MIB, ROOT
 
-PAUSE = 0.025
-"""Seconds before each turn: the threads of whoever had the last one stop spinning (they do for milliseconds)."""
+PAUSE = 0.04
+"""Seconds before each turn: the threads of whoever had the last one stop spinning. OpenBLAS's do so for 2**26 cycles of
+the clock: 26 ms at 2.6 GHz."""
 
 # glibc's malloc gives large blocks back to the system when they are freed, and takes them, page by page, anew: a large
 # part of PyTorch's time. These keep all memory for reuse; the last also backs it with huge pages where there are any,
