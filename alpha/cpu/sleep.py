@@ -5,8 +5,8 @@ form a list that begins at the board. Whoever clears a flag wakes the sleeper: a
 where all are awake.
 
 Linux may wake a thread on the processor of the one that woke it, which goes on computing there: until its scheduler
-looks again, some milliseconds later, one of the two stands still. So a sleeper is forbidden that processor first, and
-takes its permission back when it wakes.
+looks again, some milliseconds later, one of the two stands still. So a sleeper is kept off that processor while it is
+awake, and permitted it again before it sleeps.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ def make(bed):  # type: ignore[no-untyped-def]
 @njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
 def rest(board, bed, last):  # type: ignore[no-untyped-def]
     """Sleeps until woken, unless there is a job that is not number ``last``."""
+    if _PLACES and load(bed + KEPT_OFF) != 0:
+        store(bed + KEPT_OFF, 0)
+        _allow(0, _PROCESSORS, bed + ALLOWED)
     store(bed + ASLEEP, 1)
     if (unseen(board, last) or stopping(board)) and replace(bed + ASLEEP, 1, 0):
         return
@@ -69,9 +72,6 @@ def rest(board, bed, last):  # type: ignore[no-untyped-def]
     while load(bed + ASLEEP) != 0:
         _wait(bed + CONDITION, bed + MUTEX)
     _unlock(bed + MUTEX)
-    if _PLACES and load(bed + KEPT_OFF) != 0:
-        store(bed + KEPT_OFF, 0)
-        _allow(0, _PROCESSORS, bed + ALLOWED)
 
 
 @njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
