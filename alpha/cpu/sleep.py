@@ -78,7 +78,9 @@ def rest(board, bed, last):  # type: ignore[no-untyped-def]
 def _forbid_here(bed):  # type: ignore[no-untyped-def]
     """Keeps a sleeper off this thread's processor, where it may use another."""
     thread, here = load(bed + THREAD), _here()
-    if here < 0 or here >= 8 * _PROCESSORS or _allowed(thread, _PROCESSORS, bed + ALLOWED) < 0:
+    if here < 0 or here >= 8 * _PROCESSORS:
+        return
+    if load(bed + KEPT_OFF) == 0 and _allowed(thread, _PROCESSORS, bed + ALLOWED) < 0:
         return
     left = 0
     for word in range(0, _PROCESSORS, 8):
