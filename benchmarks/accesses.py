@@ -82,5 +82,4 @@ def _convolution(problem: Problem, by_output: bool, packs: bool) -> int:
         width = g.columns.input if by_output else g.columns.output
         met = g.rows.useful * width * problem.images * source
         made = size[0] * problem.images * result * (width * g.columns.filter + g.columns.useful)
-    packs = packs or algorithm == "panels"
     return met + made + results + filters + (2 * filters if packs else 0)

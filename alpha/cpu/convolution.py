@@ -216,10 +216,10 @@ class ConvolutionOperations(HostEngine):
         tag, algorithm = x.dtype.type(slope or 0), planner.algorithm(problem, by_output)
         if algorithm == "depthwise":
             each = depthwise.plan(problem, by_output)
-            filters = np.ascontiguousarray(self.array(w)).reshape(problem.groups, -1)
+            taps = np.ascontiguousarray(self.array(w)).reshape(problem.groups, -1)
             macs: int = self.launch(
                 depthwise_kernels.depthwise, tag, each.starts, each.rows, each.columns, each.sizes,
-                x.address, filters, *ends.arguments, tasks=each.tasks,
+                x.address, taps, *ends.arguments, tasks=each.tasks,
             )  # fmt: skip
         elif algorithm in winograd.RESULTS:
             tiled = winograd.plan(problem, by_output, winograd.RESULTS[algorithm])
@@ -235,10 +235,10 @@ class ConvolutionOperations(HostEngine):
             )  # fmt: skip
         elif algorithm == "panels":
             own = panels.plan(problem, by_output)
-            filters = np.ascontiguousarray(self.array(w))
+            kind, filters = self._own_panels(w, own.packed_shape, by_output)
             macs = self.launch(
-                panels_kernels.panels, tag, by_output, own.blocks, own.rows, own.columns, own.sizes,
-                x.address, filters.ctypes.data, *ends.arguments, tasks=own.tasks,
+                panels_kernels.panels, tag, kind, own.blocks, own.rows, own.columns, own.sizes,
+                x.address, filters.address, *ends.arguments, tasks=own.tasks,
             )  # fmt: skip
         elif algorithm == "lanes":
             across = image_lanes.plan(problem, by_output)
@@ -367,6 +367,12 @@ class ConvolutionOperations(HostEngine):
             self.launch(kernel, source, self.array(packed))
 
         return self._kept(w, shape, "by output" if by_output else "by input", pack)
+
+    def _own_panels(self, w: Tensor, shape: tuple[int, ...], by_output: bool) -> tuple[int, Tensor]:
+        """The filters for tasks that read their own panels, and their kind: packed only where they serve again."""
+        if is_inference() and not w.storage.exported:
+            return panels_kernels.PACKED, self._packed(w, shape, by_output)
+        return panels_kernels.BY_OUTPUT if by_output else panels_kernels.BY_INPUT, self.dense(w, range(4))
 
     def _packed_rows(self, w: Tensor, shape: tuple[int, ...], by_output: bool) -> Tensor:
         """The filters' rows in the panels that the plan wants: their taps and result channels are the columns."""

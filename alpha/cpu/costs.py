@@ -67,7 +67,7 @@ PACK, PACK_FAR = 1.5, 1.5
 """Cycles a number to pack the filters, and more where the last cache does not hold what is packed."""
 
 PACK_NEAR = 0.8
-"""Of a panel that its only reader packs: written in the second cache."""
+"""Of a panel that its only reader packs, where filters are not packed before: written in the second cache."""
 
 COPIES = 0.15
 """Of the filter gradient's time: copying x and dy to where they are read."""
@@ -93,7 +93,7 @@ def cycles(problem: Problem, by_output: bool, algorithm: str, packs: bool = Fals
         few = positions.plan(problem, by_output)
         computing, packed = _positions(few), few.packed_shape
     elif algorithm == "panels":
-        return _panels(panels.plan(problem, by_output))
+        return _panels(panels.plan(problem, by_output), packs)
     elif algorithm == "lanes":
         across = image_lanes.plan(problem, by_output)
         computing, packed = _lanes(problem, across), across.packed_shape
@@ -180,7 +180,7 @@ def _positions(plan: positions.PositionPlan) -> float:
     return _total(computing, float(taps.sum()) / s.most_taps, math.prod(plan.packed_shape) * s.item)
 
 
-def _panels(plan: panels.PanelPlan) -> float:
+def _panels(plan: panels.PanelPlan, packs: bool) -> float:
     s, rows, columns = plan.sizes, plan.rows, plan.columns
     taps = np.diff(rows.tap_start)[plan.blocks[:, 0]] * np.diff(columns.tap_start)[plan.blocks[:, 1]]
     tiles = -(-plan.blocks[:, 3] // SCATTERED_ROWS)
@@ -188,7 +188,8 @@ def _panels(plan: panels.PanelPlan) -> float:
     terms = float((tiles * taps).sum()) * s.depth * _step(SCATTERED_ROWS)
     begun = float((tiles * -(-taps // s.tap_block)).sum()) * parts * TILE
     finding = float(plan.blocks[:, 3].sum()) * parts * ROW
-    return plan.tasks * (terms + begun + finding + PACK_NEAR * s.taps * s.depth * s.panel)
+    packing = PACK_NEAR * s.taps * s.depth * s.panel if packs else 0
+    return _total(plan.tasks * (terms + begun + finding + packing), 1, math.prod(plan.packed_shape) * s.item)
 
 
 def _lanes(problem: Problem, plan: image_lanes.LanePlan) -> float:

@@ -110,7 +110,7 @@ def _choice(problem: Problem, operator: str) -> tuple[str, str, float, int]:
         return name, f"positions and images as rows, {len(few.blocks)} blocks", cycles, few.tasks
     if algorithm == "panels":
         own = panels.plan(problem, by_output)
-        return name, f"a panel of filters a task, packed {own.sizes.depth_block} channels at a time", cycles, own.tasks
+        return name, f"a panel of filters a task, {own.sizes.depth_block} channels at a time", cycles, own.tasks
     if algorithm == "lanes":
         lanes = image_lanes.plan(problem, by_output)
         return name, f"images as lanes, {lanes.sizes.chunk} a task, {len(lanes.bands)} bands", cycles, lanes.tasks

@@ -1,4 +1,4 @@
-"""Plans of convolutions and input gradients of few images and large filters, which each task packs for itself."""
+"""Plans of convolutions and input gradients of few images and large filters, of which each task reads its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from alpha.cpu.positions import ROWS, blocks_of, patterns_of
 Array = np.ndarray[Any, Any]
 
 PACKED_BYTES = 256 << 10
-"""Of a task's packed filters, about: they stay in the second cache while they meet all rows."""
+"""Of the filters that a task works on at once, about: they stay in the second cache while they meet all rows."""
 
 LEAST_PANELS = 8
 """Fewer tasks would leave threads without."""
@@ -36,6 +36,8 @@ class PanelPlan:
     rows: Patterns
     columns: Patterns
     sizes: PanelSizes
+    packed_shape: tuple[int, ...]
+    """Of filters that are packed before."""
     macs: int
 
     @property
@@ -84,4 +86,4 @@ def plan(problem: Problem, by_output: bool) -> PanelPlan:
         target_image=target[0] * item,
     )
     blocks = blocks_of(rows, columns, problem.images, problem.images, ROWS)
-    return PanelPlan(blocks, rows, columns, sizes, gather.macs)
+    return PanelPlan(blocks, rows, columns, sizes, gather.packed_shape, gather.macs)

@@ -117,11 +117,15 @@ def test_positions_as_rows(case: Case, dtype: Any, image_order: bool) -> None:
     groups=st.sampled_from([1, 1, 2]),
     packed_bytes=st.sampled_from([1, 8 << 10, panels.PACKED_BYTES]),
     image_order=st.booleans(),
+    again=st.booleans(),
 )
 def test_panels(
-    case: Case, dtype: Any, widths: tuple[int, int], groups: int, packed_bytes: int, image_order: bool
+    case: Case, dtype: Any, widths: tuple[int, int], groups: int, packed_bytes: int, image_order: bool, again: bool
 ) -> None:
-    """Any geometry, on whole panels; channels in several blocks where so few bytes are packed at a time."""
+    """Any geometry, on whole panels; channels in several blocks where so few bytes are taken at a time.
+
+    ``again``: with filters that serve again, and are packed before.
+    """
     panel = ISA.panel(np.dtype(dtype).itemsize)
     whole = replace(case, channels=(groups * widths[0] * panel, groups * widths[1] * panel), groups=groups)
     with pytest.MonkeyPatch.context() as patched:
@@ -129,6 +133,7 @@ def test_panels(
         patched.setattr(panels, "LEAST_BYTES", 1)
         patched.setattr(panels, "PACKED_BYTES", packed_bytes)
         patched.setattr(panels, "plan", lru_cache(panels.plan.__wrapped__))
+        patched.setattr(convolution, "is_inference", lambda: again)
         check(whole, dtype, "panels", image_order)
         assert panels.plan.cache_info().misses >= 2  # of either operator: they were taken
     geometry = Geometry.make(whole.size, whole.filter, whole.stride, whole.padding, whole.dilation)

@@ -1,7 +1,8 @@
-"""ConvV2 and KS-deconv-V2 for few images and large filters: a task packs the filters that it alone reads.
+"""ConvV2 and KS-deconv-V2 for few images and large filters: a task meets all rows with the filters it alone reads.
 
-``positions`` reads filters that were packed before, all of which go to memory and back where the caches do not hold
-them. Here a task packs a panel's block of channels into room of its own, in the second cache, where it meets all rows.
+``positions`` reads a filter's taps anew for each pattern of them, from memory where the caches do not hold the filters.
+Here a task takes a panel's block of channels, as much as the second cache holds, to all rows before the next block.
+Where filters are not packed yet it packs the block into room of its own, in that cache, and not through memory.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from alpha.cpu.kernels.positions import addresses, residuals_beside, tap_offsets
 from alpha.cpu.kernels.vectors import transpose
 
 ISA_BYTES = ISA.bytes
+
+BY_INPUT, BY_OUTPUT, PACKED = range(3)
+"""What the filters are: as they lie, to be packed for an input gradient or for a convolution; or packed before."""
 
 
 class PanelSizes(NamedTuple):
@@ -70,18 +74,18 @@ def pack_by_input(tag, sizes, w, row, channel, depth, target):  # type: ignore[n
 
 @compiled
 def panels(  # type: ignore[no-untyped-def]
-    counter, tag, by_output, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
+    counter, tag, kind, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
 ):
-    """``blocks`` is a table of ``Block``; w are the filters as they are, (OC, T, IC). A task is a panel.
+    """``blocks`` is a table of ``Block``; w are the filters, (OC, T, IC) as they lie or packed. A task is a panel.
 
     Offsets of taps are counted in taps. Returns the multiply-adds that it computed.
     """
     per_group = sizes.channels // sizes.panel
     tile = scattered_rows(sizes.panel * sizes.item)
     panel_row = sizes.panel * sizes.item
-    tap_bytes = sizes.depth_block * panel_row
+    tap_bytes = (sizes.depth if kind == PACKED else sizes.depth_block) * panel_row
     done = 0
-    packed = np.empty(sizes.taps * tap_bytes + 64, np.uint8)
+    packed = np.empty(64 if kind == PACKED else sizes.taps * tap_bytes + 64, np.uint8)
     sources = np.empty(sizes.rows + tile, np.int64)
     targets = np.empty(sizes.rows + tile, np.int64)
     residuals = np.empty(sizes.rows + tile, np.int64)
@@ -99,7 +103,9 @@ def panels(  # type: ignore[no-untyped-def]
         at = (group * sizes.channels + channel) * sizes.item
         for k in range(0, sizes.depth, sizes.depth_block):
             depth = min(sizes.depth_block, sizes.depth - k)
-            if by_output:
+            if kind == PACKED:
+                filters = w + panel * sizes.taps * tap_bytes + k * panel_row
+            elif kind == BY_OUTPUT:
                 pack_by_output(tag, sizes, w, group * sizes.channels + channel, k, depth, filters)
             else:
                 pack_by_input(tag, sizes, w, group * sizes.depth + k, channel, depth, filters)
