@@ -127,6 +127,8 @@ class Workers:
 
     def stop(self) -> None:
         """Ends the threads, before the interpreter takes down what they stand on."""
+        if not self._threads:
+            return
         with self._lock:
             _stop(self._board, len(self._threads))
         for thread in self._threads:
@@ -150,7 +152,9 @@ def _turns() -> int:
     _watch(board, 0, 0, 0, 1)  # compiled
     start = time.perf_counter()
     _watch(board, 0, 0, 0, tried)
-    return max(1, int(tried * PATIENCE / (time.perf_counter() - start)))
+    elapsed = time.perf_counter() - start
+    _stop(board, 0)  # compiled now: at its end the interpreter would forget that it was interrupted
+    return max(1, int(tried * PATIENCE / elapsed))
 
 
 WORKERS = Workers()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -190,3 +192,23 @@ def test_compiling_says_so_once(tmp_path: Any) -> None:
         assert run.returncode == 0, run.stderr
         said.append(run.stderr.count("compiling the CPU engine's kernels"))
     assert said == [1, 0]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="processes end by signals on POSIX")
+def test_an_interrupted_process_ends_as_one() -> None:
+    """Whoever waits for it, as a shell's loop does, is told of the interrupt: the workers' end does not hide it."""
+    script = (
+        "import alpha\n"
+        'alpha.set_default_engine(alpha.engine("cpu", threads=2))\n'
+        "x = alpha.zeros(64, 14, 14, 64)\n"
+        "alpha.functions.conv2d(x, alpha.zeros(64, 3, 3, 64), padding=1)\n"
+        "from alpha.cpu.workers import WORKERS\n"
+        "assert len(WORKERS._threads) == 1\n"
+        "raise KeyboardInterrupt"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(alpha.__file__).parent.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, env=environment, timeout=180
+    )
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
+    assert done.returncode == -signal.SIGINT
