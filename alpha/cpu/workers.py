@@ -153,7 +153,7 @@ def _turns() -> int:
     start = time.perf_counter()
     _watch(board, 0, 0, 0, tried)
     elapsed = time.perf_counter() - start
-    _stop(board, 0)  # compiled now: at its end the interpreter would forget that it was interrupted
+    _stop(board, 0)  # compiled now, not while the interpreter ends
     return max(1, int(tried * PATIENCE / elapsed))
 
 
