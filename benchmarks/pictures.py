@@ -159,7 +159,8 @@ def _segregation(result: dict[str, Any]) -> Figure:
             times.bar_label(bars, fmt="%.1f", padding=3)
     times.axvline(1, color="black", linewidth=0.8)
     times.set_xlabel("the other's time over ours")
-    times.legend()
+    lines, names = times.get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
     bars = memory.barh(range(len(rows)), [row["saved_mib"] for row in rows], color=OURS, height=0.6)
     memory.bar_label(bars, fmt="%.2f", padding=3)
     memory.set_xlabel("MiB less than separate outputs")
@@ -195,7 +196,8 @@ def _matvec(result: dict[str, Any]) -> Figure:
         line[0].set_ylabel("GB/s")
     for axes in line:
         axes.set_xlabel("columns")
-    figure.axes[0].legend()
+    lines, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
     return figure
 
 
