@@ -266,7 +266,9 @@ def enters_graph(*arguments: Any) -> bool:
     """Whether a function called now on these arguments would enter the graph."""
     if _mode.enabled:
         for argument in arguments:
-            if _needs(argument):
+            if isinstance(argument, _tensor.Tensor) and (
+                argument.requires_grad or (argument._base is not None and _needs(argument))
+            ):
                 return True
     return False
 

@@ -214,11 +214,16 @@ class MemoryPool:
 
     def take(self, nbytes: int) -> Block:
         """A block of at least ``nbytes`` + SLACK bytes, aligned to GRAIN; OutOfMemoryError beyond the cap."""
-        size = -(-(nbytes + SLACK) // GRAIN) * GRAIN
+        size = (nbytes + SLACK + GRAIN - 1) // GRAIN * GRAIN
         with self._lock:
-            if self._returned:
-                self._sort_in()
             self._requests += 1
+            if self._returned:
+                block = self._returned.pop()
+                if block.nbytes == size and size < SMALL:  # what a loop drops is what it asks for next
+                    self._hits += 1
+                    return block
+                self._returned.append(block)
+                self._sort_in()
             waiting = self._small.get(size)
             if waiting:
                 self._hits += 1

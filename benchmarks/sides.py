@@ -18,6 +18,9 @@ Result = TypeVar("Result")
 _TURN = 0.02
 """Seconds that a turn's timed calls take together, at least."""
 
+_WARM = 0.01
+"""Seconds of calls before those: woken threads need some milliseconds to spread over the cores."""
+
 _LONG = 0.1
 """Seconds of a call beside which waking the threads is nothing, so that it needs no other before it."""
 
@@ -72,10 +75,13 @@ class EventClock:
 
 
 def time_call(clock: Clock, call: Callable[[], object]) -> float:
-    """Seconds of a call: the mean of as many as fill a turn, after one that wakes the threads."""
-    once, _ = clock.run(call)
+    """Seconds of a call: the mean of as many as fill a turn, after some that wake the threads."""
+    once = spent = clock.run(call)[0]
     if once >= _LONG:
         return once
+    while spent < _WARM:
+        last = clock.run(call)[0]
+        spent, once = spent + last, min(once, last)
     count = max(1, math.ceil(_TURN / max(once, 1e-6)))
     return clock.run(call, count)[0] / count
 

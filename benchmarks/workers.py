@@ -23,8 +23,12 @@ from alpha.errors import AlphaError, EngineError
 from benchmarks.common import MIB, ROOT
 
 PAUSE = 0.04
-"""Seconds before each turn: the threads of whoever had the last one stop spinning. OpenBLAS's do so for 2**26 cycles of
-the clock: 26 ms at 2.6 GHz."""
+"""Seconds before each turn: the threads of whoever had the last one stop spinning."""
+
+_SPIN = {"OPENBLAS_THREAD_TIMEOUT": "26"}
+"""OpenBLAS's threads spin 2**28 cycles of the clock after each product unless told otherwise: a tenth of a second, in
+which they take a core from whoever has the next turn. These are 26 ms at 2.6 GHz: longer than a turn's gaps, and less
+than the pause."""
 
 # glibc's malloc gives large blocks back to the system when they are freed, and takes them, page by page, anew: a large
 # part of PyTorch's time. These keep all memory for reuse; the last also backs it with huge pages where there are any,
@@ -141,7 +145,7 @@ def _environment(threads: int, more: Mapping[str, str]) -> dict[str, str]:
     """This process's, with the threads of every library, and without what would make OpenBLAS mistake the CPU."""
     inherited = {key: value for key, value in os.environ.items() if key != "OPENBLAS_CORETYPE"}
     pools = {f"{library}_NUM_THREADS": str(threads) for library in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
-    return {**inherited, **pools, **more}
+    return {**inherited, **pools, **_SPIN, **more}
 
 
 def serve(sides: Mapping[str, Callable[..., Any]]) -> None:

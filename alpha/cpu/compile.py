@@ -33,6 +33,9 @@ _HERE = Path(__file__).parent
 # FMA contraction is wanted; nothing that would let the compiler ignore NaN, infinity or the order of sums.
 _FASTMATH = {"contract", "nsz"}
 
+Entry = Callable[[int, int, tuple[Any, ...]], Any]
+"""A kernel for arguments of known types: called with a board, a number of threads and the other arguments."""
+
 
 def compiled(function: Callable[..., Any]) -> Any:
     """Decorator for a kernel: compiled on first use for each set of argument types, cached on disk.
@@ -57,6 +60,12 @@ def compiled(function: Callable[..., Any]) -> Any:
     launch = types.FunctionType(code, names, function.__name__)
     launch.__doc__ = function.__doc__
     return _cached(launch, path)
+
+
+def entry(kernel: Any, *kinds: Any) -> Entry:
+    """A kernel for arguments of these Numba types, at which it looks no more: a call costs half a microsecond less."""
+    found: Entry = kernel.compile((numba_types.int64, numba_types.int64, numba_types.Tuple(kinds)))
+    return found
 
 
 def alone(function: Callable[..., Any]) -> Any:

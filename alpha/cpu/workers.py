@@ -14,7 +14,7 @@ from numba import types
 
 from alpha.cpu import sleep
 from alpha.cpu.board import BEDS, BOARD, LINE, STOP, pause, stopping, store
-from alpha.cpu.compile import alone
+from alpha.cpu.compile import Entry, alone
 from alpha.cpu.sharing import join
 
 PATIENCE = 1e-3
@@ -106,9 +106,20 @@ class Workers:
         if threads == 1:
             return kernel(self._own.address, 1, *arguments)
         with self._lock:
-            while len(self._threads) < threads - 1:
-                self._start()
-            return kernel(self._board, threads, *arguments)
+            return kernel(self._shared_board(threads), threads, *arguments)
+
+    def enter(self, entry: Entry, threads: int, arguments: tuple[Any, ...]) -> Any:
+        """As ``run``, by a kernel's entry for the types of these arguments (``alpha.cpu.compile.entry``)."""
+        if threads == 1:
+            return entry(self._own.address, 1, arguments)
+        with self._lock:
+            return entry(self._shared_board(threads), threads, arguments)
+
+    def _shared_board(self, threads: int) -> int:
+        """The board that so many threads look at; the lock is held."""
+        while len(self._threads) < threads - 1:
+            self._start()
+        return self._board
 
     def _start(self) -> None:
         if not self._turns:

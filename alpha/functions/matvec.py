@@ -56,13 +56,14 @@ def gemv(A: Tensor, x: Tensor, trans: bool = False) -> Tensor:
 
     x: (N,), or (M,) where ``trans``; returns (M,), or (N,). ShapeError, DtypeError, EngineError for what does not fit.
     """
-    _check("gemv", A, x)
+    if not _fits(A, x):
+        _check("gemv", A, x)
     if x.shape[0] != A.shape[0 if trans else 1]:
         raise ShapeError(
             f"[gemv] expected x of A.shape[{0 if trans else 1}] elements, got A: {A.shape} and x: {x.shape}: "
             f"{'leave trans out' if trans else 'trans=True takes A.T'}, or give a vector of that length"
         )
-    return call(Gemv, A, x, trans) if enters_graph(A, x) else A.engine.gemv(A, x, trans)
+    return call(Gemv, A, x, trans) if enters_graph(A, x) else A.storage.engine.gemv(A, x, trans)
 
 
 def ger(A: Tensor, x: Tensor, y: Tensor, alpha: Number = 1.0) -> Tensor:
@@ -86,7 +87,8 @@ def ger_(A: Tensor, x: Tensor, y: Tensor, alpha: Number = 1.0) -> Tensor:
 
 
 def _rank_one(name: str, A: Tensor, x: Tensor, y: Tensor, alpha: Number) -> tuple[Tensor, Tensor, Tensor, float]:
-    _check(name, A, x, y)
+    if not (_fits(A, x) and _fits(A, y)):
+        _check(name, A, x, y)
     if A.shape != (x.shape[0], y.shape[0]):
         raise ShapeError(
             f"[{name}] expected A of shape (len(x), len(y)), got A: {A.shape}, x: {x.shape} and y: {y.shape}"
@@ -100,7 +102,7 @@ def _fits(A: Tensor, x: Tensor) -> bool:
     """Whether they are a matrix and a vector of one float dtype on one engine: small products are called often."""
     return (
         type(A) is type(x) is Tensor
-        and A.dtype == x.dtype
+        and A.dtype is x.dtype  # else _check looks closer
         and A.dtype.kind == "f"
         and len(A.shape) == 2
         and len(x.shape) == 1
@@ -110,11 +112,6 @@ def _fits(A: Tensor, x: Tensor) -> bool:
 
 def _check(name: str, A: Tensor, *vectors: Tensor) -> None:
     """A matrix and vectors of one float dtype on one engine."""
-    for x in vectors:
-        if not _fits(A, x):
-            break
-    else:
-        return
     check_float(name, A, *vectors)
     A.engine.check_owner(name, *vectors)
     for x in vectors:

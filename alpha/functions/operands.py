@@ -14,6 +14,8 @@ from alpha.errors import DtypeError, ShapeError
 from alpha.tensor import Shape, Tensor, tensor
 
 Number = bool | int | float
+_NUMBERS = (bool, int, float, np.generic)
+_OPERANDS = (Tensor, np.ndarray, *_NUMBERS)
 TensorLike = Any
 """A Tensor; beside one also a NumPy array or a number."""
 
@@ -58,12 +60,12 @@ def check_float(function: str, *tensors: Tensor) -> None:
 
 def is_number(value: Any) -> bool:
     """Whether a value counts as a Python number: NumPy's scalars do."""
-    return isinstance(value, bool | int | float | np.generic)
+    return isinstance(value, _NUMBERS)
 
 
 def is_operand(value: Any) -> bool:
     """Whether element-wise functions take the value."""
-    return isinstance(value, Tensor | np.ndarray) or is_number(value)
+    return isinstance(value, _OPERANDS)
 
 
 def operands(function: str, *values: Any) -> list[Any]:
