@@ -11,6 +11,7 @@ from numba import float32, float64, int64
 from alpha.cpu import compile, workers
 from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.compile import Entry
+from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import matvec as kernels
 from alpha.errors import ShapeError
 from alpha.tensor import Tensor
@@ -26,6 +27,9 @@ NEAR, NEAR_TASKS = 4 << 20, 2
 
 ROWS = max(kernels.DOT_ROWS, kernels.UPDATE_ROWS)
 """Rows that a turn of a kernel works on at once."""
+
+STREAMED = 8 << 20
+"""Bytes of an update's result, where it is not the matrix itself, from which it goes to memory past the caches."""
 
 STRIP = 128, 2048
 """Least and most columns of a task of the transposed product: long runs of memory, and sums that stay in the cache."""
@@ -87,6 +91,12 @@ class ProductOperations(ArrayOperations):
         if target is None or target.strides[1] != 1:
             target = Tensor(self.allocate(rows * columns * item), 0, shape, (columns, 1), dtype)
         x, y = self._vector(x), self._vector(y)
+        nbytes = rows * columns * item
+        streamed = (
+            nbytes >= STREAMED
+            and (a is None or a is not out)
+            and (target.strides[0] * item | target.address) % ISA.bytes == 0
+        )
         entry, task, threads = _update(rows, columns, item, self.threads)
         workers.WORKERS.enter(
             entry,
@@ -94,7 +104,7 @@ class ProductOperations(ArrayOperations):
             (
                 alpha, item, rows, columns, task,
                 0 if a is None else a.address, 0 if a is None else a.strides[0] * item, x.address, y.address,
-                target.address, target.strides[0] * item,
+                target.address, target.strides[0] * item, streamed,
             ),
         )  # fmt: skip
         if out is not None and target is not out:
@@ -130,7 +140,7 @@ def _product(rows: int, columns: int, item: int, trans: bool, threads: int) -> t
 @lru_cache(maxsize=8192)
 def _update(rows: int, columns: int, item: int, threads: int) -> tuple[Entry, int, int]:
     """The same of an update of rank one."""
-    return _entry(kernels.rank_one, item, 10), *_tasks(rows, columns, item, False, threads)
+    return _entry(kernels.rank_one, item, 11), *_tasks(rows, columns, item, False, threads)
 
 
 def _tasks(rows: int, columns: int, item: int, by_columns: bool, threads: int) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import pytest
 import alpha
 from alpha import functions as F
 from alpha import linalg
+from alpha.cpu import products
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import Engine
 from alpha.errors import DtypeError, GraphError, ShapeError
@@ -59,6 +60,19 @@ def test_ger(engine: Engine, rng: np.random.Generator, shape: tuple[int, int], d
     assert linalg.ger_(*tensors, alpha=-0.3) is tensors[0]
     assert (tensors[0].numpy() == new.numpy()).all()
     assert_close(linalg.outer(*tensors[1:]), np.outer(x, y))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(1, 16), (8, 33), (9, 64), (7, 24), (300, 512)], ids=str)
+def test_results_past_the_caches_are_the_same(
+    cpu: CPUEngine, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], dtype: str
+) -> None:
+    a, x, y = (alpha.tensor(v, engine=cpu) for v in drawn(rng, dtype, shape, shape[:1], shape[1:]))
+    kept = cpu.ger(x, y, 0.7, a), cpu.ger(x, y)
+    monkeypatch.setattr(products, "STREAMED", 0)
+    for there, here in zip((cpu.ger(x, y, 0.7, a), cpu.ger(x, y)), kept, strict=True):
+        assert (there.numpy() == here.numpy()).all()
+    assert (cpu.ger(x, y, 0.7, a, a).numpy() == kept[0].numpy()).all()
 
 
 def test_any_strides(engine: Engine, rng: np.random.Generator) -> None:

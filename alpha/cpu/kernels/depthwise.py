@@ -10,7 +10,6 @@ import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -19,7 +18,7 @@ from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, has
-from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer
+from alpha.cpu.kernels.vectors import I64, Vectors, integer
 
 ISA_BYTES = ISA.bytes
 
@@ -101,13 +100,6 @@ def _kept(vectors: Vectors, count: int) -> list[Any]:
     return [cgutils.alloca_once(vectors.builder, vectors.vector) for _ in range(count)]
 
 
-def _stream(vectors: Vectors, value: Any, address: Any) -> None:
-    """A vector to aligned memory, past the caches."""
-    store = vectors.builder.store(value, vectors.pointer(address, vectors.vector))
-    store.align = ISA_BYTES
-    store.set_metadata("nontemporal", vectors.builder.module.add_metadata([ir.Constant(I32, 1)]))
-
-
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def _copy(_typing: Any, tag: Any, source: Any, target: Any, count: Any) -> Any:
     """So many numbers, up to whole vectors at the target."""
@@ -178,7 +170,7 @@ class _Tile:
         whole = builder.icmp_signed(">=", channels, integer(PAIR * vectors.lanes))
         with builder.if_else(whole, likely=True) as (then, otherwise):
             with then, builder.if_else(builder.icmp_signed("!=", streamed, integer(0))) as (past, through):
-                for block, store in ((past, _stream), (through, Vectors.store)):
+                for block, store in ((past, Vectors.stream), (through, Vectors.store)):
                     with block:
                         for at, half, total, _ in self._each(places, channels):
                             store(vectors, builder.load(total), builder.add(at, integer(half * ISA_BYTES)))

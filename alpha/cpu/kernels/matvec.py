@@ -18,7 +18,7 @@ from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.kernels.vectors import Vectors, integer, read_number, write_number
 
-DOT_ROWS, SUM_ROWS, UPDATE_ROWS = 4, 8, 4
+DOT_ROWS, SUM_ROWS, UPDATE_ROWS = 4, 8, 2
 """Rows of a turn of each operation."""
 
 
@@ -72,13 +72,15 @@ class _Rows:
         at = self.builder.add(start, offset)
         return self.vectors.load(at) if left is None else self.vectors.load_masked(at, left)
 
-    def store(self, value: Any, start: Any, offset: Any, left: Any) -> None:
-        """The reverse."""
+    def store(self, value: Any, start: Any, offset: Any, left: Any, streamed: bool = False) -> None:
+        """The reverse; past the caches where ``streamed`` and whole."""
         at = self.builder.add(start, offset)
-        if left is None:
-            self.vectors.store(value, at)
-        else:
+        if left is not None:
             self.vectors.store_masked(value, at, left)
+        elif streamed:
+            self.vectors.stream(value, at)
+        else:
+            self.vectors.store(value, at)
 
 
 def _dots(rows: int) -> Any:
@@ -134,8 +136,11 @@ def _sums(rows: int) -> Any:
     return sums
 
 
-def _updates(rows: int, added: bool) -> Any:
-    """``updates(tag, a, step, x, columns, y, out, out_step)``: so many rows of out = a + tag * x * y, or without a."""
+def _updates(rows: int, added: bool, streamed: bool = False) -> Any:
+    """``updates(tag, a, step, x, columns, y, out, out_step)``: so many rows of out = a + tag * x * y, or without a.
+
+    Where ``streamed`` the rows of out begin at whole vectors.
+    """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
     def updates(
@@ -156,7 +161,7 @@ def _updates(rows: int, added: bool) -> Any:
                         value = vectors.fma(shared, factor, emit.load(start, offset, left))
                     else:
                         value = builder.fmul(shared, factor)
-                    emit.store(value, target, offset, left)
+                    emit.store(value, target, offset, left, streamed)
 
             emit.each_vector(columns, 2, update)
             return context.get_dummy_value()
@@ -168,8 +173,9 @@ def _updates(rows: int, added: bool) -> Any:
 
 _dots_4, _dots_1 = _dots(DOT_ROWS), _dots(1)
 _sums_8, _sums_1 = _sums(SUM_ROWS), _sums(1)
-_updates_4, _updates_1 = _updates(UPDATE_ROWS, True), _updates(1, True)
-_outer_4, _outer_1 = _updates(UPDATE_ROWS, False), _updates(1, False)
+_updates_2, _updates_1 = _updates(UPDATE_ROWS, True), _updates(1, True)
+_outer_2, _outer_1 = _updates(UPDATE_ROWS, False), _updates(1, False)
+_updates_past_2, _outer_past_2 = (_updates(UPDATE_ROWS, added, streamed=True) for added in (True, False))
 
 
 @compiled
@@ -215,8 +221,11 @@ def vector_matrix(counter, tag, item, rows, columns, task_columns, a, step, x, p
 
 
 @compiled
-def rank_one(counter, tag, item, rows, columns, task_rows, a, step, x, y, out, out_step):  # type: ignore[no-untyped-def]
-    """out = A + tag * x y', or tag * x y' where ``a`` is 0. A task is some rows."""
+def rank_one(counter, tag, item, rows, columns, task_rows, a, step, x, y, out, out_step, streamed):  # type: ignore[no-untyped-def]
+    """out = A + tag * x y', or tag * x y' where ``a`` is 0. A task is some rows.
+
+    Where ``streamed`` is not 0 out goes past the caches, and its rows begin at whole vectors.
+    """
     while True:
         row = take_task(counter) * task_rows
         if row >= rows:
@@ -224,10 +233,14 @@ def rank_one(counter, tag, item, rows, columns, task_rows, a, step, x, y, out, o
         end = min(row + task_rows, rows)
         while row + UPDATE_ROWS <= end:
             at, to = a + row * step, out + row * out_step
-            if a != 0:
-                _updates_4(tag, at, step, x + row * item, columns, y, to, out_step)
+            if a != 0 and streamed != 0:
+                _updates_past_2(tag, at, step, x + row * item, columns, y, to, out_step)
+            elif a != 0:
+                _updates_2(tag, at, step, x + row * item, columns, y, to, out_step)
+            elif streamed != 0:
+                _outer_past_2(tag, at, step, x + row * item, columns, y, to, out_step)
             else:
-                _outer_4(tag, at, step, x + row * item, columns, y, to, out_step)
+                _outer_2(tag, at, step, x + row * item, columns, y, to, out_step)
             row += UPDATE_ROWS
         while row < end:
             at, to = a + row * step, out + row * out_step

@@ -62,6 +62,12 @@ class Vectors:
         """A vector to memory."""
         self.builder.store(value, self.pointer(address, self.vector)).align = self.item
 
+    def stream(self, value: Any, address: Any) -> None:
+        """A vector to memory that is aligned to whole ones, past the caches."""
+        store = self.builder.store(value, self.pointer(address, self.vector))
+        store.align = self.lanes * self.item
+        store.set_metadata("nontemporal", self.builder.module.add_metadata([ir.Constant(I32, 1)]))
+
     def broadcast(self, address: Any) -> Any:
         """A number from memory in every lane."""
         value = self.builder.load(self.pointer(address, self.scalar))
