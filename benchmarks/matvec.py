@@ -19,8 +19,11 @@ from benchmarks.workers import ALLOCATORS, Worker, take_turns
 
 MODULE = "benchmarks.operators"
 SUITE = "matvec"
-OPERATIONS = {"gemv": 1, "gemv, transposed": 1, "ger": 2, "ger, in place": 2}
-"""What is measured, and how often each element of the matrix is read or written."""
+OPERATIONS = {"gemv": "reading", "gemv, transposed": "reading", "ger": "copying", "ger, in place": "updating"}
+"""What is measured, and what it does with the matrix, as ``benchmarks.bandwidth`` names it."""
+
+_MATRICES = {"reading": (1, 1), "copying": (2, 2), "updating": (1, 2)}
+"""How many matrices that touches, and how many it moves: reads or writes."""
 
 SQUARES = tuple((n, n) for n in (256, 512, 1024, 2048, 4096))
 RECTANGLES = tuple((rows, 256 << power) for rows in (128, 256) for power in range(7))
@@ -42,7 +45,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     differences: dict[tuple[str, Shape], float | None] = {}
     with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
         workers = {name: stack.enter_context(worker) for name, worker in _workers(setup, args.against).items()}
-        bandwidths = {int(size): rate for size, rate in workers["alpha"].turn("bandwidths").items()}
+        bandwidths = {
+            kind: {int(size): rate for size, rate in rates.items()}
+            for kind, rates in workers["alpha"].turn("bandwidths", kinds=list(_MATRICES)).items()
+        }
 
         def measure(shape: Shape) -> Iterator[tuple[tuple[str, Shape], rounds.Times]]:
             for worker in workers.values():
@@ -96,13 +102,14 @@ def _row(
     shape: Shape,
     times: dict[str, list[float]],
     difference: float | None,
-    bandwidths: dict[int, float],
+    bandwidths: dict[str, dict[int, float]],
 ) -> dict[str, Any]:
     """A row of one round of turns."""
     medians = {name: common.median(values) for name, values in times.items()}
     ours = medians.pop("alpha")
     best = min(medians, key=lambda name: medians[name]) if medians else None
-    moved = 4 * (OPERATIONS[operation] * shape[0] * shape[1] + sum(shape))
+    kind = OPERATIONS[operation]
+    touched, moved = (4 * (matrices * shape[0] * shape[1] + sum(shape)) for matrices in _MATRICES[kind])
     rate = 1e-6 * moved / ours
     return {
         "operation": operation,
@@ -113,14 +120,14 @@ def _row(
         "best": best,
         "ratio": medians[best] / ours if best else None,
         "gb_per_s": rate,
-        "bandwidth_share": rate / bandwidth.at(bandwidths, moved) if bandwidths else None,
+        "bandwidth_share": rate / bandwidth.at(bandwidths[kind], touched) if bandwidths else None,
         "difference": difference,
         "times_ms": times,
     }
 
 
 def _result(
-    rows: list[dict[str, Any]], bandwidths: dict[int, float], setup: Setup, args: argparse.Namespace
+    rows: list[dict[str, Any]], bandwidths: dict[str, dict[int, float]], setup: Setup, args: argparse.Namespace
 ) -> dict[str, Any]:
     means: dict[str, float] = {}
     compared = [row for row in rows if row["ratio"] is not None]
@@ -137,12 +144,15 @@ def _result(
     return {
         "geometric_mean": means or None,
         "lowest_ratio": min((row["ratio"] for row in compared), default=None),
-        "bandwidths_gb_per_s": {str(size): rate for size, rate in bandwidths.items()},
+        "bandwidths_gb_per_s": {
+            kind: {str(size): rate for size, rate in rates.items()} for kind, rates in bandwidths.items()
+        },
         "settings": {
             **rounds.settings(SUITE, setup, args),
             "numpy": "A @ x, y @ A, and outer products that are added",
             "torch": "mv and addr, without a graph",
-            "bandwidth": "of copying as many bytes over and over, reads and writes counted; at least 4 MiB",
+            "bandwidth": "of NumPy's reading (max), for ger copying and in place negating as many bytes over and over "
+            "in as many threads, reads and writes counted; at least 4 MiB",
         },
         "rows": rows,
     }

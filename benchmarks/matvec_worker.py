@@ -73,9 +73,9 @@ class Alpha(_Side, AlphaSide):
             "ger, in place": lambda: linalg.ger_(updated, y, x, SCALE),
         }
 
-    def bandwidths(self) -> dict[int, float]:
-        """GB/s that the processor copies, by working set; none on a GPU."""
-        return {} if self.setup.cuda else bandwidth.bandwidths(self.setup.threads)
+    def bandwidths(self, kinds: list[str]) -> dict[str, dict[int, float]]:
+        """GB/s that the processor moves, by what it does and by working set; none on a GPU."""
+        return {} if self.setup.cuda else {kind: bandwidth.bandwidths(self.setup.threads, kind) for kind in kinds}
 
 
 class Torch(_Side, TorchSide):

@@ -64,7 +64,8 @@ def test_bandwidth_of_a_working_set() -> None:
     assert bandwidth.at(measured, 1 << 30) == 20.0
 
 
-def test_bandwidths_are_those_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", bandwidth.KINDS)
+def test_bandwidths_are_those_of_a_machine(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(bandwidth, "SIZES", (1 << 22,))
-    (rate,) = bandwidth.bandwidths(1, tries=1).values()
+    (rate,) = bandwidth.bandwidths(1, kind, tries=1).values()
     assert 0.01 < rate < 1e4
