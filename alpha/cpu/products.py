@@ -28,7 +28,7 @@ NEAR, NEAR_TASKS = 4 << 20, 2
 ROWS = max(kernels.DOT_ROWS, kernels.UPDATE_ROWS)
 """Rows that a turn of a kernel works on at once."""
 
-STREAMED = 8 << 20
+STREAMED = 16 << 20
 """Bytes of an update's result, where it is not the matrix itself, from which it goes to memory past the caches."""
 
 STRIP = 128, 2048
