@@ -186,7 +186,7 @@ def _panels(plan: panels.PanelPlan, packs: bool) -> float:
     tiles = -(-plan.blocks[:, 3] // SCATTERED_ROWS)
     parts = math.ceil(s.depth / s.depth_block)
     terms = float((tiles * taps).sum()) * s.depth * _step(SCATTERED_ROWS)
-    begun = float((tiles * -(-taps // s.tap_block)).sum()) * parts * TILE
+    begun = float(tiles.sum()) * parts * (TILE + SCATTERED_ROWS * ISA.vectors * ADDED)
     finding = float(plan.blocks[:, 3].sum()) * parts * ROW
     packing = PACK_NEAR * s.taps * s.depth * s.panel if packs else 0
     return _total(plan.tasks * (terms + begun + finding + packing), 1, math.prod(plan.packed_shape) * s.item)

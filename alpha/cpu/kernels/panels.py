@@ -1,8 +1,10 @@
 """ConvV2 and KS-deconv-V2 for few images and large filters: a task meets all rows with the filters it alone reads.
 
-``positions`` reads a filter's taps anew for each pattern of them, from memory where the caches do not hold the filters.
-Here a task takes a panel's block of channels, as much as the second cache holds, to all rows before the next block.
-Where filters are not packed yet it packs the block into room of its own, in that cache, and not through memory.
+``positions`` reads a filter's taps anew for each pattern of them, from memory where the caches do not hold the filters,
+and where a map is small few positions have the same pattern. Here each tap meets all positions that it reaches at once,
+and adds to their results: a filter is read once, and tiles are full (the untangling of HUGE2, arXiv 1907.11210).
+Where filters are not packed yet, a task packs a block of its channels into room of its own, which stays in the second
+cache, and not through memory.
 """
 
 from __future__ import annotations
@@ -38,10 +40,10 @@ class PanelSizes(NamedTuple):
     """Rows a block, at most."""
     taps: int
     """Of the filter."""
-    tap_block: int
-    """Taps whose products are summed before the result is stored."""
     depth_block: int
-    """Channels of them, and of the packed filters."""
+    """Channels of filters packed here, whose products are summed before they are added to the result."""
+    chunk: int
+    """Where filters are packed before, channels whose products are."""
     item: int
     source_image: int
     target_image: int
@@ -78,19 +80,20 @@ def panels(  # type: ignore[no-untyped-def]
 ):
     """``blocks`` is a table of ``Block``; w are the filters, (OC, T, IC) as they lie or packed. A task is a panel.
 
-    Offsets of taps are counted in taps. Returns the multiply-adds that it computed.
+    Offsets of taps are counted in taps; a block without one is of positions whose results begin there. Returns the
+    multiply-adds that it computed.
     """
     per_group = sizes.channels // sizes.panel
     tile = scattered_rows(sizes.panel * sizes.item)
     panel_row = sizes.panel * sizes.item
-    tap_bytes = (sizes.depth if kind == PACKED else sizes.depth_block) * panel_row
+    together, chunk = (sizes.depth, sizes.chunk) if kind == PACKED else (sizes.depth_block, sizes.depth_block)
     done = 0
-    packed = np.empty(64 if kind == PACKED else sizes.taps * tap_bytes + 64, np.uint8)
+    packed = np.empty(64 if kind == PACKED else sizes.taps * together * panel_row + 64, np.uint8)
     sources = np.empty(sizes.rows + tile, np.int64)
     targets = np.empty(sizes.rows + tile, np.int64)
     residuals = np.empty(sizes.rows + tile, np.int64)
-    from_x = np.empty(sizes.taps + 1, np.int64)
-    from_w = np.empty(sizes.taps + 1, np.int64)
+    from_x = np.empty(2, np.int64)
+    from_w = np.empty(2, np.int64)
     nowhere = np.zeros(sizes.groups * sizes.channels * sizes.item, np.uint8)
     while True:
         panel = take_task(counter)
@@ -101,41 +104,46 @@ def panels(  # type: ignore[no-untyped-def]
         group = panel // per_group
         channel = (panel - group * per_group) * sizes.panel
         at = (group * sizes.channels + channel) * sizes.item
-        for k in range(0, sizes.depth, sizes.depth_block):
-            depth = min(sizes.depth_block, sizes.depth - k)
+        for first in range(0, sizes.depth, together):
+            depth = min(together, sizes.depth - first)
             if kind == PACKED:
-                filters = w + panel * sizes.taps * tap_bytes + k * panel_row
+                filters = w + panel * sizes.taps * together * panel_row
             elif kind == BY_OUTPUT:
-                pack_by_output(tag, sizes, w, group * sizes.channels + channel, k, depth, filters)
+                pack_by_output(tag, sizes, w, group * sizes.channels + channel, first, depth, filters)
             else:
-                pack_by_input(tag, sizes, w, group * sizes.depth + k, channel, depth, filters)
-            for index in range(blocks.shape[0]):
-                block = blocks[index]
+                pack_by_input(tag, sizes, w, group * sizes.depth + first, channel, depth, filters)
+            ends = first + depth == sizes.depth and mode & ACTIVATE != 0
+            for index in range(blocks.shape[0] + (blocks.shape[0] if ends else 0)):
+                closing = index >= blocks.shape[0]
+                block = blocks[index - blocks.shape[0] if closing else index]
+                opening = block[0] == 0
+                if (opening and first > 0 and not closing) or (closing and not opening):
+                    continue
                 count = block[3]
                 addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere.ctypes.data)
-                residuals_beside(targets, residual, count, tile, residuals)
                 taps = tap_offsets(rows, columns, block, from_x, from_w)
-                for i in range(taps):
-                    from_w[i] *= tap_bytes
-                # A position without taps has one empty block: its result is zero, or the bias.
-                for tap in range(0, max(taps, 1), sizes.tap_block):
-                    begins = k == 0 and tap == 0
-                    ends = k + depth == sizes.depth and tap + sizes.tap_block >= taps
-                    added = residuals.ctypes.data if begins else targets.ctypes.data
+                from_w[0] *= together * panel_row
+                added, how = targets.ctypes.data, ADD
+                if closing:
+                    how = ADD | ACTIVATE
+                elif opening:
+                    residuals_beside(targets, residual, count, tile, residuals)
+                    added, how = residuals.ctypes.data, mode & ~ACTIVATE
+                for k in range(0, 1 if opening else depth, chunk):
                     for m in range(0, count, tile):
                         scattered_product(
                             tag,
-                            (group * sizes.depth + k) * sizes.item,
-                            from_x.ctypes.data + 8 * tap,
-                            filters,
-                            from_w.ctypes.data + 8 * tap,
-                            min(sizes.tap_block, taps - tap),
+                            (group * sizes.depth + first + k) * sizes.item,
+                            from_x.ctypes.data,
+                            filters + k * panel_row,
+                            from_w.ctypes.data,
+                            taps,
                             sources.ctypes.data + 8 * m,
                             panel_row,
-                            depth,
+                            min(chunk, depth - k),
                             at,
                             targets.ctypes.data + 8 * m,
-                            (mode & ~ACTIVATE if begins else ADD) | (mode & ACTIVATE if ends else 0),
+                            how,
                             bias + at,
                             added + 8 * m,
                             sizes.panel,
