@@ -48,8 +48,8 @@ def use(algorithm: str) -> Iterator[None]:
 
     Args:
         algorithm: "images": C-K-S with images as the rows of the products. "positions": positions and images as rows,
-            for few images. "panels": so too, and each task takes the panel of filters that it alone reads to all of
-            them, for large filters. "winograd": fewer products, for 3 x 3 and 5 x 5 filters of stride 1, any dilation,
+            for few images. "panels": so too, for large filters: a task takes each tap of the panel that it alone reads
+            to all positions at once. "winograd": fewer products, for 3 x 3 and 5 x 5 filters of stride 1, any dilation,
             or stride 2 in float32, at about a bit of the result. "winograd3" and "winograd4": tiles of 3 x 3 and 4 x 4
             results, fewer products still, for 3 x 3 filters of stride 1, at up to two bits more. "lanes": images in the
             vectors' lanes, and "columns": a filter row's taps and channels as a product's columns, for few result
