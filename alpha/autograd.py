@@ -265,7 +265,7 @@ def backward(roots: Sequence[_tensor.Tensor], grads: Sequence[_tensor.Tensor], r
 def enters_graph(*arguments: Any) -> bool:
     """Whether a function called now on these arguments would enter the graph."""
     if _mode.enabled:
-        for argument in arguments:
+        for argument in arguments:  # without a call where the answer is plain: small products ask often
             if isinstance(argument, _tensor.Tensor) and (
                 argument.requires_grad or (argument._base is not None and _needs(argument))
             ):

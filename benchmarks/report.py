@@ -434,7 +434,7 @@ def _segregation_headlines(report: Report) -> list[Headline]:
         title, separate = f"transposed convolutions, {group}{report.place}", opponent == segregation.SEPARATE
         saved = [each["saved_mib"] for key, each in report.result["saved"].items() if key.startswith(group)]
         most = max(saved)
-        amount = f"up to {most:.1f} MiB saved" if most >= 0 else f"{-most:.1f} MiB more taken, by tiles' sums,"
+        amount = f"up to {most:.1f} MiB saved" if most >= 0 else f"{-most:.1f} MiB more taken"
         note = f"{amount} over all layers" if separate else ""
         told = "a convolution for each part of the filter" if separate else "PyTorch"
         found.append(Headline(title, opponent=told, ratio=ratio, note=note))

@@ -11,6 +11,7 @@ from numba import float32, float64, int64
 from alpha.cpu import compile, workers
 from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.compile import Entry
+from alpha.cpu.depthwise import STREAMED
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import matvec as kernels
 from alpha.errors import ShapeError
@@ -27,9 +28,6 @@ NEAR, NEAR_TASKS = 4 << 20, 2
 
 ROWS = max(kernels.DOT_ROWS, kernels.UPDATE_ROWS)
 """Rows that a turn of a kernel works on at once."""
-
-STREAMED = 16 << 20
-"""Bytes of an update's result, where it is not the matrix itself, from which it goes to memory past the caches."""
 
 STRIP = 128, 2048
 """Least and most columns of a task of the transposed product: long runs of memory, and sums that stay in the cache."""
@@ -79,10 +77,14 @@ class ProductOperations(ArrayOperations):
     ) -> Tensor:
         shape = rows, columns = x.shape[0], y.shape[0]
         dtype = x.dtype
-        if y.dtype != dtype or not (_fits(a, shape, dtype) and (out is a or _fits(out, shape, dtype))):
+        if (
+            len(x.shape) + len(y.shape) != 2
+            or y.dtype != dtype
+            or not (_fits(a, shape, dtype) and (out is a or _fits(out, shape, dtype)))
+        ):
             raise ShapeError(
-                f"[ger] expected a vector ({columns},) and matrices {shape}, all of {dtype}, got "
-                + ", ".join(f"{given.shape} of {given.dtype}" for given in (y, a, out) if given is not None)
+                f"[ger] expected vectors ({rows},) and ({columns},) and matrices {shape}, all of {dtype}, got "
+                + ", ".join(f"{given.shape} of {given.dtype}" for given in (x, y, a, out) if given is not None)
             )
         if a is not None and a.strides[1] != 1:
             a = self.dense(a, (0, 1))

@@ -149,6 +149,9 @@ def test_panels_serve_what_is_whole_and_large(monkeypatch: pytest.MonkeyPatch) -
         assert planner.algorithm(problem(1, (4, 4), 300, 500), True) != "panels"
     # Filters of 9 MiB that meet one image are packed by who reads them.
     assert planner._cheapest(problem(1, (7, 7), 512, 512), True, True) == "panels"
+    # A generator's filters of 50 MiB are read in order by their tasks, also where they are packed for all calls.
+    generator = plans.dense_problem(Geometry.make((8, 8), (5, 5), (2, 2), (2, 2)), 1, 512, 1024, 1)
+    assert planner._cheapest(generator, False, False) == "panels"
     monkeypatch.setattr(panels, "LEAST_BYTES", 1)
     for input, output, serves in ((panel, 8 * panel, True), (panel // 2, 8 * panel, True), (panel, 7 * panel, False)):
         assert panels.serves(problem(1, (4, 4), input, output), True) is serves

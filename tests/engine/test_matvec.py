@@ -10,8 +10,9 @@ import pytest
 import alpha
 from alpha import functions as F
 from alpha import linalg
-from alpha.cpu import products
+from alpha.cpu import products, workers
 from alpha.cpu.engine import CPUEngine
+from alpha.cpu.isa import ISA
 from alpha.engine import Engine
 from alpha.errors import DtypeError, GraphError, ShapeError
 from alpha.testing import assert_close
@@ -70,9 +71,13 @@ def test_results_past_the_caches_are_the_same(
     a, x, y = (alpha.tensor(v, engine=cpu) for v in drawn(rng, dtype, shape, shape[:1], shape[1:]))
     kept = cpu.ger(x, y, 0.7, a), cpu.ger(x, y)
     monkeypatch.setattr(products, "STREAMED", 0)
+    launched, enter = [], workers.WORKERS.enter
+    monkeypatch.setattr(workers.WORKERS, "enter", lambda *given: (launched.append(given[2][-1]), enter(*given))[1])
     for there, here in zip((cpu.ger(x, y, 0.7, a), cpu.ger(x, y)), kept, strict=True):
         assert (there.numpy() == here.numpy()).all()
     assert (cpu.ger(x, y, 0.7, a, a).numpy() == kept[0].numpy()).all()
+    whole = shape[1] * a.dtype.itemsize % ISA.bytes == 0  # rows begin at whole vectors
+    assert launched == [whole, whole, False]
 
 
 def test_any_strides(engine: Engine, rng: np.random.Generator) -> None:
@@ -191,6 +196,8 @@ def test_the_engine_checks_what_its_kernels_trust(cpu: CPUEngine) -> None:
         lambda: cpu.ger(y, x, out=alpha.ones(4, 3, engine=cpu)),
         lambda: cpu.ger(y, x, a=a.double()),
         lambda: cpu.ger(y, x.double()),
+        lambda: cpu.ger(y, a),
+        lambda: cpu.ger(a, x),
     ):
         with pytest.raises(ShapeError, match=r"\[ge(mv|r)\] expected"):
             wrong()
