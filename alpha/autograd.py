@@ -3,41 +3,75 @@
 from __future__ import annotations
 
 import heapq
+import inspect
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import wraps
-from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 import alpha.tensor as _tensor
 from alpha.dtypes import is_float
-from alpha.errors import GraphError, ShapeError
+from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError
+from alpha.locks import RobustLock
+from alpha.scopes import Scope, Scoped
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _sequence = itertools.count()
 
 
-class _Mode(threading.local):
-    enabled = True
-    recorded = False
-    inference = False
-    training = False  # within a function that enters the graph, or within backward
+class _Call(NamedTuple):
+    """What the functions called now on a thread find: replaced as a whole, so that no interrupt leaves half of it.
+
+    Attributes:
+        enabled: whether functions leave a graph, unless one of ``scopes`` says otherwise.
+        recorded: whether the function whose ``forward`` is running will enter the graph.
+        inference: whether a function's ``forward`` is running that will not.
+        training: whether this is within a function that enters the graph, or within backward.
+        scopes: the ``with`` blocks that switch recording, innermost last, with what they switch it to; made when the
+            first is entered.
+    """
+
+    enabled: bool
+    recorded: bool
+    inference: bool
+    training: bool
+    scopes: list[tuple[Scope, bool]] | None = None
 
 
-_mode = _Mode()
+class _Thread(threading.local):
+    call = _Call(True, False, False, False)
+    walk: _Walk | None = None
+
+
+_thread = _Thread()
+_FORWARD = {
+    (recorded, training): _Call(False, recorded, not training, training)
+    for recorded in (False, True)
+    for training in (False, True)
+}
+"""What a function's ``forward`` finds."""
 
 
 def is_grad_enabled() -> bool:
     """Whether functions called now on this thread leave a graph."""
-    return _mode.enabled
+    call = _thread.call
+    return call.enabled if call.scopes is None else _innermost(call)
+
+
+def _innermost(call: _Call) -> bool:
+    """What the innermost ``with`` block that is running says."""
+    for scope, enabled in reversed(call.scopes or ()):
+        if scope.is_open:
+            return enabled
+    return call.enabled
 
 
 def is_recorded() -> bool:
     """Whether the function whose ``forward`` is running on this thread will enter the graph."""
-    return _mode.recorded
+    return _thread.call.recorded
 
 
 def is_inference() -> bool:
@@ -45,30 +79,62 @@ def is_inference() -> bool:
 
     What an engine derives from parameters may then serve again: no optimizer's step is to follow.
     """
-    return _mode.inference and not _mode.training
+    call = _thread.call
+    return call.inference and not call.training
 
 
-class set_grad_enabled:
-    """Context manager and decorator: turns the recording of the graph on or off on this thread."""
+class set_grad_enabled(Scoped):
+    """Context manager and decorator: turns the recording of the graph on or off on this thread.
+
+    As a decorator of a generator function it holds while the generator runs, not while its caller does.
+    """
 
     def __init__(self, enabled: bool) -> None:
+        super().__init__()
         self._enabled = enabled
-        self._outer: list[bool] = []
 
-    def __enter__(self) -> None:
-        self._outer.append(_mode.enabled)
-        _mode.enabled = self._enabled
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        _mode.enabled = self._outer.pop()
+    def prepare(self, scope: Scope) -> None:
+        call = _thread.call
+        if call.scopes is None:
+            _thread.call = call._replace(scopes=[(scope, self._enabled)])
+            return
+        while call.scopes and call.scopes[-1][0].is_over:
+            call.scopes.pop()
+        call.scopes.append((scope, self._enabled))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        if inspect.isgeneratorfunction(function):
+            return cast(Callable[P, R], self._around_generator(function))
+
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             with set_grad_enabled(self._enabled):
                 return function(*args, **kwargs)
 
         return call
+
+    def _around_generator(self, function: Callable[P, Generator[Any, Any, Any]]) -> Callable[P, Any]:
+        @wraps(function)
+        def generate(*args: P.args, **kwargs: P.kwargs) -> Generator[Any, Any, Any]:
+            with set_grad_enabled(self._enabled):
+                generator = function(*args, **kwargs)
+            resume, value = generator.send, None
+            while True:
+                try:
+                    with set_grad_enabled(self._enabled):
+                        result = resume(value)
+                except StopIteration as end:
+                    return end.value
+                try:
+                    resume, value = generator.send, (yield result)
+                except GeneratorExit:
+                    with set_grad_enabled(self._enabled):
+                        generator.close()
+                    raise
+                except BaseException as error:
+                    resume, value = generator.throw, error
+
+        return generate
 
 
 class no_grad(set_grad_enabled):
@@ -111,11 +177,10 @@ class Function:
     # Of a function in the graph alone:
     _sequence: int
     _edges: tuple[Edge, ...]
-    _outputs: tuple[tuple[tuple[int, ...], Any], ...]
+    _outputs: tuple[tuple[tuple[int, ...], Any, Any], ...]  # shape, engine and dtype of each
     _hooks: dict[int, list[Callable[[_tensor.Tensor], _tensor.Tensor | None]]]
     # Weakly: the tensor holds this node, and a cycle would keep the graph's memory until a garbage collection.
     _retained: dict[int, weakref.ref[_tensor.Tensor]]
-    _pending: dict[int, _Pending]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The function's value."""
@@ -129,16 +194,21 @@ class Function:
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Calls ``forward`` and, where an argument requires a gradient, enters the result into the graph."""
         function = cls()
-        mode = _mode
-        outer = mode.enabled, mode.recorded, mode.inference, mode.training
-        function.needs = needs = tuple([_needs(arg) for arg in args]) if outer[0] else (False,) * len(args)
+        thread = _thread
+        outer = thread.call
+        enabled = outer.enabled if outer.scopes is None else _innermost(outer)
+        function.needs = needs = tuple([_needs(arg) for arg in args]) if enabled else (False,) * len(args)
         recorded = True in needs
-        training = recorded or outer[3]
-        mode.enabled, mode.recorded, mode.inference, mode.training = False, recorded, not training, training
         try:
-            result = function.forward(*args, **kwargs)
+            try:
+                thread.call = _FORWARD[recorded, recorded or outer.training]
+                result = function.forward(*args, **kwargs)
+            finally:
+                thread.call = outer
         finally:
-            mode.enabled, mode.recorded, mode.inference, mode.training = outer
+            thread.call = outer  # once more, if an interrupt came before the first time
+        if type(result) is not _tensor.Tensor:
+            _check_result(cls, result)
         if cls.views:
             for out in result if isinstance(result, tuple) else (result,):
                 out._set_base(args[0])
@@ -152,12 +222,12 @@ class Function:
         self._edges = tuple(
             [(arg._node or arg, arg._output) if need else None for arg, need in zip(args, self.needs, strict=True)]
         )
-        self._hooks, self._retained, self._pending = {}, {}, {}
+        self._hooks, self._retained = {}, {}
         outputs = result if isinstance(result, tuple) else (result,)
         # An argument handed through unchanged becomes a new tensor: its old place in the graph must stay.
         given = set(map(id, args))
         outputs = tuple([_another(out) if id(out) in given else out for out in outputs])
-        self._outputs = tuple([(out.shape, out.storage.engine) for out in outputs])
+        self._outputs = tuple([(out.shape, out.storage.engine, out.dtype) for out in outputs])
         for index, out in enumerate(outputs):
             if is_float(out.dtype):
                 out._enter(self, index)
@@ -167,7 +237,7 @@ class Function:
         """Keeps tensors for backward; each is guarded against being overwritten until then."""
         # A detached alias: keeping an output itself would tie it and this node into a reference cycle.
         self._saved = tuple([None if t is None else (t.detach(), t.storage.version) for t in tensors])
-        if _mode.recorded:
+        if _thread.call.recorded:
             for tensor in tensors:
                 if tensor is not None and tensor.storage.waiting is not None:
                     _tell(tensor.storage)
@@ -200,10 +270,10 @@ class Function:
 
         A backward that adds its own contribution into it returns that same tensor, and saves a pass over memory.
         """
-        edge = self._edges[argument]
-        if edge is None or not isinstance(edge[0], Function):
+        edge, walk = self._edges[argument], _thread.walk
+        if edge is None or walk is None or not isinstance(edge[0], Function):
             return None
-        pending = edge[0]._pending.get(edge[1])
+        pending = walk.pending.get(edge[0], {}).get(edge[1])
         return pending.grad if pending is not None and pending.owned else None
 
     def _take(self, storage: _tensor.Storage) -> None:
@@ -230,6 +300,18 @@ class _Pending:
     def __init__(self, grad: _tensor.Tensor, owned: bool) -> None:
         self.grad, self.owned = grad, owned
 
+    def own(self, before: _tensor.Tensor | None) -> _tensor.Tensor:
+        """A tensor of nobody else's that holds this gradient, added to the one before if there is one."""
+        if before is not None:
+            if before.shape != self.grad.shape or before.engine is not self.grad.engine:
+                raise ShapeError(
+                    f"[backward] expected a leaf's .grad of shape {self.grad.shape} on {self.grad.engine.name} to add "
+                    f"to, got {before.shape} on {before.engine.name}: set it to None"
+                )
+            return before.engine.elementwise("add", before, self.grad, out=self.grad if self.owned else None)
+        # The caller's tensor may be held elsewhere: .grad must be one that optimizers may write to.
+        return self.grad if self.owned else self.grad.clone()
+
 
 Edge = tuple[Any, int] | None
 """Where a gradient goes: (Function, index of its output) or (leaf Tensor, 0); None if it is not asked for."""
@@ -244,27 +326,28 @@ def backward(roots: Sequence[_tensor.Tensor], grads: Sequence[_tensor.Tensor], r
     """Walks the graph from the roots and adds to ``.grad`` of every leaf that requires a gradient.
 
     Nodes run in the reverse order of their making, so each runs once, after all that used its outputs. Unless
-    ``retain_graph`` each node's saved tensors are freed as soon as it has run.
+    ``retain_graph`` each node's saved tensors are freed as soon as it has run. The leaves get their gradients when the
+    walk is over, all of them: an error or an interrupt on the way leaves every ``.grad`` as it was.
     """
-    queue: list[tuple[int, Function]] = []
-    visited: list[Function] = []
-    outer = _mode.training
-    with no_grad():
-        _mode.training = True
+    thread = _thread
+    call, outer = thread.call, thread.walk
+    walk = _Walk(retain_graph)
+    try:
         try:
+            thread.call, thread.walk = _BACKWARD, walk
             for root, grad in zip(roots, grads, strict=True):
-                _deliver((root._node or root, root._output), grad, False, queue, visited)
-            while queue:
-                _run(heapq.heappop(queue)[1], retain_graph, queue, visited)
+                walk.deliver((root._node or root, root._output), grad, False)
+            walk.run()
+            walk.settle()
         finally:
-            _mode.training = outer
-            for function in visited:  # an error on the way leaves no half gradients behind
-                function._pending.clear()
+            thread.call, thread.walk = call, outer
+    finally:
+        thread.call, thread.walk = call, outer  # once more, if an interrupt came before the first time
 
 
 def enters_graph(*arguments: Any) -> bool:
     """Whether a function called now on these arguments would enter the graph."""
-    if _mode.enabled:
+    if is_grad_enabled():
         for argument in arguments:  # without a call where the answer is plain: small products ask often
             if isinstance(argument, _tensor.Tensor) and (
                 argument.requires_grad or (argument._base is not None and _needs(argument))
@@ -297,74 +380,169 @@ def _another(tensor: _tensor.Tensor) -> _tensor.Tensor:
     return view
 
 
-def _run(function: Function, retain_graph: bool, queue: list[tuple[int, Function]], visited: list[Function]) -> None:
-    if function._saved is None:
-        raise GraphError(_SECOND_BACKWARD)
-    pending, function._pending = function._pending, {}
-    outgoing: list[_tensor.Tensor | None] = []
-    for index in range(len(function._outputs)):
-        grad = pending[index].grad if index in pending else None
-        if grad is not None:
-            grad = _observe(function, index, grad)
-        outgoing.append(grad)
-    pending.clear()
-    result = function.backward(*outgoing)
-    outgoing.clear()
-    incoming = list(result) if isinstance(result, tuple | list) else [result]
-    if len(incoming) > len(function._edges):
-        raise GraphError(
-            f"[{type(function).__name__}.backward] expected at most {len(function._edges)} gradients, one an "
-            f"argument of forward, got {len(incoming)}"
-        )
-    del result
-    edges, fresh = function._edges, function.fresh
-    if not retain_graph:
-        function._release()
-    for argument, edge in enumerate(edges[: len(incoming)]):
-        grad, incoming[argument] = incoming[argument], None
-        if edge is not None and grad is not None:
-            _deliver(edge, grad, fresh, queue, visited)
+def _check_result(function: type[Function], result: Any) -> None:
+    """ArgumentError unless ``forward`` returned a tensor or a tuple of them."""
+    for out in result if isinstance(result, tuple) else (result,):
+        if not isinstance(out, _tensor.Tensor):
+            raise ArgumentError(
+                f"[{function.__name__}.forward] expected a tensor or a tuple of tensors as its result, got "
+                f"{type(out).__name__}: return tensors"
+            )
 
 
-def _observe(function: Function, index: int, grad: _tensor.Tensor) -> _tensor.Tensor:
-    """Runs the hooks of an output, and keeps its gradient where ``retain_grad`` asked for it."""
-    for hook in function._hooks.get(index, ()):
-        replaced = hook(grad)
-        grad = grad if replaced is None else replaced
-    tensor = function._retained[index]() if index in function._retained else None
-    if tensor is not None:
-        tensor.grad = grad if tensor.grad is None else tensor.grad + grad
-    return grad
-
-
-def _deliver(
-    edge: tuple[Any, int],
-    grad: _tensor.Tensor,
-    owned: bool,
-    queue: list[tuple[int, Function]],
-    visited: list[Function],
-) -> None:
-    target, index = edge
-    if not isinstance(target, Function):
-        target._accumulate_grad(grad, owned)
-        return
-    if target._saved is None:
-        raise GraphError(_SECOND_BACKWARD)
-    shape, engine = target._outputs[index]
-    if grad.shape != shape or grad.engine is not engine:
+def checked_hook(hook: Callable[[_tensor.Tensor], Any], grad: _tensor.Tensor) -> _tensor.Tensor:
+    """What a hook makes of a gradient: itself for None; an error unless it is another of the same kind."""
+    replaced = hook(grad)
+    if replaced is None:
+        return grad
+    if not isinstance(replaced, _tensor.Tensor):
+        raise ArgumentError(f"[register_hook] expected a hook that returns a tensor or None, got {replaced!r}")
+    if replaced.shape != grad.shape or replaced.engine is not grad.engine:
         raise ShapeError(
-            f"[backward] expected a gradient of shape {shape} on {engine.name} for the result of "
-            f"{type(target).__name__}, got {grad.shape} on {grad.engine.name}: return gradients shaped as the arguments"
+            f"[register_hook] expected a hook that returns a gradient of shape {grad.shape} on {grad.engine.name}, got "
+            f"{replaced.shape} on {replaced.engine.name}: return it shaped as the one that it was given"
         )
-    if not target._pending:
-        heapq.heappush(queue, (-target._sequence, target))
-        visited.append(target)
-    pending = target._pending.get(index)
-    if pending is None:
-        target._pending[index] = _Pending(grad, owned)
-    elif pending.owned and grad is pending.grad:
+    if replaced.dtype != grad.dtype:
+        raise DtypeError(
+            f"[register_hook] expected a hook that returns {grad.dtype}, got {replaced.dtype}: cast it back"
+        )
+    return replaced
+
+
+class _Walk:
+    """One backward: the nodes that wait, the gradients that wait for them, and those for the leaves.
+
+    All of it belongs to the walk, not to the graph, so a walk that is given up leaves nothing behind.
+    """
+
+    def __init__(self, retain_graph: bool) -> None:
+        self.retain_graph = retain_graph
+        self.queue: list[tuple[int, Function]] = []
+        self.pending: dict[Function, dict[int, _Pending]] = {}
+        self.leaves: dict[_tensor.Tensor, _Pending] = {}
+
+    def run(self) -> None:
+        """Runs every node that a gradient reaches."""
+        while self.queue:
+            self._run(heapq.heappop(self.queue)[1])
+
+    def _run(self, function: Function) -> None:
+        if function._saved is None:
+            raise GraphError(_SECOND_BACKWARD)
+        pending = self.pending.pop(function)
+        outgoing: list[_tensor.Tensor | None] = []
+        for index in range(len(function._outputs)):
+            grad = pending[index].grad if index in pending else None
+            if grad is not None and (function._hooks or function._retained):
+                grad = self._observe(function, index, grad)
+            outgoing.append(grad)
+        pending.clear()
+        result = function.backward(*outgoing)
+        outgoing.clear()
+        incoming = list(result) if isinstance(result, tuple | list) else [result]
+        if len(incoming) > len(function._edges):
+            raise GraphError(
+                f"[{type(function).__name__}.backward] expected at most {len(function._edges)} gradients, one an "
+                f"argument of forward, got {len(incoming)}"
+            )
+        del result
+        edges, fresh = function._edges, function.fresh
+        if not self.retain_graph:
+            function._release()
+        for argument, edge in enumerate(edges[: len(incoming)]):
+            grad, incoming[argument] = incoming[argument], None
+            if edge is not None and grad is not None:
+                if not isinstance(grad, _tensor.Tensor):
+                    raise ArgumentError(
+                        f"[{type(function).__name__}.backward] expected tensors or None as gradients, got "
+                        f"{type(grad).__name__} for argument {argument}: return tensors"
+                    )
+                self.deliver(edge, grad, fresh)
+
+    def _observe(self, function: Function, index: int, grad: _tensor.Tensor) -> _tensor.Tensor:
+        """Runs the hooks of an output, and keeps its gradient where ``retain_grad`` asked for it."""
+        for hook in tuple(function._hooks.get(index, ())):
+            grad = checked_hook(hook, grad)
+        tensor = function._retained[index]() if index in function._retained else None
+        if tensor is not None:
+            _add(self.leaves, tensor, grad, False)
+        return grad
+
+    def deliver(self, edge: tuple[Any, int], grad: _tensor.Tensor, owned: bool) -> None:
+        """Adds a gradient to those that wait for a node or a leaf."""
+        target, index = edge
+        leaf = not isinstance(target, Function)
+        if not leaf and target._saved is None:
+            raise GraphError(_SECOND_BACKWARD)
+        shape, engine, dtype = (target.shape, target.engine, target.dtype) if leaf else target._outputs[index]
+        if grad.shape != shape or grad.engine is not engine:
+            made = "a leaf" if leaf else f"the result of {type(target).__name__}"
+            raise ShapeError(
+                f"[backward] expected a gradient of shape {shape} on {engine.name} for {made}, got {grad.shape} on "
+                f"{grad.engine.name}: return gradients shaped as the arguments"
+            )
+        if grad.dtype != dtype:
+            grad, owned = grad.astype(dtype), True
+        if leaf:
+            for hook in tuple(target._leaf_hooks or ()):
+                replaced = checked_hook(hook, grad)
+                grad, owned = replaced, owned and replaced is grad
+            _add(self.leaves, target, grad, owned)
+            return
+        found = self.pending.get(target)
+        if found is None:
+            found = self.pending[target] = {}
+            heapq.heappush(self.queue, (-target._sequence, target))
+        _add(found, index, grad, owned)
+
+    def settle(self) -> None:
+        """Gives the leaves their gradients.
+
+        An interrupt ends nothing half way: what remains is done before it goes on. So each step must come to the same
+        when it is done twice: the sums are made beforehand, in the gradients that the walk alone holds, then copied.
+        """
+        lock = _settling
+        while not (mutex := lock.mutex).acquire(False):
+            if lock.wait(mutex):
+                self._settle()
+                return
+        try:
+            self._settle()
+        finally:
+            mutex.release()
+
+    def _settle(self) -> None:
+        prepared = [(leaf, leaf.grad, pending.own(leaf.grad)) for leaf, pending in self.leaves.items()]
+        interrupt: BaseException | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                for leaf, before, grad in prepared:
+                    leaf._settle_grad(before, grad)
+                break
+            except BaseException as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+
+
+def _add(pending: dict[Any, _Pending], key: Any, grad: _tensor.Tensor, owned: bool) -> None:
+    """Adds a gradient to what waits under a key."""
+    found = pending.get(key)
+    if found is None:
+        pending[key] = _Pending(grad, owned)
+    elif found.owned and grad is found.grad:
         return  # the function added its part into accumulator()
-    elif pending.owned:
-        engine.elementwise("add", pending.grad, grad, out=pending.grad)
+    elif found.owned:
+        grad.engine.elementwise("add", found.grad, grad, out=found.grad)
     else:
-        target._pending[index] = _Pending(engine.elementwise("add", pending.grad, grad), True)
+        pending[key] = _Pending(grad.engine.elementwise("add", found.grad, grad), True)
+
+
+_ATTEMPTS = 3
+"""How often the leaves' gradients are settled anew after an interrupt, before it is given up."""
+
+_BACKWARD = _Call(False, False, False, True)
+"""What a function's ``backward`` finds."""
+
+_settling = RobustLock(_Walk.settle)
+"""Threads that share leaves add to their gradients one after the other."""

@@ -100,17 +100,17 @@ _thread = _Thread()
 
 @contextmanager
 def _watching(watch: _Watch) -> Iterator[_Watch]:
-    _thread.watch = watch
     try:
+        _thread.watch = watch
         yield watch
     finally:
         _thread.watch = None
 
 
-def note_leaf(leaf: _tensor.Tensor) -> None:
-    """Called before a gradient is added to a leaf's."""
+def note_leaf(leaf: _tensor.Tensor, before: _tensor.Tensor | None) -> None:
+    """Called before a leaf's gradient changes, with what it is before."""
     if _thread.watch is not None:
-        _thread.watch.leaves.setdefault(leaf, leaf.grad)
+        _thread.watch.leaves.setdefault(leaf, before)
 
 
 def note_table(engine: Engine, key: Hashable, table: _tensor.Tensor) -> None:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import gc
 import re
-import threading
+import weakref
 from bisect import bisect_left, insort
-from collections import deque
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from alpha.errors import ArgumentError, OutOfMemoryError
+from alpha.locks import RobustLock
+
+Loan = np.ndarray[Any, Any]
+"""Who holds it has a block. An empty array: the garbage collector does not track arrays, so that one dies with its last
+reference, after the finalizers of whatever held it; weak references to what it tracks are cleared before those."""
+
+_new_loan = np.empty
 
 GRAIN = 512
 """Bytes to which every request is rounded: also the alignment of a block within its segment."""
@@ -86,6 +96,17 @@ class Block:
         return self.previous is None and self.next is None
 
 
+class _Lease(weakref.ref[Loan]):
+    """A block in use, and a weak reference to the loan, whose end puts this among the returned ones by a C call."""
+
+    __slots__ = ("block",)
+    block: Block
+
+    # Leases are told apart by themselves: arrays have no hash, and their comparison is another thing.
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
 @dataclass(frozen=True)
 class MemoryStatistics:
     """A pool's figures at one moment, in bytes; printable."""
@@ -114,6 +135,10 @@ class MemoryPool:
     ``in_use``, ``hits`` the requests served without the engine. Exhaustion climbs a ladder: free the unused segments,
     then collect Python's garbage, then raise OutOfMemoryError with the figures; the pool stays usable.
 
+    It survives being interrupted between any two instructions: what is in use is known by the loans that are alive, and
+    the lists are made anew from that and the segments where a change was begun and not finished. A signal handler or a
+    finalizer that asks for memory while its own thread is in the midst of a change gets a segment of its own.
+
     Args:
         cap: most bytes that may be held; ``"8GB"`` or an int.
         allocate: bytes -> (address, handle); may raise MemoryError. The handle keeps the memory alive.
@@ -138,10 +163,15 @@ class MemoryPool:
         self._reserve = reserve
         self._discard = discard
         self._growing: Segment | None = None
-        self._lock = threading.Lock()
-        # The garbage collector may free a block while this very thread is inside take(): give() only notes it here,
-        # and who comes next sorts it in.
-        self._returned: deque[Block] = deque()
+        self._lock = RobustLock(*_HOLDERS)
+        self._changing = False  # whether a change was begun: seen by who has the lock, it was interrupted
+        self._segments: set[Segment] = set()
+        self._leases: set[_Lease] = set()
+        self._taken: dict[Block, Loan] = {}  # loans of those who give their blocks back themselves
+        # Loans end wherever references are dropped, in the midst of a change too: who comes next sorts their blocks in.
+        self._returned: deque[_Lease] = deque()
+        self._end_lease = self._returned.append
+        self._adopted: deque[_Lease] = deque()  # with segments that were made in the midst of a change
         self._free: list[tuple[int, int, Block]] = []
         # Small blocks wait by size, unmerged: most requests of a step are small, and the next step's are the same.
         self._small: dict[int, list[Block]] = {}
@@ -155,16 +185,14 @@ class MemoryPool:
     @cap.setter
     def cap(self, value: str | int) -> None:
         cap = parse_bytes(value)
-        with self._lock:
-            self._sort_in()
-            if cap < self._held:
-                self._release_idle()
-            if cap < self._held:
-                raise ArgumentError(
-                    f"[memory] expected a cap of at least the {format_bytes(self._held)} held, got "
-                    f"{format_bytes(cap)}: drop tensors first"
-                )
-            self._cap = cap
+        if cap < self._held:
+            self.release_cached()
+        if cap < self._held:
+            raise ArgumentError(
+                f"[memory] expected a cap of at least the {format_bytes(self._held)} held, got "
+                f"{format_bytes(cap)}: drop tensors first"
+            )
+        self._cap = cap
 
     @property
     def in_use(self) -> int:
@@ -193,9 +221,17 @@ class MemoryPool:
 
     def statistics(self) -> MemoryStatistics:
         """The figures at this moment."""
-        with self._lock:
+        lock = self._lock
+        while not (mutex := lock.mutex).acquire(False):
+            if lock.wait(mutex):
+                return self._figures()
+        try:
+            self._begin()
             self._sort_in()
+            self._changing = False
             return self._figures()
+        finally:
+            mutex.release()
 
     def _figures(self) -> MemoryStatistics:
         return MemoryStatistics(self._cap, self._in_use, self._held, self._peak, self._requests, self._hits)
@@ -208,53 +244,170 @@ class MemoryPool:
 
     def reset_peak(self) -> None:
         """Starts ``peak`` again from what is in use, and ``hits`` of ``requests`` from zero."""
-        with self._lock:
-            self._sort_in()
-            self._peak, self._requests, self._hits = self._in_use, 0, 0
+        self._peak, self._requests, self._hits = self.statistics().in_use, 0, 0
+
+    def lend(self, nbytes: int, collected: bool = False) -> tuple[Block, Loan]:
+        """A block of at least ``nbytes`` + SLACK bytes, aligned to GRAIN, and the loan: once nobody holds that any
+        more, the block is the pool's again. OutOfMemoryError beyond the cap; ``collected``: without a last attempt
+        after a garbage collection."""
+        size = (nbytes + SLACK + GRAIN - 1) // GRAIN * GRAIN
+        lock = self._lock
+        while not (mutex := lock.mutex).acquire(False):
+            if lock.wait(mutex):
+                return self._lend_aside(nbytes, size)
+        try:
+            if self._changing:
+                self._recover()
+            self._changing = True
+            self._requests += 1
+            block = self._dropped_last(size) if self._returned else None
+            if block is None:
+                block = self._found(size)
+                if block is not None:
+                    self._in_use = in_use = self._in_use + block.nbytes
+                    if in_use > self._peak:  # noqa: PLR1730  (max() costs a call)
+                        self._peak = in_use
+            if block is not None:
+                loan = _new_loan(0)
+                lease = _Lease(loan, self._end_lease)
+                lease.block = block
+                self._leases.add(lease)
+                self._changing = False
+                return block, loan
+            self._changing = False
+        finally:
+            mutex.release()
+        if collected:
+            raise self._exhausted(nbytes)
+        gc.collect()  # without the lock: finalizers may use the pool
+        return self.lend(nbytes, True)
+
+    def _exhausted(self, nbytes: int) -> OutOfMemoryError:
+        return OutOfMemoryError(
+            f"[memory] expected room for {nbytes} bytes ({format_bytes(nbytes)}), got {self._figures()}: use a smaller "
+            "batch, raise the engine's memory=, or drop tensors that are no longer needed"
+        )
+
+    def _lend_aside(self, nbytes: int, size: int) -> tuple[Block, Loan]:
+        """A segment of its own for who interrupted a change: the lists are not touched. Later it joins the others."""
+        if self._held + size > self._cap:
+            raise self._exhausted(nbytes)
+        try:
+            address, handle = self._allocate(size)
+        except MemoryError as error:
+            raise self._exhausted(nbytes) from error
+        loan = _new_loan(0)
+        lease = _Lease(loan, self._end_lease)
+        lease.block = Block(Segment(address, size, handle, size < SMALL), address, size)
+        self._adopted.append(lease)
+        return lease.block, loan
 
     def take(self, nbytes: int) -> Block:
-        """A block of at least ``nbytes`` + SLACK bytes, aligned to GRAIN; OutOfMemoryError beyond the cap."""
-        size = (nbytes + SLACK + GRAIN - 1) // GRAIN * GRAIN
-        with self._lock:
-            self._requests += 1
-            if self._returned:
-                block = self._returned.pop()
-                if block.nbytes == size and size < SMALL:  # what a loop drops is what it asks for next
-                    self._hits += 1
-                    return block
-                self._returned.append(block)
-                self._sort_in()
-            waiting = self._small.get(size)
-            if waiting:
-                self._hits += 1
-                block = waiting.pop()
-            else:
-                block = self._sought(size)
-            self._in_use = in_use = self._in_use + block.nbytes
-            if in_use > self._peak:  # noqa: PLR1730  (max() costs a call)
-                self._peak = in_use
+        """A block as by ``lend``, in use until it is given back with ``give``."""
+        block, loan = self.lend(nbytes)
+        try:
+            self._taken[block] = loan
             return block
-
-    def _sought(self, size: int) -> Block:
-        """A block of the size from among the larger ones, or from the engine."""
-        block = self._merged_fit(size)
-        if block is not None:
-            self._hits += 1
-        else:
-            block = self._grow(size)
-        if self._splits(block, size):
-            self._split(block, size)
-        return block
+        except BaseException:  # an interrupt: nobody knows of the block
+            self._taken.pop(block, None)
+            raise
 
     def give(self, block: Block) -> None:
-        """Takes a block back. Safe from any thread and from a finalizer."""
-        self._returned.append(block)
+        """Takes back a block from ``take``. Safe from any thread and from a finalizer."""
+        if self._taken.pop(block, None) is None:
+            raise ArgumentError("[memory] expected a block that was taken from this pool, got one that is not in use")
+
+    def _dropped_last(self, size: int) -> Block | None:
+        """The block that was returned last, if it is of the size: what a loop drops is what it asks for next."""
+        lease = self._returned.pop()
+        block = lease.block
+        if block.nbytes == size < SMALL and lease in self._leases:
+            self._leases.discard(lease)
+            self._hits += 1
+            return block
+        self._returned.append(lease)
+        return None
+
+    def _found(self, size: int) -> Block | None:
+        """A free block of the size, from the lists or from the engine; None if there is none."""
+        if self._returned or self._adopted:
+            self._sort_in()
+        waiting = self._small.get(size)
+        if waiting:
+            block = waiting.pop()
+        else:
+            fit = self._merged_fit(size)
+            if fit is None:
+                return self._grow(size)
+            block = self._cut(fit, size)
+        self._hits += 1
+        return block
 
     def release_cached(self) -> int:
         """Gives every wholly free segment back to the engine; returns the bytes given back."""
-        with self._lock:
+        lock = self._lock
+        while not (mutex := lock.mutex).acquire(False):
+            if lock.wait(mutex):
+                return 0
+        try:
+            self._begin()
             self._sort_in()
-            return self._release_idle()
+            released = self._release_idle()
+            self._changing = False
+            return released
+        finally:
+            mutex.release()
+
+    def _begin(self) -> None:
+        """Begins a change, after undoing one that was not finished; the lock is held."""
+        if self._changing:
+            self._recover()
+        self._changing = True
+
+    def _recover(self) -> None:
+        """Makes the lists anew from the segments and from what is in use; where interrupted, it is done again."""
+        self._adopt()
+        used: set[Block] = set()
+        for lease in self._leases.copy():
+            if lease() is None:
+                self._leases.discard(lease)
+            else:
+                used.add(lease.block)
+        self._segments.update([block.segment for block in used])
+        self._free, self._small = [], {}
+        blocks: defaultdict[Segment, list[Block]] = defaultdict(list)
+        for block in used:
+            blocks[block.segment].append(block)
+        for segment in self._segments:
+            self._rebuild(segment, sorted(blocks[segment], key=lambda block: block.address))
+        self._held = sum(segment.nbytes for segment in self._segments)
+        self._in_use = sum(block.nbytes for block in used)
+        if self._growing not in self._segments:
+            self._growing = None
+        if self._held > self._cap:  # what had been given back within a reservation counts as free again
+            self._release_idle()
+
+    def _rebuild(self, segment: Segment, used: Iterable[Block]) -> None:
+        """Chains a segment's blocks in use, in order of their addresses, with free ones between them."""
+        segment.last, segment.gone = None, 0
+        previous: Block | None = None
+        end = segment.address
+        for block in (*used, None):
+            start = segment.address + segment.nbytes if block is None else block.address
+            between = []
+            if start > end:
+                gap = Block(segment, end, start - end)
+                gap.free = True
+                insort(self._free, (gap.nbytes, gap.address, gap))
+                between.append(gap)
+            for following in (*between, block):
+                if following is not None:
+                    following.previous, following.next = previous, None
+                    if previous is not None:
+                        previous.next = following
+                    previous, end = following, following.address + following.nbytes
+        if segment.room:
+            segment.last = previous
 
     def _release_idle(self) -> int:
         self._merge_small()
@@ -282,16 +435,36 @@ class MemoryPool:
 
     def _sort_in(self) -> None:
         """Puts returned blocks among the free ones; the lock is held."""
-        while self._returned:
-            block = self._returned.popleft()
-            size = block.nbytes
-            self._in_use -= size
-            if size >= SMALL:
-                self._merge_in(block)
-            elif size in self._small:
-                self._small[size].append(block)
-            else:
-                self._small[size] = [block]
+        if self._adopted:
+            self._adopt()
+        returned, leases = self._returned, self._leases
+        while returned:
+            lease = returned.popleft()
+            if lease in leases:
+                leases.discard(lease)
+                self._put_back(lease.block)
+
+    def _put_back(self, block: Block) -> None:
+        size = block.nbytes
+        self._in_use -= size
+        if size >= SMALL:
+            self._merge_in(block)
+        elif size in self._small:
+            self._small[size].append(block)
+        else:
+            self._small[size] = [block]
+
+    def _adopt(self) -> None:
+        """Counts the segments that were made in the midst of a change."""
+        while self._adopted:
+            lease = self._adopted[0]
+            segment = lease.block.segment
+            if segment not in self._segments:
+                self._leases.add(lease)
+                self._segments.add(segment)
+                self._held += segment.nbytes
+                self._in_use += segment.nbytes
+            self._adopted.popleft()
 
     def _merge_small(self) -> None:
         """Puts the small blocks that wait by size among the free ones."""
@@ -332,38 +505,42 @@ class MemoryPool:
         block.free = False
         return block
 
-    def _grow(self, size: int) -> Block:
+    def _grow(self, size: int) -> Block | None:
+        """A block in memory that the pool did not hold; idle segments go if the cap asks for it. None beyond it."""
         small = size < SMALL
         segment_size = SMALL_SEGMENT if small else size
-        for relief in (None, self._release_idle, gc.collect):
-            if relief is not None:
-                relief()
-                self._sort_in()
-                # What the relief merged or freed may serve the request without the engine.
+        for relieved in (False, True):
+            if relieved:
+                self._release_idle()
+                # What was merged on the way may serve the request without the engine.
                 block = self._merged_fit(size)
                 if block is not None:
-                    return block
+                    return self._cut(block, size)
             block = None if small else self._lengthen(size)
             if block is not None:
-                return block
+                return self._cut(block, size)
             # Near the cap a small request takes a segment of its own size.
             for wanted in dict.fromkeys((segment_size, size)):
                 if self._held + wanted <= self._cap:
                     try:
-                        return self._new_segment(wanted, small)
+                        return self._cut(self._new_segment(wanted, small), size)
                     except MemoryError:
                         continue
-        raise OutOfMemoryError(
-            f"[memory] expected room for {size} bytes ({format_bytes(size)}), got {self._figures()}: use a smaller "
-            "batch, raise the engine's memory=, or drop tensors that are no longer needed"
-        )
+        return None
+
+    def _cut(self, block: Block, size: int) -> Block:
+        """The block, without what it has to spare."""
+        if self._splits(block, size):
+            self._split(block, size)
+        return block
 
     def _new_segment(self, size: int, small: bool) -> Block:
         """A segment from the engine, as one block."""
         place = None if small or self._reserve is None else self._reserve(size)
         address, handle, room = (*self._allocate(size), 0) if place is None else place
-        self._held += size
         segment = Segment(address, size, handle, small, room)
+        self._segments.add(segment)
+        self._held += size
         block = Block(segment, address, size)
         if room:
             self._growing, segment.last = segment, block
@@ -426,6 +603,7 @@ class MemoryPool:
         del self._free[bisect_left(self._free, (block.nbytes, block.address))]
 
     def _drop(self, segment: Segment) -> None:
+        self._segments.discard(segment)
         self._held -= segment.nbytes - segment.gone
         segment.last = None
         if segment is self._growing:
@@ -433,3 +611,7 @@ class MemoryPool:
         if self._release is not None:
             self._release(segment.handle)
         segment.handle = None
+
+
+_HOLDERS = (MemoryPool.lend, MemoryPool.statistics, MemoryPool.release_cached)
+"""The functions that hold a pool's lock."""

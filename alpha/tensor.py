@@ -17,7 +17,7 @@ from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError
 if TYPE_CHECKING:
     from alpha.autograd import Function
     from alpha.engine import Engine
-    from alpha.mempool import Block, MemoryPool
+    from alpha.mempool import MemoryPool
 
 Shape = tuple[int, ...]
 
@@ -28,6 +28,7 @@ class Storage:
     __slots__ = (
         "__weakref__",
         "_block",
+        "_loan",
         "address",
         "cache",
         "engine",
@@ -38,19 +39,16 @@ class Storage:
         "waiting",
     )
 
-    def __init__(self, engine: Engine, block: Block, nbytes: int, pool: MemoryPool | None = None) -> None:
+    def __init__(self, engine: Engine, pool: MemoryPool, nbytes: int) -> None:
+        self._block, self._loan = pool.lend(nbytes)  # the block goes back to the pool when the loan is dropped
         self.engine = engine
-        self.pool = pool or engine.memory  # that the block came from and goes back to
-        self.address = block.address
+        self.pool = pool
+        self.address = self._block.address
         self.nbytes = nbytes
         self.version = 0
         self.cache: dict[Hashable, Any] = {}  # what an engine derived from the contents, with the version it saw
         self.waiting: weakref.ref[Function] | None = None  # who wants to know when a function saves the contents
         self.exported = False  # whether arrays that the version does not see may write to it
-        self._block = block
-
-    def __del__(self) -> None:
-        self.pool.give(self._block)
 
 
 class Tensor:
@@ -323,22 +321,15 @@ class Tensor:
             if self._base.requires_grad and not leaf:
                 inplace.follow(self, self._base)
 
-    def _accumulate_grad(self, grad: Tensor, owned: bool) -> None:
-        if grad.shape != self.shape or grad.engine is not self.engine:
-            raise ShapeError(
-                f"[backward] expected a gradient of shape {self.shape} on {self.engine.name}, got {grad.shape} on "
-                f"{grad.engine.name}: return gradients shaped as the arguments"
-            )
-        graphs.note_leaf(self)
-        for hook in self._leaf_hooks or ():
-            replaced = hook(grad)
-            grad, owned = (grad, owned) if replaced is None else (replaced, False)
-        if self.grad is None:
-            # The caller's tensor may be held elsewhere: .grad must be one that optimizers may write to.
-            self.grad = grad if owned else grad.clone()
-        else:
-            self.engine.elementwise("add", self.grad, grad, out=self.grad)
-            self.grad.storage.version += 1
+    def _settle_grad(self, before: Tensor | None, grad: Tensor) -> None:
+        """Makes ``grad`` this leaf's gradient, in the memory of the one before if there was one; twice is as once."""
+        if self._node is None:
+            graphs.note_leaf(self, before)
+        if before is None:
+            self.grad = grad
+            return
+        self.engine.copy(grad, before)
+        before.storage.version += 1
 
     # -- element-wise --------------------------------------------------------------------------------------------
 

@@ -133,7 +133,7 @@ class DeviceEngine(Engine):
     # -- memory --------------------------------------------------------------------------------------------------
 
     def allocate(self, nbytes: int) -> Storage:
-        return Storage(self, self.pool.take(nbytes), nbytes, self.pool)
+        return Storage(self, self.pool, nbytes)
 
     def _release(self, handle: object) -> None:
         # Freeing waits for the device, which a stream that is being captured cannot do.

@@ -10,7 +10,7 @@ from typing import Any
 from alpha import graphs
 from alpha.dtypes import uint8
 from alpha.errors import ArgumentError, GraphError, OutOfMemoryError
-from alpha.mempool import Block, MemoryPool
+from alpha.mempool import Block, Loan, MemoryPool
 from alpha.tensor import Storage, Tensor
 from cu32 import driver
 from cu32.base import DeviceEngine
@@ -40,27 +40,20 @@ class PrivatePool(MemoryPool):
 
     def __init__(self, owner: MemoryPool) -> None:
         self._owner = owner
-        super().__init__(1 << 62, self._borrow, self._return)  # the owner's cap is the one that holds
+        super().__init__(1 << 62, self._borrow)  # the owner's cap is the one that holds
 
-    def _borrow(self, nbytes: int) -> tuple[int, Block]:
-        block = self._owner.take(nbytes)
-        return block.address, block
+    def _borrow(self, nbytes: int) -> tuple[int, Loan]:
+        block, loan = self._owner.lend(nbytes)
+        return block.address, loan
 
-    def _return(self, handle: object) -> None:
-        if isinstance(handle, Block):
-            self._owner.give(handle)
-
-    def take(self, nbytes: int) -> Block:
+    def lend(self, nbytes: int, collected: bool = False) -> tuple[Block, Loan]:
         try:
-            return super().take(nbytes)
+            return super().lend(nbytes, collected)
         except OutOfMemoryError as error:
             raise OutOfMemoryError(
                 f"[graph] expected room for {nbytes} bytes of a captured step, got {self._owner}: use a smaller batch, "
                 "or raise the engine's memory="
             ) from error
-
-    def __del__(self) -> None:
-        self.release_cached()
 
 
 class _LiveMemory:
@@ -69,7 +62,7 @@ class _LiveMemory:
     def __init__(self, engine: DeviceEngine, nbytes: int) -> None:
         self.host = bytearray(-(-nbytes // PIECE) * PIECE)
         # Not from the capture's pool: its blocks are written to in a replay before the values are read.
-        storage = Storage(engine, engine.memory.take(len(self.host)), len(self.host), engine.memory)
+        storage = Storage(engine, engine.memory, len(self.host))
         self.device = Tensor(storage, 0, (len(self.host),), (1,), uint8)
         self.used = 0
         self.changed: set[int] = set()  # pieces that the device does not have yet

@@ -47,7 +47,7 @@ class HostEngine(Engine):
         """Nothing to wait for: the CPU engine's work is done when a call returns."""
 
     def allocate(self, nbytes: int) -> Storage:
-        return Storage(self, self.memory.take(nbytes), nbytes)
+        return Storage(self, self.memory, nbytes)
 
     def array(self, tensor: Tensor) -> Array:
         """The tensor's memory as an array; it keeps the storage alive."""

@@ -1,0 +1,82 @@
+"""RobustLock: a lock that an interrupt, a finalizer, a signal handler or a fork cannot leave held for ever."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+LOOK_SECONDS = 2e-3
+"""How long a waiting thread waits between two looks at who holds the lock."""
+
+LOOKS = 20
+"""So many looks in a row must find the lock taken and no thread inside before it counts as abandoned."""
+
+
+class RobustLock:
+    """Mutual exclusion that outlives the thread that held it, as POSIX's robust mutexes do.
+
+    Python may end a function between any two of its instructions (``KeyboardInterrupt``), run a signal handler or a
+    finalizer there, and a forked child inherits locks from threads that it does not have. A waiting thread therefore
+    looks from time to time whether any thread executes a function that holds the lock. If none does, the lock was
+    abandoned and is replaced. Who holds it next must expect a change that was begun and not finished. A thread that
+    already holds it further down its stack is told so instead of waiting for itself.
+
+    The functions that hold the lock are named to it, and each does this, with these names of its variables::
+
+        lock = self._lock
+        while not (mutex := lock.mutex).acquire(False):
+            if lock.wait(mutex):
+                return ...  # this very thread holds it, in a function that was interrupted by this one
+        try:
+            ...
+        finally:
+            mutex.release()
+    """
+
+    __slots__ = ("_codes", "_successors", "mutex")
+
+    def __init__(self, *holders: Callable[..., Any]) -> None:
+        self.mutex = threading.Lock()
+        self._codes: frozenset[CodeType] = frozenset(holder.__code__ for holder in holders)
+        self._successors: dict[Any, threading.Lock] = {}
+
+    def wait(self, mutex: threading.Lock) -> bool:
+        """Waits until ``acquire`` is worth another try; True at once if the caller's thread holds the lock already."""
+        caller = sys._getframe(1)
+        if self._holds(caller.f_back):
+            return True
+        looks = 0
+        while looks < LOOKS:
+            if mutex.acquire(timeout=LOOK_SECONDS):
+                mutex.release()
+                return False
+            looks = looks + 1 if mutex.locked() and not self._is_occupied() else 0
+        # Several threads may come to this conclusion: they agree on one successor. The old mutex stays taken.
+        self.mutex = self._successors.setdefault(mutex, threading.Lock())
+        return False
+
+    def _holds(self, frame: FrameType | None) -> bool:
+        """Whether a function that may hold the lock is under way in a frame or in those that called it."""
+        while frame is not None:
+            if frame.f_code in self._codes and frame.f_locals.get("lock") is self:
+                return True
+            frame = frame.f_back
+        return False
+
+    def _is_occupied(self) -> bool:
+        """Whether a thread other than those that wait is in a function that may hold the lock."""
+        for innermost in sys._current_frames().values():
+            frame: FrameType | None = innermost
+            while frame is not None:
+                if frame.f_code is _WAIT and frame.f_locals.get("self") is self:
+                    break
+                if frame.f_code in self._codes and frame.f_locals.get("lock") is self:
+                    return True
+                frame = frame.f_back
+        return False
+
+
+_WAIT = RobustLock.wait.__code__
