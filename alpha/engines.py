@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, EngineError
 
-_lock = threading.Lock()
 _engines: dict[str, Engine] = {}
 _default: Engine | None = None
 
@@ -28,10 +26,9 @@ def engine(name: str = "cpu", memory: str | int | None = None, threads: int | No
     if not isinstance(name, str):
         raise ArgumentError(f"[engine] expected an engine's name, got {name!r}")
     full = "cu32:0" if name == "cu32" else name
-    with _lock:
-        found = _engines.get(full)
-        if found is None:
-            found = _engines[full] = _make(full)
+    found = _engines.get(full)
+    if found is None:  # without a lock: should two threads make one at once, the first counts
+        found = _engines.setdefault(full, _make(full))
     options: dict[str, Any] = {"memory": memory, "threads": threads}
     found.configure(**{key: value for key, value in options.items() if value is not None})
     return found

@@ -34,14 +34,27 @@ class RobustLock:
             ...
         finally:
             mutex.release()
+
+    ``with lock:`` holds it too, as an ordinary lock: nobody takes it for abandoned.
     """
 
-    __slots__ = ("_codes", "_successors", "mutex")
+    __slots__ = ("_codes", "_entered", "_successors", "mutex")
 
     def __init__(self, *holders: Callable[..., Any]) -> None:
         self.mutex = threading.Lock()
         self._codes: frozenset[CodeType] = frozenset(holder.__code__ for holder in holders)
         self._successors: dict[Any, threading.Lock] = {}
+        self._entered: threading.Lock | None = None
+
+    def __enter__(self) -> None:
+        while not (mutex := self.mutex).acquire(timeout=LOOK_SECONDS):
+            pass
+        self._entered = mutex
+
+    def __exit__(self, *_: object) -> None:
+        mutex, self._entered = self._entered, None
+        if mutex is not None:
+            mutex.release()
 
     def wait(self, mutex: threading.Lock) -> bool:
         """Waits until ``acquire`` is worth another try; True at once if the caller's thread holds the lock already."""
@@ -53,7 +66,8 @@ class RobustLock:
             if mutex.acquire(timeout=LOOK_SECONDS):
                 mutex.release()
                 return False
-            looks = looks + 1 if mutex.locked() and not self._is_occupied() else 0
+            idle = mutex.locked() and self._entered is not mutex and not self._is_occupied()
+            looks = looks + 1 if idle else 0
         # Several threads may come to this conclusion: they agree on one successor. The old mutex stays taken.
         self.mutex = self._successors.setdefault(mutex, threading.Lock())
         return False

@@ -13,8 +13,7 @@ from __future__ import annotations
 import math
 import operator
 import secrets
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,13 +117,43 @@ def uniforms(seed: int, offset: int, count: int, dtype: DtypeLike = float32) -> 
     return (high.astype(np.float64) * 2**26 + low) * 2**-53
 
 
+class _Place:
+    """A place in the sequence of the process, and the one that follows it once somebody has moved on."""
+
+    __slots__ = ("following", "offset", "seed")
+
+    def __init__(self, seed: int, offset: int) -> None:
+        self.seed, self.offset = seed, offset
+        self.following: list[_Place] = []
+
+
 class _Generator:
-    """Seed and position of the process; every draw reserves the counters it uses."""
+    """Seed and position of the process; every draw reserves the counters it uses.
+
+    No lock: threads, signal handlers and finalizers may draw in the midst of each other's draws, and be interrupted.
+    Who moves on appends the next place to the present one's list, which is a single C call; the first in it counts.
+    """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.seed = secrets.randbits(64)
-        self.offset = 0
+        self._place = _Place(secrets.randbits(64), 0)
+
+    @property
+    def place(self) -> _Place:
+        """Where the process is now."""
+        place = self._place
+        while place.following:
+            place = place.following[0]
+        return place
+
+    def move(self, following: Callable[[_Place], _Place]) -> _Place:
+        """Moves on to the place that follows the present one; returns that which was left."""
+        while True:
+            place = self.place
+            new = following(place)
+            place.following.append(new)
+            if place.following[0] is new:
+                self._place = new
+                return place
 
 
 _generator = _Generator()
@@ -133,26 +162,25 @@ _generator = _Generator()
 def manual_seed(seed: int) -> None:
     """Starts every random draw of this process from a seed (an int; its lowest 64 bits count)."""
     value = _integer("manual_seed", "an integer seed", seed) & _MASK64
-    with _generator.lock:
-        _generator.seed, _generator.offset = value, 0
+    _generator.move(lambda _: _Place(value, 0))
 
 
 def seed() -> int:
     """The seed in force: the last ``manual_seed``, else one drawn from the operating system at the start."""
-    return _generator.seed
+    return _generator.place.seed
 
 
 def get_state() -> dict[str, int]:
     """``{"seed": ..., "offset": ...}``: all there is to know for drawing the same numbers again."""
-    with _generator.lock:
-        return {"seed": _generator.seed, "offset": _generator.offset}
+    place = _generator.place
+    return {"seed": place.seed, "offset": place.offset}
 
 
 def set_state(state: Mapping[str, Any]) -> None:
     """Goes to a place that ``get_state`` gave; ArgumentError for anything else, and nothing changes."""
     check_state("set_state", state)
-    with _generator.lock:
-        _generator.seed, _generator.offset = int(state["seed"]), int(state["offset"])
+    new = _Place(int(state["seed"]), int(state["offset"]))
+    _generator.move(lambda _: _Place(new.seed, new.offset))
 
 
 def check_state(function: str, state: Any) -> None:
@@ -168,11 +196,10 @@ def check_state(function: str, state: Any) -> None:
 
 
 def reserve(count: int) -> tuple[int, int]:
-    """(seed, offset) of ``count`` 32-bit words that nobody else will draw. Safe from any thread."""
-    with _generator.lock:
-        offset = _generator.offset
-        _generator.offset = (offset + -(-count // 4)) & _MASK64
-        return _generator.seed, offset
+    """(seed, offset) of ``count`` 32-bit words that nobody else will draw. Safe from any thread and signal handler."""
+    groups = -(-count // 4)
+    place = _generator.move(lambda place: _Place(place.seed, (place.offset + groups) & _MASK64))
+    return place.seed, place.offset
 
 
 @dataclass(frozen=True)
@@ -247,7 +274,7 @@ def numpy_generator(*stream: int) -> np.random.Generator:
     numbers = tuple(_integer("numpy_generator", "integers >= 0", value) for value in stream)
     if any(value < 0 for value in numbers):
         raise ArgumentError(f"[numpy_generator] expected integers >= 0, got {numbers}")
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence(_generator.seed, spawn_key=numbers)))
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed(), spawn_key=numbers)))
 
 
 def _draw(distribution: str, shape: tuple[int, ...], dtype: np.dtype[Any], first: float, second: float) -> Draw:

@@ -316,10 +316,11 @@ class Tensor:
     def _follow_base(self) -> None:
         """Takes a view's place in the graph from its base again after an in-place write to the shared memory."""
         if self._base is not None and 0 <= self._base_version != self.version:
-            self._base_version = self.version
+            version = self.version
             leaf = self.requires_grad and self._node is None
             if self._base.requires_grad and not leaf:
                 inplace.follow(self, self._base)
+            self._base_version = version
 
     def _settle_grad(self, before: Tensor | None, grad: Tensor) -> None:
         """Makes ``grad`` this leaf's gradient, in the memory of the one before if there was one; twice is as once."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from alpha.cpu import side_by_side
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.compile import alone
 from alpha.cpu.kernels import indexing as kernels
@@ -128,7 +127,7 @@ class ArrayOperations(HostEngine):
         for piece in _pieces(out.shape[axis], self.threads):
             cut = (slice(None),) * axis + (piece,)
             jobs.append((loop, [_cut(value, out, axis, piece) for value in inputs], out[cut]))
-        _share(_quietly, jobs)
+        side_by_side.share(_quietly, jobs)
 
     def reduce(self, op: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
         array = self.array(x)
@@ -318,33 +317,6 @@ def _cut(value: Any, out: Array, axis: int, piece: slice) -> Any:
     if own < 0 or value.shape[own] == 1:
         return value
     return value[(slice(None),) * own + (piece,)]
-
-
-_executor: ThreadPoolExecutor | None = None
-
-
-def _forget_executor() -> None:
-    global _executor
-    _executor = None
-
-
-if hasattr(os, "register_at_fork"):  # a child process inherits the executor without its threads
-    os.register_at_fork(after_in_child=_forget_executor)
-
-
-def _share(function: Callable[..., None], jobs: Sequence[tuple[Any, ...]]) -> None:
-    """Calls ``function(*job)`` for every job, the first here and the others on the executor's threads."""
-    global _executor
-    if _executor is None:
-        _executor = ThreadPoolExecutor(os.cpu_count() or 1, "alpha-cpu")
-    futures: list[Future[None]] = [_executor.submit(function, *job) for job in jobs[1:]]
-    try:
-        function(*jobs[0])
-    finally:
-        for future in futures:  # the memory must not be given up while a thread still writes to it
-            future.exception()
-    for future in futures:
-        future.result()
 
 
 # -- reductions, products, indices -------------------------------------------------------------------------------

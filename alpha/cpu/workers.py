@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 import time
@@ -11,11 +12,15 @@ from typing import Any
 
 import numpy as np
 from numba import types
+from numba.core.compiler_lock import global_compiler_lock
 
-from alpha.cpu import sleep
+from alpha.cpu import forks, sleep
 from alpha.cpu.board import BEDS, BOARD, LINE, STOP, pause, stopping, store
 from alpha.cpu.compile import Entry, alone
 from alpha.cpu.sharing import join
+from alpha.locks import RobustLock
+
+_log = logging.getLogger(__name__)
 
 PATIENCE = 1e-3
 """Seconds that a worker watches the board before it goes to sleep: to wake it takes a small part of that."""
@@ -90,69 +95,106 @@ class Workers:
     """Threads that share one launch at a time. They start when first wanted, and sleep while nothing is launched.
 
     The launching thread computes too and waits only for workers that have joined: one that is asleep, or whose core is
-    taken by another process, makes a launch no slower than it would be without it.
+    taken by another process, makes a launch no slower than it would be without it. Where the system gives no more
+    threads, launches do with those that there are.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = RobustLock(Workers.run, Workers.enter)
         self._memory, self._board = _lines(BOARD)
         self._own = _OwnBoard()
         self._threads: list[threading.Thread] = []
         self._beds: list[tuple[Any, int]] = []
+        self._enlisting = threading.Lock()  # taken by workers alone, which no signal handler interrupts
         self._turns = 0
+        self._most: int | None = None  # workers that the system gives, once it has refused one
 
     def run(self, kernel: Callable[..., Any], threads: int, arguments: tuple[Any, ...]) -> Any:
         """Runs a compiled kernel on up to so many threads, this one among them; the sum of their results."""
         if threads == 1:
             return kernel(self._own.address, 1, *arguments)
-        with self._lock:
+        lock = self._lock
+        while not (mutex := lock.mutex).acquire(False):
+            if lock.wait(mutex):
+                return kernel(self._own.address, 1, *arguments)
+        try:
             return kernel(self._shared_board(threads), threads, *arguments)
+        finally:
+            mutex.release()
 
     def enter(self, entry: Entry, threads: int, arguments: tuple[Any, ...]) -> Any:
         """As ``run``, by a kernel's entry for the types of these arguments (``alpha.cpu.compile.entry``)."""
         if threads == 1:
             return entry(self._own.address, 1, arguments)
-        with self._lock:
+        lock = self._lock
+        while not (mutex := lock.mutex).acquire(False):
+            if lock.wait(mutex):
+                return entry(self._own.address, 1, arguments)
+        try:
             return entry(self._shared_board(threads), threads, arguments)
+        finally:
+            mutex.release()
 
     def _shared_board(self, threads: int) -> int:
         """The board that so many threads look at; the lock is held."""
-        while len(self._threads) < threads - 1:
+        while len(self._threads) < threads - 1 and self._most is None:
             self._start()
         return self._board
 
     def _start(self) -> None:
+        """Starts a worker and waits until it has enlisted."""
         if not self._turns:
             self._turns = _turns()
-        memory, bed = _lines(sleep.BED)
-        if sleep.SLEEPS and (error := _make_bed(bed)):
-            raise OSError(error, f"[cpu] expected a mutex and a condition for a worker, got {os.strerror(error)}")
-        _write(self._beds[-1][1] + sleep.NEXT if self._beds else self._board + BEDS, bed)
-        self._beds.append((memory, bed))
-        worker = len(self._threads) + 1
-        # What it writes to is kept by what it calls: this object may be gone before it ends.
-        thread = threading.Thread(target=_work, args=(self._memory, self._board, memory, bed, worker, self._turns))
-        thread.name, thread.daemon = f"alpha-cpu-{worker}", True
-        self._threads.append(thread)
-        thread.start()
+        enlisted = threading.Lock()
+        enlisted.acquire()
+        # What the worker writes to is kept by what it calls: this object may be gone before it ends.
+        arguments = (self._threads, self._beds, self._enlisting, self._memory, self._board, self._turns, enlisted)
+        try:
+            threading.Thread(target=_work, args=arguments, name="alpha-cpu", daemon=True).start()
+        except (RuntimeError, MemoryError) as error:  # "can't start new thread"
+            self._most = len(self._threads)
+            _log.warning(
+                "[cpu] expected %d threads to compute with, got %d (%s): results are the same, only slower; raise the "
+                "limit on threads, or ask for fewer with alpha.engine('cpu', threads=...)",
+                self._most + 2,
+                self._most + 1,
+                error,
+            )
+            return
+        enlisted.acquire()
 
     def stop(self) -> None:
         """Ends the threads, before the interpreter takes down what they stand on."""
         if not self._threads:
             return
-        with self._lock:
-            _stop(self._board, len(self._threads))
+        _stop(self._board, len(self._threads))
         for thread in self._threads:
             thread.join(1)
 
 
-def _work(_board_memory: Any, board: int, _bed_memory: Any, bed: int, worker: int, turns: int) -> None:
-    """A worker's life."""
+def _work(
+    threads: list[threading.Thread],
+    beds: list[tuple[Any, int]],
+    enlisting: threading.Lock,
+    _board_memory: Any,
+    board: int,
+    turns: int,
+    enlisted: threading.Lock,
+) -> None:
+    """A worker's life. It enlists by itself: an interrupt of the launching thread leaves no half of a worker."""
+    memory, bed = _lines(sleep.BED)
+    sleeps = sleep.SLEEPS and _make_bed(bed) == 0
+    with enlisting:
+        _write(bed + sleep.THREAD, threading.get_native_id())
+        _write(beds[-1][1] + sleep.NEXT if beds else board + BEDS, bed)
+        beds.append((memory, bed))
+        threads.append(threading.current_thread())
+        worker = len(threads)
+    enlisted.release()
     last = 0
-    _write(bed + sleep.THREAD, threading.get_native_id())
     while last >= 0:
-        last = _watch(board, bed if sleep.SLEEPS else 0, worker, last, turns)
-        if not sleep.SLEEPS:
+        last = _watch(board, bed if sleeps else 0, worker, last, turns)
+        if not sleeps:
             time.sleep(PATIENCE)
 
 
@@ -184,4 +226,5 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+forks.hold_while_forking(global_compiler_lock)
 atexit.register(_at_exit)

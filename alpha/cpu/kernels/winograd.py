@@ -7,7 +7,6 @@ Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", arX
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from numba.extending import intrinsic
 
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import call, called, compiled
+from alpha.cpu.forks import compilation_lock
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE, has, panel_product
 from alpha.cpu.kernels.vectors import I64, Vectors, integer, transpose
@@ -26,7 +26,7 @@ from alpha.cpu.kernels.winograd_forms import Form, Matrix, transposed
 
 ISA_BYTES = ISA.bytes
 
-_compiling = threading.Lock()
+_compiling = compilation_lock()
 
 CHANNELS, ROWS = 32, 8
 """Input channels, or output channels, of a task that transforms filters: whole cache lines, side by side."""

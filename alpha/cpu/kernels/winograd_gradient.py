@@ -7,7 +7,6 @@ product at each of a tile's places; G' and G come last, once.
 
 from __future__ import annotations
 
-import threading
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from numba.extending import intrinsic
 
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import call, called, compiled
+from alpha.cpu.forks import compilation_lock
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import ADD, NARROW_WIDE_ROWS, ROWS, STORE, narrow_outer_product, outer_product
 from alpha.cpu.kernels.vectors import I64, Vectors, integer
@@ -31,7 +31,7 @@ LANES = ISA.lanes(4)
 PANEL_BYTES = ISA_BYTES * VECTORS
 TILE_BYTES, NARROW_TILE_BYTES = ROWS * 4, NARROW_WIDE_ROWS * 4
 
-_compiling = threading.Lock()
+_compiling = compilation_lock()
 
 
 class GradientSizes(NamedTuple):
