@@ -82,7 +82,9 @@ class RobustLock:
 
     def _is_occupied(self) -> bool:
         """Whether a thread other than those that wait is in a function that may hold the lock."""
-        for innermost in sys._current_frames().values():
+        threads = sys._current_frames()
+        del threads[threading.get_ident()]  # which waits; and a frame that holds itself would live on
+        for innermost in threads.values():
             frame: FrameType | None = innermost
             while frame is not None:
                 if frame.f_code is _WAIT and frame.f_locals.get("self") is self:

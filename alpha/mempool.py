@@ -71,10 +71,10 @@ class Segment:
     blocks whose memory was given back before the rest; nothing is put there again.
     """
 
-    __slots__ = ("address", "gone", "handle", "last", "nbytes", "room", "small")
+    __slots__ = ("address", "gone", "last", "nbytes", "room", "small")
 
-    def __init__(self, address: int, nbytes: int, handle: object, small: bool, room: int = 0) -> None:
-        self.address, self.nbytes, self.handle, self.small, self.room = address, nbytes, handle, small, room
+    def __init__(self, address: int, nbytes: int, small: bool, room: int = 0) -> None:
+        self.address, self.nbytes, self.small, self.room = address, nbytes, small, room
         self.gone = 0
         self.last: Block | None = None  # the block at the end of one that grows
 
@@ -165,13 +165,13 @@ class MemoryPool:
         self._growing: Segment | None = None
         self._lock = RobustLock(*_HOLDERS)
         self._changing = False  # whether a change was begun: seen by who has the lock, it was interrupted
-        self._segments: set[Segment] = set()
+        self._segments: dict[Segment, object] = {}  # with the handles of their memory
         self._leases: set[_Lease] = set()
         self._taken: dict[Block, Loan] = {}  # loans of those who give their blocks back themselves
         # Loans end wherever references are dropped, in the midst of a change too: who comes next sorts their blocks in.
         self._returned: deque[_Lease] = deque()
         self._end_lease = self._returned.append
-        self._adopted: deque[_Lease] = deque()  # with segments that were made in the midst of a change
+        self._adopted: deque[tuple[_Lease, object]] = deque()  # of segments made in the midst of a change, with handles
         self._free: list[tuple[int, int, Block]] = []
         # Small blocks wait by size, unmerged: most requests of a step are small, and the next step's are the same.
         self._small: dict[int, list[Block]] = {}
@@ -298,8 +298,8 @@ class MemoryPool:
             raise self._exhausted(nbytes) from error
         loan = _new_loan(0)
         lease = _Lease(loan, self._end_lease)
-        lease.block = Block(Segment(address, size, handle, size < SMALL), address, size)
-        self._adopted.append(lease)
+        lease.block = Block(Segment(address, size, size < SMALL), address, size)
+        self._adopted.append((lease, handle))
         return lease.block, loan
 
     def take(self, nbytes: int) -> Block:
@@ -320,11 +320,10 @@ class MemoryPool:
     def _dropped_last(self, size: int) -> Block | None:
         """The block that was returned last, if it is of the size: what a loop drops is what it asks for next."""
         lease = self._returned.pop()
-        block = lease.block
-        if block.nbytes == size < SMALL and lease in self._leases:
+        if lease in self._leases and lease.block.nbytes == size < SMALL:
             self._leases.discard(lease)
             self._hits += 1
-            return block
+            return lease.block
         self._returned.append(lease)
         return None
 
@@ -373,7 +372,6 @@ class MemoryPool:
                 self._leases.discard(lease)
             else:
                 used.add(lease.block)
-        self._segments.update([block.segment for block in used])
         self._free, self._small = [], {}
         blocks: defaultdict[Segment, list[Block]] = defaultdict(list)
         for block in used:
@@ -431,7 +429,7 @@ class MemoryPool:
         if segment.gone == segment.nbytes:
             self._drop(segment)
         elif self._discard is not None:
-            self._discard(segment.handle, block.address, block.nbytes)
+            self._discard(self._segments[segment], block.address, block.nbytes)
 
     def _sort_in(self) -> None:
         """Puts returned blocks among the free ones; the lock is held."""
@@ -457,11 +455,11 @@ class MemoryPool:
     def _adopt(self) -> None:
         """Counts the segments that were made in the midst of a change."""
         while self._adopted:
-            lease = self._adopted[0]
+            lease, handle = self._adopted[0]
             segment = lease.block.segment
             if segment not in self._segments:
                 self._leases.add(lease)
-                self._segments.add(segment)
+                self._segments[segment] = handle
                 self._held += segment.nbytes
                 self._in_use += segment.nbytes
             self._adopted.popleft()
@@ -536,10 +534,16 @@ class MemoryPool:
 
     def _new_segment(self, size: int, small: bool) -> Block:
         """A segment from the engine, as one block."""
-        place = None if small or self._reserve is None else self._reserve(size)
-        address, handle, room = (*self._allocate(size), 0) if place is None else place
-        segment = Segment(address, size, handle, small, room)
-        self._segments.add(segment)
+        segment = handle = None
+        try:
+            place = None if small or self._reserve is None else self._reserve(size)
+            address, handle, room = (*self._allocate(size), 0) if place is None else place
+            segment = Segment(address, size, small, room)
+            self._segments[segment] = handle
+        except BaseException:  # an interrupt
+            if handle is not None and segment not in self._segments and self._release is not None:
+                self._release(handle)
+            raise
         self._held += size
         block = Block(segment, address, size)
         if room:
@@ -603,14 +607,14 @@ class MemoryPool:
         del self._free[bisect_left(self._free, (block.nbytes, block.address))]
 
     def _drop(self, segment: Segment) -> None:
-        self._segments.discard(segment)
         self._held -= segment.nbytes - segment.gone
         segment.last = None
         if segment is self._growing:
             self._growing = None
-        if self._release is not None:
-            self._release(segment.handle)
-        segment.handle = None
+        if self._release is None:
+            del self._segments[segment]
+        else:
+            self._release(self._segments.pop(segment))
 
 
 _HOLDERS = (MemoryPool.lend, MemoryPool.statistics, MemoryPool.release_cached)
