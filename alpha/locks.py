@@ -8,10 +8,10 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-LOOK_SECONDS = 2e-3
-"""How long a waiting thread waits between two looks at who holds the lock."""
+LOOK_SECONDS, LONGEST_LOOK_SECONDS = 2e-3, 64e-3
+"""How long a waiting thread waits between two looks at who holds the lock: longer each time it finds somebody."""
 
-LOOKS = 20
+LOOKS = 40
 """So many looks in a row must find the lock taken and no thread inside before it counts as abandoned."""
 
 
@@ -61,13 +61,16 @@ class RobustLock:
         caller = sys._getframe(1)
         if self._holds(caller.f_back):
             return True
-        looks = 0
+        looks, seconds = 0, LOOK_SECONDS
         while looks < LOOKS:
-            if mutex.acquire(timeout=LOOK_SECONDS):
+            if mutex.acquire(timeout=seconds):
                 mutex.release()
                 return False
-            idle = mutex.locked() and self._entered is not mutex and not self._is_occupied()
-            looks = looks + 1 if idle else 0
+            # Not asked: mutex.locked(). In a forked child it may say no of a lock that cannot be had.
+            if self._entered is mutex or self._is_occupied():
+                looks, seconds = 0, min(2 * seconds, LONGEST_LOOK_SECONDS)
+            else:
+                looks, seconds = looks + 1, LOOK_SECONDS
         # Several threads may come to this conclusion: they agree on one successor. The old mutex stays taken.
         self.mutex = self._successors.setdefault(mutex, threading.Lock())
         return False

@@ -138,11 +138,11 @@ class Workers:
     def _shared_board(self, threads: int) -> int:
         """The board that so many threads look at; the lock is held."""
         while len(self._threads) < threads - 1 and self._most is None:
-            self._start()
+            self._start(threads)
         return self._board
 
-    def _start(self) -> None:
-        """Starts a worker and waits until it has enlisted."""
+    def _start(self, wanted: int) -> None:
+        """Starts a worker of the threads that are wanted, and waits until it has enlisted."""
         if not self._turns:
             self._turns = _turns()
         enlisted = threading.Lock()
@@ -156,7 +156,7 @@ class Workers:
             _log.warning(
                 "[cpu] expected %d threads to compute with, got %d (%s): results are the same, only slower; raise the "
                 "limit on threads, or ask for fewer with alpha.engine('cpu', threads=...)",
-                self._most + 2,
+                wanted,
                 self._most + 1,
                 error,
             )
