@@ -136,7 +136,7 @@ def test_no_grad_around_a_generator_holds_while_it_runs() -> None:
 def test_draws_in_many_threads_never_overlap(hasty: None) -> None:
     found: list[list[int]] = [[] for _ in range(4)]
     _together(4, lambda number: [found[number].append(reserve(4)[1]) for _ in range(500)])
-    offsets = sum(found, [])
+    offsets = [offset for offsets in found for offset in offsets]
     assert len(set(offsets)) == len(offsets) == 2000
     assert max(offsets) - min(offsets) == 1999
 
