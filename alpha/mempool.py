@@ -280,7 +280,7 @@ class MemoryPool:
         if collected:
             raise self._exhausted(nbytes)
         gc.collect()  # without the lock: finalizers may use the pool
-        return self.lend(nbytes, True)
+        return MemoryPool.lend(self, nbytes, True)
 
     def _exhausted(self, nbytes: int) -> OutOfMemoryError:
         return OutOfMemoryError(

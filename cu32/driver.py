@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import os
 import struct
 import sys
 import threading
@@ -25,6 +26,26 @@ from cu32.compiler import OLDEST, Source, compiler, cubin
 
 _HELP = "alpha.engine('cpu') needs none of this"
 _current = threading.local()
+_forked = False
+
+
+def _after_fork() -> None:
+    """CUDA does not work in a child of the process that started it: its driver answers with errors, or not at all."""
+    global _forked
+    _forked = _pycuda.cache_info().currsize > 0
+    _current.__dict__.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _check_process() -> None:
+    if _forked:
+        raise EngineError(
+            "[cu32] expected the process that opened the device, got a child that it made by a fork, where CUDA does "
+            "not work: start children with multiprocessing.get_context('spawn'), or open the device in them alone"
+        )
 
 
 @cache
@@ -133,12 +154,14 @@ class Device:
     def activate(self) -> None:
         """Makes the device this thread's."""
         if getattr(_current, "device", None) is not self:
+            _check_process()
             _call("cuCtxSetCurrent", self._handle)
             _current.device = self
 
     @contextmanager
     def context(self) -> Iterator[Any]:
         """PyCUDA's driver module with this device's context on PyCUDA's stack."""
+        _check_process()
         self._context.push()
         try:
             yield self._driver

@@ -23,7 +23,7 @@ class Uploader:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may upload in the midst of an upload
         self._buffers: dict[int, deque[tuple[np.ndarray[Any, Any], Event]]] = {}
 
     def upload(self, address: int, array: np.ndarray[Any, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -259,3 +260,20 @@ def test_an_engine_of_another_thread_ends_in_silence(cu32: DeviceEngine) -> None
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert (done.stdout, done.stderr) == ("[2.0, 3.0]\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_is_told_that_cuda_does_not_work_there(cu32: DeviceEngine) -> None:
+    """At once, instead of hanging in the driver; the parent goes on."""
+    x = alpha.tensor(np.ones(5, np.float32), engine=cu32)
+    child = os.fork()
+    if child == 0:
+        status = 2
+        try:
+            x + x
+        except EngineError as error:
+            status = 0 if "child that it made by a fork" in str(error) else 3
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert ((x + x).numpy() == 2).all()
