@@ -430,13 +430,14 @@ class _Walk:
         if function._saved is None:
             raise GraphError(_SECOND_BACKWARD)
         pending = self.pending.pop(function)
-        outgoing: list[_tensor.Tensor | None] = []
-        for index in range(len(function._outputs)):
-            grad = pending[index].grad if index in pending else None
-            if grad is not None and (function._hooks or function._retained):
-                grad = self._observe(function, index, grad)
-            outgoing.append(grad)
+        outgoing: list[_tensor.Tensor | None] = [
+            pending[index].grad if index in pending else None for index in range(len(function._outputs))
+        ]
         pending.clear()
+        if function._hooks or function._retained:
+            outgoing = [
+                None if grad is None else self._observe(function, index, grad) for index, grad in enumerate(outgoing)
+            ]
         result = function.backward(*outgoing)
         outgoing.clear()
         incoming = list(result) if isinstance(result, tuple | list) else [result]
@@ -471,29 +472,33 @@ class _Walk:
     def deliver(self, edge: tuple[Any, int], grad: _tensor.Tensor, owned: bool) -> None:
         """Adds a gradient to those that wait for a node or a leaf."""
         target, index = edge
-        leaf = not isinstance(target, Function)
-        if not leaf and target._saved is None:
+        if not isinstance(target, Function):
+            self._deliver_leaf(target, grad, owned)
+            return
+        if target._saved is None:
             raise GraphError(_SECOND_BACKWARD)
-        shape, engine, dtype = (target.shape, target.engine, target.dtype) if leaf else target._outputs[index]
-        if grad.shape != shape or grad.engine is not engine:
-            made = "a leaf" if leaf else f"the result of {type(target).__name__}"
-            raise ShapeError(
-                f"[backward] expected a gradient of shape {shape} on {engine.name} for {made}, got {grad.shape} on "
-                f"{grad.engine.name}: return gradients shaped as the arguments"
-            )
-        if grad.dtype != dtype:
+        shape, engine, dtype = target._outputs[index]
+        if grad.shape != shape or grad.storage.engine is not engine:
+            raise _misshapen(f"the result of {type(target).__name__}", shape, engine, grad)
+        if grad.dtype is not dtype and grad.dtype != dtype:
             grad, owned = grad.astype(dtype), True
-        if leaf:
-            for hook in tuple(target._leaf_hooks or ()):
+        waiting = self.pending.get(target)
+        if waiting is None:
+            self.pending[target] = {index: _Pending(grad, owned)}
+            heapq.heappush(self.queue, (-target._sequence, target))
+        else:
+            _add(waiting, index, grad, owned)
+
+    def _deliver_leaf(self, leaf: _tensor.Tensor, grad: _tensor.Tensor, owned: bool) -> None:
+        if grad.shape != leaf.shape or grad.storage.engine is not leaf.storage.engine:
+            raise _misshapen("a leaf", leaf.shape, leaf.engine, grad)
+        if grad.dtype is not leaf.dtype and grad.dtype != leaf.dtype:
+            grad, owned = grad.astype(leaf.dtype), True
+        if leaf._leaf_hooks:
+            for hook in tuple(leaf._leaf_hooks):
                 replaced = checked_hook(hook, grad)
                 grad, owned = replaced, owned and replaced is grad
-            _add(self.leaves, target, grad, owned)
-            return
-        found = self.pending.get(target)
-        if found is None:
-            found = self.pending[target] = {}
-            heapq.heappush(self.queue, (-target._sequence, target))
-        _add(found, index, grad, owned)
+        _add(self.leaves, leaf, grad, owned)
 
     def settle(self) -> None:
         """Gives the leaves their gradients.
@@ -512,7 +517,11 @@ class _Walk:
             mutex.release()
 
     def _settle(self) -> None:
-        prepared = [(leaf, leaf.grad, pending.own(leaf.grad)) for leaf, pending in self.leaves.items()]
+        prepared = [
+            (leaf, before, waiting.grad if waiting.owned and before is None else waiting.own(before))
+            for leaf, waiting in self.leaves.items()
+            for before in (leaf.grad,)
+        ]
         interrupt: BaseException | None = None
         for _ in range(_ATTEMPTS):
             try:
@@ -523,6 +532,13 @@ class _Walk:
                 interrupt = error
         if interrupt is not None:
             raise interrupt
+
+
+def _misshapen(target: str, shape: tuple[int, ...], engine: Any, grad: _tensor.Tensor) -> ShapeError:
+    return ShapeError(
+        f"[backward] expected a gradient of shape {shape} on {engine.name} for {target}, got {grad.shape} on "
+        f"{grad.engine.name}: return gradients shaped as the arguments"
+    )
 
 
 def _add(pending: dict[Any, _Pending], key: Any, grad: _tensor.Tensor, owned: bool) -> None:

@@ -47,14 +47,26 @@ def write(name: str, x: Tensor, function: type[Function], *args: Any, **kwargs: 
             f"[{name}] expected a view made within the graph, got one made within no_grad() of a tensor in the graph: "
             "make the view again outside no_grad(), or write within it"
         )
-    out = call(function, _alias(x), *args, **kwargs)
-    x.storage.version += 1
-    if record:
-        _move(x, out)
-        if base is not x:
-            x._base_version = x.version
-            _move(base, call(Overwrite, _alias(base), x))
+    out: Tensor | None = None
+    try:
+        out = call(function, _alias(x), *args, **kwargs)
+        x.storage.version += 1
+        if record:
+            _settle(x, base, out)
+    except KeyboardInterrupt:
+        x.storage.version += 1  # x may have been written to: what was saved of it must not be taken for the same
+        if record and out is not None:
+            _settle(x, base, out)
+        raise
     return x
+
+
+def _settle(x: Tensor, base: Tensor, out: Tensor) -> None:
+    """Moves a tensor that was written to, and its base, to their new places in the graph."""
+    _move(x, out)
+    if base is not x:
+        x._base_version = x.version
+        _move(base, call(Overwrite, _alias(base), x))
 
 
 def _alias(x: Tensor) -> Tensor:
