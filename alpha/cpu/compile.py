@@ -114,7 +114,8 @@ class _Note(event.Listener):  # type: ignore[misc, unused-ignore]
     """Says, when the first of the engine's own kernels is compiled, why this process takes so long to begin."""
 
     def on_start(self, compilation: Any) -> None:
-        if compilation.data["dispatcher"].py_func.__module__.startswith("alpha.cpu."):
+        function = getattr(compilation.data.get("dispatcher"), "py_func", None)  # any of the program's, not ours alone
+        if str(getattr(function, "__module__", None)).startswith("alpha.cpu."):
             if cache.can_keep(KIND):
                 _log.warning(
                     "compiling the CPU engine's kernels as they are first used: once for this machine, about a minute "

@@ -218,7 +218,7 @@ def _imports(path: Path) -> frozenset[Path]:
         module = statement["module"] + ("" if statement["module"].endswith(".") else ".")
         for name in names:
             # What is no module of a package is the package's own.
-            found.update([*_files(module + name, path)] or _files(module.rstrip("."), path))
+            found.update([*_files(module + name, path)] or _files(statement["module"], path))
     return frozenset(found - {Path(__file__)})
 
 
