@@ -199,8 +199,8 @@ def warn_once(what: str, cause: str) -> None:
     """Says, once a process, that something cannot be kept, and why."""
     if _warned.acquire(blocking=False):
         warn(
-            f"[cache] expected to keep {what}, got: {cause}: this process compiles what it uses, about a minute in all "
-            "on the CPU, and keeps nothing; set ALPHA_CACHE to a folder that it may write to"
+            f"[cache] expected to keep {what}, got: {cause}: kernels are compiled for this process alone, about a "
+            "minute in all on the CPU; set ALPHA_CACHE to a folder that it may write to"
         )
 
 
