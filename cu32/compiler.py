@@ -316,7 +316,9 @@ def cubin(source: Source, architecture: str) -> bytes:
     content = disk.load(KIND, name)
     if content is None:
         content = compiler().compile(source, architecture)
-        disk.keep(KIND, name, content)
+        _headers.cache_clear()
+        if cubin_name(source, architecture) == name:  # no file was changed since this process first read it
+            disk.keep(KIND, name, content)
     return content
 
 
