@@ -1,26 +1,239 @@
-"""Where this machine keeps what is compiled or measured once: kernels, plans."""
+"""Where this machine keeps what is compiled or measured once: kernels, plans.
+
+A kept file ends in a seal: a checksum of its bytes and of its name. What is cut, changed or another file's is not
+taken, and made anew. Where nothing can be kept (no home, a full disk, a folder that may not be written to) a process
+works as with an empty cache, and says so once.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import logging
 import os
-import tempfile
+import re
+import shutil
+import stat
+import struct
+import threading
+import time
+import warnings
+from contextlib import suppress
 from pathlib import Path
+
+_log = logging.getLogger(__name__)
+
+_SEAL = struct.Struct("<8sQ16s")
+"""What follows a file's content: a mark, the content's length, the checksum. Programs that read ELF or JSON from its
+beginning need not know of it."""
+
+_MARK = b"alpha\0\0\1"
+
+IDLE_SECONDS = 30 * 86400.0
+"""Age from which kernels that no process has used meanwhile are removed: other sources, options or versions took
+their place."""
+
+USED_SECONDS = 86400.0
+"""Age from which a file that is used is marked as used today."""
+
+ABANDONED_SECONDS = 3600.0
+"""Age from which a temporary file is one whose writer was killed."""
+
+PROBE_BYTES = 256 << 10
+"""What is written, and removed, to see whether a folder takes files: as much as a large kernel needs."""
+
+_KERNELS = (".kernel", ".cubin", ".usage", ".nbi", ".nbc")
+"""Ends of the names of kernels' files; the last two are Numba's own, which earlier versions of this package kept."""
+
+_TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")
+
+_warned = threading.Lock()  # taken once, never given back
+_pruned: set[Path] = set()
+
+
+class DamagedFile(Exception):
+    """A file that is not what was written under its name."""
 
 
 def directory(kind: str) -> Path:
-    """The folder of one kind of files: below ``$ALPHA_CACHE``, else below the user's cache directory."""
-    root = os.environ.get("ALPHA_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "alpha"
-    return Path(root) / kind
+    """The folder of one kind of files: below ``$ALPHA_CACHE``, else below the user's cache directory.
+
+    OSError where the user has no home directory.
+    """
+    named = os.environ.get("ALPHA_CACHE")
+    if named:
+        return Path(named) / kind
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else _home() / ".cache") / "alpha" / kind
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise FileNotFoundError(errno.ENOENT, "the user has no home directory", "~") from error
+
+
+# -- reading and writing ---------------------------------------------------------------------------------------------
+
+
+def load(kind: str, name: str) -> bytes | None:
+    """What was kept under a name; None where nothing was, or what is there is damaged."""
+    try:
+        path = directory(kind) / name
+        content = read(path)
+    except OSError:
+        return None
+    except DamagedFile as error:
+        _log.info("%s: made anew", error)
+        return None
+    with suppress(OSError):
+        if time.time() - path.stat().st_mtime > USED_SECONDS:
+            os.utime(path)
+    return content
+
+
+def keep(kind: str, name: str, content: bytes) -> bool:
+    """Keeps a file for later processes; whether it could be. A process whose files cannot be kept says so once."""
+    try:
+        folder = directory(kind)
+        write_atomically(folder / name, sealed(name, content))
+    except OSError as error:
+        if load(kind, name) is not None:  # another process was first, and Windows lets nobody replace what it reads
+            return True
+        _warn_unkept(kind, error)
+        return False
+    if folder not in _pruned:
+        _pruned.add(folder)
+        prune(folder)
+    return True
+
+
+def can_keep(kind: str) -> bool:
+    """Whether files of a kind can be kept now; a process says once that they cannot."""
+    try:
+        os.unlink(_write_temporary(directory(kind), bytes(PROBE_BYTES)))
+    except OSError as error:
+        _warn_unkept(kind, error)
+        return False
+    return True
+
+
+def read(path: Path) -> bytes:
+    """The content of a sealed file; OSError where it cannot be read, DamagedFile where it is not as it was written."""
+    with open(path, "rb", buffering=0, opener=_open_at_once) as file:
+        status = os.fstat(file.fileno())
+        length = status.st_size - _SEAL.size
+        if not stat.S_ISREG(status.st_mode) or length < 0:
+            raise DamagedFile(f"{path} is no file of ours")
+        file.seek(length)
+        mark, written, checksum = _SEAL.unpack(file.read(_SEAL.size).ljust(_SEAL.size))
+        if mark != _MARK or written != length:  # before memory is taken for all of it
+            raise DamagedFile(f"{path} is not whole, or none of ours")
+        file.seek(0)
+        content = file.read(length)
+    if len(content) != length or checksum != _checksum(path.name, content):
+        raise DamagedFile(f"{path} is not as it was written")
+    return content
+
+
+def sealed(name: str, content: bytes) -> bytes:
+    """A file's bytes: its content, and the seal for that name."""
+    return content + _SEAL.pack(_MARK, len(content), _checksum(name, content))
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Writes a file that other processes see whole or not at all; the last of several writers wins."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = _write_temporary(path.parent, content)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(name, path)
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            if not path.is_dir():
+                raise
+            shutil.rmtree(path)  # nobody's: the name is ours
+            os.replace(temporary, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        with suppress(OSError):
+            os.unlink(temporary)
         raise
+
+
+def _write_temporary(folder: Path, content: bytes) -> Path:
+    """A new file in a folder, which is made where it is not there. Other users may read it, as the umask has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{os.urandom(8).hex()}.tmp"
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    return temporary
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Opens a file; a pipe in its place does not wait for a writer."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _checksum(name: str, content: bytes) -> bytes:
+    digest = hashlib.blake2b(f"{name}\0".encode(), digest_size=16)
+    digest.update(content)
+    return digest.digest()
+
+
+# -- what cannot be kept, and what is kept no longer -----------------------------------------------------------------
+
+
+def warn(message: str) -> None:
+    """A RuntimeWarning; a log line where the program has warnings raised, as what it tells of is no error."""
+    try:
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+    except RuntimeWarning:
+        _log.warning(message)
+
+
+def warn_once(what: str, cause: str) -> None:
+    """Says, once a process, that something cannot be kept, and why."""
+    if _warned.acquire(blocking=False):
+        warn(
+            f"[cache] expected to keep {what}, got: {cause}: kernels are compiled for this process alone, about a "
+            "minute in all on the CPU; set ALPHA_CACHE to a folder that it may write to"
+        )
+
+
+def _warn_unkept(kind: str, error: OSError) -> None:
+    try:
+        folder = str(directory(kind))
+    except OSError:
+        folder = "~/.cache/alpha"
+    warn_once(f"what is compiled or measured in {folder}", error.strerror or str(error))
+
+
+def prune(folder: Path) -> None:
+    """Removes kernels that no process has used for ``IDLE_SECONDS``, and what killed writers left behind.
+
+    Times of the search are not kernels: a few hundred bytes a problem, which only a device can measure again, and the
+    same later results rest on them.
+    """
+    now = time.time()
+    for parent, _, names in os.walk(folder, topdown=False):
+        removed = 0
+        for name in names:
+            limit = _limit(name)
+            with suppress(OSError):
+                if limit is not None and now - os.lstat(os.path.join(parent, name)).st_mtime > limit:
+                    os.unlink(os.path.join(parent, name))
+                    removed += 1
+        if removed and Path(parent) != folder:
+            with suppress(OSError):  # not empty yet
+                os.rmdir(parent)
+
+
+def _limit(name: str) -> float | None:
+    """Seconds for which a file is left that nothing touches; None where it stays."""
+    if _TEMPORARY.fullmatch(name):
+        return ABANDONED_SECONDS
+    return IDLE_SECONDS if name.endswith(_KERNELS) else None

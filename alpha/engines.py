@@ -41,11 +41,11 @@ def _make(name: str) -> Engine:
 
         return CPUEngine()
     if device == "cu32" and ordinal.isdecimal() and str(int(ordinal)) == ordinal:
-        from cu32.compiler import compiler
+        from cu32.compiler import check_compiler
         from cu32.driver import device as find_device
 
         found = find_device(int(ordinal))  # driver and package first: without them a compiler is of no use
-        compiler()
+        check_compiler()
         from cu32.engine import CUDAEngine
 
         return CUDAEngine(found.ordinal)

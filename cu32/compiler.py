@@ -2,7 +2,12 @@
 
 The key of a cubin covers the source with every header it includes, its macros, the options, the architecture and the
 compiler's version, so that a changed kernel is a new file and an old one is never wrong. Files are written whole or not
-at all; any number of processes may share the folder.
+at all, and carry a checksum; any number of processes may share the folder.
+
+``$ALPHA_CUBINS`` names a folder of cubins made ahead, on any machine, by ``python -m cu32.build sm_90 --out DIR``. They
+are taken before any other where they are made from exactly these sources, options and architecture: by this machine's
+version of the compiler if there is one, else by any, so that no compiler is needed; but by that of ``$ALPHA_NVCC``
+alone where that names a compiler. Nothing is written into that folder.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import ctypes
 import ctypes.util
 import glob
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -19,12 +25,18 @@ import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from alpha import cache as disk
 from alpha.errors import EngineError
+
+_log = logging.getLogger(__name__)
+
+KIND = "cu32"
+"""The folder in the cache."""
 
 KERNELS = Path(__file__).parent / "kernels"
 OPTIONS = ("-std=c++17", "-lineinfo")
@@ -65,7 +77,7 @@ class Source:
     @property
     def code(self) -> str:
         """The source text, before its includes."""
-        return self.text if self.text is not None else (KERNELS / f"{self.name}.cu").read_text()
+        return self.text if self.text is not None else (KERNELS / f"{self.name}.cu").read_text("utf-8")
 
     @property
     def file(self) -> str:
@@ -104,7 +116,12 @@ class Nvcc(Compiler):
 
     def __init__(self, command: str) -> None:
         self.command = command
-        asked = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+        try:
+            asked = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+        except (OSError, ValueError, subprocess.CalledProcessError) as error:
+            raise EngineError(
+                f"[cu32] expected nvcc to tell its version, got: {error}: set ALPHA_NVCC or CUDA_HOME to one that works"
+            ) from error
         self.version = f"nvcc {asked.stdout.strip()}"
 
     def compile(self, source: Source, architecture: str) -> bytes:
@@ -112,22 +129,27 @@ class Nvcc(Compiler):
 
     def run(self, source: Source, architecture: str, *more: str) -> tuple[bytes, str]:
         """The cubin, made with more options, and what the command printed."""
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(source.file)
-            if source.text is not None:
-                file = Path(folder) / source.file
-                file.write_text(source.text)
-            out = Path(folder) / "kernel.cubin"
-            options = [*OPTIONS, f"-arch={architecture}", f"-I{KERNELS}", *source.flags, *more]
-            done = subprocess.run(
-                [self.command, "-cubin", *options, "-o", str(out), str(file)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode != 0:
-                raise _compile_error(source, architecture, done.stdout + done.stderr)
-            return out.read_bytes(), done.stdout + done.stderr
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                return self._run_in(Path(folder), source, architecture, *more)
+        except OSError as error:
+            raise EngineError(
+                f"[cu32] expected {self.command} and a temporary folder for what it makes, got: {error}: set TMPDIR to "
+                "a folder that can be written, or install NVRTC, which needs none (pip install nvidia-cuda-nvrtc)"
+            ) from error
+
+    def _run_in(self, folder: Path, source: Source, architecture: str, *more: str) -> tuple[bytes, str]:
+        file = Path(source.file)
+        if source.text is not None:
+            file = folder / source.file
+            file.write_text(source.text, "utf-8")
+        out = folder / "kernel.cubin"
+        options = [*OPTIONS, f"-arch={architecture}", f"-I{KERNELS}", *source.flags, *more]
+        command = [self.command, "-cubin", *options, "-o", str(out), str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode != 0:
+            raise _compile_error(source, architecture, done.stdout + done.stderr)
+        return out.read_bytes(), done.stdout + done.stderr
 
 
 class Nvrtc(Compiler):
@@ -246,7 +268,7 @@ def _headers(code: str) -> bytes:
         header = KERNELS / name
         if name not in found and header.is_file():
             found.add(name)
-            text = header.read_text()
+            text = header.read_text("utf-8")
             digest.update(f"{name}\0{text}\0".encode())
             left += _INCLUDE.findall(text)
     return digest.digest()
@@ -254,26 +276,121 @@ def _headers(code: str) -> bytes:
 
 def content_key(source: Source, architecture: str, version: str) -> str:
     """A file name that covers all that decides what a compiler of this version makes of the source."""
+    return f"{_source_key(source, architecture)}-{hashlib.sha256(version.encode()).hexdigest()[:12]}"
+
+
+def _source_key(source: Source, architecture: str) -> str:
+    """The part of a file's name that is the same for every compiler."""
     digest = hashlib.sha256(_headers(source.code))
-    for part in (version, architecture, *OPTIONS, *source.flags, source.code):
+    for part in (architecture, *OPTIONS, *source.flags, source.code):
         digest.update(part.encode() + b"\0")
     return f"{source.name}-{architecture}-{digest.hexdigest()[:20]}"
 
 
+def cubin_name(source: Source, architecture: str) -> str:
+    """The file name of a cubin that this process's compiler makes."""
+    return f"{content_key(source, architecture, compiler().version)}.cubin"
+
+
 def cubin_path(source: Source, architecture: str) -> Path:
     """Where a cubin is, or will be, kept."""
-    return disk.directory("cu32") / f"{content_key(source, architecture, compiler().version)}.cubin"
+    return disk.directory(KIND) / cubin_name(source, architecture)
 
 
 def cubin(source: Source, architecture: str) -> bytes:
-    """The compiled source, from disk where it is there."""
-    path = cubin_path(source, architecture)
+    """What this process's compiler makes of the source, from disk where it was made before.
+
+    EngineError where there is no compiler, or the source is wrong.
+    """
     try:
-        return path.read_bytes()
-    except OSError:
+        name = cubin_name(source, architecture)
+    except EngineError as error:
+        if not os.environ.get("ALPHA_CUBINS"):
+            raise
+        folder = os.environ["ALPHA_CUBINS"]
+        raise EngineError(
+            f"[cu32] expected a cubin of {source} for {architecture} in {folder} (ALPHA_CUBINS), or a CUDA compiler, "
+            f"got neither: python -m cu32.build {architecture} --out DIR makes it from these sources where there is a "
+            "compiler"
+        ) from error
+    content = disk.load(KIND, name)
+    if content is None:
         content = compiler().compile(source, architecture)
+        _headers.cache_clear()
+        if cubin_name(source, architecture) == name:  # no file was changed since this process first read it
+            disk.keep(KIND, name, content)
+    return content
+
+
+# -- made ahead ------------------------------------------------------------------------------------------------------
+
+
+def made_ahead(source: Source, architecture: str) -> bytes | None:
+    """A cubin of exactly this source from ``$ALPHA_CUBINS``; None where there is none that is whole."""
+    folder = os.environ.get("ALPHA_CUBINS")
+    if not folder:
+        return None
+    for path in _ahead_paths(Path(folder), source, architecture):
         try:
-            disk.write_atomically(path, content)
-        except OSError:  # a full disk or a read-only home costs the next process a compilation, not this one its work
-            return content
-        return content
+            return disk.read(path)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                _log.warning("[cu32] expected to read %s (ALPHA_CUBINS), got: %s", path, error)
+        except disk.DamagedFile as error:
+            _log.warning("[cu32] expected a cubin as it was made ahead (ALPHA_CUBINS), got: %s", error)
+    return None
+
+
+def _ahead_paths(folder: Path, source: Source, architecture: str) -> Iterator[Path]:
+    """Where a cubin made ahead may be, the best first."""
+    own = _version()
+    if own is not None:
+        yield folder / f"{content_key(source, architecture, own)}.cubin"
+    if not os.environ.get("ALPHA_NVCC"):
+        with suppress(OSError):
+            yield from sorted(folder.glob(f"{glob.escape(_source_key(source, architecture))}-*.cubin"))
+
+
+_without_compiler = False
+
+
+def _version() -> str | None:
+    """The version of this process's compiler, None where there is none; EngineError where one is named and fails."""
+    global _without_compiler
+    if _without_compiler and not os.environ.get("ALPHA_NVCC"):  # to look for one again takes a process each time
+        return None
+    try:
+        return compiler().version
+    except EngineError:
+        if os.environ.get("ALPHA_NVCC"):
+            raise
+        _without_compiler = True
+        return None
+
+
+def can_compile() -> bool:
+    """Whether this process has a compiler."""
+    return _version() is not None
+
+
+def check_compiler() -> None:
+    """EngineError where kernels can neither be compiled nor be looked for among those made ahead."""
+    folder = os.environ.get("ALPHA_CUBINS")
+    if folder and not Path(folder).is_dir():
+        _log.warning("[cu32] expected ALPHA_CUBINS to name a folder of cubins, got %s, which is none", folder)
+    elif folder and not can_compile():
+        return
+    compiler()
+
+
+@cache
+def note_refused(reason: str) -> None:
+    """Says, once, that the driver does not take what was made ahead, and so all is compiled here."""
+    _log.warning("[cu32] expected the driver to take the cubins in ALPHA_CUBINS, got: %s: compiling here", reason)
+
+
+def makers() -> str:
+    """Where this process's cubins are from, for messages."""
+    version, folder = _version(), os.environ.get("ALPHA_CUBINS")
+    made = [f"compiled by {version.splitlines()[-1]}"] if version else []
+    return " or ".join([*([f"made ahead in {folder} (ALPHA_CUBINS)"] if folder else []), *made])

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from alpha.errors import EngineError
-from cu32.compiler import OLDEST, Source, compiler, cubin
+from cu32.compiler import OLDEST, Source, can_compile, cubin, made_ahead, makers, note_refused
 
 _HELP = "alpha.engine('cpu') needs none of this"
 _current = threading.local()
@@ -230,19 +230,29 @@ class Device:
         return found
 
     def _load(self, source: Source, name: str) -> Kernel:
-        image = cubin(source, self.architecture)
+        ahead = made_ahead(source, self.architecture)
+        image = ahead if ahead is not None else cubin(source, self.architecture)
         with self.context() as driver:
             try:
                 module = self._modules.get(source)
                 if module is None:
-                    module = self._modules[source] = driver.module_from_buffer(image)
+                    module = self._modules[source] = self._module(driver, source, image, ahead is not None)
                 return Kernel(self, source, name, module.get_function(name))
             except driver.LogicError as error:
-                version = compiler().version.splitlines()[-1]
                 raise EngineError(
-                    f"[cu32] expected a kernel {name} in {source}, compiled by {version}, got: {error}: if the image "
-                    "is called invalid, the driver is older than the compiler: update it"
+                    f"[cu32] expected a kernel {name} in {source}, {makers()}, got: {error}: if the image is called "
+                    "invalid, the driver is older than the compiler: update it"
                 ) from error
+
+    def _module(self, driver: Any, source: Source, image: bytes, ahead: bool) -> Any:
+        """A cubin loaded; where the driver does not take one made ahead, what the compiler here makes instead."""
+        try:
+            return driver.module_from_buffer(image)
+        except driver.Error as error:
+            if not (ahead and can_compile()):
+                raise
+            note_refused(str(error))
+        return driver.module_from_buffer(cubin(source, self.architecture))
 
     def synchronize(self) -> None:
         """Waits until the stream is empty; EngineError if a kernel failed on the way."""

@@ -23,7 +23,7 @@ from tqdm import tqdm
 from alpha import cache as disk
 from alpha.errors import AlphaError, EngineError
 from cu32.build import sources
-from cu32.compiler import KERNELS, Nvcc, Source, content_key, nvccs
+from cu32.compiler import KERNELS, KIND, Nvcc, Source, content_key, nvccs
 
 TABLE = KERNELS / "RESOURCES.md"
 ARCHITECTURES = ("sm_80", "sm_90")
@@ -101,17 +101,14 @@ def is_pinned(nvcc: Nvcc) -> bool:
 
 def usage(nvcc: Nvcc, source: Source, architecture: str) -> dict[str, Usage]:
     """Usage by kernel of one source, from disk where this version of it was compiled before."""
-    path = disk.directory("cu32") / f"{content_key(source, architecture, nvcc.version)}.json"
-    try:
-        return {name: Usage(*numbers) for name, numbers in json.loads(path.read_text()).items()}
-    except (OSError, ValueError):
-        found = parse(nvcc.run(source, architecture, "-Xptxas", "-v")[1])
+    file = f"{content_key(source, architecture, nvcc.version)}.usage"
+    kept = disk.load(KIND, file)
+    if kept is not None:
+        return {name: Usage(*numbers) for name, numbers in json.loads(kept).items()}
+    found = parse(nvcc.run(source, architecture, "-Xptxas", "-v")[1])
     if not found:
         raise EngineError(f"[cu32] expected kernels in {source}, got none for {architecture}")
-    try:
-        disk.write_atomically(path, json.dumps({name: astuple(one) for name, one in found.items()}).encode())
-    except OSError:  # compiled again next time
-        return found
+    disk.keep(KIND, file, json.dumps({name: astuple(one) for name, one in found.items()}).encode())
     return found
 
 

@@ -1,8 +1,8 @@
 """The timed search: a problem's likeliest plans run on the device, and the times kept on disk, a file a problem.
 
 A file's name covers the problem, what the device is, and the text of the kernels, so that a changed kernel is timed
-anew. Files are written whole or not at all; where two processes search for the same at once, the first one's times are
-what both take if they can.
+anew. Files are written whole or not at all, and carry a checksum; where two processes search for the same at once, the
+first one's times are what both take if they can.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -42,6 +41,9 @@ BRIEF = 2e-3
 WORK, WORK_BYTES = 16, 64 << 20
 """What such a round waits for, so that the device then runs it without gaps: clearing so many bytes so many times."""
 
+KIND = "plans"
+"""The folder in the cache."""
+
 _FILES = ("conv*.cu", "gemm*.cu", "parts.cu", "*.cuh")
 
 Times = dict[Plan, float]
@@ -70,9 +72,14 @@ class Question:
 
     @property
     def path(self) -> Path:
-        """Where the times are kept."""
+        """Where the times are kept; OSError where there is no such folder."""
+        return disk.directory(KIND) / self.file
+
+    @property
+    def file(self) -> str:
+        """The name of the file with the times."""
         text = json.dumps(self.description, sort_keys=True)
-        return disk.directory("plans") / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+        return f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
 
 _known: dict[Question, Times] = {}
@@ -103,7 +110,7 @@ def fastest(engine: DeviceEngine, question: Question, plans: Sequence[Plan], run
 
 def kept(question: Question, plans: Sequence[Plan]) -> Times:
     """What an earlier search has measured, in this process or, on such a device, in another; else nothing."""
-    times = _known.get(question) or _read(question.path, plans)
+    times = _known.get(question) or _read(question, plans)
     if times:
         _known[question] = times
     return times
@@ -183,40 +190,35 @@ def _kernels() -> str:
     """A digest of the kernels' text."""
     digest = hashlib.sha256()
     for file in sorted({file for pattern in _FILES for file in KERNELS.glob(pattern)}):
-        digest.update(f"{file.name}\0{file.read_text()}\0".encode())
+        digest.update(f"{file.name}\0{file.read_text('utf-8')}\0".encode())
     return digest.hexdigest()
 
 
-def _read(path: Path, plans: Sequence[Plan]) -> Times:
+def _read(question: Question, plans: Sequence[Plan], quiet: bool = False) -> Times:
     """The times in a file; nothing where there is none, or, with a warning, where it is none of ours."""
-    try:
-        text = path.read_bytes()
-    except OSError:
-        return {}
     named = {(plan.tile.rows, plan.tile.columns, plan.load, plan.parts): plan for plan in plans}
     try:
         times = {
             named[entry["rows"], entry["columns"], entry["load"], entry["parts"]]: float(entry["ms"])
-            for entry in json.loads(text)["times"]
+            for entry in json.loads(disk.read(question.path))["times"]
         }
         if not times or not all(0 < ms < math.inf for ms in times.values()):
             raise ValueError("no times")
-    except (ValueError, KeyError, TypeError) as error:
-        warnings.warn(
-            f"[search] expected times of plans in {path}, got a file without ({error!r}): ignored; the next search "
-            "writes it anew",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    except OSError:
+        return {}
+    except (disk.DamagedFile, ValueError, KeyError, TypeError, RecursionError) as error:
+        if not quiet:
+            disk.warn(
+                f"[search] expected times of plans in {question.path}, got a file without ({error!r}): ignored; the "
+                "next search writes it anew"
+            )
         return {}
     return times
 
 
 def _write(question: Question, plans: Sequence[Plan], times: Times) -> Times:
     """Keeps times, unless another process was first: then its own are what counts."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a broken file: it is written anew
-        earlier = _read(question.path, plans)
+    earlier = _read(question, plans, quiet=True)  # what is broken is written anew
     if earlier:
         return earlier
     entries = [
@@ -224,8 +226,5 @@ def _write(question: Question, plans: Sequence[Plan], times: Times) -> Times:
         for p in sorted(times, key=times.__getitem__)
     ]
     content = json.dumps({**question.description, "times": entries}, indent=1)
-    try:
-        disk.write_atomically(question.path, content.encode())
-    except OSError:  # a full disk or a read-only home: the next process searches again
-        return times
+    disk.keep(KIND, question.file, content.encode())
     return times

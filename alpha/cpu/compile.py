@@ -1,35 +1,24 @@
-"""Compilation of the CPU engine's kernels: Numba with its cache kept by what the machine code depends on."""
+"""Compilation of the CPU engine's kernels: Numba, with a cache of our own (``alpha.cpu.kernel_cache``)."""
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import logging
-import os
-import platform
-import threading
 import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import lru_cache
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import llvmlite
-import llvmlite.binding as llvm
-import numba
 from llvmlite import ir
-from numba import cfunc, config, njit
+from numba import njit
 from numba import types as numba_types
-from numba.core import cgutils, event
+from numba.core import cgutils, event, sigutils
+from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
 from alpha import cache
 from alpha.cpu import board, sharing
+from alpha.cpu.kernel_cache import KIND, KernelCache
 
 _log = logging.getLogger(__name__)
-_lock = threading.Lock()
-_HERE = Path(__file__).parent
 # FMA contraction is wanted; nothing that would let the compiler ignore NaN, infinity or the order of sums.
 _FASTMATH = {"contract", "nsz"}
 
@@ -45,10 +34,10 @@ def compiled(function: Callable[..., Any]) -> Any:
     the counter, a number of threads and the kernel's other arguments, releases the GIL, and returns the sum of what
     the threads returned. See ``alpha.cpu.workers`` and ``HostEngine.launch``.
     """
-    path = Path(function.__code__.co_filename)
-    # Numba files what it keeps under the function's name and line.
+    source = function.__code__
+    # What is kept is known by these.
     code = _launch.__code__.replace(
-        co_filename=str(path), co_firstlineno=function.__code__.co_firstlineno, co_name=function.__name__
+        co_filename=source.co_filename, co_firstlineno=source.co_firstlineno, co_name=function.__name__
     )
     names = {
         "kernel": inlined(function),
@@ -59,7 +48,7 @@ def compiled(function: Callable[..., Any]) -> Any:
     }
     launch = types.FunctionType(code, names, function.__name__)
     launch.__doc__ = function.__doc__
-    return _cached(launch, path)
+    return _cached(launch)
 
 
 def entry(kernel: Any, *kinds: Any) -> Entry:
@@ -70,7 +59,7 @@ def entry(kernel: Any, *kinds: Any) -> Entry:
 
 def alone(function: Callable[..., Any]) -> Any:
     """Decorator for a function that one thread runs: compiled as a kernel is, without the GIL, cached on disk."""
-    return _cached(function, Path(function.__code__.co_filename))
+    return _cached(function)
 
 
 def called(function: Callable[..., Any], signature: str, name: str, **names: Any) -> Any:
@@ -79,13 +68,16 @@ def called(function: Callable[..., Any], signature: str, name: str, **names: Any
     Args:
         function: what it does; ``names`` are globals of its own.
         signature: its types, as Numba writes them.
-        name: tells it from others made of the same function; Numba files what it keeps under it.
+        name: tells it from others made of the same function; what is kept is known by it.
     """
-    path = Path(function.__code__.co_filename)
     code = function.__code__.replace(co_name=name, co_qualname=name)
     copy = types.FunctionType(code, {**function.__globals__, **names}, name)
-    with _cache_directory(path):
-        return cfunc(signature, cache=True, fastmath=_FASTMATH, error_model="numpy")(copy)
+    options = {"fastmath": _FASTMATH, "error_model": "numpy"}
+    # Numba's decorator would compile it before it could be given a cache.
+    made: Any = CFunc(copy, sigutils.normalize_signature(signature), locals={}, options=options)
+    made._cache = KernelCache(copy)
+    made.compile()
+    return made
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -112,69 +104,24 @@ def _launch(shared, threads, *arguments):  # type: ignore[no-untyped-def]
     return share(shared, threads, entry, kept)  # type: ignore[name-defined]  # noqa: F821
 
 
-def _cached(function: Callable[..., Any], path: Path) -> Any:
-    with _cache_directory(path):
-        return njit(nogil=True, cache=True, fastmath=_FASTMATH, error_model="numpy")(function)
-
-
-@contextmanager
-def _cache_directory(path: Path) -> Iterator[None]:
-    """Where Numba keeps what it compiles meanwhile of a module's functions.
-
-    It notices neither a changed helper in another file nor another instruction path, so the directory is chosen by
-    ``_key``; it is read from Numba's configuration when a function is decorated, and put back at once.
-    """
-    with _lock:
-        outer = config.CACHE_DIR
-        config.CACHE_DIR = str(cache.directory("cpu") / _key(path))
-        try:
-            yield
-        finally:
-            config.CACHE_DIR = outer
-
-
-@lru_cache
-def _key(path: Path) -> str:
-    """A digest of all that decides a module's machine code: processor, instruction path, packages, its sources."""
-    digest = hashlib.sha256()
-    for part in (
-        platform.machine(),
-        llvm.get_host_cpu_name(),
-        os.environ.get("ALPHA_CPU_ISA", ""),
-        numba.__version__,
-        llvmlite.__version__,
-    ):
-        digest.update(part.encode() + b"\0")
-    for source in sorted(_sources(path)):
-        digest.update(source.read_bytes())
-    return digest.hexdigest()[:20]
-
-
-def _sources(path: Path) -> set[Path]:
-    """A module's file, those of the CPU engine that it imports from, and theirs; and this one's."""
-    found: set[Path] = set()
-    waiting = {path, Path(__file__)}
-    while waiting:
-        source = waiting.pop()
-        found.add(source)
-        for node in ast.walk(ast.parse(source.read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("alpha.cpu"):
-                module = _HERE.joinpath(*node.module.split(".")[2:])
-                files = [module.with_suffix(".py"), *(module / f"{alias.name}.py" for alias in node.names)]
-                waiting.update(file for file in files if file.is_file() and file not in found)
-    return found
+def _cached(function: Callable[..., Any]) -> Any:
+    dispatcher = njit(nogil=True, fastmath=_FASTMATH, error_model="numpy")(function)
+    dispatcher._cache = KernelCache(function)
+    return dispatcher
 
 
 class _Note(event.Listener):  # type: ignore[misc, unused-ignore]
     """Says, when the first of the engine's own kernels is compiled, why this process takes so long to begin."""
 
     def on_start(self, compilation: Any) -> None:
-        if compilation.data["dispatcher"].py_func.__module__.startswith("alpha.cpu."):
-            _log.warning(
-                "compiling the CPU engine's kernels as they are first used: once for this machine, about a minute "
-                "in all; they are kept in %s",
-                cache.directory("cpu"),
-            )
+        function = getattr(compilation.data.get("dispatcher"), "py_func", None)  # any of the program's, not ours alone
+        if str(getattr(function, "__module__", None)).startswith("alpha.cpu."):
+            if cache.can_keep(KIND):
+                _log.warning(
+                    "compiling the CPU engine's kernels as they are first used: once for this machine, about a minute "
+                    "in all; they are kept in %s",
+                    cache.directory(KIND),
+                )
             event.unregister("numba:compile", self)
 
     def on_end(self, compilation: Any) -> None:

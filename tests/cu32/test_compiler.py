@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from alpha import cache as disk
 from alpha.errors import EngineError
 from cu32 import compiler
 from cu32.build import sources
@@ -92,15 +93,36 @@ def test_the_key_covers_the_headers_that_are_included(
     assert len({first, key(inner="// 1"), key(outer='#include "inner.cuh" // 2'), key(outer="// 3")}) == 4
 
 
+def test_what_was_edited_meanwhile_is_not_kept(
+    counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that has read a header before it was changed would otherwise keep the new code under the old name."""
+    monkeypatch.setattr(compiler, "KERNELS", tmp_path)
+    header = tmp_path / "a.cuh"
+    header.write_text("// 1")
+    compiler._headers.cache_clear()
+    first, second = (Source("user", text=f'#include "a.cuh"\n{ADD}', VALUE=value) for value in (1, 2))
+    cubin(first, "sm_90")
+    header.write_text("// 2")
+    cubin(second, "sm_90")
+    assert [path.name for path in (tmp_path / "cu32").iterdir()] != [] and counting.calls == 2
+    header.write_text("// 1")
+    compiler._headers.cache_clear()
+    assert cubin(second, "sm_90").endswith(b"|3"), "compiled anew"
+    compiler._headers.cache_clear()
+
+
 def test_a_cache_that_cannot_be_written_costs_only_time(
     counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ALPHA_CACHE", str(tmp_path / "file"))  # a folder cannot be made below a file
+    monkeypatch.setattr(disk, "_warned", threading.Lock())
     source = Source("user", text=ADD, VALUE=1)
-    assert cubin(source, "sm_90").startswith(ADD.encode())
-    assert cubin(source, "sm_90").startswith(ADD.encode())
-    assert counting.calls == 2
+    with pytest.warns(RuntimeWarning, match=rf"\[cache\] expected to keep .* in {tmp_path / 'file'}") as warned:
+        assert cubin(source, "sm_90").startswith(ADD.encode())
+        assert cubin(source, "sm_90").startswith(ADD.encode())
+    assert counting.calls == 2 and len(warned) == 1
 
 
 def test_threads_and_processes_never_see_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,12 +99,12 @@ def test_a_kept_result_is_taken(cu32: DeviceEngine, rng: np.random.Generator, ti
     x, w, _ = tensors(cu32, rng)
     cu32.conv2d(x, w, None, GEOMETRY, 1)
     (file,) = folder.iterdir()
-    content = json.loads(file.read_text())
+    content = json.loads(disk.read(file))
     assert content["device"] == cu32.device.name and "in_channels=16" in content["problem"]
     assert [entry["ms"] for entry in content["times"]] == sorted(entry["ms"] for entry in content["times"])
     slowest = content["times"][-1]
     slowest["ms"] = 1e-6
-    file.write_text(json.dumps(content))
+    file.write_bytes(disk.sealed(file.name, json.dumps(content).encode()))
     search.forget()
     taken: list[Plan] = []
     plain = planner.search.fastest
@@ -122,19 +122,28 @@ def test_a_kept_result_is_taken(cu32: DeviceEngine, rng: np.random.Generator, ti
     assert explain(cu32, "forward", x.shape, w.shape, padding=1).measured_ms != 1e-6
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"times": []}', b'{"times": [{"rows": 1}]}', b"\xff"])
+NO_TIMES = (b"", b"{", b"[]", b'{"times": []}', b'{"times": [{"rows": 1}]}', b"\xff", 9999 * b"[")
+
+
+@pytest.mark.parametrize("content", [*NO_TIMES, "unsealed", "cut", "faster"], ids=lambda content: str(content[:9]))
 def test_a_broken_file_is_ignored_and_written_anew(
-    cu32: DeviceEngine, rng: np.random.Generator, timed: list[int], folder: Path, content: bytes
+    cu32: DeviceEngine, rng: np.random.Generator, timed: list[int], folder: Path, content: bytes | str
 ) -> None:
     x, w, _ = tensors(cu32, rng)
     cu32.conv2d(x, w, None, GEOMETRY, 1)
     (file,) = folder.iterdir()
     whole = file.read_bytes()
-    file.write_bytes(content)
+    if isinstance(content, bytes):
+        broken = disk.sealed(file.name, content)
+    else:
+        digit = whole.rindex(b'"ms": ') + len(b'"ms": ')
+        faster = whole[:digit] + b"0" + whole[digit + 1 :]  # the slowest plan
+        broken = {"unsealed": b'{"times": []}', "cut": whole[:-1], "faster": faster}[content]
+    file.write_bytes(broken)
     search.forget()
     with pytest.warns(RuntimeWarning, match=r"\[search\] expected times of plans in .* ignored"):
         cu32.conv2d(x, w, None, GEOMETRY, 1)
-    assert len(timed) == 2 and json.loads(file.read_bytes()).keys() == json.loads(whole).keys()
+    assert len(timed) == 2 and json.loads(disk.read(file)).keys() == json.loads(whole[:-32]).keys()
     search.forget()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -189,7 +198,7 @@ def test_processes_share_what_they_find(cu32: DeviceEngine, folder: Path) -> Non
     outputs = {process.communicate(timeout=300)[0] for process in started}
     assert [process.returncode for process in started] == [0, 0, 0] and len(outputs) == 1
     (file,) = folder.iterdir()  # no half-written one beside it
-    assert json.loads(file.read_text())["times"]
+    assert json.loads(disk.read(file))["times"]
 
 
 def test_a_folder_that_cannot_be_written_to_costs_nothing_else(
