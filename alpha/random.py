@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha.changes import Changes
 from alpha.dtypes import DtypeLike, as_dtype, float32, float64, is_float
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 
@@ -122,9 +123,9 @@ class _Generator:
     """Seed and position of the process; every draw reserves the counters it uses."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.seed = secrets.randbits(64)
-        self.offset = 0
+        # A signal handler that draws may run while its own thread holds it.
+        self.lock = threading.RLock()
+        self.place = secrets.randbits(64), 0
 
 
 _generator = _Generator()
@@ -134,25 +135,31 @@ def manual_seed(seed: int) -> None:
     """Starts every random draw of this process from a seed (an int; its lowest 64 bits count)."""
     value = _integer("manual_seed", "an integer seed", seed) & _MASK64
     with _generator.lock:
-        _generator.seed, _generator.offset = value, 0
+        _generator.place = value, 0
 
 
 def seed() -> int:
     """The seed in force: the last ``manual_seed``, else one drawn from the operating system at the start."""
-    return _generator.seed
+    return _generator.place[0]
 
 
 def get_state() -> dict[str, int]:
     """``{"seed": ..., "offset": ...}``: all there is to know for drawing the same numbers again."""
-    with _generator.lock:
-        return {"seed": _generator.seed, "offset": _generator.offset}
+    seed, offset = _generator.place
+    return {"seed": seed, "offset": offset}
 
 
 def set_state(state: Mapping[str, Any]) -> None:
     """Goes to a place that ``get_state`` gave; ArgumentError for anything else, and nothing changes."""
+    changes = Changes()
+    stage_state(state, changes)
+    changes.make()
+
+
+def stage_state(state: Mapping[str, Any], changes: Changes) -> None:
+    """Checks a state, and adds to the changes what ``set_state`` does with it."""
     check_state("set_state", state)
-    with _generator.lock:
-        _generator.seed, _generator.offset = int(state["seed"]), int(state["offset"])
+    changes.set(_generator, "place", (int(state["seed"]), int(state["offset"])))
 
 
 def check_state(function: str, state: Any) -> None:
@@ -169,10 +176,12 @@ def check_state(function: str, state: Any) -> None:
 
 def reserve(count: int) -> tuple[int, int]:
     """(seed, offset) of ``count`` 32-bit words that nobody else will draw. Safe from any thread."""
+    counters = -(-count // 4)
     with _generator.lock:
-        offset = _generator.offset
-        _generator.offset = (offset + -(-count // 4)) & _MASK64
-        return _generator.seed, offset
+        # No call lies between reading and writing: neither another thread nor a signal handler comes between.
+        seed, offset = place = _generator.place
+        _generator.place = seed, (offset + counters) & _MASK64
+        return place
 
 
 @dataclass(frozen=True)
@@ -247,7 +256,7 @@ def numpy_generator(*stream: int) -> np.random.Generator:
     numbers = tuple(_integer("numpy_generator", "integers >= 0", value) for value in stream)
     if any(value < 0 for value in numbers):
         raise ArgumentError(f"[numpy_generator] expected integers >= 0, got {numbers}")
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence(_generator.seed, spawn_key=numbers)))
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed(), spawn_key=numbers)))
 
 
 def _draw(distribution: str, shape: tuple[int, ...], dtype: np.dtype[Any], first: float, second: float) -> Draw:

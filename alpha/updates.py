@@ -157,7 +157,7 @@ class Plan:
         try:
             self._run()
         except BaseException:
-            if any([launch.begun for launch in self.launches]):
+            if any(launch.begun for launch in self.launches):
                 finish(self._run)
             raise
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from alpha import updates
-from alpha.changes import at_once, deferred_interrupts
+from alpha.changes import Action, at_once, deferred_interrupts
 from alpha.tensor import Tensor
 from cu32.base import DeviceEngine, c_type
 from cu32.compiler import Source
@@ -125,7 +125,7 @@ class OptimizerOperations(DeviceEngine):
         rows: Sequence[updates.Row],
         given: bytes,
         live: Tensor | None,
-        actions: list[updates.Action],
+        actions: list[Action],
     ) -> None:
         """Launches and has the actions done; Ctrl-C waits meanwhile."""
         if rows:

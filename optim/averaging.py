@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -60,11 +61,14 @@ class AveragedModel(Module, Generic[Net]):
             )
         share = 0.0 if int(self.n_averaged) == 0 else self.decay
         with alpha.no_grad():
-            pairs = [(*pair, share) for pair in zip(self.module.parameters(), model.parameters(), strict=True)]
+            values: list[tuple[Tensor, Callable[[], Tensor]]] = [
+                (mine, partial(_average, mine, theirs, share))
+                for mine, theirs in zip(self.module.parameters(), model.parameters(), strict=True)
+            ]
             for kept, new in zip(self.module.buffers(), model.buffers(), strict=True):
-                pairs.append((kept, new, share if self.use_buffers and kept.dtype.kind == "f" else 0.0))
-            counted = (self.n_averaged, lambda: self.n_averaged + 1)
-            Rewriting([*((mine, partial(_average, mine, theirs, part)) for mine, theirs, part in pairs), counted]).make()
+                part = share if self.use_buffers and kept.dtype.kind == "f" else 0.0
+                values.append((kept, partial(_average, kept, new, part)))
+            Rewriting([*values, (self.n_averaged, lambda: self.n_averaged + 1)]).make()
 
 
 def _average(average: Tensor, tensor: Tensor, share: float) -> Tensor:

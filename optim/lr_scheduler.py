@@ -103,8 +103,8 @@ class LRScheduler:
             options = self.options_at(state["last_epoch"], self._initial_in(state))
         except (AlphaError, ArithmeticError) as error:
             raise CheckpointError(
-                f"[{self._name}.load_state_dict] expected a state that this {self._name} can be in, got {state!r:.200}: "
-                f"{error}"
+                f"[{self._name}.load_state_dict] expected a state that this {self._name} can be in, got "
+                f"{state!r:.200}: {error}"
             ) from error
         self.adopt(state, changes)
         changes.add(*options)

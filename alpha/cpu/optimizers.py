@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from alpha import updates
+from alpha.changes import Action
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import optimizers as kernels
 from alpha.tensor import Tensor
@@ -106,7 +107,7 @@ class OptimizerOperations(HostEngine):
         if plan is None:
             own.make()
 
-    def _launch(self, kernel: Callable[..., Any], arguments: tuple[Any, ...], actions: list[updates.Action]) -> None:
+    def _launch(self, kernel: Callable[..., Any], arguments: tuple[Any, ...], actions: list[Action]) -> None:
         self.launch(updates.with_actions(kernel, actions), *arguments, tasks=len(arguments[0]))
 
 
