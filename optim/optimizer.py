@@ -131,21 +131,21 @@ class Optimizer:
         """
         graphs.guard(self._structure)
         counted: list[Action] = [setting(self, "steps", self.steps + 1)]
-        with no_grad():
-            plan = updates.Plan()
-            for group in self.param_groups:
-                params = [p for p in group["params"] if p.grad is not None]
-                for engine in dict.fromkeys(p.engine for p in params):
-                    chosen = [p for p in params if p.engine is engine]
-                    if type(self).update is Optimizer.update:
-                        self.prepare(plan, engine, chosen, group)
-                    else:
+        plan = updates.Plan()
+        for group in self.param_groups:
+            params = [p for p in group["params"] if p.grad is not None]
+            for engine in dict.fromkeys(p.engine for p in params):
+                chosen = [p for p in params if p.engine is engine]
+                if type(self).update is Optimizer.update:
+                    self.prepare(plan, engine, chosen, group)
+                else:
+                    with no_grad():
                         self.update(engine, chosen, group)
-            watched = graphs.is_watched()
-            plan.actions += [] if watched else counted
-            plan.make()
-            if watched:  # counted again by each replay
-                graphs.each_call(self._count_step)
+        watched = graphs.is_watched()
+        plan.actions += [] if watched else counted
+        plan.make()
+        if watched:  # counted again by each replay
+            graphs.each_call(self._count_step)
         return self
 
     def _count_step(self) -> None:
