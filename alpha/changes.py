@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import starmap
+from itertools import repeat, starmap
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +53,7 @@ def appending(items: list[Any], value: Any) -> Action:
 
 def versions(tensors: Iterable[Tensor]) -> list[Action]:
     """The actions that give the memory of tensors, which was written to, a new version."""
-    storages = {id(tensor.storage): tensor.storage for tensor in tensors}
-    return [setting(storage, "version", storage.version + 1) for storage in storages.values()]
+    return [(setattr, storage, "version", storage.version + 1) for storage in [tensor.storage for tensor in tensors]]
 
 
 class Changes:
@@ -159,7 +158,7 @@ class Rewriting:
 def clear_gradients(tensors: Sequence[Tensor]) -> None:
     """Drops the gradients of tensors: of all, or where interrupted of none."""
     kept = [tensor.grad for tensor in tensors]  # until all are dropped: the end of one may run Python code
-    at_once([setting(tensor, "grad", None) for tensor in tensors])
+    deque(map(object.__setattr__, tensors, repeat("grad"), repeat(None)), 0)
     del kept
 
 

@@ -284,7 +284,7 @@ def _header(path: PathLike, arrays: dict[str, Array], metadata: dict[str, str]) 
     if type(header.get("version")) is not int or header["version"] != VERSION:
         raise CheckpointError(
             f"[load_checkpoint] expected a checkpoint of format version {VERSION}, got version "
-            f"{header.get('version')!r:.40} at {path}: use the release that wrote it"
+            f"{repr(header.get('version'))[:40]} at {path}: use the release that wrote it"
         )
     if set(header) != {"format", "version", "parts", "random", "extra", "crc32"}:
         raise _corrupt(path, f"the entries {', '.join(map(repr, header))[:200]}")
@@ -292,7 +292,7 @@ def _header(path: PathLike, arrays: dict[str, Array], metadata: dict[str, str]) 
         raise _corrupt(path, "one whose checksum is wrong")
     _check_parts(path, header["parts"], arrays)
     _check_packed(path, "extra", header["extra"], arrays)
-    if not isinstance(header["extra"].get("$dict"), list):
+    if not isinstance(header["extra"], dict) or "$dict" not in header["extra"]:
         raise _corrupt(path, "an extra that is no dict")
     try:
         random.check_state("load_checkpoint", header["random"])

@@ -49,17 +49,22 @@ class Adam(Optimizer):
         for param in params:
             by_step.setdefault(self._step_of(param) + 1, []).append(param)
         for step, chosen in by_step.items():
-            moments = [self.prepared(plan, p, "exp_avg", "exp_avg_sq", step=step) for p in chosen]
+            first, second = self._moments(plan, chosen, step)
             engine.adam_step(
                 chosen,
                 gradients(chosen),
-                [first for first, _ in moments],
-                [second for _, second in moments],
+                first,
+                second,
                 decoupled=self.decoupled,
                 **_numbers(options, step),
                 refresh=partial(self._next, chosen, options),
                 plan=plan,
             )
+
+    def _moments(self, plan: Plan, params: list[Tensor], step: int) -> tuple[list[Tensor], list[Tensor]]:
+        """The moments of parameters that take a step of this number; the plan enters it."""
+        moments = [self.prepared(plan, p, "exp_avg", "exp_avg_sq", step=step) for p in params]
+        return [pair[0] for pair in moments], [pair[1] for pair in moments]
 
     def _step_of(self, param: Tensor) -> int:
         step: int = self.state[param]["step"] if param in self.state else 0

@@ -10,7 +10,7 @@ from typing import Any, Self
 from alpha import graphs
 from alpha.changes import Action, Changes, at_once, putting, setting
 from alpha.errors import AlphaError, ArgumentError, CheckpointError
-from optim.optimizer import Group, Optimizer, is_count, is_finite
+from optim.optimizer import Group, Optimizer, is_count, is_finite, shown
 
 
 class LRScheduler:
@@ -104,7 +104,7 @@ class LRScheduler:
         except (AlphaError, ArithmeticError) as error:
             raise CheckpointError(
                 f"[{self._name}.load_state_dict] expected a state that this {self._name} can be in, got "
-                f"{state!r:.200}: {error}"
+                f"{shown(state)}: {error}"
             ) from error
         self.adopt(state, changes)
         changes.add(*options)
@@ -115,7 +115,7 @@ class LRScheduler:
         if not fits or state["scheduler"] != self._name or not self._is_position(state):
             raise CheckpointError(
                 f"[{self._name}.load_state_dict] expected the state of a {self._name} of {len(self.base_lrs)} groups, "
-                f"got {state!r:.200}: make the scheduler that was saved"
+                f"got {shown(state)}: make the scheduler that was saved"
             )
 
     def _is_position(self, state: Mapping[str, Any]) -> bool:
@@ -246,7 +246,7 @@ class SequentialLR(LRScheduler):
         if not isinstance(state["schedulers"], list | tuple) or len(state["schedulers"]) != len(self.schedulers):
             raise CheckpointError(
                 f"[SequentialLR.load_state_dict] expected the states of {len(self.schedulers)} schedulers, got "
-                f"{state['schedulers']!r:.200}: make the scheduler that was saved"
+                f"{shown(state['schedulers'])}: make the scheduler that was saved"
             )
         for scheduler, inner in zip(self.schedulers, state["schedulers"], strict=True):
             scheduler.check_state(inner)

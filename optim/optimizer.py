@@ -107,11 +107,10 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> Self:
         """Drops every parameter's gradient, or fills it with zeros: of all of them, or where interrupted of none."""
-        params = [param for group in self.param_groups for param in group["params"]]
         if set_to_none:
-            clear_gradients(params)
+            clear_gradients(self._all())
         else:
-            fill_with_zeros(gradients(params))
+            fill_with_zeros(gradients(self._all()))
         return self
 
     def step(self) -> Self:
@@ -175,7 +174,16 @@ class Optimizer:
 
     def prepared(self, plan: updates.Plan, param: Tensor, *keys: str, **numbers: Any) -> list[Tensor]:
         """Tensors of a parameter's state, of zeros where they are new. The plan enters those, and the numbers."""
-        state = self.state.get(param, {})
+        state = self.state.get(param)
+        if state is not None:
+            try:
+                tensors = [state[key] for key in keys]
+            except KeyError:
+                pass
+            else:
+                plan.actions += [(dict.__setitem__, state, key, value) for key, value in numbers.items()]
+                return tensors
+        state = {} if state is None else state
         found = {key: state[key] if key in state else _zeros(param) for key in keys}
         entered = {key: tensor for key, tensor in found.items() if key not in state} | numbers
         if param in self.state:
@@ -225,9 +233,11 @@ class Optimizer:
             raise self._misfit("a state_dict of state and param_groups", f"{type(state).__name__}")
         kind = state.get("optimizer", self._name)
         if kind != self._name:
-            raise self._misfit(f"the state of {self._name}", f"that of {kind}")
+            raise self._misfit(
+                f"the state of {self._name}", f"that of {shown(kind) if not isinstance(kind, str) else kind}"
+            )
         if not is_count(state.get("steps", 0)):
-            raise self._misfit("steps as a number of steps", f"{state['steps']!r}")
+            raise self._misfit("steps as a number of steps", shown(state["steps"]))
         order = self._fit_groups(state["param_groups"])
         if not isinstance(state["state"], Mapping):
             raise self._misfit("state by number of a parameter", f"{type(state['state']).__name__}")
@@ -236,7 +246,9 @@ class Optimizer:
         params = self._all()
         for number, values in state["state"].items():
             if type(number) is not int or number not in order or not isinstance(values, Mapping):
-                raise self._misfit(f"state by number of a parameter, of {sorted(order)}", f"{number!r}: {values!r:.40}")
+                raise self._misfit(
+                    f"state by number of a parameter, of {sorted(order)}", f"{shown(number)}: {shown(values)}"
+                )
             self._fit_entry(params[order[number]], values)
             entries[order[number]] = dict(values)
         return list(state["param_groups"]), entries
@@ -247,7 +259,7 @@ class Optimizer:
         if not isinstance(groups, list | tuple) or not all(
             isinstance(group, Mapping) and isinstance(group.get("params"), list | tuple) for group in groups
         ):
-            raise self._misfit("param_groups as a list of dicts with params", f"{groups!r:.80}")
+            raise self._misfit("param_groups as a list of dicts with params", shown(groups))
         sizes = [len(group["params"]) for group in groups]
         if sizes != own:
             raise self._misfit(f"groups of {own} parameters", f"{sizes}")
@@ -255,7 +267,7 @@ class Optimizer:
             self._fit_options(group)
         numbers = [number for group in groups for number in group["params"]]
         if not all(type(number) is int for number in numbers) or len(set(numbers)) < len(numbers):
-            raise self._misfit("a number of its own for each parameter", f"{numbers!r:.80}")
+            raise self._misfit("a number of its own for each parameter", shown(numbers))
         return {number: place for place, number in enumerate(numbers)}
 
     def _fit_options(self, group: Mapping[str, Any]) -> None:
@@ -266,7 +278,7 @@ class Optimizer:
         kinds = {**self.defaults, "initial_lr": 0.0}
         for key, value in group.items():
             if key != "params" and not _is_like(value, kinds[key]):
-                raise self._misfit(f"{key} of the kind of {kinds[key]!r}", f"{value!r:.40}")
+                raise self._misfit(f"{key} of the kind of {kinds[key]!r}", shown(value))
         try:
             self.check_options(dict(group))
         except AlphaError as error:
@@ -274,13 +286,15 @@ class Optimizer:
 
     def _fit_entry(self, param: Tensor, values: Mapping[Any, Any]) -> None:
         for key, value in values.items():
-            if key in self.state_tensors:
+            if isinstance(key, str) and key in self.state_tensors:
                 if tuple(getattr(value, "shape", ())) != param.shape or not hasattr(value, "dtype"):
-                    raise self._misfit(f"{key} of shape {param.shape}", f"{getattr(value, 'shape', value)!r:.40}")
+                    raise self._misfit(f"{key} of shape {param.shape}", shown(getattr(value, "shape", value)))
                 if not str(value.dtype).rpartition(".")[2].startswith("float"):
                     raise self._misfit(f"{key} of floats", f"{value.dtype}")
-            elif not (is_count(value) if key == "step" else _is_number(value)):
-                raise self._misfit(f"a state of {', '.join(self.state_tensors)} and numbers", f"{key}: {value!r:.40}")
+            elif not isinstance(key, str) or not (is_count(value) if key == "step" else _is_number(value)):
+                raise self._misfit(
+                    f"a state of {', '.join(self.state_tensors)} and numbers", f"{shown(key)}: {shown(value)}"
+                )
         absent = [key for key in self.state_required if key not in values]
         if absent:
             raise self._misfit(f"a state with {', '.join(self.state_required)}", f"none for {', '.join(absent)}")
@@ -337,6 +351,11 @@ def _is_like(value: Any, default: Any) -> bool:
     if isinstance(default, tuple):
         return isinstance(value, tuple | list) and len(value) == len(default) and all(map(is_finite, value))
     return True
+
+
+def shown(value: Any) -> str:
+    """A value that was loaded, for one line of an error."""
+    return " ".join(repr(value)[:80].split())
 
 
 def is_finite(value: Any) -> bool:
