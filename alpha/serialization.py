@@ -292,7 +292,12 @@ def _header(path: PathLike, arrays: dict[str, Array], metadata: dict[str, str]) 
         raise _corrupt(path, "one whose checksum is wrong")
     _check_parts(path, header["parts"], arrays)
     _check_packed(path, "extra", header["extra"], arrays)
-    if not isinstance(header["extra"], dict) or "$dict" not in header["extra"]:
+    extra = header["extra"]
+    if (
+        not isinstance(extra, dict)
+        or "$dict" not in extra
+        or not all(isinstance(key, str) for key, _ in extra["$dict"])
+    ):
         raise _corrupt(path, "an extra that is no dict")
     try:
         random.check_state("load_checkpoint", header["random"])

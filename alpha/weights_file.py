@@ -2,9 +2,9 @@
 
 The format: the header's length (8 bytes, little-endian), a JSON header, the tensors' bytes. The seal is white space
 behind the header's first brace, which JSON allows and readers skip: 64 characters of the four that JSON has, two bits
-each. They spell a digest (BLAKE2b, 128 bits) of the length, the rest of the header and the tensors' CRC-32. So a bit that
-flips anywhere changes the digest or what it is compared with, in the seal itself too; and a seal cannot be mistaken for
-the lack of one, for that would take many.
+each. They spell a digest (BLAKE2b, 128 bits) of the length, the rest of the header and the tensors' CRC-32. So a bit
+that flips anywhere changes the digest or what it is compared with, in the seal itself too; and a seal cannot be taken
+for the lack of one, for that would need many.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class ModuleDict(_Container):
         self.update(modules or {})
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        """Adds or replaces modules by name, from a mapping, a ModuleDict or pairs: all, or where one is no Module none."""
+        """Adds or replaces modules by name, from a mapping, a ModuleDict or pairs: all, or none where one is wrong."""
         try:
             added = dict(modules.items() if isinstance(modules, Mapping | ModuleDict) else modules)
         except (TypeError, ValueError) as error:

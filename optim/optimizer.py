@@ -236,6 +236,8 @@ class Optimizer:
             raise self._misfit(
                 f"the state of {self._name}", f"that of {shown(kind) if not isinstance(kind, str) else kind}"
             )
+        if not set(state) <= {"optimizer", "state", "param_groups", "steps"}:
+            raise self._misfit("optimizer, state, param_groups and steps", shown(list(state)))
         if not is_count(state.get("steps", 0)):
             raise self._misfit("steps as a number of steps", shown(state["steps"]))
         order = self._fit_groups(state["param_groups"])

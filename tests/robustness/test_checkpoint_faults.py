@@ -9,6 +9,7 @@ import random as python_random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -266,19 +267,8 @@ def wrong_headers(header: Any) -> Iterator[tuple[str, Any]]:
         yield f"{where} twice", changed(header, path, add)
 
 
-FREE = (
-    "parts/model/type",
-    "/lr",
-    "initial_lr",
-    "betas",
-    "eps",
-    "weight_decay",
-    "exp_avg",
-    "base_lrs",
-    "batch",
-    "epoch",
-)
-"""Numbers and names that may have other values; the wrong ones above that fit there are right."""
+FREE = ("extra", "parts/model/type", "parts/loader", "parts/scheduler", "parts/optimizer", "random")
+"""Where some of the wrong values above are right: another number, a state that is not there."""
 
 
 def test_every_malformed_header_is_refused_and_changes_nothing(tmp_path: Path) -> None:
@@ -302,18 +292,14 @@ def test_every_malformed_header_is_refused_and_changes_nothing(tmp_path: Path) -
                 assert run.everything() == before, name
         else:
             loaded.append(name)
-            assert any(free in name for free in ("extra", *FREE)) or is_sound(name), name
-            load_checkpoint_back = Run(2).step(2)
-            assert load_checkpoint_back.everything() == before
-            run = load_checkpoint_back
+            assert name.startswith(FREE), name
+            run.backward()  # what was loaded is such that training goes on
+            run.optimizer.step()
+            run.scheduler.step()
+            run = Run(2).step(2)
+            assert run.everything() == before
     assert run.everything() == before
-    assert tried > 1000 and len(loaded) < tried / 10, loaded
-
-
-def is_sound(name: str) -> bool:
-    """Whether a value of another kind can stand there: a count of steps, a seed, the same text."""
-    counts = ("last_epoch", "steps", "step", "random/seed", "random/offset")
-    return name.endswith((" = 3", " = True")) and any(count in name for count in counts) or "/$dict/" in name
+    assert tried > 1000 and len(loaded) < tried / 20, loaded
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, '{"a":' * 100_000, "\ud800", '{"format": 1, "format": 2}', "nan"])
@@ -376,7 +362,7 @@ def test_a_value_nested_too_deep_is_not_saved(tmp_path: Path) -> None:
     for value in (endless, nested(5000)):
         with pytest.raises(ArgumentError, match=r"^\[save_checkpoint\] expected at most 100 lists"):
             save_checkpoint(tmp_path / "c", value=value)
-    with pytest.raises(ArgumentError, match="two called 'extra.a.b'"):
+    with pytest.raises(ArgumentError, match=r"two called 'extra\.a\.b'"):
         save_checkpoint(tmp_path / "c", **{"a.b": np.ones(1), "a": {"b": np.ones(1)}})
     assert os.listdir(tmp_path) == []
 
@@ -570,7 +556,7 @@ def test_another_object_that_fails_midway_is_taken_back(saved: Path) -> None:
     data = saved.read_bytes().replace(b"Position", b"Refusing")
     saved.write_bytes(data)
     unsealed(saved)
-    with pytest.raises(CheckpointError, match="expected a state that fits, got .*batch"):
+    with pytest.raises(CheckpointError, match=r"expected a state that fits, got .*batch"):
         load_checkpoint(saved, **run.parts())
     assert run.everything() == before
 
@@ -644,15 +630,14 @@ def test_steps_and_loads_under_real_signals(tmp_path: Path) -> None:
             try:
                 signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, 4e-4))
                 run.optimizer.step()
-                while True:
-                    pass
+                time.sleep(5e-4)
             except KeyboardInterrupt:
                 fired += 1
             if run.optimizer.steps - first != number and number + 1 < 40:
                 give(run, number + 1)
     finally:
         signal.signal(signal.SIGALRM, previous)
-    assert fired >= 40
+    assert fired >= 10
     assert plain(run.model.state_dict()) == plain(calm.model.state_dict())
     assert plain(run.optimizer.state_dict()) == plain(calm.optimizer.state_dict())
     assert serialization.VERSION == 1
