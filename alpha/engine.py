@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from alpha.graphs import Capture, Recorder
     from alpha.random import Draw
     from alpha.tensor import Storage
+    from alpha.updates import Plan
 
 Scalar = bool | int | float
 Operand = Any  # Tensor | Scalar; spelled out it makes every call site check what elementwise() checks
@@ -162,6 +163,13 @@ class Engine(ABC):
     @abstractmethod
     def copy(self, source: Tensor, out: Tensor) -> None:
         """``out[...] = source`` with broadcasting and conversion of dtype."""
+
+    def storing(self, source: np.ndarray[Any, Any], out: Tensor) -> tuple[Any, ...] | None:
+        """The action (``alpha.changes``) that copies an array of the same shape and dtype into a tensor.
+
+        None where that takes more than a call of one C function.
+        """
+        return None
 
     @abstractmethod
     def fill(self, out: Tensor, value: Scalar) -> None:
@@ -415,11 +423,13 @@ class Engine(ABC):
         decoupled: bool,
         step: int,
         refresh: Callable[[], Mapping[str, Any]] | None = None,
+        plan: Plan | None = None,
     ) -> None:
         """One Adam (or, decoupled, AdamW) update in place; ``step`` counts from 1. Kingma & Ba, arXiv 1412.6980.
 
         ``refresh``, here and below: a captured graph calls it before each replay for the numbers of the next step,
-        by the keywords lr, betas, eps, weight_decay and step.
+        by the keywords lr, betas, eps, weight_decay and step. ``plan``: nothing is updated yet, but checked and
+        prepared, and added to the plan.
         """
 
     @abstractmethod
@@ -435,6 +445,7 @@ class Engine(ABC):
         weight_decay: float,
         first: bool,
         refresh: Callable[[], Mapping[str, Any]] | None = None,
+        plan: Plan | None = None,
     ) -> None:
         """One SGD update in place, PyTorch's form; ``first`` starts the momenta at the gradient.
 
@@ -455,14 +466,33 @@ class Engine(ABC):
         weight_decay: float,
         momentum: float,
         refresh: Callable[[], Mapping[str, Any]] | None = None,
+        plan: Plan | None = None,
     ) -> None:
         """One RMSprop update in place, PyTorch's form; ``means`` makes it centered.
 
         ``refresh`` gives lr, alpha, eps, weight_decay and momentum.
         """
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its name: what reads it has an engine of that name, or EngineError says why not."""
+        return _named, (self.name,)
+
+    def __copy__(self) -> Self:
+        """An engine is a device: its copy is itself."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
     def __repr__(self) -> str:
         return f"<engine {self.name}: {self.memory}>"
+
+
+def _named(name: str) -> Engine:
+    """The engine that was pickled under a name."""
+    from alpha import engines  # here: it imports this module
+
+    return engines.engine(name)
 
 
 def _switch(function: str, on: bool) -> bool:

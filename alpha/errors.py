@@ -19,6 +19,10 @@ class IndexingError(ShapeError, IndexError):
     """An index outside its axis, or of a kind that does not index."""
 
 
+class ScalarError(ShapeError, TypeError):
+    """A tensor without axes where one with axes is needed, or the reverse: ``len``, ``format``, an index."""
+
+
 class DtypeError(AlphaError, TypeError):
     """A dtype that the function does not take, or two that do not go together."""
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha.changes import Changes
 from alpha.dtypes import DtypeLike, as_dtype, float32, float64, is_float
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 
@@ -135,25 +136,30 @@ class _Generator:
     """
 
     def __init__(self) -> None:
-        self._place = _Place(secrets.randbits(64), 0)
+        self.start = _Place(secrets.randbits(64), 0)  # from here the present place is found
 
     @property
     def place(self) -> _Place:
         """Where the process is now."""
-        place = self._place
-        while place.following:
-            place = place.following[0]
-        return place
+        return _last(self.start)
 
     def move(self, following: Callable[[_Place], _Place]) -> _Place:
         """Moves on to the place that follows the present one; returns that which was left."""
         while True:
-            place = self.place
+            start = self.start
+            place = _last(start)
             new = following(place)
             place.following.append(new)
             if place.following[0] is new:
-                self._place = new
+                if self.start is start:
+                    self.start = new
                 return place
+
+
+def _last(place: _Place) -> _Place:
+    while place.following:
+        place = place.following[0]
+    return place
 
 
 _generator = _Generator()
@@ -162,7 +168,7 @@ _generator = _Generator()
 def manual_seed(seed: int) -> None:
     """Starts every random draw of this process from a seed (an int; its lowest 64 bits count)."""
     value = _integer("manual_seed", "an integer seed", seed) & _MASK64
-    _generator.move(lambda _: _Place(value, 0))
+    _generator.start = _Place(value, 0)
 
 
 def seed() -> int:
@@ -178,9 +184,15 @@ def get_state() -> dict[str, int]:
 
 def set_state(state: Mapping[str, Any]) -> None:
     """Goes to a place that ``get_state`` gave; ArgumentError for anything else, and nothing changes."""
+    changes = Changes()
+    stage_state(state, changes)
+    changes.make()
+
+
+def stage_state(state: Mapping[str, Any], changes: Changes) -> None:
+    """Checks a state, and adds to the changes what ``set_state`` does with it."""
     check_state("set_state", state)
-    new = _Place(int(state["seed"]), int(state["offset"]))
-    _generator.move(lambda _: _Place(new.seed, new.offset))
+    changes.set(_generator, "start", _Place(int(state["seed"]), int(state["offset"])))
 
 
 def check_state(function: str, state: Any) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alpha import dtypes
-from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError
+from alpha.errors import ArgumentError, DtypeError, GraphError, ScalarError, ShapeError
 
 if TYPE_CHECKING:
     from alpha.autograd import Function
@@ -49,6 +49,9 @@ class Storage:
         self.cache: dict[Hashable, Any] = {}  # what an engine derived from the contents, with the version it saw
         self.waiting: weakref.ref[Function] | None = None  # who wants to know when a function saves the contents
         self.exported = False  # whether arrays that the version does not see may write to it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copying.reduced_storage(self)
 
 
 class Tensor:
@@ -198,13 +201,12 @@ class Tensor:
         return self.engine.to_numpy(self.detach()).item()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        """A leaf with memory of its own on the same engine, its gradient copied too."""
-        if self._node is not None:
-            raise GraphError("[deepcopy] expected a leaf, got a function's result: use .detach() first")
-        out = memo[id(self)] = self.detach().clone()
-        out.requires_grad = self.requires_grad
-        out.grad = None if self.grad is None else self.grad.detach().clone()
-        return out
+        """A leaf with memory of its own on the same engine, its gradient copied too; what shared memory shares it."""
+        return copying.deep_copy(self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """What ``pickle`` and ``copy.copy`` make it of: memory, layout, dtype; a leaf, without its gradient."""
+        return copying.reduced(self)
 
     def tolist(self) -> Any:
         """The values as nested Python lists."""
@@ -223,11 +225,35 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("[len] expected a tensor with axes, got one without: it has a single element")
+            raise ScalarError("[len] expected a tensor with axes, got one without: read its element with .item()")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
+
+    def __reversed__(self) -> Tensor:
+        """The entries along the first axis in reverse order, as a tensor."""
+        return F.flip(self, (0,)) if self.shape else self
+
+    def __contains__(self, value: object) -> builtins.bool:
+        """Whether any element equals a number (or those of a tensor, broadcast)."""
+        if not is_operand(value):
+            raise ArgumentError(
+                f"[in] expected a number or a tensor to look for, got {type(value).__name__}: in a list of tensors "
+                "compare by any(x is y for y in tensors)"
+            )
+        return builtins.bool(F.any(F.eq(self, value)).item())
+
+    def __format__(self, spec: str) -> str:
+        """A tensor without axes as its number is, ``f"{loss:.3f}"``; any other as its repr alone."""
+        if not self.shape and type(self) is Tensor:
+            return format(self.item(), spec)
+        if spec:
+            raise ScalarError(
+                f"[format] expected a tensor without axes for {spec!r}, got shape {self.shape}: format .item() of one "
+                "element, or .numpy()"
+            )
+        return str(self)
 
     def __bool__(self) -> bool:
         if self.numel() != 1:
@@ -241,8 +267,11 @@ class Tensor:
         return int(self.item())
 
     def __index__(self) -> int:
-        if dtypes.is_float(self.dtype):
-            raise TypeError(f"[index] expected an integer tensor, got {self.dtype}: cast it first")
+        if dtypes.is_float(self.dtype) or self.numel() != 1:
+            raise ScalarError(
+                f"[index] expected an integer tensor of one element, got {self.dtype} of shape {self.shape}: cast it, "
+                "or index it first"
+            )
         return int(self.item())
 
     # -- the graph -----------------------------------------------------------------------------------------------
@@ -662,6 +691,9 @@ class Tensor:
     def __setitem__(self, key: Any, value: Any) -> None:
         F.setitem(self, key, value)
 
+    def __delitem__(self, key: Any) -> None:
+        raise ScalarError("[del] expected a list, got a tensor, whose shape stays: select what remains, or use a mask")
+
     def __iadd__(self, other: Any) -> Tensor:
         return F.add_(self, other)
 
@@ -773,7 +805,7 @@ def tensor(
     return out.requires_grad_() if requires_grad else out
 
 
-from alpha import autograd, engines, graphs  # noqa: E402  (these modules need Tensor)
+from alpha import autograd, copying, engines, graphs  # noqa: E402  (these modules need Tensor)
 from alpha import functions as F  # noqa: E402
 from alpha.functions import inplace  # noqa: E402
 from alpha.functions.operands import is_operand  # noqa: E402

@@ -27,11 +27,5 @@ class Parameter(Tensor):
         super().__init__(source.storage, source.offset, source.shape, source.strides, source.dtype)
         self.requires_grad = requires_grad
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        values = super().__deepcopy__(memo)
-        copied = memo[id(self)] = Parameter(values, self.requires_grad)
-        copied.grad = values.grad
-        return copied
-
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 
 from alpha import functions as F
 from alpha.autograd import no_grad
+from alpha.changes import Rewriting
 from alpha.dtypes import float64
 from alpha.errors import ArgumentError, NumericsError
 from alpha.tensor import Tensor, tensor
@@ -24,7 +26,7 @@ def clip_grad_norm_(
 
     Returns the norm before, one float64 element: the host waits for the device only where it is read. With
     ``error_if_nonfinite`` it is read here, and a norm that is NaN or infinite raises NumericsError and leaves the
-    gradients alone.
+    gradients alone. A KeyboardInterrupt finds all gradients scaled or none.
     """
     name = "clip_grad_norm_"
     if not max_norm >= 0:
@@ -41,18 +43,21 @@ def clip_grad_norm_(
             "for the layer whose gradient is not finite"
         )
     scale = F.clamp(max_norm / (total + 1e-6), max=1.0)  # NaN stays, and shows in the gradients
-    for grad in grads:
-        grad.mul_(scale.to(grad.engine).astype(grad.dtype))
+    Rewriting([(grad, partial(_scaled, grad, scale)) for grad in grads]).make()
     return total
 
 
 @no_grad()
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
-    """Limits every element of the gradients to -clip_value..clip_value, in place."""
+    """Limits every element of the gradients to -clip_value..clip_value, in place; where interrupted, all or none."""
     if not clip_value >= 0:
         raise ArgumentError(f"[clip_grad_value_] expected clip_value >= 0, got {clip_value!r}")
-    for grad in _gradients(parameters):
-        grad.copy_(grad.clamp(-clip_value, clip_value))
+    grads = _gradients(parameters)
+    Rewriting([(grad, partial(grad.clamp, -clip_value, clip_value)) for grad in grads]).make()
+
+
+def _scaled(grad: Tensor, scale: Tensor) -> Tensor:
+    return grad * scale.to(grad.engine).astype(grad.dtype)
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:

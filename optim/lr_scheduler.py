@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from alpha import graphs
-from alpha.errors import ArgumentError, CheckpointError
-from optim.optimizer import Group, Optimizer
+from alpha.changes import Action, Changes, at_once, putting, setting
+from alpha.errors import AlphaError, ArgumentError, CheckpointError
+from optim.optimizer import Group, Optimizer, is_count, is_finite, shown
 
 
 class LRScheduler:
@@ -43,24 +44,39 @@ class LRScheduler:
 
     def apply(self) -> None:
         """Sets the groups' options to what they are at ``last_epoch``."""
+        at_once(self.options_at(self.last_epoch, self._initial()))
+
+    def options_at(self, step: int, base_lrs: list[Any]) -> list[Action]:
+        """The actions that set the groups' options to what they are after so many steps from these initial rates."""
         groups = self.optimizer.param_groups
-        if len(groups) != len(self.base_lrs):
+        if len(groups) != len(base_lrs):
             raise ArgumentError(
-                f"[{self._name}] expected the {len(self.base_lrs)} parameter groups it was made with, got "
+                f"[{self._name}] expected the {len(base_lrs)} parameter groups it was made with, got "
                 f"{len(groups)}: add groups before making the scheduler"
             )
-        rates = [self.rate(base, index, self.last_epoch) for index, base in enumerate(self.base_lrs)]
-        for group, rate in zip(groups, rates, strict=True):
-            group["lr"] = rate
+        rates = [self.rate(base, index, step) for index, base in enumerate(base_lrs)]
+        return [putting(group, "lr", rate) for group, rate in zip(groups, rates, strict=True)]
 
     def step(self) -> Self:
-        """Goes one step on."""
+        """Goes one step on. An error or a KeyboardInterrupt finds ``last_epoch`` and rates as before, or as after."""
         graphs.each_call(self._advance)
         return self
 
     def _advance(self) -> None:
-        self.last_epoch += 1
-        self.apply()
+        step = self.last_epoch + 1
+        if type(self).apply is LRScheduler.apply:
+            at_once([*self.options_at(step, self._initial()), setting(self, "last_epoch", step)])
+        else:  # of one's own
+            self.last_epoch = step
+            self.apply()
+
+    def _initial(self) -> list[Any]:
+        """The initial rates, of the schedulers within where there are such."""
+        return self.base_lrs
+
+    def _initial_in(self, state: Mapping[str, Any]) -> list[Any]:
+        """The same of a state."""
+        return list(state["base_lrs"])
 
     def get_last_lr(self) -> list[float]:
         """The groups' rates now."""
@@ -71,25 +87,46 @@ class LRScheduler:
         return {"scheduler": self._name, "last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Takes back what ``state_dict`` gave and sets the rates; CheckpointError where it does not fit."""
-        self.check_state(state)
-        self.adopt(state)
-        self.apply()
+        """Takes back what ``state_dict`` gave and sets the rates; CheckpointError where it does not fit.
+
+        An error or a KeyboardInterrupt finds all as before or all as after.
+        """
+        changes = Changes()
+        self.stage_state(state, changes)
+        changes.make()
         return self
+
+    def stage_state(self, state: Mapping[str, Any], changes: Changes) -> None:
+        """Checks a state, and adds to the changes what ``load_state_dict`` does with it."""
+        self.check_state(state)
+        try:
+            options = self.options_at(state["last_epoch"], self._initial_in(state))
+        except (AlphaError, ArithmeticError) as error:
+            raise CheckpointError(
+                f"[{self._name}.load_state_dict] expected a state that this {self._name} can be in, got "
+                f"{shown(state)}: {error}"
+            ) from error
+        self.adopt(state, changes)
+        changes.add(*options)
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """CheckpointError unless ``adopt`` may take the state."""
-        own = self.state_dict()
-        fits = isinstance(state, Mapping) and set(state) == set(own) and state["scheduler"] == self._name
-        if not fits or len(state["base_lrs"]) != len(self.base_lrs):
+        fits = isinstance(state, Mapping) and set(state) == set(self.state_dict())
+        if not fits or state["scheduler"] != self._name or not self._is_position(state):
             raise CheckpointError(
                 f"[{self._name}.load_state_dict] expected the state of a {self._name} of {len(self.base_lrs)} groups, "
-                f"got {state!r}: make the scheduler that was saved"
+                f"got {shown(state)}: make the scheduler that was saved"
             )
 
-    def adopt(self, state: Mapping[str, Any]) -> None:
+    def _is_position(self, state: Mapping[str, Any]) -> bool:
+        rates = state["base_lrs"]
+        fits = isinstance(rates, list | tuple) and len(rates) == len(self.base_lrs) and all(map(is_finite, rates))
+        return fits and is_count(state["last_epoch"])
+
+    def adopt(self, state: Mapping[str, Any], changes: Changes) -> None:
         """Takes a state that was checked."""
-        self.last_epoch, self.base_lrs = state["last_epoch"], list(state["base_lrs"])
+        changes.set(self, "last_epoch", state["last_epoch"])
+        changes.set(self, "base_lrs", list(state["base_lrs"]))
 
 
 class StepLR(LRScheduler):
@@ -187,29 +224,37 @@ class SequentialLR(LRScheduler):
         self.schedulers, self.milestones = list(schedulers), list(milestones)
         super().__init__(optimizer)
 
-    def apply(self) -> None:
-        current = bisect_right(self.milestones, self.last_epoch)
+    def options_at(self, step: int, base_lrs: list[Any]) -> list[Action]:
+        current = bisect_right(self.milestones, step)
         scheduler = self.schedulers[current]
-        scheduler.last_epoch = self.last_epoch - (self.milestones[current - 1] if current else 0)
-        scheduler.apply()
+        position = step - (self.milestones[current - 1] if current else 0)
+        options = scheduler.options_at(position, base_lrs[current])
+        return [*options, setting(scheduler, "last_epoch", position)]
+
+    def _initial(self) -> list[Any]:
+        return [scheduler._initial() for scheduler in self.schedulers]
+
+    def _initial_in(self, state: Mapping[str, Any]) -> list[Any]:
+        pairs = zip(self.schedulers, state["schedulers"], strict=True)
+        return [scheduler._initial_in(inner) for scheduler, inner in pairs]
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "schedulers": [scheduler.state_dict() for scheduler in self.schedulers]}
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         super().check_state(state)
-        if len(state["schedulers"]) != len(self.schedulers):
+        if not isinstance(state["schedulers"], list | tuple) or len(state["schedulers"]) != len(self.schedulers):
             raise CheckpointError(
                 f"[SequentialLR.load_state_dict] expected the states of {len(self.schedulers)} schedulers, got "
-                f"{len(state['schedulers'])}: make the scheduler that was saved"
+                f"{shown(state['schedulers'])}: make the scheduler that was saved"
             )
         for scheduler, inner in zip(self.schedulers, state["schedulers"], strict=True):
             scheduler.check_state(inner)
 
-    def adopt(self, state: Mapping[str, Any]) -> None:
-        super().adopt(state)
+    def adopt(self, state: Mapping[str, Any], changes: Changes) -> None:
+        super().adopt(state, changes)
         for scheduler, inner in zip(self.schedulers, state["schedulers"], strict=True):
-            scheduler.adopt(inner)
+            scheduler.adopt(inner, changes)
 
 
 class OneCycleLR(LRScheduler):
@@ -305,19 +350,19 @@ class OneCycleLR(LRScheduler):
         rates = {"first": base, "max": self.max_lrs[group], "last": base / self.final_div_factor}
         return self._anneal(rates[start], rates[end], done)
 
-    def apply(self) -> None:
-        super().apply()
+    def options_at(self, step: int, base_lrs: list[Any]) -> list[Action]:
+        actions = super().options_at(step, base_lrs)
         if self.cycle_momentum:
-            (_, _, _, start, end), done = self._phase(self.last_epoch)
+            (_, _, _, start, end), done = self._phase(step)
             for group, momenta in zip(self.optimizer.param_groups, self.momenta, strict=True):
-                _set_momentum(group, self._anneal(momenta[start], momenta[end], done))
+                actions.append(_putting_momentum(group, self._anneal(momenta[start], momenta[end], done)))
+        return actions
 
 
-def _set_momentum(group: Group, value: float) -> None:
+def _putting_momentum(group: Group, value: float) -> Action:
     if "betas" in group:
-        group["betas"] = (value, group["betas"][1])
-    else:
-        group["momentum"] = value
+        return putting(group, "betas", (value, group["betas"][1]))
+    return putting(group, "momentum", value)
 
 
 def _share(step: int, start: float, end: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import operator
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -65,6 +66,9 @@ class HostEngine(Engine):
 
     def to_numpy(self, tensor: Tensor) -> Array:
         return self.array(tensor)
+
+    def storing(self, source: Array, out: Tensor) -> tuple[Any, ...]:
+        return operator.setitem, self.array(out), ..., source
 
     def fill(self, out: Tensor, value: bool | int | float) -> None:
         self.array(out).fill(value)
