@@ -160,6 +160,10 @@ def _disown() -> None:
         for reader in resources.readers:
             reader.close()
     _live.clear()
+    # Another thread of the parent may have been starting a worker. In the child nobody would free this lock.
+    lock = getattr(getattr(resource_tracker, "_resource_tracker", None), "_lock", None)
+    if hasattr(lock, "_at_fork_reinit"):
+        lock._at_fork_reinit()
 
 
 if hasattr(os, "register_at_fork"):
