@@ -62,11 +62,22 @@ class Progress:
         offer = self.offer
         return offer.number + (not offer.box)
 
+    def release(self) -> None:
+        """Frees a batch that was finished, but interrupted on its way to a caller who then dropped the iteration."""
+        number, box = self.offer
+        if box and self.batches is not None and self.batches() is None:
+            self.offer = _Offer(number - 1, {})
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more batches come."""
+        return self.finished or self.closed
+
     @property
     def running(self) -> bool:
         """Whether somebody still holds the iteration, and nothing has ended or interrupted it."""
         batches = self.batches() if self.batches is not None else None
-        return batches is not None and batches.is_open and not self.finished and not self.closed
+        return batches is not None and batches.is_open and not self.ended
 
 
 class Iteration(Filter):
@@ -128,7 +139,7 @@ class _Batches(Iterator[_Box]):
     def __init__(self, progress: Progress, workers: int, prefetch: int, engine: Engine | str | None) -> None:
         self.progress = progress
         self._workers, self._prefetch, self._engine = workers, prefetch, engine
-        self._source: weakref.ref[Source] | None = None
+        self._prefetcher: weakref.ref[Prefetcher] | None = None
         self._run: AtomicReference[_Run | None] = AtomicReference(None)
         progress.batches = weakref.ref(self)
         self._open_run()
@@ -142,13 +153,18 @@ class _Batches(Iterator[_Box]):
     def __next__(self) -> _Box:
         progress = self.progress
         while True:
-            if progress.finished or progress.closed:
+            if progress.ended:
                 raise StopIteration
-            self._refuse_own_thread()
-            run = self._open_run()
+            if self._prefetcher is not None:
+                self._refuse_own_thread()
+            run = self._run.get()
+            if run is None or run.process != os.getpid():
+                run = self._open_run()
             try:
                 return next(run.steps)
-            except StopIteration:  # at the end, which is looked at above, or where another thread was interrupted
+            except StopIteration:
+                if not progress.ended:  # an interrupt ended the generator, perhaps in another thread
+                    self._open_run()
                 continue
             except ValueError as error:
                 trace = error.__traceback__
@@ -165,22 +181,22 @@ class _Batches(Iterator[_Box]):
 
     def _open_run(self) -> _Run:
         """The generator of this process; a new one where there is none, or an interrupt ended it."""
+        progress = self.progress
         while True:
             run = self._run.get()
             if run is not None and run.process == os.getpid() and run.steps.gi_frame is not None:
                 return run
-            progress = self.progress
             source = _open(progress.epoch, progress.handed_out, progress.end, self._workers, self._prefetch)
             steps = _make_batches(progress, source, self._engine)
             new = _Run(os.getpid(), cast("GeneratorType[_Box, None, None]", steps))
-            self._source = weakref.ref(source)
+            self._prefetcher = weakref.ref(source) if isinstance(source, Prefetcher) else None
             if self._run.replace(run, new):
                 return new
 
     def _refuse_own_thread(self) -> None:
         """The thread that prepares the batches would wait for itself: its data set, or a finalizer that ran there."""
-        source = self._source() if self._source is not None else None
-        if isinstance(source, Prefetcher) and source.is_own_thread:
+        prefetcher = self._prefetcher() if self._prefetcher is not None else None
+        if prefetcher is not None and prefetcher.is_own_thread:
             raise _busy()
 
 

@@ -11,6 +11,7 @@ from alpha import errors
 from datasets.atomic import AtomicReference
 from datasets.dataset import Dataset
 from datasets.epoch import Epoch, count_batches
+from datasets.files import one_line
 from datasets.iteration import Iteration, Progress
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class DataLoader:
         while True:
             place = self._place.get()
             start = place.next_start()
+            if place.progress is not None:
+                place.progress.release()
             seed = _in_force(place.seed)
             epoch = Epoch(self.dataset, self.batch_size, self.shuffle, self.drop_last, seed, start.epoch, unfinished)
             iteration = Iteration(epoch, start.batch, self.workers, self.prefetch, self.engine)
@@ -125,6 +128,11 @@ class DataLoader:
             CheckpointError: keys are missing or no sensible numbers, or the position is one in other data: another
                 length, batch_size, shuffle or drop_last.
         """
+        if not isinstance(state, Mapping):
+            raise errors.CheckpointError(
+                f"[DataLoader.load_state_dict] expected a state_dict, got {type(state).__name__}: load what "
+                "DataLoader.state_dict() gave"
+            )
         absent = [key for key in (*_POSITION, *_SETTINGS) if key not in state]
         if absent:
             raise errors.CheckpointError(
@@ -132,7 +140,7 @@ class DataLoader:
                 "load what DataLoader.state_dict() gave"
             )
         for key, mine in self._settings().items():
-            if state[key] != mine:
+            if not isinstance(state[key], int) or state[key] != mine:
                 raise errors.CheckpointError(
                     f"[DataLoader.load_state_dict] expected {key}={mine} as in this loader, got {state[key]}: make the "
                     "loader with the settings of the run that is resumed"
@@ -188,6 +196,7 @@ class _Place:
         """The place of the next batch, without an iteration; ``length`` is the number of batches in an epoch."""
         place, progress = self, self.progress
         if progress is not None:
+            progress.release()
             if progress.finished:
                 return self.next_start()
             place, length = _Place(self.epoch, progress.handed_out, progress.epoch.seed), progress.end
@@ -209,7 +218,14 @@ def _check_dataset(dataset: Any) -> None:
             f"[DataLoader] expected a data set with __len__ and __getitem__, got {type(dataset).__name__}: see "
             "datasets.Dataset"
         )
-    if len(dataset) == 0:
+    try:
+        length = len(dataset)
+    except (TypeError, ValueError, OverflowError) as error:  # of a class, say, or of a negative or huge number
+        raise errors.ArgumentError(
+            f"[DataLoader] expected a data set whose len() is its number of samples, got {one_line(error)}: pass an "
+            "instance, and check its __len__"
+        ) from error
+    if length == 0:
         raise errors.ArgumentError("[DataLoader] expected at least one sample, got an empty data set: give it images")
 
 

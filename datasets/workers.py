@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import cast
+from typing import Any, cast
 
 from alpha import errors
 from datasets.dataset import Fetched
@@ -161,7 +161,7 @@ def _disown() -> None:
             reader.close()
     _live.clear()
     # Another thread of the parent may have been starting a worker. In the child nobody would free this lock.
-    lock = getattr(getattr(resource_tracker, "_resource_tracker", None), "_lock", None)
+    lock: Any = getattr(getattr(resource_tracker, "_resource_tracker", None), "_lock", None)
     if hasattr(lock, "_at_fork_reinit"):
         lock._at_fork_reinit()
 
