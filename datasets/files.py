@@ -152,7 +152,7 @@ def through_torchvision(name: str, train: bool, folder: Path) -> bool:
 def one_line(error: BaseException) -> str:
     """An exception as one line of text."""
     try:
-        text = f": {error}"
+        text = str(error)
     except Exception:  # its class decides what happens here
         text = ""
-    return " ".join(f"{type(error).__name__}{text}".split())
+    return " ".join((f"{type(error).__name__}: {text}" if text else type(error).__name__).split())

@@ -15,6 +15,7 @@ from alpha import errors
 from datasets.atomic import AtomicReference
 from datasets.dataset import Fetched
 from datasets.epoch import Epoch
+from datasets.files import one_line
 from datasets.pixels import Pixels
 from datasets.prefetch import PATIENCE, Prefetcher, Source
 from datasets.workers import PATIENCE as WORKERS_PATIENCE
@@ -226,8 +227,8 @@ def _make_batches(progress: Progress, source: Source, engine: Engine | str | Non
                 progress.closed = True
             if isinstance(error, MemoryError) and not isinstance(error, errors.AlphaError):
                 raise errors.OutOfMemoryError(
-                    f"[DataLoader] expected memory for batch {progress.handed_out} of {progress.end}, got MemoryError: "
-                    f"{error or 'no details'}; use a smaller batch_size, or fewer workers and less prefetch"
+                    f"[DataLoader] expected memory for batch {progress.handed_out} of {progress.end}, got "
+                    f"{one_line(error)}: use a smaller batch_size, or fewer workers and less prefetch"
                 ) from error
             raise
         while box := progress.offer.box:
