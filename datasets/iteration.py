@@ -162,18 +162,19 @@ class _Batches(Iterator[_Box]):
             if run is None or run.process != os.getpid():
                 run = self._open_run()
             try:
-                return next(run.steps)
-            except StopIteration:
-                if not progress.ended:  # an interrupt ended the generator, perhaps in another thread
-                    self._open_run()
-                continue
+                box = next(run.steps, None)
             except ValueError as error:
                 trace = error.__traceback__
                 if trace is None or trace.tb_next is not None:  # not "generator already executing", but from within
                     raise
-            if _is_in_progress_here(run.steps):
-                raise _busy()
-            time.sleep(_WAIT)
+                if _is_in_progress_here(run.steps):
+                    raise _busy() from None
+                time.sleep(_WAIT)
+                continue
+            if box is not None:
+                return box
+            if not progress.ended:  # an interrupt ended the generator, perhaps in another thread
+                self._open_run()
 
     def close(self) -> None:
         """Ends the iteration; a batch being made elsewhere is finished first."""

@@ -29,6 +29,11 @@ class DataLoader:
     alone: it is the same, to the bit, for any ``workers`` and ``prefetch``. (A data set of your own must not draw from
     random state of its own for that; give it ``batch(indices, rng)`` and draw from ``rng``.)
 
+    An interrupt (Ctrl-C) leaves nothing behind, and the position is that of the batches handed out: an iterator that is
+    kept goes on with the next one. Threads may share an iterator, where each batch goes to one of them, or the loader,
+    where each ``for`` is an epoch of its own. A forked child goes on with its copies of both. A copy or a pickle of a
+    loader stands at the same position.
+
     Args:
         dataset: see ``datasets.Dataset``.
         batch_size: images in a batch; the last one may be smaller.
@@ -43,7 +48,9 @@ class DataLoader:
 
     Raises:
         ArgumentError: a negative or zero size, an empty data set, no full batch with ``drop_last``.
-        While iterating: what the data set raises; from a worker process with its traceback as the cause.
+        DataError: while iterating, a thread or process that cannot be started or ends early.
+        OutOfMemoryError: while iterating, no memory for a batch.
+        While iterating also what the data set raises; from a worker process with its traceback as the cause.
     """
 
     def __init__(
