@@ -35,7 +35,9 @@ class AtomicReference(Generic[T]):
     def replace(self, expected: T, value: T) -> bool:
         """Replaces the value by ``value`` if it is still ``expected``; whether it was."""
         node, new = self._last(), _Node(value)
-        return node.value is expected and node.successor.setdefault(0, new) is new
+        replaced = node.value is expected and node.successor.setdefault(0, new) is new
+        self._last()  # lets go of the old value
+        return replaced
 
     def update(self, change: Callable[[T], T]) -> None:
         """Replaces the value by what ``change`` makes of it."""

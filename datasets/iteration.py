@@ -7,6 +7,7 @@ import sys
 import time
 import weakref
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from itertools import repeat
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
@@ -152,6 +153,21 @@ class _Batches(Iterator[_Box]):
         return run is not None and run.steps.gi_frame is not None
 
     def __next__(self) -> _Box:
+        try:
+            return self._next_box()
+        except Exception:
+            raise
+        except BaseException:  # an interrupt; whoever keeps its traceback must not keep a thread and processes too
+            self._suspend()
+            raise
+
+    def close(self) -> None:
+        """Ends the iteration; a batch being made elsewhere is finished first."""
+        self.progress.closed = True
+        self._suspend()
+        self._run.update(lambda run: None)
+
+    def _next_box(self) -> _Box:
         progress = self.progress
         while True:
             if progress.ended:
@@ -176,10 +192,12 @@ class _Batches(Iterator[_Box]):
             if not progress.ended:  # an interrupt ended the generator, perhaps in another thread
                 self._open_run()
 
-    def close(self) -> None:
-        """Ends the iteration; a batch being made elsewhere is finished first."""
-        self.progress.closed = True
-        self._run.update(lambda run: None)
+    def _suspend(self) -> None:
+        """Ends the generator, and its thread and processes with it, unless it makes a batch elsewhere just now."""
+        run = self._run.get()
+        if run is not None and run.process == os.getpid():
+            with suppress(ValueError):
+                run.steps.close()
 
     def _open_run(self) -> _Run:
         """The generator of this process; a new one where there is none, or an interrupt ended it."""
@@ -189,11 +207,16 @@ class _Batches(Iterator[_Box]):
             if run is not None and run.process == os.getpid() and run.steps.gi_frame is not None:
                 return run
             source = _open(progress.epoch, progress.handed_out, progress.end, self._workers, self._prefetch)
-            steps = _make_batches(progress, source, self._engine)
-            new = _Run(os.getpid(), cast("GeneratorType[_Box, None, None]", steps))
-            self._prefetcher = weakref.ref(source) if isinstance(source, Prefetcher) else None
-            if self._run.replace(run, new):
-                return new
+            try:
+                steps = _make_batches(progress, source, self._engine)
+                new = _Run(os.getpid(), cast("GeneratorType[_Box, None, None]", steps))
+                self._prefetcher = weakref.ref(source) if isinstance(source, Prefetcher) else None
+                if self._run.replace(run, new):
+                    return new
+            except BaseException:
+                source.close()
+                raise
+            source.close()  # another thread was quicker
 
     def _refuse_own_thread(self) -> None:
         """The thread that prepares the batches would wait for itself: its data set, or a finalizer that ran there."""

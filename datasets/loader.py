@@ -100,8 +100,13 @@ class DataLoader:
             seed = _in_force(place.seed)
             epoch = Epoch(self.dataset, self.batch_size, self.shuffle, self.drop_last, seed, start.epoch, unfinished)
             iteration = Iteration(epoch, start.batch, self.workers, self.prefetch, self.engine)
-            if self._place.replace(place, replace(start, progress=iteration.progress)):
-                return iteration
+            try:
+                if self._place.replace(place, replace(start, progress=iteration.progress)):
+                    return iteration
+            except BaseException:
+                iteration.close()
+                raise
+            iteration.close()  # another thread took this epoch
 
     @property
     def epoch(self) -> int:

@@ -187,7 +187,7 @@ class Interrupted:
         assert labels(loader) in expected[1 if self.got else 0 :], place
 
 
-@pytest.mark.parametrize(("prefetch", "opcodes", "stride"), [(0, False, 1), (2, False, 1), (0, True, 7), (2, True, 11)])
+@pytest.mark.parametrize(("prefetch", "opcodes", "stride"), [(0, False, 1), (2, False, 2), (0, True, 7), (2, True, 17)])
 def test_an_interrupt_at_any_step_leaves_the_position_of_what_was_handed_out(
     prefetch: int, opcodes: bool, stride: int
 ) -> None:
@@ -323,6 +323,20 @@ def test_an_interrupted_iteration_goes_on_whoever_raised_the_interrupt() -> None
         assert own_threads() == [] and loader.epoch == 1 and loader.state_dict()["batch"] == 2
         got += labels(iteration)
         assert got == labels(DataLoader(Numbers(12), 3)) and loader.epoch == 1
+
+
+def test_who_keeps_an_interrupts_traceback_keeps_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(batches: Any) -> None:
+        raise KeyboardInterrupt
+
+    iteration = iter(make(24, 0, 2))
+    got = [next(iteration)[1].numpy().tolist()]
+    with monkeypatch.context() as patch:
+        patch.setattr("datasets.iteration._Batches._refuse_own_thread", interrupt)
+        with pytest.raises(KeyboardInterrupt) as kept:
+            next(iteration)
+    assert own_threads() == [] and kept.value.__traceback__ is not None
+    assert got + labels(iteration) == epochs(24, 1)[0]
 
 
 def test_a_batch_whose_way_was_interrupted_is_freed_with_its_iteration() -> None:
