@@ -30,7 +30,8 @@ class AtomicReference(Generic[T]):
 
     def get(self) -> T:
         """The value in force."""
-        return self._last().value
+        node = self._node
+        return self._last().value if node.successor else node.value
 
     def replace(self, expected: T, value: T) -> bool:
         """Replaces the value by ``value`` if it is still ``expected``; whether it was."""

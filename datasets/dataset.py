@@ -20,6 +20,7 @@ Batch = tuple[FloatImages, Labels]
 Fetched = tuple[FloatImages | Pixels, Labels]
 """A batch, or one whose images the engine finishes."""
 
+_IMAGE = "an image as an array of real numbers from dataset[index]"
 _SINGLE_SAMPLE = 2  # a random stream of its own for dataset[i]; a batch is given its generator by the loader
 
 
@@ -167,7 +168,7 @@ def collate(samples: Sequence[tuple[Any, Any]]) -> Batch:
                 f"[DataLoader] expected dataset[index] to give (image, label), got {type(sample).__name__} as sample "
                 f"{number} of the batch: return a pair"
             )
-        images.append(_float_array("an image as an array of real numbers from dataset[index]", sample[0]))
+        images.append(_float_array(_IMAGE, sample[0]))
         labels.append(_integer_label(sample[1], images[number].shape[:2]))
         if images[number].shape != images[0].shape:
             raise errors.ShapeError(
@@ -203,6 +204,8 @@ def _check_batch(name: str, batch: Any, count: int) -> Batch:
 
 
 def _integer_label(label: Any, size: tuple[int, ...]) -> Labels:
+    if type(label) is int and -(1 << 63) <= label < 1 << 63:  # most are
+        return np.array(label, np.int64)
     value = _array("an integer label", label)
     if value.shape not in ((), size) or value.dtype.kind not in "iub":
         raise errors.DtypeError(
@@ -226,21 +229,23 @@ def _array(expected: str, value: Any) -> np.ndarray[Any, Any]:
 
 
 def _float_array(expected: str, value: Any) -> FloatImages:
-    array = _array(expected, value)
+    array = value if type(value) is np.ndarray else _array(expected, value)
     if array.dtype.kind not in "iubf":
         raise errors.DtypeError(
             f"[DataLoader] expected {expected}, got {type(value).__name__} of dtype {array.dtype}: return a NumPy "
             "array of uint8 or float32"
         )
-    return cast(FloatImages, array.astype(np.float32, copy=False))
+    floats: FloatImages = array.astype(np.float32, copy=False)
+    return floats
 
 
 def _as_int64(labels: np.ndarray[Any, Any]) -> Labels:
-    if labels.dtype == np.uint64 and labels.size and labels.max() > np.iinfo(np.int64).max:
+    if labels.dtype.kind == "u" and labels.size and labels.max() > np.iinfo(np.int64).max:
         raise errors.DtypeError(
             f"[DataLoader] expected labels that fit int64, got {labels.max()}: give numbers of classes from 0 on"
         )
-    return cast(Labels, labels.astype(np.int64, copy=False))
+    numbers: Labels = labels.astype(np.int64, copy=False)
+    return numbers
 
 
 def _check_images(function: str, images: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -170,7 +170,7 @@ class _Batches(Iterator[_Box]):
     def _next_box(self) -> _Box:
         progress = self.progress
         while True:
-            if progress.ended:
+            if progress.finished or progress.closed:
                 raise StopIteration
             if self._prefetcher is not None:
                 self._refuse_own_thread()
@@ -242,16 +242,16 @@ def _is_in_progress_here(steps: GeneratorType[Any, Any, Any]) -> bool:
 
 def _make_batches(progress: Progress, source: Source, engine: Engine | str | None) -> Generator[_Box, None, None]:
     """Makes batches from where the iteration is, one whenever the last one was handed out."""
-    while progress.handed_out < progress.end:
+    while (number := progress.handed_out) < progress.end:
         try:
-            progress.offer = _make_offer(progress, source, engine)
+            progress.offer = _Offer(number, {_KEY: _make_tensors(progress.end - number, source, engine)})
         except BaseException as error:
             source.close()
             if isinstance(error, Exception):  # an interrupt ends the source, but not the iteration
                 progress.closed = True
             if isinstance(error, MemoryError) and not isinstance(error, errors.AlphaError):
                 raise errors.OutOfMemoryError(
-                    f"[DataLoader] expected memory for batch {progress.handed_out} of {progress.end}, got "
+                    f"[DataLoader] expected memory for batch {number} of {progress.end}, got "
                     f"{one_line(error)}: use a smaller batch_size, or fewer workers and less prefetch"
                 ) from error
             raise
@@ -261,14 +261,13 @@ def _make_batches(progress: Progress, source: Source, engine: Engine | str | Non
     source.close()
 
 
-def _make_offer(progress: Progress, source: Source, engine: Engine | str | None) -> _Offer:
-    number = progress.handed_out
+def _make_tensors(left: int, source: Source, engine: Engine | str | None) -> tuple[Tensor, Tensor]:
+    """The next batch of the source, which should have ``left`` more."""
     try:
         images, labels = next(source)
     except StopIteration as error:
         raise errors.DataError(
-            f"[DataLoader] expected {progress.end - number} more batches, got StopIteration from the data set: "
-            "raise another error there"
+            f"[DataLoader] expected {left} more batches, got StopIteration from the data set: raise another error there"
         ) from error
     import alpha  # here: alpha's packages may be importing this one
 
@@ -276,7 +275,7 @@ def _make_offer(progress: Progress, source: Source, engine: Engine | str | None)
         finished = images.tensor(alpha.engines.resolve(engine))
     else:
         finished = alpha.tensor(images, engine=engine)
-    return _Offer(number, {_KEY: (finished, alpha.tensor(labels, engine=engine))})
+    return finished, alpha.tensor(labels, engine=engine)
 
 
 class _Direct:
