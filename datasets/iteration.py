@@ -295,6 +295,7 @@ def _open(epoch: Epoch, start: int, end: int, workers: int, prefetch: int) -> So
     """The source of an epoch's batches."""
     if start >= end or not (workers or prefetch):
         return _Direct(epoch, start, end)
+    prefetch = min(prefetch, end - start)
     if not workers:
         return Prefetcher(lambda stopped: _Direct(epoch, start, end), prefetch, PATIENCE)
     # Also without prefetch: workers are started and ended in a thread, where no interrupt comes.

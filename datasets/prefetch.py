@@ -92,6 +92,11 @@ class _Channel:
         """Whether the thread is to end."""
         return bool(self.abandoned)
 
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether the caller runs in the thread. (A thread's identifier tells less: a later thread may have it too.)"""
+        return self.thread is not None and threading.current_thread() is self.thread
+
     def join(self, patience: float) -> None:
         """Waits until the thread has ended, but not longer than ``patience`` seconds."""
         deadline = time.monotonic() + patience
@@ -99,7 +104,7 @@ class _Channel:
             time.sleep(0.001)
         thread = self.thread
         # It may be the garbage collector's turn in that thread itself, and an interrupted launch leaves none.
-        if thread is not None and thread.ident not in (None, threading.get_ident()):
+        if thread is not None and thread.ident is not None and not self.is_own_thread:
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
@@ -140,8 +145,7 @@ class Prefetcher(Iterator[Fetched]):
     @property
     def is_own_thread(self) -> bool:
         """Whether the caller is the thread that prepares the batches, which would wait for itself."""
-        thread = self._channel.thread
-        return thread is not None and thread.ident == threading.get_ident()
+        return self._channel.is_own_thread
 
     def close(self) -> None:
         """Ends the thread; batches that it prepared ahead are lost."""

@@ -618,6 +618,27 @@ def test_threads_that_share_a_loader_get_an_epoch_each(workers: int, prefetch: i
         assert sorted(got) == sorted(expected) and loader.epoch == 3
 
 
+def test_a_thread_that_has_the_identifier_of_an_ended_one_is_not_taken_for_it() -> None:
+    class Last(Numbers):
+        """Ends its thread after the first batch."""
+
+        def __getitem__(self, index: int) -> tuple[Any, Any]:
+            if index == 3:
+                raise ZeroDivisionError
+            return super().__getitem__(index)
+
+    failures = []
+    for _ in range(5):
+        iteration = iter(DataLoader(Last(24), 3, prefetch=10**9))  # no more than there are batches
+        while own_threads():
+            time.sleep(0.001)
+        try:
+            in_threads(lambda iteration=iteration: labels(iteration))  # type: ignore[misc]
+        except ZeroDivisionError as error:
+            failures.append(error)
+    assert len(failures) == 5
+
+
 def test_an_error_ends_the_iteration_for_all_threads() -> None:
     class Broken(Numbers):
         def __getitem__(self, index: int) -> tuple[Any, Any]:
@@ -870,7 +891,7 @@ class ConstantBatch(Constant):
         (IMAGE, 2**70),
         (IMAGE, np.zeros((3, 3), int)),
     ],
-    ids=str,
+    ids=range(20),
 )
 def test_a_sample_that_is_none_is_told(sample: Any) -> None:
     with pytest.raises(errors.AlphaError, match=r"^\[DataLoader\] expected .*, got .*: "):
