@@ -121,6 +121,9 @@ class WorkerPool(Iterator[Fetched]):
                 if self._stopped():
                     self.close()
                     raise StopIteration
+                # Another thread may have forked while this worker was started. The child holds its pipe open.
+                if not self._resources.processes[worker].is_alive() and not reader.poll():
+                    raise EOFError
             message = reader.recv_bytes()
         except (EOFError, OSError) as error:
             raise self._ended_early(worker) from error

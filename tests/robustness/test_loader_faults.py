@@ -11,6 +11,7 @@ import errno
 import faulthandler
 import gc
 import multiprocessing
+import multiprocessing.context
 import multiprocessing.util
 import os
 import pickle
@@ -231,7 +232,7 @@ def test_a_storm_of_signals(prefetch: int, monkeypatch: pytest.MonkeyPatch) -> N
 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        end = time.monotonic() + 2
+        end = time.monotonic() + 1
         while time.monotonic() < end or not (whole and interrupted):
             loader.epoch, got = 0, []
             try:
@@ -734,6 +735,27 @@ def test_a_failure_in_a_worker_is_told(data: Any, expected: type[BaseException],
     if message is not None:
         caught.match(message)
     assert multiprocessing.active_children() == [] and own_threads() == []
+
+
+@posix
+def test_the_end_of_a_worker_is_seen_where_a_forked_child_holds_its_pipe_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies: list[int] = []
+    original = multiprocessing.context.BaseContext.Pipe
+
+    def pipe(self: Any, duplex: bool = True) -> Any:
+        ends = original(self, duplex)
+        copies.append(os.dup(ends[1].fileno()))  # as a fork at this moment does
+        return ends
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(multiprocessing.context.BaseContext, "Pipe", pipe)
+            with pytest.raises(errors.DataError, match=r"got its end \(exit code 3\)"):
+                list(DataLoader(Failing("exit"), 2, workers=1))
+        assert copies
+    finally:
+        for copied in copies:
+            os.close(copied)
 
 
 def test_a_lack_of_memory_is_told_without_workers_too() -> None:
