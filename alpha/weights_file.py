@@ -29,7 +29,7 @@ _SPACES = b" \t\n\r"
 _SEAL = 64
 _AXES = 64
 """Most axes that an array has."""
-_CODES = {
+_CODES: dict[np.dtype[Any], str] = {
     dtypes.float32: "F32",
     dtypes.float64: "F64",
     dtypes.uint8: "U8",

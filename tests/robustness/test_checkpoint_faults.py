@@ -20,6 +20,8 @@ import safetensors.numpy
 
 import alpha
 from alpha import nn, optim, random, serialization
+from alpha.changes import deferred_interrupts
+from alpha.engine import Engine
 from alpha.errors import AlphaError, ArgumentError, CheckpointError
 from alpha.serialization import load_checkpoint, save_checkpoint
 from tests.robustness.interrupting import everywhere, interrupt
@@ -504,6 +506,37 @@ def test_an_interrupted_average_is_made_or_not() -> None:
         seen.add(now == after)
         average.load_state_dict(start)
     assert seen == {True, False}
+
+
+def test_a_device_whose_memory_takes_steps_to_write_changes_whole_too(cu32: Engine) -> None:
+    net, other = (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).to(cu32) for _ in range(2))
+    start, state = copy.deepcopy(net.state_dict()), other.state_dict()
+    before, after = plain(start), plain(state)
+    assert before != after
+    seen = set()
+    for place in everywhere(lambda: net.load_state_dict(state), "alpha/changes.py", step=3):
+        now = plain(net.state_dict())
+        assert now in (before, after), place
+        seen.add(now == after)
+        net.load_state_dict(start)
+    assert seen == {True, False}
+    net.load_state_dict(start)  # the last call came to its end
+    optimizer = optim.Adam(net.parameters(), lr=0.1)
+    for parameter in net.parameters():
+        parameter.grad = cu32.from_numpy(np.ones(parameter.shape, np.float32))
+    for place in everywhere(optimizer.step, "optim/optimizer.py", "optim/adam.py", step=5):
+        assert (plain(net.state_dict()) == before) == (optimizer.steps == 0), place
+        assert all(state["step"] == optimizer.steps for state in optimizer.state.values())
+        net.load_state_dict(start)
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": {}, "steps": 0})
+
+
+def test_ctrl_c_waits_for_the_end_of_a_deferring_block() -> None:
+    done = False
+    with pytest.raises(KeyboardInterrupt), deferred_interrupts():
+        signal.raise_signal(signal.SIGINT)
+        done = True
+    assert done and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_modes_places_and_containers_change_whole_or_not_at_all() -> None:
