@@ -358,6 +358,26 @@ def test_paths_that_are_none(tmp_path: Path) -> None:
             alpha.load(path)  # type: ignore[arg-type]
 
 
+def test_what_no_file_can_hold_is_not_saved(tmp_path: Path) -> None:
+    one = np.ones(1)
+    for tensors, path, metadata in (
+        ({"\ud800": one}, tmp_path / "w", {}),
+        ({"__metadata__": one}, tmp_path / "w", {}),
+        ({"w": one}, tmp_path / "w", {"a": "\udfff"}),
+        ({"w": one}, None, {}),
+        ({"w": one}, "", {}),
+        ({"w": one}, b"w", {}),
+        ({"w": one}, "a\0b", {}),
+    ):
+        with pytest.raises(ArgumentError, match=r"^\[save\] expected"):
+            alpha.save(tensors, path, metadata)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"^\[save_checkpoint\] expected values that JSON can hold"):
+        save_checkpoint(tmp_path / "c", number=10**5000)
+    with pytest.raises(ArgumentError, match=r"^\[save\] expected names and metadata for one header"):
+        alpha.save({}, tmp_path / "w", {"a": "x" * 100_000_000})
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_value_nested_too_deep_is_not_saved(tmp_path: Path) -> None:
     endless: list[Any] = []
     endless.append(endless)
