@@ -65,7 +65,7 @@ def save(tensors: Mapping[str, Any], path: PathLike, metadata: Mapping[str, str]
             f"[save] expected a mapping of names to tensors, got {type(tensors).__name__}: pass module.state_dict()"
         )
     notes = dict(metadata or {})
-    if not all(isinstance(text, str) for item in notes.items() for text in item):
+    if not all(isinstance(text, str) and _is_text(text) for item in notes.items() for text in item):
         raise ArgumentError(f"[save] expected metadata of strings, got {notes!r}: use json.dumps for anything else")
     _write("save", {name: _host_array("save", name, value) for name, value in tensors.items()}, path, notes)
 
@@ -112,7 +112,13 @@ def save_checkpoint(
         "extra": _pack(extra, "extra", tensors),
         "crc32": _checksum(tensors),
     }
-    _write("save_checkpoint", tensors, path, {_HEADER: json.dumps(header)})
+    try:
+        text = json.dumps(header)
+    except ValueError as error:  # an int of thousands of digits
+        raise ArgumentError(
+            f"[save_checkpoint] expected values that JSON can hold, got {error}: convert them"
+        ) from error
+    _write("save_checkpoint", tensors, path, {_HEADER: text})
 
 
 def load_checkpoint(
@@ -434,6 +440,8 @@ def _host_array(function: str, name: str, value: Any) -> Array:
     """A tensor's values in row-major order on the host."""
     if not isinstance(name, str):
         raise ArgumentError(f"[{function}] expected names that are strings, got {name!r}")
+    if name == "__metadata__" or not _is_text(name):
+        raise ArgumentError(f"[{function}] expected names that safetensors can hold, got {name!r}: choose another")
     if not isinstance(value, Tensor | np.ndarray):
         raise ArgumentError(f"[{function}] expected a Tensor or an array for {name!r}, got {type(value).__name__}")
     array = value.engine.to_numpy(value.detach()) if isinstance(value, Tensor) else value
@@ -441,9 +449,23 @@ def _host_array(function: str, name: str, value: Any) -> Array:
     return np.asarray(array, order="C")
 
 
+def _is_text(text: str) -> bool:
+    """Whether a string can be written in UTF-8: half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _write(function: str, arrays: dict[str, Array], path: PathLike, metadata: dict[str, str]) -> None:
-    with replacing(function, path) as temporary, open(temporary, "wb") as file:
-        _stream(arrays, metadata, file)
+    try:
+        with replacing(function, path) as temporary, open(temporary, "wb") as file:
+            _stream(arrays, metadata, file)
+    except weights_file.FormatError as error:
+        raise ArgumentError(
+            f"[{function}] expected names and metadata for one header, got {error}: save less"
+        ) from error
 
 
 _stream = weights_file.write
@@ -457,7 +479,7 @@ def replacing(function: str, path: PathLike) -> Iterator[Path]:
     temporary file; CheckpointError, with the cause, where the operating system refused. What killed processes left
     behind is removed.
     """
-    target = Path(path)
+    target = _target(function, path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         _remove_stale(target)
@@ -474,6 +496,17 @@ def replacing(function: str, path: PathLike) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _target(function: str, path: PathLike) -> Path:
+    """The path of a file that is to be written; ArgumentError for what is none."""
+    try:
+        target = Path(path)
+    except TypeError:
+        target = Path()
+    if not target.name or "\0" in str(target):
+        raise ArgumentError(f"[{function}] expected a file's path, got {repr(path)[:80]}: name the file")
+    return target
 
 
 def _remove_stale(target: Path) -> None:

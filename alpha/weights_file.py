@@ -29,7 +29,7 @@ _SPACES = b" \t\n\r"
 _SEAL = 64
 _AXES = 64
 """Most axes that an array has."""
-_CODES = {
+_CODES: dict[np.dtype[Any], str] = {
     dtypes.float32: "F32",
     dtypes.float64: "F64",
     dtypes.uint8: "U8",
@@ -58,7 +58,7 @@ class KindError(Exception):
 
 
 def write(arrays: Mapping[str, Array], metadata: Mapping[str, str], file: BinaryIO) -> None:
-    """Writes dense row-major arrays and strings beside them to a file.
+    """Writes dense row-major arrays and strings beside them to a file; FormatError for a header beyond all measure.
 
     safetensors' own writer puts a temporary file of its own beside ours, which a killed process leaves behind, and
     makes it readable by its owner alone; or it holds the whole file in memory twice.
@@ -74,6 +74,8 @@ def write(arrays: Mapping[str, Array], metadata: Mapping[str, str], file: Binary
         body = zlib.crc32(_bytes(array), body)
     text = json.dumps(header).encode()[1:]
     text += b" " * (-(1 + _SEAL + len(text)) % 8)
+    if 1 + _SEAL + len(text) > _LONGEST:
+        raise FormatError(f"a header of {1 + _SEAL + len(text)} bytes, more than the {_LONGEST} that readers take")
     length = (1 + _SEAL + len(text)).to_bytes(8, "little")
     file.write(length + b"{" + _seal(length, text, body) + text)
     for name in names:

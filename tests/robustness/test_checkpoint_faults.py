@@ -20,6 +20,8 @@ import safetensors.numpy
 
 import alpha
 from alpha import nn, optim, random, serialization
+from alpha.changes import deferred_interrupts
+from alpha.engine import Engine
 from alpha.errors import AlphaError, ArgumentError, CheckpointError
 from alpha.serialization import load_checkpoint, save_checkpoint
 from tests.robustness.interrupting import everywhere, interrupt
@@ -356,6 +358,26 @@ def test_paths_that_are_none(tmp_path: Path) -> None:
             alpha.load(path)  # type: ignore[arg-type]
 
 
+def test_what_no_file_can_hold_is_not_saved(tmp_path: Path) -> None:
+    one = np.ones(1)
+    for tensors, path, metadata in (
+        ({"\ud800": one}, tmp_path / "w", {}),
+        ({"__metadata__": one}, tmp_path / "w", {}),
+        ({"w": one}, tmp_path / "w", {"a": "\udfff"}),
+        ({"w": one}, None, {}),
+        ({"w": one}, "", {}),
+        ({"w": one}, b"w", {}),
+        ({"w": one}, "a\0b", {}),
+    ):
+        with pytest.raises(ArgumentError, match=r"^\[save\] expected"):
+            alpha.save(tensors, path, metadata)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"^\[save_checkpoint\] expected values that JSON can hold"):
+        save_checkpoint(tmp_path / "c", number=10**5000)
+    with pytest.raises(ArgumentError, match=r"^\[save\] expected names and metadata for one header"):
+        alpha.save({}, tmp_path / "w", {"a": "x" * 100_000_000})
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_value_nested_too_deep_is_not_saved(tmp_path: Path) -> None:
     endless: list[Any] = []
     endless.append(endless)
@@ -504,6 +526,37 @@ def test_an_interrupted_average_is_made_or_not() -> None:
         seen.add(now == after)
         average.load_state_dict(start)
     assert seen == {True, False}
+
+
+def test_a_device_whose_memory_takes_steps_to_write_changes_whole_too(cu32: Engine) -> None:
+    net, other = (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).to(cu32) for _ in range(2))
+    start, state = copy.deepcopy(net.state_dict()), other.state_dict()
+    before, after = plain(start), plain(state)
+    assert before != after
+    seen = set()
+    for place in everywhere(lambda: net.load_state_dict(state), "alpha/changes.py", step=3):
+        now = plain(net.state_dict())
+        assert now in (before, after), place
+        seen.add(now == after)
+        net.load_state_dict(start)
+    assert seen == {True, False}
+    net.load_state_dict(start)  # the last call came to its end
+    optimizer = optim.Adam(net.parameters(), lr=0.1)
+    for parameter in net.parameters():
+        parameter.grad = cu32.from_numpy(np.ones(parameter.shape, np.float32))
+    for place in everywhere(optimizer.step, "optim/optimizer.py", "optim/adam.py", step=5):
+        assert (plain(net.state_dict()) == before) == (optimizer.steps == 0), place
+        assert all(state["step"] == optimizer.steps for state in optimizer.state.values())
+        net.load_state_dict(start)
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": {}, "steps": 0})
+
+
+def test_ctrl_c_waits_for_the_end_of_a_deferring_block() -> None:
+    done = False
+    with pytest.raises(KeyboardInterrupt), deferred_interrupts():
+        signal.raise_signal(signal.SIGINT)
+        done = True
+    assert done and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_modes_places_and_containers_change_whole_or_not_at_all() -> None:
