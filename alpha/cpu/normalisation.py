@@ -109,7 +109,7 @@ class NormalisationOperations(HostEngine):
         coefficients = tuple(v.astype(x.dtype) for v in (a, b, d))
         self.launch(
             kernels.grad_apply, self._rows(past), rows, self.array(state.mean), *typed, factor,
-            mask == MASK_X, *coefficients, self._rows(dx), tasks=_blocks(len(rows), kernels.BLOCK),
+            mask == MASK_X, training, *coefficients, self._rows(dx), tasks=_blocks(len(rows), kernels.BLOCK),
         )  # fmt: skip
         return dx, self._per_channel(dweight, x), self._per_channel(sum_g, x), past if need_residual else None
 

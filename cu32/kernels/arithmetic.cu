@@ -17,7 +17,7 @@ __device__ __forceinline__ bool below_zero(T x) {
 
 struct Neg { static __device__ T of(T x) { return (T)(-(W)x); } };
 struct Abs { static __device__ T of(T x) { return below_zero(x) ? (T)(-(W)x) : x == T(0) ? T(0) : x; } };
-struct Sign { static __device__ T of(T x) { return x > T(0) ? T(1) : below_zero(x) ? T(-1) : x == T(0) ? T(0) : x; } };
+struct Sign { static __device__ T of(T x) { return x > T(0) ? T(1) : below_zero(x) ? T(-1) : T(0); } };
 struct Square { static __device__ T of(T x) { return (T)((W)x * (W)x); } };
 struct Add { static __device__ T of(T x, T y) { return (T)((W)x + (W)y); } };
 struct Sub { static __device__ T of(T x, T y) { return (T)((W)x - (W)y); } };
