@@ -49,7 +49,7 @@ class BatchNormState:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class WeightedPairs:
     """For each position of a result the positions of the argument that it is made of, and the weight of each.
 
     Those of position p are starts[p]..starts[p + 1] - 1 of ``sources`` (int64) and ``weights`` (float64).
@@ -62,9 +62,9 @@ class Pairs:
     @staticmethod
     def make(
         owners: np.ndarray[Any, Any], sources: np.ndarray[Any, Any], weights: np.ndarray[Any, Any], positions: int
-    ) -> Pairs:
+    ) -> WeightedPairs:
         """From pairs in the order of the positions that they belong to."""
-        return Pairs(np.searchsorted(owners, np.arange(positions + 1)), sources, weights)
+        return WeightedPairs(np.searchsorted(owners, np.arange(positions + 1)), sources, weights)
 
 
 @dataclass(frozen=True)
@@ -357,7 +357,7 @@ class Engine(ABC):
         raise EngineError(f"[batch_norm] expected an engine that recovers x from y, got {self.name}: keep x")
 
     @abstractmethod
-    def combine(self, x: Tensor, pairs: Pairs) -> Tensor:
+    def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
         """Weighted sums over an axis: y[:, p] is the sum of weight * x[:, source] over p's pairs.
 
         x: (count, length, values), dense; returns (count, positions, values). Nothing but a position's pairs is read.

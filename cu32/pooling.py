@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from alpha.dtypes import float32
-from alpha.engine import IMAGE_ORDER, Pairs
+from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ShapeError
 from alpha.geometry import Axis, Geometry, Groups
 from alpha.tensor import Tensor
@@ -78,7 +78,7 @@ class PoolingOperations(DeviceEngine):
         self._by_input("mean_backward", geometry, (self.dense(dy, IMAGE_ORDER),), dx, full)
         return dx
 
-    def combine(self, x: Tensor, pairs: Pairs) -> Tensor:
+    def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
         count, length, values = x.shape
         positions = len(pairs.starts) - 1
         if len(pairs.sources) and not 0 <= pairs.sources.min() <= pairs.sources.max() < length:

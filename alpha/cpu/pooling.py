@@ -9,14 +9,14 @@ import numpy as np
 
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import pooling as kernels
-from alpha.engine import IMAGE_ORDER, Pairs
+from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ShapeError
 from alpha.geometry import Axis, Geometry, Groups
 from alpha.tensor import Tensor
 
 
 class Table(NamedTuple):
-    """Pairs by position: those of p are starts[p]..starts[p + 1] of the other side's positions and the taps."""
+    """WeightedPairs by position: those of p are starts[p]..starts[p + 1] of the other side's positions and the taps."""
 
     starts: Array
     sources: Array
@@ -66,7 +66,7 @@ class PoolingOperations(HostEngine):
         self._pool(kernels.weighted_sum, self._matrix(dy), table.starts, table.sources, weights, self._matrix(dx))
         return dx
 
-    def combine(self, x: Tensor, pairs: Pairs) -> Tensor:
+    def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
         count, length, values = x.shape
         positions = len(pairs.starts) - 1
         if len(pairs.sources) and not 0 <= pairs.sources.min() <= pairs.sources.max() < length:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.autograd import Function
-from alpha.engine import IMAGE_ORDER, Pairs
+from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ArgumentError, ShapeError
 from alpha.functions.operands import call, check_float
 from alpha.tensor import Tensor
@@ -135,7 +135,7 @@ def _neighbours(axis: Axis, align_corners: bool) -> tuple[Array, Array, Array]:
 
 
 @lru_cache(256)
-def _pairs(axis: Axis, kind: str, reverse: bool) -> Pairs:
+def _pairs(axis: Axis, kind: str, reverse: bool) -> WeightedPairs:
     """For each output position (each input position where ``reverse``) the others that it meets, with their weights.
 
     A neighbour of weight 0 stays: an infinity there makes NaN, in PyTorch too.
@@ -148,9 +148,9 @@ def _pairs(axis: Axis, kind: str, reverse: bool) -> Pairs:
         outputs = np.repeat(outputs, 2)
         sources, weights = np.stack([low, high], 1).reshape(-1), np.stack([1 - share, share], 1).reshape(-1)
     if not reverse:
-        return Pairs.make(outputs, sources, weights, axis.output)
+        return WeightedPairs.make(outputs, sources, weights, axis.output)
     order = np.argsort(sources, kind="stable")
-    return Pairs.make(sources[order], outputs[order], weights[order], axis.input)
+    return WeightedPairs.make(sources[order], outputs[order], weights[order], axis.input)
 
 
 def _resampled(x: Tensor, axes: Axes, kind: str, reverse: bool) -> Tensor:

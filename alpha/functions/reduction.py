@@ -10,6 +10,7 @@ from alpha.dtypes import int64
 from alpha.errors import ArgumentError, ShapeError
 from alpha.functions.elementwise import abs as _abs
 from alpha.functions.elementwise import cast
+from alpha.functions.nothing import nothing
 from alpha.functions.operands import (
     all_axes,
     broadcast_view,
@@ -413,6 +414,21 @@ class EuclideanNorm(Function):
         return compute("mul", unit, _keeping(grad, x.shape, self.axes))
 
 
+class NonZeros(Function):
+    """The number of elements that differ from 0, in their own dtype; its gradient is 0."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+        self.shape = x.shape
+        return x.engine.reduce("sum", cast(compute("ne", x, 0), x.dtype), axes, keepdims)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        out = grad.engine.empty(self.shape, grad.dtype)
+        grad.engine.fill(out, 0)
+        return out
+
+
 class PowerNorm(Function):
     """sum(|x| ** p) ** (1 / p) over axes, p other than 0, 2 and infinities; where it is 0 so is its gradient."""
 
@@ -454,7 +470,9 @@ def logsumexp(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) over an axis, several, or all, without overflow."""
     check_float("logsumexp", x)
     axes = all_axes("logsumexp", dim, x.ndim)
-    _check_not_empty("logsumexp", x, axes)
+    if not _count(x.shape, axes):
+        left = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdim or a not in axes)
+        return nothing(left, x, value=-math.inf)
     return call(LogSumExp, x, axes, keepdim)
 
 
@@ -475,5 +493,5 @@ def norm(x: Tensor, p: float = 2, dim: Any = None, keepdim: bool = False) -> Ten
     if math.isinf(p):
         return call(Extreme, _abs(x), "max" if p > 0 else "min", axes, keepdim)
     if p == 0:
-        return sum(cast(compute("ne", x.detach(), 0), x.dtype), axes, keepdim)
+        return call(NonZeros, x, axes, keepdim)
     return call(PowerNorm, x, float(p), axes, keepdim)
