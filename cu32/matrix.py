@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from alpha import dtypes
+from alpha.dtypes import scalar
 from alpha.tensor import Shape, Storage, Tensor
 from cu32 import planner, products, tf32
 from cu32.base import DeviceEngine, c_type
