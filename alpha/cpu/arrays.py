@@ -165,8 +165,9 @@ class ArrayOperations(HostEngine):
         dtype = x.dtype if is_float(x.dtype) else int64
         out = self.empty_like(x, dtype)
         # Sums of float32 run in float64: a running sum has no pairwise form.
-        sums = np.add.accumulate(self.array(x), axis=axis, dtype=float64 if is_float(dtype) else int64)
-        np.copyto(self.array(out), sums, casting="same_kind")
+        with np.errstate(all="ignore"):
+            sums = np.add.accumulate(self.array(x), axis=axis, dtype=float64 if is_float(dtype) else int64)
+            np.copyto(self.array(out), sums, casting="same_kind")
         return out
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
@@ -202,10 +203,12 @@ class ArrayOperations(HostEngine):
                 kernels.add_rows, places, rows.reshape(places.size, -1), target.reshape(len(target), -1),
                 tasks=-(-out.numel() // len(target) // kernels.COLUMNS),
             )  # fmt: skip
-        elif any(isinstance(entry, np.ndarray) and entry.dtype != bool for entry in native):
-            np.add.at(target, native, source)
         else:
-            target[native] += source
+            with np.errstate(all="ignore"):
+                if any(isinstance(entry, np.ndarray) and entry.dtype != bool for entry in native):
+                    np.add.at(target, native, source)
+                else:
+                    target[native] += source
 
     def _adds_rows(self, out: Tensor, index: tuple[Any, ...], values: Operand) -> bool:
         """Whether whole rows of a dense float tensor are added to, as the kernel does it."""

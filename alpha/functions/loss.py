@@ -53,7 +53,7 @@ class BinaryCrossEntropy(Function):
             wanted = weight * y
             dx = grad * ((wanted + 1 - y) * x.sigmoid() - wanted)
         if self.needs[1]:
-            dy = grad * -x if weight is None else grad * ((weight - 1) * _softplus_of_minus(x) - x)
+            dy = grad * -x if weight is None else grad * (weight * _softplus_of_minus(x) - _softplus_of_minus(-x))
         return dx, dy
 
 
