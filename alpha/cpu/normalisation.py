@@ -115,10 +115,17 @@ class NormalisationOperations(HostEngine):
         # Nobody needs the masked gradient again unless it is the residual's: then dx may take its place.
         dx = past if mask == MASK_Y and not need_residual else self.empty_like(x)
         coefficients = tuple(v.astype(x.dtype) for v in (a, b, d))
-        self.launch(
-            kernels.grad_apply, self._rows(past), rows, self.array(state.mean), *typed, factor,
-            mask == MASK_X, training, *coefficients, self._rows(dx), tasks=_blocks(len(rows), kernels.BLOCK),
-        )  # fmt: skip
+        tasks = _blocks(len(rows), kernels.BLOCK)
+        if training:
+            self.launch(
+                kernels.grad_apply, self._rows(past), rows, self.array(state.mean), *typed, factor, mask == MASK_X,
+                *coefficients, self._rows(dx), tasks=tasks,
+            )  # fmt: skip
+        else:
+            self.launch(
+                kernels.grad_scaled, self._rows(past), rows, *typed, factor, mask == MASK_X, coefficients[0],
+                self._rows(dx), tasks=tasks,
+            )  # fmt: skip
         return dx, self._per_channel(dweight, x), self._per_channel(sum_g, x), past if need_residual else None
 
     @np.errstate(all="ignore")
