@@ -83,9 +83,13 @@ struct alignas(8) Rmsprop {
     T lr, alpha, gain, eps, decay, momentum;
 };
 
-// The gradient with its weight decay; without decay a parameter that is not finite leaves it alone.
-__device__ __forceinline__ T decayed(T decay, T parameter, T grad) {
-    return decay == T(0) ? grad : fma(decay, parameter, grad);
+// The gradient with its weight decay; without decay a parameter that is not finite leaves it alone. Of the two ways to
+// say so the compiler makes registers of one and spills of the other, in turn for float and double.
+__device__ __forceinline__ float decayed(float decay, float parameter, float grad) {
+    return fma(decay, decay == 0 ? 0.0f : parameter, grad);
+}
+__device__ __forceinline__ double decayed(double decay, double parameter, double grad) {
+    return decay == 0 ? grad : fma(decay, parameter, grad);
 }
 
 // Rows: parameter, gradient, first and second moments.
