@@ -6,6 +6,7 @@ import math
 
 from alpha.autograd import Function
 from alpha.errors import ArgumentError
+from alpha.functions.elementwise import gt, mul, where
 from alpha.functions.operands import call, check_float, compute, filled, one_axis
 from alpha.tensor import Tensor
 
@@ -38,7 +39,10 @@ def relu(x: Tensor) -> Tensor:
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """max(x, 0) + negative_slope * min(x, 0); the gradient at 0 is negative_slope."""
     check_float("leaky_relu", x)
-    return call(LeakyReLU, x, float(negative_slope))
+    slope = float(negative_slope)
+    if slope == 0:  # a product all the same, as in PyTorch, where ReLU is none: of infinities it is NaN
+        return where(gt(x, 0), x, mul(x, slope))
+    return call(LeakyReLU, x, slope)
 
 
 # -- smooth ------------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ for _name in (
     )  # fmt: skip
 record("logical_not", alpha.logical_not, lambda t, x: t.logical_not(x), values="each", gradient=False)
 record("relu", F.relu, lambda t, x: t.relu(x), values="each", signs=True)
-for _slope in (0.01, -0.5, 1.0, 2.0):
+for _slope in (0.01, -0.5, 0.0, 1.0, 2.0):
     record(
         "leaky_relu", lambda x, s=_slope: F.leaky_relu(x, s),
         lambda t, x, s=_slope: t.nn.functional.leaky_relu(x, s), values="each", signs=True, variant=str(_slope),

@@ -335,9 +335,10 @@ def test_the_device_gives_the_hosts_values(cu32: Engine, record: Record) -> None
         for spec, x in zip(record.shapes, arguments, strict=True):
             x.requires_grad = record.gradient and is_float(spec)
         results = several(record.ours(*arguments))
-        flowing = [y.sum() for y in results if y.requires_grad]
-        for y in flowing:
-            y.backward(retain_graph=True)
+        for y in results:
+            if y.requires_grad:
+                weights = np.random.default_rng(1).uniform(0.5, 1.5, y.shape).astype(y.dtype)
+                y.backward(alpha.tensor(weights, engine=engine), retain_graph=True)
         gradients = [x.grad for x in arguments if x.grad is not None]
         found.append([np.array(y.detach()) for y in [*results, *gradients]])
     for host, device in zip(*found, strict=True):
