@@ -259,7 +259,7 @@ def _sigmoid(x: Any, out: Array) -> None:
 
 def _sign(x: Any, out: Array) -> None:
     """-1, 0 or 1; of NaN 0, as in PyTorch."""
-    unknown = x != x if out.dtype.kind == "f" else None
+    unknown = np.isnan(x) if out.dtype.kind == "f" else None
     np.sign(x, out=out)
     if unknown is not None and unknown.any():
         np.copyto(out, 0, where=unknown)

@@ -182,9 +182,10 @@ class Pow(Binary):
     def forward(self, x: Tensor | Number, y: Tensor | Number, in_place: bool = False) -> Tensor:
         if isinstance(y, Tensor) or y not in _ROOTS:
             return super().forward(x, y, in_place)
-        self.shapes, self.numbers = (x.shape if isinstance(x, Tensor) else (), ()), (None, y)
-        self.save(x, None)
-        return _power(x, y)
+        tensor: Any = x  # of two numbers nothing is made here
+        self.shapes, self.numbers = (tensor.shape, ()), (None, y)
+        self.save(tensor, None)
+        return _power(tensor, y)
 
     def keep(self, x: Any, y: Any) -> tuple[Any, ...]:
         return x, y

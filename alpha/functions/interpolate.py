@@ -22,6 +22,7 @@ Size = int | Sequence[int]
 Scale = float | Sequence[float]
 _ALL = slice(None)
 
+
 class Axis(NamedTuple):
     """What one axis of an image becomes: its length before and after, and steps in the input a step in the output."""
 
@@ -116,7 +117,7 @@ class Resample(Function):
 
 
 def _neighbours(axis: Axis, align_corners: bool) -> tuple[Array, Array, Array]:
-    """Each output position's low and high input positions, and the share t of the high: floor(s), the next, s - floor(s).
+    """Each output position's two input positions and the share of the second: floor(s), the next, and s - floor(s).
 
     s is i * (input - 1) / (output - 1) with aligned corners, else max(0, (i + 0.5) * ratio - 0.5).
     """

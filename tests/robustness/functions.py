@@ -28,8 +28,8 @@ class Record:
         name: the function, as ``alpha.<name>`` or ``alpha.linalg.<name>``.
         ours: calls it with tensors.
         theirs: calls PyTorch's counterpart with (torch, tensors); layouts are ours, channels last.
-        shapes: of each argument its axes as letters of ``SIZES``; ``n@c`` are int64 below c, ``n?`` bools, ``n+`` floats
-            that stay ordinary and positive (variances), ``n~`` floats that stay ordinary.
+        shapes: of each argument its axes as letters of ``SIZES``; ``n@c`` are int64 below c, ``n?`` bools, ``n+``
+            floats that stay ordinary and positive (variances), ``n~`` floats that stay ordinary.
         values: "each": element by element, all special values (and all pairs of them); "rows": reduced along the last
             axis, all triples; "mixed": ordinary numbers with special ones among them.
         variant: tells records of one function apart.
@@ -37,8 +37,8 @@ class Record:
         signs: whether the sign of zeros is compared.
         gradient: whether gradients are compared.
         special: whether the record takes part in the test of special values.
-        extremes: whether the largest, the smallest normal and subnormal numbers are among the special values: of sums and
-            squares their order and their precision decide which overflow, and neither is promised.
+        extremes: whether the largest, the smallest normal and subnormal numbers are among the special values: of sums
+            and squares their order and their precision decide which overflow, and neither is promised.
         empties: whether the record takes part in the test of empty tensors.
         apart: axes (letters, ``*`` for all at once) at whose length 0 ours raises or differs where PyTorch gives a
             result, and why.
@@ -87,9 +87,27 @@ def last(x: Any) -> Any:
 
 # -- element by element ------------------------------------------------------------------------------------------
 
-for _name in (
-    "abs ceil cos erf exp floor log log1p neg reciprocal rsqrt sigmoid sign sin sqrt square tanh isfinite isnan"
-).split():
+for _name in [
+    "abs",
+    "ceil",
+    "cos",
+    "erf",
+    "exp",
+    "floor",
+    "log",
+    "log1p",
+    "neg",
+    "reciprocal",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sqrt",
+    "square",
+    "tanh",
+    "isfinite",
+    "isnan",
+]:
     record(
         _name, getattr(alpha, _name), lambda t, x, f=_name: getattr(t, f)(x), values="each", signs=True,
         gradient=not _name.startswith("is"), rtol=1e-5,
@@ -115,7 +133,7 @@ record(
     "softplus", lambda x: alpha.softplus(x, 3.0), lambda t, x: t.nn.functional.softplus(x, 3.0), values="each",
     variant="beta",
 )  # fmt: skip
-for _name in "add sub mul div pow maximum minimum".split():
+for _name in ["add", "sub", "mul", "div", "pow", "maximum", "minimum"]:
     record(
         _name, getattr(alpha, _name), lambda t, x, y, f=_name: getattr(t, f)(x, y), "pq", "pq", values="each",
         signs=True,
@@ -136,14 +154,14 @@ record(
     "floor_divide", alpha.floor_divide, lambda t, x, y: t.floor_divide(x, y), "pq", "pq", values="each", signs=True,
     gradient=False,
 )  # fmt: skip
-for _name in "eq ne lt le gt ge logical_and logical_or logical_xor".split():
+for _name in ["eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"]:
     record(
         _name, getattr(alpha, _name), lambda t, x, y, f=_name: getattr(t, f)(x, y), "pq", "pq", values="each",
         gradient=False,
     )  # fmt: skip
 NUMBERS = (-2.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.0, 3.0, float("inf"), float("-inf"), float("nan"))
 for _number in NUMBERS:
-    for _name in "add mul div pow".split():
+    for _name in ["add", "mul", "div", "pow"]:
         record(
             _name, lambda x, f=_name, v=_number: getattr(alpha, f)(x, v),
             lambda t, x, f=_name, v=_number: getattr(t, f)(x, v), values="each", signs=True,
@@ -168,7 +186,16 @@ for _number in NUMBERS:
         variant=f"{_number},tensor", empties=_number == 2,
     )  # fmt: skip
 INF, NAN = float("inf"), float("nan")
-for _low, _high in ((-1.0, 1.0), (1.0, -1.0), (None, 0.5), (0.0, None), (-INF, INF), (NAN, 1.0), (1.0, NAN), (0.0, 0.0)):
+for _low, _high in (
+    (-1.0, 1.0),
+    (1.0, -1.0),
+    (None, 0.5),
+    (0.0, None),
+    (-INF, INF),
+    (NAN, 1.0),
+    (1.0, NAN),
+    (0.0, 0.0),
+):
     record(
         "clamp", lambda x, a=_low, b=_high: alpha.clamp(x, a, b), lambda t, x, a=_low, b=_high: t.clamp(x, a, b),
         values="each", signs=False, variant=f"{_low},{_high}",
@@ -182,7 +209,7 @@ record(
     variant="tensor max",
 )  # fmt: skip
 record(
-    "clamp", lambda x, a, b: alpha.clamp(x, a, b), lambda t, x, a, b: t.clamp(x, a, b), "pq", "pq", "pq",
+    "clamp", alpha.clamp, lambda t, x, a, b: t.clamp(x, a, b), "pq", "pq", "pq",
     variant="tensor both", values="rows",
 )  # fmt: skip
 record("where", alpha.where, lambda t, c, x, y: t.where(c, x, y), "pq?", "pq", "pq", signs=True)
@@ -194,7 +221,7 @@ record("clone", alpha.clone, lambda t, x: x.clone(), values="each", signs=True)
 record("contiguous", alpha.contiguous, lambda t, x: x.contiguous(), values="each", signs=True)
 record("cast", lambda x: alpha.cast(x, "float64"), lambda t, x: x.double(), values="each", signs=True)
 record("to", lambda x: alpha.to(x, "float32"), lambda t, x: x.float(), values="each", signs=True, variant="float32")
-for _name in "add_ sub_ mul_ div_ copy_".split():
+for _name in ["add_", "sub_", "mul_", "div_", "copy_"]:
     record(
         _name, lambda x, y, f=_name: getattr(alpha, f)(x.clone(), y), lambda t, x, y, f=_name: getattr(x.clone(), f)(y),
         "pq", "pq", values="each", signs=True,
@@ -202,7 +229,25 @@ for _name in "add_ sub_ mul_ div_ copy_".split():
 
 # -- along an axis -----------------------------------------------------------------------------------------------
 
-for _name in "sum mean prod std var logsumexp any all cumsum softmax log_softmax max min sort argmax argmin".split():
+for _name in [
+    "sum",
+    "mean",
+    "prod",
+    "std",
+    "var",
+    "logsumexp",
+    "any",
+    "all",
+    "cumsum",
+    "softmax",
+    "log_softmax",
+    "max",
+    "min",
+    "sort",
+    "argmax",
+    "argmin",
+]:
+
     def _theirs(t: Any, x: Any, f: str = _name) -> Any:
         return tuple(found) if isinstance(found := getattr(t, f)(x, -1), tuple) else found
 
@@ -210,12 +255,30 @@ for _name in "sum mean prod std var logsumexp any all cumsum softmax log_softmax
         _name, lambda x, f=_name: getattr(alpha, f)(x, -1), _theirs, "pq", values="rows",
         gradient=_name not in ("any", "all", "argmax", "argmin"),
     )  # fmt: skip
-for _name in "sum mean prod std var any all max min argmax argmin norm".split():
+for _name in ["sum", "mean", "prod", "std", "var", "any", "all", "max", "min", "argmax", "argmin", "norm"]:
     record(
         _name, lambda x, f=_name: getattr(alpha, f)(x), lambda t, x, f=_name: getattr(t, f)(x), "pq", variant="whole",
         gradient=_name not in ("any", "all", "argmax", "argmin"),
     )  # fmt: skip
-for _name in "sum mean prod std var logsumexp max min sort argmax argmin cumsum softmax log_softmax any all".split():
+for _name in [
+    "sum",
+    "mean",
+    "prod",
+    "std",
+    "var",
+    "logsumexp",
+    "max",
+    "min",
+    "sort",
+    "argmax",
+    "argmin",
+    "cumsum",
+    "softmax",
+    "log_softmax",
+    "any",
+    "all",
+]:
+
     def _first(t: Any, x: Any, f: str = _name) -> Any:
         return tuple(found) if isinstance(found := getattr(t, f)(x, 0), tuple) else found
 
@@ -288,12 +351,26 @@ def _activated(slope: float | None) -> Callable[..., Any]:
 
 
 record(
-    "conv2d", lambda x, w, b: F.conv2d(x, w, b, padding=1), _convolution(2, padding=1), "nhwc", "okkc~", "o", rtol=1e-4, apart=NO_CHANNELS
+    "conv2d",
+    lambda x, w, b: F.conv2d(x, w, b, padding=1),
+    _convolution(2, padding=1),
+    "nhwc",
+    "okkc~",
+    "o",
+    rtol=1e-4,
+    apart=NO_CHANNELS,
 )
 record(
-    "conv2d", lambda x, w, b: F.conv2d(x, w, b, stride=2, dilation=2, padding=2),
-    _convolution(2, stride=2, dilation=2, padding=2), "nhwc", "okkc~", "o", variant="stride, dilation", rtol=1e-4, apart=NO_CHANNELS,
-)  # fmt: skip
+    "conv2d",
+    lambda x, w, b: F.conv2d(x, w, b, stride=2, dilation=2, padding=2),
+    _convolution(2, stride=2, dilation=2, padding=2),
+    "nhwc",
+    "okkc~",
+    "o",
+    variant="stride, dilation",
+    rtol=1e-4,
+    apart=NO_CHANNELS,
+)
 record(
     "conv2d", lambda x, w, b, r: F.conv2d(x, w, b, padding=1, residual=r, activation="relu"), _activated(None),
     "nhwc", "okkc~", "o", "nhwo", variant="relu", rtol=1e-4,
@@ -307,10 +384,24 @@ record(
     variant="groups", rtol=1e-4, empties=False,
 )  # fmt: skip
 record(
-    "conv1d", lambda x, w, b: F.conv1d(x, w, b, padding=1), _convolution(1, padding=1), "nlc", "okc~", "o", rtol=1e-4, apart=NO_CHANNELS
+    "conv1d",
+    lambda x, w, b: F.conv1d(x, w, b, padding=1),
+    _convolution(1, padding=1),
+    "nlc",
+    "okc~",
+    "o",
+    rtol=1e-4,
+    apart=NO_CHANNELS,
 )
 record(
-    "conv3d", lambda x, w, b: F.conv3d(x, w, b, padding=1), _convolution(3, padding=1), "ndhwc", "okkkc~", "o", rtol=1e-4, apart=NO_CHANNELS
+    "conv3d",
+    lambda x, w, b: F.conv3d(x, w, b, padding=1),
+    _convolution(3, padding=1),
+    "ndhwc",
+    "okkkc~",
+    "o",
+    rtol=1e-4,
+    apart=NO_CHANNELS,
 )
 record(
     "conv_transpose2d", lambda x, w, b: F.conv_transpose2d(x, w, b, stride=2), _convolution(2, True, stride=2),
@@ -321,7 +412,7 @@ record(
     "cko~", "o", rtol=1e-4,
 )  # fmt: skip
 record(
-    "conv_transpose3d", lambda x, w, b: F.conv_transpose3d(x, w, b), _convolution(3, True), "ndhwc", "ckkko~", "o",
+    "conv_transpose3d", F.conv_transpose3d, _convolution(3, True), "ndhwc", "ckkko~", "o",
     rtol=1e-4,
 )  # fmt: skip
 
@@ -340,7 +431,15 @@ def _batch_norm(training: bool, slope: float | None = None, residual: bool = Fal
     return theirs
 
 
-record("batch_norm", lambda x, w, b: F.batch_norm(x, None, None, w, b, True), _batch_norm(True), "nhwc", "c~", "c", rtol=1e-3)
+record(
+    "batch_norm",
+    lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
+    _batch_norm(True),
+    "nhwc",
+    "c~",
+    "c",
+    rtol=1e-3,
+)
 record(
     "batch_norm", lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b), _batch_norm(False), "nhwc", "c~", "c", "c+", "c+",
     rtol=1e-3, variant="given",
@@ -357,8 +456,16 @@ record(
 record(
     "batch_norm",
     lambda x, w, b, m, v, r: F.batch_norm(x, m, v, w, b, residual=r, activation="leaky_relu", negative_slope=0.3),
-    _batch_norm(False, 0.3, True), "nhwc", "c~", "c", "c+", "c+", "nhwc", rtol=1e-3, variant="given, residual, leaky_relu",
-)  # fmt: skip
+    _batch_norm(False, 0.3, True),
+    "nhwc",
+    "c~",
+    "c",
+    "c+",
+    "c+",
+    "nhwc",
+    rtol=1e-3,
+    variant="given, residual, leaky_relu",
+)
 record(
     "batch_norm", lambda x, w, b: F.batch_norm(x, None, None, w, b, True, activation="relu"), _batch_norm(True, 0),
     "nhwc", "c~", "c", rtol=1e-3, variant="relu",
@@ -452,30 +559,54 @@ for _reduction in ("mean", "sum", "none"):
         variant=_reduction, values="rows" if _reduction == "none" else "mixed",
     )  # fmt: skip
     record(
-        "nll_loss", lambda x, y, r=_reduction: F.nll_loss(x, y, r),
-        lambda t, x, y, r=_reduction: t.nn.functional.nll_loss(x, y, reduction=r), "pc", "p@c", apart=NO_CLASSES, variant=_reduction,
+        "nll_loss",
+        lambda x, y, r=_reduction: F.nll_loss(x, y, r),
+        lambda t, x, y, r=_reduction: t.nn.functional.nll_loss(x, y, reduction=r),
+        "pc",
+        "p@c",
+        apart=NO_CLASSES,
+        variant=_reduction,
         values="rows" if _reduction == "none" else "mixed",
-    )  # fmt: skip
+    )
     record(
-        "cross_entropy", lambda x, y, w, r=_reduction: F.cross_entropy(x, y, r, weight=w),
-        lambda t, x, y, w, r=_reduction: t.nn.functional.cross_entropy(x, y, w, reduction=r), "pc", "p@c", "c+", apart=NO_CLASSES,
+        "cross_entropy",
+        lambda x, y, w, r=_reduction: F.cross_entropy(x, y, r, weight=w),
+        lambda t, x, y, w, r=_reduction: t.nn.functional.cross_entropy(x, y, w, reduction=r),
+        "pc",
+        "p@c",
+        "c+",
+        apart=NO_CLASSES,
         variant=f"{_reduction}, weight",
-    )  # fmt: skip
+    )
     record(
-        "nll_loss", lambda x, y, w, r=_reduction: F.nll_loss(x, y, r, weight=w),
-        lambda t, x, y, w, r=_reduction: t.nn.functional.nll_loss(x, y, w, reduction=r), "pc", "p@c", "c+", apart=NO_CLASSES,
+        "nll_loss",
+        lambda x, y, w, r=_reduction: F.nll_loss(x, y, r, weight=w),
+        lambda t, x, y, w, r=_reduction: t.nn.functional.nll_loss(x, y, w, reduction=r),
+        "pc",
+        "p@c",
+        "c+",
+        apart=NO_CLASSES,
         variant=f"{_reduction}, weight",
-    )  # fmt: skip
+    )
     record(
-        "cross_entropy", lambda x, y, r=_reduction: F.cross_entropy(x, y, r, ignore_index=0),
-        lambda t, x, y, r=_reduction: t.nn.functional.cross_entropy(x, y, reduction=r, ignore_index=0), "pc", "p@c", apart=NO_CLASSES,
+        "cross_entropy",
+        lambda x, y, r=_reduction: F.cross_entropy(x, y, r, ignore_index=0),
+        lambda t, x, y, r=_reduction: t.nn.functional.cross_entropy(x, y, reduction=r, ignore_index=0),
+        "pc",
+        "p@c",
+        apart=NO_CLASSES,
         variant=f"{_reduction}, ignored",
-    )  # fmt: skip
+    )
 record(
-    "cross_entropy", lambda x, y: F.cross_entropy(x, y, "none", 0.1),
-    lambda t, x, y: t.nn.functional.cross_entropy(x, y, reduction="none", label_smoothing=0.1), "pc", "p@c", apart=NO_CLASSES,
-    variant="smoothing", values="rows",
-)  # fmt: skip
+    "cross_entropy",
+    lambda x, y: F.cross_entropy(x, y, "none", 0.1),
+    lambda t, x, y: t.nn.functional.cross_entropy(x, y, reduction="none", label_smoothing=0.1),
+    "pc",
+    "p@c",
+    apart=NO_CLASSES,
+    variant="smoothing",
+    values="rows",
+)
 record(
     "cross_entropy", lambda x, y, w: F.cross_entropy(x, y, "mean", 0.1, weight=w),
     lambda t, x, y, w: t.nn.functional.cross_entropy(x, y, w, label_smoothing=0.1), "pc", "p@c", "c+", apart=NO_CLASSES,

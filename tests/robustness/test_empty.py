@@ -98,7 +98,9 @@ def test_there_is_a_result_or_an_error_of_ours(engine: Engine, record: Record) -
             assert str(error).startswith("["), empty
             continue
         served += 1
-        wanted = [x.shape for spec, x in zip(record.shapes, arguments, strict=True) if record.gradient and is_float(spec)]
+        wanted = [
+            x.shape for spec, x in zip(record.shapes, arguments, strict=True) if record.gradient and is_float(spec)
+        ]
         for shape, gradient in zip(wanted, results[len(results) - len(wanted) :], strict=True):
             assert gradient is None or gradient.shape == shape, empty
     assert served or record.name in ("max", "min", "argmax", "argmin"), "every case was refused"
@@ -158,10 +160,23 @@ def test_running_statistics_stay(engine: Engine) -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_a_network_of_no_images(engine: Engine, training: bool) -> None:
-    net = nn.Sequential(
-        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.ConvTranspose2d(4, 2, 2, stride=2),
-        nn.GroupNorm(2, 2), nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.5), nn.Linear(2, 5),
-    ).to(engine).train(training)  # fmt: skip
+    net = (
+        nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.ConvTranspose2d(4, 2, 2, stride=2),
+            nn.GroupNorm(2, 2),
+            nn.GELU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Dropout(0.5),
+            nn.Linear(2, 5),
+        )
+        .to(engine)
+        .train(training)
+    )
     x = alpha.zeros((0, 4, 4, 3), engine=engine, requires_grad=True)
     y = net(x)
     assert y.shape == (0, 5)
@@ -202,7 +217,9 @@ def test_clipping_nothing(engine: Engine) -> None:
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 3)], ids=str)
 def test_initialisation(engine: Engine, shape: tuple[int, ...]) -> None:
-    names = "uniform_ normal_ zeros_ ones_ kaiming_uniform_ kaiming_normal_ xavier_uniform_ xavier_normal_ trunc_normal_"
+    names = (
+        "uniform_ normal_ zeros_ ones_ kaiming_uniform_ kaiming_normal_ xavier_uniform_ xavier_normal_ trunc_normal_"
+    )
     for name in names.split():
         parameter = nn.Parameter(alpha.zeros(shape, engine=engine))
         getattr(nn.init, name)(parameter)

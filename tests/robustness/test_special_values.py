@@ -64,7 +64,8 @@ def _both(torch: Any, record: Record, sample: Sample) -> list[tuple[str, Array, 
     ours = several(record.ours(*mine))
     assert len(ours) == len(theirs)
     rows = [
-        (f"result {i}", np.array(a.detach()), b.detach().numpy()) for i, (a, b) in enumerate(zip(ours, theirs, strict=True))
+        (f"result {i}", np.array(a.detach()), b.detach().numpy())
+        for i, (a, b) in enumerate(zip(ours, theirs, strict=True))
     ]
     flowing = [(a, b) for a, b in zip(ours, theirs, strict=True) if b.requires_grad]
     if not flowing:
@@ -96,7 +97,13 @@ MOST = float(np.finfo(np.float32).max)
 CASES: list[Case] = [
     # name, function, argument, result, gradient of the result's sum
     ("relu", F.relu, [-INF, -1, -0.0, 0, 1, INF, NAN], [0, 0, -0.0, 0, 1, INF, NAN], [0, 0, 0, 0, 1, 1, 1]),
-    ("leaky_relu", lambda x: F.leaky_relu(x, 0.5), [-INF, -2, 2, INF, NAN], [-INF, -1, 2, INF, NAN], [0.5, 0.5, 1, 1, 0.5]),
+    (
+        "leaky_relu",
+        lambda x: F.leaky_relu(x, 0.5),
+        [-INF, -2, 2, INF, NAN],
+        [-INF, -1, 2, INF, NAN],
+        [0.5, 0.5, 1, 1, 0.5],
+    ),
     ("sigmoid", F.sigmoid, [-INF, 0, INF, NAN], [0, 0.5, 1, NAN], [0, 0.25, 0, NAN]),
     ("tanh", F.tanh, [-INF, 0, INF, NAN], [-1, 0, 1, NAN], [0, 1, 0, NAN]),
     ("softplus", lambda x: alpha.softplus(x, 3.0), [-INF, INF, MOST, NAN], [0, INF, MOST, NAN], [0, 1, 1, NAN]),
@@ -111,7 +118,13 @@ CASES: list[Case] = [
     ("power 0", lambda x: x**0, [0, INF, NAN], [1, 1, 1], [0, 0, 0]),
     ("0 to a power", lambda x: alpha.pow(0.0, x), [-1, 0, 2], [INF, 1, 0], [-INF, 0, 0]),
     ("remainder", lambda x: x % 2.0, [-0.0, 4, -1, INF], [-0.0, 0, 1, NAN], [1, 1, 1, 1]),
-    ("maximum", lambda x: alpha.maximum(x, alpha.tensor([1.0, 0, 0], engine=x.engine)), [1, NAN, -1], [1, NAN, 0], [0.5, 1, 0]),
+    (
+        "maximum",
+        lambda x: alpha.maximum(x, alpha.tensor([1.0, 0, 0], engine=x.engine)),
+        [1, NAN, -1],
+        [1, NAN, 0],
+        [0.5, 1, 0],
+    ),
     ("clamp", lambda x: alpha.clamp(x, 1.0, -1.0), [0, NAN, INF], [-1, NAN, -1], [0, 0, 0]),
     ("clamp by tensors", lambda x: alpha.clamp(x, alpha.zeros_like(x), 1.0), [0, NAN, 2], [0, NAN, 1], [1, 0, 0]),
     ("where", lambda x: alpha.where(x > 0, x, 0.0), [INF, NAN, -INF], [INF, 0, 0], [1, 0, 0]),
@@ -120,13 +133,25 @@ CASES: list[Case] = [
     ("std of a constant", lambda x: alpha.std(x, -1), [[2, 2, 2], [INF, 0, 0]], [0, NAN], [[0, 0, 0], [NAN, NAN, NAN]]),
     ("std of one", lambda x: alpha.std(x, -1), [[2]], [NAN], [[NAN]]),
     ("var of one, biased", lambda x: alpha.var(x, -1, False), [[2]], [0], [[0]]),
-    ("prod", lambda x: alpha.prod(x, -1), [[0, 2, 3], [0, 0, 3], [0, INF, 2]], [0, 0, NAN], [[6, 0, 0], [0, 0, 0], [INF, 0, NAN]]),
+    (
+        "prod",
+        lambda x: alpha.prod(x, -1),
+        [[0, 2, 3], [0, 0, 3], [0, INF, 2]],
+        [0, 0, NAN],
+        [[6, 0, 0], [0, 0, 0], [INF, 0, NAN]],
+    ),
     ("max", alpha.max, [NAN, 1, NAN], NAN, [0.5, 0, 0.5]),
     ("min with ties", alpha.min, [1, 1, 2], 1, [0.5, 0.5, 0]),
     ("argmax", lambda x: alpha.argmax(x, -1), [[1, NAN, 3], [2, 2, 1]], [1, 0], None),
     ("sort", lambda x: alpha.sort(x, -1)[0], [NAN, 2, -INF, INF], [-INF, 2, INF, NAN], [1, 1, 1, 1]),
     ("cumsum", lambda x: alpha.cumsum(x, 0), [1, INF, -INF, 1], [1, INF, NAN, NAN], [4, 3, 2, 1]),
-    ("logsumexp", lambda x: alpha.logsumexp(x, -1), [[-INF, -INF], [INF, 0], [NAN, 0]], [-INF, INF, NAN], [[NAN, NAN], [NAN, 0], [NAN, NAN]]),
+    (
+        "logsumexp",
+        lambda x: alpha.logsumexp(x, -1),
+        [[-INF, -INF], [INF, 0], [NAN, 0]],
+        [-INF, INF, NAN],
+        [[NAN, NAN], [NAN, 0], [NAN, NAN]],
+    ),
     ("norm 0", lambda x: alpha.norm(x, 0, -1), [[0, NAN, 2]], [2], [[0, 0, 0]]),
     ("norm 1", lambda x: alpha.norm(x, 1, -1), [[0, -INF, 2]], [INF], [[0, -1, 1]]),
     ("norm 2", lambda x: alpha.norm(x, 2, -1), [[0, 0], [3, 4]], [0, 5], [[0, 0], [0.6, 0.8]]),
@@ -136,13 +161,31 @@ CASES: list[Case] = [
     ("norm inf", lambda x: alpha.norm(x, INF, -1), [[-2, 2], [NAN, 1]], [2, NAN], [[-0.5, 0.5], [0, 0]]),
     ("norm -inf", lambda x: alpha.norm(x, -INF, -1), [[-2, 3]], [2], [[-1, 0]]),
     ("norm -1", lambda x: alpha.norm(x, -1, -1), [[2, 2], [0, 1]], [1, 0], None),
-    ("layer_norm of a constant", lambda x: F.layer_norm(x, 3), [[2, 2, 2], [0, INF, 0]], [[0, 0, 0], [NAN, NAN, NAN]], None),
+    (
+        "layer_norm of a constant",
+        lambda x: F.layer_norm(x, 3),
+        [[2, 2, 2], [0, INF, 0]],
+        [[0, 0, 0], [NAN, NAN, NAN]],
+        None,
+    ),
     ("mse_loss", lambda x: F.mse_loss(x, alpha.zeros_like(x)), [INF, 1], INF, [INF, 1]),
     ("l1_loss", lambda x: F.l1_loss(x, alpha.zeros_like(x), "sum"), [-INF, NAN], NAN, [-1, 0]),
-    ("cross_entropy", lambda x: F.cross_entropy(x, alpha.tensor([0, 0], engine=x.engine), "none"), [[0, -INF], [-INF, 0]], [0, INF], [[0, 0], [-1, 1]]),
+    (
+        "cross_entropy",
+        lambda x: F.cross_entropy(x, alpha.tensor([0, 0], engine=x.engine), "none"),
+        [[0, -INF], [-INF, 0]],
+        [0, INF],
+        [[0, 0], [-1, 1]],
+    ),
     ("nll_loss", lambda x: F.nll_loss(x, alpha.tensor([1], engine=x.engine), "sum"), [[NAN, -INF]], INF, [[0, -1]]),
-    ("bce", lambda x: F.binary_cross_entropy_with_logits(x, alpha.ones_like(x), "none"), [INF, -100, 100], [NAN, 100, 0], [0, -1, 0]),
-]  # fmt: skip
+    (
+        "bce",
+        lambda x: F.binary_cross_entropy_with_logits(x, alpha.ones_like(x), "none"),
+        [INF, -100, 100],
+        [NAN, 100, 0],
+        [0, -1, 0],
+    ),
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])

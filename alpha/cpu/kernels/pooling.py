@@ -56,7 +56,7 @@ def max_forward(counter, x, starts, sources, taps, out, chosen):  # type: ignore
             for i in range(len(best)):
                 value = values[i]
                 # A NaN enters, and then only another one passes it.
-                better = value > best[i] or value != value
+                better = value > best[i] or value != value  # noqa: PLR0124
                 best[i] = value if better else best[i]
                 winner[i] = tap if better else winner[i]
 
