@@ -82,7 +82,7 @@ class _BatchNorm(Module):
         """
         self._check(x)
         batch_statistics = self.training or self.running_mean is None
-        if batch_statistics and math.prod(x.shape[:-1]) < 2:
+        if batch_statistics and math.prod(x.shape[:-1]) == 1:
             raise ShapeError(
                 f"[batch_norm] expected more than 1 value per channel when training, got x: {x.shape}: use a larger "
                 "batch, or eval()"

@@ -47,7 +47,6 @@ _ARITHMETIC = {
     "sin": np.sin,
     "cos": np.cos,
     "tanh": np.tanh,
-    "sign": np.sign,
     "floor": np.floor,
     "ceil": np.ceil,
     "reciprocal": np.reciprocal,
@@ -57,7 +56,6 @@ _ARITHMETIC = {
     "mul": np.multiply,
     "div": np.true_divide,
     "floor_divide": np.floor_divide,
-    "remainder": np.remainder,
     "pow": np.power,
     "maximum": np.maximum,
     "minimum": np.minimum,
@@ -166,8 +164,9 @@ class ArrayOperations(HostEngine):
         dtype = x.dtype if is_float(x.dtype) else int64
         out = self.empty_like(x, dtype)
         # Sums of float32 run in float64: a running sum has no pairwise form.
-        sums = np.add.accumulate(self.array(x), axis=axis, dtype=float64 if is_float(dtype) else int64)
-        np.copyto(self.array(out), sums, casting="same_kind")
+        with np.errstate(all="ignore"):
+            sums = np.add.accumulate(self.array(x), axis=axis, dtype=float64 if is_float(dtype) else int64)
+            np.copyto(self.array(out), sums, casting="same_kind")
         return out
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
@@ -203,10 +202,12 @@ class ArrayOperations(HostEngine):
                 kernels.add_rows, places, rows.reshape(places.size, -1), target.reshape(len(target), -1),
                 tasks=-(-out.numel() // len(target) // kernels.COLUMNS),
             )  # fmt: skip
-        elif any(isinstance(entry, np.ndarray) and entry.dtype != bool for entry in native):
-            np.add.at(target, native, source)
         else:
-            target[native] += source
+            with np.errstate(all="ignore"):
+                if any(isinstance(entry, np.ndarray) and entry.dtype != bool for entry in native):
+                    np.add.at(target, native, source)
+                else:
+                    target[native] += source
 
     def _adds_rows(self, out: Tensor, index: tuple[Any, ...], values: Operand) -> bool:
         """Whether whole rows of a dense float tensor are added to, as the kernel does it."""
@@ -255,6 +256,27 @@ def _sigmoid(x: Any, out: Array) -> None:
     np.reciprocal(out, out=out)
 
 
+def _sign(x: Any, out: Array) -> None:
+    """-1, 0 or 1; of NaN 0, as in PyTorch."""
+    unknown = np.isnan(x) if out.dtype.kind == "f" else None
+    np.sign(x, out=out)
+    if unknown is not None and unknown.any():
+        np.copyto(out, 0, where=unknown)
+
+
+def _remainder(x: Any, y: Any, out: Array) -> None:
+    """The remainder with the divisor's sign, but of a zero that of x, as in PyTorch."""
+    if out.dtype.kind != "f":
+        np.remainder(x, y, out=out)
+        return
+    if np.may_share_memory(x, out):
+        x = x.copy()
+    np.remainder(x, y, out=out)
+    zero = out == 0
+    if zero.any():
+        np.copysign(out, x, out=out, where=zero)
+
+
 def _where(condition: Any, x: Any, y: Any, out: Array) -> None:
     if np.may_share_memory(condition, out):
         condition = np.array(condition)
@@ -284,7 +306,15 @@ def _in_order(array: Array) -> Array:
     return array.transpose(sorted(range(array.ndim), key=lambda axis: -array.strides[axis]))
 
 
-_LOOPS: dict[str, Loop] = {**_COMPARISONS, **_ARITHMETIC, "sigmoid": _sigmoid, "erf": _erf, "where": _where}
+_LOOPS: dict[str, Loop] = {
+    **_COMPARISONS,
+    **_ARITHMETIC,
+    "sigmoid": _sigmoid,
+    "erf": _erf,
+    "sign": _sign,
+    "remainder": _remainder,
+    "where": _where,
+}
 
 
 def _apart(value: Any, out: Array) -> Any:

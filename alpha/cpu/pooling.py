@@ -9,14 +9,14 @@ import numpy as np
 
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import pooling as kernels
-from alpha.engine import IMAGE_ORDER
+from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ShapeError
 from alpha.geometry import Axis, Geometry, Groups
 from alpha.tensor import Tensor
 
 
 class Table(NamedTuple):
-    """Pairs by position: those of p are starts[p]..starts[p + 1] of the other side's positions and the taps."""
+    """WeightedPairs by position: those of p are starts[p]..starts[p + 1] of the other side's positions and the taps."""
 
     starts: Array
     sources: Array
@@ -65,6 +65,20 @@ class PoolingOperations(HostEngine):
         weights = _shares(geometry, count_padding)[table.sources].astype(dy.dtype)
         self._pool(kernels.weighted_sum, self._matrix(dy), table.starts, table.sources, weights, self._matrix(dx))
         return dx
+
+    def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
+        count, length, values = x.shape
+        positions = len(pairs.starts) - 1
+        if len(pairs.sources) and not 0 <= pairs.sources.min() <= pairs.sources.max() < length:
+            raise ShapeError(f"[combine] expected pairs within an axis of {length}, got {pairs.sources.max()}")
+        out = self.empty((count, positions, values), x.dtype)
+        block = max(1, kernels.COLUMNS // max(values, 1))
+        tasks = count * -(-positions // block) * -(-values // kernels.COLUMNS)
+        self.launch(
+            kernels.combine, self.array(x), pairs.starts, pairs.sources, pairs.weights.astype(x.dtype), self.array(out),
+            block, tasks=tasks,
+        )  # fmt: skip
+        return out
 
     def _matrix(self, tensor: Tensor) -> Array:
         """Memory as (H * W, N * C); a copy where the tensor does not lie in image order."""

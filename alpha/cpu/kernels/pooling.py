@@ -32,7 +32,7 @@ COLUMNS = 4096
 
 @compiled
 def max_forward(counter, x, starts, sources, taps, out, chosen):  # type: ignore[no-untyped-def]
-    """Maxima and their taps; first on ties, NaN wins; -inf and tap -1 where a window holds nothing."""
+    """Maxima and their taps; first on ties, the last NaN wins; -inf and tap -1 where a window holds nothing."""
     columns = x.shape[1]
     pieces = (columns + COLUMNS - 1) // COLUMNS
     lowest = x.dtype.type(-np.inf)
@@ -55,8 +55,8 @@ def max_forward(counter, x, starts, sources, taps, out, chosen):  # type: ignore
             values = x[sources[pair], low : low + COLUMNS]
             for i in range(len(best)):
                 value = values[i]
-                # A NaN compares false with anything: it enters as "not <=", and then no other value passes.
-                better = not (value <= best[i]) and best[i] == best[i]
+                # A NaN enters, and then only another one passes it.
+                better = value > best[i] or value != value  # noqa: PLR0124
                 best[i] = value if better else best[i]
                 winner[i] = tap if better else winner[i]
 
@@ -149,3 +149,36 @@ def weighted_sum(counter, x, starts, sources, weights, out):  # type: ignore[no-
             values = x[sources[pair], low : low + COLUMNS]
             for i in range(len(total)):
                 total[i] += weight * values[i]
+
+
+@compiled
+def combine(counter, x, starts, sources, weights, out, block):  # type: ignore[no-untyped-def]
+    """out[i, p] = sum of weights * x[i, sources] over p's pairs, of x (count, length, values).
+
+    A task is a block of positions of one i, and a run of values.
+    """
+    count, positions, values = out.shape
+    blocks = (positions + block - 1) // block
+    pieces = (values + COLUMNS - 1) // COLUMNS
+    while True:
+        task = take_task(counter)
+        if task >= count * blocks * pieces:
+            break
+        i, rest = task // (blocks * pieces), task % (blocks * pieces)
+        low = rest % pieces * COLUMNS
+        high = min(low + COLUMNS, values)
+        for position in range(rest // pieces * block, min((rest // pieces + 1) * block, positions)):
+            total = out[i, position, low:high]
+            first, last = starts[position], starts[position + 1]
+            if last - first == 2:
+                a, b = weights[first], weights[first + 1]
+                left, right = x[i, sources[first], low:high], x[i, sources[first + 1], low:high]
+                for v in range(len(total)):
+                    total[v] = a * left[v] + b * right[v]
+                continue
+            total[:] = x.dtype.type(0)
+            for pair in range(first, last):
+                weight = weights[pair]
+                read = x[i, sources[pair], low:high]
+                for v in range(len(total)):
+                    total[v] += weight * read[v]
