@@ -94,7 +94,7 @@ class Runner:
     def __init__(self, records: list[Record], seed: int, torch: Any = None, limit: int | None = None) -> None:
         self.records, self.seed, self.torch, self.limit = records, seed, torch, limit
         self.thresholds = np.cumsum([record.weight for record in records])
-        self.counts = {"forward": 0, "backward": 0, "refused as expected": 0, "spoiled": 0}
+        self.counts = {"forward": 0, "backward": 0, "refused as expected": 0, "spoiled": 0, "refused by PyTorch": 0}
 
     def case(self, index: int) -> tuple[Record, Case, Draw]:
         """The call of a number."""
@@ -165,8 +165,6 @@ class Runner:
         differentiable = [v for v in found if isinstance(v, alpha.Tensor) and v.dtype.kind == "f"]
         leaves = [base for base in case.bases() if base.requires_grad]
         backward = record.gradient and bool(leaves) and bool(differentiable)
-        peer: Made | None = None
-        outputs: list[Any] = []
         for number, (a, w) in enumerate(zip(got, want, strict=True)):
             wrong = compare.differing(a, w, record.tolerance)
             if wrong is not None:
@@ -183,10 +181,10 @@ class Runner:
         self.counts["backward"] += 1
         if self.torch is not None and record.peer is not None:
             try:
-                peer, outputs = self._peer(record, case, self.torch.float64)
+                slopes = self._peer_backward(*self._peer(record, case, self.torch.float64), grads, leaves)
             except Exception:
-                return  # PyTorch refuses what we accept
-            slopes = self._peer_backward(peer, outputs, grads, leaves)
+                self.counts["refused by PyTorch"] += 1
+                return
             for base, slope in zip(leaves, slopes, strict=True):
                 mine = _gradient(ours.leaves[base.key], base)
                 wrong = compare.differing(mine, slope, _for_gradients(record.tolerance))
@@ -269,7 +267,7 @@ class Runner:
         def tensor(base: Base) -> Any:
             array = np.ascontiguousarray(base.array).reshape(base.array.shape)
             if change is not None and array.dtype.kind == "f":
-                array = change(array.astype(np.float64))
+                array = np.asarray(change(array.astype(np.float64)))
             out = torch.from_numpy(array.copy())
             if array.dtype.kind == "f":
                 if dtype is not None:
@@ -319,7 +317,7 @@ class Runner:
             for step in (1e-4, 3e-5):
                 values = []
                 for sign in (1, -1):
-                    base.array = original.astype(np.float64) + sign * step * direction
+                    base.array = np.asarray(original.astype(np.float64) + sign * step * direction)
                     want = _expected(record, case, np.float64)
                     if want is None:
                         return
@@ -412,7 +410,7 @@ def _expected(
         if key not in copies:
             if base.dtype.kind == "f":
                 wide = base.astype(base.dtype if dtype is None else dtype)
-                copies[key] = change(wide) if change is not None else wide
+                copies[key] = np.asarray(change(wide)) if change is not None else wide
             else:
                 copies[key] = base.copy()
         return value.numpy(copies[key])

@@ -102,6 +102,8 @@ def avg_pooled(
 
 def _peer_pool(name: str) -> Callable[..., Any]:
     def call(torch: Any, x: Any, **options: Any) -> Any:
+        if options.get("dilation", 1) != 1 and options["padding"] != (0, 0):
+            raise ValueError("of a window that lies in the padding alone PyTorch writes the gradient beyond its memory")
         return getattr(torch.nn.functional, name)(x.movedim(-1, 1), **options).movedim(1, -1)
 
     return call
@@ -288,7 +290,13 @@ def group_normed(x: Any, num_groups: int, weight: Any = None, bias: Any = None, 
 
 
 def _peer_group_norm(torch: Any, x: Any, groups: int, weight: Any = None, bias: Any = None) -> Any:
-    return torch.nn.functional.group_norm(x.movedim(-1, 1), groups, weight, bias).movedim(1, -1)
+    # Not its group_norm, whose backward ends the process where only weight and bias require gradients.
+    split = x.reshape(*x.shape[:-1], groups, x.shape[-1] // groups)
+    axes = (*range(1, x.ndim - 1), x.ndim)
+    centred = split - split.mean(axes, keepdim=True)
+    y = (centred / torch.sqrt((centred * centred).mean(axes, keepdim=True) + 1e-5)).reshape(x.shape)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
 
 
 def _instance_norm(d: Draw) -> Case:
