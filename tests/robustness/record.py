@@ -36,6 +36,10 @@ class Record:
         returned: whether results are compared beside what was written in place.
         result: dtype of a float result, where the arguments' dtypes do not tell.
         differences: whether the gradient is that of the oracle, so that its differences can be compared with it.
+        solves: whether squares or products are summed on the way, which leave float32 where the arguments are beyond
+            1e9 or below 1e-9: such results are then not compared.
+        skips: whether zeros are not multiplied, so that they do not make NaN of an infinity: where NaN is expected
+            nothing is compared.
         weight: how often it is drawn, relative to others.
         covers: other public names that this record tries.
     """
@@ -52,6 +56,8 @@ class Record:
     returned: bool = False
     result: Callable[[Case], str | None] | None = None
     differences: bool = True
+    solves: bool = False
+    skips: bool = False
     weight: float = 1.0
     covers: tuple[str, ...] = field(default=())
 

@@ -38,8 +38,7 @@ def _matmul(d: Draw) -> Case:
         batch = tuple(d.int(0 if d.chance(0.1) else 1, 3) for _ in range(d.int(1, 2)))
         left, right = (*d.broadcastable(batch), rows, inner), (*d.broadcastable(batch), inner, columns)
         if d.chance(0.15):
-            right = right[-1:] if len(right) == 2 else right
-            right = (inner,) if d.chance(0.5) else right
+            right = (inner,) if d.chance(0.5) else (inner, columns)
     x = d.input(left, dtype)
     if left == right and d.chance(0.3):
         return Case([x, x])
@@ -95,25 +94,27 @@ def _peer_ger_written(torch: Any, A: Any, x: Any, y: Any, alpha: float) -> None:
 
 
 MATRICES = [
-    Record("alpha.matmul", _matmul, np.matmul, lambda t, x, y: t.matmul(x, y), SUMS, weight=2, covers=("alpha.linalg.matmul",)),
+    Record("alpha.matmul", _matmul, np.matmul, lambda t, x, y: t.matmul(x, y), SUMS, solves=True, weight=2, covers=("alpha.linalg.matmul",)),
     Record(
         "operator.matmul",
         _matmul,
         np.matmul,
         lambda t, x, y: t.matmul(x, y),
         SUMS,
+        solves=True,
         weight=0.5,
         covers=("alpha.Tensor.__matmul__", "alpha.Tensor.__rmatmul__"),
     ),
-    Record("alpha.linear", _linear, linear, lambda t, x, w, b: t.nn.functional.linear(x, w, b), SUMS, weight=2, covers=("nn.functional.linear",)),
-    Record("alpha.outer", _vectors(False), np.outer, lambda t, x, y: t.outer(x, y), SUMS, covers=("alpha.linalg.outer",)),
-    Record("alpha.dot", _vectors(True), np.dot, lambda t, x, y: t.dot(x, y), SUMS, covers=("alpha.linalg.dot",)),
+    Record("alpha.linear", _linear, linear, lambda t, x, w, b: t.nn.functional.linear(x, w, b), SUMS, solves=True, weight=2, covers=("nn.functional.linear",)),
+    Record("alpha.outer", _vectors(False), np.outer, lambda t, x, y: t.outer(x, y), SUMS, solves=True, covers=("alpha.linalg.outer",)),
+    Record("alpha.dot", _vectors(True), np.dot, lambda t, x, y: t.dot(x, y), SUMS, solves=True, covers=("alpha.linalg.dot",)),
     Record(
         "alpha.linalg.gemv",
         _gemv,
         lambda A, x, trans: (A.T if trans else A) @ x,
         lambda t, A, x, trans: (A.T if trans else A) @ x,
         SUMS,
+        solves=True,
     ),
     Record(
         "alpha.linalg.ger",
@@ -121,8 +122,9 @@ MATRICES = [
         lambda A, x, y, alpha: A + alpha * np.outer(x, y),
         lambda t, A, x, y, alpha: A + alpha * t.outer(x, y),
         SUMS,
+        solves=True,
     ),
-    Record("alpha.linalg.ger_", _ger(True), _ger_written, _peer_ger_written, SUMS),
+    Record("alpha.linalg.ger_", _ger(True), _ger_written, _peer_ger_written, SUMS, solves=True),
 ]
 
 
@@ -275,11 +277,13 @@ def _convolutions() -> list[Record]:
                     oracle,
                     peer(axes, back),
                     DEEP,
+                    solves=True,
+                    skips=True,
                     weight=1.5 if axes == 2 else 0.6,
                     covers=(f"nn.functional.{name}",),
                 )
             )
-    records.append(Record("alpha.conv2d", _fused, _convolved_fused, _peer_fused, DEEP))
+    records.append(Record("alpha.conv2d", _fused, _convolved_fused, _peer_fused, DEEP, solves=True, skips=True))
     return records
 
 

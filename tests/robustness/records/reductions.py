@@ -209,8 +209,8 @@ def _records() -> list[Record]:
     table = {
         "sum": Record("alpha.sum", reduced("fib"), _over(_sum), _peer("sum"), SUMS),
         "mean": Record("alpha.mean", reduced("f"), _over(_mean), _peer("mean"), SUMS),
-        "var": Record("alpha.var", _with(reduced("f"), **unbiased), _over(_var), _peer("var"), SOLVED),
-        "std": Record("alpha.std", _with(reduced("f"), **unbiased), _over(_std), _peer("std"), SOLVED),
+        "var": Record("alpha.var", _with(reduced("f"), **unbiased), _over(_var), _peer("var"), SOLVED, solves=True),
+        "std": Record("alpha.std", _with(reduced("f"), **unbiased), _over(_std), _peer("std"), SOLVED, solves=True),
         "prod": Record("alpha.prod", reduced("fib", "whole"), _over(_prod), _peer_prod, SUMS),
         "any": Record("alpha.any", reduced("fib", "whole"), _over(np.any), _peer("any"), gradient=False),
         "all": Record("alpha.all", reduced("fib", "whole"), _over(np.all), _peer("all"), gradient=False),
@@ -223,6 +223,7 @@ def _records() -> list[Record]:
             _over(_norm),
             _peer_norm,
             Tolerance(256, 64, "powers and roots of sums"),
+            solves=True,
         ),
         "max": Record("alpha.max", _drawn_extreme, _extreme("max"), _peer_extreme("max"), EXTREMES),
         "min": Record("alpha.min", _drawn_extreme, _extreme("min"), _peer_extreme("min"), EXTREMES),
