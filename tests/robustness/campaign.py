@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.robustness.worker import HEARTBEAT, Order
+from tests.robustness.worker import GATHER, HEARTBEAT, Order
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -177,7 +177,7 @@ class Campaign:
         workers: processes at a time.
         deadline: seconds that one call may take; the first calls also compile kernels.
         seconds: time after which it ends, 0 for when all calls are made.
-        setup, records, limit, torch: as a worker's Order has them.
+        setup, records, limit, torch, gather: as a worker's Order has them.
     """
 
     def __init__(
@@ -191,11 +191,12 @@ class Campaign:
         records: list[str] | None = None,
         limit: int = 0,
         torch: bool = True,
+        gather: int = GATHER,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         self.deadline, self.seconds, self.count = deadline, seconds, workers
         self.calls, self.progress = calls, progress
-        self.order = Order(seed, (0, calls, 1), "", POOL, 1, list(records or []), limit, setup, False, torch)
+        self.order = Order(seed, (0, calls, 1), "", POOL, 1, list(records or []), limit, setup, False, torch, gather=gather)
         self.report = Report(seed)
 
     def run(self) -> Report:
@@ -288,7 +289,7 @@ class Campaign:
     def _fallen(self, worker: Worker, kind: str, what: str, detail: str, index: int, done: int) -> Worker | None:
         """Notes the call at which a worker ended, looks for a smaller one, and starts a worker for the rest."""
         worker.end()
-        self.report.calls += done
+        self.report.calls += done + 1  # the call at which it ended was made too
         record, text, alone = self._replay(worker.order, index)
         if not alone:
             detail += "\nnot when it is made alone: what came before it has a part in it"

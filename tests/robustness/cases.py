@@ -105,6 +105,7 @@ class Case:
     valid: bool = True
     ordinary: bool = True
     spoiled: bool = False
+    _bases: list[Base] | None = None
 
     def inputs(self) -> list[Input]:
         """All tensor arguments, each once."""
@@ -113,8 +114,10 @@ class Case:
         return list(found.values())
 
     def bases(self) -> list[Base]:
-        """The arrays behind them, each once."""
-        return list({id(i.base): i.base for i in self.inputs()}.values())
+        """The arrays behind them, each once; to be asked for once the arguments are complete."""
+        if self._bases is None:
+            self._bases = list({id(i.base): i.base for i in self.inputs()}.values())
+        return self._bases
 
     def size(self) -> int:
         """Number of elements of all arrays: what a smaller reproducer has less of."""

@@ -45,6 +45,11 @@ def differing(got: Array, want: Array, tolerance: Tolerance) -> Array | None:
     if got.dtype.kind != "f":
         wrong = got != want
         return wrong if wrong.any() else None
+    with np.errstate(all="ignore"):
+        return _differing(got, want, tolerance)
+
+
+def _differing(got: Array, want: Array, tolerance: Tolerance) -> Array | None:
     eps = np.finfo(got.dtype).eps
     rounded = want.astype(got.dtype)  # beyond the dtype's range: infinite
     difference = np.abs(got.astype(np.float64) - want)

@@ -31,7 +31,7 @@ HEARTBEAT = struct.Struct("<qdq")
 """Number of the call that runs now (-1 before the first, -2 after the last), when it began, calls made so far."""
 
 GATHER = 2000
-"""Calls between two collections of garbage, after which the pool must be as empty as before the first call."""
+"""Calls between two collections of garbage, after which the pool must be as empty as after the first collection."""
 
 GROWTH = 4 << 20
 """Bytes that the pool may hold more after a collection than at the first: constants that functions keep."""
@@ -50,6 +50,8 @@ class Order:
         setup: "module:function" called before the first call, with the list of records.
         show: print the source of every call before it is made.
         torch: whether to compare with PyTorch where it is installed.
+        stop_after: seconds after which to end, 0 for never.
+        gather: calls between two collections of garbage.
     """
 
     seed: int
@@ -63,6 +65,7 @@ class Order:
     show: bool = False
     torch: bool = True
     stop_after: float = 0.0
+    gather: int = GATHER
 
 
 def main() -> None:
@@ -114,12 +117,14 @@ def _work(order: Order, runner: Runner, records: list[Record]) -> None:
             _say({"source": source(record.name, case), "record": record.name})
         _report(runner(index), smallest)
         done += 1
-        if done % GATHER == 0:
-            held = _leaked(index, held)
+        if done % order.gather == 0:
+            _say({"counts": runner.counts})
+            runner.counts = dict.fromkeys(runner.counts, 0)
+            held = _leaked(index, held, order.gather)
         if order.stop_after and time.monotonic() - start > order.stop_after:
             break
     HEARTBEAT.pack_into(beat, 0, -2, time.monotonic(), done)
-    _say({"done": done, "counts": runner.counts})
+    _say({"counts": runner.counts})
 
 
 def _report(fault: Fault | None, smallest: dict[tuple[str, str, str], int]) -> None:
@@ -133,12 +138,12 @@ def _report(fault: Fault | None, smallest: dict[tuple[str, str, str], int]) -> N
         _say({"again": fault.signature})
 
 
-def _leaked(index: int, before: int) -> int:
+def _leaked(index: int, before: int, calls: int) -> int:
     """Bytes in use after a collection; a fault where they are many more than at the first."""
     gc.collect()
     now = alpha.engine("cpu").memory.in_use
     if before >= 0 and now > before + GROWTH:
-        detail = f"{now} bytes in use after a collection, {before} {GATHER} calls before"
+        detail = f"{now} bytes in use after a collection, {before} {calls} calls before"
         _say({"fault": dataclasses.asdict(Fault(index, "pool", "memory", "in use grows", detail, 0, ""))})
         return now
     return now if before < 0 else before
