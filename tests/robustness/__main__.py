@@ -7,6 +7,7 @@ one of the storms, ``--storm all`` all of them, ``--count`` attempts each.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import warnings
@@ -43,9 +44,10 @@ def main() -> int:
         torch=not given.no_torch,
         progress=lambda line: print(line, file=sys.stderr, flush=True),
     )
-    report = campaign.run()
-    print(report)
-    return 1 if report.found else 0
+    with contextlib.suppress(KeyboardInterrupt):
+        campaign.run()
+    print(campaign.report)
+    return 1 if campaign.report.found else 0
 
 
 def _storms(name: str, count: int, seed: int) -> int:

@@ -127,9 +127,13 @@ class Worker:
 
     def place(self) -> tuple[int, float, int]:
         """(call that runs, when it began, calls made)."""
-        with Path(self.path).open("rb") as file:
-            found: tuple[int, float, int] = HEARTBEAT.unpack(file.read(HEARTBEAT.size))
-        return found
+        before = b""
+        while True:  # until two readings agree: it may be writing
+            now = Path(self.path).read_bytes()
+            if now == before:
+                found: tuple[int, float, int] = HEARTBEAT.unpack(now)
+                return found
+            before = now
 
     def words(self) -> list[dict[str, Any]]:
         """What it said since the last time."""
@@ -202,6 +206,13 @@ class Campaign:
     def run(self) -> Report:
         """Runs it; the report."""
         start = time.monotonic()
+        try:
+            self._run(start)
+        finally:
+            self.report.seconds = time.monotonic() - start
+        return self.report
+
+    def _run(self, start: float) -> None:
         with tempfile.TemporaryDirectory() as folder:
             self.folder = folder
             workers = [self._start(number) for number in range(self.count)]
@@ -221,8 +232,6 @@ class Campaign:
                     self._listen(worker)
                     self.report.calls += worker.place()[2]
                     worker.end()
-        self.report.seconds = time.monotonic() - start
-        return self.report
 
     # -- watching
 
@@ -290,10 +299,12 @@ class Campaign:
         """Notes the call at which a worker ended, looks for a smaller one, and starts a worker for the rest."""
         worker.end()
         self.report.calls += done + 1  # the call at which it ended was made too
-        record, text, alone = self._replay(worker.order, index)
+        said, alone = self._replay(worker.order, index)
+        record, text = said.get("record", "?"), said.get("source", "")
         if not alone:
             detail += "\nnot when it is made alone: what came before it has a part in it"
-        smaller = self._smaller(worker.order, record) if alone and kind != "memory" else None
+        large = said.get("size", 0) > SMALL[0]
+        smaller = self._smaller(worker.order, record) if alone and large and kind != "memory" else None
         key = (record, kind, what)
         if key not in self.report.found or smaller is None:
             self.report.add(
@@ -316,11 +327,9 @@ class Campaign:
 
     # -- replaying
 
-    def _replay(self, order: Order, index: int) -> tuple[str, str, bool]:
-        """Makes one call alone: (record's name, source of the call, whether the worker ended by it)."""
-        order = dataclasses.replace(order, calls=(index, index + 1, 1), show=True)
-        source, ended = self._alone(order, self.deadline)
-        return source.get("record", "?"), source.get("source", ""), ended
+    def _replay(self, order: Order, index: int) -> tuple[dict[str, Any], bool]:
+        """Makes one call alone: (its record, source and size, whether the worker ended by it)."""
+        return self._alone(dataclasses.replace(order, calls=(index, index + 1, 1), show=True), self.deadline)
 
     def _smaller(self, order: Order, record: str) -> str | None:
         """The source of a call on small arrays that ends a worker too, where one is found in time."""

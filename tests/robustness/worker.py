@@ -109,12 +109,14 @@ def _work(order: Order, runner: Runner, records: list[Record]) -> None:
     beat = _heartbeat(order.heartbeat)
     smallest: dict[tuple[str, str, str], int] = {}
     held = -1
-    start, done = time.monotonic(), 0
+    start, done, parent = time.monotonic(), 0, os.getppid()
     for index in range(first, stop, step):
-        HEARTBEAT.pack_into(beat, 0, index, time.monotonic(), done)
+        beat[:] = HEARTBEAT.pack(index, time.monotonic(), done)  # pack_into would write zeros first
+        if done % 256 == 255 and os.getppid() != parent:
+            return  # nobody listens any more
         if order.show:
             record, case, _ = runner.case(index)
-            _say({"source": source(record.name, case), "record": record.name})
+            _say({"source": source(record.name, case), "record": record.name, "size": case.size()})
         _report(runner(index), smallest)
         done += 1
         if done % order.gather == 0:
@@ -123,7 +125,7 @@ def _work(order: Order, runner: Runner, records: list[Record]) -> None:
             held = _leaked(index, held, order.gather)
         if order.stop_after and time.monotonic() - start > order.stop_after:
             break
-    HEARTBEAT.pack_into(beat, 0, -2, time.monotonic(), done)
+    beat[:] = HEARTBEAT.pack(-2, time.monotonic(), done)
     _say({"counts": runner.counts})
 
 
