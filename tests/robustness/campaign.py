@@ -200,7 +200,9 @@ class Campaign:
     ) -> None:
         self.deadline, self.seconds, self.count = deadline, seconds, workers
         self.calls, self.progress = calls, progress
-        self.order = Order(seed, (0, calls, 1), "", POOL, 1, list(records or []), limit, setup, False, torch, gather=gather)
+        self.order = Order(
+            seed, (0, calls, 1), "", POOL, 1, list(records or []), limit, setup, False, torch, gather=gather
+        )
         self.report = Report(seed)
 
     def run(self) -> Report:
@@ -279,7 +281,9 @@ class Campaign:
         beyond = memory - worker.settled
         self.report.peak = max(self.report.peak, beyond)
         if beyond > worker.order.memory + ALLOWED:
-            detail = f"{beyond / 2**20:.0f} MB more than at rest, the pool's cap is {worker.order.memory / 2**20:.0f} MB"
+            detail = (
+                f"{beyond / 2**20:.0f} MB more than at rest, the pool's cap is {worker.order.memory / 2**20:.0f} MB"
+            )
             return self._fallen(worker, "memory", "beyond the cap", detail, index, done)
         return worker
 

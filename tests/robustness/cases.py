@@ -18,7 +18,21 @@ FLOATS = ("float32", "float64")
 INTEGERS = ("uint8", "int32", "int64")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 
-SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 1e-45, -1e-40, 1e-38, 3.4028234663852886e38, -3e38, 1e30)
+SPECIAL = (
+    math.nan,
+    math.inf,
+    -math.inf,
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    1e-45,
+    -1e-40,
+    1e-38,
+    3.4028234663852886e38,
+    -3e38,
+    1e30,
+)
 """Values at which a formula that is right elsewhere fails; all are float32 numbers or round to one."""
 
 TEXT_ELEMENTS = 64
@@ -233,7 +247,9 @@ class Draw:
                 return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
             if self.values == "special":
                 info = np.iinfo(dtype)
-                return rng.choice(np.array([info.min, info.max, info.max - 1, 0, 1, info.max if info.min == 0 else -1], dtype), shape)
+                return rng.choice(
+                    np.array([info.min, info.max, info.max - 1, 0, 1, info.max if info.min == 0 else -1], dtype), shape
+                )
             return rng.integers(low, high, shape).astype(dtype)
         if kind == "positive":
             out = np.exp(rng.standard_normal(shape))
@@ -364,7 +380,9 @@ def source(name: str, case: Case) -> str:
 
     def text(value: Any) -> str:
         if isinstance(value, Input):
-            return names[id(value.base)] + ("_copy" if value.base.copied else "") + "".join(map(_step_text, value.steps))
+            return (
+                names[id(value.base)] + ("_copy" if value.base.copied else "") + "".join(map(_step_text, value.steps))
+            )
         if isinstance(value, list):
             return f"[{', '.join(map(text, value))}]"
         if type(value) is tuple:

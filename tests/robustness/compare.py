@@ -27,17 +27,22 @@ class Tolerance:
     Attributes:
         roundings: of each element's own size.
         sums: of the largest finite element's size, for results that are sums of terms of both signs.
+        unit: of 1, where arguments of about that size cancel.
         reason: why it is so many.
     """
 
     roundings: float = ROUNDINGS
     sums: float = 0.0
+    unit: float = 0.0
     reason: str = "a few operations, each rounded once"
 
 
 POINTWISE = Tolerance()
-SUMS = Tolerance(64, 64, "sums of up to a few thousand terms, whose roundings grow with their square root")
-SOLVED = Tolerance(256, 256, "means and variances of terms that cancel, then divided by")
+SUMS = Tolerance(64, 64, 0, "sums of up to a few thousand terms, whose roundings grow with their square root")
+SOLVED = Tolerance(256, 256, 0, "means and variances of terms that cancel, then divided by")
+NORMALISED = Tolerance(
+    256, 256, 1500, "x - mean cancels and is divided by a deviation that may be small: 1 / sqrt(eps) is 316"
+)
 
 
 def differing(got: Array, want: Array, tolerance: Tolerance) -> Array | None:
@@ -53,7 +58,7 @@ def _differing(got: Array, want: Array, tolerance: Tolerance) -> Array | None:
     eps = np.finfo(got.dtype).eps
     rounded = want.astype(got.dtype)  # beyond the dtype's range: infinite
     difference = np.abs(got.astype(np.float64) - want)
-    bound = np.abs(want) * (tolerance.roundings * eps) + np.finfo(got.dtype).tiny
+    bound = np.abs(want) * (tolerance.roundings * eps) + (tolerance.unit * eps + np.finfo(got.dtype).tiny)
     if tolerance.sums:
         finite = np.abs(want[np.isfinite(want)])
         bound = bound + (finite.max() if finite.size else 0.0) * (tolerance.sums * eps)
@@ -123,4 +128,15 @@ def kinds(arrays: Sequence[Array]) -> str:
     return "+".join(names) or "ordinary"
 
 
-__all__ = ["POINTWISE", "SOLVED", "SUMS", "Tolerance", "as_good", "conditioned", "describe", "differing", "kinds"]
+__all__ = [
+    "NORMALISED",
+    "POINTWISE",
+    "SOLVED",
+    "SUMS",
+    "Tolerance",
+    "as_good",
+    "conditioned",
+    "describe",
+    "differing",
+    "kinds",
+]

@@ -17,6 +17,10 @@ _MODULE = "holds other modules or parameters and computes nothing itself"
 _STATE = "keeps state over many steps: the tests of nn and optim compare it with PyTorch"
 _DEVICE = "needs a second engine"
 
+_OWN = """__init__ __len__ __iter__ __bool__ __float__ __int__ __index__ __repr__ __hash__ __deepcopy__ __dlpack__
+__dlpack_device__ __reduce__ __reduce_ex__ __getstate__ __setstate__ __copy__ dense view dim numel size stride
+memory_order is_contiguous backward requires_grad_ retain_grad register_hook T"""
+
 EXCLUDED: dict[str, str] = {
     **dict.fromkeys(
         (
@@ -55,17 +59,7 @@ EXCLUDED: dict[str, str] = {
         ("alpha.random.philox", "alpha.random.words", "alpha.random.uniforms"),
         "the generator itself, whose bits its own tests hold against published ones",
     ),
-    **dict.fromkeys(
-        [
-            f"alpha.Tensor.{name}"
-            for name in (
-                "__init__ __len__ __iter__ __bool__ __float__ __int__ __index__ __repr__ __hash__ __deepcopy__ __dlpack__ "
-                "__dlpack_device__ __reduce__ __reduce_ex__ __getstate__ __setstate__ __copy__ dense view dim numel size "
-                "stride memory_order is_contiguous backward requires_grad_ retain_grad register_hook T"
-            ).split()
-        ],
-        _LEAF,
-    ),
+    **dict.fromkeys([f"alpha.Tensor.{name}" for name in _OWN.split()], _LEAF),
     "alpha.Tensor.cuda": _DEVICE,
     **dict.fromkeys(("nn.Module", "nn.ModuleDict", "nn.ModuleList", "nn.Parameter", "nn.Sequential"), _MODULE),
     **dict.fromkeys(
@@ -82,7 +76,14 @@ EXCLUDED: dict[str, str] = {
         "calls one function that has a record with the same arguments",
     ),
     **dict.fromkeys(
-        ("optim.AveragedModel", "optim.LRScheduler", "optim.LambdaLR", "optim.OneCycleLR", "optim.Optimizer", "optim.SequentialLR"),
+        (
+            "optim.AveragedModel",
+            "optim.LRScheduler",
+            "optim.LambdaLR",
+            "optim.OneCycleLR",
+            "optim.Optimizer",
+            "optim.SequentialLR",
+        ),
         _STATE,
     ),
 }

@@ -94,7 +94,15 @@ class Runner:
     def __init__(self, records: list[Record], seed: int, torch: Any = None, limit: int | None = None) -> None:
         self.records, self.seed, self.torch, self.limit = records, seed, torch, limit
         self.thresholds = np.cumsum([record.weight for record in records])
-        self.counts = {"forward": 0, "backward": 0, "refused as expected": 0, "spoiled": 0, "refused by PyTorch": 0, "PyTorch is wrong": 0, "not compared": 0}
+        self.counts = {
+            "forward": 0,
+            "backward": 0,
+            "refused as expected": 0,
+            "spoiled": 0,
+            "refused by PyTorch": 0,
+            "PyTorch is wrong": 0,
+            "not compared": 0,
+        }
 
     def case(self, index: int) -> tuple[Record, Case, Draw]:
         """The call of a number."""
@@ -405,7 +413,7 @@ def _gradient(leaf: Any, base: Base) -> Array:
 
 def _for_gradients(tolerance: compare.Tolerance) -> compare.Tolerance:
     """Gradients go through twice the operations and are often summed over what was broadcast."""
-    return compare.Tolerance(4 * tolerance.roundings, max(16, 4 * tolerance.sums), tolerance.reason)
+    return compare.Tolerance(4 * tolerance.roundings, max(16, 4 * tolerance.sums), 4 * tolerance.unit, tolerance.reason)
 
 
 def alpha_array(value: Any) -> Array:
@@ -533,7 +541,9 @@ def _unclean(error: Exception, phase: str) -> Failure:
     if isinstance(error, AlphaError):
         return Failure("refused", f"{phase}{type(error).__name__}", f"{phase}{type(error).__name__}: {error}")
     what = f"{phase}{type(error).__name__} in {place.name}"
-    return Failure("unclean", what, f"{phase}{type(error).__name__}: {str(error)[:300]} ({place.filename}:{place.lineno})")
+    return Failure(
+        "unclean", what, f"{phase}{type(error).__name__}: {str(error)[:300]} ({place.filename}:{place.lineno})"
+    )
 
 
 def _is_signature(error: TypeError) -> bool:

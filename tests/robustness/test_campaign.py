@@ -116,7 +116,9 @@ def plant(records: list[Record]) -> None:
     for call in (_wrong, _overwrites, _Slope.apply):
         call(x.clone()).backward(alpha.ones(3))
     identity = [
-        Record(f"planted.{name}", _many if name == "crash" else _one, np.array, call=call, weight=WEIGHTS.get(name, 1.0))
+        Record(
+            f"planted.{name}", _many if name == "crash" else _one, np.array, call=call, weight=WEIGHTS.get(name, 1.0)
+        )
         for name, call in PLANTED.items()
     ]
     records[:] = [*sound, *identity]

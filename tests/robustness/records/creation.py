@@ -231,14 +231,20 @@ def _inits() -> list[Record]:
     for name, low, options, check in table:
         draw = _weight(low, options)
         if low:  # weights without an input or output have no fans
-            draw = (lambda inner: lambda d: _lenient(inner(d)))(draw)
+            draw = _lenient(draw)
         records.append(Record(f"nn.init.{name}", draw, None, check=check, gradient=False, weight=0.25))
     return records
 
 
-def _lenient(case: Case) -> Case:
-    case.valid = 0 not in case.args[0].shape
-    return case
+def _lenient(draw: Callable[[Draw], Case]) -> Callable[[Draw], Case]:
+    """Cases that may be refused where the weight is empty."""
+
+    def drawn(d: Draw) -> Case:
+        case = draw(d)
+        case.valid = 0 not in case.args[0].shape
+        return case
+
+    return drawn
 
 
 def _constants() -> list[Record]:
@@ -251,16 +257,40 @@ def _constants() -> list[Record]:
             "alpha.empty",
             _sized(every),
             None,
-            check=lambda result, case: None if result.shape == tuple(_shape(tuple(case.args))) else f"shape: {result.shape}",
+            check=lambda result, case: (
+                None if result.shape == tuple(_shape(tuple(case.args))) else f"shape: {result.shape}"
+            ),
             weight=0.3,
         ),
         Record("alpha.full", _full, _fulled, result=_full_kind, weight=0.5),
         Record("alpha.full_like", _like(True), _filled, result=_given, gradient=False, weight=0.5),
-        Record("alpha.zeros_like", _like(False), lambda x, **o: _filled(x, 0, **o), result=_given, gradient=False, weight=0.3),
-        Record("alpha.ones_like", _like(False), lambda x, **o: _filled(x, 1, **o), result=_given, gradient=False, weight=0.3),
-        Record("alpha.arange", _arange, _aranged, result=lambda case: _aranged(*case.args, **case.options).dtype.name, weight=0.5),
-        Record("alpha.eye", _eye, lambda r, c=None, dtype="float32": np.eye(r, c, dtype=dtype), result=_given, weight=0.5),
-        Record("alpha.tensor", _tensor, lambda array: np.array(array), result=lambda case: case.args[0].dtype.name),
+        Record(
+            "alpha.zeros_like",
+            _like(False),
+            lambda x, **o: _filled(x, 0, **o),
+            result=_given,
+            gradient=False,
+            weight=0.3,
+        ),
+        Record(
+            "alpha.ones_like",
+            _like(False),
+            lambda x, **o: _filled(x, 1, **o),
+            result=_given,
+            gradient=False,
+            weight=0.3,
+        ),
+        Record(
+            "alpha.arange",
+            _arange,
+            _aranged,
+            result=lambda case: _aranged(*case.args, **case.options).dtype.name,
+            weight=0.5,
+        ),
+        Record(
+            "alpha.eye", _eye, lambda r, c=None, dtype="float32": np.eye(r, c, dtype=dtype), result=_given, weight=0.5
+        ),
+        Record("alpha.tensor", _tensor, np.array, result=lambda case: case.args[0].dtype.name),
         Record("alpha.rand", _sized(FLOATS), None, check=_check_random(0, 1, 0.5, 0.3), weight=0.4, **seeded),  # type: ignore[arg-type]
         Record("alpha.randn", _sized(FLOATS), None, check=_check_random(-9, 9, 0, 1), weight=0.4),
         Record("alpha.random.uniform", _bounded, None, check=_check_bounded, weight=0.4),

@@ -13,7 +13,7 @@ from tests.robustness.cases import Case, Draw
 from tests.robustness.compare import SOLVED, SUMS, Tolerance
 from tests.robustness.record import Record
 
-EXTREMES = Tolerance(4, 0, "an element is chosen, not computed")
+EXTREMES = Tolerance(4, 0, 0, "an element is chosen, not computed")
 
 
 def reduced(kinds: str, values: str = "normal", empty: bool = True, low: int = 0) -> Callable[[Draw], Case]:
@@ -215,14 +215,18 @@ def _records() -> list[Record]:
         "any": Record("alpha.any", reduced("fib", "whole"), _over(np.any), _peer("any"), gradient=False),
         "all": Record("alpha.all", reduced("fib", "whole"), _over(np.all), _peer("all"), gradient=False),
         "logsumexp": Record(
-            "alpha.logsumexp", reduced("f", empty=False), _over(_logsumexp), _peer("logsumexp"), Tolerance(64, 16, "log of a sum")
+            "alpha.logsumexp",
+            reduced("f", empty=False),
+            _over(_logsumexp),
+            _peer("logsumexp"),
+            Tolerance(64, 16, 0, "log of a sum"),
         ),
         "norm": Record(
             "alpha.norm",
             _with(reduced("f", empty=False), p=(2, 1, math.inf, 3, 0.5, 2.5)),
             _over(_norm),
             _peer_norm,
-            Tolerance(256, 64, "powers and roots of sums"),
+            Tolerance(256, 64, 0, "powers and roots of sums"),
             solves=True,
         ),
         "max": Record("alpha.max", _drawn_extreme, _extreme("max"), _peer_extreme("max"), EXTREMES),
@@ -243,9 +247,20 @@ def _records() -> list[Record]:
             lambda t, x, dim, descending: t.sort(x, dim=dim, descending=descending, stable=True),
             EXTREMES,
         ),
-        "softmax": Record("alpha.softmax", softmax_draw, _softmax, lambda t, x, dim: t.softmax(x, dim), SUMS, covers=("nn.functional.softmax",)),
+        "softmax": Record(
+            "alpha.softmax",
+            softmax_draw,
+            _softmax,
+            lambda t, x, dim: t.softmax(x, dim),
+            SUMS,
+            covers=("nn.functional.softmax",),
+        ),
         "log_softmax": Record(
-            "alpha.log_softmax", softmax_draw, _log_softmax, lambda t, x, dim: t.log_softmax(x, dim), SUMS,
+            "alpha.log_softmax",
+            softmax_draw,
+            _log_softmax,
+            lambda t, x, dim: t.log_softmax(x, dim),
+            SUMS,
             covers=("nn.functional.log_softmax",),
         ),
     }

@@ -148,6 +148,10 @@ def _concatenated(parts: Any, dim: int = 0) -> Any:
     return np.concatenate(parts, dim)
 
 
+def _stacked(parts: Any, dim: int = 0) -> Any:
+    return np.stack(parts, dim)
+
+
 def _pad(d: Draw) -> Case:
     x = d.input(d.shape(1, 4), d.dtype("fi"))
     pairs = d.int(0, len(x.shape))
@@ -171,7 +175,9 @@ def _tile(d: Draw) -> Case:
     return Case([x, tuple(d.pick((0, 1, 1, 2, 3)) for _ in range(d.int(0, 4)))])
 
 
-def _same(draw: Callable[[Draw], Case], name: str, oracle: Any, peer: Any, method: bool = True, covers: Any = ()) -> list[Record]:
+def _same(
+    draw: Callable[[Draw], Case], name: str, oracle: Any, peer: Any, method: bool = True, covers: Any = ()
+) -> list[Record]:
     records = [Record(f"alpha.{name}", draw, oracle, peer, meets=name in ("cat", "concat", "stack"), covers=covers)]
     if method and hasattr(alpha.Tensor, name):
         records.append(Record(f"alpha.Tensor.{name}", draw, oracle, peer, weight=0.2))
@@ -190,9 +196,9 @@ SHAPES = [
     *_same(_split, "split", _pieces, lambda t, x, size, dim: t.split(x, size, dim)),
     *_same(_chunk, "chunk", _chunks, lambda t, x, chunks, dim: t.split(x, max(1, -(-x.shape[dim] // chunks)), dim)),
     *_same(_joined(False), "concat", _concatenated, lambda t, parts, dim: t.cat(parts, dim), covers=("alpha.cat",)),
-    *_same(_joined(True), "stack", lambda parts, dim: np.stack(parts, dim), lambda t, parts, dim: t.stack(parts, dim)),
+    *_same(_joined(True), "stack", _stacked, lambda t, parts, dim: t.stack(parts, dim)),
     *_same(_pad, "pad", _padded, lambda t, x, padding, value: t.nn.functional.pad(x, padding, value=value)),
-    *_same(_flip, "flip", lambda x, dims: np.flip(x, dims), lambda t, x, dims: t.flip(x, dims)),
+    *_same(_flip, "flip", np.flip, lambda t, x, dims: t.flip(x, dims)),
     *_same(_tile, "tile", np.tile, lambda t, x, repeats: t.tile(x, repeats), covers=("alpha.repeat",)),
 ]
 
@@ -273,7 +279,9 @@ def _setitem(d: Draw) -> Case:
     shape, dtype = d.shape(1), d.dtype("fib")
     x = d.input(shape, dtype, written=True, views=0.5)
     entries = key(d, shape, advanced=d.chance(0.5))
-    plain = tuple(e.numpy() if isinstance(e, Input) else e for e in (entries if isinstance(entries, tuple) else (entries,)))
+    plain = tuple(
+        e.numpy() if isinstance(e, Input) else e for e in (entries if isinstance(entries, tuple) else (entries,))
+    )
     value: Any = 1 if dtype != "bool" else True
     try:
         part = np.empty(shape, np.bool_)[plain].shape
@@ -285,7 +293,9 @@ def _setitem(d: Draw) -> Case:
     elif dtype[0] == "f":
         value = d.number("f")
     if repeated and isinstance(value, Input):
-        value = d.input((1,) * len(part) if d.chance(0.5) else (), dtype)  # which of several writes stays is not defined
+        value = d.input(
+            (1,) * len(part) if d.chance(0.5) else (), dtype
+        )  # which of several writes stays is not defined
     return Case([x, entries, value], {}, valid=_masks(entries) < 2)
 
 
@@ -365,7 +375,9 @@ INDEXING = [
     Record("alpha.setitem", _setitem, _assigned, _peer_assigned, weight=2),
     Record("operator.setitem", _setitem, _assigned, _peer_assigned, weight=0.5, covers=("alpha.Tensor.__setitem__",)),
     Record("alpha.gather", _gather, _gathered, lambda t, x, dim, index: t.gather(x, dim, index.long())),
-    Record("alpha.Tensor.gather", _gather, _gathered, lambda t, x, dim, index: t.gather(x, dim, index.long()), weight=0.2),
+    Record(
+        "alpha.Tensor.gather", _gather, _gathered, lambda t, x, dim, index: t.gather(x, dim, index.long()), weight=0.2
+    ),
     Record(
         "alpha.take_along_dim",
         _along,
@@ -387,7 +399,13 @@ INDEXING = [
         result=lambda case: str(case.options["dtype"]),
     ),
     Record("alpha.masked_fill", _filled, _mask_fill, lambda t, x, mask, value: x.masked_fill(mask, value)),
-    Record("alpha.Tensor.masked_fill", _filled, _mask_fill, lambda t, x, mask, value: x.masked_fill(mask, value), weight=0.2),
+    Record(
+        "alpha.Tensor.masked_fill",
+        _filled,
+        _mask_fill,
+        lambda t, x, mask, value: x.masked_fill(mask, value),
+        weight=0.2,
+    ),
 ]
 
 RECORDS = [*SHAPES, *INDEXING]
