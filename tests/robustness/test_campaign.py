@@ -31,7 +31,7 @@ def test_every_public_function_has_a_record_or_a_reason() -> None:
 
 def test_short_run() -> None:
     report = Campaign(1_000_000, seed=20, workers=2, seconds=SECONDS, torch=False).run()
-    assert report.calls > 200, str(report)
+    assert report.calls > 20, str(report)  # thousands, where kernels need not be compiled first
     assert not report.found, str(report)
 
 
