@@ -31,6 +31,8 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000, help="attempts of a storm")
     given = parser.parse_args()
     if given.storm is not None:
+        if given.storm != "all" and given.storm not in STORMS:
+            parser.error(f"expected a storm among {', '.join(sorted(STORMS)) or 'none'}, or all, got {given.storm!r}")
         return _storms(given.storm, given.count, given.seed)
     if given.only is not None:
         return _only(given.seed, given.only, given.record, not given.no_torch)
@@ -52,7 +54,8 @@ def main() -> int:
 
 def _storms(name: str, count: int, seed: int) -> int:
     fallen = 0
-    for each in sorted(STORMS) if name == "all" else [name]:
+    names = sorted(STORMS) if name == "all" else [name]
+    for each in names:
         counts = find(each)(count, seed)
         print(f"{each}: {', '.join(f'{n} {what}' for what, n in counts.items())}", flush=True)
         fallen += sum(n for what, n in counts.items() if what.startswith("fallen"))
@@ -61,20 +64,17 @@ def _storms(name: str, count: int, seed: int) -> int:
 
 def _only(seed: int, index: int, records: list[str] | None, torch: bool) -> int:
     """One call in this process, so that a debugger sees it."""
-    import alpha
-    from tests.robustness.campaign import POOL
     from tests.robustness.cases import source
     from tests.robustness.records import RECORDS
     from tests.robustness.run import Runner
     from tests.robustness.worker import pytorch
 
-    warnings.simplefilter("ignore")
-    alpha.engine("cpu", memory=POOL)
     chosen = [record for record in RECORDS if not records or record.name in records]
     runner = Runner(chosen, seed, pytorch() if torch else None)
     record, case, _ = runner.case(index)
     print(f"# {record.name}\n{source(record.name, case)}", flush=True)
-    fault = runner(index)
+    with warnings.catch_warnings(action="ignore"):
+        fault = runner(index)
     print("right" if fault is None else f"{fault.kind} [{fault.what}]: {fault.detail}")
     return 1 if fault else 0
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import alpha
+from tests.robustness.__main__ import main
 from tests.robustness.campaign import Campaign
 from tests.robustness.cases import Base, Case, Draw, Input, source
 from tests.robustness.compare import POINTWISE, differing
@@ -17,6 +18,7 @@ from tests.robustness.record import Record
 from tests.robustness.records import RECORDS
 from tests.robustness.registry import EXCLUDED, missing, public
 from tests.robustness.run import Runner
+from tests.robustness.storms import STORMS
 
 SECONDS = float(os.environ.get("ALPHA_CAMPAIGN_SECONDS", "15"))
 """How long the short run goes on."""
@@ -148,6 +150,36 @@ def test_memory_that_is_kept_is_found() -> None:
         400, seed=3, workers=1, setup="tests.robustness.test_campaign:plant_leak", torch=False, gather=100
     ).run()
     assert "memory" in {f.kind for f in report.found.values()}, str(report)
+
+
+# -- from the command line ---------------------------------------------------------------------------------------
+
+
+def storm(count: int, seed: int) -> dict[str, int]:
+    """Falls at every seed above 0."""
+    return {"attempts": count, "fallen": seed}
+
+
+def test_storms_run_by_name_and_fail_where_one_fell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(STORMS, "planted", "tests.robustness.test_campaign:storm")
+    for seed in (0, 3):
+        monkeypatch.setattr("sys.argv", ["robustness", "--storm", "planted", "--count", "7", "--seed", str(seed)])
+        assert main() == (seed > 0)
+        assert f"planted: 7 attempts, {seed} fallen" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["robustness", "--storm", "unknown"])
+    with pytest.raises(SystemExit):
+        main()
+
+
+def test_one_call_alone_is_made_in_this_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["robustness", "--only", "5", "--record", "alpha.reshape", "--no-torch"])
+    assert main() == 0
+    said = capsys.readouterr().out
+    assert said.startswith("# alpha.reshape\nb0 = alpha.tensor(") and said.endswith("right\n")
 
 
 # -- its parts ---------------------------------------------------------------------------------------------------
