@@ -47,12 +47,15 @@ VALUES: tuple[Any, ...] = (
 """What a user may pass by mistake in the place of anything."""
 
 
-def spoiled(case: Case, draw: Draw) -> Case:
-    """The case with one argument made wrong, or a wrong number of them."""
+def spoiled(case: Case, draw: Draw, kept: int = 0) -> Case:
+    """The case with one argument made wrong, or a wrong number of them.
+
+    The first ``kept`` stay: of a method the tensor itself, without which Python would not call it.
+    """
     args, options = list(case.args), dict(case.options)
-    places: list[tuple[Any, Any]] = [(args, i) for i in range(len(args))] + [(options, key) for key in options]
+    places: list[tuple[Any, Any]] = [(args, i) for i in range(kept, len(args))] + [(options, key) for key in options]
     kind = draw.int(0, 11)
-    if kind == 0 and args:
+    if kind == 0 and len(args) > kept:
         args.pop()
     elif kind == 1:
         args.append(draw.pick(VALUES))

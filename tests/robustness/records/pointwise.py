@@ -473,7 +473,7 @@ def _inplace(kinds: str) -> Callable[[Draw], Case]:
 
 def _writes(operation: Callable[..., Any]) -> Oracle:
     def oracle(x: Any, y: Any) -> None:
-        x[...] = operation(np.array(x), np.array(y, copy=True))
+        x[...] = operation(np.array(x), np.array(y)).astype(x.dtype)  # integers wrap around
 
     return oracle
 
