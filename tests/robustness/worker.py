@@ -23,9 +23,10 @@ from typing import Any
 
 import alpha
 from tests.robustness.cases import source
+from tests.robustness.faults import Fault
 from tests.robustness.record import Record
 from tests.robustness.records import RECORDS
-from tests.robustness.run import Fault, Runner
+from tests.robustness.run import Runner
 
 HEARTBEAT = struct.Struct("<qdq")
 """Number of the call that runs now (-1 before the first, -2 after the last), when it began, calls made so far."""
