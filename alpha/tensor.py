@@ -732,7 +732,7 @@ class Tensor:
 
     def zero_(self) -> Tensor:
         """Every element set to 0."""
-        return F.copy_(self, 0)
+        return F.copy_(self, False)  # which every dtype holds
 
 
 def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> Shape:
