@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 import alpha
 
 _CHAINS = 8
@@ -34,8 +36,8 @@ extern "C" __global__ void fma_chains(float* sink, float scale, float shift, lon
 }}
 """
 
-# Four loads under way in each thread; every round starts elsewhere, so that no thread reads an address twice in a row.
-# What is read goes past the first-level cache; the sum is stored so that no load can be left out.
+# Four loads under way in each thread. What is read again goes past the first-level cache; the sum is stored so that no
+# load can be left out.
 _BANDWIDTHS = """
 #include "common.cuh"
 extern "C" __global__ void copy_vectors(const float4* x, float4* y, int64 n) {
@@ -50,26 +52,28 @@ extern "C" __global__ void copy_vectors(const float4* x, float4* y, int64 n) {
     }
     for (; i < n; i += step) y[i] = x[i];
 }
-extern "C" __global__ void read_again(const float4* x, float* sink, int64 n, int64 rounds) {
+extern "C" __global__ void read_again(const float4* x, float* sink, int n, int64 turns) {
     float total = 0.0f;
-    int64 step = thread_count();
-    for (int64 round = 0; round < rounds; ++round) {
-        int64 place = (thread_index() + round * 4 * blockDim.x) % n;
-        for (int64 i = 0; i < n; i += 4 * step) {
-            float4 found[4];
+    const int step = (int)(thread_count() % n);
+    int place = (int)(thread_index() % n);
+    for (int64 turn = 0; turn < turns; ++turn) {
+        float4 found[4];
 #pragma unroll
-            for (int k = 0; k < 4; ++k) {
-                found[k] = __ldcg(x + place);
-                place += step;
-                place = place >= n ? place % n : place;
-            }
-#pragma unroll
-            for (int k = 0; k < 4; ++k) total += found[k].x + found[k].y + found[k].z + found[k].w;
+        for (int k = 0; k < 4; ++k) {
+            found[k] = __ldcg(x + place);
+            place += step;
+            place -= place >= n ? n : 0;
         }
+#pragma unroll
+        for (int k = 0; k < 4; ++k) total += found[k].x + found[k].y + found[k].z + found[k].w;
     }
     sink[thread_index()] = total;
 }
 """
+
+
+TEXTS = (_SOURCE, _BANDWIDTHS)
+"""All that is compiled here."""
 
 
 def _seconds(engine: Any, call: Callable[[], object]) -> float:
@@ -115,16 +119,15 @@ def l2_bandwidth(engine: Any, nbytes: int | None = None, tries: int = 3, seconds
     blocks = 8 * engine.device.multiprocessors
     threads = blocks * _BLOCK
     nbytes = nbytes if nbytes is not None else max(1 << 20, engine.device.l2_bytes // 4)
-    vectors = max(1, nbytes // 16)
+    vectors = max(1, min(nbytes, 1 << 33) // 16)
     source, sink = alpha.rand(4 * vectors, engine=engine), engine.empty((threads,))
-    reads = 4 * -(-vectors // (4 * threads))  # of each thread, a round
 
-    def time(rounds: int) -> float:
-        return _seconds(engine, lambda: run(blocks, _BLOCK, source, sink, vectors, rounds))
+    def time(turns: int) -> float:
+        return _seconds(engine, lambda: run(blocks, _BLOCK, source, sink, np.int32(vectors), turns))
 
-    rounds = 1
-    while time(rounds) < seconds:
-        rounds *= 2
-    fastest = min(time(rounds) for _ in range(tries))
-    rate: float = 16e-9 * threads * reads * rounds / fastest
+    turns = 1
+    while time(turns) < seconds:
+        turns *= 2
+    fastest = min(time(turns) for _ in range(tries))
+    rate: float = 16e-9 * threads * 4 * turns / fastest
     return rate

@@ -62,10 +62,10 @@ extern "C" __global__ void multiply(const float* a, const float* b, float* d) {
 _SHARED = """
 #include "common.cuh"
 extern "C" __global__ void turned(const float* x, float* y, int64 n) {
-    extern __shared__ float all[];
-    for (int64 i = threadIdx.x; i < n; i += blockDim.x) all[i] = x[i];
+    extern __shared__ float held[];
+    for (int64 i = threadIdx.x; i < n; i += blockDim.x) held[i] = x[i];
     __syncthreads();
-    for (int64 i = threadIdx.x; i < n; i += blockDim.x) y[i] = all[n - 1 - i];
+    for (int64 i = threadIdx.x; i < n; i += blockDim.x) y[i] = held[n - 1 - i];
 }
 """
 
@@ -88,6 +88,10 @@ extern "C" __global__ void last_block(const float* x, float* parts, int* counter
     if (threadIdx.x == 0) *out = total;
 }
 """
+
+
+TEXTS = (_VECTORS, _ASYNC, _MMA, _SHARED, _LAST_BLOCK)
+"""All that is compiled when the checks run."""
 
 
 def check(function: Check) -> Check:

@@ -320,6 +320,55 @@ def test_the_revision_is_that_of_the_content(monkeypatch: pytest.MonkeyPatch, tm
     assert revision() != first
 
 
+def test_what_is_compiled_on_the_device_compiles() -> None:
+    """By the real compiler: the stand-in's takes what NVRTC does not."""
+    from benchmarks import gpu_peak
+    from benchmarks.gpu import smoke
+    from cu32 import compiler
+
+    library = compiler._load_nvrtc()
+    if library is None:
+        pytest.skip("no NVRTC")
+    for text in (*smoke.TEXTS, *gpu_peak.TEXTS):
+        assert compiler.Nvrtc(library).compile(compiler.Source("user", text=text), "sm_90")
+
+
+def test_the_figures_of_an_earlier_call_are_kept_for_the_cost_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The machine may be another one of the same kind, whose cache is empty."""
+    from benchmarks.gpu.measuring import Operators, _answer
+    from cu32 import figures
+
+    monkeypatch.setenv("ALPHA_CACHE", str(tmp_path))
+    speeds = {"fma_gflops": 6e4, "memory_gb_per_s": 4e3, "l2_gb_per_s": 6e3}
+    found = {**speeds, "device": "H200", "multiprocessors": 132, "clock": 1_980_000_000, "cost_model": "rewritten"}
+    assert _answer(Operators(True, "none"), {"figures": found}, tmp_path) == {"result": {}}
+    assert figures.read("H200", 132, 1_980_000_000) == figures.Figures(6e4, 4e3, 6e3)
+
+
+@pytest.mark.parametrize("kind", ["operators", "training"])
+def test_rows_have_names_and_settings_of_their_own(kind: str) -> None:
+    """In order of value: the device's figures, then what is claimed, first."""
+    from benchmarks.gpu.measuring import FIGURES, KINDS
+
+    planned = list(KINDS[kind](False, "torch").planned())
+    assert len({row.name for row in planned}) == len(planned)
+    assert len({json.dumps(dict(row.settings), sort_keys=True) for row in planned}) == len(planned)
+    assert all(0 < row.limit < 450 for row in planned)
+    if kind == "operators":
+        assert planned[0].name == FIGURES and planned[1].name.startswith("resnet18 64, batch 512, float32: conv")
+        words = {
+            name for row in planned for name in ("float32", "TF32", "paper", "matrix and vector") if name in row.name
+        }
+        assert len(words) == 4
+    else:
+        assert [row.name for row in planned[:4]] == [
+            f"ResNet18's step, batch 512, {mode}"
+            for mode in ("float32, eager", "float32, graph", "TF32, graph", "TF32, eager")
+        ]
+
+
 def test_a_worker_that_does_not_answer_is_ended() -> None:
     """A kernel that never returns must not keep a benchmark waiting for ever."""
     from alpha.errors import EngineError
