@@ -22,6 +22,9 @@ Message = dict[str, Any]
 
 _BLOCK = 1 << 16
 
+_ENDING = 3.0
+"""Seconds that a killed process may take: a driver tears its context down first."""
+
 
 class Child:
     """A process.
@@ -103,16 +106,21 @@ class Child:
     def status(self) -> int:
         """The exit status of a child that has ended; a signal's number is negative."""
         try:
-            return self._process.wait(5)
-        except subprocess.TimeoutExpired:
+            return self._process.wait(_ENDING)
+        except subprocess.TimeoutExpired:  # its output ended before it did
             self.kill()
-            return self._process.wait()
+            return -signal.SIGKILL
 
-    def kill(self) -> None:
-        """Ends it and all that it started, at once."""
+    def signal(self) -> None:
+        """Has it and all that it started end, without waiting for that."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+
+    def kill(self) -> None:
+        """Ends it and all that it started, at once; a process that a driver does not let go is left to the system."""
+        self.signal()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_ENDING)
         self._input.close()
         self._output.close()
         self._closed = True

@@ -125,7 +125,7 @@ class Operators(Rows):
         for operator in layer.operators:
             settings = {"operator": operator, "layer": asdict(layer), "batch": batch, "precision": precision}
             title = f"{suite} {layer.name}, batch {batch}, {word}: {operator}"
-            yield Planned(title, {**settings, "against": self.against}, 60.0)
+            yield Planned(title, {**settings, "against": self.against}, 120.0)
 
     def _products(self, shapes: list[str]) -> Iterator[Planned]:
         for shape in shapes:
@@ -194,7 +194,7 @@ class Training(Rows):
             for precision, graph in (("highest", False), ("highest", True), ("high", True), ("high", False)):
                 word, mode = "float32" if precision == "highest" else "TF32", "graph" if graph else "eager"
                 settings = {"batch": batch, "precision": precision, "graph": graph, "against": self.against}
-                yield Planned(f"ResNet18's step, batch {batch}, {word}, {mode}", settings, 120.0)
+                yield Planned(f"ResNet18's step, batch {batch}, {word}, {mode}", settings, 150.0)
 
     def measure(self, settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         words = ["--engine", "cu32", "--batch-size", str(settings["batch"]), "--precision", settings["precision"]]

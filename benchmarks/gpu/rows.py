@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.gpu.children import Child
@@ -18,6 +20,7 @@ _LEAST = 5.0
 
 def run(session: Session) -> None:
     """The commands' body."""
+    session.headline = headline
     build(session)
     child: Child | None
     child, planned = _start(session)
@@ -38,6 +41,21 @@ def run(session: Session) -> None:
             child = None
     if child is not None:
         session.end(child)
+
+
+def headline(rows: Sequence[Row]) -> list[str]:
+    """How many times as fast as PyTorch we are, in the geometric mean and how often, by what was measured."""
+    ratios: dict[str, list[float]] = {}
+    for row in rows:
+        ratio, operator = row.result.get("ratio"), row.result.get("operator") or row.result.get("operation")
+        if ratio is not None and operator is not None:
+            precision = "TF32" if row.settings.get("precision") == "high" else "float32"
+            ratios.setdefault(f"{row.name.split()[0]}, {precision}, {operator}", []).append(ratio)
+    means = {what: math.exp(math.fsum(map(math.log, found)) / len(found)) for what, found in ratios.items()}
+    return [
+        f"  ratio of {what}: {means[what]:.2f}, ahead in {sum(ratio > 1 for ratio in found)} of {len(found)}"
+        for what, found in ratios.items()
+    ]
 
 
 def _start(session: Session) -> tuple[Child, list[dict[str, Any]]]:

@@ -67,6 +67,7 @@ class Session:
         journal: the results.
         logs: folder of the children's logs.
         environment: the children's variables.
+        headline: what the summary says of all rows together.
     """
 
     def __init__(self, command: str, options: argparse.Namespace) -> None:
@@ -82,6 +83,7 @@ class Session:
         _unpack(out / "logs.tar.gz", self.logs)
         self.logs.mkdir(exist_ok=True)
         self.environment = _environment(options)
+        self.headline: Callable[[Sequence[Row]], list[str]] = lambda _: []
         self._planned: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
         self._children: list[Child] = []
         self._said: list[str] = []
@@ -189,6 +191,8 @@ class Session:
 
     def finish(self, note: str) -> int:
         """Ends the children, leaves the three files, and returns the command's exit status."""
+        for child in self._children:
+            child.signal()
         for child in list(self._children):
             self.end(child)
         text, status = self.summary(note)
@@ -220,6 +224,7 @@ class Session:
             unreached += len(missing)
             told = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
             lines.append(f"{what}: {told or 'none'}, {len(missing)} not reached, of {len(planned)}")
+            lines += self.headline(found)
             lines += [f"  {row.name}: {figures(row)}" for row in found if row.result]
             lines += _names("  not reached: ", missing)
             bad += [row for row in found if row.state in (FAILED, LATE)]
@@ -331,7 +336,7 @@ def build(session: Session) -> None:
 def identify(session: Session) -> None:
     """Learns driver and device, which the results hold for; Missing where there is none."""
     child = session.module("device", "benchmarks.gpu.smoke", "--versions")
-    message = session.answer(child, 30)
+    message = session.answer(child, 60)
     if message is None or "device" not in message:
         raise Missing(f"expected a GPU that answers, got {last_line(child.tail()) if message is None else message}")
     session.end(child)

@@ -6,6 +6,7 @@ A child of ``make gpu-tests``: it answers as each check begins and ends, for one
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -181,11 +182,15 @@ def graph(engine: Any) -> None:
 
 
 def _kernel_driver() -> str:
-    """The version of NVIDIA's kernel module; empty where there is none."""
+    """The version of NVIDIA's kernel module; empty where nobody tells."""
     try:
         text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
     except OSError:
-        return ""
+        words = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        try:
+            text = subprocess.run(words, capture_output=True, text=True, check=True, timeout=10).stdout
+        except (OSError, subprocess.SubprocessError):
+            return ""
     found = re.search(r"\b\d+\.\d+(\.\d+)?\b", text)
     return found.group() if found else ""
 

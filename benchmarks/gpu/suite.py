@@ -28,10 +28,19 @@ SHARD = 100
 SANITIZER_LIMIT = 90.0
 """Seconds of a kernel family under compute-sanitizer, at some ten times the kernels' own time."""
 
-_COLLECTING = 90.0
+_COLLECTING = 180.0
 """Seconds until a worker has collected its tests; PyTorch is read from disk then."""
 
+_STARTING = 60.0
+"""Seconds until the smoke test has an engine: libraries are read from disk, the device is woken."""
+
+_LEAST = 6.0
+"""Seconds that a check of the smoke test has in any case."""
+
 _SANITIZER_STATUS = 86
+
+_REFUSED = "Device not supported"
+"""What compute-sanitizer says where a machine does not let it at the device."""
 
 _SYNCHRONOUS = {"CUDA_LAUNCH_BLOCKING": "1"}
 
@@ -48,9 +57,9 @@ def run(session: Session) -> None:
 
 def smoke(session: Session) -> None:
     """Launches one kernel of each kind; what fails is printed at once."""
-    end = time.monotonic() + SMOKE_SECONDS
     child: Child | None
     child, names = _smoke_child(session)
+    end = time.monotonic() + SMOKE_SECONDS
     session.plan("smoke", [(f"smoke: {name}", {}) for name in names])
     for name in names:
         title = f"smoke: {name}"
@@ -60,7 +69,7 @@ def smoke(session: Session) -> None:
             child, _ = _smoke_child(session)
         start = time.monotonic()
         child.send({"check": name})
-        message = session.answer(child, max(3.0, end - start))
+        message = session.answer(child, max(_LEAST, end - start))
         seconds = time.monotonic() - start
         if message is not None:
             session.add(Row(title, message["state"], seconds, message.get("note", "")))
@@ -77,7 +86,7 @@ def smoke(session: Session) -> None:
 
 def _smoke_child(session: Session) -> tuple[Child, list[str]]:
     child = session.module("smoke", "benchmarks.gpu.smoke")
-    message = session.answer(child, SMOKE_SECONDS)
+    message = session.answer(child, _STARTING)
     if message is None:
         raise Missing(f"expected an engine on the device, got none: {last_line(child.tail())}")
     return child, message["checks"]
@@ -345,9 +354,19 @@ class Tests:
             return
         status = running.child.status()
         note = last_line(running.child.tail())
+        if status and _REFUSED in running.child.tail():
+            self._leave_out_sanitizer(running)
+            return
         if status == _SANITIZER_STATUS:
             note = f"it found errors, see {running.child.log.name}: {note}"
         self._end_sanitizer(running, FAILED if status else PASSED, note if status else "")
+
+    def _leave_out_sanitizer(self, running: Sanitized) -> None:
+        """The tool cannot work on this machine, which says nothing about kernels."""
+        note = f"compute-sanitizer: {_REFUSED} here"
+        self._end_sanitizer(running, SKIPPED, note)
+        self._session.add(*(Row(f"{tool}: {family}", SKIPPED, 0.0, note) for tool, family in self._families))
+        self._families.clear()
 
     def _end_sanitizer(self, running: Sanitized, state: str, note: str) -> None:
         self._session.end(running.child)

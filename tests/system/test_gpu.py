@@ -213,6 +213,15 @@ def test_the_deadline_leaves_what_was_done(tmp_path: Path) -> None:
     assert "its 16 s are over" in text and "1 not reached, of 10" in text and "test_long" in text
 
 
+def test_a_sanitizer_that_cannot_work_here_says_nothing_of_kernels(tmp_path: Path, sanitizer: str) -> None:
+    (tmp_path / "bin" / "compute-sanitizer").write_text("#!/bin/sh\necho '========= Device not supported.'\nexit 86\n")
+    file = own_tests(tmp_path, "def test_good(cu32): pass")
+    status, text = run("tests", tmp_path / "out", "--tests", str(file), PATH=sanitizer)
+    assert status == 0 and "sanitizer: 2 skipped, 0 not reached" in text
+    found = next(line for line in lines(tmp_path / "out") if line["name"].startswith("memcheck"))
+    assert found["note"] == "compute-sanitizer: Device not supported here"
+
+
 def test_tests_that_cannot_be_collected_are_told(tmp_path: Path) -> None:
     file = own_tests(tmp_path, "import no_such_module")
     status, text = run("tests", tmp_path / "out", "--tests", str(file))
@@ -367,6 +376,21 @@ def test_rows_have_names_and_settings_of_their_own(kind: str) -> None:
             f"ResNet18's step, batch 512, {mode}"
             for mode in ("float32, eager", "float32, graph", "TF32, graph", "TF32, eager")
         ]
+
+
+def test_the_summary_says_how_often_we_are_ahead() -> None:
+    from benchmarks.gpu.rows import headline
+
+    def row(name: str, operator: str, ratio: float | None, precision: str = "highest") -> Row:
+        result = {"operator": operator, "ratio": ratio, "alpha_ms": 1.0}
+        return Row(name, PASSED, 1.0, settings={"precision": precision}, result=result)
+
+    rows = [row("paper a", "deconv", 0.5), row("paper b", "deconv", 2.0), row("paper c", "deconv", 4.0)]
+    rows += [row("resnet18 64", "conv", 1.5, "high"), row("resnet18 128", "conv", None)]
+    assert headline(rows) == [
+        "  ratio of paper, float32, deconv: 1.59, ahead in 2 of 3",
+        "  ratio of resnet18, TF32, conv: 1.50, ahead in 1 of 1",
+    ]
 
 
 def test_a_worker_that_does_not_answer_is_ended() -> None:
