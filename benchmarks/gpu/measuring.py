@@ -12,7 +12,7 @@ import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,9 @@ _TRIED = Layer("tried", 6, 8, 8, 3, 1, 1)
 
 _HEADLINES = ("64", "128", "256", "512")
 """Layers of ResNet18 in which nearly all of its time is spent."""
+
+_SMALL_LIMIT = 400.0
+"""Seconds of a row there: kernels are compiled in them."""
 
 _SMALL_BYTES = 1 << 20
 """What is copied and read to measure bandwidths in a call with ``--small``."""
@@ -229,7 +232,8 @@ KINDS: dict[str, Callable[[bool, str | None], Rows]] = {"operators": Operators, 
 
 def serve(channel: Channel, rows: Rows) -> None:
     """Lists rows and measures those asked for."""
-    channel.answer(rows=[asdict(row) for row in rows.planned()])
+    planned = [replace(row, limit=_SMALL_LIMIT) if rows.small else row for row in rows.planned()]
+    channel.answer(rows=[asdict(row) for row in planned])
     for request in channel.requests():
         with tempfile.TemporaryDirectory(prefix="alpha-gpu-") as folder:
             channel.answer(**_answer(rows, request, Path(folder)))

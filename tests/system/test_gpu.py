@@ -22,8 +22,11 @@ from benchmarks.workers import Worker
 from tests.system.scripts import ROOT, device_environment, environment
 
 FILES = ["logs.tar.gz", "results.jsonl", "summary.txt"]
-WAIT = 120.0
+WAIT = 240.0
 """Seconds after which something that is waited for is not going to happen: kernels may have to be compiled first."""
+
+LIMIT = "12"
+"""Seconds of a test that hangs: enough for all others to compile their kernels."""
 
 Line = dict[str, Any]
 
@@ -157,7 +160,7 @@ def test_what_a_test_breaks_is_its_own(tmp_path: Path) -> None:
         "def test_both(engine): assert engine == 'cu32'",
     )
     out = tmp_path / "out"
-    status, text = run("tests", out, "--tests", str(file), "--limit", "4", "--jobs", "1")
+    status, text = run("tests", out, "--tests", str(file), "--limit", LIMIT, "--jobs", "1")
     assert status == 1 and left_behind(out) == FILES
     found = {line["name"].partition("::test_")[2]: line for line in lines(out) if "::" in line["name"]}
     states = {name: line["state"] for name, line in found.items()}
@@ -172,7 +175,7 @@ def test_what_a_test_breaks_is_its_own(tmp_path: Path) -> None:
     assert "tests: 4 passed, 3 failed, 1 late, 1 skipped, 0 not reached, of 9" in text
     assert not any(alive(pid) for pid in pids(tmp_path))
     before = len(lines(out))
-    assert run("tests", out, "--tests", str(file), "--limit", "4", "--jobs", "1")[0] == 1
+    assert run("tests", out, "--tests", str(file), "--limit", LIMIT, "--jobs", "1")[0] == 1
     assert len(lines(out)) == before  # what failed is done, too
     status, text = run("tests", out, "--tests", str(file), "--limit", "1", "--jobs", "1", "--again", "--budget", "60")
     assert status == 1 and names(out).count(found["wrong"]["name"]) == 2
@@ -205,12 +208,16 @@ def test_tests_are_killed_and_go_on(tmp_path: Path, number: signal.Signals) -> N
 
 
 def test_the_deadline_leaves_what_was_done(tmp_path: Path) -> None:
+    """Each call ends in time; on a slow machine it takes some to get to the test that never ends."""
     file, out = own_tests(tmp_path, *SLOW, "def test_long(cu32): time.sleep(1000)"), tmp_path / "out"
-    start = time.monotonic()
-    status, text = run("tests", out, "--tests", str(file), "--jobs", "1", "--budget", "16", "--limit", "900")
-    assert time.monotonic() - start < 16 + 3  # this process waits for the other to start, too
-    assert status == 3 and left_behind(out) == FILES
-    assert "its 16 s are over" in text and "1 not reached, of 10" in text and "test_long" in text
+    for _ in range(8):
+        start = time.monotonic()
+        status, text = run("tests", out, "--tests", str(file), "--jobs", "1", "--budget", "16", "--limit", "900")
+        assert time.monotonic() - start < 16 + 6  # Python itself has to start, too
+        assert status in (1, 3) and left_behind(out) == FILES and "its 16 s are over" in text
+        if "tests: 9 passed, 1 not reached, of 10" in text:
+            break
+    assert status == 3 and "  not reached: " in text and "test_long" in text
 
 
 def test_a_sanitizer_that_cannot_work_here_says_nothing_of_kernels(tmp_path: Path, sanitizer: str) -> None:
