@@ -62,18 +62,21 @@ class Missing(Exception):
 class Session:
     """One call of a command.
 
-    Attributes:
+    Args:
+        command: which one.
         options: what the command line says.
+        received: signals that are to end it, as they come.
+
+    Attributes:
         journal: the results.
         logs: folder of the children's logs.
         environment: the children's variables.
         headline: what the summary says of all rows together.
     """
 
-    def __init__(self, command: str, options: argparse.Namespace) -> None:
-        self.command, self.options = command, options
+    def __init__(self, command: str, options: argparse.Namespace, received: Sequence[int] = ()) -> None:
+        self.command, self.options, self._received = command, options, received
         self.start = time.monotonic()
-        self.stopped = ""
         self.exit_status: int | None = None
         out: Path = options.out
         out.mkdir(parents=True, exist_ok=True)
@@ -95,14 +98,11 @@ class Session:
         budget = float(self.options.budget)
         return budget - min(FINISH, budget / 4) - (time.monotonic() - self.start)
 
-    def stop(self, number: int, _frame: object = None) -> None:
-        """The handler of signals that end the command."""
-        self.stopped, self.exit_status = signal.Signals(number).name, 128 + number
-
     def check(self) -> None:
         """Stop where the command is to end."""
-        if self.stopped:
-            raise Stop(f"ended by {self.stopped}")
+        if self._received:
+            self.exit_status = 128 + self._received[0]
+            raise Stop(f"ended by {signal.Signals(self._received[0]).name}")
         if self.left() <= 0:
             self.stop_for_time()
 
@@ -269,8 +269,11 @@ def _beside(summary: Path, command: str, text: str) -> str:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """The logs of an earlier call, so that they are there when those of this one are packed."""
-    if not archive.is_file():
+    """The logs of an earlier call, so that they are there when those of this one are packed.
+
+    A call that was killed has left the folder itself, with all that came before in it.
+    """
+    if folder.is_dir() or not archive.is_file():
         return
     try:
         with tarfile.open(archive) as tar:
@@ -416,13 +419,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
     options.out = (options.out or Path("runs") / f"gpu-{options.command}").resolve()
     options.jobs = options.jobs or (2 if options.small else min(8, os.cpu_count() or 1))
+    received: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _: received.append(number))  # looked at where the session waits
     try:
-        session = Session(options.command, options)
+        session = Session(options.command, options, received)
     except (JournalInUseError, OSError) as error:
         print(f"make gpu-{options.command}: {error}", file=sys.stderr)
         return 1
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, session.stop)
     note = ""
     try:
         if options.wheels is not None:

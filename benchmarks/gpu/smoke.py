@@ -195,13 +195,23 @@ def _kernel_driver() -> str:
     return found.group() if found else ""
 
 
+def _compiler() -> str:
+    """The version of the CUDA compiler; why there is none, as kernels made ahead need none."""
+    from alpha.errors import EngineError
+    from cu32.compiler import compiler
+
+    try:
+        return compiler().version.splitlines()[-1]
+    except EngineError as error:
+        return f"none ({error})"
+
+
 def versions() -> dict[str, Any]:
     """Device, driver, and the versions of all that stands between."""
     import pycuda
     from pycuda import driver as cuda
 
     from cu32 import driver
-    from cu32.compiler import compiler
 
     device = driver.device(0)
     interface = cuda.get_driver_version()
@@ -212,7 +222,7 @@ def versions() -> dict[str, Any]:
         "versions": {
             "driver": _kernel_driver() or "none of NVIDIA's",
             "CUDA": f"{interface // 1000}.{interface % 1000 // 10}",
-            "compiler": compiler().version.splitlines()[-1],
+            "compiler": _compiler(),
             "PyCUDA": pycuda.VERSION_TEXT,
             "NumPy": np.__version__,
             "Python": sys.version.split()[0],

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -398,6 +399,25 @@ def test_the_summary_says_how_often_we_are_ahead() -> None:
         "  ratio of paper, float32, deconv: 1.59, ahead in 2 of 3",
         "  ratio of resnet18, TF32, conv: 1.50, ahead in 1 of 1",
     ]
+
+
+def test_pytorchs_step_is_captured_once_it_has_run() -> None:
+    """As PyTorch's manual has it: some steps on another stream, no gradients from before, then one capture for all."""
+    from benchmarks.sides import TORCH_WARMUP
+    from benchmarks.training_worker import Torch
+
+    side: Any = object.__new__(Torch)
+    done: list[str] = []
+
+    def captured(call: Callable[[], str]) -> Callable[[], str]:
+        done.append("captured")
+        return lambda: f"replayed {call()}"
+
+    side.beside, side.captured = lambda call: f"beside {call()}", captured
+    side._optimizer = SimpleNamespace(zero_grad=lambda set_to_none: done.append("cleared"))
+    step = side._graphed_step(lambda: "step")
+    assert [step() for _ in range(TORCH_WARMUP)] == ["beside step"] * TORCH_WARMUP and done == []
+    assert [step() for _ in range(3)] == ["replayed step"] * 3 and done == ["cleared", "captured"]
 
 
 def test_a_worker_that_does_not_answer_is_ended() -> None:
