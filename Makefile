@@ -31,7 +31,8 @@ OPTIONS = $(if $(DATA),--data '$(DATA)') $(if $(MODEL),--model '$(MODEL)') $(if 
 	$(if $(STEPS),--steps '$(STEPS)') $(if $(BATCH),--batch-size '$(BATCH)') $(if $(ENGINE),--engine '$(ENGINE)') \
 	$(if $(SEED),--seed '$(SEED)') $(if $(OUT),--out '$(OUT)') $(if $(RESUME),--resume '$(RESUME)')
 
-.PHONY: help train test gpu-tests gpu-operators gpu-training lint clean
+.PHONY: help train test gpu lint clean
+.PHONY: gpu-tests gpu-operators gpu-training
 .NOTPARALLEL:
 
 help:
@@ -39,8 +40,8 @@ help:
 	@echo '             DATA=DIR MODEL=NAME EPOCHS=N STEPS=N BATCH=N ENGINE=NAME SEED=N OUT=DIR'
 	@echo '             DATASET=cifar10|cifar100|digits RESUME=DIR'
 	@echo 'make test    run the tests; COMPARE=1 against PyTorch too, TESTS="..." for pytest'"'"'s arguments'
-	@echo 'make gpu-tests, make gpu-operators, make gpu-training'
-	@echo '             with a GPU, offline, in under 8 minutes each; called again they go on where they stopped'
+	@echo 'make gpu     with a GPU, offline: gpu-tests, gpu-operators, gpu-training, each a command of its own that'
+	@echo '             takes under 8 minutes; called again they go on where they stopped'
 	@echo '             OUT=DIR WHEELS=DIR CUBINS=DIR ENGINE=cu32:N BUDGET=SECONDS'
 	@echo 'make lint    ruff and mypy'
 	@echo 'make clean   remove .venv and the tools'"'"' caches'
@@ -66,6 +67,11 @@ test: $(VENV)/test.stamp $(if $(COMPARE),$(VENV)/compare.stamp)
 	@$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # In the environment of $(PYTHON) itself, which has what this machine's GPU needs; WHEELS are put beside it.
+# What fails in one of them does not keep the next from running.
+gpu:
+	@status=0; for part in gpu-tests gpu-operators gpu-training; do \
+		$(MAKE) --no-print-directory $$part || status=$$?; done; exit $$status
+
 gpu-tests gpu-operators gpu-training:
 	@$(PYTHON) -m benchmarks.gpu $(@:gpu-%=%) $(if $(OUT),--out '$(OUT)') $(if $(WHEELS),--wheels '$(WHEELS)') \
 		$(if $(CUBINS),--cubins '$(CUBINS)') $(if $(ENGINE),--engine '$(ENGINE)') $(if $(BUDGET),--budget '$(BUDGET)')

@@ -466,3 +466,13 @@ def test_make_passes_its_variables_on(tmp_path: Path, target: str) -> None:
     assert done.stdout == (
         f"<-m><benchmarks.gpu><{target}><--out><a b><--wheels><w><--cubins><c d><--engine><cu32:1><--budget><60>\n"
     )
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_runs_all_three_whatever_becomes_of_them(tmp_path: Path) -> None:
+    stand_in = tmp_path / "python"
+    stand_in.write_text('#!/bin/sh\necho "$3 $5"\n[ "$3" = tests ] && exit 1\nexit 0\n')
+    stand_in.chmod(0o755)
+    command = ["make", "--no-print-directory", "gpu", f"PYTHON={stand_in}", "OUT=a b"]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["tests a b", "operators a b", "training a b"] and done.returncode != 0
