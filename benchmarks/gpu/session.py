@@ -433,8 +433,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             install(session, options.wheels)
         identify(session)
         _commands()[options.command][0](session)
-    except (Stop, Missing) as reason:
+    except Stop as reason:
         note = str(reason)
+    except Missing as reason:
+        session.exit_status, note = 1, str(reason)
     except Exception as error:
         session.exit_status, note = 1, f"{type(error).__name__}: {error}"
         raise

@@ -31,6 +31,9 @@ SANITIZER_LIMIT = 90.0
 _COLLECTING = 180.0
 """Seconds until a worker has collected its tests; PyTorch is read from disk then."""
 
+_LOST_IDLE = 8
+"""Processes that may end, or not get ready, while they are in no test."""
+
 _STARTING = 60.0
 """Seconds until the smoke test has an engine: libraries are read from disk, the device is woken."""
 
@@ -146,6 +149,7 @@ class Tests:
         self._sanitizer = _find_sanitizer()
         self._families = deque(self._plan_families())
         self._numbers = itertools.count(1)
+        self._lost_idle = 0
 
     def run(self) -> None:
         """Until all is done; Stop as usual."""
@@ -302,18 +306,23 @@ class Tests:
         """A worker died: in a test, which is run again alone, or before it had any."""
         status = _ending(worker.child)
         if worker.test is None:
-            self._remove(worker)
-            if worker.alone is not None:
-                self._session.add(Row(worker.alone[0], FAILED, 0.0, worker.alone[1]))
-            elif not worker.ready:
-                words = last_line(worker.child.tail())
-                raise Missing(f"expected tests that can be collected, got {status}: {words}")
-            self._put_back(worker.shard)
+            self._lose_idle(worker, status)
         elif worker.alone is not None:
             self._session.add(Row(worker.test, FAILED, 0.0, _told(worker.alone[1], FAILED, status)))
             self._remove(worker)
         else:
             self._replace(worker, worker.test, status)
+
+    def _lose_idle(self, worker: Worker, note: str) -> None:
+        """Ends a worker that was in no test; Missing where that happens before any test, or again and again."""
+        self._remove(worker)
+        self._put_back(worker.shard)
+        if worker.alone is not None:
+            self._session.add(Row(worker.alone[0], FAILED, 0.0, _told(worker.alone[1], FAILED, note)))
+            return
+        self._lost_idle += 1
+        if (self._shards is None and not self._workers) or self._lost_idle > _LOST_IDLE:
+            raise Missing(f"expected processes that collect tests, got: {note}: {last_line(worker.child.tail())}")
 
     def _replace(self, worker: Worker, test: str, note: str) -> None:
         """Ends a worker that is of no more use; its test is run again alone, the rest of its shard by another."""
@@ -329,11 +338,10 @@ class Tests:
 
     def _give_up(self, worker: Worker) -> None:
         """Ends a worker that did not answer in time; what it was in counts as late."""
-        self._remove(worker)
         if worker.test is None:
-            raise Missing(
-                f"expected tests collected within {_COLLECTING:.0f} s, got none: {last_line(worker.child.tail())}"
-            )
+            self._lose_idle(worker, f"no tests collected within {_COLLECTING:.0f} s")
+            return
+        self._remove(worker)
         limit = self._session.options.limit
         note = f"no end within {limit:.0f} s" + (f"; alone, after it {worker.alone[1]}" if worker.alone else "")
         self._session.add(Row(worker.test, LATE, limit, note))

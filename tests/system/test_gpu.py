@@ -234,6 +234,10 @@ def test_tests_that_cannot_be_collected_are_told(tmp_path: Path) -> None:
     file = own_tests(tmp_path, "import no_such_module")
     status, text = run("tests", tmp_path / "out", "--tests", str(file))
     assert status == 1 and "collecting" in text and "no_such_module" in text
+    file = own_tests(tmp_path, "os._exit(7)")
+    status, text = run("tests", tmp_path / "out", "--tests", str(file))
+    assert status == 1 and "expected processes that collect tests, got: its process died with status 7" in text
+    assert left_behind(tmp_path / "out") == FILES
 
 
 # -- gpu-operators, gpu-training ---------------------------------------------------------------------------------------
