@@ -196,6 +196,8 @@ class Session:
         for child in list(self._children):
             self.end(child)
         text, status = self.summary(note)
+        if note and status == 0:  # stopped before it knew all that there is to do
+            status = NOTHING_FAILED_BUT_NOT_ALL_REACHED
         temporary = self.options.out / ".summary.txt"
         summary = self.options.out / "summary.txt"
         temporary.write_text(_beside(summary, self.command, text), encoding="utf-8")

@@ -221,6 +221,26 @@ def test_the_deadline_leaves_what_was_done(tmp_path: Path) -> None:
     assert status == 3 and "  not reached: " in text and "test_long" in text
 
 
+def test_a_call_that_ends_before_it_knows_all_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that it had planned so far passed; the tests were not even listed."""
+    from benchmarks.gpu import session
+
+    def body(running: session.Session) -> None:
+        running.plan("smoke", [("smoke: a", {})])
+        running.add(Row("smoke: a", PASSED, 0.1))
+        running.stop_for_time()
+
+    monkeypatch.setattr(session, "_commands", lambda: {"tests": (body, "")})
+    monkeypatch.setattr(session, "identify", lambda _: None)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        assert session.main(["tests", "--out", str(tmp_path)]) == 3
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert left_behind(tmp_path) == FILES
+
+
 def test_a_sanitizer_that_cannot_work_here_says_nothing_of_kernels(tmp_path: Path, sanitizer: str) -> None:
     (tmp_path / "bin" / "compute-sanitizer").write_text("#!/bin/sh\necho '========= Device not supported.'\nexit 86\n")
     file = own_tests(tmp_path, "def test_good(cu32): pass")
