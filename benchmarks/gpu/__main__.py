@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.gpu.session import main
+from benchmarks.gpu.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,7 +9,8 @@ from typing import Any
 
 from benchmarks.gpu.children import Child
 from benchmarks.gpu.journal import FAILED, LATE, PASSED, Row
-from benchmarks.gpu.session import Missing, Session, build, last_line
+from benchmarks.gpu.machine import build
+from benchmarks.gpu.session import Missing, Session, last_line
 
 _LISTING = 60.0
 """Seconds until the child has listed its rows."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import re
 import shutil
 import signal
 import sys
@@ -20,24 +18,17 @@ from benchmarks.gpu.journal import (
     FAILED,
     LATE,
     PASSED,
-    ROOT,
     SKIPPED,
     Journal,
-    JournalInUseError,
     Row,
     commit,
     revision,
 )
 
 PYTHON = sys.executable
-PACKAGES = ROOT / "build" / "gpu"
-"""Where the wheels' packages are put."""
-
-BUDGET = 450.0
-"""Seconds that a command takes at most, unless told otherwise."""
 
 FINISH = 8.0
-"""Seconds of them that are kept for the summary and the logs; of a short budget a fourth."""
+"""Seconds of a command's budget that are kept for the summary and the logs; of a short budget a fourth."""
 
 NOTHING_FAILED_BUT_NOT_ALL_REACHED = 3
 
@@ -65,16 +56,18 @@ class Session:
     Args:
         command: which one.
         options: what the command line says.
+        environment: the children's variables.
         received: signals that are to end it, as they come.
 
     Attributes:
         journal: the results.
         logs: folder of the children's logs.
-        environment: the children's variables.
         headline: what the summary says of all rows together.
     """
 
-    def __init__(self, command: str, options: argparse.Namespace, received: Sequence[int] = ()) -> None:
+    def __init__(
+        self, command: str, options: argparse.Namespace, environment: Mapping[str, str], received: Sequence[int]
+    ) -> None:
         self.command, self.options, self._received = command, options, received
         self.start = time.monotonic()
         self.exit_status: int | None = None
@@ -85,7 +78,7 @@ class Session:
         self.logs = out / "logs"
         _unpack(out / "logs.tar.gz", self.logs)
         self.logs.mkdir(exist_ok=True)
-        self.environment = _environment(options)
+        self._environment = environment
         self.headline: Callable[[Sequence[Row]], list[str]] = lambda _: []
         self._planned: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
         self._children: list[Child] = []
@@ -115,7 +108,7 @@ class Session:
     def child(self, name: str, command: Sequence[str], **variables: str) -> Child:
         """Starts a process, whose log has its name; with more environment variables."""
         self.check()
-        child = Child(name, command, {**self.environment, **variables}, self.logs / f"{self.command}-{name}.txt")
+        child = Child(name, command, {**self._environment, **variables}, self.logs / f"{self.command}-{name}.txt")
         self._children.append(child)
         return child
 
@@ -295,153 +288,3 @@ def _pack(folder: Path, archive: Path) -> None:
         tar.add(folder, arcname=folder.name)
     temporary.replace(archive)
     shutil.rmtree(folder)
-
-
-# -- the environment ---------------------------------------------------------------------------------------------------
-
-
-def _environment(options: argparse.Namespace) -> dict[str, str]:
-    """This process's, with the wheels' packages, and only the GPU that is asked for."""
-    paths = [str(PACKAGES), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    found = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONUNBUFFERED": "1",
-        "ALPHA_TEST_ENGINES": "cu32",
-        "ALPHA_TEST_DRIVER": "real",
-    }
-    _, _, ordinal = options.engine.partition(":")
-    if ordinal:  # whoever uses a GPU, tests and PyTorch too, then has it as the first one
-        visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-        found["CUDA_VISIBLE_DEVICES"] = visible[int(ordinal)] if int(ordinal) < len(visible) else ordinal
-    if options.cubins is not None:
-        found["ALPHA_CUBINS"] = str(options.cubins.resolve())
-    return found
-
-
-def install(session: Session, wheels: Path) -> None:
-    """Puts a folder's wheels where the children find them; Missing where that cannot be."""
-    files = [str(file) for file in sorted(wheels.glob("*.whl"))]
-    if not files:
-        raise Missing(f"expected wheels in {wheels}, got none: name their folder as WHEELS=DIR")
-    pip = [PYTHON, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--upgrade", "--target", str(PACKAGES)]
-    state, _, note = session.run("wheels", [*pip, *files], 60)
-    if state != PASSED:
-        raise Missing(f"expected wheels that can be installed in {wheels}, got {note}: see the log")
-
-
-def build(session: Session) -> None:
-    """Compiles ahead what is not compiled yet, for this device; nothing where small sizes are asked for."""
-    if session.options.small:
-        return
-    state, seconds, note = session.run("build", [PYTHON, "-m", "cu32.build"], session.options.build_limit)
-    session.say(f"kernels compiled ahead: {state} in {seconds:.0f} s{f' ({note})' if note else ''}")
-
-
-def identify(session: Session) -> None:
-    """Learns driver and device, which the results hold for; Missing where there is none."""
-    child = session.module("device", "benchmarks.gpu.smoke", "--versions")
-    message = session.answer(child, 60)
-    if message is None or "device" not in message:
-        raise Missing(f"expected a GPU that answers, got {last_line(child.tail()) if message is None else message}")
-    session.end(child)
-    session.journal.identity = replace(session.journal.identity, driver=message["driver"], device=message["device"])
-    session.say(f"{message['device']}; {'; '.join(f'{key} {value}' for key, value in message['versions'].items())}")
-
-
-# -- the command -------------------------------------------------------------------------------------------------------
-
-
-def _commands() -> dict[str, tuple[Callable[[Session], None], str]]:
-    from benchmarks.gpu import rows, suite
-
-    return {
-        "tests": (suite.run, "a smoke test, the CUDA engine's tests, compute-sanitizer"),
-        "operators": (rows.run, "the device's own figures, then operators beside PyTorch"),
-        "training": (rows.run, "ResNet18's training step beside PyTorch"),
-    }
-
-
-def _engine(text: str) -> str:
-    if re.fullmatch(r"cu32(:\d+)?", text) is None:
-        raise argparse.ArgumentTypeError(f"expected cu32 or cu32:N, got {text!r}")
-    return text
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"expected seconds > 0, got {text!r}")
-    return value
-
-
-def _folder(text: str) -> Path:
-    path = Path(text)
-    if not path.is_dir():
-        raise argparse.ArgumentTypeError(f"expected a folder, got {text!r}")
-    return path
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """The options."""
-    commands = _commands()
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu",
-        description="Tests or measures on a GPU, within minutes; a second call goes on where the first one stopped.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("command", choices=tuple(commands), help="; ".join(f"{k}: {v[1]}" for k, v in commands.items()))
-    parser.add_argument("--out", type=Path, metavar="DIR", help="for the three files (runs/gpu-COMMAND)")
-    parser.add_argument("--wheels", type=_folder, metavar="DIR", help="install these packages first, beside the others")
-    parser.add_argument("--cubins", type=_folder, metavar="DIR", help="kernels that were compiled ahead elsewhere")
-    parser.add_argument("--engine", type=_engine, default="cu32", help="cu32 or cu32:N (%(default)s)")
-    parser.add_argument(
-        "--budget", type=_seconds, default=BUDGET, metavar="SECONDS", help="after which it ends (%(default).0f)"
-    )
-    parser.add_argument("--jobs", type=int, choices=range(1, 65), metavar="N", help="test processes (8 at most)")
-    parser.add_argument("--limit", type=_seconds, default=60.0, metavar="SECONDS", help="of a test (%(default).0f)")
-    parser.add_argument(
-        "--shard-limit", type=_seconds, default=90.0, metavar="SECONDS", help="of a shard of tests (%(default).0f)"
-    )
-    parser.add_argument(
-        "--build-limit", type=_seconds, default=120.0, metavar="SECONDS", help="of compiling ahead (%(default).0f)"
-    )
-    parser.add_argument("--tests", nargs="+", metavar="PATH", help="files of tests instead of all of the engine's")
-    parser.add_argument("--against", choices=("torch", "none"), help="the opponent (torch where it is installed)")
-    parser.add_argument("--small", action="store_true", help="few tests, few rows, small sizes: to try the command")
-    parser.add_argument("--again", action="store_true", help="repeat what failed or was late in earlier calls")
-    return parser
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command: 0 where all passed, 1 where something did not, 3 where nothing failed but not all was reached."""
-    options = make_parser().parse_args(arguments)
-    options.out = (options.out or Path("runs") / f"gpu-{options.command}").resolve()
-    options.jobs = options.jobs or (2 if options.small else min(8, os.cpu_count() or 1))
-    received: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, _: received.append(number))  # looked at where the session waits
-    try:
-        session = Session(options.command, options, received)
-    except (JournalInUseError, OSError) as error:
-        print(f"make gpu-{options.command}: {error}", file=sys.stderr)
-        return 1
-    note = ""
-    try:
-        if options.wheels is not None:
-            install(session, options.wheels)
-        identify(session)
-        _commands()[options.command][0](session)
-    except Stop as reason:
-        note = str(reason)
-    except Missing as reason:
-        session.exit_status, note = 1, str(reason)
-    except Exception as error:
-        session.exit_status, note = 1, f"{type(error).__name__}: {error}"
-        raise
-    finally:
-        status = session.finish(note)
-    return status

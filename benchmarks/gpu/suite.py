@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from benchmarks.gpu.children import Child, Message
 from benchmarks.gpu.journal import FAILED, LATE, PASSED, SKIPPED, Row
-from benchmarks.gpu.session import Missing, Session, build, last_line
+from benchmarks.gpu.machine import build
+from benchmarks.gpu.session import Missing, Session, last_line
 
 TESTS = ("tests/cu32", "tests/engine")
 SMALL_TESTS = ("tests/cu32/test_parts.py",)

@@ -223,18 +223,19 @@ def test_the_deadline_leaves_what_was_done(tmp_path: Path) -> None:
 
 def test_a_call_that_ends_before_it_knows_all_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that it had planned so far passed; the tests were not even listed."""
-    from benchmarks.gpu import session
+    from benchmarks.gpu import command
+    from benchmarks.gpu.session import Session
 
-    def body(running: session.Session) -> None:
+    def body(running: Session) -> None:
         running.plan("smoke", [("smoke: a", {})])
         running.add(Row("smoke: a", PASSED, 0.1))
         running.stop_for_time()
 
-    monkeypatch.setattr(session, "_commands", lambda: {"tests": (body, "")})
-    monkeypatch.setattr(session, "identify", lambda _: None)
+    monkeypatch.setattr(command, "COMMANDS", {"tests": (body, "")})
+    monkeypatch.setattr(command, "identify", lambda _: None)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     try:
-        assert session.main(["tests", "--out", str(tmp_path)]) == 3
+        assert command.main(["tests", "--out", str(tmp_path)]) == 3
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -470,10 +471,11 @@ def test_folders_without_wheels_are_told(tmp_path: Path) -> None:
 
 
 def test_the_children_see_the_cubins_and_the_device(tmp_path: Path) -> None:
-    from benchmarks.gpu.session import _environment, make_parser
+    from benchmarks.gpu.command import make_parser
+    from benchmarks.gpu.machine import environment as children
 
     options = make_parser().parse_args(["tests", "--cubins", str(tmp_path), "--engine", "cu32:1"])
-    found = _environment(options)
+    found = children(options)
     assert found["ALPHA_CUBINS"] == str(tmp_path.resolve()) and found["CUDA_VISIBLE_DEVICES"] == "1"
     assert found["ALPHA_TEST_ENGINES"] == "cu32"
 
