@@ -24,6 +24,9 @@ Extent = int | Sequence[int]
 CONSTANT_BYTES = 256 << 20
 """Most bytes of tables that an engine keeps for later calls; what captured graphs use comes on top."""
 
+MOST_BLOCKS, MOST_BESIDE = 2**31 - 1, 65535
+"""Blocks of a grid along x, and along y or z, at most: the same for every device."""
+
 _C_TYPES = {
     dtypes.float32: "float",
     dtypes.float64: "double",
@@ -212,7 +215,7 @@ class DeviceEngine(Engine):
             value.address if isinstance(value, (Tensor, Storage)) else 0 if value is None else value
             for value in arguments
         ]
-        blocks = (grid, 1, 1) if type(grid) is int and grid > 0 else _three(grid)
+        blocks = (grid, 1, 1) if type(grid) is int and 0 < grid <= MOST_BLOCKS else _blocks(kernel, grid)
         threads = (block, 1, 1) if type(block) is int and block > 0 else _three(block)
         self.device.kernel(source, kernel)(blocks, threads, driver.pack(values), shared)
         if self.synchronous and self.capture is None:
@@ -257,9 +260,20 @@ def _rehearsed(key: Hashable) -> Tensor:
     return found
 
 
+def _blocks(kernel: str, grid: Extent) -> tuple[int, int, int]:
+    """The grid's three extents; EngineError where the device takes none so large."""
+    x, y, z = _three(grid)
+    if x > MOST_BLOCKS or y > MOST_BESIDE or z > MOST_BESIDE:
+        raise EngineError(
+            f"[cu32] expected a grid of at most {MOST_BLOCKS} x {MOST_BESIDE} x {MOST_BESIDE} blocks for {kernel}, got "
+            f"{x} x {y} x {z}: launch fewer blocks; use a smaller batch or image"
+        )
+    return x, y, z
+
+
 def _three(extent: Extent) -> tuple[int, int, int]:
     values = (extent,) if isinstance(extent, int) else tuple(extent)
-    if not 1 <= len(values) <= 3 or any(value < 1 for value in values):
+    if not 1 <= len(values) <= 3 or min(values) < 1:
         raise EngineError(f"[cu32] expected one to three extents >= 1 of a launch, got {extent}")
     x, y, z = (*values, 1, 1)[:3]
     return x, y, z

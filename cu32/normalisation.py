@@ -224,9 +224,12 @@ class NormalisationOperations(DeviceEngine):
         return Tiling(width, (tiles, parts))
 
     def _counters(self, tiles: int) -> Tensor:
-        """At least so many counters, 0 between launches: every kernel that counts with them sets them back."""
+        """At least so many counters, 0 between launches: every kernel that counts with them sets them back.
+
+        They are of one stream, whose kernels run one after another; two at once would count together.
+        """
         room = max(256, 1 << (tiles - 1).bit_length())
-        return self.constant(("normalisation.counters", room), lambda: np.zeros(room, np.int32))
+        return self.constant(("normalisation.counters", self.device.stream, room), lambda: np.zeros(room, np.int32))
 
     def _empty_state(self, x: Tensor) -> BatchNormState:
         """In float64: the mean's rounding alone would show where it is large beside the deviation."""
