@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alpha import dtypes
-from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError
+from alpha.errors import (
+    AlphaError,
+    ArgumentError,
+    DtypeError,
+    GraphError,
+    OutOfMemoryError,
+    ShapeError,
+    described,
+)
 
 if TYPE_CHECKING:
     from alpha.autograd import Function
@@ -770,15 +778,41 @@ def tensor(
     target = engines.resolve(engine)
     if isinstance(data, Tensor):
         data = data.engine.to_numpy(data.detach())
-    try:
-        array = np.asarray(data)
-    except ValueError as error:
-        raise ArgumentError(f"[tensor] expected an array or nested lists of one shape, got {error}") from error
+    array = as_array("tensor", data)
     if dtype is None:
         python = not hasattr(data, "dtype")
         dtype = dtypes.float32 if python and array.dtype == np.float64 else array.dtype
-    out = target.from_numpy(array.astype(dtypes.as_dtype(dtype, "tensor"), copy=False))
+    wanted = dtypes.as_dtype(dtype, "tensor")
+    if array.dtype != wanted:
+        if array.dtype.kind not in "biuf":
+            raise DtypeError(f"[tensor] expected numbers, got an array of {array.dtype}: convert it first")
+        if array.size * wanted.itemsize > target.memory.cap:
+            target.allocate(array.size * wanted.itemsize)  # which says so before NumPy tries
+        with np.errstate(all="ignore"):  # what does not fit becomes what NumPy makes of it
+            array = _within_memory("tensor", lambda: array.astype(wanted))
+    out = target.from_numpy(array)
     return out.requires_grad_() if requires_grad else out
+
+
+def as_array(function: str, data: Any) -> np.ndarray[Any, Any]:
+    """``np.asarray(data)``; ArgumentError for what no array can be made of, OutOfMemoryError for too much."""
+    try:
+        return _within_memory(function, lambda: np.asarray(data))
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        if isinstance(error, AlphaError):
+            raise
+        raise ArgumentError(
+            f"[{function}] expected an array or nested lists of one shape, got {described(data)}: {error}"
+        ) from error
+
+
+def _within_memory(function: str, make: Callable[[], np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    try:
+        return make()
+    except MemoryError as error:
+        if isinstance(error, OutOfMemoryError):
+            raise
+        raise OutOfMemoryError(f"[{function}] expected room for an array beside the pool, got: {error}") from error
 
 
 from alpha import autograd, engines, graphs  # noqa: E402  (these modules need Tensor)

@@ -19,6 +19,7 @@ from alpha.functions.operands import (
     filled,
     grid,
     one_axis,
+    still_in_range,
 )
 from alpha.functions.shape import flip, reshape
 from alpha.tensor import Shape, Tensor
@@ -211,7 +212,8 @@ class Chosen(Function):
         return _keeping(out, x.shape, (axis,)) if keepdims else out
 
     def backward(self, grad: Tensor) -> Tensor:
-        (index,) = self.saved
+        # The caller has these indices too, and may have written to them through an array.
+        index = still_in_range("max and min", self.saved[0], self.axis, self.shape)
         out = grad.engine.empty(self.shape, grad.dtype)
         grad.engine.fill(out, 0)
         if grad.ndim == len(self.shape):
@@ -311,7 +313,8 @@ class Sort(Function):
         return values, indices
 
     def backward(self, grad: Tensor, _: Tensor | None) -> Tensor:
-        (indices,) = self.saved
+        # The caller has these indices too, and may have written to them through an array.
+        indices = still_in_range("sort", self.saved[0], self.axis, grad.shape)
         out = filled(grad, 0)
         positions = tuple(indices if a == self.axis else line for a, line in enumerate(grid(indices)))
         grad.engine.scatter(out, positions, grad, False)
