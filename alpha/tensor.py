@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import operator
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache
@@ -112,8 +113,22 @@ class Tensor:
         return Tensor(engine.allocate(math.prod(shape) * dtype.itemsize), 0, shape, strides, dtype)
 
     def view(self, offset: int, shape: Shape, strides: Shape) -> Tensor:
-        """A tensor over the same storage, outside the graph; the caller answers for the bounds."""
-        return Tensor(self.storage, offset, shape, strides, self.dtype)
+        """A tensor over the same storage, outside the graph: elements offset + sum of index * stride, in elements.
+
+        ShapeError where some element lies outside the storage. For another shape of the same elements use ``reshape``.
+        """
+        storage, dtype = self.storage, self.dtype
+        try:
+            low, high = _extent(shape, strides)
+            inside = offset + low >= 0 and (offset + high) * dtype.itemsize <= storage.nbytes
+        except (TypeError, ValueError):
+            inside = False
+        if not inside:
+            raise ShapeError(
+                f"[view] expected an offset, a shape and strides within {storage.nbytes // dtype.itemsize} elements of "
+                f"memory, got {described((offset, shape, strides))}: for another shape use .reshape"
+            )
+        return Tensor(storage, offset, shape, strides, dtype)
 
     # -- what it is ----------------------------------------------------------------------------------------------
 
@@ -735,6 +750,20 @@ def _dense_strides(shape: Shape, order: Shape | None) -> Shape:
         strides[axis] = step
         step *= max(int(shape[axis]), 1)
     return tuple(strides)
+
+
+@lru_cache(maxsize=8192)
+def _extent(shape: Shape, strides: Shape) -> tuple[int, int]:
+    """The first element and the end of the last, from a tensor's offset on; TypeError or ValueError for no geometry."""
+    low, high, empty = 0, 1, False
+    for n, stride in zip(shape, strides, strict=True):
+        if operator.index(n) < 0:
+            raise ValueError("negative length")
+        operator.index(stride)
+        empty = empty or n == 0
+        low += min((n - 1) * stride, 0)
+        high += max((n - 1) * stride, 0)
+    return (1 << 63, -1 << 63) if empty else (low, high)
 
 
 @lru_cache(maxsize=8192)

@@ -170,6 +170,8 @@ class DeviceEngine(Engine):
 
     def _uploaded(self, array: Array) -> Tensor:
         self._leave_captures_alone()
+        array = np.asarray(array)
+        dtypes.as_dtype(array.dtype, "from_numpy")
         strides = [abs(s) for s in array.strides]
         order = sorted(range(array.ndim), key=lambda axis: -strides[axis])  # stable: ties stay row-major
         out = self.empty(array.shape, array.dtype, order)

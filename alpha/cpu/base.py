@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from alpha.cpu import workers
+from alpha.dtypes import as_dtype
 from alpha.engine import Engine
 from alpha.errors import ArgumentError
 from alpha.mempool import MemoryPool
@@ -57,6 +58,8 @@ class HostEngine(Engine):
         return view
 
     def from_numpy(self, array: Array) -> Tensor:
+        array = np.asarray(array)
+        as_dtype(array.dtype, "from_numpy")
         strides = [abs(s) for s in array.strides]
         order = sorted(range(array.ndim), key=lambda axis: -strides[axis])  # stable: ties stay row-major
         out = self.empty(array.shape, array.dtype, order)

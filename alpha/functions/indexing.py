@@ -180,7 +180,7 @@ def _region(x: Tensor, index: tuple[Any, ...]) -> Tensor:
         offset += start * x.strides[axis] if x.shape[axis] else 0
         axis += 1
     out = tuple(shape)
-    return x.view(offset if math.prod(out) else x.offset, out, tuple(strides))
+    return Tensor(x.storage, offset if math.prod(out) else x.offset, out, tuple(strides), x.dtype)
 
 
 # -- x[key] ------------------------------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ def broadcast_view(x: Tensor, shape: Shape) -> Tensor:
         0 if n == 1 and wanted != 1 else stride
         for n, stride, wanted in zip(x.shape, x.strides, shape[extra:], strict=True)
     )
-    return x.view(x.offset, shape, strides)
+    return Tensor(x.storage, x.offset, shape, strides, x.dtype)
 
 
 def one_axis(function: str, dim: Any, ndim: int) -> int:

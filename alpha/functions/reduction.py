@@ -51,7 +51,8 @@ def _keeping(x: Tensor, shape: Shape, axes: Axes) -> Tensor:
     if x.ndim != len(shape):
         for axis in axes:
             strides.insert(axis, 1)
-    return x.view(x.offset, tuple(1 if a in axes else n for a, n in enumerate(shape)), tuple(strides))
+    kept = tuple([1 if a in axes else n for a, n in enumerate(shape)])
+    return Tensor(x.storage, x.offset, kept, tuple(strides), x.dtype)
 
 
 def _count(shape: Shape, axes: Axes) -> int:

@@ -91,7 +91,7 @@ class Reshape(Function):
 def _reshaped(x: Tensor, shape: Shape) -> Tensor:
     strides = view_strides(x.shape, x.strides, shape)
     if strides is not None:
-        return x.view(x.offset, shape, strides)
+        return Tensor(x.storage, x.offset, shape, strides, x.dtype)
     dense = x.engine.empty(x.shape, x.dtype)
     x.engine.copy(x, dense)
     return dense.view(0, shape, dense_strides(shape))
@@ -111,7 +111,8 @@ class Permute(Function):
 
 
 def _permuted(x: Tensor, axes: Shape) -> Tensor:
-    return x.view(x.offset, tuple(x.shape[a] for a in axes), tuple(x.strides[a] for a in axes))
+    shape, strides = tuple([x.shape[a] for a in axes]), tuple([x.strides[a] for a in axes])
+    return Tensor(x.storage, x.offset, shape, strides, x.dtype)
 
 
 class Expand(Function):
@@ -155,7 +156,7 @@ def _cut(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor, ...]:
     pieces, start = [], 0
     for size in sizes:
         shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
-        pieces.append(x.view(x.offset + start * x.strides[axis], shape, x.strides))
+        pieces.append(Tensor(x.storage, x.offset + start * x.strides[axis], shape, x.strides, x.dtype))
         start += size
     return tuple(pieces)
 
