@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from alpha.engine import Engine
-from alpha.errors import ArgumentError, EngineError
+from alpha.errors import ArgumentError, EngineError, described
 
 _lock = threading.Lock()
 _engines: dict[str, Engine] = {}
@@ -26,7 +26,7 @@ def engine(name: str = "cpu", memory: str | int | None = None, threads: int | No
     missing, and how to get it.
     """
     if not isinstance(name, str):
-        raise ArgumentError(f"[engine] expected an engine's name, got {name!r}")
+        raise ArgumentError(f"[engine] expected an engine's name, got {described(name)}")
     full = "cu32:0" if name == "cu32" else name
     with _lock:
         found = _engines.get(full)

@@ -184,7 +184,12 @@ class Tensor:
 
     def is_contiguous(self, order: Sequence[int] | None = None) -> bool:
         """Whether it has no gaps and lies in memory in the given order of axes (row-major by default)."""
-        return _is_dense(self.shape, self.strides, None if order is None else tuple(order))
+        if order is None or type(order) is tuple:
+            try:
+                return _is_dense(self.shape, self.strides, order)
+            except (TypeError, ValueError, IndexError):
+                pass  # said below
+        return _is_dense(self.shape, self.strides, axes_in_order("is_contiguous", order, len(self.shape)))
 
     # -- in and out ----------------------------------------------------------------------------------------------
 
@@ -305,6 +310,7 @@ class Tensor:
         """Sets ``requires_grad`` of a leaf; returns self."""
         if self._node is not None:
             raise GraphError("[requires_grad_] expected a leaf, got a function's result: use .detach() first")
+        requires_grad = flag("requires_grad_", "requires_grad", requires_grad)
         if requires_grad and not dtypes.is_float(self.dtype):
             raise DtypeError(f"[requires_grad_] expected float32 or float64, got {self.dtype}: cast it first")
         self.requires_grad = requires_grad
@@ -820,7 +826,7 @@ def tensor(
         with np.errstate(all="ignore"):  # what does not fit becomes what NumPy makes of it
             array = _within_memory("tensor", lambda: array.astype(wanted))
     out = target.from_numpy(array)
-    return out.requires_grad_() if requires_grad else out
+    return out.requires_grad_(requires_grad) if requires_grad is not False else out
 
 
 def as_array(function: str, data: Any) -> np.ndarray[Any, Any]:
@@ -847,4 +853,4 @@ def _within_memory(function: str, make: Callable[[], np.ndarray[Any, Any]]) -> n
 from alpha import autograd, engines, graphs  # noqa: E402  (these modules need Tensor)
 from alpha import functions as F  # noqa: E402
 from alpha.functions import inplace  # noqa: E402
-from alpha.functions.operands import is_operand  # noqa: E402
+from alpha.functions.operands import axes_in_order, flag, is_operand  # noqa: E402

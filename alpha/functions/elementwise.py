@@ -15,6 +15,7 @@ from alpha.errors import ArgumentError, DtypeError
 from alpha.functions.operands import (
     Number,
     TensorLike,
+    axes_in_order,
     broadcast_shape,
     call,
     check_tensor,
@@ -812,7 +813,5 @@ def clone(x: Tensor) -> Tensor:
 def contiguous(x: Tensor, order: Sequence[int] | None = None) -> Tensor:
     """Itself if dense in the given order of axes (row-major by default), else such a copy."""
     check_tensor("contiguous", x)
-    wanted = tuple(range(x.ndim) if order is None else order)
-    if sorted(wanted) != list(range(x.ndim)):
-        raise ArgumentError(f"[contiguous] expected an order of {x.ndim} axes, got {wanted}: name each axis once")
+    wanted = axes_in_order("contiguous", order, x.ndim)
     return x if x.is_contiguous(wanted) else call(Clone, x, wanted)

@@ -20,6 +20,9 @@ _OPERANDS = (Tensor, np.ndarray, *_NUMBERS)
 LARGEST = 2**60 - 1
 """Most elements of a shape, zeros not counted: offsets in bytes must fit int64."""
 
+MOST_AXES = 64
+"""NumPy's arrays have no more."""
+
 TensorLike = Any
 """A Tensor; beside one also a NumPy array or a number."""
 
@@ -178,6 +181,28 @@ def whole(function: str, name: str, value: Any, least: int = -(2**63), most: int
     return value
 
 
+def flag(function: str, name: str, value: Any) -> bool:
+    """True or False of what counts as either; ArgumentError for what does not say, such as an array of several."""
+    if value is True or value is False:
+        return value  # type: ignore[no-any-return]
+    try:
+        return bool(value)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"[{function}] expected {name} as True or False, got {described(value)}") from None
+
+
+def number(function: str, name: str, value: Any) -> float:
+    """A float of a Python or NumPy number; ArgumentError for anything else. Infinities and NaN are numbers."""
+    if type(value) is float:
+        return value
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ArgumentError(f"[{function}] expected {name} as a number, got {described(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ArgumentError(f"[{function}] expected {name} within a float's range, got an int beyond it") from None
+
+
 def all_axes(function: str, dim: Any, ndim: int) -> tuple[int, ...]:
     """Sorted non-negative axes of None (all of them), one or several."""
     if dim is None:
@@ -185,14 +210,27 @@ def all_axes(function: str, dim: Any, ndim: int) -> tuple[int, ...]:
     given = dim if isinstance(dim, tuple | list) else (dim,)
     axes = sorted(one_axis(function, d, ndim) for d in given)
     if len(set(axes)) != len(axes):
-        raise ShapeError(f"[{function}] expected different axes, got {tuple(given)}")
+        raise ShapeError(f"[{function}] expected different axes, got {described(tuple(given))}")
     return tuple(axes)
+
+
+def axes_in_order(function: str, order: Any, ndim: int) -> tuple[int, ...]:
+    """Each axis once, outermost first; row-major for None."""
+    if order is None:
+        return tuple(range(ndim))
+    if isinstance(order, tuple | list) and len(order) == ndim:
+        if all(isinstance(a, int | np.integer) and not isinstance(a, bool) for a in order):
+            if sorted(order) == list(range(ndim)):
+                return tuple(int(a) for a in order)
+    raise ArgumentError(f"[{function}] expected an order of {ndim} axes, each once, got {described(order)}")
 
 
 def shape_of(function: str, shape: Any) -> Shape:
     """A shape from ints or a sequence of them; ShapeError for negative or other entries, or too many elements."""
     if len(shape) == 1 and isinstance(shape[0], tuple | list):
         shape = shape[0]
+    if len(shape) > MOST_AXES:
+        raise ShapeError(f"[{function}] expected a shape of at most {MOST_AXES} axes, got {len(shape)}")
     elements = 1
     for n in shape:
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:

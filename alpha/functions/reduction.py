@@ -17,6 +17,7 @@ from alpha.functions.operands import (
     check_tensor,
     compute,
     filled,
+    flag,
     grid,
     one_axis,
     still_in_range,
@@ -133,19 +134,20 @@ class Prod(Function):
 def sum(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Sum over an axis, several, or all (None); of bools and integers int64."""
     check_tensor("sum", x)
-    return call(Sum, x, all_axes("sum", dim, x.ndim), keepdim)
+    return call(Sum, x, all_axes("sum", dim, x.ndim), flag("sum", "keepdim", keepdim))
 
 
 def mean(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Mean over an axis, several, or all (None); NaN of nothing. DtypeError unless float."""
     check_float("mean", x)
-    return call(Mean, x, all_axes("mean", dim, x.ndim), keepdim)
+    return call(Mean, x, all_axes("mean", dim, x.ndim), flag("mean", "keepdim", keepdim))
 
 
 def var(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
     """Variance over an axis, several, or all: divided by n - 1, or by n unless ``unbiased``."""
     check_float("var", x)
-    return call(Var, x, all_axes("var", dim, x.ndim), int(unbiased), keepdim)
+    correction = int(flag("var", "unbiased", unbiased))
+    return call(Var, x, all_axes("var", dim, x.ndim), correction, flag("var", "keepdim", keepdim))
 
 
 def std(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
@@ -157,7 +159,7 @@ def std(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False
 def prod(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Product over an axis, several, or all; of bools and integers int64."""
     check_tensor("prod", x)
-    return call(Prod, x, all_axes("prod", dim, x.ndim), keepdim)
+    return call(Prod, x, all_axes("prod", dim, x.ndim), flag("prod", "keepdim", keepdim))
 
 
 class Cumsum(Function):
@@ -243,6 +245,7 @@ def min(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 def _extreme(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Any:
     check_tensor(name, x)
+    keepdim = flag(name, "keepdim", keepdim)
     if dim is None:
         _check_not_empty(name, x, all_axes(name, None, x.ndim))
         return call(Extreme, x, name, all_axes(name, None, x.ndim), keepdim)
@@ -275,6 +278,7 @@ def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 
 def _arg(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     check_tensor(name, x)
+    keepdim = flag(name, "keepdim", keepdim)
     if dim is None:
         index = _arg_reduce(name, reshape(x.detach(), (-1,)) if x.numel() else x.view(0, (0,), (1,)), 0)
         return index.view(index.offset, (1,) * x.ndim, (1,) * x.ndim) if keepdim else index
@@ -286,13 +290,13 @@ def _arg(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
 def any(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether any element differs from 0, over an axis, several, or all."""
     check_tensor("any", x)
-    return x.engine.reduce("any", x.detach(), all_axes("any", dim, x.ndim), keepdim)
+    return x.engine.reduce("any", x.detach(), all_axes("any", dim, x.ndim), flag("any", "keepdim", keepdim))
 
 
 def all(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether every element differs from 0, over an axis, several, or all."""
     check_tensor("all", x)
-    return x.engine.reduce("all", x.detach(), all_axes("all", dim, x.ndim), keepdim)
+    return x.engine.reduce("all", x.detach(), all_axes("all", dim, x.ndim), flag("all", "keepdim", keepdim))
 
 
 # -- sorting -----------------------------------------------------------------------------------------------------
@@ -325,7 +329,7 @@ class Sort(Function):
 def sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
     """Values in stable order along an axis, and their int64 indices; NaN counts as the largest."""
     check_tensor("sort", x)
-    values, indices = Sort.apply(x, one_axis("sort", dim, x.ndim), descending)
+    values, indices = Sort.apply(x, one_axis("sort", dim, x.ndim), flag("sort", "descending", descending))
     return values, indices
 
 
