@@ -17,7 +17,7 @@ import numpy as np
 
 from alpha import precision
 from alpha.dtypes import float32
-from alpha.errors import AlphaError, ArgumentError, EngineError
+from alpha.errors import AlphaError, ArgumentError, EngineError, described
 from alpha.geometry import Geometry
 from alpha.mempool import MemoryPool
 from alpha.tensor import Tensor
@@ -473,5 +473,5 @@ class Engine(ABC):
 
 def _switch(function: str, on: bool) -> bool:
     if not isinstance(on, bool):
-        raise ArgumentError(f"[{function}] expected True or False, got {on!r}")
+        raise ArgumentError(f"[{function}] expected True or False, got {described(on)}")
     return on

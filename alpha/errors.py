@@ -6,7 +6,6 @@ Every message has one form: ``[function] expected ..., got ...: what to do``.
 
 from __future__ import annotations
 
-
 _LONGEST = 200
 """Characters of a value that a message shows."""
 

@@ -120,7 +120,8 @@ class Tensor:
         storage, dtype = self.storage, self.dtype
         try:
             low, high = _extent(shape, strides)
-            inside = offset + low >= 0 and (offset + high) * dtype.itemsize <= storage.nbytes
+            inside = type(offset) is int and offset + low >= 0 and (offset + high) * dtype.itemsize <= storage.nbytes
+            inside = inside and type(shape) is tuple and type(strides) is tuple
         except (TypeError, ValueError):
             inside = False
         if not inside:
@@ -172,7 +173,7 @@ class Tensor:
 
     def size(self, axis: int | None = None) -> Any:
         """The shape, or the length of one axis."""
-        return self.shape if axis is None else self.shape[axis]
+        return self.shape if axis is None else self.shape[one_axis("size", axis, len(self.shape))]
 
     def stride(self) -> Shape:
         """Elements from one entry to the next along each axis."""
@@ -184,12 +185,10 @@ class Tensor:
 
     def is_contiguous(self, order: Sequence[int] | None = None) -> bool:
         """Whether it has no gaps and lies in memory in the given order of axes (row-major by default)."""
-        if order is None or type(order) is tuple:
-            try:
-                return _is_dense(self.shape, self.strides, order)
-            except (TypeError, ValueError, IndexError):
-                pass  # said below
-        return _is_dense(self.shape, self.strides, axes_in_order("is_contiguous", order, len(self.shape)))
+        try:
+            return _is_dense(self.shape, self.strides, None if order is None else tuple(order))
+        except (TypeError, ValueError, IndexError, MemoryError):
+            return _is_dense(self.shape, self.strides, axes_in_order("is_contiguous", order, len(self.shape)))
 
     # -- in and out ----------------------------------------------------------------------------------------------
 
@@ -210,7 +209,7 @@ class Tensor:
             if copy is False:
                 raise ValueError(f"[__array__] expected dtype {self.dtype} for a view, got {dtype}: allow a copy")
             return array.astype(dtype)
-        if copy:
+        if copy is not None and copy is not False:
             return array.copy()
         self.storage.exported = True
         return array
@@ -298,6 +297,8 @@ class Tensor:
                 )
             gradient = self.engine.empty_like(self)
             self.engine.fill(gradient, 1)
+        elif not isinstance(gradient, Tensor):
+            raise DtypeError(f"[backward] expected a Tensor as gradient, got {described(gradient)}")
         elif gradient.shape != self.shape:
             raise ShapeError(f"[backward] expected a gradient of shape {self.shape}, got {gradient.shape}")
         autograd.backward([self], [gradient], retain_graph)
@@ -328,6 +329,8 @@ class Tensor:
         """
         if not self.requires_grad:
             raise GraphError("[register_hook] expected a tensor that requires grad, got one that does not")
+        if not callable(hook):
+            raise ArgumentError(f"[register_hook] expected a function of the gradient, got {described(hook)}")
         if self._node is not None:
             hooks = self._node._hooks.setdefault(self._output, [])
         else:
@@ -853,4 +856,4 @@ def _within_memory(function: str, make: Callable[[], np.ndarray[Any, Any]]) -> n
 from alpha import autograd, engines, graphs  # noqa: E402  (these modules need Tensor)
 from alpha import functions as F  # noqa: E402
 from alpha.functions import inplace  # noqa: E402
-from alpha.functions.operands import axes_in_order, flag, is_operand  # noqa: E402
+from alpha.functions.operands import axes_in_order, flag, is_operand, one_axis  # noqa: E402

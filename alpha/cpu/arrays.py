@@ -25,6 +25,9 @@ PARALLEL_SIZE = 1 << 18
 SUM_BLOCK = 128
 """Rows that are added up one after another before their sum joins the others': the blocks of a pairwise sum."""
 
+SMALL_TABLE = 1 << 16
+"""Elements up to which a table with gaps is looked up as a dense one is: NumPy copies it first."""
+
 LARGE_GATHER = 1 << 18
 """Bytes of rows looked up from which threads share it."""
 
@@ -185,7 +188,7 @@ class ArrayOperations(HostEngine):
     def gather(self, x: Tensor, index: Index) -> Tensor:
         array, native = self.array(x), self._native(index)
         axis = _only_axis(native)
-        if axis is not None:
+        if axis is not None and (array.flags.c_contiguous or array.size <= SMALL_TABLE):  # NumPy would copy it whole
             shape = x.shape[:axis] + native[axis].shape + x.shape[axis + 1 :]
             out = self.empty(shape, x.dtype)
             if axis == 0 and out.nbytes >= LARGE_GATHER and x.is_contiguous():
@@ -234,7 +237,9 @@ class ArrayOperations(HostEngine):
     def check_labels(self, labels: Tensor, classes: int, check: RangeCheck, ignore: int) -> tuple[Tensor, bool]:
         return self._checked(labels, 0, classes, check, ignore)
 
-    def _checked(self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None) -> tuple[Tensor, bool]:
+    def _checked(
+        self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None
+    ) -> tuple[Tensor, bool]:
         """The indices in memory of their own, and whether any were ignored."""
         count = index.numel()
         if index.is_contiguous():

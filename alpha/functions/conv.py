@@ -9,7 +9,7 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
-from alpha.functions.operands import check_tensor, number
+from alpha.functions.operands import check_room, check_tensor, number, whole
 from alpha.geometry import Axis, Geometry, transposed_input
 from alpha.tensor import Tensor
 
@@ -107,6 +107,7 @@ def conv2d(
     Raises:
         ShapeError, DtypeError, EngineError, ArgumentError: what does not fit, with both shapes.
     """
+    groups = groups if type(groups) is int else whole("conv2d", "groups", groups)
     steps = convolution_steps("conv2d", 2, x, weight, bias, stride, padding, dilation, groups)
     geometry = named("conv2d", Geometry.make, x.shape[1:3], weight.shape[1:3], *steps)
     slope = slope_of("conv2d", activation, negative_slope)
@@ -139,6 +140,7 @@ def conv_transpose2d(
     Returns:
         (N, OH, OW, OC), OH = (IH - 1) * stride - 2 * padding + dilation * (FH - 1) + output_padding + 1.
     """
+    groups = groups if type(groups) is int else whole("conv_transpose2d", "groups", groups)
     axes = transposed_axes("conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation)
     result: Tensor = ConvTranspose2dFunction.apply(x, weight, bias, Geometry(*axes), groups)
     return result
@@ -168,7 +170,9 @@ def convolution_steps(
             f"(input channels), got x: {x.shape} and w: {weight.shape}"
         )
     if weight.shape[0] % groups:
-        raise ShapeError(f"[{function}] expected w.shape[0] divisible by groups ({described(groups)}), got w: {weight.shape}")
+        raise ShapeError(
+            f"[{function}] expected w.shape[0] divisible by groups ({described(groups)}), got w: {weight.shape}"
+        )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"[{function}] expected bias of shape ({weight.shape[0]},), got {bias.shape}")
     strides, dilations = numbers(function, "stride", stride, axes), numbers(function, "dilation", dilation, axes)
@@ -216,6 +220,7 @@ def transposed_axes(
                 f"w: {weight.shape}, stride {s}, padding {p}: use less padding"
             )
         found.append(Axis(size, filter, s, (p, p - e), d))
+    check_room(x.engine, (x.shape[0], *(axis.input for axis in found), channels), x.dtype)
     return found
 
 

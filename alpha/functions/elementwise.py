@@ -260,7 +260,7 @@ def _alike(values: Sequence[Any]) -> bool:
                 or value.storage.engine is not first.storage.engine
             ):
                 return False
-        elif type(value) is not float and type(value) is not int:
+        elif type(value) is not float and (type(value) is not int or not -(2**63) <= value < 2**63):
             return False
     return True
 

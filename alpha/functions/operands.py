@@ -12,7 +12,7 @@ from alpha import dtypes
 from alpha.autograd import Function
 from alpha.engine import Engine, RangeCheck
 from alpha.errors import ArgumentError, DtypeError, IndexingError, ShapeError, described
-from alpha.tensor import Shape, Tensor, as_array, tensor
+from alpha.tensor import Shape, Tensor, tensor
 
 Number = bool | int | float
 _NUMBERS = (bool, int, float, np.generic)
@@ -79,7 +79,7 @@ def operands(function: str, *values: Any) -> list[Any]:
     """The values as tensors of one engine and Python numbers, at least one a tensor."""
     first = next((value for value in values if isinstance(value, Tensor)), None)
     engine = first.engine if first is not None else None
-    result = []
+    result: list[Any] = []
     for value in values:
         if isinstance(value, Tensor):
             result.append(value)
@@ -105,7 +105,9 @@ def python_number(function: str, value: Any) -> Number:
         try:
             return float(value)
         except OverflowError:
-            raise ArgumentError(f"[{function}] expected a number within a float's range, got an int beyond it") from None
+            raise ArgumentError(
+                f"[{function}] expected a number within a float's range, got an int beyond it"
+            ) from None
     if isinstance(value, bool | int | float):
         return value
     raise DtypeError(
@@ -165,7 +167,9 @@ def one_axis(function: str, dim: Any, ndim: int) -> int:
     if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
         raise ShapeError(f"[{function}] expected an axis as an int, got {described(dim)}")
     if not -ndim <= dim < ndim:
-        raise ShapeError(f"[{function}] expected an axis in {-ndim}..{ndim - 1} of a tensor of {ndim} axes, got {described(dim)}")
+        raise ShapeError(
+            f"[{function}] expected an axis in {-ndim}..{ndim - 1} of a tensor of {ndim} axes, got {described(dim)}"
+        )
     return int(dim) % ndim
 
 
@@ -178,13 +182,13 @@ def whole(function: str, name: str, value: Any, least: int = -(2**63), most: int
     if not least <= value <= most:
         bounds = f">= {least}" if value < least else f"<= {most}"
         raise ArgumentError(f"[{function}] expected {name} {bounds}, got {described(value)}")
-    return value
+    return int(value)
 
 
 def flag(function: str, name: str, value: Any) -> bool:
     """True or False of what counts as either; ArgumentError for what does not say, such as an array of several."""
     if value is True or value is False:
-        return value  # type: ignore[no-any-return]
+        return value
     try:
         return bool(value)
     except (TypeError, ValueError):
@@ -214,14 +218,18 @@ def all_axes(function: str, dim: Any, ndim: int) -> tuple[int, ...]:
     return tuple(axes)
 
 
+def _is_axis(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def axes_in_order(function: str, order: Any, ndim: int) -> tuple[int, ...]:
     """Each axis once, outermost first; row-major for None."""
     if order is None:
         return tuple(range(ndim))
-    if isinstance(order, tuple | list) and len(order) == ndim:
-        if all(isinstance(a, int | np.integer) and not isinstance(a, bool) for a in order):
-            if sorted(order) == list(range(ndim)):
-                return tuple(int(a) for a in order)
+    if isinstance(order, tuple | list | range) and len(order) == ndim:
+        axes = [int(a) for a in order if _is_axis(a)]
+        if sorted(axes) == list(range(ndim)):
+            return tuple(axes)
     raise ArgumentError(f"[{function}] expected an order of {ndim} axes, each once, got {described(order)}")
 
 

@@ -19,6 +19,7 @@ from alpha.functions.operands import (
     filled,
     flag,
     grid,
+    number,
     one_axis,
     still_in_range,
 )
@@ -383,6 +384,7 @@ class EuclideanNorm(Function):
 def logsumexp(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) over an axis, several, or all, without overflow."""
     check_float("logsumexp", x)
+    keepdim = flag("logsumexp", "keepdim", keepdim)
     axes = all_axes("logsumexp", dim, x.ndim)
     _check_not_empty("logsumexp", x, axes)
     return call(LogSumExp, x, axes, keepdim)
@@ -391,6 +393,7 @@ def logsumexp(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
 def norm(x: Tensor, p: float = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Vector norm (sum(|x| ** p)) ** (1 / p) over an axis, several, or all; ``p`` may be infinite."""
     check_float("norm", x)
+    p, keepdim = number("norm", "p", p), flag("norm", "keepdim", keepdim)
     axes = all_axes("norm", dim, x.ndim)
     if not p > 0:
         raise ArgumentError(f"[norm] expected p > 0 (math.inf for the largest), got {p}")

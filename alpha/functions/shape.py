@@ -48,6 +48,9 @@ __all__ = [
     "unsqueeze",
 ]
 
+MOST_PIECES = 1 << 20
+"""Most pieces that a tensor is split into: each is an object of its own."""
+
 # -- views -------------------------------------------------------------------------------------------------------
 
 
@@ -173,15 +176,17 @@ def reshape(x: Tensor, shape: Any) -> Tensor:
 
 
 def _with_unknown(x: Tensor, shape: tuple[Any, ...]) -> Shape:
-    known = shape_of("reshape", [n for n in shape if not (isinstance(n, int | np.integer) and n == -1)])
+    known = shape_of("reshape", ([n for n in shape if not (isinstance(n, int | np.integer) and n == -1)],))
     unknown = len(shape) - len(known)
     count = math.prod(known)
     fits = count == x.numel() if unknown == 0 else count > 0 and x.numel() % count == 0
     if unknown > 1 or not fits:
         raise ShapeError(
-            f"[reshape] expected a shape of {x.numel()} elements with at most one -1, got {described(shape)} for {x.shape}"
+            f"[reshape] expected a shape of {x.numel()} elements with at most one -1, got {described(shape)} for "
+            f"{x.shape}"
         )
-    return tuple(x.numel() // count if n == -1 else int(n) for n in shape)
+    found = iter(known)
+    return tuple(x.numel() // count if isinstance(n, int | np.integer) and n == -1 else next(found) for n in shape)
 
 
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -268,6 +273,10 @@ def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, .
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
             raise ArgumentError(f"[split] expected a size >= 1 or a list of sizes, got {described(size)}")
         size = int(size)
+        if length // size > MOST_PIECES:
+            raise ArgumentError(
+                f"[split] expected at most {MOST_PIECES} pieces, got {size} of {length}: use a larger size"
+            )
         sizes = tuple(min(int(size), length - start) for start in range(0, length, size)) or (0,)
     pieces: tuple[Tensor, ...] = Split.apply(x, sizes, axis)
     return pieces
@@ -386,11 +395,14 @@ def pad(x: Tensor, padding: Sequence[int], value: float = 0) -> Tensor:
     """A number put around a tensor; ``padding`` is (before, after) of the last axis, then of the one before it, ..."""
     check_tensor("pad", x)
     if not isinstance(padding, tuple | list):
-        raise ShapeError(f"[pad] expected a pair (before, after) for each axis, last axis first, got {described(padding)}")
+        raise ShapeError(
+            f"[pad] expected a pair (before, after) for each axis, last axis first, got {described(padding)}"
+        )
     counts = tuple(whole("pad", "padding", n, 0) for n in padding)
     if len(counts) % 2 or len(counts) > 2 * x.ndim:
         raise ShapeError(
-            f"[pad] expected a pair (before, after) for each of at most {x.ndim} axes, last axis first, got {described(counts)}"
+            f"[pad] expected a pair (before, after) for each of at most {x.ndim} axes, last axis first, got "
+            f"{described(counts)}"
         )
     missing = (0,) * (x.ndim - len(counts) // 2)
     before, after = (missing + tuple(reversed(counts[start::2])) for start in range(2))

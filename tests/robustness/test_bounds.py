@@ -1,4 +1,4 @@
-"""No index reaches memory unchecked: not one changed after forward checked it, not one that another thread is changing."""
+"""No index reaches memory unchecked: not one changed after forward checked it, nor one that a thread is changing."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ def test_arrays_of_every_layout(engine: Engine) -> None:
     buffer[1:] = np.arange(4, dtype=np.float32).view(np.uint8)
     for array in (
         base[::-1], base[:, ::-2], base.T, base[1:1], base[::2, 1:1], base[0, 0], np.broadcast_to(base[0], (3, 6)),
-        read_only, buffer[1:].view(np.float32), np.ma.masked_array(base), np.asmatrix(base), np.array([1.0, 2.0]).view(np.recarray),
+        read_only, buffer[1:].view(np.float32), np.ma.masked_array(base), np.ones(3).view(np.recarray),
         np.float64(3), np.zeros((0, 3, 0)), np.zeros(()),
     ):  # fmt: skip
         x = alpha.tensor(array, engine=engine)
