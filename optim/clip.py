@@ -9,7 +9,9 @@ from alpha import functions as F
 from alpha.autograd import no_grad
 from alpha.dtypes import float64
 from alpha.errors import ArgumentError, NumericsError
+from alpha.functions.operands import check_tensor, flag, number
 from alpha.tensor import Tensor, tensor
+from optim.arguments import listed
 from optim.optimizer import gradients
 
 
@@ -27,10 +29,12 @@ def clip_grad_norm_(
     gradients alone.
     """
     name = "clip_grad_norm_"
+    max_norm, norm_type = number(name, "max_norm", max_norm), number(name, "norm_type", norm_type)
+    error_if_nonfinite = flag(name, "error_if_nonfinite", error_if_nonfinite)
     if not max_norm >= 0:
-        raise ArgumentError(f"[{name}] expected max_norm >= 0, got {max_norm!r}")
+        raise ArgumentError(f"[{name}] expected max_norm >= 0, got {max_norm}")
     if not norm_type > 0:
-        raise ArgumentError(f"[{name}] expected norm_type > 0 (2.0, 1.0, float('inf')), got {norm_type!r}")
+        raise ArgumentError(f"[{name}] expected norm_type > 0 (2.0, 1.0, float('inf')), got {norm_type}")
     grads = [grad for grad in _gradients(parameters) if grad.numel()]
     if not grads:
         return tensor(0.0, float64)
@@ -49,14 +53,16 @@ def clip_grad_norm_(
 @no_grad()
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
     """Limits every element of the gradients to -clip_value..clip_value, in place."""
+    clip_value = number("clip_grad_value_", "clip_value", clip_value)
     if not clip_value >= 0:
-        raise ArgumentError(f"[clip_grad_value_] expected clip_value >= 0, got {clip_value!r}")
+        raise ArgumentError(f"[clip_grad_value_] expected clip_value >= 0, got {clip_value}")
     for grad in _gradients(parameters):
         grad.copy_(grad.clamp(-clip_value, clip_value))
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    tensors = [parameters] if isinstance(parameters, Tensor) else parameters
+    tensors = [parameters] if isinstance(parameters, Tensor) else listed("clip_grad", "parameters", parameters)
+    check_tensor("clip_grad", *tensors)
     return gradients(tensors)
 
 

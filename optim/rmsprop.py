@@ -37,6 +37,7 @@ class RMSprop(Optimizer):
         super().check_options(options)
         for option in ("alpha", "eps", "momentum"):
             self.at_least(option, options[option], 0)
+        self.switch("centered", options["centered"])
 
     def update(self, engine: Engine, params: list[Tensor], options: Group) -> None:
         numbers = partial(_numbers, options)
