@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,13 @@ def probability(value: Any, name: str, layer: str) -> float:
     if not 0 <= value <= 1:
         raise ArgumentError(f"[{layer}] expected {name} from 0 to 1, got {value}")
     return float(value)
+
+
+def sequence(value: Any, name: str, layer: str) -> Iterable[Any]:
+    """The value, if it is an iterable of modules or may be one: no text, array or tensor."""
+    if isinstance(value, str | bytes | range | np.ndarray | Tensor) or not isinstance(value, Iterable):
+        raise ArgumentError(f"[{layer}] expected {name} as a list of modules, got {described(value)}")
+    return value
 
 
 def choice(value: Any, options: tuple[str, ...], name: str, layer: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Va
 from typing import Any, Self
 
 from nn import fusion
+from nn.arguments import sequence
 from nn.module import Module
 
 

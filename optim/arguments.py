@@ -20,7 +20,7 @@ def listed(function: str, name: str, value: Any) -> list[Any]:
     """A list of what comes from a list, tuple, set or generator; ArgumentError for anything else."""
     if isinstance(value, str | bytes | range | np.ndarray | Tensor) or not isinstance(value, Iterable):
         raise ArgumentError(f"[{function}] expected {name} as a list, got {described(value)}")
-    found = []
+    found: list[Any] = []
     for entry in value:
         if len(found) == MOST:
             raise ArgumentError(f"[{function}] expected {name} of at most {MOST} entries, got more")

@@ -45,14 +45,14 @@ def test_every_public_function_is_tried() -> None:
 def test_hostile_arguments_end_in_results_or_clean_errors(tmp_path: Path) -> None:
     progress = tmp_path / "progress"
     command = [sys.executable, "-m", "tests.robustness.hostile", "--share", str(SHARE), "--progress", str(progress)]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900)
     last = progress.read_text().strip() if progress.exists() else "nothing"
     assert run.returncode == 0, f"ended with {run.returncode} while trying {last}: {run.stderr[-2000:]}"
     failures = [json.loads(line) for line in run.stdout.splitlines()]
     assert not failures, "\n".join(map(str, failures[:50]))
 
 
-def test_what_the_runner_counts_as_unclean() -> None:
+def test_what_the_runner_counts_as_unclean(monkeypatch: pytest.MonkeyPatch) -> None:
     """The runner tells clean ends from others: else it could not fail."""
 
     def raises(error: BaseException) -> Callable[[], None]:
@@ -65,7 +65,8 @@ def test_what_the_runner_counts_as_unclean() -> None:
     assert hostile.attempt(raises(ArgumentError("[f] expected more, got less")), {}) is None
     for error in (ArgumentError("more"), TypeError("a"), MemoryError(), RecursionError(), OverflowError("b")):
         assert hostile.attempt(raises(error), {}) is not None
-    assert "took" in str(hostile.attempt(lambda: time.sleep(1.1 * hostile.SECONDS), {}))
+    monkeypatch.setattr(hostile, "SECONDS", 0.0)
+    assert "took" in str(hostile.attempt(lambda: sum(range(10**5)), {}))
 
 
 # -- smallest cases ----------------------------------------------------------------------------------------------
@@ -73,10 +74,10 @@ def test_what_the_runner_counts_as_unclean() -> None:
 
 def at_once(call: Callable[[], Any], *kinds: type[AlphaError]) -> str:
     """The message of the error, which came within a second."""
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(kinds) as caught:
         call()
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     return str(caught.value)
 
 
