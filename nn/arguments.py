@@ -9,7 +9,7 @@ import numpy as np
 
 from alpha import Tensor, default_engine, float32
 from alpha.errors import ArgumentError, described
-from alpha.functions.operands import LARGEST, number, shape_of
+from alpha.functions.operands import LARGEST, shape_of
 from nn.parameter import Parameter
 
 Size = int | tuple[int, int]
@@ -45,10 +45,9 @@ def several(value: Any, axes: int, name: str, layer: str, least: int = 1) -> tup
 
 def probability(value: Any, name: str, layer: str) -> float:
     """The value, if it is a number from 0 to 1."""
-    if type(value) is not float:
-        value = number(layer, name, value)
-    if not 0 <= value <= 1:
-        raise ArgumentError(f"[{layer}] expected {name} from 0 to 1, got {value}")
+    kinds = int | float | np.integer | np.floating
+    if isinstance(value, bool) or not isinstance(value, kinds) or not 0 <= value <= 1:
+        raise ArgumentError(f"[{layer}] expected {name} from 0 to 1, got {described(value)}")
     return float(value)
 
 

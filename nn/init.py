@@ -53,7 +53,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     dtype = _float(tensor, "uniform_")
     a, b = number("uniform_", "a", a), number("uniform_", "b", b)
     if not a <= b or math.isinf(b - a):
-        raise ArgumentError(f"[uniform_] expected a <= b, their difference a number, got a={a} and b={b}")
+        raise ArgumentError(f"[uniform_] expected a <= b, got a={a} and b={b}")
     return _draw(tensor, random.draw_uniform(tensor.shape, a, b, dtype))
 
 
@@ -73,7 +73,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     a, b = number("trunc_normal_", "a", a), number("trunc_normal_", "b", b)
     if not 0 < std < math.inf or not a < b or not math.isfinite(mean):
         raise ArgumentError(
-            f"[trunc_normal_] expected std > 0, a < b and a finite mean, got {mean=}, {std=}, {a=}, {b=}"
+            f"[trunc_normal_] expected std > 0 and a < b, got std={std}, a={a} and b={b} with mean={mean}"
         )
     normal = NormalDist(mean, std)
     low, high = normal.cdf(a), normal.cdf(b)

@@ -7,6 +7,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
+
 from alpha import graphs
 from alpha.errors import ArgumentError, CheckpointError, described
 from alpha.functions.operands import flag, number, whole
@@ -351,7 +353,9 @@ def _share(step: int, start: float, end: float) -> float:
 
 
 def _count(name: str, option: str, value: Any) -> int:
-    return whole(name, option, value, 1)
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ArgumentError(f"[{name}] expected {option} as an int >= 1, got {described(value)}")
+    return whole(name, option, value)
 
 
 def _check_optimizer(name: str, value: Any) -> None:

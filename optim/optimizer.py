@@ -97,9 +97,7 @@ class Optimizer:
     def at_least(self, option: str, value: Any, least: float) -> None:
         """ArgumentError unless an option is a finite number that is large enough."""
         if not _is_number(value) or not least <= value <= _LARGEST:
-            raise ArgumentError(
-                f"[{self._name}] expected {option} as a finite number >= {least}, got {described(value)}"
-            )
+            raise ArgumentError(f"[{self._name}] expected {option} >= {least}, got {described(value)}")
 
     def below_one(self, option: str, value: Any) -> None:
         """ArgumentError unless an option lies in [0, 1)."""

@@ -245,9 +245,10 @@ def numbers(function: str, name: str, value: Any, axes: int) -> tuple[int, ...]:
         if all(isinstance(n, int | np.integer) and not isinstance(n, bool) and least <= n <= MOST_STEP for n in given):
             return tuple(int(n) for n in given)
     several = {1: "one int,", 2: "one int or two, each", 3: "one int or three, each"}[axes]
-    raise ArgumentError(
-        f"[{function}] expected {name} as {several} >= {least} and <= {MOST_STEP}, got {described(value)}"
-    )
+    entries = given if isinstance(given, tuple | list) else ()
+    far = any(isinstance(n, int | np.integer) and n > MOST_STEP for n in entries)
+    limit = f" and <= {MOST_STEP}" if far else ""
+    raise ArgumentError(f"[{function}] expected {name} as {several} >= {least}{limit}, got {described(value)}")
 
 
 def named_padding(
@@ -279,7 +280,7 @@ def slope_of(function: str, activation: str | None, negative_slope: float) -> fl
         return 0.0
     slope = number(function, "negative_slope", negative_slope)
     if not slope >= 0:
-        raise ArgumentError(f"[{function}] expected negative_slope >= 0, got {slope}: the mask is y's sign")
+        raise ArgumentError(f"[{function}] expected negative_slope >= 0, got {negative_slope}: the mask is y's sign")
     return slope
 
 
@@ -305,7 +306,7 @@ def _check(function: str, axes: int, x: Tensor, weight: Tensor, bias: Tensor | N
     if 0 in x.shape or 0 in weight.shape:
         raise ShapeError(f"[{function}] expected no empty axis, got x: {x.shape} and w: {weight.shape}")
     if isinstance(groups, bool) or not isinstance(groups, int | np.integer) or groups < 1:
-        raise ArgumentError(f"[{function}] expected groups as an int >= 1, got {described(groups)}")
+        raise ArgumentError(f"[{function}] expected groups >= 1, got {described(groups)}")
     others = [weight] if bias is None else [weight, bias]
     x.engine.check_owner(function, *others)
     for other in others:

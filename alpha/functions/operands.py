@@ -230,7 +230,7 @@ def axes_in_order(function: str, order: Any, ndim: int) -> tuple[int, ...]:
         axes = [int(a) for a in order if _is_axis(a)]
         if sorted(axes) == list(range(ndim)):
             return tuple(axes)
-    raise ArgumentError(f"[{function}] expected an order of {ndim} axes, each once, got {described(order)}")
+    raise ArgumentError(f"[{function}] expected an order of {ndim} axes, got {described(order)}: name each axis once")
 
 
 def shape_of(function: str, shape: Any) -> Shape:

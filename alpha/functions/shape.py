@@ -24,7 +24,6 @@ from alpha.functions.operands import (
     python_number,
     shape_of,
     sum_to,
-    whole,
 )
 from alpha.tensor import Shape, Tensor, dense_strides
 
@@ -398,7 +397,7 @@ def pad(x: Tensor, padding: Sequence[int], value: float = 0) -> Tensor:
         raise ShapeError(
             f"[pad] expected a pair (before, after) for each axis, last axis first, got {described(padding)}"
         )
-    counts = tuple(whole("pad", "padding", n, 0) for n in padding)
+    counts = shape_of("pad", (tuple(padding),))
     if len(counts) % 2 or len(counts) > 2 * x.ndim:
         raise ShapeError(
             f"[pad] expected a pair (before, after) for each of at most {x.ndim} axes, last axis first, got "
