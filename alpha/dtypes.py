@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.errors import DtypeError
+from alpha.errors import DtypeError, described
 
 float32 = np.dtype(np.float32)
 float64 = np.dtype(np.float64)
@@ -31,8 +31,8 @@ def as_dtype(value: DtypeLike, function: str = "dtype") -> np.dtype[Any]:
         return float32
     try:
         dtype = np.dtype(value)
-    except TypeError as error:
-        raise DtypeError(f"[{function}] expected a dtype, got {value!r}: one of {names()}") from error
+    except Exception as error:  # NumPy raises what it meets on the way
+        raise DtypeError(f"[{function}] expected a dtype, got {described(value)}: one of {names()}") from error
     if dtype not in _RANK:
         raise DtypeError(f"[{function}] expected one of the dtypes {names()}, got {dtype}: convert the array first")
     return dtype

@@ -17,7 +17,7 @@ import numpy as np
 
 from alpha import precision
 from alpha.dtypes import float32
-from alpha.errors import AlphaError, ArgumentError, EngineError
+from alpha.errors import AlphaError, ArgumentError, EngineError, described
 from alpha.geometry import Geometry
 from alpha.mempool import MemoryPool
 from alpha.tensor import Tensor
@@ -112,7 +112,7 @@ class Engine(ABC):
     def check(self, on: bool = True) -> Self:
         """Whether indices and labels are checked to be in range; on at first. Returns self.
 
-        Off, a wrong index is the caller's fault: it means some other element, or raises NumPy's own error on the CPU.
+        Off, a wrong index is the caller's fault: it means some other element, but is never followed out of the tensor.
         """
         self.checking = _switch("check", on)
         return self
@@ -173,11 +173,16 @@ class Engine(ABC):
     def check_range(self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None) -> Tensor:
         """An int64 index whose elements may be in low..high-1 or equal to ``ignore``, as one safe to follow.
 
-        In the result negative elements (where low < 0) count from the start (+ high) and ignored ones are 0; it is
-        ``index`` itself where the engine knows that nothing changed. An element out of range raises ``check``'s error:
-        at once, or where that would make the host wait, at the next point where it waits anyway; until then the
-        result holds 0 in its place.
+        In the result negative elements (where low < 0) count from the start (+ high) and ignored ones are 0. It has
+        memory of its own, so that what was checked stays what is followed, in backward too, whoever writes to the
+        index meanwhile. An element out of range raises ``check``'s error: at once, or where that would make the host
+        wait, at the next point where it waits anyway; until then, and with ``check(False)`` for good, the result holds
+        0 in its place.
         """
+
+    def check_labels(self, labels: Tensor, classes: int, check: RangeCheck, ignore: int) -> tuple[Tensor, bool]:
+        """``check_range`` of labels in 0..classes-1, and whether any may have been ignored."""
+        return self.check_range(labels, 0, classes, check, ignore), True
 
     @abstractmethod
     def copy(self, source: Tensor, out: Tensor) -> None:
@@ -407,8 +412,9 @@ class Engine(ABC):
 
     @abstractmethod
     def cross_entropy(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        """Per-row losses (N,) and softmax probabilities (N, C) of logits (N, C) and int64 labels (N,) in range.
+        """Per-row losses (N,) and softmax probabilities (N, C) of logits (N, C) and int64 labels (N,).
 
+        A label out of range is not followed: its row's loss is NaN.
         Label smoothing e: the target is (1 - e) * onehot + e / C.
         """
 
@@ -528,5 +534,5 @@ def _named(name: str) -> Engine:
 
 def _switch(function: str, on: bool) -> bool:
     if not isinstance(on, bool):
-        raise ArgumentError(f"[{function}] expected True or False, got {on!r}")
+        raise ArgumentError(f"[{function}] expected True or False, got {described(on)}")
     return on

@@ -11,9 +11,9 @@ import numpy as np
 
 from alpha import dtypes, graphs
 from alpha.engine import Engine
-from alpha.errors import ArgumentError, EngineError, GraphError
+from alpha.errors import ArgumentError, EngineError, GraphError, described
 from alpha.mempool import GRAIN, MemoryPool
-from alpha.tensor import Storage, Tensor
+from alpha.tensor import Storage, Tensor, as_array
 from cu32 import driver
 from cu32.compiler import Source
 from cu32.uploads import Uploader
@@ -113,7 +113,9 @@ class DeviceEngine(Engine):
 
     def configure(self, *, memory: str | int | None = None, threads: int | None = None) -> None:
         if threads is not None:
-            raise ArgumentError(f"[engine] expected no threads= for {self.name}, got {threads!r}: the GPU has its own")
+            raise ArgumentError(
+                f"[engine] expected no threads= for {self.name}, got {described(threads)}: the GPU has its own"
+            )
         if memory is not None:
             self.memory.cap = memory  # the setter parses "8GB"
 
@@ -173,6 +175,8 @@ class DeviceEngine(Engine):
 
     def _uploaded(self, array: Array) -> Tensor:
         self._leave_captures_alone()
+        array = array if type(array) is np.ndarray else as_array("from_numpy", array)
+        dtypes.as_dtype(array.dtype, "from_numpy")
         strides = [abs(s) for s in array.strides]
         order = sorted(range(array.ndim), key=lambda axis: -strides[axis])  # stable: ties stay row-major
         out = self.empty(array.shape, array.dtype, order)

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from alpha.errors import ArgumentError, IndexingError
 from nn import fusion
+from nn.arguments import sequence
 from nn.module import Module
 
 
@@ -143,7 +144,7 @@ class ModuleList(_Row):
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__()
-        self._put(modules)
+        self._put(sequence(modules, "modules", "ModuleList"))
 
     def __getitem__(self, index: int | slice) -> Any:
         """The module at a position; of a slice, a ModuleList of those modules."""
@@ -159,7 +160,7 @@ class ModuleDict(_Container):
 
     def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None) -> None:
         super().__init__()
-        self.update(modules or {})
+        self.update({} if modules is None else modules)
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         """Adds or replaces modules by name, from a mapping, a ModuleDict or pairs: all, or none where one is wrong."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from alpha import Tensor, dtypes, tensor
 from alpha.errors import DtypeError
+from alpha.functions.operands import flag
 
 
 class Parameter(Tensor):
@@ -20,6 +21,7 @@ class Parameter(Tensor):
 
     def __init__(self, data: Any, requires_grad: bool = True) -> None:
         source = data if isinstance(data, Tensor) else tensor(data)
+        requires_grad = flag("Parameter", "requires_grad", requires_grad)
         if requires_grad and not dtypes.is_float(source.dtype):
             raise DtypeError(
                 f"[Parameter] expected float32 or float64, got {source.dtype}: cast it, or pass requires_grad=False"

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from alpha.changes import at_once, putting
 from alpha.engine import Engine
-from alpha.errors import ArgumentError
+from alpha.errors import ArgumentError, described
 from alpha.tensor import Tensor
 from alpha.updates import Plan
 from optim.optimizer import Group, Optimizer, gradients
@@ -39,7 +39,7 @@ class Adam(Optimizer):
         self.at_least("eps", options["eps"], 0)
         betas = options["betas"]
         if not isinstance(betas, tuple | list) or len(betas) != 2:
-            raise ArgumentError(f"[{type(self).__name__}] expected betas as a pair, got {betas!r}")
+            raise ArgumentError(f"[{type(self).__name__}] expected betas as a pair, got {described(betas)}")
         for beta in betas:
             self.below_one("betas", beta)
 

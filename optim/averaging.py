@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 
 import alpha
 from alpha.changes import Rewriting
-from alpha.errors import ArgumentError, ShapeError
+from alpha.errors import ArgumentError, ShapeError, described
+from alpha.functions.operands import flag, number
 from alpha.tensor import Tensor
 from nn.module import Module
 
@@ -36,8 +37,11 @@ class AveragedModel(Module, Generic[Net]):
 
     def __init__(self, model: Net, decay: float = 0.999, use_buffers: bool = False) -> None:
         super().__init__()
+        if not isinstance(model, Module):
+            raise ArgumentError(f"[AveragedModel] expected a Module, got {described(model)}")
+        decay, use_buffers = number("AveragedModel", "decay", decay), flag("AveragedModel", "use_buffers", use_buffers)
         if not 0 <= decay <= 1:
-            raise ArgumentError(f"[AveragedModel] expected decay in 0..1, got {decay!r}")
+            raise ArgumentError(f"[AveragedModel] expected decay in 0..1, got {decay}")
         self.decay, self.use_buffers = decay, use_buffers
         self.module: Net = copy.deepcopy(model)
         self.module.requires_grad_(False)

@@ -11,7 +11,9 @@ from alpha.autograd import no_grad
 from alpha.changes import Rewriting
 from alpha.dtypes import float64
 from alpha.errors import ArgumentError, NumericsError
+from alpha.functions.operands import check_tensor, flag, number
 from alpha.tensor import Tensor, tensor
+from optim.arguments import listed
 from optim.optimizer import gradients
 
 
@@ -29,10 +31,12 @@ def clip_grad_norm_(
     gradients alone. A KeyboardInterrupt finds all gradients scaled or none.
     """
     name = "clip_grad_norm_"
+    max_norm, norm_type = number(name, "max_norm", max_norm), number(name, "norm_type", norm_type)
+    error_if_nonfinite = flag(name, "error_if_nonfinite", error_if_nonfinite)
     if not max_norm >= 0:
-        raise ArgumentError(f"[{name}] expected max_norm >= 0, got {max_norm!r}")
+        raise ArgumentError(f"[{name}] expected max_norm >= 0, got {max_norm}")
     if not norm_type > 0:
-        raise ArgumentError(f"[{name}] expected norm_type > 0 (2.0, 1.0, float('inf')), got {norm_type!r}")
+        raise ArgumentError(f"[{name}] expected norm_type > 0 (2.0, 1.0, float('inf')), got {norm_type}")
     grads = [grad for grad in _gradients(parameters) if grad.numel()]
     if not grads:
         return tensor(0.0, float64)
@@ -50,8 +54,9 @@ def clip_grad_norm_(
 @no_grad()
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
     """Limits every element of the gradients to -clip_value..clip_value, in place; where interrupted, all or none."""
+    clip_value = number("clip_grad_value_", "clip_value", clip_value)
     if not clip_value >= 0:
-        raise ArgumentError(f"[clip_grad_value_] expected clip_value >= 0, got {clip_value!r}")
+        raise ArgumentError(f"[clip_grad_value_] expected clip_value >= 0, got {clip_value}")
     grads = _gradients(parameters)
     Rewriting([(grad, partial(grad.clamp, -clip_value, clip_value)) for grad in grads]).make()
 
@@ -61,7 +66,8 @@ def _scaled(grad: Tensor, scale: Tensor) -> Tensor:
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    tensors = [parameters] if isinstance(parameters, Tensor) else parameters
+    tensors = [parameters] if isinstance(parameters, Tensor) else listed("clip_grad", "parameters", parameters)
+    check_tensor("clip_grad", *tensors)
     return gradients(tensors)
 
 

@@ -7,9 +7,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
+
 from alpha import graphs
 from alpha.changes import Action, Changes, at_once, putting, setting
-from alpha.errors import AlphaError, ArgumentError, CheckpointError
+from alpha.errors import AlphaError, ArgumentError, CheckpointError, described
+from alpha.functions.operands import flag, number, whole
+from optim.arguments import finite, listed, power
 from optim.optimizer import Group, Optimizer, is_count, is_finite, shown
 
 
@@ -133,33 +137,36 @@ class StepLR(LRScheduler):
     """The rate times gamma every ``step_size`` steps."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
-        self.step_size, self.gamma = _count("StepLR", "step_size", step_size), gamma
+        self.step_size = _count("StepLR", "step_size", step_size)
+        self.gamma = finite("StepLR", "gamma", gamma)
         super().__init__(optimizer)
 
     def rate(self, base: float, group: int, step: int) -> float:
-        return base * self.gamma ** (step // self.step_size)
+        return base * power(self.gamma, step // self.step_size)
 
 
 class MultiStepLR(LRScheduler):
     """The rate times gamma at each milestone, a number of steps."""
 
     def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1) -> None:
-        self.milestones, self.gamma = sorted(milestones), gamma
+        steps = listed("MultiStepLR", "milestones", milestones)
+        self.milestones = sorted(whole("MultiStepLR", "milestones", step) for step in steps)
+        self.gamma = finite("MultiStepLR", "gamma", gamma)
         super().__init__(optimizer)
 
     def rate(self, base: float, group: int, step: int) -> float:
-        return base * self.gamma ** bisect_right(self.milestones, step)
+        return base * power(self.gamma, bisect_right(self.milestones, step))
 
 
 class ExponentialLR(LRScheduler):
     """The rate times gamma at every step."""
 
     def __init__(self, optimizer: Optimizer, gamma: float) -> None:
-        self.gamma = gamma
+        self.gamma = finite("ExponentialLR", "gamma", gamma)
         super().__init__(optimizer)
 
     def rate(self, base: float, group: int, step: int) -> float:
-        return base * self.gamma**step
+        return base * power(self.gamma, step)
 
 
 class CosineAnnealingLR(LRScheduler):
@@ -169,7 +176,8 @@ class CosineAnnealingLR(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
-        self.T_max, self.eta_min = _count("CosineAnnealingLR", "T_max", T_max), eta_min
+        self.T_max = _count("CosineAnnealingLR", "T_max", T_max)
+        self.eta_min = finite("CosineAnnealingLR", "eta_min", eta_min)
         super().__init__(optimizer)
 
     def rate(self, base: float, group: int, step: int) -> float:
@@ -182,6 +190,8 @@ class LinearLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
     ) -> None:
+        start_factor = number("LinearLR", "start_factor", start_factor)
+        end_factor = number("LinearLR", "end_factor", end_factor)
         if not 0 < start_factor <= 1 or not 0 <= end_factor <= 1:
             got = f"{start_factor} and {end_factor}"
             raise ArgumentError(f"[LinearLR] expected 0 < start_factor <= 1 and 0 <= end_factor <= 1, got {got}")
@@ -200,20 +210,27 @@ class LambdaLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]]
     ) -> None:
+        _check_optimizer("LambdaLR", optimizer)
         groups = len(optimizer.param_groups)
-        self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else list(lr_lambda)
+        self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else listed("LambdaLR", "lr_lambda", lr_lambda)
+        if any(not callable(function) for function in self.lr_lambdas):
+            raise ArgumentError(f"[LambdaLR] expected lr_lambda as functions of a step, got {described(lr_lambda)}")
         if len(self.lr_lambdas) != groups:
             raise ArgumentError(f"[LambdaLR] expected {groups} functions, one a group, got {len(self.lr_lambdas)}")
         super().__init__(optimizer)
 
     def rate(self, base: float, group: int, step: int) -> float:
-        return base * self.lr_lambdas[group](step)
+        return base * number("LambdaLR", "lr_lambda's result", self.lr_lambdas[group](step))
 
 
 class SequentialLR(LRScheduler):
     """One scheduler after another: the next begins, at its own step 0, at each milestone."""
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]) -> None:
+        schedulers = listed("SequentialLR", "schedulers", schedulers)
+        milestones = [whole("SequentialLR", "milestones", n) for n in listed("SequentialLR", "milestones", milestones)]
+        if not all(isinstance(scheduler, LRScheduler) for scheduler in schedulers):
+            raise ArgumentError(f"[SequentialLR] expected schedulers, got {described(schedulers)}")
         if len(schedulers) != len(milestones) + 1 or list(milestones) != sorted(milestones):
             raise ArgumentError(
                 "[SequentialLR] expected ascending milestones, one fewer than schedulers, got "
@@ -290,14 +307,24 @@ class OneCycleLR(LRScheduler):
     ) -> None:
         if total_steps is None and (epochs is None or steps_per_epoch is None):
             raise ArgumentError("[OneCycleLR] expected total_steps, or epochs and steps_per_epoch, got neither")
-        steps = total_steps if total_steps is not None else (epochs or 0) * (steps_per_epoch or 0)
-        self.total_steps = _count("OneCycleLR", "total_steps", steps)
+        name = "OneCycleLR"
+        _check_optimizer(name, optimizer)
+        if total_steps is None:
+            total_steps = _count(name, "epochs", epochs) * _count(name, "steps_per_epoch", steps_per_epoch)
+        self.total_steps = _count(name, "total_steps", total_steps)
+        pct_start, three_phase = number(name, "pct_start", pct_start), flag(name, "three_phase", three_phase)
+        cycle_momentum = flag(name, "cycle_momentum", cycle_momentum)
         if not 0 <= pct_start <= 1:
-            raise ArgumentError(f"[OneCycleLR] expected pct_start in 0..1, got {pct_start!r}")
-        if anneal_strategy not in ("cos", "linear"):
-            raise ArgumentError(f'[OneCycleLR] expected anneal_strategy "cos" or "linear", got {anneal_strategy!r}')
+            raise ArgumentError(f"[OneCycleLR] expected pct_start in 0..1, got {pct_start}")
+        if not isinstance(anneal_strategy, str) or anneal_strategy not in ("cos", "linear"):
+            raise ArgumentError(
+                f'[OneCycleLR] expected anneal_strategy "cos" or "linear", got {described(anneal_strategy)}'
+            )
         self.anneal_strategy = anneal_strategy
-        self.div_factor, self.final_div_factor = div_factor, final_div_factor
+        self.div_factor = finite(name, "div_factor", div_factor)
+        self.final_div_factor = finite(name, "final_div_factor", final_div_factor)
+        if self.div_factor == 0 or self.final_div_factor == 0:
+            raise ArgumentError("[OneCycleLR] expected div_factor and final_div_factor other than 0, got 0")
         groups = optimizer.param_groups
         self.max_lrs = _per_group("max_lr", max_lr, len(groups))
         self.momenta = list(
@@ -315,7 +342,7 @@ class OneCycleLR(LRScheduler):
             )
         self._phases = self._make_phases(pct_start, three_phase)
         for group, highest in zip(groups, self.max_lrs, strict=True):
-            group["initial_lr"] = highest / div_factor
+            group["initial_lr"] = highest / self.div_factor
         super().__init__(optimizer)
 
     def _make_phases(self, share: float, three: bool) -> list[tuple[float, str, str, int, int]]:
@@ -370,14 +397,21 @@ def _share(step: int, start: float, end: float) -> float:
     return min(1.0, (step - start) / (end - start)) if end > start else 1.0
 
 
-def _count(name: str, option: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ArgumentError(f"[{name}] expected {option} as an int >= 1, got {value!r}")
-    return value
+def _count(name: str, option: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ArgumentError(f"[{name}] expected {option} as an int >= 1, got {described(value)}")
+    return whole(name, option, value)
+
+
+def _check_optimizer(name: str, value: Any) -> None:
+    if not isinstance(value, Optimizer):
+        raise ArgumentError(f"[{name}] expected an Optimizer, got {type(value).__name__}")
 
 
 def _per_group(option: str, value: float | Sequence[float], groups: int) -> list[float]:
-    values = [value] * groups if isinstance(value, int | float) else list(value)
-    if len(values) != groups:
-        raise ArgumentError(f"[OneCycleLR] expected {option} as one number or {groups}, one a group, got {values}")
-    return values
+    given = value if isinstance(value, tuple | list) else [value] * groups
+    if len(given) != groups:
+        raise ArgumentError(
+            f"[OneCycleLR] expected {option} as one number or {groups}, one a group, got {described(value)}"
+        )
+    return [finite("OneCycleLR", option, n) for n in given]

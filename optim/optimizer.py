@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, ClassVar, Self
 
@@ -11,11 +11,15 @@ from alpha.autograd import no_grad
 from alpha.changes import Action, Changes, clear_gradients, fill_with_zeros, putting, setting
 from alpha.dtypes import is_float
 from alpha.engine import Engine
-from alpha.errors import AlphaError, ArgumentError, CheckpointError, GraphError
+from alpha.errors import AlphaError, ArgumentError, CheckpointError, GraphError, described
 from alpha.tensor import Tensor
+from optim.arguments import listed
 
 Group = dict[str, Any]
 State = dict[str, Any]
+
+
+_LARGEST = sys.float_info.max
 
 
 class Optimizer:
@@ -41,7 +45,7 @@ class Optimizer:
         self.state: dict[Tensor, State] = {}
         self._changes = 0  # how often groups or state tensors became others
         self.steps = 0
-        given: list[Any] = [params] if isinstance(params, Tensor | Mapping) else list(params)
+        given: list[Any] = [params] if isinstance(params, Tensor | Mapping) else listed(self._name, "params", params)
         if not given:
             raise ArgumentError(f"[{self._name}] expected parameters, got none: pass module.parameters()")
         groups = given if isinstance(given[0], Mapping) else [{"params": given}]
@@ -55,7 +59,9 @@ class Optimizer:
     def add_param_group(self, group: Mapping[str, Any]) -> Self:
         """Adds a group: a dict with ``params`` and options; ArgumentError, and nothing changes, where it is wrong."""
         if not isinstance(group, Mapping) or "params" not in group:
-            raise ArgumentError(f'[{self._name}] expected a parameter group {{"params": [...], ...}}, got {group!r}')
+            raise ArgumentError(
+                f'[{self._name}] expected a parameter group {{"params": [...], ...}}, got {described(group)}'
+            )
         unknown = sorted(set(group) - set(self.defaults) - {"params"})
         if unknown:
             raise ArgumentError(
@@ -95,13 +101,18 @@ class Optimizer:
 
     def at_least(self, option: str, value: Any, least: float) -> None:
         """ArgumentError unless an option is a finite number that is large enough."""
-        if not _is_number(value) or not math.isfinite(value) or value < least:
-            raise ArgumentError(f"[{self._name}] expected {option} >= {least}, got {value!r}")
+        if not _is_number(value) or not least <= value <= _LARGEST:
+            raise ArgumentError(f"[{self._name}] expected {option} >= {least}, got {described(value)}")
 
     def below_one(self, option: str, value: Any) -> None:
         """ArgumentError unless an option lies in [0, 1)."""
         if not _is_number(value) or not 0 <= value < 1:
-            raise ArgumentError(f"[{self._name}] expected {option} in [0, 1), got {value!r}")
+            raise ArgumentError(f"[{self._name}] expected {option} in [0, 1), got {described(value)}")
+
+    def switch(self, option: str, value: Any) -> None:
+        """ArgumentError unless an option is True or False."""
+        if not isinstance(value, bool):
+            raise ArgumentError(f"[{self._name}] expected {option} as True or False, got {described(value)}")
 
     # -- working -----------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ class RMSprop(Optimizer):
         super().check_options(options)
         for option in ("alpha", "eps", "momentum"):
             self.at_least(option, options[option], 0)
+        self.switch("centered", options["centered"])
 
     def prepare(self, plan: Plan, engine: Engine, params: list[Tensor], options: Group) -> None:
         keys = ["square_avg"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, ClassVar
@@ -37,6 +38,8 @@ class SGD(Optimizer):
     def check_options(self, options: Group) -> None:
         super().check_options(options)
         self.at_least("momentum", options["momentum"], 0)
+        self.at_least("dampening", options["dampening"], -math.inf)
+        self.switch("nesterov", options["nesterov"])
         if options["nesterov"] and (options["momentum"] <= 0 or options["dampening"] != 0):
             raise ArgumentError(
                 f"[SGD] expected momentum > 0 and dampening 0 for nesterov, got {options['momentum']} and "

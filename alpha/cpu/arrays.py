@@ -24,6 +24,12 @@ PARALLEL_SIZE = 1 << 18
 SUM_BLOCK = 128
 """Rows that are added up one after another before their sum joins the others': the blocks of a pairwise sum."""
 
+SMALL_TABLE = 1 << 16
+"""Elements up to which a table with gaps is looked up as a dense one is: NumPy copies it first."""
+
+LARGE_GATHER = 1 << 18
+"""Bytes of rows looked up from which threads share it."""
+
 _COMPARISONS = {
     "eq": np.equal,
     "ne": np.not_equal,
@@ -180,9 +186,14 @@ class ArrayOperations(HostEngine):
     def gather(self, x: Tensor, index: Index) -> Tensor:
         array, native = self.array(x), self._native(index)
         axis = _only_axis(native)
-        if axis is not None:
+        if axis is not None and (array.flags.c_contiguous or array.size <= SMALL_TABLE):  # NumPy would copy it whole
             shape = x.shape[:axis] + native[axis].shape + x.shape[axis + 1 :]
             out = self.empty(shape, x.dtype)
+            if axis == 0 and out.nbytes >= LARGE_GATHER and x.is_contiguous():
+                places, rows = native[0].reshape(-1), self.array(out).reshape(native[0].size, -1)
+                tasks = -(-places.size // kernels.ROWS)
+                self.launch(kernels.take_rows, places, array.reshape(len(array), -1), rows, tasks=tasks)
+                return out
             # "wrap" because "raise" makes NumPy gather into a buffer first; the indices are in range.
             np.take(array, native[axis], axis=axis, out=self.array(out), mode="wrap")
             return out
@@ -221,20 +232,41 @@ class ArrayOperations(HostEngine):
         )
 
     def check_range(self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None) -> Tensor:
-        values = self.array(index)
-        ignored = values == ignore if ignore is not None else None
-        if ignored is not None and ignored.any():
-            values = np.where(ignored, 0, values)
-        least, most = (values.min(), values.max()) if values.size else (0, -1)
-        if self.checking and (least < low or most >= high):
-            position = int(np.argmax((values < low) | (values >= high)))  # the first, in row-major order
-            raise check.error(values.reshape(-1)[position], position)
-        if low < 0 and least < 0:
-            values = np.where(values < 0, values + high, values)
-        return index if values is self.array(index) else self.from_numpy(values)
+        return self._checked(index, low, high, check, ignore)[0]
+
+    def check_labels(self, labels: Tensor, classes: int, check: RangeCheck, ignore: int) -> tuple[Tensor, bool]:
+        return self._checked(labels, 0, classes, check, ignore)
+
+    def _checked(
+        self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None
+    ) -> tuple[Tensor, bool]:
+        """The indices in memory of their own, and whether any were ignored."""
+        count = index.numel()
+        if index.is_contiguous():
+            source, out = index, self.empty(index.shape, int64)
+        else:
+            source = out = self.dense(index, range(index.ndim))
+        if not count:
+            return out, False
+        checking = self.checking or high <= 0  # no element can stand in where there is none
+        may_ignore = ignore is not None
+        verdict = kernels.check_range(
+            source.address, out.address, count, low, high, ignore if may_ignore else 0, may_ignore, checking
+        )
+        if verdict >= 0:
+            raise check.error(self.array(out).reshape(-1)[verdict], verdict)
+        return out, verdict == kernels.SOME_IGNORED
 
     def _native(self, index: Index) -> tuple[Any, ...]:
-        return tuple(self.array(entry) if isinstance(entry, Tensor) else entry for entry in index)
+        """The index as NumPy takes it. A mask is copied: NumPy counts its elements first and then follows them."""
+        found = []
+        for entry in index:
+            if isinstance(entry, Tensor):
+                array = self.array(entry)
+                found.append(array.copy() if entry.dtype == bool_ else array)
+            else:
+                found.append(entry)
+        return tuple(found)
 
 
 # -- element-wise loops ------------------------------------------------------------------------------------------

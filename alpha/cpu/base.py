@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from alpha.cpu import workers
+from alpha.dtypes import as_dtype
 from alpha.engine import Engine
-from alpha.errors import ArgumentError
+from alpha.errors import ArgumentError, described
 from alpha.mempool import MemoryPool
-from alpha.tensor import Storage, Tensor
+from alpha.tensor import Storage, Tensor, as_array
 
 Array = np.ndarray[Any, Any]
 _PAGE = mmap.PAGESIZE
@@ -39,7 +40,7 @@ class HostEngine(Engine):
     def configure(self, *, memory: str | int | None = None, threads: int | None = None) -> None:
         if threads is not None:
             if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-                raise ArgumentError(f"[engine] expected threads >= 1, got {threads!r}")
+                raise ArgumentError(f"[engine] expected threads >= 1, got {described(threads)}")
             self.threads = threads
         if memory is not None:
             self.memory.cap = memory  # the setter parses "8GB"
@@ -58,6 +59,8 @@ class HostEngine(Engine):
         return view
 
     def from_numpy(self, array: Array) -> Tensor:
+        array = array if type(array) is np.ndarray else as_array("from_numpy", array)
+        as_dtype(array.dtype, "from_numpy")
         strides = [abs(s) for s in array.strides]
         order = sorted(range(array.ndim), key=lambda axis: -strides[axis])  # stable: ties stay row-major
         out = self.empty(array.shape, array.dtype, order)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from alpha.autograd import Function
-from alpha.errors import ArgumentError
+from alpha.errors import ArgumentError, described
 from alpha.functions.elementwise import gt, mul, where
-from alpha.functions.operands import call, check_float, compute, filled, one_axis
+from alpha.functions.operands import call, check_float, compute, filled, number, one_axis
 from alpha.tensor import Tensor
 
 __all__ = ["gelu", "leaky_relu", "log_softmax", "relu", "silu", "softmax", "softplus"]
@@ -39,7 +39,7 @@ def relu(x: Tensor) -> Tensor:
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """max(x, 0) + negative_slope * min(x, 0); the gradient at 0 is negative_slope."""
     check_float("leaky_relu", x)
-    slope = float(negative_slope)
+    slope = number("leaky_relu", "negative_slope", negative_slope)
     if slope == 0:  # a product all the same, as in PyTorch, where ReLU is none: of infinities it is NaN
         return where(gt(x, 0), x, mul(x, slope))
     return call(LeakyReLU, x, slope)
@@ -95,8 +95,8 @@ class TanhGELU(Function):
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """x * Phi(x) with the normal distribution's cumulative function Phi, or with ``approximate="tanh"`` close to it."""
     check_float("gelu", x)
-    if approximate not in ("none", "tanh"):
-        raise ArgumentError(f'[gelu] expected approximate="none" or "tanh", got {approximate!r}')
+    if not isinstance(approximate, str) or approximate not in ("none", "tanh"):
+        raise ArgumentError(f'[gelu] expected approximate="none" or "tanh", got {described(approximate)}')
     return call(GELU if approximate == "none" else TanhGELU, x)
 
 
@@ -145,6 +145,7 @@ class Softplus(Function):
 def softplus(x: Tensor, beta: float = 1.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta, without overflow."""
     check_float("softplus", x)
+    beta = number("softplus", "beta", beta)
     if not beta > 0:
         raise ArgumentError(f"[softplus] expected beta > 0, got {beta}")
     return call(Softplus, x, beta)

@@ -31,7 +31,7 @@ EngineLike = Engine | str | None
 
 
 def _finish(out: Tensor, requires_grad: bool) -> Tensor:
-    return out.requires_grad_() if requires_grad else out
+    return out.requires_grad_(requires_grad) if requires_grad is not False else out
 
 
 def empty(

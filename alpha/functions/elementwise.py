@@ -15,6 +15,7 @@ from alpha.errors import ArgumentError, DtypeError
 from alpha.functions.operands import (
     Number,
     TensorLike,
+    axes_in_order,
     broadcast_shape,
     call,
     check_tensor,
@@ -287,7 +288,7 @@ def _alike(values: Sequence[Any]) -> bool:
                 or value.storage.engine is not first.storage.engine
             ):
                 return False
-        elif type(value) is not float and type(value) is not int:
+        elif type(value) is not float and (type(value) is not int or not -(2**63) <= value < 2**63):
             return False
     return True
 
@@ -881,7 +882,5 @@ def clone(x: Tensor) -> Tensor:
 def contiguous(x: Tensor, order: Sequence[int] | None = None) -> Tensor:
     """Itself if dense in the given order of axes (row-major by default), else such a copy."""
     check_tensor("contiguous", x)
-    wanted = tuple(range(x.ndim) if order is None else order)
-    if sorted(wanted) != list(range(x.ndim)):
-        raise ArgumentError(f"[contiguous] expected an order of {x.ndim} axes, got {wanted}: name each axis once")
+    wanted = axes_in_order("contiguous", order, x.ndim)
     return x if x.is_contiguous(wanted) else call(Clone, x, wanted)

@@ -11,8 +11,9 @@ import numpy as np
 
 from alpha.autograd import Function
 from alpha.engine import IMAGE_ORDER, WeightedPairs
-from alpha.errors import ArgumentError, ShapeError
-from alpha.functions.operands import call, check_float
+from alpha.errors import ArgumentError, ShapeError, described
+from alpha.functions.conv import MOST_STEP
+from alpha.functions.operands import call, check_float, check_room, flag, number
 from alpha.tensor import Tensor
 
 __all__ = ["interpolate"]
@@ -196,14 +197,16 @@ def interpolate(
     check_float("interpolate", x)
     if x.ndim != 4 or min(x.shape[1:3]) < 1:
         raise ShapeError(f"[interpolate] expected images (N, H, W, C), got {x.shape}: add the missing axes")
-    if mode not in ("nearest", "bilinear"):
-        raise ArgumentError(f'[interpolate] expected mode "nearest" or "bilinear", got {mode!r}')
+    if not isinstance(mode, str) or mode not in ("nearest", "bilinear"):
+        raise ArgumentError(f'[interpolate] expected mode "nearest" or "bilinear", got {described(mode)}')
     if mode == "nearest" and align_corners is not None:
         raise ArgumentError(
-            f'[interpolate] expected align_corners with mode="bilinear" alone, got {align_corners} with "nearest": '
-            "leave it out"
+            f'[interpolate] expected align_corners with mode="bilinear" alone, got {described(align_corners)} with '
+            '"nearest": leave it out'
         )
+    align_corners = None if align_corners is None else flag("interpolate", "align_corners", align_corners)
     axes = _axes(x, size, scale_factor)
+    check_room(x.engine, (x.shape[0], axes[0].output, axes[1].output, x.shape[3]), x.dtype)
     if all(axis.output == axis.input for axis in axes):
         return x.clone()
     if mode == "nearest":
@@ -217,16 +220,21 @@ def _axes(x: Tensor, size: Size | None, scale_factor: Scale | None) -> Axes:
         raise ArgumentError(f"[interpolate] expected either a size or a scale_factor, got {got}")
     inputs = x.shape[1:3]
     if size is not None:
-        outputs = _two("size", size, int)
-        ratios = [n / m for n, m in zip(inputs, outputs, strict=True)]
+        outputs: tuple[int, ...] = _two("size", size, int)
+        ratios = [n / m if m <= MOST_STEP else 0.0 for n, m in zip(inputs, outputs, strict=True)]
     else:
-        factors = _two("scale_factor", scale_factor, int | float)
-        outputs = tuple([math.floor(n * factor) for n, factor in zip(inputs, factors, strict=True)])
+        factors = [number("interpolate", "scale_factor", f) for f in _two("scale_factor", scale_factor, (int, float))]
+        outputs = tuple([math.floor(min(n * factor, MOST_STEP + 1)) for n, factor in zip(inputs, factors, strict=True)])
         ratios = [1 / factor for factor in factors]
     if min(outputs) < 1:
         raise ArgumentError(
             f"[interpolate] expected a result of at least one pixel, got {outputs[0]} x {outputs[1]}: use a larger "
             "scale_factor"
+        )
+    if max(outputs) > MOST_STEP:
+        raise ArgumentError(
+            f"[interpolate] expected a result of at most {MOST_STEP} rows and columns, got size {described(size)} and "
+            f"scale_factor {described(scale_factor)} for x: {x.shape}"
         )
     rows, columns = zip(inputs, outputs, ratios, strict=True)
     return Axis(*rows), Axis(*columns)
@@ -235,6 +243,9 @@ def _axes(x: Tensor, size: Size | None, scale_factor: Scale | None) -> Axes:
 def _two(name: str, value: Any, kind: Any) -> tuple[Any, Any]:
     """(rows, columns) of a positive number or a pair of them."""
     both = tuple(value) if isinstance(value, list | tuple) else (value, value)
-    if len(both) != 2 or any(isinstance(n, bool) or not isinstance(n, kind) or not 0 < n < math.inf for n in both):
-        raise ArgumentError(f"[interpolate] expected {name} as a positive number or (rows, columns), got {value!r}")
-    return both
+    kinds = (*(kind if isinstance(kind, tuple) else (kind,)), np.integer, *((np.floating,) if kind is not int else ()))
+    if len(both) != 2 or any(isinstance(n, bool) or not isinstance(n, kinds) or not 0 < n < math.inf for n in both):
+        raise ArgumentError(
+            f"[interpolate] expected {name} as a positive number or (rows, columns), got {described(value)}"
+        )
+    return both if kind is not int else (int(both[0]), int(both[1]))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from alpha.autograd import Function
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.conv import slope_of
 from alpha.functions.nothing import nothing
-
-if TYPE_CHECKING:
-    from alpha.tensor import Tensor
+from alpha.functions.operands import check_tensor, flag, number
+from alpha.tensor import Tensor
 
 __all__ = ["batch_norm"]
 
@@ -89,6 +87,10 @@ def batch_norm(
     Source: Ioffe & Szegedy, arXiv 1502.03167.
     """
     slope = slope_of("batch_norm", activation, negative_slope)
+    given = [t for t in (running_mean, running_var, weight, bias, residual) if t is not None]
+    check_tensor("batch_norm", x, *given)
+    momentum, eps = number("batch_norm", "momentum", momentum), number("batch_norm", "eps", eps)
+    training = flag("batch_norm", "training", training)
     if x.ndim < 2 or not is_float(x.dtype):
         raise ShapeError(f"[batch_norm] expected floats of at least 2 axes, got shape {x.shape} of {x.dtype}")
     channels = x.shape[-1]

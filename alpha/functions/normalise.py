@@ -6,15 +6,24 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from alpha.autograd import Function
 from alpha.engine import BatchNormState
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.elementwise import cast
 from alpha.functions.norm import batch_norm
 from alpha.functions.nothing import nothing
-from alpha.functions.operands import call, check_float, compute, filled, sum_to
+from alpha.functions.operands import (
+    call,
+    check_float,
+    check_tensor,
+    compute,
+    filled,
+    flag,
+    number,
+    shape_of,
+    sum_to,
+    whole,
+)
 from alpha.tensor import Shape, Tensor, dense_strides
 
 __all__ = ["group_norm", "instance_norm", "layer_norm"]
@@ -204,6 +213,7 @@ def layer_norm(
             f"[layer_norm] expected x of shape (..., {', '.join(map(str, shape))}), got {x.shape}: its last axes are "
             "normalised"
         )
+    eps = number("layer_norm", "eps", eps)
     if not x.numel():
         return nothing(x.shape, x, weight, bias)
     return call(LayerNorm, x, weight, bias, tuple(range(x.ndim - len(shape), x.ndim)), eps)
@@ -221,6 +231,8 @@ def group_norm(
 
     Source: Wu & He, arXiv 1803.08494.
     """
+    check_tensor("group_norm", x)
+    num_groups, eps = whole("group_norm", "num_groups", num_groups), number("group_norm", "eps", eps)
     _check("group_norm", x, x.shape[-1:], weight=weight, bias=bias)
     if x.ndim < 2 or num_groups < 1 or x.shape[-1] % num_groups:
         raise ShapeError(f"[group_norm] expected x (N, ..., C) with C in {num_groups} equal groups, got {x.shape}")
@@ -252,6 +264,9 @@ def instance_norm(
 
     Source: Ulyanov et al., arXiv 1607.08022.
     """
+    check_tensor("instance_norm", x)
+    momentum, eps = number("instance_norm", "momentum", momentum), number("instance_norm", "eps", eps)
+    use_input_stats = flag("instance_norm", "use_input_stats", use_input_stats)
     _check(
         "instance_norm", x, x.shape[-1:], weight=weight, bias=bias, running_mean=running_mean, running_var=running_var
     )
@@ -277,7 +292,7 @@ def instance_norm(
 
 
 def _lengths(shape: int | Sequence[int]) -> Shape:
-    return (int(shape),) if isinstance(shape, int | np.integer) else tuple(shape)
+    return shape_of("layer_norm", shape if isinstance(shape, tuple | list) else (shape,))
 
 
 def _check(function: str, x: Tensor, shape: Shape, **parts: Tensor | None) -> None:

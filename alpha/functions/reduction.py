@@ -19,8 +19,11 @@ from alpha.functions.operands import (
     check_tensor,
     compute,
     filled,
+    flag,
     grid,
+    number,
     one_axis,
+    still_in_range,
 )
 from alpha.functions.shape import flip, reshape
 from alpha.tensor import Shape, Tensor
@@ -52,7 +55,8 @@ def _keeping(x: Tensor, shape: Shape, axes: Axes) -> Tensor:
     if x.ndim != len(shape):
         for axis in axes:
             strides.insert(axis, 1)
-    return x.view(x.offset, tuple(1 if a in axes else n for a, n in enumerate(shape)), tuple(strides))
+    kept = tuple([1 if a in axes else n for a, n in enumerate(shape)])
+    return Tensor(x.storage, x.offset, kept, tuple(strides), x.dtype)
 
 
 def _count(shape: Shape, axes: Axes) -> int:
@@ -169,19 +173,20 @@ def _product_of_others(x: Tensor, zero: Tensor, axes: Axes) -> Tensor:
 def sum(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Sum over an axis, several, or all (None); of bools and integers int64."""
     check_tensor("sum", x)
-    return call(Sum, x, all_axes("sum", dim, x.ndim), keepdim)
+    return call(Sum, x, all_axes("sum", dim, x.ndim), flag("sum", "keepdim", keepdim))
 
 
 def mean(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Mean over an axis, several, or all (None); NaN of nothing. DtypeError unless float."""
     check_float("mean", x)
-    return call(Mean, x, all_axes("mean", dim, x.ndim), keepdim)
+    return call(Mean, x, all_axes("mean", dim, x.ndim), flag("mean", "keepdim", keepdim))
 
 
 def var(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
     """Variance over an axis, several, or all: divided by n - 1, or by n unless ``unbiased``."""
     check_float("var", x)
-    return call(Var, x, all_axes("var", dim, x.ndim), int(unbiased), keepdim)
+    correction = int(flag("var", "unbiased", unbiased))
+    return call(Var, x, all_axes("var", dim, x.ndim), correction, flag("var", "keepdim", keepdim))
 
 
 def std(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
@@ -193,7 +198,7 @@ def std(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False
 def prod(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Product over an axis, several, or all; of bools and integers int64."""
     check_tensor("prod", x)
-    return call(Prod, x, all_axes("prod", dim, x.ndim), keepdim)
+    return call(Prod, x, all_axes("prod", dim, x.ndim), flag("prod", "keepdim", keepdim))
 
 
 class Cumsum(Function):
@@ -250,7 +255,8 @@ class Chosen(Function):
         return _keeping(out, x.shape, (axis,)) if keepdims else out
 
     def backward(self, grad: Tensor) -> Tensor:
-        (index,) = self.saved
+        # The caller has these indices too, and may have written to them through an array.
+        index = still_in_range("max and min", self.saved[0], self.axis, self.shape)
         out = grad.engine.empty(self.shape, grad.dtype)
         grad.engine.fill(out, 0)
         if grad.ndim == len(self.shape):
@@ -279,6 +285,7 @@ def min(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 def _extreme(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Any:
     check_tensor(name, x)
+    keepdim = flag(name, "keepdim", keepdim)
     if dim is None:
         _check_not_empty(name, x, all_axes(name, None, x.ndim))
         return call(Extreme, x, name, all_axes(name, None, x.ndim), keepdim)
@@ -311,6 +318,7 @@ def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 
 def _arg(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     check_tensor(name, x)
+    keepdim = flag(name, "keepdim", keepdim)
     if dim is None:
         index = _arg_reduce(name, reshape(x.detach(), (-1,)) if x.numel() else x.view(0, (0,), (1,)), 0)
         return index.view(index.offset, (1,) * x.ndim, (1,) * x.ndim) if keepdim else index
@@ -322,13 +330,13 @@ def _arg(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
 def any(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether any element differs from 0, over an axis, several, or all."""
     check_tensor("any", x)
-    return x.engine.reduce("any", x.detach(), all_axes("any", dim, x.ndim), keepdim)
+    return x.engine.reduce("any", x.detach(), all_axes("any", dim, x.ndim), flag("any", "keepdim", keepdim))
 
 
 def all(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether every element differs from 0, over an axis, several, or all."""
     check_tensor("all", x)
-    return x.engine.reduce("all", x.detach(), all_axes("all", dim, x.ndim), keepdim)
+    return x.engine.reduce("all", x.detach(), all_axes("all", dim, x.ndim), flag("all", "keepdim", keepdim))
 
 
 # -- sorting -----------------------------------------------------------------------------------------------------
@@ -350,7 +358,8 @@ class Sort(Function):
         return values, indices
 
     def backward(self, grad: Tensor, _: Tensor | None) -> Tensor:
-        (indices,) = self.saved
+        # The caller has these indices too, and may have written to them through an array.
+        indices = still_in_range("sort", self.saved[0], self.axis, grad.shape)
         out = filled(grad, 0)
         positions = tuple(indices if a == self.axis else line for a, line in enumerate(grid(indices)))
         grad.engine.scatter(out, positions, grad, False)
@@ -360,7 +369,7 @@ class Sort(Function):
 def sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
     """Values in stable order along an axis, and their int64 indices; NaN counts as the largest."""
     check_tensor("sort", x)
-    values, indices = Sort.apply(x, one_axis("sort", dim, x.ndim), descending)
+    values, indices = Sort.apply(x, one_axis("sort", dim, x.ndim), flag("sort", "descending", descending))
     return values, indices
 
 
@@ -469,6 +478,7 @@ def _raised(x: Tensor, p: float) -> Tensor:
 def logsumexp(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) over an axis, several, or all, without overflow."""
     check_float("logsumexp", x)
+    keepdim = flag("logsumexp", "keepdim", keepdim)
     axes = all_axes("logsumexp", dim, x.ndim)
     if not _count(x.shape, axes):
         left = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdim or a not in axes)
@@ -483,6 +493,7 @@ def norm(x: Tensor, p: float = 2, dim: Any = None, keepdim: bool = False) -> Ten
     differ from 0. ShapeError for no elements where p is negative or infinite: nothing is the least or the largest.
     """
     check_float("norm", x)
+    p, keepdim = number("norm", "p", p), flag("norm", "keepdim", keepdim)
     axes = all_axes("norm", dim, x.ndim)
     if isinstance(p, bool) or not isinstance(p, int | float) or math.isnan(p):
         raise ArgumentError(f"[norm] expected p as a number (math.inf for the largest), got {p!r}")
