@@ -112,7 +112,7 @@ class ConvolutionOperations(HostEngine):
         problem = _problem(x, dy, geometry, groups)
         algorithm = planner.weight_algorithm(problem)
         if algorithm == "depthwise":
-            return self._depthwise_weight_grad(depthwise.plan(problem, True, summed=True), problem, x, dy)
+            return self._depthwise_weight_grad(depthwise.plan(problem, True, True), problem, x, dy)
         if algorithm == "tap rows":
             if dy.shape[0] > 1 and dy.strides[0] > dy.strides[2]:  # its products read a pixel's images side by side
                 dy = self.dense(dy, IMAGE_ORDER)
@@ -129,8 +129,7 @@ class ConvolutionOperations(HostEngine):
         if plan.clear:
             self.array(target).fill(0)
         MACS["conv2d_weight_grad"] = self.launch(
-            kernels.leap, _tag(x), plan.first_row, plan.first_column, plan.rows, plan.columns, plan.sizes,
-            plan.pack, x.address, dy.address, target.address, tasks=plan.tasks,
+            kernels.leap, _tag(x), plan.rows, plan.columns, plan.sizes, plan.pack, x.address, dy.address, target.address, tasks=plan.tasks,
         )  # fmt: skip
         return self._sum_of_parts(target, dw)
 
@@ -215,7 +214,7 @@ class ConvolutionOperations(HostEngine):
         ends = self._ends(out, bias, residual, slope is not None)
         tag, algorithm = x.dtype.type(slope or 0), planner.algorithm(problem, by_output)
         if algorithm == "depthwise":
-            each = depthwise.plan(problem, by_output)
+            each = depthwise.plan(problem, by_output, False)
             taps = np.ascontiguousarray(self.array(w)).reshape(problem.groups, -1)
             macs: int = self.launch(
                 depthwise_kernels.depthwise, tag, each.starts, each.rows, each.columns, each.sizes,

@@ -168,7 +168,7 @@ def _images(problem: Problem, plan: plans.GatherPlan) -> float:
 
 def _positions(plan: positions.PositionPlan) -> float:
     s, rows, columns = plan.sizes, plan.rows, plan.columns
-    taps = np.diff(rows.tap_start)[plan.blocks[:, 0]] * np.diff(columns.tap_start)[plan.blocks[:, 1]]
+    taps = rows.taps[plan.blocks[:, 0]] * columns.taps[plan.blocks[:, 1]]
     taps = taps * columns.runs[plan.blocks[:, 1]]
     vectors = s.panel // ISA.lanes(s.item)
     tile = SCATTERED_ROWS if vectors > 1 else NARROW_SCATTERED_ROWS
@@ -182,7 +182,7 @@ def _positions(plan: positions.PositionPlan) -> float:
 
 def _panels(plan: panels.PanelPlan, packs: bool) -> float:
     s, rows, columns = plan.sizes, plan.rows, plan.columns
-    taps = np.diff(rows.tap_start)[plan.blocks[:, 0]] * np.diff(columns.tap_start)[plan.blocks[:, 1]]
+    taps = rows.taps[plan.blocks[:, 0]] * columns.taps[plan.blocks[:, 1]]
     tiles = -(-plan.blocks[:, 3] // SCATTERED_ROWS)
     parts = math.ceil(s.depth / s.depth_block)
     terms = float((tiles * taps).sum()) * s.depth * _step(SCATTERED_ROWS)
@@ -196,9 +196,9 @@ def _lanes(problem: Problem, plan: image_lanes.LanePlan) -> float:
     s, bands = plan.sizes, plan.bands
     chunks, blocks = s.groups * math.ceil(s.images / s.chunk), math.ceil(s.depth / s.depth_block)
     term = sum(max(rows * VECTORS / 2, LATENCY * (1 if rows < 4 else 2)) for rows in plan.heights.tolist())
-    tiles = (len(plan.rows.start) - 1) * s.columns * blocks * len(plan.heights)
+    tiles = len(plan.rows.count) * s.columns * blocks * len(plan.heights)
     turned = int((bands[:, 3] - bands[:, 2]).sum()) * s.source_columns * s.depth * VECTORS
-    written = (len(plan.rows.start) - 1) * s.columns * s.channels * s.chunk
+    written = len(plan.rows.count) * s.columns * s.channels * s.chunk
     cycles = term * problem.geometry.useful * s.depth + tiles * TILE + turned * TURN + written * WRITE
     return float(chunks * cycles)
 
@@ -209,8 +209,8 @@ def _columns(plan: tap_columns.TapColumnsPlan) -> float:
     chunks = [min(s.chunk, s.images - first) for first in range(0, s.images, s.chunk)]
     runs, factor = (1, s.source_columns) if whole else (s.source_columns, 1)
     terms, tiles = (sum(values) for values in zip(*(_rows(n * factor, vectors) for n in chunks), strict=True))
-    products = s.panels * runs * (terms * len(plan.rows.source) * s.depth + tiles * s.rows * TILE)
-    added = s.images * s.rows * s.channels * (s.columns * WRITE + len(plan.columns.source) * SUM)
+    products = s.panels * runs * (terms * int(plan.rows.count.sum()) * s.depth + tiles * s.rows * TILE)
+    added = s.images * s.rows * s.channels * (s.columns * WRITE + int(plan.columns.count.sum()) * SUM)
     return float(s.groups * (products + added))
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.winograd import WinogradSizes
 from alpha.cpu.kernels.winograd_forms import FORMS, Form
@@ -98,7 +98,7 @@ def form_of(problem: Problem, by_output: bool, results: int) -> Form | None:
     return None if keys else FORMS[results].get(key)
 
 
-@lru_cache(maxsize=1024)
+@caches.kept
 def plan(problem: Problem, by_output: bool, results: int = 2) -> WinogradPlan:
     """The plan of a problem that it serves."""
     form = form_of(problem, by_output, results)

@@ -250,11 +250,13 @@ def image_lanes(  # type: ignore[no-untyped-def]
             for row in range(band[0], band[1]):
                 for column in range(sizes.columns):
                     taps = 0
-                    for i in range(rows.start[row], rows.start[row + 1]):
-                        above = (rows.source[i] - band[2]) * sizes.source_columns
-                        for j in range(columns.start[column], columns.start[column + 1]):
-                            from_x[taps] = (above + columns.source[j]) * pixel
-                            from_w[taps] = (rows.other[i] + columns.other[j]) * sizes.packed_tap
+                    for i in range(rows.count[row]):
+                        above = rows.source[row] + i * rows.source_step - band[2]
+                        above = above * sizes.source_columns + columns.source[column]
+                        tap = rows.other[row] + i * rows.other_step + columns.other[column]
+                        for j in range(columns.count[column]):
+                            from_x[taps] = (above + j * columns.source_step) * pixel
+                            from_w[taps] = (tap + j * columns.other_step) * sizes.packed_tap
                             taps += 1
                     at = sums_at + (row - band[0]) * row_bytes + column * position_bytes
                     channel = 0
