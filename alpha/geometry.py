@@ -41,6 +41,13 @@ LARGEST = 2**31 - 1
 """Of a filter's size, a stride, a padding and a dilation: products of two of them fit into 64 bits."""
 
 
+LONGEST = 1 << 14
+"""Positions along an axis that tables are made for at once, at most."""
+
+POSITIONS = 1 << 18
+"""Positions of two axes likewise."""
+
+
 class Pairs(NamedTuple):
     """A grouping as arithmetic: group g is the pairs (first[g] + k * step, other[g] + k * other_step), k < count[g].
 
@@ -58,6 +65,14 @@ class Pairs(NamedTuple):
     def last(self) -> Array:
         """The first index of each group's last pair; 0 where there is none."""
         return self.first + np.maximum(self.count - 1, 0) * self.step
+
+
+class Band(NamedTuple):
+    """A part of an axis: output positions and inputs that meet there alone, and the axis that they make."""
+
+    outputs: range
+    inputs: range
+    axis: Axis
 
 
 class Stretches(NamedTuple):
@@ -231,6 +246,41 @@ class Axis:
         last = np.minimum(self.output - 1, (self.input - 1 - start) // self.stride)
         return _pairs(first, last, start, self.stride, 0, 1)
 
+    # -- parts of an axis ------------------------------------------------------------------------------------------
+
+    def band_of_outputs(self, first: int, stop: int) -> Band | None:
+        """Outputs first..stop-1 with all inputs that they meet; None where a window holds none of the input."""
+        start = self.source(first, 0)
+        low, high = max(0, start), min(self.input, self.source(stop - 1, self.filter - 1) + 1)
+        if high <= low:
+            return None
+        return self._band(range(first, stop), range(low, high), low - start)
+
+    def band_of_inputs(self, first: int, stop: int) -> Band | None:
+        """Inputs first..stop-1 with all outputs that meet them; None where there are none."""
+        shift = self.padding[0]
+        low = max(0, (first + shift - (self.extent - 1)) // self.stride)
+        high = min(self.output, (stop - 1 + shift) // self.stride + 1)
+        if high <= low:
+            return None
+        return self._band(range(low, high), range(first, stop), first + shift - self.stride * low)
+
+    def _band(self, outputs: range, inputs: range, padding: int) -> Band:
+        after = (len(outputs) - 1) * self.stride + self.extent - len(inputs) - padding
+        return Band(outputs, inputs, Axis(len(inputs), self.filter, self.stride, (padding, after), self.dilation))
+
+    @property
+    def met_outputs(self) -> range:
+        """The outputs from the first to the last whose window reaches into the input."""
+        first = max(0, -((self.extent - 1 - self.padding[0]) // self.stride))
+        stop = min(self.output, (self.input - 1 + self.padding[0]) // self.stride + 1)
+        return range(first, max(first, stop))
+
+    @property
+    def met_inputs(self) -> range:
+        """The inputs up to the last that an output's window reaches."""
+        return range(max(0, min(self.input, self.source(self.output - 1, self.filter - 1) + 1)))
+
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """The inputs by their remainder of the stride, that with the longest run first."""
@@ -350,6 +400,16 @@ class Geometry:
         return self.rows.filter, self.columns.filter
 
     @cached_property
+    def long_output(self) -> bool:
+        """Whether outputs are so many that engines compute them in parts."""
+        return _is_long(*self.output)
+
+    @cached_property
+    def long_input(self) -> bool:
+        """Whether inputs are."""
+        return _is_long(*self.input)
+
+    @cached_property
     def reached(self) -> Geometry:
         """Without the filter's outer rows and columns that reach the input nowhere; itself where all do."""
         if self.rows.reached is self.rows and self.columns.reached is self.columns:
@@ -374,6 +434,10 @@ class Geometry:
     def macs(self, batch: int, in_channels: int, out_channels: int, groups: int = 1) -> int:
         """Multiply-adds of any of the three operators when no zero is multiplied."""
         return self.useful * batch * in_channels * out_channels // groups
+
+
+def _is_long(height: int, width: int) -> bool:
+    return height > LONGEST or width > LONGEST or height * width > POSITIONS
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy as np
 
 from alpha import Tensor, dtypes, random
 from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.functions.operands import check_value
 from nn.state import assign
 
 Array = np.ndarray[Any, Any]
@@ -81,7 +82,10 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Every element one value."""
-    return _set(tensor, np.full(tensor.shape, val))
+    check_value("constant_", val, tensor.dtype)
+    tensor.engine.fill(tensor, val)
+    tensor.storage.version += 1
+    return tensor
 
 
 def zeros_(tensor: Tensor) -> Tensor:

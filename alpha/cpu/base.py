@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -61,6 +61,15 @@ class HostEngine(Engine):
         order = sorted(range(array.ndim), key=lambda axis: -strides[axis])  # stable: ties stay row-major
         out = self.empty(array.shape, array.dtype, order)
         np.copyto(self.array(out), array)
+        return out
+
+    def from_pieces(
+        self, shape: Sequence[int], dtype: np.dtype[Any], pieces: Iterable[tuple[int, Array]]
+    ) -> Tensor:
+        out = self.empty(shape, dtype)
+        target = self.flat(out)
+        for start, numbers in pieces:
+            target[start : start + len(numbers)] = numbers
         return out
 
     def to_numpy(self, tensor: Tensor) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 
 from alpha.autograd import is_inference
 from alpha.cpu import (
+    bands,
     depthwise,
     few_channels,
     image_lanes,
@@ -75,9 +77,13 @@ class ConvolutionOperations(HostEngine):
         shape = (x.shape[0], *geometry.output, w.shape[0])
         plain = residual is None and slope is None
         out, added = self._target(shape, x.dtype, accumulate if plain else None)
+        added = residual if added is None else added
+        if geometry.long_output:
+            MACS["conv2d"] = self._in_bands(geometry, True, groups, x, w, out, bias, added, slope)
+            return self._accumulated(out, accumulate)
         w, geometry = _reaching(w, geometry), geometry.reached
         problem = _problem(x, out, geometry, groups)
-        MACS["conv2d"] = self._convolve(problem, True, x, w, out, bias, residual if added is None else added, slope)
+        MACS["conv2d"] = self._convolve(problem, True, x, w, out, bias, added, slope)
         return self._accumulated(out, accumulate)
 
     def conv2d_input_grad(
@@ -91,6 +97,9 @@ class ConvolutionOperations(HostEngine):
     ) -> Tensor:
         dy = self._image(dy)
         out, added = self._target((dy.shape[0], *geometry.input, w.shape[3] * groups), dy.dtype, accumulate)
+        if geometry.long_input:
+            MACS["conv2d_input_grad"] = self._in_bands(geometry, False, groups, dy, w, out, bias, added, None)
+            return self._accumulated(out, accumulate)
         w, geometry = _reaching(w, geometry), geometry.reached
         problem = _problem(out, dy, geometry, groups)
         MACS["conv2d_input_grad"] = self._convolve(problem, False, dy, w, out, bias, added)
@@ -109,6 +118,10 @@ class ConvolutionOperations(HostEngine):
             filters[:, rows, columns] = self.array(self.conv2d_weight_grad(x, dy, geometry.reached, groups))
             return dw
         x, dy = self._image(x), self._image(dy)
+        if geometry.columns.extent > bands.SPAN and geometry.columns.dilation > 1:
+            return self._weight_grad_by_taps(x, dy, geometry, groups)
+        if geometry.long_output:
+            return self._weight_grad_in_bands(x, dy, geometry, groups)
         problem = _problem(x, dy, geometry, groups)
         algorithm = planner.weight_algorithm(problem)
         if algorithm == "depthwise":
@@ -132,6 +145,78 @@ class ConvolutionOperations(HostEngine):
             kernels.leap, _tag(x), plan.rows, plan.columns, plan.sizes, plan.pack, x.address, dy.address, target.address, tasks=plan.tasks,
         )  # fmt: skip
         return self._sum_of_parts(target, dw)
+
+    def _in_bands(
+        self,
+        geometry: Geometry,
+        by_output: bool,
+        groups: int,
+        x: Tensor,
+        w: Tensor,
+        out: Tensor,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        slope: float | None,
+    ) -> int:
+        """``_convolve``, a band of the result after the other."""
+        parts, all_positions = bands.parts(geometry, by_output)
+        if residual is not None and residual is not out:
+            residual = self.dense(residual, IMAGE_ORDER)
+        if not all_positions:
+            self._between_bands(out, bias, residual, slope)
+        macs = 0
+        for part in parts:
+            source, target = (part.of_inputs, part.of_outputs)[:: 1 if by_output else -1]
+            from_x, to = source(x), target(out)
+            added = to if residual is out else None if residual is None else target(residual)
+            cut, reached = _reaching(w, part.geometry), part.geometry.reached
+            ends = (from_x, to) if by_output else (to, from_x)
+            macs += self._convolve(_problem(*ends, reached, groups), by_output, from_x, cut, to, bias, added, slope)
+        return macs
+
+    def _between_bands(
+        self, out: Tensor, bias: Tensor | None, residual: Tensor | None, slope: float | None
+    ) -> None:
+        """What no product is added to: the bias, the residual, and the activation of both."""
+        if residual is out:
+            if bias is not None:
+                self.elementwise("add", out, bias, out=out)
+            return
+        if bias is None:
+            self.fill(out, 0)
+        else:
+            self.copy(bias, out)
+        if residual is not None:
+            self.elementwise("add", out, residual, out=out)
+        if slope is not None:
+            for row, first in itertools.product(range(out.shape[1]), range(0, out.shape[2], bands.EMPTY)):
+                values = self.array(out)[:, row, first : first + bands.EMPTY]
+                np.multiply(values, values.dtype.type(slope), out=values, where=~(values > 0))
+
+    def _weight_grad_in_bands(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
+        """The sum of the filter gradients of all bands of outputs."""
+        dw, macs = None, 0
+        for part in bands.parts(geometry, True)[0]:
+            own = self.conv2d_weight_grad(part.of_inputs(x), part.of_outputs(dy), part.geometry, groups)
+            macs += MACS["conv2d_weight_grad"]
+            dw = own if dw is None else self.elementwise("add", dw, own, out=dw)
+        MACS["conv2d_weight_grad"] = macs
+        if dw is None:
+            dw = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype)
+            self.fill(dw, 0)
+        return dw
+
+    def _weight_grad_by_taps(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
+        """Taps of the columns one by one, where they lie so far apart that little between them is ever met."""
+        dw, macs = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype), 0
+        self.fill(dw, 0)
+        for tap, part in bands.taps(geometry):
+            own = self.conv2d_weight_grad(part.of_inputs(x), part.of_outputs(dy), part.geometry, groups)
+            macs += MACS["conv2d_weight_grad"]
+            to = (dw.shape[0], dw.shape[1], 1, dw.shape[3])
+            self.copy(own, dw.view(dw.offset + tap * dw.strides[2], to, dw.strides))
+        MACS["conv2d_weight_grad"] = macs
+        return dw
 
     def _depthwise_weight_grad(
         self, plan: depthwise.DepthwisePlan, problem: plans.Problem, x: Tensor, dy: Tensor
@@ -277,7 +362,8 @@ class ConvolutionOperations(HostEngine):
                     f"[convolution] expected a {name} {shape} of {out.dtype}, got {tensor.shape} of {tensor.dtype}"
                 )
         bias = None if bias is None else self.dense(bias, (0,))
-        residual = residual if residual is None or residual is out else self.dense(residual, IMAGE_ORDER)
+        if residual is not None and not _lies_as(residual, out):
+            residual = self.dense(residual, IMAGE_ORDER)
         mode = ACTIVATE if activates else STORE
         mode |= BIAS if bias is not None else STORE
         mode |= ADD if residual is not None else STORE
@@ -412,6 +498,13 @@ class _Ends(NamedTuple):
 
     arguments: tuple[int, int, int, int]
     tensors: tuple[Tensor | None, Tensor | None]
+
+
+def _lies_as(x: Tensor, other: Tensor) -> bool:
+    """Whether elements of the same index lie equally far apart; of one shape."""
+    return x.strides == other.strides or all(
+        a == b for a, b, size in zip(x.strides, other.strides, x.shape, strict=True) if size > 1
+    )
 
 
 def _is_image(x: Tensor) -> bool:

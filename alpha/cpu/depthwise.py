@@ -79,6 +79,16 @@ def serves(problem: Problem) -> bool:
     return problem.groups == problem.in_channels == problem.out_channels and problem.groups > 1
 
 
+def sums(problem: Problem) -> bool:
+    """Whether the filter's gradient can be computed so: what a worker copies of x and dy is not too much."""
+    return serves(problem) and _copies(plan(problem, True, True).sizes) <= plans.SCRATCH
+
+
+def _copies(sizes: DepthwiseSizes) -> int:
+    lines = sizes.source_held * sizes.source_columns + sizes.target_held * sizes.target_columns
+    return lines * sizes.pitch
+
+
 def cycles(problem: Problem) -> float:
     """Of one core, about, for any of the three operators: products, and what the last cache gives and takes."""
     g = problem.geometry

@@ -44,8 +44,13 @@ class LanePlan:
 
 
 def serves(problem: Problem, by_output: bool) -> bool:
-    """Whether the result has fewer channels than a panel."""
-    return (problem.group_out if by_output else problem.group_in) < ISA.panel(problem.item)
+    """Whether the result has fewer channels than a panel, and a row of images as lanes is not too wide."""
+    depth, channels, g = problem.group_in, problem.group_out, problem.geometry
+    source, result = g.columns.input, g.columns.output
+    if not by_output:
+        depth, channels, source, result = channels, depth, result, source
+    row = (source * min(depth, 2 * DEPTH) + result * channels) * VECTORS * ISA.lanes(problem.item) * problem.item
+    return channels < ISA.panel(problem.item) and row <= plans.SCRATCH
 
 
 def heights(channels: int) -> list[int]:

@@ -55,6 +55,9 @@ X_COPY = 64 << 10
 DY_COPY = 128 << 10
 """Bytes of a slice's copy of dy, about: the second cache, of which another thread may take half, holds both."""
 
+SCRATCH = 16 << 20
+"""Bytes of its own that a thread takes for an algorithm, at most: one that needs more does not serve."""
+
 SORTED = 1 << 16
 """Most positions that are computed in an order of their own."""
 

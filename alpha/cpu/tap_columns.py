@@ -54,7 +54,9 @@ def serves(problem: Problem, by_output: bool) -> bool:
         strides, source, channels = problem.y_strides, problem.out_channels, problem.group_in
     dense = images == 1 or (strides[0] == source and strides[2] == images * source)
     few = channels < ISA.panel(problem.item) and columns.filter > 1
-    return dense and few and not (by_output and columns.stride > 1)
+    width = columns.input if by_output else columns.output
+    row = width * min(images, ISA.rows) * (columns.filter * channels + ISA.panel(problem.item)) * problem.item
+    return dense and few and row <= plans.SCRATCH and not (by_output and columns.stride > 1)
 
 
 @caches.kept

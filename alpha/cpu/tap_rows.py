@@ -12,7 +12,7 @@ from alpha import caches
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import TALL_HEIGHTS, WIDE_HEIGHTS
 from alpha.cpu.kernels.tap_rows import TapRows, TapRowsSizes
-from alpha.cpu.plans import RUN_CHANNELS, Problem, check_offsets, extent, image_part
+from alpha.cpu.plans import RUN_CHANNELS, SCRATCH, Problem, check_offsets, extent, image_part
 from alpha.geometry import Axis, stretches
 
 Array = np.ndarray[Any, Any]
@@ -32,6 +32,9 @@ MOST_CLASSES = 16
 LATENCY = 4
 """Rows of a tile that a multiply-add's latency hides: fewer take as long."""
 
+MOST_CUT = 512
+"""Rows that are cut with care."""
+
 TILE = 8
 """A tile's beginning and end, as so many rows of it."""
 
@@ -48,7 +51,10 @@ class TapRowsPlan:
 
 def serves(problem: Problem) -> bool:
     """Whether a problem has few input channels, and columns of few trims whose taps are neighbours."""
-    columns = problem.geometry.columns
+    columns, rows = problem.geometry.columns, problem.geometry.rows
+    copy = min(rows.input, rows.extent) * min(problem.images, IMAGES) * columns.input * problem.group_in * problem.item
+    if copy > SCRATCH:
+        return False
     return problem.group_in < RUN_CHANNELS and columns.dilation == 1 and len(_classes(columns).taps) <= MOST_CLASSES
 
 
@@ -103,6 +109,10 @@ def heights(rows: int) -> list[int]:
     """The rows of a product, cut into the tiles that take the least time."""
     if rows in TALL_HEIGHTS:
         return [rows]
+    if rows > MOST_CUT:  # of so many nearly all are of the largest height, whatever the rest
+        largest = max(WIDE_HEIGHTS)
+        whole = (rows - MOST_CUT) // largest + 1
+        return [largest] * whole + heights(rows - whole * largest)
     best: list[tuple[int, list[int]]] = [(0, [])]
     for count in range(1, rows + 1):
         cuts = (

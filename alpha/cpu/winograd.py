@@ -174,14 +174,14 @@ def tile_offsets(axis: Axis, form: Form, by_output: bool, source_step: int, targ
     sizes, first = (axis.input, axis.output), -axis.padding[0]
     if not by_output:
         sizes, first = (axis.output, axis.input), axis.padding[0] // axis.stride
-    reads, writes = [], []
-    for phase in range(min(axis.dilation, sizes[1])):
-        results = math.ceil((sizes[1] - phase) / axis.dilation)
-        tile = np.arange(math.ceil(results / form.result_step), dtype=np.int64)[:, None]
-        inputs = form.first_input + form.input_step * tile + np.arange(form.inputs)
-        reads.append(first + phase + axis.dilation * inputs)
-        writes.append(phase + axis.dilation * (form.result_step * tile + np.arange(form.results)))
-    read, write = np.concatenate(reads), np.concatenate(writes)
+    phases = np.arange(min(axis.dilation, sizes[1]), dtype=np.int64)
+    results = -(-(sizes[1] - phases) // axis.dilation)
+    tiles = -(-results // form.result_step)
+    phase = np.repeat(phases, tiles)[:, None]
+    tile = (np.arange(len(phase), dtype=np.int64) - np.repeat(np.cumsum(tiles) - tiles, tiles))[:, None]
+    inputs = form.first_input + form.input_step * tile + np.arange(form.inputs)
+    read = first + phase + axis.dilation * inputs
+    write = phase + axis.dilation * (form.result_step * tile + np.arange(form.results))
     return (
         np.where((read >= 0) & (read < sizes[0]), read * source_step, -1),
         np.where(write < sizes[1], write * target_step, -1),

@@ -125,9 +125,9 @@ def _correction(x: Tensor, axes: tuple[Axis, Axis], padding: tuple[int, int]) ->
     return x.engine.constant(("avg_pool2d correction", axes, padding, x.dtype), factors)
 
 
-def _excess(axis: Axis, padding: int) -> list[float]:
-    starts = [axis.source(output, 0) for output in range(axis.output)]
-    return [axis.filter / (min(start + axis.filter, axis.input + padding) - start) for start in starts]
+def _excess(axis: Axis, padding: int) -> np.ndarray[Any, Any]:
+    starts = np.arange(axis.output) * axis.stride - axis.padding[0]
+    return axis.filter / (np.minimum(starts + axis.filter, axis.input + padding) - starts)
 
 
 def _geometry(
