@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.cpu import workers
 from alpha.engine import Engine
 from alpha.errors import ArgumentError
@@ -32,6 +33,7 @@ class HostEngine(Engine):
         self.name = "cpu"
         cap = memory if memory is not None else _machine_memory() * 9 // 10
         self.memory = MemoryPool(cap, _allocate, reserve=_reserve, discard=_discard)
+        caches.restrict(self, self.memory.cap)
         self.threads = available_threads()
         self.configure(threads=threads)
 
@@ -42,6 +44,7 @@ class HostEngine(Engine):
             self.threads = threads
         if memory is not None:
             self.memory.cap = memory  # the setter parses "8GB"
+            caches.restrict(self, self.memory.cap)
 
     def synchronize(self) -> None:
         """Nothing to wait for: the CPU engine's work is done when a call returns."""

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha import bands
 from alpha.autograd import is_inference
 from alpha.cpu import (
-    bands,
     depthwise,
     few_channels,
     image_lanes,
@@ -300,7 +300,7 @@ class ConvolutionOperations(HostEngine):
         tag, algorithm = x.dtype.type(slope or 0), planner.algorithm(problem, by_output)
         if algorithm == "depthwise":
             each = depthwise.plan(problem, by_output, False)
-            taps = np.ascontiguousarray(self.array(w)).reshape(problem.groups, -1)
+            taps = self.array(self.dense(w, range(4))).reshape(problem.groups, -1)
             macs: int = self.launch(
                 depthwise_kernels.depthwise, tag, each.starts, each.rows, each.columns, each.sizes,
                 x.address, taps, *ends.arguments, tasks=each.tasks,
@@ -447,7 +447,7 @@ class ConvolutionOperations(HostEngine):
         groups, _, taps, _, _ = shape
 
         def pack(packed: Tensor) -> None:
-            source = np.ascontiguousarray(self.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
+            source = self.array(self.dense(w, range(4))).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
             kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
             self.launch(kernel, source, self.array(packed))
 
@@ -464,14 +464,16 @@ class ConvolutionOperations(HostEngine):
         groups, _, taps, depth, _ = shape
 
         def pack(packed: Tensor) -> None:
-            filters = self.array(w)
+            filters = self.dense(w, range(4))
             if by_output:
-                filters = filters.reshape(groups, -1, *filters.shape[1:]).transpose(0, 3, 1, 2, 4)
-                source = np.ascontiguousarray(filters).reshape(groups, -1, taps, depth)
+                count, height, width, channels = w.shape
+                each, tap = height * width * channels, width * channels
+                by_row = (groups, width, count // groups, height, channels)
+                turned = filters.view(filters.offset, by_row, (count // groups * each, channels, each, tap, 1))
+                source = self.array(self.dense(turned, range(5))).reshape(groups, -1, taps, depth)
                 self.launch(kernels.pack_by_output, source, self.array(packed))
             else:
-                source = np.ascontiguousarray(filters).reshape(groups, depth, taps, -1)
-                self.launch(kernels.pack_by_input, source, self.array(packed))
+                self.launch(kernels.pack_by_input, self.array(filters).reshape(groups, depth, taps, -1), self.array(packed))
 
         return self._kept(w, shape, "rows by output" if by_output else "rows by input", pack)
 

@@ -39,6 +39,22 @@ class Part(NamedTuple):
         return view(images, self.rows.outputs, self.columns.outputs)
 
 
+def middle(geometry: Geometry, by_output: bool) -> Part | None:
+    """The part that products fall into, where many positions lie beside it; None where few do, or all."""
+    if not (geometry.long_output if by_output else geometry.long_input):
+        return None
+    found = []
+    for axis in (geometry.rows, geometry.columns):
+        bands = _bands(axis, by_output, 1 << 62)[0]
+        if not bands:
+            return None
+        found.append(bands[0])
+    part = Part(*found)
+    return None if (part.geometry.output if by_output else part.geometry.input) == (
+        geometry.output if by_output else geometry.input
+    ) else part
+
+
 def view(images: Tensor, rows: range, columns: range) -> Tensor:
     """Some rows and columns of images (N, H, W, C)."""
     n, _, _, channels = images.shape
