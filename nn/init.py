@@ -14,7 +14,7 @@ import numpy as np
 
 from alpha import Tensor, dtypes, random
 from alpha.errors import ArgumentError, DtypeError, ShapeError
-from alpha.functions.operands import check_value
+from alpha.functions.creation import check_value
 from nn.state import assign
 
 Array = np.ndarray[Any, Any]

@@ -33,7 +33,7 @@ COLUMNS = 4096
 
 @compiled
 def max_forward(counter, x, rows, columns, width, across, out, chosen):  # type: ignore[no-untyped-def]
-    """Maxima and their taps; first on ties, NaN wins; -inf and tap -1 where a window holds nothing."""
+    """Maxima and their taps; first on ties, the last NaN wins; -inf and tap -1 where a window holds nothing."""
     numbers = x.shape[1]
     pieces = (numbers + COLUMNS - 1) // COLUMNS
     lowest = x.dtype.type(-np.inf)
@@ -62,8 +62,8 @@ def max_forward(counter, x, rows, columns, width, across, out, chosen):  # type:
                 values = x[line + j * columns.source_step, low : low + COLUMNS]
                 for k in range(len(best)):
                     value = values[k]
-                    # A NaN compares false with anything: it enters as "not <=", and then no other value passes.
-                    better = not (value <= best[k]) and best[k] == best[k]
+                    # A NaN enters, and then only another one passes it.
+                    better = value > best[k] or value != value
                     best[k] = value if better else best[k]
                     winner[k] = tap if better else winner[k]
 
