@@ -109,6 +109,8 @@ def kept(function: Callable[..., Made]) -> Any:
 
 def weight(value: Any) -> int:
     """Bytes of a value, of the arrays above all: tuples, lists and data classes are walked through."""
+    if type(value) in (int, bool, float, str):
+        return 32
     if isinstance(value, np.ndarray):
         return value.nbytes + sys.getsizeof(value, 128) - (value.nbytes if value.base is None else 0)
     if isinstance(value, (tuple, list)):

@@ -241,7 +241,11 @@ class Axis:
     @property
     def pairs_by_tap(self) -> Pairs:
         """``by_tap`` as arithmetic: (input index, output position)."""
-        start = np.arange(self.filter, dtype=np.int64) * self.dilation - self.padding[0]
+        return self._leaps(0, self.filter)
+
+    def _leaps(self, tap: int, stop: int) -> Pairs:
+        """That of the taps tap..stop-1."""
+        start = np.arange(tap, stop, dtype=np.int64) * self.dilation - self.padding[0]
         first = np.maximum(0, -(start // self.stride))
         last = np.minimum(self.output - 1, (self.input - 1 - start) // self.stride)
         return _pairs(first, last, start, self.stride, 0, 1)
@@ -259,10 +263,11 @@ class Axis:
     def band_of_inputs(self, first: int, stop: int) -> Band | None:
         """Inputs first..stop-1 with all outputs that meet them; None where there are none."""
         shift = self.padding[0]
-        low = max(0, (first + shift - (self.extent - 1)) // self.stride)
+        behind = first + shift - (self.extent - 1)
         high = min(self.output, (stop - 1 + shift) // self.stride + 1)
-        if high <= low:
+        if high <= max(0, -(-behind // self.stride)):
             return None
+        low = max(0, behind // self.stride)  # an output earlier, perhaps, so that no padding is negative
         return self._band(range(low, high), range(first, stop), first + shift - self.stride * low)
 
     def _band(self, outputs: range, inputs: range, padding: int) -> Band:
@@ -302,8 +307,10 @@ class Axis:
 
         A first one that the low padding does not bring to the input, but the stride, keeps those before it.
         """
-        found = np.flatnonzero(self.pairs_by_tap.count)
-        first, last = (int(found[0]), int(found[-1])) if found.size else (0, self.filter - 1)
+        low = max(0, -(((self.output - 1) * self.stride - self.padding[0]) // self.dilation))
+        stop = min(self.filter, (self.input - 1 + self.padding[0]) // self.dilation + 1)
+        found = np.flatnonzero(self._leaps(low, max(low, stop)).count)
+        first, last = (low + int(found[0]), low + int(found[-1])) if found.size else (0, self.filter - 1)
         return range(min(first, self.padding[0] // self.dilation), last + 1)
 
     @cached_property

@@ -20,7 +20,7 @@ from typing import Any
 import alpha
 import alpha.nn.functional as F
 from alpha.engine import Engine
-from alpha.errors import OutOfMemoryError
+from alpha.errors import OutOfMemoryError, ShapeError
 from alpha.tensor import Tensor
 
 MB = 1 << 20
@@ -185,7 +185,7 @@ def compute(shapes: int, seed: int, cap: int) -> None:
         start, ended = time.perf_counter(), "computed"
         try:
             call()
-        except OutOfMemoryError:
+        except (OutOfMemoryError, ShapeError):  # a filter that does not fit its input
             ended = "refused"
         except Exception as error:  # whatever else is a fault to be told
             ended = f"{type(error).__name__}: {error}"
