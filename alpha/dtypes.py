@@ -48,6 +48,14 @@ def is_float(dtype: np.dtype[Any]) -> bool:
     return dtype in FLOATS
 
 
+def scalar(dtype: np.dtype[Any], value: float) -> Any:
+    """A Python number in a float dtype; one beyond its range is infinite, of which NumPy is not to warn."""
+    if -3e38 < value < 3e38:
+        return dtype.type(value)
+    with np.errstate(over="ignore"):
+        return dtype.type(value)
+
+
 def of_scalar(value: bool | int | float) -> np.dtype[Any]:
     """The weakest dtype that takes a Python number: bool, int64 or float32."""
     if isinstance(value, bool | np.bool_):

@@ -49,6 +49,25 @@ class BatchNormState:
     invertible: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class WeightedPairs:
+    """For each position of a result the positions of the argument that it is made of, and the weight of each.
+
+    Those of position p are starts[p]..starts[p + 1] - 1 of ``sources`` (int64) and ``weights`` (float64).
+    """
+
+    starts: np.ndarray[Any, Any]
+    sources: np.ndarray[Any, Any]
+    weights: np.ndarray[Any, Any]
+
+    @staticmethod
+    def make(
+        owners: np.ndarray[Any, Any], sources: np.ndarray[Any, Any], weights: np.ndarray[Any, Any], positions: int
+    ) -> WeightedPairs:
+        """From pairs in the order of the positions that they belong to."""
+        return WeightedPairs(np.searchsorted(owners, np.arange(positions + 1)), sources, weights)
+
+
 @dataclass(frozen=True)
 class RangeCheck:
     """The error for an index out of range: ``kind`` with the message, its {value} and {position} filled in."""
@@ -354,16 +373,28 @@ class Engine(ABC):
         raise EngineError(f"[batch_norm] expected an engine that recovers x from y, got {self.name}: keep x")
 
     @abstractmethod
+    def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
+        """Weighted sums over an axis: y[:, p] is the sum of weight * x[:, source] over p's pairs.
+
+        x: (count, length, values), dense; returns (count, positions, values). Nothing but a position's pairs is read.
+        """
+
+    @abstractmethod
     def leaky_relu(self, x: Tensor, slope: float) -> Tensor:
-        """max(x, 0) + slope * min(x, 0)."""
+        """max(x, 0) + slope * min(x, 0); of -inf and a slope of 0 it is 0."""
 
     @abstractmethod
     def leaky_relu_grad(self, dy: Tensor, y: Tensor, slope: float) -> Tensor:
-        """dy where y > 0, else slope * dy; y may be the function's argument, or its result where slope >= 0."""
+        """dy where y > 0, else slope * dy; y may be the function's argument, or its result where slope >= 0.
+
+        With a slope of 0 it is 0 where y <= 0, whatever dy is, and dy where y is NaN.
+        """
 
     @abstractmethod
     def max_pool2d(self, x: Tensor, geometry: Geometry, need_taps: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Maxima (N, OH, OW, C) over the taps inside x, and the int32 tap (fh * FW + fw) of each, first on ties.
+        """Maxima (N, OH, OW, C) over the taps inside x, and the int32 tap (fh * FW + fw) of each.
+
+        The first on ties; NaN is the largest, and of several the last wins.
 
         Without ``need_taps`` an engine may give None for the taps.
         """

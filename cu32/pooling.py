@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from alpha.dtypes import float32
-from alpha.engine import IMAGE_ORDER
+from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ShapeError
 from alpha.geometry import Axis, Geometry, Pairs
 from alpha.tensor import Tensor
@@ -77,6 +77,26 @@ class PoolingOperations(DeviceEngine):
         full = math.prod(geometry.filter) if count_padding else 0
         self._by_input("mean_backward", geometry, (self.dense(dy, IMAGE_ORDER),), dx, full)
         return dx
+
+    def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
+        count, length, values = x.shape
+        positions = len(pairs.starts) - 1
+        if len(pairs.sources) and not 0 <= pairs.sources.min() <= pairs.sources.max() < length:
+            raise ShapeError(f"[combine] expected pairs within an axis of {length}, got {pairs.sources.max()}")
+        out = self.empty((count, positions, values), x.dtype)
+        if out.numel() == 0:
+            return out
+        table = self.constant(
+            ("pooling.combine", pairs), lambda: np.concatenate([pairs.starts, pairs.sources]).astype(np.int32)
+        )
+        weights = self.constant(("pooling.weights", pairs, x.dtype), lambda: pairs.weights.astype(x.dtype))
+        aligned = all(tensor.address % ALIGNMENT == 0 for tensor in (x, out))
+        vec = 4 if x.dtype == float32 and values % 4 == 0 and aligned else 1
+        source = Source("pooling", REAL=c_type(x.dtype), VEC=vec)
+        sizes = np.array([count, length, positions, values // vec], np.int64).tobytes()
+        grid = self.blocks(out.numel() // vec, THREADS)
+        self.launch(source, "combine", grid, THREADS, x, table, weights, out, sizes)
+        return out
 
     def _leaves_idle(self, geometry: Geometry, results: int) -> bool:
         """Whether a thread a result would leave most of the device idle, over windows worth two launches."""

@@ -118,13 +118,13 @@ def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlin
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Uniform on ±gain * sqrt(6 / (fan_in + fan_out)). Glorot & Bengio, AISTATS 2010."""
-    bound = gain * math.sqrt(6 / sum(fans(tensor, "xavier_uniform_")))
+    bound = gain * math.sqrt(6 / max(sum(fans(tensor, "xavier_uniform_")), 1))
     return uniform_(tensor, -bound, bound)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Normal with std gain * sqrt(2 / (fan_in + fan_out)). Glorot & Bengio, AISTATS 2010."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(fans(tensor, "xavier_normal_"))))
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / max(sum(fans(tensor, "xavier_normal_")), 1)))
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:

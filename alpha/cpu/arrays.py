@@ -51,7 +51,6 @@ _ARITHMETIC = {
     "sin": np.sin,
     "cos": np.cos,
     "tanh": np.tanh,
-    "sign": np.sign,
     "floor": np.floor,
     "ceil": np.ceil,
     "reciprocal": np.reciprocal,
@@ -61,7 +60,6 @@ _ARITHMETIC = {
     "mul": np.multiply,
     "div": np.true_divide,
     "floor_divide": np.floor_divide,
-    "remainder": np.remainder,
     "pow": np.power,
     "maximum": np.maximum,
     "minimum": np.minimum,
@@ -271,6 +269,27 @@ def _sigmoid(x: Any, out: Array) -> None:
     np.reciprocal(out, out=out)
 
 
+def _sign(x: Any, out: Array) -> None:
+    """-1, 0 or 1; of NaN 0, as in PyTorch."""
+    unknown = x != x if out.dtype.kind == "f" else None
+    np.sign(x, out=out)
+    if unknown is not None and unknown.any():
+        np.copyto(out, 0, where=unknown)
+
+
+def _remainder(x: Any, y: Any, out: Array) -> None:
+    """The remainder with the divisor's sign, but of a zero that of x, as in PyTorch."""
+    if out.dtype.kind != "f":
+        np.remainder(x, y, out=out)
+        return
+    if np.may_share_memory(x, out):
+        x = x.copy()
+    np.remainder(x, y, out=out)
+    zero = out == 0
+    if zero.any():
+        np.copysign(out, x, out=out, where=zero)
+
+
 def _where(condition: Any, x: Any, y: Any, out: Array) -> None:
     if np.may_share_memory(condition, out):
         condition = np.array(condition)
@@ -300,7 +319,15 @@ def _in_order(array: Array) -> Array:
     return array.transpose(sorted(range(array.ndim), key=lambda axis: -array.strides[axis]))
 
 
-_LOOPS: dict[str, Loop] = {**_COMPARISONS, **_ARITHMETIC, "sigmoid": _sigmoid, "erf": _erf, "where": _where}
+_LOOPS: dict[str, Loop] = {
+    **_COMPARISONS,
+    **_ARITHMETIC,
+    "sigmoid": _sigmoid,
+    "erf": _erf,
+    "sign": _sign,
+    "remainder": _remainder,
+    "where": _where,
+}
 
 
 def _apart(value: Any, out: Array) -> Any:

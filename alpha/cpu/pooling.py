@@ -12,14 +12,14 @@ from alpha.cpu import plans
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import pooling as kernels
 from alpha.cpu.kernels.convolution import AxisTable
-from alpha.engine import IMAGE_ORDER
+from alpha.engine import IMAGE_ORDER, Pairs
 from alpha.errors import ShapeError
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
 
 
-class Tables(NamedTuple):
-    """Pairs of rows and of columns, which stand for those of all positions: by their product."""
+from alpha.cpu.kernels.convolution import AxisTable
+from alpha.engine import IMAGE_ORDER, Pairs
 
     rows: AxisTable
     columns: AxisTable
@@ -76,6 +76,20 @@ class PoolingOperations(HostEngine):
             *inside, self._matrix(dx),
         )  # fmt: skip
         return dx
+
+    def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
+        count, length, values = x.shape
+        positions = len(pairs.starts) - 1
+        if len(pairs.sources) and not 0 <= pairs.sources.min() <= pairs.sources.max() < length:
+            raise ShapeError(f"[combine] expected pairs within an axis of {length}, got {pairs.sources.max()}")
+        out = self.empty((count, positions, values), x.dtype)
+        block = max(1, kernels.COLUMNS // max(values, 1))
+        tasks = count * -(-positions // block) * -(-values // kernels.COLUMNS)
+        self.launch(
+            kernels.combine, self.array(x), pairs.starts, pairs.sources, pairs.weights.astype(x.dtype), self.array(out),
+            block, tasks=tasks,
+        )  # fmt: skip
+        return out
 
     def _matrix(self, tensor: Tensor) -> Array:
         """Memory as (H * W, N * C); a copy where the tensor does not lie in image order."""

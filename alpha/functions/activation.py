@@ -128,11 +128,14 @@ class Softplus(Function):
         self.save(x)
         z = compute("mul", x, beta)
         small = compute("log1p", compute("exp", compute("neg", compute("abs", z))))
-        return compute("div", compute("add", compute("maximum", z, 0), small), beta)
+        # Divided first: beta * x may be beyond the largest number where x is not.
+        return compute("add", compute("maximum", x, 0), compute("div", small, beta))
 
     def backward(self, grad: Tensor) -> Tensor:
         (x,) = self.saved
-        return compute("mul", grad, compute("sigmoid", compute("mul", x, self.beta)))
+        # As exp(z) / (exp(z) + 1), which keeps what 1 / (1 + exp(-z)) loses far below 0; from 40 on it is 1.
+        power = compute("exp", compute("minimum", compute("mul", x, self.beta), 40.0))
+        return compute("mul", grad, compute("div", power, compute("add", power, 1)))
 
 
 def softplus(x: Tensor, beta: float = 1.0) -> Tensor:

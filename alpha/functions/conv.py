@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.functions.nothing import nothing
 from alpha.geometry import Axis, Geometry, transposed_input
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ def conv2d(
     slope = slope_of("conv2d", activation, negative_slope)
     if residual is not None:
         _check_residual(residual, x, (x.shape[0], *geometry.output, weight.shape[0]))
+    if not x.shape[0]:
+        return nothing((0, *geometry.output, weight.shape[0]), x, weight, bias, residual)
     result: Tensor = Conv2dFunction.apply(x, weight, bias, residual, geometry, groups, slope)
     return result
 
@@ -136,6 +139,8 @@ def conv_transpose2d(
         (N, OH, OW, OC), OH = (IH - 1) * stride - 2 * padding + dilation * (FH - 1) + output_padding + 1.
     """
     axes = transposed_axes("conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    if not x.shape[0]:
+        return nothing((0, *(axis.input for axis in axes), weight.shape[3] * groups), x, weight, bias)
     result: Tensor = ConvTranspose2dFunction.apply(x, weight, bias, Geometry(*axes), groups)
     return result
 
@@ -281,8 +286,10 @@ def _check(function: str, axes: int, x: Tensor, weight: Tensor, bias: Tensor | N
             f"[{function}] expected {INPUTS[axes]} and filters of {axes + 2} axes, got x: {x.shape} and w: "
             f"{weight.shape}"
         )
-    if 0 in x.shape or 0 in weight.shape:
-        raise ShapeError(f"[{function}] expected no empty axis, got x: {x.shape} and w: {weight.shape}")
+    if 0 in x.shape[1:] or 0 in weight.shape:
+        raise ShapeError(
+            f"[{function}] expected no empty axis but the first of x, got x: {x.shape} and w: {weight.shape}"
+        )
     if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
         raise ArgumentError(f"[{function}] expected groups >= 1, got {groups!r}")
     others = [weight] if bias is None else [weight, bias]

@@ -26,6 +26,7 @@ from alpha.functions.conv import (
     named,
     transposed_axes,
 )
+from alpha.functions.nothing import nothing
 from alpha.functions.shape import reshape
 from alpha.geometry import Axis, Geometry, VolumeGeometry
 
@@ -61,6 +62,8 @@ def conv1d(
     steps = convolution_steps("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
     (s,), (p,), (d,) = steps
     geometry = named("conv1d", Geometry.make, (1, x.shape[1]), (1, weight.shape[1]), (1, s), (0, p), (1, d))
+    if not len(x):
+        return nothing((0, geometry.output[1], weight.shape[0]), x, weight, bias)
     return _sequence(Conv2dFunction.apply(_row(x), _row(weight), bias, None, geometry, groups, None))
 
 
@@ -80,6 +83,8 @@ def conv_transpose1d(
     ``conv_transpose2d``.
     """
     axes = transposed_axes("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    if not len(x):
+        return nothing((0, axes[0].input, weight.shape[2] * groups), x, weight, bias)
     return _sequence(ConvTranspose2dFunction.apply(_row(x), _row(weight), bias, Geometry(Axis(1, 1), *axes), groups))
 
 
@@ -159,6 +164,8 @@ def conv3d(
     """
     steps = convolution_steps("conv3d", 3, x, weight, bias, stride, padding, dilation, groups)
     geometry = named("conv3d", VolumeGeometry.make, x.shape[1:4], weight.shape[1:4], *steps)
+    if not len(x):
+        return nothing((0, *geometry.output, weight.shape[0]), x, weight, bias)
     result: Tensor = Conv3dFunction.apply(x, weight, bias, geometry, groups)
     return result
 
@@ -182,6 +189,8 @@ def conv_transpose3d(
         "conv_transpose3d", 3, x, weight, bias, stride, padding, output_padding, groups, dilation
     )
     geometry = VolumeGeometry(depths, Geometry(*others))
+    if not len(x):
+        return nothing((0, *geometry.input, weight.shape[4] * groups), x, weight, bias)
     result: Tensor = ConvTranspose3dFunction.apply(x, weight, bias, geometry, groups)
     return result
 

@@ -50,7 +50,8 @@ class BinaryCrossEntropy(Function):
         if self.needs[0] and weight is None:
             dx = grad * (x.sigmoid() - y)
         elif self.needs[0]:
-            dx = grad * ((1 + (weight - 1) * y) * x.sigmoid() - weight * y)
+            wanted = weight * y
+            dx = grad * ((wanted + 1 - y) * x.sigmoid() - wanted)
         if self.needs[1]:
             dy = grad * -x if weight is None else grad * ((weight - 1) * _softplus_of_minus(x) - x)
         return dx, dy

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from alpha.autograd import Function
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.conv import slope_of
+from alpha.functions.nothing import nothing
 
 if TYPE_CHECKING:
     from alpha.tensor import Tensor
@@ -32,14 +34,10 @@ class BatchNormFunction(Function):
         slope: float | None,
     ) -> Tensor:
         engine = x.engine
-        if training:
+        if training or running_mean is None or running_var is None:
             y, state = engine.batch_norm(x, weight, bias, running_mean, running_var, momentum, eps, residual, slope)
-        elif running_mean is not None and running_var is not None:
-            y, state = engine.batch_norm_inference(x, weight, bias, running_mean, running_var, eps, residual, slope)
         else:
-            raise ArgumentError(
-                "[batch_norm] expected running statistics outside training, got none: pass training=True"
-            )
+            y, state = engine.batch_norm_inference(x, weight, bias, running_mean, running_var, eps, residual, slope)
         self._training, self._slope = training, slope
         # Where the residual is all of dy, it is handed through and no longer ours alone.
         self.fresh = not (residual is not None and slope is None)
@@ -107,8 +105,13 @@ def batch_norm(
             x.engine.check_owner("batch_norm", other)
             if other.dtype != x.dtype:
                 raise DtypeError(f"[batch_norm] expected tensors of {x.dtype} as x, got {other.dtype}: cast one")
-    if training and x.numel() // max(channels, 1) < 2:
+    rows = math.prod(x.shape[:-1])
+    if training and rows == 1:
         raise ShapeError(f"[batch_norm] expected more than one value per channel when training, got x: {x.shape}")
+    if not training and (running_mean is None or running_var is None):
+        raise ArgumentError("[batch_norm] expected running statistics outside training, got none: pass training=True")
+    if not rows or not channels:
+        return nothing(x.shape, x, weight, bias, residual)
     result: Tensor = BatchNormFunction.apply(
         x, weight, bias, residual, running_mean, running_var, training, momentum, eps, slope
     )

@@ -11,7 +11,9 @@ import numpy as np
 from alpha.autograd import Function
 from alpha.engine import BatchNormState
 from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.functions.elementwise import cast
 from alpha.functions.norm import batch_norm
+from alpha.functions.nothing import nothing
 from alpha.functions.operands import call, check_float, compute, filled, sum_to
 from alpha.tensor import Shape, Tensor, dense_strides
 
@@ -124,6 +126,8 @@ class GroupNorm(Function):
             _columns(dy), columns, None, factor, shift, state, None, False, alone
         )
         if not alone and self.needs[0]:
+            # An engine may keep statistics in a wider dtype than its operations beside x take.
+            mean, inverse_std = cast(mean, dy.dtype), cast(inverse_std, dy.dtype)
             scale = compute("mul", inverse_std, -1 / len(columns))
             slope, offset = [
                 compute("mul", self._shared(part if factor is None else compute("mul", part, factor)), scale)
@@ -195,11 +199,13 @@ def layer_norm(
     _check("layer_norm", x, shape, weight=weight, bias=bias)
     if not shape:
         raise ShapeError("[layer_norm] expected normalized_shape with at least one length, got none")
-    if x.shape[-len(shape) :] != shape or 0 in shape:
+    if x.shape[-len(shape) :] != shape:
         raise ShapeError(
             f"[layer_norm] expected x of shape (..., {', '.join(map(str, shape))}), got {x.shape}: its last axes are "
             "normalised"
         )
+    if not x.numel():
+        return nothing(x.shape, x, weight, bias)
     return call(LayerNorm, x, weight, bias, tuple(range(x.ndim - len(shape), x.ndim)), eps)
 
 
@@ -216,11 +222,13 @@ def group_norm(
     Source: Wu & He, arXiv 1803.08494.
     """
     _check("group_norm", x, x.shape[-1:], weight=weight, bias=bias)
-    if x.ndim < 2 or num_groups < 1 or x.shape[-1] % num_groups or 0 in x.shape[1:]:
+    if x.ndim < 2 or num_groups < 1 or x.shape[-1] % num_groups:
         raise ShapeError(f"[group_norm] expected x (N, ..., C) with C in {num_groups} equal groups, got {x.shape}")
+    if not x.numel():
+        return nothing(x.shape, x, weight, bias)
     if x.numel() == num_groups:
         raise ShapeError(f"[group_norm] expected more than one value a group, got x: {x.shape}: use fewer groups")
-    return call(GroupNorm, x, weight, bias, num_groups, eps) if len(x) else x.clone()
+    return call(GroupNorm, x, weight, bias, num_groups, eps)
 
 
 def instance_norm(
@@ -256,14 +264,16 @@ def instance_norm(
         )
     if not use_input_stats:
         return batch_norm(x, running_mean, running_var, weight, bias, eps=eps)
-    if math.prod(x.shape[1:-1]) < 2:
+    if math.prod(x.shape[1:-1]) == 1:
         raise ShapeError(
             f"[instance_norm] expected more than one value a channel and sample, got x: {x.shape}: use larger maps"
         )
+    if not x.numel():
+        return nothing(x.shape, x, weight, bias)
     running = None
     if running_mean is not None and running_var is not None:
         running = Running(running_mean, running_var, momentum)
-    return call(GroupNorm, x, weight, bias, x.shape[-1], eps, running) if len(x) else x.clone()
+    return call(GroupNorm, x, weight, bias, x.shape[-1], eps, running)
 
 
 def _lengths(shape: int | Sequence[int]) -> Shape:

@@ -264,7 +264,9 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     if not isinstance(chunks, int | np.integer) or chunks < 1:
         raise ArgumentError(f"[chunk] expected a number of pieces >= 1, got {chunks!r}")
     length = x.shape[one_axis("chunk", dim, x.ndim)]
-    return split(x, max(1, -(-length // int(chunks))), dim)
+    if length == 0:
+        return split(x, [0] * int(chunks), dim)
+    return split(x, -(-length // int(chunks)), dim)
 
 
 # -- copies ------------------------------------------------------------------------------------------------------

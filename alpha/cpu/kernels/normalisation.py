@@ -10,13 +10,25 @@ from __future__ import annotations
 import numpy as np
 
 from alpha.cpu.board import take_task
-from alpha.cpu.compile import compiled
+from alpha.cpu.compile import compiled, inlined
 
 BLOCK = 64
 """Rows summed in the array's own dtype."""
 
 PLAIN, MASK_X, MASK_Y = 0, 1, 2
 """Where the activation's mask comes from: there is none, from scale * x + shift, or from the result y."""
+
+
+@inlined
+def limits(slope):  # type: ignore[no-untyped-def]
+    """(limit, rest) of a LeakyReLU: 0 below the limit, which only ReLU has; else up to 0 a product with the rest.
+
+    ReLU is no product: it would make NaN of infinities, and lose the gradient of NaN. No number is below NaN.
+    """
+    zero = slope * 0
+    if slope == zero:
+        return zero, zero + 1
+    return zero * np.nan, slope
 
 
 @compiled
@@ -61,6 +73,7 @@ def apply(counter, x, scale, shift, residual, has_residual, slope, has_slope, y)
     rows, channels = x.shape
     tasks = (rows + BLOCK - 1) // BLOCK
     zero = x.dtype.type(0)
+    limit, rest = limits(slope)
     while True:
         task = take_task(counter)
         if task >= tasks:
@@ -69,14 +82,14 @@ def apply(counter, x, scale, shift, residual, has_residual, slope, has_slope, y)
             if has_residual and has_slope:
                 for c in range(channels):
                     v = x[r, c] * scale[c] + shift[c] + residual[r, c]
-                    y[r, c] = v if v > zero else v * slope
+                    y[r, c] = zero if v < limit else v if v > zero else v * rest
             elif has_residual:
                 for c in range(channels):
                     y[r, c] = x[r, c] * scale[c] + shift[c] + residual[r, c]
             elif has_slope:
                 for c in range(channels):
                     v = x[r, c] * scale[c] + shift[c]
-                    y[r, c] = v if v > zero else v * slope
+                    y[r, c] = zero if v < limit else v if v > zero else v * rest
             else:
                 for c in range(channels):
                     y[r, c] = x[r, c] * scale[c] + shift[c]
@@ -90,7 +103,8 @@ def grad_sums(counter, dy, x, y, mean, scale, shift, slope, mask, masked, partia
     """
     rows, channels = x.shape
     tasks = partial.shape[0]
-    zero, one = x.dtype.type(0), x.dtype.type(1)
+    zero = x.dtype.type(0)
+    limit, rest = limits(slope)
     s = np.empty(channels, x.dtype)
     q = np.empty(channels, x.dtype)
     while True:
@@ -106,14 +120,16 @@ def grad_sums(counter, dy, x, y, mean, scale, shift, slope, mask, masked, partia
             for r in range(start, min(start + BLOCK, last)):
                 if mask == MASK_Y:
                     for c in range(channels):
-                        g = dy[r, c] * (one if y[r, c] > zero else slope)
+                        grad, v = dy[r, c], y[r, c]
+                        g = zero if v <= limit else grad if v > zero else grad * rest
                         masked[r, c] = g
                         s[c] += g
                         q[c] += g * (x[r, c] - mean[c])
                 elif mask == MASK_X:
                     for c in range(channels):
                         v = x[r, c]
-                        g = dy[r, c] * (one if v * scale[c] + shift[c] > zero else slope)
+                        grad, n = dy[r, c], v * scale[c] + shift[c]
+                        g = zero if n <= limit else grad if n > zero else grad * rest
                         s[c] += g
                         q[c] += g * (v - mean[c])
                 else:
@@ -127,11 +143,15 @@ def grad_sums(counter, dy, x, y, mean, scale, shift, slope, mask, masked, partia
 
 
 @compiled
-def grad_apply(counter, g, x, mean, scale, shift, slope, masked, a, b, d, dx):  # type: ignore[no-untyped-def]
-    """dx = a * g + b * (x - mean) + d, g past the activation's mask from scale * x + shift where ``masked``."""
+def grad_apply(counter, g, x, mean, scale, shift, slope, masked, training, a, b, d, dx):  # type: ignore[no-untyped-def]
+    """dx = a * g + b * (x - mean) + d, g past the activation's mask from scale * x + shift where ``masked``.
+
+    Unless ``training`` it is a * g: an x that is not finite leaves the gradient alone where statistics are constants.
+    """
     rows, channels = x.shape
     tasks = (rows + BLOCK - 1) // BLOCK
-    zero, one = x.dtype.type(0), x.dtype.type(1)
+    zero = x.dtype.type(0)
+    limit, rest = limits(slope)
     while True:
         task = take_task(counter)
         if task >= tasks:
@@ -139,9 +159,16 @@ def grad_apply(counter, g, x, mean, scale, shift, slope, masked, a, b, d, dx):  
         for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):
             if masked:
                 for c in range(channels):
-                    v = x[r, c]
-                    past = g[r, c] * (one if v * scale[c] + shift[c] > zero else slope)
-                    dx[r, c] = a[c] * past + b[c] * (v - mean[c]) + d[c]
+                    grad, v = g[r, c], x[r, c]
+                    n = v * scale[c] + shift[c]
+                    past = zero if n <= limit else grad if n > zero else grad * rest
+                    if training:
+                        dx[r, c] = a[c] * past + b[c] * (v - mean[c]) + d[c]
+                    else:
+                        dx[r, c] = a[c] * past
+            elif not training:
+                for c in range(channels):
+                    dx[r, c] = a[c] * g[r, c]
             else:
                 for c in range(channels):
                     dx[r, c] = a[c] * g[r, c] + b[c] * (x[r, c] - mean[c]) + d[c]
@@ -174,26 +201,29 @@ SPAN = 16384
 
 @compiled
 def leaky_relu(counter, x, slope, y):  # type: ignore[no-untyped-def]
-    """y = x where x > 0 else slope * x; NaN stays NaN."""
+    """y = x where x > 0 else slope * x, 0 for a slope of 0; NaN stays NaN."""
     tasks = (x.size + SPAN - 1) // SPAN
     zero = x.dtype.type(0)
+    limit, rest = limits(slope)
     while True:
         task = take_task(counter)
         if task >= tasks:
             break
         for i in range(task * SPAN, min((task + 1) * SPAN, x.size)):
             v = x[i]
-            y[i] = v if v > zero else v * slope
+            y[i] = zero if v < limit else v if v > zero else v * rest
 
 
 @compiled
 def leaky_relu_grad(counter, dy, y, slope, dx):  # type: ignore[no-untyped-def]
-    """dx = dy where y > 0 else slope * dy."""
+    """dx = dy where y > 0 else slope * dy; for a slope of 0 it is 0, and dy where y is NaN, as in PyTorch."""
     tasks = (y.size + SPAN - 1) // SPAN
-    zero, one = y.dtype.type(0), y.dtype.type(1)
+    zero = y.dtype.type(0)
+    limit, rest = limits(slope)
     while True:
         task = take_task(counter)
         if task >= tasks:
             break
         for i in range(task * SPAN, min((task + 1) * SPAN, y.size)):
-            dx[i] = dy[i] * (one if y[i] > zero else slope)
+            grad, v = dy[i], y[i]
+            dx[i] = zero if v <= limit else grad if v > zero else grad * rest

@@ -207,3 +207,36 @@ def means_backward(  # type: ignore[no-untyped-def]
                 values = dy[line * width + place, low : low + COLUMNS]
                 for k in range(len(total)):
                     total[k] += weight * values[k]
+
+
+@compiled
+def combine(counter, x, starts, sources, weights, out, block):  # type: ignore[no-untyped-def]
+    """out[i, p] = sum of weights * x[i, sources] over p's pairs, of x (count, length, values).
+
+    A task is a block of positions of one i, and a run of values.
+    """
+    count, positions, values = out.shape
+    blocks = (positions + block - 1) // block
+    pieces = (values + COLUMNS - 1) // COLUMNS
+    while True:
+        task = take_task(counter)
+        if task >= count * blocks * pieces:
+            break
+        i, rest = task // (blocks * pieces), task % (blocks * pieces)
+        low = rest % pieces * COLUMNS
+        high = min(low + COLUMNS, values)
+        for position in range(rest // pieces * block, min((rest // pieces + 1) * block, positions)):
+            total = out[i, position, low:high]
+            first, last = starts[position], starts[position + 1]
+            if last - first == 2:
+                a, b = weights[first], weights[first + 1]
+                left, right = x[i, sources[first], low:high], x[i, sources[first + 1], low:high]
+                for v in range(len(total)):
+                    total[v] = a * left[v] + b * right[v]
+                continue
+            total[:] = x.dtype.type(0)
+            for pair in range(first, last):
+                weight = weights[pair]
+                read = x[i, sources[pair], low:high]
+                for v in range(len(total)):
+                    total[v] += weight * read[v]
