@@ -1,7 +1,7 @@
 """Caches of plans and tables: what a shape needs is made once and kept, within a budget of bytes that all share.
 
-A cache keeps two generations. What is made or found again is young; once the young of all caches weigh more than half
-the budget they become old, and the old that nobody asked for meanwhile are dropped. So the least recently used go first,
+A cache keeps two generations. What is made or found again is young; once the young of all caches would weigh more than
+half the budget they become old, and the old that nobody asked for meanwhile are dropped. So the least recently used go first,
 a hit costs a look into a dictionary, and no lock is needed: each step is one operation of a dictionary or one assignment,
 and a count that threads or an interrupt leave too low starts anew with each generation.
 """
@@ -80,10 +80,10 @@ class _Cache(Generic[Made]):
             value = self.function(*key)
         nbytes = weight(value) + ENTRY
         if nbytes <= _LEDGER.budget // 4:  # a larger one would drive out all others
+            if _LEDGER.young + nbytes > _LEDGER.budget // 2:
+                _LEDGER.turn()
             self.young[key] = value
             _LEDGER.young += nbytes
-            if _LEDGER.young > _LEDGER.budget // 2:
-                _LEDGER.turn()
         return value
 
 

@@ -28,6 +28,9 @@ Nearly all processors with AVX-512 have second caches of 1 MiB and more, others 
 LEAST_PANELS = 8
 """Fewer tasks would leave threads without."""
 
+MOST_ROWS = 1 << 22
+"""Of all taps: each 48 of them are a block, of which there is a table."""
+
 LEAST_BYTES = 1 << 20
 """Of the filters: smaller ones stay in the second cache once they are packed, whoever does it."""
 
@@ -58,7 +61,8 @@ def serves(problem: Problem, by_output: bool) -> bool:
     panel = ISA.panel(problem.item)
     whole = depth % ISA.lanes(problem.item) == 0 and channels % panel == 0
     nbytes = math.prod(problem.geometry.filter) * problem.groups * depth * channels * problem.item
-    return whole and problem.groups * channels // panel >= LEAST_PANELS and nbytes >= LEAST_BYTES
+    few = problem.geometry.useful * problem.images <= MOST_ROWS
+    return whole and few and problem.groups * channels // panel >= LEAST_PANELS and nbytes >= LEAST_BYTES
 
 
 @caches.kept

@@ -12,14 +12,14 @@ from alpha.cpu import plans
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import pooling as kernels
 from alpha.cpu.kernels.convolution import AxisTable
-from alpha.engine import IMAGE_ORDER, Pairs
+from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ShapeError
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
 
 
-from alpha.cpu.kernels.convolution import AxisTable
-from alpha.engine import IMAGE_ORDER, Pairs
+class Tables(NamedTuple):
+    """Pairs of rows and of columns, which stand for those of all positions: by their product."""
 
     rows: AxisTable
     columns: AxisTable

@@ -32,7 +32,7 @@ MOST_CLASSES = 16
 LATENCY = 4
 """Rows of a tile that a multiply-add's latency hides: fewer take as long."""
 
-MOST_CUT = 512
+MOST_CUT = 256
 """Rows that are cut with care."""
 
 TILE = 8
