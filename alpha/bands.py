@@ -1,7 +1,7 @@
 """Bands: long axes cut into parts, so that tables and copies are small whatever a convolution's size.
 
-Positions are independent of each other, so a part of them is a convolution of its own, of views of the same tensors. All
-but the first and the last have the same plan. What lies in the padding alone is no band: nothing is computed there.
+Positions are independent of each other, so a part of them is a convolution of its own, of views of the same tensors.
+All but the first and the last have the same plan. What lies in the padding alone is no band: nothing is computed there.
 """
 
 from __future__ import annotations
@@ -50,9 +50,12 @@ def middle(geometry: Geometry, by_output: bool) -> Part | None:
             return None
         found.append(bands[0])
     part = Part(*found)
-    return None if (part.geometry.output if by_output else part.geometry.input) == (
-        geometry.output if by_output else geometry.input
-    ) else part
+    return (
+        None
+        if (part.geometry.output if by_output else part.geometry.input)
+        == (geometry.output if by_output else geometry.input)
+        else part
+    )
 
 
 def view(images: Tensor, rows: range, columns: range) -> Tensor:

@@ -1,9 +1,9 @@
 """Caches of plans and tables: what a shape needs is made once and kept, within a budget of bytes that all share.
 
 A cache keeps two generations. What is made or found again is young; once the young of all caches would weigh more than
-half the budget they become old, and the old that nobody asked for meanwhile are dropped. So the least recently used go first,
-a hit costs a look into a dictionary, and no lock is needed: each step is one operation of a dictionary or one assignment,
-and a count that threads or an interrupt leave too low starts anew with each generation.
+half the budget they become old, and the old that nobody asked for meanwhile are dropped. So the least recently used go
+first, a hit costs a look into a dictionary, and no lock is needed: each step is one operation of a dictionary or one
+assignment, and a count that threads or an interrupt leave too low starts anew with each generation.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 
 Made = TypeVar("Made")
+Made_co = TypeVar("Made_co", covariant=True)
 
 MOST = 64 << 20
 """Bytes of the budget where no engine's memory is small."""
@@ -87,7 +88,18 @@ class _Cache(Generic[Made]):
         return value
 
 
-def kept(function: Callable[..., Made]) -> Any:
+class Kept(Protocol[Made_co]):
+    """What ``kept`` makes of a function."""
+
+    __wrapped__: Callable[..., Any]
+
+    def __call__(self, *key: Any) -> Made_co: ...
+
+    def cache_clear(self) -> None:
+        """Forgets all values."""
+
+
+def kept(function: Callable[..., Made]) -> Kept[Made]:
     """Decorator for a function of hashable positional arguments whose values, never None, are kept within the budget.
 
     As of ``functools.lru_cache`` what comes back has ``cache_clear()`` and ``__wrapped__``.
@@ -103,8 +115,7 @@ def kept(function: Callable[..., Made]) -> Any:
         return cache.make(key)
 
     call.cache_clear = cache.clear  # type: ignore[attr-defined]
-    call.cache = cache  # type: ignore[attr-defined]
-    return call
+    return cast(Kept[Made], call)
 
 
 def weight(value: Any) -> int:

@@ -48,7 +48,8 @@ POSITIONS = 1 << 18
 """Positions of two axes likewise."""
 
 
-class Pairs(NamedTuple):
+@dataclass(frozen=True)
+class Pairs:
     """A grouping as arithmetic: group g is the pairs (first[g] + k * step, other[g] + k * other_step), k < count[g].
 
     The steps are the same for all groups. A group without pairs has a first and other of 0. What is kept is so small
@@ -64,7 +65,8 @@ class Pairs(NamedTuple):
     @property
     def last(self) -> Array:
         """The first index of each group's last pair; 0 where there is none."""
-        return self.first + np.maximum(self.count - 1, 0) * self.step
+        last: Array = self.first + np.maximum(self.count - 1, 0) * self.step
+        return last
 
 
 class Band(NamedTuple):
@@ -75,7 +77,8 @@ class Band(NamedTuple):
     axis: Axis
 
 
-class Stretches(NamedTuple):
+@dataclass(frozen=True)
+class Stretches:
     """Groups with the same taps, ``step`` indices apart, as far as they go: in the order of their first index.
 
     ``source_step``: from a group's first pair to that of the next one.

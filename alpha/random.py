@@ -251,7 +251,9 @@ def permutation(count: int) -> Array:
     size = _integer("permutation", "a count >= 0", count)
     if size < 0:
         raise ArgumentError(f"[permutation] expected a count >= 0, got {size}")
-    _room("permutation", (2 * size,), np.dtype(np.int64))  # what the keys and their order take: refused before it is begun
+    _room(
+        "permutation", (2 * size,), np.dtype(np.int64)
+    )  # what the keys and their order take: refused before it is begun
     keys = words(*reserve(2 * size), 2 * size).view(np.uint64)
     return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
 

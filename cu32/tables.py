@@ -216,7 +216,8 @@ def _pieces(total: Array, most: int) -> Array:
 def leaps(geometry: Geometry, images: int) -> Array:
     """Of each tap, row-major, the length of Sk-dilated-V2's sum: (output row, output column, image) inside x."""
     rows, columns = by_tap(geometry.rows).count.astype(np.int64), by_tap(geometry.columns).count.astype(np.int64)
-    return np.multiply.outer(rows, columns).ravel() * images
+    found: Array = np.multiply.outer(rows, columns).ravel() * images
+    return found
 
 
 @caches.kept

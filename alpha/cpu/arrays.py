@@ -174,7 +174,7 @@ class ArrayOperations(HostEngine):
         if x.dtype == dtype and dtype != float32:
             np.add.accumulate(self.array(x), axis=axis, out=self.array(out))
             return out
-        # Sums of float32 run in float64: a running sum has no pairwise form. Some lines at a time, and of a line a part.
+        # Sums of float32 run in float64: a running sum has no pairwise form. Some lines at a time, a part of each.
         for array, target in _lines(axis, self.array(x), self.array(out)):
             _running_sums(np.moveaxis(array, axis, 0), np.moveaxis(target, axis, 0))
         return out

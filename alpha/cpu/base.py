@@ -66,9 +66,7 @@ class HostEngine(Engine):
         np.copyto(self.array(out), array)
         return out
 
-    def from_pieces(
-        self, shape: Sequence[int], dtype: np.dtype[Any], pieces: Iterable[tuple[int, Array]]
-    ) -> Tensor:
+    def from_pieces(self, shape: Sequence[int], dtype: np.dtype[Any], pieces: Iterable[tuple[int, Array]]) -> Tensor:
         out = self.empty(shape, dtype)
         target = self.flat(out)
         for start, numbers in pieces:

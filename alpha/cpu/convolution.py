@@ -142,7 +142,8 @@ class ConvolutionOperations(HostEngine):
         if plan.clear:
             self.array(target).fill(0)
         MACS["conv2d_weight_grad"] = self.launch(
-            kernels.leap, _tag(x), plan.rows, plan.columns, plan.sizes, plan.pack, x.address, dy.address, target.address, tasks=plan.tasks,
+            kernels.leap, _tag(x), plan.rows, plan.columns, plan.sizes, plan.pack, x.address, dy.address,
+            target.address, tasks=plan.tasks,
         )  # fmt: skip
         return self._sum_of_parts(target, dw)
 
@@ -174,9 +175,7 @@ class ConvolutionOperations(HostEngine):
             macs += self._convolve(_problem(*ends, reached, groups), by_output, from_x, cut, to, bias, added, slope)
         return macs
 
-    def _between_bands(
-        self, out: Tensor, bias: Tensor | None, residual: Tensor | None, slope: float | None
-    ) -> None:
+    def _between_bands(self, out: Tensor, bias: Tensor | None, residual: Tensor | None, slope: float | None) -> None:
         """What no product is added to: the bias, the residual, and the activation of both."""
         if residual is out:
             if bias is not None:
@@ -473,7 +472,9 @@ class ConvolutionOperations(HostEngine):
                 source = self.array(self.dense(turned, range(5))).reshape(groups, -1, taps, depth)
                 self.launch(kernels.pack_by_output, source, self.array(packed))
             else:
-                self.launch(kernels.pack_by_input, self.array(filters).reshape(groups, depth, taps, -1), self.array(packed))
+                self.launch(
+                    kernels.pack_by_input, self.array(filters).reshape(groups, depth, taps, -1), self.array(packed)
+                )
 
         return self._kept(w, shape, "rows by output" if by_output else "rows by input", pack)
 

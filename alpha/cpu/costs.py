@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from alpha.cpu import (
     depthwise,
     image_lanes,

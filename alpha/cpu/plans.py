@@ -193,7 +193,7 @@ def pairs_of(axis: Axis, by_output: bool) -> Pairs:
 
 def joined(pairs: Pairs) -> tuple[Pairs, Array]:
     """Each column's pairs, which lie side by side, as its first pair and their number."""
-    return pairs._replace(count=np.minimum(pairs.count, 1)), pairs.count
+    return replace(pairs, count=np.minimum(pairs.count, 1)), pairs.count
 
 
 def _order(rows: AxisTable, columns: AxisTable, runs: Array) -> Array:

@@ -102,7 +102,9 @@ def plan(problem: Problem, by_output: bool) -> TapColumnsPlan:
     columns = plans.table(pairs[1], 1, channels * item)
     last = (problem.images - 1) * source_image + problem.groups * depth * item
     limit = plans.extent((problem.images, *size), problem.groups * depth, source, item)
-    plans.check_offsets("the source", (plans.sources(rows), np.array([0, (size[1] - 1) * source[2] * item])), last, limit)
+    plans.check_offsets(
+        "the source", (plans.sources(rows), np.array([0, (size[1] - 1) * source[2] * item])), last, limit
+    )
     ends = tuple(np.array([0, (n - 1) * step * item]) for n, step in zip(result, target[1:], strict=True))
     last = ((problem.images - 1) * target[0] + problem.groups * channels) * item
     limit = plans.extent((problem.images, *result), problem.groups * channels, target, item)

@@ -37,18 +37,17 @@ PIECE = 1 << 17
 
 def check_value(function: str, value: Any, dtype: np.dtype[Any]) -> None:
     """ArgumentError unless a value is a number that a dtype holds: infinities and NaN are numbers of floats alone."""
-    if isinstance(value, bool | np.bool_) or (isinstance(value, int | float | np.generic) and not isinstance(value, np.complexfloating)):
-        if dtype.kind == "b":
+    number = value.item() if isinstance(value, np.generic) else value
+    if isinstance(number, bool | int | float):
+        if dtype.kind == "b" or isinstance(number, bool):
             return
         if dtype.kind == "f":
             most = float(np.finfo(dtype).max)
-            if -most <= value <= most or (isinstance(value, float | np.floating) and not math.isfinite(value)):
+            if -most <= number <= most or (isinstance(number, float) and not math.isfinite(number)):
                 return
-        elif int(np.iinfo(dtype).min) <= value <= int(np.iinfo(dtype).max):
+        elif int(np.iinfo(dtype).min) <= number <= int(np.iinfo(dtype).max):
             return
-    raise ArgumentError(
-        f"[{function}] expected a number that {dtype} holds, got {value!r}: use another value or dtype"
-    )
+    raise ArgumentError(f"[{function}] expected a number that {dtype} holds, got {value!r}: use another value or dtype")
 
 
 def _finish(out: Tensor, requires_grad: bool) -> Tensor:

@@ -120,14 +120,16 @@ def _correction(x: Tensor, axes: tuple[Axis, Axis], padding: tuple[int, int]) ->
 
     def factors() -> np.ndarray[Any, Any]:
         rows, columns = (_excess(axis, p) for axis, p in zip(axes, padding, strict=True))
-        return np.multiply.outer(rows, columns)[None, :, :, None].astype(x.dtype)
+        found: np.ndarray[Any, Any] = np.multiply.outer(rows, columns)[None, :, :, None].astype(x.dtype)
+        return found
 
     return x.engine.constant(("avg_pool2d correction", axes, padding, x.dtype), factors)
 
 
 def _excess(axis: Axis, padding: int) -> np.ndarray[Any, Any]:
     starts = np.arange(axis.output) * axis.stride - axis.padding[0]
-    return axis.filter / (np.minimum(starts + axis.filter, axis.input + padding) - starts)
+    found: np.ndarray[Any, Any] = axis.filter / (np.minimum(starts + axis.filter, axis.input + padding) - starts)
+    return found
 
 
 def _geometry(

@@ -56,11 +56,11 @@ class Shapes:
 
     def case(self) -> tuple[str, Callable[[], Any]]:
         """A call by name, and the call."""
-        make = self.rng.choice(
-            [self.conv, self.conv, self.conv, self.transposed, self.pool, self.adaptive, self.matmul, self.resize]
-            + [self.norm, self.made, self.indexed, self.pointwise, self.sorted]
-        )
-        return make()
+        convolutions = [self.conv, self.conv, self.conv, self.transposed]
+        images = [self.pool, self.adaptive, self.resize, self.norm]
+        return self.rng.choice(
+            [*convolutions, *images, self.matmul, self.made, self.indexed, self.pointwise, self.sorted]
+        )()
 
     def conv(self) -> tuple[str, Callable[[], Any]]:
         axes = self.rng.choice((1, 1, 2, 3))
@@ -70,7 +70,9 @@ class Shapes:
         steps = {
             "stride": tuple(self.rng.choice((1, 1, 2, 3, 7)) for _ in sizes),
             "padding": tuple(self.rng.choice((k // 2, 0, k, 3 * k)) + 1 for k in kernel),
-            "dilation": tuple(self.rng.choice((1, 1, 2, self.size(max(1, (s - 1) // k)))) for s, k in zip(sizes, kernel)),
+            "dilation": tuple(
+                self.rng.choice((1, 1, 2, self.size(max(1, (s - 1) // k)))) for s, k in zip(sizes, kernel, strict=True)
+            ),
         }
         images = self.rng.choice((1, 1, 2, 5))
         shape = (images, *sizes, channels)
@@ -190,7 +192,13 @@ def compute(shapes: int, seed: int, cap: int) -> None:
         except Exception as error:  # whatever else is a fault to be told
             ended = f"{type(error).__name__}: {error}"
         held = engine.memory.held / MB
-        row = {"index": index, "ended": ended, "seconds": time.perf_counter() - start, "held": held, "rss": _peak("self")}
+        row = {
+            "index": index,
+            "ended": ended,
+            "seconds": time.perf_counter() - start,
+            "held": held,
+            "rss": _peak("self"),
+        }
         print(json.dumps(row), flush=True)
 
 

@@ -33,11 +33,11 @@ Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
 
 class AxisTable(NamedTuple):
-    """Pairs of one axis: those of index i are (source[i] + k * source_step, other[i] + k * other_step), k < count[i]."""
+    """Pairs of one axis: of index i (source[i] + k * source_step, other[i] + k * other_step) for k < count[i]."""
 
     count: Int64s
     source: Int64s
-    """Offset of a first pair's element in the tensor that is read, in bytes; for the weight's gradient its index in x."""
+    """Offset of a first pair's element in the tensor read, in bytes; for the weight's gradient its index in x."""
     other: Int64s
     """Offset of its tap in the packed filter, in bytes; for the weight's gradient the index of its position in dy."""
     source_step: int

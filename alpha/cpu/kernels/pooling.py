@@ -1,8 +1,8 @@
 """Kernels of pooling: positions x (images * channels) matrices, combined by the pairs of their rows and columns.
 
 ``rows`` and ``columns`` are tables (``AxisTable``) of the pairs of an axis: indices of the other side, whose images are
-``width`` columns wide, and taps of windows ``across`` taps wide. Padding has no pairs, so it is never read. A task is one
-position and a run of its columns.
+``width`` columns wide, and taps of windows ``across`` taps wide. Padding has no pairs, so it is never read. A task is
+one position and a run of its columns.
 """
 
 from __future__ import annotations
