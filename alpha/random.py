@@ -222,8 +222,7 @@ def draw_uniform(shape: int | Sequence[int], low: float = 0.0, high: float = 1.0
     kind = _float_dtype("uniform", dtype)
     if not (_is_finite(low, kind) and _is_finite(high, kind) and low <= high and _is_finite(high - low, kind)):
         raise ArgumentError(
-            f"[uniform] expected low <= high, finite in {kind} as their difference is, got {low!r} and {high!r}: use "
-            "numbers nearer to each other"
+            f"[uniform] expected finite low <= high, got {low!r} and {high!r}: {kind} must hold them and their difference"
         )
     return _draw("uniform", _size("uniform", shape), kind, low, high)
 
@@ -232,7 +231,7 @@ def draw_normal(shape: int | Sequence[int], mean: float = 0.0, std: float = 1.0,
     """Reserves normally distributed numbers."""
     kind = _float_dtype("normal", dtype)
     if not (_is_finite(mean, kind) and _is_finite(std, kind) and std >= 0):
-        raise ArgumentError(f"[normal] expected a mean and a std >= 0, finite in {kind}, got {mean!r} and {std!r}")
+        raise ArgumentError(f"[normal] expected a finite mean and std >= 0, got {mean!r} and {std!r}, for {kind}")
     return _draw("normal", _size("normal", shape), kind, mean, std)
 
 
