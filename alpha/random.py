@@ -222,7 +222,7 @@ def draw_uniform(shape: int | Sequence[int], low: float = 0.0, high: float = 1.0
     kind = _float_dtype("uniform", dtype)
     if not (_is_finite(low, kind) and _is_finite(high, kind) and low <= high and _is_finite(high - low, kind)):
         raise ArgumentError(
-            f"[uniform] expected finite low <= high, got {low!r} and {high!r}: {kind} must hold them and their difference"
+            f"[uniform] expected finite low <= high, got {low!r} and {high!r}: both and their difference are {kind}"
         )
     return _draw("uniform", _size("uniform", shape), kind, low, high)
 
