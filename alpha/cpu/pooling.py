@@ -11,7 +11,6 @@ from alpha import caches
 from alpha.cpu import plans
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import pooling as kernels
-from alpha.cpu.kernels.convolution import AxisTable
 from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ShapeError
 from alpha.geometry import Geometry
@@ -21,8 +20,13 @@ from alpha.tensor import Tensor
 class Tables(NamedTuple):
     """Pairs of rows and of columns, which stand for those of all positions: by their product."""
 
-    rows: AxisTable
-    columns: AxisTable
+    rows: Array
+    columns: Array
+    sizes: kernels.PoolSizes
+
+    def most(self) -> int:
+        """Pairs of a position, at most."""
+        return int(self.rows[kernels.COUNT].max()) * int(self.columns[kernels.COUNT].max())
 
 
 class PoolingOperations(HostEngine):
@@ -31,19 +35,17 @@ class PoolingOperations(HostEngine):
     def max_pool2d(self, x: Tensor, geometry: Geometry, need_taps: bool = True) -> tuple[Tensor, Tensor | None]:
         _check("max_pool2d", x, geometry.input)
         size = (x.shape[0], *geometry.output, x.shape[3])
-        out, tables, width = self.empty(size, x.dtype, IMAGE_ORDER), _tables(geometry, True), geometry.columns.input
+        out, tables = self.empty(size, x.dtype, IMAGE_ORDER), _tables(geometry, True)
         if not need_taps:
             x = self.dense(x, IMAGE_ORDER)
-            most = int(tables.rows.count.max()) * int(tables.columns.count.max())
             self.launch(
-                kernels.maxima, x.dtype.type(0), size[0] * size[3], x.dtype.itemsize, *tables, width, most, x.address,
+                kernels.maxima, x.dtype.type(0), size[0] * size[3], x.dtype.itemsize, *tables, tables.most(), x.address,
                 out.address, tasks=-(-size[1] * size[2] // kernels.POSITIONS),
             )  # fmt: skip
             return out, None
         taps = self.empty(size, np.dtype(np.int32), IMAGE_ORDER)
         self.launch(
-            kernels.max_forward, self._matrix(x), *tables, width, geometry.columns.filter, self._matrix(out),
-            self._matrix(taps),
+            kernels.max_forward, self._matrix(x), *tables, self._matrix(out), self._matrix(taps),
         )  # fmt: skip
         return out, taps
 
@@ -54,7 +56,7 @@ class PoolingOperations(HostEngine):
         dx = self.empty((dy.shape[0], *geometry.input, dy.shape[3]), dy.dtype, IMAGE_ORDER)
         self.launch(
             kernels.max_backward, self._matrix(dy), self._matrix(taps), *_tables(geometry, False),
-            geometry.columns.output, geometry.columns.filter, self._matrix(dx),
+            self._matrix(dx),
         )  # fmt: skip
         return dx
 
@@ -63,17 +65,17 @@ class PoolingOperations(HostEngine):
         out = self.empty((x.shape[0], *geometry.output, x.shape[3]), x.dtype, IMAGE_ORDER)
         full = math.prod(geometry.filter) if count_padding else 0
         tables = _tables(geometry, True)
-        self.launch(kernels.means, self._matrix(x), *tables, geometry.columns.input, full, self._matrix(out))
+        self.launch(kernels.means, self._matrix(x), *tables, full, self._matrix(out))
         return out
 
     def avg_pool2d_grad(self, dy: Tensor, geometry: Geometry, count_padding: bool) -> Tensor:
         _check("avg_pool2d_grad", dy, geometry.output)
         dx = self.empty((dy.shape[0], *geometry.input, dy.shape[3]), dy.dtype, IMAGE_ORDER)
         full = math.prod(geometry.filter) if count_padding else 0
-        inside = (axis.count for axis in _tables(geometry, True))
+        rows, columns, _ = _tables(geometry, True)
         self.launch(
-            kernels.means_backward, self._matrix(dy), *_tables(geometry, False), geometry.columns.output, full,
-            *inside, self._matrix(dx),
+            kernels.means_backward, self._matrix(dy), *_tables(geometry, False), full,
+            rows[kernels.COUNT], columns[kernels.COUNT], self._matrix(dx),
         )  # fmt: skip
         return dx
 
@@ -110,5 +112,8 @@ def _check(function: str, x: Tensor, size: tuple[int, int]) -> None:
 @caches.kept
 def _tables(geometry: Geometry, by_output: bool) -> Tables:
     """What lies under each output position's window, by its tap, or which windows hold an input position, and where."""
-    rows, columns = (plans.table(plans.pairs_of(a, by_output), 1, 1) for a in (geometry.rows, geometry.columns))
-    return Tables(rows, columns)
+    rows, columns = (plans.pairs_of(axis, by_output) for axis in (geometry.rows, geometry.columns))
+    tables = (np.stack([pairs.count, pairs.first, pairs.other]) for pairs in (rows, columns))
+    width = geometry.columns.input if by_output else geometry.columns.output
+    steps = (rows.step, rows.other_step, columns.step, columns.other_step)
+    return Tables(*tables, kernels.PoolSizes(width, geometry.columns.filter, *steps))

@@ -1,13 +1,12 @@
 """Kernels of pooling: positions x (images * channels) matrices, combined by the pairs of their rows and columns.
 
-``rows`` and ``columns`` are tables (``AxisTable``) of the pairs of an axis: indices of the other side, whose images are
-``width`` columns wide, and taps of windows ``across`` taps wide. Padding has no pairs, so it is never read. A task is
-one position and a run of its columns.
+``rows`` and ``columns`` are tables of the pairs of an axis: how many each position has, and of the first the index on
+the other side and the tap. Padding has no pairs, so it is never read. A task is one position and a run of its columns.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -30,14 +29,30 @@ ISA_BYTES = ISA.bytes
 COLUMNS = 4096
 """Columns a task: what it reads and writes stays in the first-level cache."""
 
+COUNT, SOURCE, TAP = range(3)
+"""Rows of an axis' table."""
+
+
+class PoolSizes(NamedTuple):
+    """Sizes of a problem, and steps from a pair of an axis to the next."""
+
+    width: int
+    """Columns of the side that is read."""
+    across: int
+    """Columns of a window."""
+    row_step: int
+    row_tap_step: int
+    column_step: int
+    column_tap_step: int
+
 
 @compiled
-def max_forward(counter, x, rows, columns, width, across, out, chosen):  # type: ignore[no-untyped-def]
+def max_forward(counter, x, rows, columns, sizes, out, chosen):  # type: ignore[no-untyped-def]
     """Maxima and their taps; first on ties, the last NaN wins; -inf and tap -1 where a window holds nothing."""
     numbers = x.shape[1]
     pieces = (numbers + COLUMNS - 1) // COLUMNS
     lowest = x.dtype.type(-np.inf)
-    wide = columns.count.size
+    wide = columns.shape[1]
     while True:
         task = take_task(counter)
         if task >= out.shape[0] * pieces:
@@ -47,19 +62,19 @@ def max_forward(counter, x, rows, columns, width, across, out, chosen):  # type:
         column = position - row * wide
         best = out[position, low : low + COLUMNS]
         winner = chosen[position, low : low + COLUMNS]
-        if rows.count[row] == 0 or columns.count[column] == 0:
+        if rows[COUNT, row] == 0 or columns[COUNT, column] == 0:
             best[:] = lowest
             winner[:] = -1
             continue
-        first = rows.source[row] * width + columns.source[column]
+        first = rows[SOURCE, row] * sizes.width + columns[SOURCE, column]
         best[:] = x[first, low : low + COLUMNS]
-        winner[:] = rows.other[row] * across + columns.other[column]
-        for i in range(rows.count[row]):
-            line = (rows.source[row] + i * rows.source_step) * width + columns.source[column]
-            taps = (rows.other[row] + i * rows.other_step) * across + columns.other[column]
-            for j in range(1 if i == 0 else 0, columns.count[column]):
-                tap = np.int32(taps + j * columns.other_step)
-                values = x[line + j * columns.source_step, low : low + COLUMNS]
+        winner[:] = rows[TAP, row] * sizes.across + columns[TAP, column]
+        for i in range(rows[COUNT, row]):
+            line = (rows[SOURCE, row] + i * sizes.row_step) * sizes.width + columns[SOURCE, column]
+            taps = (rows[TAP, row] + i * sizes.row_tap_step) * sizes.across + columns[TAP, column]
+            for j in range(1 if i == 0 else 0, columns[COUNT, column]):
+                tap = np.int32(taps + j * sizes.column_tap_step)
+                values = x[line + j * sizes.column_step, low : low + COLUMNS]
                 for k in range(len(best)):
                     value = values[k]
                     # A NaN enters, and then only another one passes it.
@@ -93,14 +108,14 @@ def _maxima(_typing: Any, tag: Any, x: Any, row: Any, sources: Any, count: Any, 
 
 
 @compiled
-def maxima(counter, tag, numbers, item, rows, columns, width, most, x, out):  # type: ignore[no-untyped-def]
+def maxima(counter, tag, numbers, item, rows, columns, sizes, most, x, out):  # type: ignore[no-untyped-def]
     """As ``max_forward``, without the taps. The matrices lie at addresses, so many numbers of ``item`` bytes a row.
 
     ``most``: elements of a window. Reads up to VECTORS vectors over a row's end.
     """
     lanes = VECTORS * ISA_BYTES // item
-    wide = columns.count.size
-    positions = rows.count.size * wide
+    wide = columns.shape[1]
+    positions = rows.shape[1] * wide
     sources = np.empty(most, np.int64)
     while True:
         task = take_task(counter)
@@ -110,10 +125,10 @@ def maxima(counter, tag, numbers, item, rows, columns, width, most, x, out):  # 
             row = position // wide
             column = position - row * wide
             held = 0
-            for i in range(rows.count[row]):
-                line = (rows.source[row] + i * rows.source_step) * width + columns.source[column]
-                for j in range(columns.count[column]):
-                    sources[held] = line + j * columns.source_step
+            for i in range(rows[COUNT, row]):
+                line = (rows[SOURCE, row] + i * sizes.row_step) * sizes.width + columns[SOURCE, column]
+                for j in range(columns[COUNT, column]):
+                    sources[held] = line + j * sizes.column_step
                     held += 1
             for number in range(0, numbers, lanes):
                 _maxima(
@@ -129,12 +144,12 @@ def maxima(counter, tag, numbers, item, rows, columns, width, most, x, out):  # 
 
 
 @compiled
-def max_backward(counter, dy, chosen, rows, columns, width, across, out):  # type: ignore[no-untyped-def]
+def max_backward(counter, dy, chosen, rows, columns, sizes, out):  # type: ignore[no-untyped-def]
     """Each input position gathers the gradients of the windows that chose it."""
     numbers = dy.shape[1]
     pieces = (numbers + COLUMNS - 1) // COLUMNS
     zero = dy.dtype.type(0)
-    wide = columns.count.size
+    wide = columns.shape[1]
     while True:
         task = take_task(counter)
         if task >= out.shape[0] * pieces:
@@ -144,12 +159,12 @@ def max_backward(counter, dy, chosen, rows, columns, width, across, out):  # typ
         column = position - row * wide
         total = out[position, low : low + COLUMNS]
         total[:] = zero
-        for i in range(rows.count[row]):
-            line = (rows.source[row] + i * rows.source_step) * width + columns.source[column]
-            taps = (rows.other[row] + i * rows.other_step) * across + columns.other[column]
-            for j in range(columns.count[column]):
-                tap = taps + j * columns.other_step
-                source = line + j * columns.source_step
+        for i in range(rows[COUNT, row]):
+            line = (rows[SOURCE, row] + i * sizes.row_step) * sizes.width + columns[SOURCE, column]
+            taps = (rows[TAP, row] + i * sizes.row_tap_step) * sizes.across + columns[TAP, column]
+            for j in range(columns[COUNT, column]):
+                tap = taps + j * sizes.column_tap_step
+                source = line + j * sizes.column_step
                 grads = dy[source, low : low + COLUMNS]
                 winner = chosen[source, low : low + COLUMNS]
                 for k in range(len(total)):
@@ -157,11 +172,11 @@ def max_backward(counter, dy, chosen, rows, columns, width, across, out):  # typ
 
 
 @compiled
-def means(counter, x, rows, columns, width, full, out):  # type: ignore[no-untyped-def]
+def means(counter, x, rows, columns, sizes, full, out):  # type: ignore[no-untyped-def]
     """The sum over each window times 1 / ``full``, or where that is 0, times 1 / the elements that it holds."""
     numbers = x.shape[1]
     pieces = (numbers + COLUMNS - 1) // COLUMNS
-    wide = columns.count.size
+    wide = columns.shape[1]
     while True:
         task = take_task(counter)
         if task >= out.shape[0] * pieces:
@@ -171,24 +186,24 @@ def means(counter, x, rows, columns, width, full, out):  # type: ignore[no-untyp
         column = position - row * wide
         total = out[position, low : low + COLUMNS]
         total[:] = x.dtype.type(0)
-        held = full if full > 0 else max(1, rows.count[row] * columns.count[column])
+        held = full if full > 0 else max(1, rows[COUNT, row] * columns[COUNT, column])
         weight = x.dtype.type(1.0 / held)
-        for i in range(rows.count[row]):
-            line = (rows.source[row] + i * rows.source_step) * width + columns.source[column]
-            for j in range(columns.count[column]):
-                values = x[line + j * columns.source_step, low : low + COLUMNS]
+        for i in range(rows[COUNT, row]):
+            line = (rows[SOURCE, row] + i * sizes.row_step) * sizes.width + columns[SOURCE, column]
+            for j in range(columns[COUNT, column]):
+                values = x[line + j * sizes.column_step, low : low + COLUMNS]
                 for k in range(len(total)):
                     total[k] += weight * values[k]
 
 
 @compiled
 def means_backward(  # type: ignore[no-untyped-def]
-    counter, dy, rows, columns, width, full, inside_rows, inside_columns, out
+    counter, dy, rows, columns, sizes, full, inside_rows, inside_columns, out
 ):
     """Each input position gathers its share of the windows that hold it; ``inside``: elements of windows, by axis."""
     numbers = dy.shape[1]
     pieces = (numbers + COLUMNS - 1) // COLUMNS
-    wide = columns.count.size
+    wide = columns.shape[1]
     while True:
         task = take_task(counter)
         if task >= out.shape[0] * pieces:
@@ -198,13 +213,13 @@ def means_backward(  # type: ignore[no-untyped-def]
         column = position - row * wide
         total = out[position, low : low + COLUMNS]
         total[:] = dy.dtype.type(0)
-        for i in range(rows.count[row]):
-            line = rows.source[row] + i * rows.source_step
-            for j in range(columns.count[column]):
-                place = columns.source[column] + j * columns.source_step
+        for i in range(rows[COUNT, row]):
+            line = rows[SOURCE, row] + i * sizes.row_step
+            for j in range(columns[COUNT, column]):
+                place = columns[SOURCE, column] + j * sizes.column_step
                 held = full if full > 0 else inside_rows[line] * inside_columns[place]
                 weight = dy.dtype.type(1.0 / held)
-                values = dy[line * width + place, low : low + COLUMNS]
+                values = dy[line * sizes.width + place, low : low + COLUMNS]
                 for k in range(len(total)):
                     total[k] += weight * values[k]
 
