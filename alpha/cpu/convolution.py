@@ -24,7 +24,7 @@ from alpha.cpu import (
     winograd,
     winograd_gradient,
 )
-from alpha.cpu.base import HostEngine
+from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import convolution as kernels
 from alpha.cpu.kernels import depthwise as depthwise_kernels
@@ -52,6 +52,9 @@ SET_BYTES, WAYS = 4096, 8
 
 APART = 5 * 64
 """Bytes between the copies of images: a tile's fall into sets all over the cache, as its panel of filters does."""
+
+FEW_BYTES = 1 << 20
+"""Of a copy that may lie beside the pool."""
 
 SPREAD_WORK = 1000
 """Least operations for each number of x that repay its copy."""
@@ -299,7 +302,7 @@ class ConvolutionOperations(HostEngine):
         tag, algorithm = x.dtype.type(slope or 0), planner.algorithm(problem, by_output)
         if algorithm == "depthwise":
             each = depthwise.plan(problem, by_output, False)
-            taps = self.array(self.dense(w, range(4))).reshape(problem.groups, -1)
+            taps = self._dense_array(self.array(w)).reshape(problem.groups, -1)
             macs: int = self.launch(
                 depthwise_kernels.depthwise, tag, each.starts, each.rows, each.columns, each.sizes,
                 x.address, taps, *ends.arguments, tasks=each.tasks,
@@ -446,11 +449,19 @@ class ConvolutionOperations(HostEngine):
         groups, _, taps, _, _ = shape
 
         def pack(packed: Tensor) -> None:
-            source = self.array(self.dense(w, range(4))).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
+            source = self._dense_array(self.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
             kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
             self.launch(kernel, source, self.array(packed))
 
         return self._kept(w, shape, "by output" if by_output else "by input", pack)
+
+    def _dense_array(self, array: Array) -> Array:
+        """The array, or a row-major copy: a large one in the pool."""
+        if array.flags.c_contiguous or array.nbytes <= FEW_BYTES:
+            return np.ascontiguousarray(array)
+        copy = self.array(self.empty(array.shape, array.dtype))
+        np.copyto(copy, array)
+        return copy
 
     def _own_panels(self, w: Tensor, shape: tuple[int, ...], by_output: bool) -> tuple[int, Tensor]:
         """The filters for tasks that read their own panels, and their kind: packed only where they serve again."""
@@ -463,18 +474,14 @@ class ConvolutionOperations(HostEngine):
         groups, _, taps, depth, _ = shape
 
         def pack(packed: Tensor) -> None:
-            filters = self.dense(w, range(4))
+            filters = self.array(w)
             if by_output:
-                count, height, width, channels = w.shape
-                each, tap = height * width * channels, width * channels
-                by_row = (groups, width, count // groups, height, channels)
-                turned = filters.view(filters.offset, by_row, (count // groups * each, channels, each, tap, 1))
-                source = self.array(self.dense(turned, range(5))).reshape(groups, -1, taps, depth)
+                turned = filters.reshape(groups, -1, *filters.shape[1:]).transpose(0, 3, 1, 2, 4)
+                source = self._dense_array(turned).reshape(groups, -1, taps, depth)
                 self.launch(kernels.pack_by_output, source, self.array(packed))
             else:
-                self.launch(
-                    kernels.pack_by_input, self.array(filters).reshape(groups, depth, taps, -1), self.array(packed)
-                )
+                source = self._dense_array(filters).reshape(groups, depth, taps, -1)
+                self.launch(kernels.pack_by_input, source, self.array(packed))
 
         return self._kept(w, shape, "rows by output" if by_output else "rows by input", pack)
 

@@ -24,10 +24,6 @@ class Tables(NamedTuple):
     columns: Array
     sizes: kernels.PoolSizes
 
-    def most(self) -> int:
-        """Pairs of a position, at most."""
-        return int(self.rows[kernels.COUNT].max()) * int(self.columns[kernels.COUNT].max())
-
 
 class PoolingOperations(HostEngine):
     """Results lie in image order (H, W, N, C); arguments in another order are copied into it."""
@@ -39,7 +35,7 @@ class PoolingOperations(HostEngine):
         if not need_taps:
             x = self.dense(x, IMAGE_ORDER)
             self.launch(
-                kernels.maxima, x.dtype.type(0), size[0] * size[3], x.dtype.itemsize, *tables, tables.most(), x.address,
+                kernels.maxima, x.dtype.type(0), size[0] * size[3], x.dtype.itemsize, *tables, x.address,
                 out.address, tasks=-(-size[1] * size[2] // kernels.POSITIONS),
             )  # fmt: skip
             return out, None
@@ -115,5 +111,6 @@ def _tables(geometry: Geometry, by_output: bool) -> Tables:
     rows, columns = (plans.pairs_of(axis, by_output) for axis in (geometry.rows, geometry.columns))
     tables = (np.stack([pairs.count, pairs.first, pairs.other]) for pairs in (rows, columns))
     width = geometry.columns.input if by_output else geometry.columns.output
+    most = int(rows.count.max()) * int(columns.count.max())
     steps = (rows.step, rows.other_step, columns.step, columns.other_step)
-    return Tables(*tables, kernels.PoolSizes(width, geometry.columns.filter, *steps))
+    return Tables(*tables, kernels.PoolSizes(width, geometry.columns.filter, most, *steps))

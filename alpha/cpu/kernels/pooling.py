@@ -40,6 +40,8 @@ class PoolSizes(NamedTuple):
     """Columns of the side that is read."""
     across: int
     """Columns of a window."""
+    most: int
+    """Pairs of a position, at most."""
     row_step: int
     row_tap_step: int
     column_step: int
@@ -108,15 +110,15 @@ def _maxima(_typing: Any, tag: Any, x: Any, row: Any, sources: Any, count: Any, 
 
 
 @compiled
-def maxima(counter, tag, numbers, item, rows, columns, sizes, most, x, out):  # type: ignore[no-untyped-def]
+def maxima(counter, tag, numbers, item, rows, columns, sizes, x, out):  # type: ignore[no-untyped-def]
     """As ``max_forward``, without the taps. The matrices lie at addresses, so many numbers of ``item`` bytes a row.
 
-    ``most``: elements of a window. Reads up to VECTORS vectors over a row's end.
+    Reads up to VECTORS vectors over a row's end.
     """
     lanes = VECTORS * ISA_BYTES // item
     wide = columns.shape[1]
     positions = rows.shape[1] * wide
-    sources = np.empty(most, np.int64)
+    sources = np.empty(sizes.most, np.int64)
     while True:
         task = take_task(counter)
         if task * POSITIONS >= positions:
