@@ -21,6 +21,7 @@ from alpha.cpu import (
     winograd_gradient,
 )
 from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.convolution import COUNT
 from alpha.cpu.kernels.image_lanes import VECTORS
 from alpha.cpu.kernels.microkernel import NARROW_ROWS, NARROW_SCATTERED_ROWS, SCATTERED_ROWS, TALL_HEIGHTS
 from alpha.cpu.kernels.winograd import operations
@@ -201,9 +202,9 @@ def _lanes(problem: Problem, plan: image_lanes.LanePlan) -> float:
     s, bands = plan.sizes, plan.bands
     chunks, blocks = s.groups * math.ceil(s.images / s.chunk), math.ceil(s.depth / s.depth_block)
     term = sum(max(rows * VECTORS / 2, LATENCY * (1 if rows < 4 else 2)) for rows in plan.heights.tolist())
-    tiles = len(plan.rows.count) * s.columns * blocks * len(plan.heights)
+    tiles = plan.rows.pairs.shape[1] * s.columns * blocks * len(plan.heights)
     turned = int((bands[:, 3] - bands[:, 2]).sum()) * s.source_columns * s.depth * VECTORS
-    written = len(plan.rows.count) * s.columns * s.channels * s.chunk
+    written = plan.rows.pairs.shape[1] * s.columns * s.channels * s.chunk
     cycles = term * problem.geometry.useful * s.depth + tiles * TILE + turned * TURN + written * WRITE
     return float(chunks * cycles)
 
@@ -213,8 +214,8 @@ def _columns(plan: tap_columns.TapColumnsPlan) -> float:
     vectors = s.panel // ISA.lanes(s.item)
     runs, factor = (1, s.source_columns) if whole else (s.source_columns, 1)
     terms, tiles = _in_chunks(s.images, s.chunk, vectors, factor)
-    products = s.panels * runs * (terms * int(plan.rows.count.sum()) * s.depth + tiles * s.rows * TILE)
-    added = s.images * s.rows * s.channels * (s.columns * WRITE + int(plan.columns.count.sum()) * SUM)
+    products = s.panels * runs * (terms * int(plan.rows.pairs[COUNT].sum()) * s.depth + tiles * s.rows * TILE)
+    added = s.images * s.rows * s.channels * (s.columns * WRITE + int(plan.columns.pairs[COUNT].sum()) * SUM)
     return float(s.groups * (products + added))
 
 

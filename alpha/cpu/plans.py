@@ -15,7 +15,7 @@ import numpy as np
 
 from alpha import caches
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.convolution import GAP, AxisTable, GatherSizes, LeapSizes, PackSizes
+from alpha.cpu.kernels.convolution import COUNT, GAP, OTHER, SOURCE, AxisTable, GatherSizes, LeapSizes, PackSizes
 from alpha.cpu.kernels.microkernel import NARROW_WIDE_ROWS
 from alpha.errors import EngineError
 from alpha.geometry import Axis, Geometry, Pairs
@@ -181,9 +181,8 @@ class LeapPlan:
 
 def table(pairs: Pairs, source: int, other: int) -> AxisTable:
     """Index pairs, each index times its step in bytes."""
-    return AxisTable(
-        pairs.count, pairs.first * source, pairs.other * other, pairs.step * source, pairs.other_step * other
-    )
+    table = np.stack([pairs.count, pairs.first * source, pairs.other * other])
+    return AxisTable(table, pairs.step * source, pairs.other_step * other)
 
 
 def pairs_of(axis: Axis, by_output: bool) -> Pairs:
@@ -201,10 +200,10 @@ def _order(rows: AxisTable, columns: AxisTable, runs: Array) -> Array:
 
     Of very many positions the last are a small part whatever they cost.
     """
-    taps = columns.count * runs
-    if len(rows.count) * len(taps) > SORTED:
-        return np.arange(len(rows.count) * len(taps), dtype=np.int32)
-    cost = np.multiply.outer(rows.count, taps).ravel()
+    lines, taps = rows.pairs[COUNT], columns.pairs[COUNT] * runs
+    if len(lines) * len(taps) > SORTED:
+        return np.arange(len(lines) * len(taps), dtype=np.int32)
+    cost = np.multiply.outer(lines, taps).ravel()
     return np.argsort(-cost, kind="stable").astype(np.int32)
 
 
@@ -238,12 +237,12 @@ def check_offsets(what: str, offsets: tuple[Array, Array], tail: int, limit: int
 
 def sources(table: AxisTable) -> Array:
     """The least and the greatest offset of what a table reads, and 0."""
-    return _ends(table.count, table.source, table.source_step)
+    return _ends(table.pairs[COUNT], table.pairs[SOURCE], table.source_step)
 
 
 def others(table: AxisTable) -> Array:
     """Likewise of the filter, or of dy."""
-    return _ends(table.count, table.other, table.other_step)
+    return _ends(table.pairs[COUNT], table.pairs[OTHER], table.other_step)
 
 
 def _ends(count: Array, first: Array, step: int) -> Array:
@@ -300,9 +299,10 @@ def forward(problem: Problem) -> GatherPlan:
     )
     last = (problem.images - 1) * image + (problem.in_channels - depth) * item
     x_limit = extent((problem.images, *g.input), problem.in_channels, problem.x_strides, item)
-    longest = _longest(columns.source + (columns.count - 1) * columns.source_step, runs, columns.source, depth * item)
+    count, first, tap_first = columns.pairs
+    longest = _longest(first + (count - 1) * columns.source_step, runs, first, depth * item)
     check_offsets("x", (sources(rows), longest), last, x_limit)
-    reached = _longest(columns.other + (columns.count - 1) * columns.other_step, runs, columns.other, tap)
+    reached = _longest(tap_first + (count - 1) * columns.other_step, runs, tap_first, tap)
     check_offsets("the filter", (others(rows), reached), 0, taps * tap)
     macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
     shape = (problem.groups, panels, taps, depth, width)
@@ -397,7 +397,7 @@ def weight_grad(problem: Problem) -> LeapPlan:
     parts = math.ceil(problem.images / part)
     # The copies are addressed by index.
     rows, columns = table(g.rows.pairs_by_tap, 1, 1), table(g.columns.pairs_by_tap, 1, 1)
-    clear = not (rows.count.all() and columns.count.all())
+    clear = not (rows.pairs[COUNT].all() and columns.pairs[COUNT].all())
     pack = _pack_sizes(problem, sizes)
     return LeapPlan(rows, columns, sizes, pack, clear, parts, macs)
 

@@ -32,14 +32,16 @@ PANEL_BYTES = ISA.vectors * ISA.bytes
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
 
-class AxisTable(NamedTuple):
-    """Pairs of one axis: of index i (source[i] + k * source_step, other[i] + k * other_step) for k < count[i]."""
+COUNT, SOURCE, OTHER = range(3)
+"""Rows of the pairs of an axis' table."""
 
-    count: Int64s
-    source: Int64s
-    """Offset of a first pair's element in the tensor read, in bytes; for the weight's gradient its index in x."""
-    other: Int64s
-    """Offset of its tap in the packed filter, in bytes; for the weight's gradient the index of its position in dy."""
+
+class AxisTable(NamedTuple):
+    """Pairs of one axis: of index i (source + k * source_step, other + k * other_step) for k < count, by its column."""
+
+    pairs: Int64s
+    """(3, indices): how many; the offset of the first one's element in the tensor read, in bytes; that of its tap in
+    the packed filter. For the weight's gradient instead of offsets the indices in x and of the position in dy."""
     source_step: int
     other_step: int
 
@@ -83,11 +85,11 @@ def gather(  # type: ignore[no-untyped-def]
     chunks = (sizes.images + sizes.chunk - 1) // sizes.chunk
     tasks = order.size * chunks
     longest = 0
-    for i in range(rows.count.size):
-        longest = max(longest, rows.count[i])
+    for i in range(rows.pairs.shape[1]):
+        longest = max(longest, rows.pairs[COUNT, i])
     widest = 0
-    for i in range(columns.count.size):
-        widest = max(widest, columns.count[i])
+    for i in range(columns.pairs.shape[1]):
+        widest = max(widest, columns.pairs[COUNT, i])
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
     done = 0
     from_x = np.empty(longest * widest + 1, np.int64)
@@ -102,10 +104,10 @@ def gather(  # type: ignore[no-untyped-def]
         row = position // sizes.columns
         column = position - row * sizes.columns
         taps = 0
-        for i in range(rows.count[row]):
-            line = rows.source[row] + i * rows.source_step + columns.source[column]
-            tap_line = rows.other[row] + i * rows.other_step + columns.other[column]
-            for j in range(columns.count[column]):
+        for i in range(rows.pairs[COUNT, row]):
+            line = rows.pairs[SOURCE, row] + i * rows.source_step + columns.pairs[SOURCE, column]
+            tap_line = rows.pairs[OTHER, row] + i * rows.other_step + columns.pairs[OTHER, column]
+            for j in range(columns.pairs[COUNT, column]):
                 from_x[taps] = line + j * columns.source_step
                 from_w[taps] = tap_line + j * columns.other_step
                 taps += 1
@@ -326,24 +328,24 @@ def leap(counter, tag, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[n
                                         panel_row,
                                         count,
                                     )
-                    for tap_row in range(rows.count.size):
-                        first_row = rows.other[tap_row]
+                    for tap_row in range(rows.pairs.shape[1]):
+                        first_row = rows.pairs[OTHER, tap_row]
                         i0 = max(first_row, output)
-                        i1 = min(first_row + rows.count[tap_row], output_end)
+                        i1 = min(first_row + rows.pairs[COUNT, tap_row], output_end)
                         if i1 <= i0:
                             continue
                         band = min(tap_row, pack.bands - 1)
                         row_shift = band * pack.band_rows - max(0, top + band * pack.band_step)
-                        for q in range(columns.count.size):
-                            first_column = columns.other[q]
+                        for q in range(columns.pairs.shape[1]):
+                            first_column = columns.pairs[OTHER, q]
                             j0 = max(first_column, left)
-                            j1 = min(first_column + columns.count[q], right)
+                            j1 = min(first_column + columns.pairs[COUNT, q], right)
                             if j1 <= j0:
                                 continue
-                            column = columns.source[q] + (j0 - first_column) * columns.source_step - low_column
+                            column = columns.pairs[SOURCE, q] + (j0 - first_column) * columns.source_step - low_column
                             slot = column % stride * slots + column // stride
                             for i in range(i0, i1):
-                                line = rows.source[tap_row] + (i - first_row) * rows.source_step
+                                line = rows.pairs[SOURCE, tap_row] + (i - first_row) * rows.source_step
                                 x_row = (line + row_shift) * stride * slots
                                 dy_row = (i - output) * (right - left)
                                 from_x[i - i0] = (x_row + slot) * count * panel_row
