@@ -8,8 +8,9 @@ follow a bad pointer. Unless said otherwise an argument may have any strides, an
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -160,6 +161,21 @@ class Engine(ABC):
     @abstractmethod
     def from_numpy(self, array: np.ndarray[Any, Any]) -> Tensor:
         """A copy of the array on this engine, in the array's memory order."""
+
+    def from_pieces(
+        self, shape: Sequence[int], dtype: np.dtype[Any], pieces: Iterable[tuple[int, np.ndarray[Any, Any]]]
+    ) -> Tensor:
+        """A dense tensor made of pieces: pairs of a first element, in row-major order, and the numbers from it on.
+
+        Each piece is made when the one before is through: the host holds no more than one besides.
+        """
+        total, out = math.prod(shape), None
+        for start, numbers in pieces:
+            if len(numbers) == total:
+                return self.from_numpy(numbers.astype(dtype, copy=False).reshape(shape))
+            out = self.empty(shape, dtype) if out is None else out
+            self.copy(self.from_numpy(numbers), out.view(out.offset + start, numbers.shape, (1,)))
+        return self.empty(shape, dtype) if out is None else out
 
     @abstractmethod
     def to_numpy(self, tensor: Tensor) -> np.ndarray[Any, Any]:
@@ -424,7 +440,7 @@ class Engine(ABC):
 
     def random(self, draw: Draw) -> Tensor:
         """The numbers of ``alpha.random.draw_uniform`` or ``draw_normal``, equal to ``draw.numpy()`` to the bit."""
-        return self.from_numpy(draw.numpy())
+        return self.from_pieces(draw.shape, draw.dtype, draw.pieces())
 
     @abstractmethod
     def dropout(self, x: Tensor, p: float, seed: int, offset: int) -> tuple[Tensor, Tensor]:

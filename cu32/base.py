@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha import dtypes, graphs
+from alpha import caches, dtypes, graphs
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, EngineError, GraphError, described
 from alpha.mempool import GRAIN, MemoryPool
@@ -109,6 +109,7 @@ class DeviceEngine(Engine):
         self._unreleased: list[object] = []
         self._uploader = Uploader(self.device)
         self.constants = Constants()
+        self._limit_constants()
         self._lock = threading.RLock()
 
     def configure(self, *, memory: str | int | None = None, threads: int | None = None) -> None:
@@ -118,6 +119,11 @@ class DeviceEngine(Engine):
             )
         if memory is not None:
             self.memory.cap = memory  # the setter parses "8GB"
+            self._limit_constants()
+
+    def _limit_constants(self) -> None:
+        """Tables take a small share of the memory, however little that is."""
+        self.constants.most = min(CONSTANT_BYTES, self.memory.cap // caches.SHARE)
 
     def synchronize(self) -> None:
         graphs.refuse(self, "a wait for the device", "synchronise outside the step")

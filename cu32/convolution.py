@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha import dtypes
+from alpha import bands, dtypes
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import EngineError, ShapeError
 from alpha.geometry import Axis, Geometry
@@ -80,7 +80,12 @@ class ConvolutionOperations(DeviceEngine):
         plain = residual is None and slope is None
         out, adds = self._target(shape, x.dtype, accumulate if plain else None)
         _check(x, out, w, geometry, groups)
-        self._gather("forward", x, w, out, bias, geometry, groups, accumulate=adds)
+        part = bands.middle(geometry, True)
+        if part is None:
+            self._gather("forward", x, w, out, bias, geometry, groups, accumulate=adds)
+        else:
+            found = self.conv2d(part.of_inputs(x), w, bias, part.geometry, groups)
+            self._put(found, part.of_outputs(out), out, bias, adds)
         if not plain:
             out = self._activated(out, residual, slope)
         return self._accumulated(out, accumulate)
@@ -105,8 +110,29 @@ class ConvolutionOperations(DeviceEngine):
         dy, w = self._image(dy), self.dense(w, range(4))
         out, adds = self._target((dy.shape[0], *geometry.input, w.shape[3] * groups), dy.dtype, accumulate)
         _check(out, dy, w, geometry, groups)
-        self._gather("input_grad", dy, w, out, bias, geometry, groups, accumulate=adds)
+        part = bands.middle(geometry, False)
+        if part is None:
+            self._gather("input_grad", dy, w, out, bias, geometry, groups, accumulate=adds)
+        else:
+            found = self.conv2d_input_grad(part.of_outputs(dy), w, part.geometry, groups, bias)
+            self._put(found, part.of_inputs(out), out, bias, adds)
         return self._accumulated(out, accumulate)
+
+    def _put(self, found: Tensor, place: Tensor, out: Tensor, bias: Tensor | None, adds: bool) -> None:
+        """The results of a part of all positions where they belong, the bias alone beside them; or added there."""
+        if adds and bias is None:
+            self.elementwise("add", place, found, out=place)
+            return
+        if adds:
+            total = self.empty_like(out)
+            self._put(found, total.view(place.offset - out.offset, place.shape, place.strides), total, bias, False)
+            self.elementwise("add", out, total, out=out)
+            return
+        if bias is None:
+            self.fill(out, 0)
+        else:
+            self.copy(bias, out)
+        self.copy(found, place)
 
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
         x, dy = self._image(x), self._image(dy)

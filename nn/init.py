@@ -14,6 +14,7 @@ import numpy as np
 
 from alpha import Tensor, dtypes, random
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.functions.creation import check_value
 from alpha.functions.operands import check_tensor, number, python_number
 from nn.state import assign
 
@@ -92,7 +93,11 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     """Every element one value."""
     check_tensor("constant_", tensor)
     _check_own(tensor, "constant_")
-    return _set(tensor, np.full(tensor.shape, python_number("constant_", val)))
+    value = python_number("constant_", val)
+    check_value("constant_", value, tensor.dtype)
+    tensor.engine.fill(tensor, value)
+    tensor.storage.version += 1
+    return tensor
 
 
 def zeros_(tensor: Tensor) -> Tensor:

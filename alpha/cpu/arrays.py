@@ -21,6 +21,9 @@ from alpha.tensor import Tensor
 PARALLEL_SIZE = 1 << 18
 """Elements from which an element-wise operation is split between threads: below, waking them costs more."""
 
+PIECE = 1 << 18
+"""Elements about which NumPy makes results of in memory of its own."""
+
 SUM_BLOCK = 128
 """Rows that are added up one after another before their sum joins the others': the blocks of a pairwise sum."""
 
@@ -159,29 +162,41 @@ class ArrayOperations(HostEngine):
         return out
 
     def sort(self, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-        array = self.array(x)
         values, indices = self.empty_like(x), self.empty_like(x, int64)
-        order = np.argsort(array, axis=axis, kind="stable")
-        np.copyto(self.array(indices), order)
-        np.copyto(self.array(values), np.take_along_axis(array, order, axis))
+        # Some lines at a time: NumPy makes its results in memory of its own.
+        for array, ordered, places in _lines(axis, self.array(x), self.array(values), self.array(indices)):
+            order = np.argsort(array, axis=axis, kind="stable")
+            np.copyto(places, order)
+            if array.ndim == 1:
+                np.take(array, order, out=ordered, mode="wrap")
+            else:
+                np.copyto(ordered, np.take_along_axis(array, order, axis))
         return values, indices
 
     def cumsum(self, x: Tensor, axis: int) -> Tensor:
         dtype = x.dtype if is_float(x.dtype) else int64
         out = self.empty_like(x, dtype)
-        # Sums of float32 run in float64: a running sum has no pairwise form.
         with np.errstate(all="ignore"):
-            sums = np.add.accumulate(self.array(x), axis=axis, dtype=float64 if is_float(dtype) else int64)
-            np.copyto(self.array(out), sums, casting="same_kind")
+            if x.dtype == dtype and dtype != float32:
+                np.add.accumulate(self.array(x), axis=axis, out=self.array(out))
+                return out
+            # Sums of float32 run in float64: a running sum has no pairwise form. Some lines at a time, a part of each.
+            for array, target in _lines(axis, self.array(x), self.array(out)):
+                _running_sums(np.moveaxis(array, axis, 0), np.moveaxis(target, axis, 0))
         return out
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
-        left, right = _for_blas(self.array(x)), _for_blas(self.array(y))
+        left, right = self._for_blas(x), self._for_blas(y)
         batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
         out = self.empty((*batch, left.shape[-2], right.shape[-1]), x.dtype)
         with np.errstate(all="ignore"):
             np.matmul(left, right, out=self.array(out))
         return out
+
+    def _for_blas(self, x: Tensor) -> Array:
+        """The tensor as an array that BLAS takes as it is; a copy where it does not."""
+        array = self.array(x)
+        return array if _suits_blas(array) else self.array(self.dense(x, range(x.ndim)))
 
     def gather(self, x: Tensor, index: Index) -> Tensor:
         array, native = self.array(x), self._native(index)
@@ -420,12 +435,40 @@ def _blocked_sum(array: Array, axis: int) -> Array:
     return np.asarray(np.add.reduce(array, axis=axis))
 
 
-def _for_blas(array: Array) -> Array:
-    """The array with one of its last two axes dense, which BLAS takes as it is; NumPy's own loop is far slower."""
+def _suits_blas(array: Array) -> bool:
+    """Whether one of the last two axes is dense, which BLAS takes as it is; NumPy's own loop is far slower."""
     (rows, columns), (down, across), item = array.shape[-2:], array.strides[-2:], array.itemsize
     by_rows = across == item and down >= columns * item
     by_columns = down == item and across >= rows * item
-    return array if by_rows or by_columns else np.ascontiguousarray(array)
+    return by_rows or by_columns
+
+
+def _lines(axis: int, *arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """Parts of arrays of one shape that hold whole lines along an axis, about ``PIECE`` elements each."""
+    shape = arrays[0].shape
+    others = [a for a in range(len(shape)) if a != axis]
+    if arrays[0].size <= PIECE or not others:
+        yield arrays
+        return
+    longest = max(others, key=lambda a: shape[a])
+    count = min(shape[longest], -(-arrays[0].size // PIECE))
+    for piece in _pieces(shape[longest], count):
+        cut = (slice(None),) * longest + (piece,)
+        yield tuple(array[cut] for array in arrays)
+
+
+def _running_sums(array: Array, out: Array) -> None:
+    """``out[i]`` = the sum of ``array[: i + 1]`` along the first axis, in float64 or int64."""
+    kind = float64 if is_float(out.dtype) else int64
+    step = max(1, PIECE // max(1, array[:1].size))
+    carried = None
+    for first in range(0, len(array), step):
+        piece = array[first : first + step].astype(kind)
+        if carried is not None:
+            piece[0] = carried + piece[0]
+        np.add.accumulate(piece, axis=0, out=piece)
+        carried = piece[-1].copy()
+        np.copyto(out[first : first + step], piece, casting="same_kind")
 
 
 def _only_axis(index: tuple[Any, ...]) -> int | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import mmap
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.cpu import workers
 from alpha.dtypes import as_dtype
 from alpha.engine import Engine
@@ -34,6 +35,7 @@ class HostEngine(Engine):
         self.name = "cpu"
         cap = memory if memory is not None else _machine_memory() * 9 // 10
         self.memory = MemoryPool(cap, _allocate, reserve=_reserve, discard=_discard)
+        caches.restrict(self, self.memory.cap)
         self.threads = available_threads()
         self.configure(threads=threads)
 
@@ -44,6 +46,7 @@ class HostEngine(Engine):
             self.threads = threads
         if memory is not None:
             self.memory.cap = memory  # the setter parses "8GB"
+            caches.restrict(self, self.memory.cap)
 
     def synchronize(self) -> None:
         """Nothing to wait for: the CPU engine's work is done when a call returns."""
@@ -65,6 +68,13 @@ class HostEngine(Engine):
         order = sorted(range(array.ndim), key=lambda axis: -strides[axis])  # stable: ties stay row-major
         out = self.empty(array.shape, array.dtype, order)
         np.copyto(self.array(out), array)
+        return out
+
+    def from_pieces(self, shape: Sequence[int], dtype: np.dtype[Any], pieces: Iterable[tuple[int, Array]]) -> Tensor:
+        out = self.empty(shape, dtype)
+        target = self.flat(out)
+        for start, numbers in pieces:
+            target[start : start + len(numbers)] = numbers
         return out
 
     def to_numpy(self, tensor: Tensor) -> Array:

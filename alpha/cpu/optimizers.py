@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from alpha import updates
+from alpha import caches, updates
 from alpha.changes import Action
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import optimizers as kernels
@@ -111,11 +111,11 @@ class OptimizerOperations(HostEngine):
         self.launch(updates.with_actions(kernel, actions), *arguments, tasks=len(arguments[0]))
 
 
-@lru_cache(maxsize=64)
+@caches.kept
 def _tasks(sizes: tuple[int, ...]) -> tuple[Array, Array, Array]:
     """(tensor, first element, number of elements) of each task."""
-    tasks = [
-        (index, start, min(CHUNK, size - start)) for index, size in enumerate(sizes) for start in range(0, size, CHUNK)
-    ]
-    table = np.array(tasks, np.int64).reshape(-1, 3)
-    return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
+    length = np.array(sizes, np.int64)
+    pieces = -(-length // CHUNK)
+    owner = np.repeat(np.arange(len(sizes)), pieces)
+    start = (np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * CHUNK
+    return owner, start, np.minimum(CHUNK, length[owner] - start)

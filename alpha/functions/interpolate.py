@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha import caches
 from alpha.autograd import Function
 from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ArgumentError, ShapeError, described
@@ -87,7 +88,7 @@ def _nearest(x: Tensor, axes: Axes) -> Tensor:
     return call(Nearest, x, axes)
 
 
-@lru_cache(256)
+@caches.kept
 def _sources(axis: Axis) -> Array:
     """The input position that each output position takes: floor(i * ratio), rounded as PyTorch's for float32.
 
@@ -136,7 +137,7 @@ def _neighbours(axis: Axis, align_corners: bool) -> tuple[Array, Array, Array]:
 # -- weighted sums of rows and columns ---------------------------------------------------------------------------
 
 
-@lru_cache(256)
+@caches.kept
 def _pairs(axis: Axis, kind: str, reverse: bool) -> WeightedPairs:
     """For each output position (each input position where ``reverse``) the others that it meets, with their weights.
 

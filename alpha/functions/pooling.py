@@ -123,14 +123,16 @@ def _correction(x: Tensor, axes: tuple[Axis, Axis], padding: tuple[int, int]) ->
 
     def factors() -> np.ndarray[Any, Any]:
         rows, columns = (_excess(axis, p) for axis, p in zip(axes, padding, strict=True))
-        return np.multiply.outer(rows, columns)[None, :, :, None].astype(x.dtype)
+        found: np.ndarray[Any, Any] = np.multiply.outer(rows, columns)[None, :, :, None].astype(x.dtype)
+        return found
 
     return x.engine.constant(("avg_pool2d correction", axes, padding, x.dtype), factors)
 
 
-def _excess(axis: Axis, padding: int) -> list[float]:
-    starts = [axis.source(output, 0) for output in range(axis.output)]
-    return [axis.filter / (min(start + axis.filter, axis.input + padding) - start) for start in starts]
+def _excess(axis: Axis, padding: int) -> np.ndarray[Any, Any]:
+    starts = np.arange(axis.output) * axis.stride - axis.padding[0]
+    found: np.ndarray[Any, Any] = axis.filter / (np.minimum(starts + axis.filter, axis.input + padding) - starts)
+    return found
 
 
 def _geometry(

@@ -17,22 +17,25 @@ Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
 
 class Patterns(NamedTuple):
-    """The distinct tap patterns of an axis: which taps, and where their sources lie from each other. Bytes."""
+    """Positions of an axis that have the same taps, a step apart, and their sources too. Steps and offsets in bytes.
 
-    tap_start: Int64s
-    """Taps of pattern i are tap_start[i]..tap_start[i + 1]."""
-    tap_source: Int64s
-    """Of a tap: its offset in the source from the pattern's first."""
-    tap_other: Int64s
-    """Of a tap: its offset in the packed filter."""
+    Tap k of pattern i lies k * tap_step beyond the first one's source, and at other[i] + k * other_step in the filter.
+    Its position j has its first source at source[i] + j * source_step[i] and its result at target[i] + j *
+    target_step[i].
+    """
+
+    taps: Int64s
     runs: Int64s
     """Of a pattern: how many taps are contiguous with their channels and count as one."""
-    start: Int64s
-    """Positions of pattern i are start[i]..start[i + 1]."""
+    other: Int64s
+    count: Int64s
+    """Of a pattern: its positions."""
     source: Int64s
-    """Of a position: the offset of its first tap's source."""
+    source_step: Int64s
     target: Int64s
-    """Of a position: its offset in the result."""
+    target_step: Int64s
+    tap_step: int
+    other_step: int
 
 
 class PositionSizes(NamedTuple):
@@ -79,14 +82,14 @@ class Block(NamedTuple):
 def addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere):  # type: ignore[no-untyped-def]
     """Where a block's rows lie in x and y; what the last tile of rows has over is read twice and written nowhere."""
     r, c, count, images = block[0], block[1], block[3], block[5]
-    across = columns.start[c + 1] - columns.start[c]
+    across = columns.count[c]
     place = block[2] // images
     image = block[2] - place * images
     i = place // across
     j = place - i * across
     for m in range(count):  # a division a row would take as long as a good part of its products
-        source = rows.source[rows.start[r] + i] + columns.source[columns.start[c] + j]
-        target = rows.target[rows.start[r] + i] + columns.target[columns.start[c] + j]
+        source = rows.source[r] + i * rows.source_step[r] + columns.source[c] + j * columns.source_step[c]
+        target = rows.target[r] + i * rows.target_step[r] + columns.target[c] + j * columns.target_step[c]
         sources[m] = x + source + (block[4] + image) * sizes.source_image
         targets[m] = y + target + (block[4] + image) * sizes.target_image
         image += 1
@@ -113,10 +116,10 @@ def tap_offsets(rows, columns, block, from_x, from_w):  # type: ignore[no-untype
     """The taps of a block's patterns: offsets in x and in the filter; returns how many."""
     r, c = block[0], block[1]
     taps = 0
-    for i in range(rows.tap_start[r], rows.tap_start[r + 1]):
-        for j in range(columns.tap_start[c], columns.tap_start[c + 1]):
-            from_x[taps] = rows.tap_source[i] + columns.tap_source[j]
-            from_w[taps] = rows.tap_other[i] + columns.tap_other[j]
+    for i in range(rows.taps[r]):
+        for j in range(columns.taps[c]):
+            from_x[taps] = i * rows.tap_step + j * columns.tap_step
+            from_w[taps] = rows.other[r] + i * rows.other_step + columns.other[c] + j * columns.other_step
             taps += 1
     return taps
 
