@@ -351,6 +351,22 @@ def test_a_batch_whose_way_was_interrupted_is_freed_with_its_iteration() -> None
     assert state["batch"] == 0 and loader._place.get().progress.offer.box == {}  # type: ignore[union-attr]
 
 
+@posix
+def test_a_signal_stops_no_step_of_an_example_whose_terminal_has_gone(tmp_path: Path) -> None:
+    script = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from resuming import Interrupts
+
+interrupts = Interrupts()
+interrupts.deferred = True
+os.close(2)
+signal.raise_signal(signal.SIGTERM)
+print(interrupts.received == signal.SIGTERM)
+"""
+    assert run_script(tmp_path, script, str(ROOT / "examples")) == "True\n"
+
+
 # -- signal handlers and finalizers that use the loader --------------------------------------------------------------
 
 
