@@ -587,6 +587,31 @@ def test_modes_places_and_containers_change_whole_or_not_at_all() -> None:
     with pytest.raises(ArgumentError):
         net.insert(0, "no module")  # type: ignore[arg-type]
     assert len(net) == 3
+    layer = nn.Linear(3, 2)
+    handle = layer.register_forward_hook(lambda module, args, result: None)
+
+    def parts() -> Any:
+        hooks: Any = layer._hooks
+        own = sorted(set(vars(layer)) - {"_buffer_names"}), sorted(layer._buffer_names)
+        weight = (layer.weight_orig if "weight_orig" in vars(layer) else layer.weight).detach()
+        return own, weight.tolist(), sorted(layer.state_dict()), len(hooks.before), len(hooks.after)
+
+    before = parts()
+    for place in everywhere(lambda: nn.utils.spectral_norm(layer), "nn/utils/spectral.py", "nn/module.py"):
+        alpha.autograd._mode.enabled = True
+        if parts() != before:
+            assert sorted(layer.state_dict()) == ["bias", "weight_orig", "weight_u", "weight_v"], place
+            assert parts()[3:] == (1, 2) and parts()[1] == before[1], place
+            break  # made: what comes after is nothing
+    before = parts()
+    for place in everywhere(lambda: nn.utils.remove_spectral_norm(layer), "nn/utils/spectral.py", "nn/module.py"):
+        alpha.autograd._mode.enabled = True
+        if parts() != before:
+            assert sorted(layer.state_dict()) == ["bias", "weight"] and parts()[3:] == (0, 1), place
+            break
+    assert "weight_orig" not in vars(layer)
+    handle.remove()
+    assert layer._hooks is not None and not layer._hooks.after
     hooked = nn.Sequential(nn.Linear(2, 2))
     attributes = [dict(vars(m)) for m in hooked.modules()]
     for place in everywhere(lambda: hooked.summary((1, 2)), "nn/summary.py", "nn/module.py", "alpha/changes.py"):
