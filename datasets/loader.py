@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from alpha import errors
+from alpha.changes import Changes
 from datasets.atomic import AtomicReference
 from datasets.dataset import Dataset
 from datasets.epoch import Epoch, count_batches
@@ -140,6 +141,12 @@ class DataLoader:
             CheckpointError: keys are missing or no sensible numbers, or the position is one in other data: another
                 length, batch_size, shuffle or drop_last.
         """
+        changes = Changes()
+        self.stage_state(state, changes)
+        changes.make()
+
+    def stage_state(self, state: Mapping[str, Any], changes: Changes) -> None:
+        """Checks a state, and adds to the changes what ``load_state_dict`` does with it."""
         if not isinstance(state, Mapping):
             raise errors.CheckpointError(
                 f"[DataLoader.load_state_dict] expected a state_dict, got {type(state).__name__}: load what "
@@ -165,7 +172,7 @@ class DataLoader:
             )
         at_end = state["batch"] == len(self)
         place = _Place(state["epoch"] + at_end, 0 if at_end else state["batch"], state["seed"])
-        self._place.update(lambda _: place)
+        changes.set(self, "_place", AtomicReference(place))
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy's or a pickle's: the data set, the settings and the position; an engine goes by its name."""

@@ -53,6 +53,13 @@ class RemovableHandle:
         self._hooks = hooks
         hooks[self] = hook
 
+    @classmethod
+    def of(cls, hooks: dict[RemovableHandle, Any]) -> RemovableHandle:
+        """A handle for a hook that the caller enters."""
+        handle = cls.__new__(cls)
+        handle._hooks = hooks
+        return handle
+
     def remove(self) -> None:
         """Takes the hook away; a second call does nothing."""
         self._hooks.pop(self, None)

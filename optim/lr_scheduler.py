@@ -31,12 +31,19 @@ class LRScheduler:
         if not isinstance(optimizer, Optimizer):
             raise ArgumentError(f"[{self._name}] expected an Optimizer, got {type(optimizer).__name__}")
         self.optimizer = optimizer
-        self.base_lrs: list[float] = []
-        for group in optimizer.param_groups:
-            group.setdefault("initial_lr", group["lr"])
-            self.base_lrs.append(group["initial_lr"])
+        groups = optimizer.param_groups
+        self.base_lrs: list[float] = self.first_rates()
         self.last_epoch = 0
-        self.apply()
+        noted = [putting(group, "initial_lr", rate) for group, rate in zip(groups, self.base_lrs, strict=True)]
+        if type(self).apply is LRScheduler.apply:
+            at_once([*noted, *self.options_at(0, self._initial())])
+        else:
+            at_once(noted)
+            self.apply()
+
+    def first_rates(self) -> list[float]:
+        """The groups' initial rates: those before any scheduler."""
+        return [{"initial_lr": group["lr"], **group}["initial_lr"] for group in self.optimizer.param_groups]
 
     @property
     def _name(self) -> str:
@@ -341,9 +348,10 @@ class OneCycleLR(LRScheduler):
                 "cycle_momentum=False"
             )
         self._phases = self._make_phases(pct_start, three_phase)
-        for group, highest in zip(groups, self.max_lrs, strict=True):
-            group["initial_lr"] = highest / self.div_factor
         super().__init__(optimizer)
+
+    def first_rates(self) -> list[float]:
+        return [highest / self.div_factor for highest in self.max_lrs]
 
     def _make_phases(self, share: float, three: bool) -> list[tuple[float, str, str, int, int]]:
         """Each phase's last step, the rates it goes from and to, and the momenta (0 highest, 1 lowest)."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from alpha import graphs, updates
 from alpha.autograd import no_grad
-from alpha.changes import Action, Changes, clear_gradients, fill_with_zeros, putting, setting
+from alpha.changes import Action, Changes, appending, at_once, clear_gradients, fill_with_zeros, putting, setting
 from alpha.dtypes import is_float
 from alpha.engine import Engine
 from alpha.errors import AlphaError, ArgumentError, CheckpointError, GraphError, described
@@ -75,8 +75,7 @@ class Optimizer:
         }
         self._check_params(complete["params"])
         self.check_options(complete)
-        self.param_groups.append(complete)
-        self._changes += 1
+        at_once([appending(self.param_groups, complete), setting(self, "_changes", self._changes + 1)])
         return self
 
     def _check_params(self, params: list[Any]) -> None:

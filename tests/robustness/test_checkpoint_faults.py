@@ -501,7 +501,6 @@ def test_schedulers_gradients_and_averages_change_whole_or_not_at_all() -> None:
         put_back()
         assert gradients() == before != after
         for place in everywhere(call, *files):
-            alpha.autograd._mode.enabled = True  # that modes survive is another test's matter
             assert gradients() in (before, after), place
             put_back()
 
@@ -519,7 +518,6 @@ def test_an_interrupted_average_is_made_or_not() -> None:
     assert before != after
     seen = set()
     for place in everywhere(lambda: average.update_parameters(run.model), "optim/averaging.py", "alpha/changes.py"):
-        alpha.autograd._mode.enabled = True
         now = plain(average.state_dict())
         assert now in (before, after), place
         assert (now == after) == (int(average.n_averaged) == 2)
@@ -587,10 +585,32 @@ def test_modes_places_and_containers_change_whole_or_not_at_all() -> None:
     with pytest.raises(ArgumentError):
         net.insert(0, "no module")  # type: ignore[arg-type]
     assert len(net) == 3
+    layer = nn.Linear(3, 2)
+    handle = layer.register_forward_hook(lambda module, args, result: None)
+
+    def parts() -> Any:
+        hooks: Any = layer._hooks
+        own = sorted(set(vars(layer)) - {"_buffer_names"}), sorted(layer._buffer_names)
+        weight = (layer.weight_orig if "weight_orig" in vars(layer) else layer.weight).detach()
+        return own, weight.tolist(), sorted(layer.state_dict()), len(hooks.before), len(hooks.after)
+
+    before = parts()
+    for place in everywhere(lambda: nn.utils.spectral_norm(layer), "nn/utils/spectral.py", "nn/module.py"):
+        if parts() != before:
+            assert sorted(layer.state_dict()) == ["bias", "weight_orig", "weight_u", "weight_v"], place
+            assert parts()[3:] == (1, 2) and parts()[1] == before[1], place
+            break  # made: what comes after is nothing
+    before = parts()
+    for place in everywhere(lambda: nn.utils.remove_spectral_norm(layer), "nn/utils/spectral.py", "nn/module.py"):
+        if parts() != before:
+            assert sorted(layer.state_dict()) == ["bias", "weight"] and parts()[3:] == (0, 1), place
+            break
+    assert "weight_orig" not in vars(layer)
+    handle.remove()
+    assert layer._hooks is not None and not layer._hooks.after
     hooked = nn.Sequential(nn.Linear(2, 2))
     attributes = [dict(vars(m)) for m in hooked.modules()]
     for place in everywhere(lambda: hooked.summary((1, 2)), "nn/summary.py", "nn/module.py", "alpha/changes.py"):
-        alpha.autograd._mode.enabled = True
         assert [dict(vars(m)) for m in hooked.modules()] == attributes, place
 
 
