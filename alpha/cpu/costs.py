@@ -24,6 +24,7 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.convolution import COUNT
 from alpha.cpu.kernels.image_lanes import VECTORS
 from alpha.cpu.kernels.microkernel import NARROW_ROWS, NARROW_SCATTERED_ROWS, SCATTERED_ROWS, TALL_HEIGHTS
+from alpha.cpu.kernels.positions import RUNS, TAPS
 from alpha.cpu.kernels.winograd import operations
 from alpha.cpu.kernels.winograd_forms import transposed
 from alpha.cpu.plans import Problem
@@ -174,8 +175,8 @@ def _images(problem: Problem, plan: plans.GatherPlan) -> float:
 
 def _positions(plan: positions.PositionPlan) -> float:
     s, rows, columns = plan.sizes, plan.rows, plan.columns
-    taps = rows.taps[plan.blocks[:, 0]] * columns.taps[plan.blocks[:, 1]]
-    taps = taps * columns.runs[plan.blocks[:, 1]]
+    taps = rows.table[TAPS, plan.blocks[:, 0]] * columns.table[TAPS, plan.blocks[:, 1]]
+    taps = taps * columns.table[RUNS, plan.blocks[:, 1]]
     vectors = s.panel // ISA.lanes(s.item)
     tile = SCATTERED_ROWS if vectors > 1 else NARROW_SCATTERED_ROWS
     tiles = -(-plan.blocks[:, 3] // tile)
@@ -188,7 +189,7 @@ def _positions(plan: positions.PositionPlan) -> float:
 
 def _panels(plan: panels.PanelPlan, packs: bool) -> float:
     s, rows, columns = plan.sizes, plan.rows, plan.columns
-    taps = rows.taps[plan.blocks[:, 0]] * columns.taps[plan.blocks[:, 1]]
+    taps = rows.table[TAPS, plan.blocks[:, 0]] * columns.table[TAPS, plan.blocks[:, 1]]
     tiles = -(-plan.blocks[:, 3] // SCATTERED_ROWS)
     parts = math.ceil(s.depth / s.depth_block)
     terms = float((tiles * taps).sum()) * s.depth * _step(SCATTERED_ROWS)

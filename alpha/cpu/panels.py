@@ -12,7 +12,7 @@ from alpha import caches
 from alpha.cpu import plans
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.panels import PanelSizes
-from alpha.cpu.kernels.positions import Block, Patterns
+from alpha.cpu.kernels.positions import COUNT, Block, Patterns
 from alpha.cpu.plans import Problem
 from alpha.cpu.positions import ROWS
 from alpha.geometry import Axis
@@ -107,26 +107,25 @@ def _by_tap(axis: Axis, by_output: bool, source: int, other: int, target: int) -
         found[0] = of_all
         return found
 
-    return Patterns(
-        taps=column(0, 1),
-        runs=column(1, 1),
-        other=column(0, taps * other),
-        count=column(positions, pairs.count[taps]),
-        source=column(0, first * source),
-        source_step=column(0, step * source),
-        target=column(0, place * target),
-        target_step=column(target, apart * target),
-        tap_step=0,
-        other_step=0,
+    columns = (
+        column(0, 1),
+        column(1, 1),
+        column(0, taps * other),
+        column(positions, pairs.count[taps]),
+        column(0, first * source),
+        column(0, step * source),
+        column(0, place * target),
+        column(target, apart * target),
     )
+    return Patterns(np.stack(columns), 0, 0)
 
 
 def _blocks(rows: Patterns, columns: Patterns, images: int) -> Array:
     """At most ``ROWS`` rows each, in the order in which the filters lie."""
-    down, across = (np.arange(1, len(axis.count)) for axis in (rows, columns))
+    down, across = (np.arange(1, axis.table.shape[1]) for axis in (rows, columns))
     r = np.append(0, np.repeat(down, len(across)))
     c = np.append(0, np.tile(across, len(down)))
-    total = rows.count[r] * columns.count[c] * images
+    total = rows.table[COUNT, r] * columns.table[COUNT, c] * images
     pieces = -(-total // ROWS)
     pair = np.repeat(np.arange(len(total)), pieces)
     table = np.empty((len(pair), len(Block._fields)), np.int64)

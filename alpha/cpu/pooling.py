@@ -109,8 +109,8 @@ def _check(function: str, x: Tensor, size: tuple[int, int]) -> None:
 def _tables(geometry: Geometry, by_output: bool) -> Tables:
     """What lies under each output position's window, by its tap, or which windows hold an input position, and where."""
     rows, columns = (plans.pairs_of(axis, by_output) for axis in (geometry.rows, geometry.columns))
-    tables = (np.stack([pairs.count, pairs.first, pairs.other]) for pairs in (rows, columns))
+    down, across = (np.stack([pairs.count, pairs.first, pairs.other]) for pairs in (rows, columns))
     width = geometry.columns.input if by_output else geometry.columns.output
     most = int(rows.count.max()) * int(columns.count.max())
     steps = (rows.step, rows.other_step, columns.step, columns.other_step)
-    return Tables(*tables, kernels.PoolSizes(width, geometry.columns.filter, most, *steps))
+    return Tables(down, across, kernels.PoolSizes(width, geometry.columns.filter, most, *steps))

@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha import caches
 from alpha.cpu import plans
-from alpha.cpu.kernels.positions import Block, Patterns, PositionSizes
+from alpha.cpu.kernels.positions import COUNT, RUNS, TAPS, Block, Patterns, PositionSizes
 from alpha.cpu.plans import Problem
 from alpha.geometry import Axis, stretches
 
@@ -109,18 +109,17 @@ def patterns_of(axis: Axis, by_output: bool, source: int, other: int, target: in
     pairs = plans.pairs_of(axis, by_output)
     alike = stretches(pairs, 1 if by_output else axis.stride)
     taps = pairs.count[alike.index]
-    return Patterns(
-        taps=np.minimum(taps, 1) if joined else taps,
-        runs=taps if joined else np.ones_like(taps),
-        other=pairs.other[alike.index] * other,
-        count=alike.number,
-        source=pairs.first[alike.index] * source,
-        source_step=alike.source_step * source,
-        target=alike.index * target,
-        target_step=alike.step * target,
-        tap_step=pairs.step * source,
-        other_step=pairs.other_step * other,
+    columns = (
+        np.minimum(taps, 1) if joined else taps,
+        taps if joined else np.ones_like(taps),
+        pairs.other[alike.index] * other,
+        alike.number,
+        pairs.first[alike.index] * source,
+        alike.source_step * source,
+        alike.index * target,
+        alike.step * target,
     )
+    return Patterns(np.stack(columns), pairs.step * source, pairs.other_step * other)
 
 
 def blocks_of(rows: Patterns, columns: Patterns, images: int, chunk: int, most: int) -> Array:
@@ -128,10 +127,10 @@ def blocks_of(rows: Patterns, columns: Patterns, images: int, chunk: int, most: 
 
     Pairs take turns, most taps first, as far as they are through their places: what they read and write lies together.
     """
-    taps = np.multiply.outer(rows.taps, columns.taps * columns.runs).ravel()
+    taps = np.multiply.outer(rows.table[TAPS], columns.table[TAPS] * columns.table[RUNS]).ravel()
     order = np.argsort(-taps, kind="stable")
-    places = np.multiply.outer(rows.count, columns.count).ravel()[order]
-    r, c = np.divmod(order, len(columns.count))
+    places = np.multiply.outer(rows.table[COUNT], columns.table[COUNT]).ravel()[order]
+    r, c = np.divmod(order, columns.table.shape[1])
     tables, through = [], []
     for image in range(0, images, chunk):
         count = min(chunk, images - image)

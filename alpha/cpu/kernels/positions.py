@@ -16,24 +16,21 @@ from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, scattered_product, scat
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
 
+TAPS, RUNS, OTHER, COUNT, SOURCE, SOURCE_STEP, TARGET, TARGET_STEP = range(8)
+"""Rows of the table of an axis' patterns."""
+
+
 class Patterns(NamedTuple):
     """Positions of an axis that have the same taps, a step apart, and their sources too. Steps and offsets in bytes.
 
-    Tap k of pattern i lies k * tap_step beyond the first one's source, and at other[i] + k * other_step in the filter.
-    Its position j has its first source at source[i] + j * source_step[i] and its result at target[i] + j *
-    target_step[i].
+    Tap k of a pattern lies k * tap_step beyond the first one's source, and at ``OTHER`` + k * other_step in the filter.
+    Its position j has its first source at ``SOURCE`` + j * ``SOURCE_STEP`` and its result at ``TARGET`` + j *
+    ``TARGET_STEP``.
     """
 
-    taps: Int64s
-    runs: Int64s
-    """Of a pattern: how many taps are contiguous with their channels and count as one."""
-    other: Int64s
-    count: Int64s
-    """Of a pattern: its positions."""
-    source: Int64s
-    source_step: Int64s
-    target: Int64s
-    target_step: Int64s
+    table: Int64s
+    """(8, patterns): ``RUNS`` is how many taps are contiguous with their channels and count as one, ``COUNT`` the
+    number of positions."""
     tap_step: int
     other_step: int
 
@@ -82,14 +79,24 @@ class Block(NamedTuple):
 def addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere):  # type: ignore[no-untyped-def]
     """Where a block's rows lie in x and y; what the last tile of rows has over is read twice and written nowhere."""
     r, c, count, images = block[0], block[1], block[3], block[5]
-    across = columns.count[c]
+    across = columns.table[COUNT, c]
     place = block[2] // images
     image = block[2] - place * images
     i = place // across
     j = place - i * across
     for m in range(count):  # a division a row would take as long as a good part of its products
-        source = rows.source[r] + i * rows.source_step[r] + columns.source[c] + j * columns.source_step[c]
-        target = rows.target[r] + i * rows.target_step[r] + columns.target[c] + j * columns.target_step[c]
+        source = (
+            rows.table[SOURCE, r]
+            + i * rows.table[SOURCE_STEP, r]
+            + columns.table[SOURCE, c]
+            + j * columns.table[SOURCE_STEP, c]
+        )
+        target = (
+            rows.table[TARGET, r]
+            + i * rows.table[TARGET_STEP, r]
+            + columns.table[TARGET, c]
+            + j * columns.table[TARGET_STEP, c]
+        )
         sources[m] = x + source + (block[4] + image) * sizes.source_image
         targets[m] = y + target + (block[4] + image) * sizes.target_image
         image += 1
@@ -116,10 +123,10 @@ def tap_offsets(rows, columns, block, from_x, from_w):  # type: ignore[no-untype
     """The taps of a block's patterns: offsets in x and in the filter; returns how many."""
     r, c = block[0], block[1]
     taps = 0
-    for i in range(rows.taps[r]):
-        for j in range(columns.taps[c]):
+    for i in range(rows.table[TAPS, r]):
+        for j in range(columns.table[TAPS, c]):
             from_x[taps] = i * rows.tap_step + j * columns.tap_step
-            from_w[taps] = rows.other[r] + i * rows.other_step + columns.other[c] + j * columns.other_step
+            from_w[taps] = rows.table[OTHER, r] + i * rows.other_step + columns.table[OTHER, c] + j * columns.other_step
             taps += 1
     return taps
 
@@ -158,7 +165,7 @@ def positions(  # type: ignore[no-untyped-def]
                 addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere.ctypes.data)
                 residuals_beside(targets, residual, count, tile, residuals)
                 taps = tap_offsets(rows, columns, block, from_x, from_w)
-                depth = sizes.depth * columns.runs[block[1]]
+                depth = sizes.depth * columns.table[RUNS, block[1]]
                 for panel in range(first, min(first + sizes.together, last_panel)):
                     group = panel // per_group
                     channel = (panel - group * per_group) * sizes.panel
