@@ -120,11 +120,14 @@ def _pieces(x: Any, size: Any, dim: int = 0) -> Any:
 
 def _chunk(d: Draw) -> Case:
     x = _x(d, 1)
-    return Case([x, d.int(1, 5)], {"dim": d.axis(len(x.shape))})
+    axis = d.axis(len(x.shape))
+    return Case([x, d.int(1, 5)], {"dim": axis}, valid=x.shape[axis] > 0)
 
 
 def _chunks(x: Any, chunks: int, dim: int = 0) -> Any:
-    return _pieces(x, max(1, -(-x.shape[dim] // chunks)), dim)
+    if x.shape[dim] == 0:
+        raise ValueError("how many pieces there are of nothing is not defined")
+    return _pieces(x, -(-x.shape[dim] // chunks), dim)
 
 
 def _joined(new: bool) -> Callable[[Draw], Case]:
