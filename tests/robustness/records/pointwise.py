@@ -75,7 +75,7 @@ def _clamp(d: Draw) -> Case:
         low, high = low / 2, high / 2
     if dtype == "uint8":
         low, high = abs(low), abs(high)
-    form = d.int(0, 2)
+    form = d.whole(0, 2)
     return Case([x], {"min": low} if form == 0 else {"max": high} if form == 1 else {"min": low, "max": high})
 
 
@@ -287,7 +287,7 @@ def _unary_records() -> list[Record]:
             if floats
             else None
         )
-        extra = (f"nn.functional.{name}",) if name in ("sigmoid", "tanh") else ()
+        extra: tuple[str, ...] = (f"nn.functional.{name}",) if name in ("sigmoid", "tanh") else ()
         if name in DUNDERS:
             extra += (f"alpha.Tensor.{DUNDERS[name]}",)
         record = Record(
