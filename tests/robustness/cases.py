@@ -326,7 +326,8 @@ class Draw:
 
     def _view(self, shape: Shape, written: bool) -> tuple[Shape, list[Step]]:
         """The shape of a base, and steps from it to the shape."""
-        base, steps = list(shape), []
+        base = list(shape)
+        steps: list[Step] = []
         for _ in range(self.pick((1, 1, 2))):
             kind = self.pick(("permute", "slice", "slice", "drop", "expand", "flip"))
             ndim = len(base)
