@@ -615,7 +615,7 @@ class Tensor:
 
     def std(self, dim: Any = None, unbiased: builtins.bool = True, keepdim: builtins.bool = False) -> Tensor:
         """Square root of ``var``."""
-        return F.sqrt(F.var(self, dim, unbiased, keepdim))
+        return F.std(self, dim, unbiased, keepdim)
 
     def prod(self, dim: Any = None, keepdim: builtins.bool = False) -> Tensor:
         """Product over an axis, several, or all."""

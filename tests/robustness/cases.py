@@ -96,12 +96,14 @@ class Input:
     @property
     def shape(self) -> Shape:
         """The view's shape."""
-        return self.numpy().shape
+        shape: Shape = self.numpy().shape
+        return shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The base's dtype."""
-        return self.base.array.dtype
+        dtype: np.dtype[Any] = self.base.array.dtype
+        return dtype
 
 
 @dataclass
@@ -179,7 +181,7 @@ class Draw:
         """One of several."""
         return values[int(self.py.random() * len(values))]
 
-    def int(self, low: int, high: int) -> int:
+    def whole(self, low: int, high: int) -> int:
         """An int in low..high."""
         return low + int(self.py.random() * (high - low + 1))
 
@@ -193,16 +195,16 @@ class Draw:
         elif chance < 0.20:
             found = 1
         elif chance < 0.72:
-            found = self.int(2, 4)
+            found = self.whole(2, 4)
         elif chance < 0.93:
-            found = self.int(5, 9)
+            found = self.whole(5, 9)
         else:
-            found = self.pick((8, 16, 32, 48, 64, 128, 256)) + self.int(-1, 1)
+            found = int(self.pick((8, 16, 32, 48, 64, 128, 256))) + self.whole(-1, 1)
         return max(found, least)
 
     def shape(self, low: int = 0, high: int = 4, least: int = 0) -> Shape:
         """A shape of low..high axes within the limit."""
-        return self.fit([self.length(least) for _ in range(self.int(low, high))])
+        return self.fit([self.length(least) for _ in range(self.whole(low, high))])
 
     def fit(self, lengths: list[int]) -> Shape:
         """Lengths cut until their product is within the limit."""
@@ -213,7 +215,7 @@ class Draw:
 
     def axis(self, ndim: int) -> int:
         """An axis, counted from either end."""
-        return self.int(-ndim, ndim - 1)
+        return self.whole(-ndim, ndim - 1)
 
     def axes(self, ndim: int) -> Any:
         """What reductions take: None, an axis, or several."""
@@ -222,12 +224,12 @@ class Draw:
             return None
         if chance < 0.75 and ndim:
             return self.axis(ndim)
-        chosen = self.py.sample(range(ndim), self.int(0, ndim))
+        chosen = self.py.sample(range(ndim), self.whole(0, ndim))
         return tuple(a if self.chance(0.5) else a - ndim for a in chosen)
 
     def broadcastable(self, shape: Shape) -> Shape:
         """A shape that broadcasts to another one."""
-        cut = self.int(0, len(shape)) if self.chance(0.3) else 0
+        cut = self.whole(0, len(shape)) if self.chance(0.3) else 0
         return tuple(1 if self.chance(0.25) else n for n in shape[cut:])
 
     # -- values
@@ -269,12 +271,12 @@ class Draw:
 
     def _unusual(self, values: Array, kind: str) -> Array:
         flat = values.reshape(-1).copy()
-        count = self.int(1, max(1, min(flat.size, 4)))
+        count = self.whole(1, max(1, min(flat.size, 4)))
         if self.values == "special":
             for _ in range(count):
-                flat[self.int(0, flat.size - 1)] = self.pick(SPECIAL)
+                flat[self.whole(0, flat.size - 1)] = self.pick(SPECIAL)
         else:
-            flat *= 10.0 ** self.int(-36, 36)
+            flat *= 10.0 ** self.whole(-36, 36)
         return (np.abs(flat) if kind in ("positive", "unit") else flat).reshape(values.shape)
 
     def number(self, kinds: str = "fib") -> Any:
@@ -283,7 +285,7 @@ class Draw:
         if kind == "b":
             return self.chance(0.5)
         if kind == "i":
-            return self.int(-3, 5)
+            return self.whole(-3, 5)
         if self.values == "special" and self.chance(0.5):
             return self.pick(SPECIAL)
         return self.pick((0.0, 1.0, -1.0, 0.5, 2.0, 3.0, -2.5, round(self.py.gauss(0, 2), 3)))
@@ -324,7 +326,8 @@ class Draw:
 
     def _view(self, shape: Shape, written: bool) -> tuple[Shape, list[Step]]:
         """The shape of a base, and steps from it to the shape."""
-        base, steps = list(shape), []
+        base = list(shape)
+        steps: list[Step] = []
         for _ in range(self.pick((1, 1, 2))):
             kind = self.pick(("permute", "slice", "slice", "drop", "expand", "flip"))
             ndim = len(base)
@@ -339,29 +342,30 @@ class Draw:
                 base, key = self._larger(base)
                 steps.append(("index", key))
             elif kind == "drop":
-                at = self.int(0, ndim)
-                count = self.int(1, 3)
-                steps.append(("index", (*[slice(None)] * at, self.int(-count, count - 1))))
+                at = self.whole(0, ndim)
+                count = self.whole(1, 3)
+                steps.append(("index", (*[slice(None)] * at, self.whole(-count, count - 1))))
                 base = [*base[:at], count, *base[at:]]
             elif kind == "expand" and not written:
                 steps.append(("expand", tuple(base)))
                 base = [1 if n and self.chance(0.4) else n for n in base]
             elif kind == "flip" and not written and base:
-                steps.append(("flip", (self.int(0, ndim - 1),)))
+                steps.append(("flip", (self.whole(0, ndim - 1),)))
         return tuple(base), steps[::-1]
 
     def _larger(self, shape: list[int]) -> tuple[list[int], tuple[slice, ...]]:
         """A larger shape, and the slices of it that have this shape."""
-        base, key = [], []
+        base: list[int] = []
+        key: list[slice] = []
         for n in shape:
             before, step = self.pick((0, 0, 1, 3)), self.pick((1, 1, 1, 2, 3))
             after = self.pick((0, 0, 1, 2))
-            whole = before + max(n - 1, 0) * step + min(n, 1) + after
+            length = before + max(n - 1, 0) * step + min(n, 1) + after
             if n == 0:
                 key.append(slice(before, before))
             else:
                 key.append(slice(before, before + (n - 1) * step + 1, step))
-            base.append(whole)
+            base.append(length)
         return base, tuple(key)
 
 
@@ -370,7 +374,8 @@ class Draw:
 
 def source(name: str, case: Case) -> str:
     """Python source of a call, each array on a line of its own."""
-    lines, names = [], {}
+    lines: list[str] = []
+    names: dict[int, str] = {}
     for base in case.bases():
         names[id(base)] = f"b{len(names)}"
         grad = ".requires_grad_()" if base.requires_grad else ""

@@ -75,7 +75,8 @@ def as_good(got: Array, want: Array, peer: Array | None) -> Array:
         return np.zeros(got.shape, np.bool_)
     ours, theirs = np.abs(got.astype(np.float64) - want), np.abs(peer.astype(np.float64) - want)
     near = np.abs(got.astype(np.float64) - peer) <= np.abs(want) * (4 * np.finfo(got.dtype).eps)
-    return (got == peer) | (np.isnan(got) & np.isnan(peer)) | (ours <= 4 * theirs) | near
+    good: Array = (got == peer) | (np.isnan(got) & np.isnan(peer)) | (ours <= 4 * theirs) | near
+    return good
 
 
 def conditioned(

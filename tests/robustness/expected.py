@@ -124,10 +124,10 @@ def result_dtype(record: Record, case: Case, want: Array) -> str:
             return found
     written = [base for base in case.bases() if base.copied]
     if written and not record.returned:
-        return written[0].array.dtype.name
+        return str(written[0].array.dtype.name)
     if want.dtype.kind == "f":
         return "float64" if any(i.dtype == np.float64 for i in case.inputs()) else "float32"
-    return want.dtype.name
+    return str(want.dtype.name)
 
 
 def is_extreme(case: Case) -> bool:

@@ -65,7 +65,7 @@ class Runner:
     # -- the call itself
 
     def _run(self, record: Record, case: Case, draw: Draw) -> None:
-        alpha.manual_seed(draw.int(0, 1000))
+        alpha.manual_seed(draw.whole(0, 1000))
         ours = _ours(case)
         given = [base.array.copy() for base in case.bases()]
         try:
@@ -126,7 +126,7 @@ class Runner:
         self.counts["backward"] += 1
         mine = [_gradient(ours.leaves[base.key], base) for base in leaves]
         if self.peer is None or record.peer is None:
-            place = draw.int(0, len(leaves) - 1)
+            place = draw.whole(0, len(leaves) - 1)
             if record.differences and case.ordinary and leaves[place].array.size and draw.chance(0.2):
                 judge_by_differences(record, case, draw, leaves[place], mine[place], grads)
             return

@@ -54,7 +54,7 @@ def spoiled(case: Case, draw: Draw, kept: int = 0) -> Case:
     """
     args, options = list(case.args), dict(case.options)
     places: list[tuple[Any, Any]] = [(args, i) for i in range(kept, len(args))] + [(options, key) for key in options]
-    kind = draw.int(0, 11)
+    kind = draw.whole(0, 11)
     if kind == 0 and len(args) > kept:
         args.pop()
     elif kind == 1:
@@ -72,7 +72,7 @@ def _wrong(value: Any, draw: Draw) -> Any:
         return _other_tensor(value, draw)
     if isinstance(value, list | tuple) and value and draw.chance(0.6):
         changed = list(value)
-        place = draw.int(0, len(changed) - 1)
+        place = draw.whole(0, len(changed) - 1)
         if draw.chance(0.7):
             changed[place] = _wrong(changed[place], draw)
         else:
@@ -83,7 +83,7 @@ def _wrong(value: Any, draw: Draw) -> Any:
 
 def _other_tensor(value: Input, draw: Draw) -> Any:
     """A tensor of another dtype or shape, an array, or a list."""
-    kind, array = draw.int(0, 5), np.array(value.numpy())
+    kind, array = draw.whole(0, 5), np.array(value.numpy())
     copied = value.base.copied
     if kind == 0:
         with np.errstate(all="ignore"):
@@ -93,6 +93,6 @@ def _other_tensor(value: Input, draw: Draw) -> Any:
     if kind == 2:
         return Input(Base(array.reshape(-1)[: array.size // 2], False, copied))
     if kind == 3:
-        wider = np.zeros([n + draw.int(0, 1) for n in array.shape], array.dtype)
+        wider = np.zeros([n + draw.whole(0, 1) for n in array.shape], array.dtype)
         return Input(Base(wider, False, copied))
     return array if kind == 4 else array.tolist()

@@ -20,7 +20,7 @@ from tests.robustness.registry import EXCLUDED, missing, public
 from tests.robustness.run import Runner
 from tests.robustness.storms import STORMS
 
-SECONDS = float(os.environ.get("ALPHA_CAMPAIGN_SECONDS", "15"))
+SECONDS = float(os.environ.get("ALPHA_CAMPAIGN_SECONDS", "10"))
 """How long the short run goes on."""
 
 

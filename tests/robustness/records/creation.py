@@ -53,7 +53,7 @@ def _full_kind(case: Case) -> str | None:
 def _like(value: bool) -> Callable[[Draw], Case]:
     def draw(d: Draw) -> Case:
         x = d.input(d.shape(), d.dtype("fib"))
-        number = d.number("f") if x.dtype.kind == "f" else d.int(0, 1)
+        number = d.number("f") if x.dtype.kind == "f" else d.whole(0, 1)
         return Case([x, number] if value else [x], {"dtype": d.pick(FLOATS)} if d.chance(0.3) else {})
 
     return draw
@@ -64,14 +64,14 @@ def _filled(x: Any, value: Any, dtype: str | None = None) -> Any:
 
 
 def _arange(d: Draw) -> Case:
-    form = d.int(0, 3)
+    form = d.whole(0, 3)
     if form == 0:
-        return Case([d.int(-3, 60)])
+        return Case([d.whole(-3, 60)])
     if form == 1:
-        return Case([d.int(-9, 9), d.int(-9, 60), d.pick((1, 2, 3, -1, -4))])
+        return Case([d.whole(-9, 9), d.whole(-9, 60), d.pick((1, 2, 3, -1, -4))])
     if form == 2:
-        return Case([d.int(-9, 9), d.int(-9, 60)], {"dtype": d.pick(("int32", "int64", "float32", "float64"))})
-    return Case([d.int(-4, 4) / 2, d.int(-4, 40) / 2, d.pick((0.5, 0.25, 1.5, -0.5))])
+        return Case([d.whole(-9, 9), d.whole(-9, 60)], {"dtype": d.pick(("int32", "int64", "float32", "float64"))})
+    return Case([d.whole(-4, 4) / 2, d.whole(-4, 40) / 2, d.pick((0.5, 0.25, 1.5, -0.5))])
 
 
 def _aranged(*args: Any, dtype: str | None = None) -> Any:
@@ -86,7 +86,7 @@ def _eye(d: Draw) -> Case:
 
 def _tensor(d: Draw) -> Case:
     array = d.array(d.shape(), d.dtype("fib"))
-    form = d.int(0, 3)
+    form = d.whole(0, 3)
     if form == 0:
         array = np.asfortranarray(array)
     elif form == 1 and array.ndim:
@@ -130,7 +130,7 @@ def _check_bounded(result: Any, case: Case) -> str | None:
     shape, low, high = case.args
     if result.shape != shape or result.dtype.name != case.options["dtype"]:
         return f"shape or dtype: {result.shape} {result.dtype}"
-    return _outside(result, np.float32(low), np.float32(high), (low + high) / 2, max(high - low, 1e-9))
+    return _outside(result, float(np.float32(low)), float(np.float32(high)), (low + high) / 2, max(high - low, 1e-9))
 
 
 def _normal(d: Draw) -> Case:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
@@ -74,7 +75,7 @@ def _clamp(d: Draw) -> Case:
         low, high = low / 2, high / 2
     if dtype == "uint8":
         low, high = abs(low), abs(high)
-    form = d.int(0, 2)
+    form = d.whole(0, 2)
     return Case([x], {"min": low} if form == 0 else {"max": high} if form == 1 else {"min": low, "max": high})
 
 
@@ -259,6 +260,12 @@ UNARY: list[tuple[str, Oracle, str, str, str, bool]] = [
     ("clone", np.copy, "clone", "fib", "normal", True),
 ]
 
+
+def _widened(f: Oracle) -> Oracle:
+    """A function of float64 where it is given integers, of which NumPy makes float16 where they are small."""
+    return lambda x: f(x.astype(np.float64) if x.dtype.kind in "ui" else x)
+
+
 DUNDERS = {"neg": "__neg__", "abs": "__abs__"}
 
 
@@ -271,24 +278,32 @@ def _single(name: str) -> Callable[..., Any]:
 
 def _unary_records() -> list[Record]:
     records = []
-    for name, oracle, peer, kinds, values, gradient in UNARY:
+    for name, exact, peer, kinds, values, gradient in UNARY:
         draw = one(kinds, values)
         floats = name not in ("neg", "abs", "square", "sign", "floor", "ceil", "clone")
+        oracle = _widened(exact) if floats else exact
         result = (
             (lambda case: case.inputs()[0].dtype.name if case.inputs()[0].dtype.kind == "f" else None)
             if floats
             else None
         )
-        extra = (f"nn.functional.{name}",) if name in ("sigmoid", "tanh") else ()
+        extra: tuple[str, ...] = (f"nn.functional.{name}",) if name in ("sigmoid", "tanh") else ()
         if name in DUNDERS:
             extra += (f"alpha.Tensor.{DUNDERS[name]}",)
-        records.append(
-            Record(f"alpha.{name}", draw, oracle, _single(peer), TAILS, gradient=gradient, result=result, covers=extra)
+        record = Record(
+            f"alpha.{name}",
+            draw,
+            oracle,
+            _single(peer),
+            TAILS,
+            gradient=gradient,
+            result=result,
+            differences=name not in ("sign", "floor", "ceil"),
+            covers=extra,
         )
+        records.append(record)
         if hasattr(alpha.Tensor, name):
-            records.append(
-                Record(f"alpha.Tensor.{name}", draw, oracle, _single(peer), TAILS, gradient=gradient, weight=0.2)
-            )
+            records.append(dataclasses.replace(record, name=f"alpha.Tensor.{name}", weight=0.2, covers=()))
     return records
 
 

@@ -36,7 +36,7 @@ def _matmul(d: Draw) -> Case:
     elif form < 0.65:
         left, right = (inner,), (inner,)
     else:
-        batch = tuple(d.int(0 if d.chance(0.1) else 1, 3) for _ in range(d.int(1, 2)))
+        batch = tuple(d.whole(0 if d.chance(0.1) else 1, 3) for _ in range(d.whole(1, 2)))
         left, right = (*d.broadcastable(batch), rows, inner), (*d.broadcastable(batch), inner, columns)
         if d.chance(0.15):
             right = (inner,) if d.chance(0.5) else (inner, columns)
@@ -167,7 +167,7 @@ MATRICES = [
 
 
 def _channels(d: Draw) -> int:
-    return d.pick((1, 1, 2, 3, 4, 5, 8, 16, 17, 32, 33) if d.limit > 200 else (1, 2, 3, 4, 5, 8))
+    return int(d.pick((1, 1, 2, 3, 4, 5, 8, 16, 17, 32, 33) if d.limit > 200 else (1, 2, 3, 4, 5, 8)))
 
 
 def _steps(d: Draw, axes: int, values: tuple[int, ...]) -> Any:
@@ -194,16 +194,16 @@ def convolution(axes: int, transposed: bool) -> Callable[[Draw], Case]:
         for f, s, p, k in zip(filter, _each(stride, axes), _each(padding, axes), _each(dilation, axes), strict=True):
             extent = (f - 1) * k + 1
             if transposed:
-                sizes.append(max(1, -(-(1 + 2 * p - extent) // s) + 1) + d.int(0, 3))
+                sizes.append(max(1, -(-(1 + 2 * p - extent) // s) + 1) + d.whole(0, 3))
             else:
-                sizes.append(max(1, extent - 2 * p) + d.int(0, 6 if axes < 3 else 3))
+                sizes.append(max(1, extent - 2 * p) + d.whole(0, 6 if axes < 3 else 3))
         if d.limit > 5000:
-            sizes = [n + d.int(0, 20) for n in sizes]
+            sizes = [n + d.whole(0, 20) for n in sizes]
         images = d.pick((1, 1, 2, 3, 5)) if d.limit <= 5000 else d.pick((1, 2, 16, 33))
         images = max(1, min(images, 3 * d.limit // (inner * math.prod(sizes))))
         if transposed:
             limits = [max(s, k) - 1 for s, k in zip(_each(stride, axes), _each(dilation, axes), strict=True)]
-            options["output_padding"] = tuple(d.int(0, n) for n in limits)
+            options["output_padding"] = tuple(d.whole(0, n) for n in limits)
             shape = (inner, *filter, outer // groups)
         else:
             shape = (outer, *filter, inner // groups)

@@ -24,8 +24,8 @@ def _x(d: Draw, low: int = 0, high: int = 4, **options: Any) -> Input:
 def _factors(d: Draw, count: int) -> list[int]:
     """A shape of so many elements."""
     if count == 0:
-        return d.py.sample([0, d.int(0, 3), d.int(1, 3)], 3)
-    found = []
+        return d.py.sample([0, d.whole(0, 3), d.whole(1, 3)], 3)
+    found: list[int] = []
     while count > 1 and len(found) < 4:
         divisors = [n for n in range(2, min(count, 40) + 1) if count % n == 0] or [count]
         divisor = d.pick(divisors)
@@ -38,16 +38,16 @@ def _reshape(d: Draw) -> Case:
     x = _x(d)
     shape = _factors(d, int(np.prod(x.shape, dtype=int)))
     if shape and 0 not in shape and d.chance(0.4):
-        shape[d.int(0, len(shape) - 1)] = -1
+        shape[d.whole(0, len(shape) - 1)] = -1
     return Case([x, tuple(shape)])
 
 
 def _flatten(d: Draw) -> Case:
     x = _x(d)
     ndim = max(len(x.shape), 1)
-    first = d.int(0, ndim - 1)
-    last = d.int(first, ndim - 1)
-    return Case([x], {"start_dim": first - ndim * d.int(0, 1), "end_dim": last - ndim * d.int(0, 1)})
+    first = d.whole(0, ndim - 1)
+    last = d.whole(first, ndim - 1)
+    return Case([x], {"start_dim": first - ndim * d.whole(0, 1), "end_dim": last - ndim * d.whole(0, 1)})
 
 
 def _flattened(x: Any, start_dim: int, end_dim: int) -> Any:
@@ -60,7 +60,7 @@ def _flattened(x: Any, start_dim: int, end_dim: int) -> Any:
 def _permute(d: Draw) -> Case:
     x = _x(d)
     ndim = len(x.shape)
-    return Case([x, tuple(a - ndim * d.int(0, 1) for a in d.py.sample(range(ndim), ndim))])
+    return Case([x, tuple(a - ndim * d.whole(0, 1) for a in d.py.sample(range(ndim), ndim))])
 
 
 def _transpose(d: Draw) -> Case:
@@ -104,9 +104,9 @@ def _split(d: Draw) -> Case:
     x = _x(d, 1)
     axis = d.axis(len(x.shape))
     length = x.shape[axis]
-    size: Any = d.int(1, max(1, length + 1))
+    size: Any = d.whole(1, max(1, length + 1))
     if d.chance(0.4):
-        cuts = sorted(d.int(0, length) for _ in range(d.int(0, 3)))
+        cuts = sorted(d.whole(0, length) for _ in range(d.whole(0, 3)))
         size = [b - a for a, b in zip([0, *cuts], [*cuts, length], strict=True)]
     return Case([x, size], {"dim": axis})
 
@@ -120,11 +120,14 @@ def _pieces(x: Any, size: Any, dim: int = 0) -> Any:
 
 def _chunk(d: Draw) -> Case:
     x = _x(d, 1)
-    return Case([x, d.int(1, 5)], {"dim": d.axis(len(x.shape))})
+    axis = d.axis(len(x.shape))
+    return Case([x, d.whole(1, 5)], {"dim": axis}, valid=x.shape[axis] > 0)
 
 
 def _chunks(x: Any, chunks: int, dim: int = 0) -> Any:
-    return _pieces(x, max(1, -(-x.shape[dim] // chunks)), dim)
+    if x.shape[dim] == 0:
+        raise ValueError("how many pieces there are of nothing is not defined")
+    return _pieces(x, -(-x.shape[dim] // chunks), dim)
 
 
 def _joined(new: bool) -> Callable[[Draw], Case]:
@@ -132,10 +135,10 @@ def _joined(new: bool) -> Callable[[Draw], Case]:
         shape = d.shape(0 if new else 1, 3)
         axis = d.axis(len(shape) + 1) if new else d.axis(len(shape))
         dtype, parts = d.dtype(KINDS), []
-        for _ in range(d.int(1, 4)):
+        for _ in range(d.whole(1, 4)):
             own = list(shape)
             if not new:
-                own[axis] = d.int(0, 5)
+                own[axis] = d.whole(0, 5)
             parts.append(d.input(tuple(own), dtype if d.chance(0.85) else d.dtype(KINDS)))
         if d.chance(0.1):
             parts.append(parts[0])
@@ -154,8 +157,8 @@ def _stacked(parts: Any, dim: int = 0) -> Any:
 
 def _pad(d: Draw) -> Case:
     x = d.input(d.shape(1, 4), d.dtype("fi"))
-    pairs = d.int(0, len(x.shape))
-    value = d.number("f") if x.dtype.kind == "f" else d.int(0, 3)
+    pairs = d.whole(0, len(x.shape))
+    value = d.number("f") if x.dtype.kind == "f" else d.whole(0, 3)
     return Case([x, tuple(d.pick((0, 0, 1, 2, 5)) for _ in range(2 * pairs))], {"value": value})
 
 
@@ -167,12 +170,12 @@ def _padded(x: Any, padding: Any, value: float = 0) -> Any:
 def _flip(d: Draw) -> Case:
     x = _x(d)
     ndim = len(x.shape)
-    return Case([x, tuple(a - ndim * d.int(0, 1) for a in d.py.sample(range(ndim), d.int(0, ndim)))])
+    return Case([x, tuple(a - ndim * d.whole(0, 1) for a in d.py.sample(range(ndim), d.whole(0, ndim)))])
 
 
 def _tile(d: Draw) -> Case:
     x = _x(d, 0, 3)
-    return Case([x, tuple(d.pick((0, 1, 1, 2, 3)) for _ in range(d.int(0, 4)))])
+    return Case([x, tuple(d.pick((0, 1, 1, 2, 3)) for _ in range(d.whole(0, 4)))])
 
 
 def _same(
@@ -210,7 +213,7 @@ def key(d: Draw, shape: tuple[int, ...], advanced: bool = True) -> Any:
     """An index of a tensor of a shape: ints, slices, None, ..., integer tensors and lists, masks."""
     entries: list[Any] = []
     axis = 0
-    length = d.int(2, 4)  # of integer tensors, which broadcast
+    length = d.whole(2, 4)  # of integer tensors, which broadcast
     while axis < len(shape):
         n, form = shape[axis], d.py.random()
         if form < 0.08:
@@ -233,7 +236,7 @@ def key(d: Draw, shape: tuple[int, ...], advanced: bool = True) -> Any:
             break
         axis += 1
     if d.chance(0.15):
-        entries.insert(d.int(0, len(entries)), Ellipsis) if axis >= len(shape) else entries.append(Ellipsis)
+        entries.insert(d.whole(0, len(entries)), Ellipsis) if axis >= len(shape) else entries.append(Ellipsis)
     return entries[0] if len(entries) == 1 and d.chance(0.5) else tuple(entries)
 
 
@@ -246,7 +249,7 @@ def _tensor(d: Draw, array: Any) -> Any:
 
 
 def _slice(d: Draw, n: int) -> slice:
-    ends = [d.int(-n - 1, n + 1) if d.chance(0.5) else None for _ in range(2)]
+    ends = [d.whole(-n - 1, n + 1) if d.chance(0.5) else None for _ in range(2)]
     return slice(ends[0], ends[1], d.pick((None, None, 1, 2, 3, -1, -2)))
 
 
@@ -312,8 +315,8 @@ def _gather(d: Draw) -> Case:
     shape = list(x.shape)
     axis = d.axis(len(shape))
     n = shape[axis]
-    wanted = [d.int(0, m) if d.chance(0.3) else m for m in shape]
-    wanted[axis] = d.int(0, 5) if n else 0
+    wanted = [d.whole(0, m) if d.chance(0.3) else m for m in shape]
+    wanted[axis] = d.whole(0, 5) if n else 0
     index = d.np.integers(0, max(n, 1), d.fit(wanted) if n else wanted)
     return Case([x, axis, _tensor(d, index)])
 
@@ -328,7 +331,7 @@ def _along(d: Draw) -> Case:
     axis = d.axis(len(x.shape)) % len(x.shape)
     shape = [1 if d.chance(0.3) else n for n in x.shape]
     n = x.shape[axis]
-    shape[axis] = d.int(0, 4) if n else 0
+    shape[axis] = d.whole(0, 4) if n else 0
     return Case([x, _tensor(d, d.np.integers(0, max(n, 1), shape)), axis], {}, valid=0 not in x.shape)
 
 
@@ -336,11 +339,11 @@ def _select(d: Draw) -> Case:
     x = _x(d, 1)
     axis = d.axis(len(x.shape))
     n = x.shape[axis]
-    return Case([x, axis, _tensor(d, d.np.integers(0, max(n, 1), d.int(0, 6) if n else 0))])
+    return Case([x, axis, _tensor(d, d.np.integers(0, max(n, 1), d.whole(0, 6) if n else 0))])
 
 
 def _one_hot(d: Draw) -> Case:
-    classes = d.int(1, 9)
+    classes = d.whole(1, 9)
     labels = d.np.integers(0, classes, d.shape(0, 3))
     return Case([_tensor(d, labels), classes], {"dtype": d.pick(("int64", "float32", "uint8", "bool"))})
 
@@ -348,7 +351,7 @@ def _one_hot(d: Draw) -> Case:
 def _filled(d: Draw) -> Case:
     shape, dtype = d.shape(), d.dtype("fib")
     mask = d.input(d.broadcastable(shape), "bool")
-    value = d.number("f") if dtype[0] == "f" else d.chance(0.5) if dtype == "bool" else d.int(0, 3)
+    value = d.number("f") if dtype[0] == "f" else d.chance(0.5) if dtype == "bool" else d.whole(0, 3)
     return Case([d.input(shape, dtype), mask, value])
 
 

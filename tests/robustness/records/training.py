@@ -34,10 +34,10 @@ def steps(kind: str, params: list[Any], grads: list[list[Any]], options: dict[st
 def _steps(kind: str, choose: Callable[[Draw], dict[str, Any]]) -> Callable[[Draw], Case]:
     def draw(d: Draw) -> Case:
         d.values = "ordinary"
-        shapes, dtype = [d.shape(0, 3) for _ in range(d.int(1, 3))], d.dtype()
+        shapes, dtype = [d.shape(0, 3) for _ in range(d.whole(1, 3))], d.dtype()
         params = [d.input(shape, dtype, written=True, views=0.2, grad=0) for shape in shapes]
         grads = [
-            [None if d.chance(0.1) else d.input(shape, dtype, grad=0) for shape in shapes] for _ in range(d.int(1, 3))
+            [None if d.chance(0.1) else d.input(shape, dtype, grad=0) for shape in shapes] for _ in range(d.whole(1, 3))
         ]
         return Case([kind, params, grads, choose(d)])
 
@@ -148,13 +148,17 @@ def rates(kind: str, options: dict[str, Any], count: int) -> list[float]:
 def _rates(d: Draw) -> Case:
     kind = d.pick(("StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "LinearLR"))
     options: dict[str, dict[str, Any]] = {
-        "StepLR": {"step_size": d.int(1, 5), "gamma": d.pick((0.1, 0.5))},
-        "MultiStepLR": {"milestones": sorted(d.int(1, 9) for _ in range(d.int(1, 3))), "gamma": 0.5},
+        "StepLR": {"step_size": d.whole(1, 5), "gamma": d.pick((0.1, 0.5))},
+        "MultiStepLR": {"milestones": sorted(d.whole(1, 9) for _ in range(d.whole(1, 3))), "gamma": 0.5},
         "ExponentialLR": {"gamma": d.pick((0.5, 0.9))},
-        "CosineAnnealingLR": {"T_max": d.int(1, 9), "eta_min": d.pick((0.0, 0.1))},
-        "LinearLR": {"start_factor": d.pick((0.2, 1.0)), "end_factor": d.pick((1.0, 0.5)), "total_iters": d.int(1, 6)},
+        "CosineAnnealingLR": {"T_max": d.whole(1, 9), "eta_min": d.pick((0.0, 0.1))},
+        "LinearLR": {
+            "start_factor": d.pick((0.2, 1.0)),
+            "end_factor": d.pick((1.0, 0.5)),
+            "total_iters": d.whole(1, 6),
+        },
     }
-    return Case([kind, options[kind], d.int(1, 10)])
+    return Case([kind, options[kind], d.whole(1, 10)])
 
 
 def _check_rates(result: Any, case: Case) -> str | None:
@@ -188,7 +192,7 @@ def clipped(params: list[Any], grads: list[Any], limit: float, kind: float | Non
 
 def _clips(d: Draw) -> Case:
     d.values = "ordinary"
-    shapes, dtype = [d.shape(0, 3) for _ in range(d.int(1, 3))], d.dtype()
+    shapes, dtype = [d.shape(0, 3) for _ in range(d.whole(1, 3))], d.dtype()
     params = [d.input(shape, dtype, written=True, views=0, grad=0) for shape in shapes]
     grads = [d.input(shape, dtype, grad=0) for shape in shapes]
     return Case([params, grads, d.pick((0.1, 1.0, 5.0, 0)), d.pick((2.0, 1.0, math.inf, 3.0, None))])
