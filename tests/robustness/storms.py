@@ -12,8 +12,16 @@ from collections.abc import Callable
 
 Storm = Callable[[int, int], dict[str, int]]
 
-STORMS: dict[str, str] = {}
-"""Where each storm is: "module:function"."""
+STORMS: dict[str, str] = {
+    "interrupts": "tests.robustness.training_storm:interrupts",
+    "forks": "tests.robustness.training_storm:forks",
+    "memory": "tests.robustness.training_storm:memory",
+    "checkpoint bits": "tests.robustness.file_storm:checkpoint_bits",
+    "cache bits": "tests.robustness.file_storm:cache_bits",
+    "kills": "tests.robustness.file_storm:kills",
+    "full disks": "tests.robustness.file_storm:full_disks",
+}
+"""Where each storm is: "module:function". The interrupts at every line are tests: ``test_interrupts.py`` and others."""
 
 
 def find(name: str) -> Storm:

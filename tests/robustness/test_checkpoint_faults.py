@@ -24,7 +24,7 @@ from alpha.changes import deferred_interrupts
 from alpha.engine import Engine
 from alpha.errors import AlphaError, ArgumentError, CheckpointError
 from alpha.serialization import load_checkpoint, save_checkpoint
-from tests.robustness.interrupting import everywhere, interrupt
+from tests.robustness.inject import everywhere, interrupt
 
 LOADING = (
     "alpha/serialization.py",

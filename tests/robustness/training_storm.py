@@ -1,4 +1,4 @@
-"""Storms over a training: Ctrl-C again and again, and forks beside threads that allocate."""
+"""Storms over a process: Ctrl-C again and again, forks beside threads that allocate, random shapes under a cap."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 
 import numpy as np
 
 import alpha
 from alpha import optim
 from alpha.nn import functional as F
+from tests.robustness.memory import BESIDE, CAP, watch
 from tests.robustness.test_threads_and_forks import FORKS
 
 SECONDS = 0.12
@@ -104,12 +103,12 @@ def forks(count: int, seed: int) -> dict[str, int]:
     return {"forks": count, "fallen": int(done.returncode != 0 or done.stdout != "ended\n")}
 
 
-def timed(storm: Callable[[int, int], dict[str, int]], count: int, seed: int) -> dict[str, int]:
-    """A storm's counts, and its seconds."""
-    start = time.monotonic()
-    counts = storm(count, seed)
-    return {**counts, "seconds": round(time.monotonic() - start)}
-
-
-if __name__ == "__main__":
-    print(timed({"interrupts": interrupts, "forks": forks}[sys.argv[1]], int(sys.argv[2]), int(sys.argv[3])))
+def memory(count: int, seed: int) -> dict[str, int]:
+    """Random shapes under a small cap: what the process holds at most, in megabytes, seen from outside."""
+    figures = watch(count, seed)
+    return {
+        "shapes": count,
+        "peak, MB": round(figures["peak"]),
+        "fallen: MB beyond the cap and 300": max(0, round(figures["peak"]) - CAP - BESIDE),
+        "fallen: other errors": len(figures["faults"]),
+    }
