@@ -379,12 +379,16 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 def _several(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
     """At least one tensor, all on one engine, in one dtype."""
-    if not isinstance(tensors, Iterable) or isinstance(tensors, str | bytes | range | np.ndarray | Tensor):
+    found: list[Tensor] = []
+    if isinstance(tensors, tuple | list):
+        check_tensor(name, *tensors)
+        found += tensors
+    elif isinstance(tensors, str | bytes | range | np.ndarray | Tensor) or not isinstance(tensors, Iterable):
         raise ArgumentError(f"[{name}] expected a list of tensors, got {described(tensors)}")
-    found = []
-    for x in tensors:  # one by one: what comes may have no end
-        check_tensor(name, x)
-        found.append(x)
+    else:
+        for x in tensors:  # one by one: what comes may have no end
+            check_tensor(name, x)
+            found.append(x)
     if not found:
         raise ArgumentError(f"[{name}] expected at least one tensor, got none")
     found[0].engine.check_owner(name, *found)
