@@ -214,7 +214,11 @@ class Axis:
     @property
     def pairs_by_output(self) -> Pairs:
         """``by_output`` as arithmetic: (input index, tap)."""
-        start = np.arange(self.output, dtype=np.int64) * self.stride - self.padding[0]
+        return self.outputs_from(0, self.output)
+
+    def outputs_from(self, first_output: int, stop: int) -> Pairs:
+        """``pairs_by_output`` of some outputs alone."""
+        start = np.arange(first_output, stop, dtype=np.int64) * self.stride - self.padding[0]
         first = np.maximum(0, -(start // self.dilation))
         last = np.minimum(self.filter - 1, (self.input - 1 - start) // self.dilation)
         return _pairs(first, last, start, self.dilation, 0, 1)
@@ -226,12 +230,16 @@ class Axis:
         The taps of an input are those with tap * dilation = input + padding modulo the stride: every so many from the
         first one, which the inverse of the dilation gives.
         """
+        return self.inputs_from(0, self.input)
+
+    def inputs_from(self, first_input: int, stop: int) -> Pairs:
+        """``pairs_by_input`` of some inputs alone."""
         # One output is the only one at any stride beyond the last input.
         stride = self.stride if self.output > 1 else min(self.stride, self.input + self.padding[0])
         common = math.gcd(stride, self.dilation)
         period, back = stride // common, self.dilation // common
         inverse = pow(back, -1, period) if period > 1 else 0
-        place = np.arange(self.input, dtype=np.int64) + self.padding[0]
+        place = np.arange(first_input, stop, dtype=np.int64) + self.padding[0]
         rest = place % stride
         tap = rest // common * inverse % period
         met = (rest % common == 0) & (tap < self.filter)

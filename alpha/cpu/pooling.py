@@ -8,12 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from alpha import caches
-from alpha.cpu import plans
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import pooling as kernels
 from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ShapeError
-from alpha.geometry import Geometry
+from alpha.geometry import LONGEST, Axis, Geometry
 from alpha.tensor import Tensor
 
 
@@ -108,9 +107,20 @@ def _check(function: str, x: Tensor, size: tuple[int, int]) -> None:
 @caches.kept
 def _tables(geometry: Geometry, by_output: bool) -> Tables:
     """What lies under each output position's window, by its tap, or which windows hold an input position, and where."""
-    rows, columns = (plans.pairs_of(axis, by_output) for axis in (geometry.rows, geometry.columns))
-    down, across = (np.stack([pairs.count, pairs.first, pairs.other]) for pairs in (rows, columns))
+    down, rows = _table(geometry.rows, by_output)
+    across, columns = _table(geometry.columns, by_output)
     width = geometry.columns.input if by_output else geometry.columns.output
-    most = int(rows.count.max()) * int(columns.count.max())
-    steps = (rows.step, rows.other_step, columns.step, columns.other_step)
-    return Tables(down, across, kernels.PoolSizes(width, geometry.columns.filter, most, *steps))
+    most = int(down[kernels.COUNT].max()) * int(across[kernels.COUNT].max())
+    return Tables(down, across, kernels.PoolSizes(width, geometry.columns.filter, most, *rows, *columns))
+
+
+def _table(axis: Axis, by_output: bool) -> tuple[Array, tuple[int, int]]:
+    """An axis' table, made a part after the other, and the steps from a pair to the next."""
+    size = axis.output if by_output else axis.input
+    table, steps = np.empty((3, size), np.int64), (0, 0)
+    for first in range(0, size, LONGEST):
+        stop = min(first + LONGEST, size)
+        pairs = axis.outputs_from(first, stop) if by_output else axis.inputs_from(first, stop)
+        table[:, first:stop] = pairs.count, pairs.first, pairs.other
+        steps = pairs.step, pairs.other_step
+    return table, steps
