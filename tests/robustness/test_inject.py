@@ -1,4 +1,4 @@
-"""The helper that injects interrupts reaches every line and opcode, and no other file."""
+"""Injected interrupts reach every line and opcode, and no other file."""
 
 from __future__ import annotations
 
