@@ -275,6 +275,8 @@ class MemoryPool:
                 self._changing = False
                 return block, loan
             self._changing = False
+        except MemoryError as error:  # Python's own: of a list, say
+            raise self._exhausted(nbytes) from error
         finally:
             mutex.release()
         if collected:
@@ -519,11 +521,9 @@ class MemoryPool:
                 return self._cut(block, size)
             # Near the cap a small request takes a segment of its own size.
             for wanted in dict.fromkeys((segment_size, size)):
-                if self._held + wanted <= self._cap:
-                    try:
-                        return self._cut(self._new_segment(wanted, small), size)
-                    except MemoryError:
-                        continue
+                block = self._new_segment(wanted, small) if self._held + wanted <= self._cap else None
+                if block is not None:
+                    return self._cut(block, size)
         return None
 
     def _cut(self, block: Block, size: int) -> Block:
@@ -532,12 +532,15 @@ class MemoryPool:
             self._split(block, size)
         return block
 
-    def _new_segment(self, size: int, small: bool) -> Block:
-        """A segment from the engine, as one block."""
+    def _new_segment(self, size: int, small: bool) -> Block | None:
+        """A segment from the engine, as one block; None where the engine has no memory."""
         segment = handle = None
         try:
-            place = None if small or self._reserve is None else self._reserve(size)
-            address, handle, room = (*self._allocate(size), 0) if place is None else place
+            try:
+                place = None if small or self._reserve is None else self._reserve(size)
+                address, handle, room = (*self._allocate(size), 0) if place is None else place
+            except MemoryError:
+                return None
             segment = Segment(address, size, small, room)
             self._segments[segment] = handle
         except BaseException:  # an interrupt
