@@ -240,7 +240,9 @@ def named(function: str, make: Callable[..., AnyGeometry], *arguments: tuple[int
 def numbers(function: str, name: str, value: Any, axes: int) -> tuple[int, ...]:
     """One int an axis from one or so many; ArgumentError for anything else, or below what the name allows."""
     least = 0 if "padding" in name else 1
-    given = (value,) * axes if isinstance(value, int | np.integer) else value
+    if type(value) is int and least <= value <= MOST_STEP:
+        return (value,) * axes
+    given = (value,) * axes if type(value) is not tuple and isinstance(value, int | np.integer) else value
     if isinstance(given, (tuple, list)) and len(given) == axes:
         for n in given:  # a plain loop: every call of a convolution checks three or four such
             if type(n) is not int or not least <= n <= MOST_STEP:
@@ -312,7 +314,7 @@ def _check(function: str, axes: int, x: Tensor, weight: Tensor, bias: Tensor | N
         raise ShapeError(
             f"[{function}] expected no empty axis but the first of x, got x: {x.shape} and w: {weight.shape}"
         )
-    if isinstance(groups, bool) or not isinstance(groups, int | np.integer) or groups < 1:
+    if type(groups) is not int or groups < 1:
         raise ArgumentError(f"[{function}] expected groups >= 1, got {described(groups)}")
     others = [weight] if bias is None else [weight, bias]
     x.engine.check_owner(function, *others)

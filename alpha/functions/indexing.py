@@ -71,7 +71,7 @@ def _is_mask(entry: Any) -> bool:
 
 def _entry(name: str, x: Tensor, entry: Any) -> Any:
     """One part of a key: lists and arrays as tensors, integers of any kind as ints."""
-    if entry is None or entry is Ellipsis:
+    if type(entry) is int or entry is None or entry is Ellipsis:
         return entry
     if isinstance(entry, slice):
         return _slice_of_ints(name, entry)
