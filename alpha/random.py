@@ -21,7 +21,7 @@ import numpy as np
 
 from alpha.changes import Changes
 from alpha.dtypes import DtypeLike, as_dtype, float32, float64, is_float
-from alpha.errors import ArgumentError, DtypeError, OutOfMemoryError, ShapeError
+from alpha.errors import ArgumentError, DtypeError, OutOfMemoryError, ShapeError, described
 
 Array = np.ndarray[Any, Any]
 
@@ -429,4 +429,4 @@ def _integer(function: str, expected: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError as error:
-        raise ArgumentError(f"[{function}] expected {expected}, got {value!r}") from error
+        raise ArgumentError(f"[{function}] expected {expected}, got {described(value)}") from error

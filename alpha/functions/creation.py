@@ -11,7 +11,7 @@ import numpy as np
 
 from alpha import dtypes, engines, random
 from alpha.engine import Engine
-from alpha.errors import ArgumentError
+from alpha.errors import ArgumentError, described
 from alpha.functions.operands import Number, check_tensor, filled, shape_of
 from alpha.tensor import Shape, Tensor
 
@@ -47,7 +47,9 @@ def check_value(function: str, value: Any, dtype: np.dtype[Any]) -> None:
                 return
         elif int(np.iinfo(dtype).min) <= number <= int(np.iinfo(dtype).max):
             return
-    raise ArgumentError(f"[{function}] expected a number that {dtype} holds, got {value!r}: use another value or dtype")
+    raise ArgumentError(
+        f"[{function}] expected a number that {dtype} holds, got {described(value)}: use another value or dtype"
+    )
 
 
 def _finish(out: Tensor, requires_grad: bool) -> Tensor:
@@ -131,7 +133,8 @@ def arange(
     first, last = (0, start) if end is None else (start, end)
     if not all(_is_bound(n) for n in (first, last, step)) or step == 0:
         raise ArgumentError(
-            f"[arange] expected finite bounds and a step other than 0, of 64 bits, got {first!r}, {last!r}, {step!r}"
+            f"[arange] expected finite bounds and a step other than 0, of 64 bits, got {described(first)}, "
+            f"{described(last)}, {described(step)}"
         )
     whole = all(isinstance(n, int | np.integer) for n in (first, last, step))
     kind = dtypes.as_dtype(dtype if dtype is not None else int if whole else float, "arange")

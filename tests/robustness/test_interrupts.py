@@ -116,6 +116,7 @@ def test_the_graph_and_the_modes_are_whole_after_an_interrupt_anywhere(kind: Kin
     assert w.grad is not None and b.grad is not None
     after_w, after_b = w.grad.numpy().copy(), b.grad.numpy().copy()
     before = np.ones((4, 2), np.float32)
+    gc.collect()
     in_use = alpha.engine("cpu").memory.in_use
     at, reached = 0, True
     while reached:
