@@ -107,7 +107,7 @@ class ConvolutionOperations(DeviceEngine):
         _check(x, dy, dw, geometry, groups)
         products = tables.leap_products(geometry, x.shape[0])
         MACS["conv2d_weight_grad"] = products * dw.shape[3] * dw.shape[0]
-        if depthwise.serves(x, geometry, dw, groups, forward=True):
+        if depthwise.serves_weight(x, dw, geometry, groups):
             fours = _reads_four(x, x.shape[3]) and _reads_four(dy, dy.shape[3])
             depthwise.weight_grad(self, x, dy, dw, geometry, fours)
             return dw

@@ -13,7 +13,7 @@ import struct
 
 from alpha.geometry import Geometry
 from alpha.tensor import Storage, Tensor
-from cu32 import patches, tables
+from cu32 import patches, selfcheck, tables
 from cu32.base import DeviceEngine, c_type
 from cu32.compiler import Source
 from cu32.parts import sum_parts
@@ -54,6 +54,16 @@ SOURCES = (
 
 
 def serves(source: Tensor, geometry: Geometry, w: Tensor, groups: int, forward: bool) -> bool:
+    """Whether depthwise.cu computes it."""
+    return _suits(source, geometry, w, groups, forward) and selfcheck.sound(source.engine, "depthwise")
+
+
+def serves_weight(x: Tensor, dw: Tensor, geometry: Geometry, groups: int) -> bool:
+    """Whether depthwise_weight.cu computes it."""
+    return _suits(x, geometry, dw, groups, forward=True) and selfcheck.sound(x.engine, "depthwise_weight")
+
+
+def _suits(source: Tensor, geometry: Geometry, w: Tensor, groups: int, forward: bool) -> bool:
     """Whether every channel of x has filters of its own, and what kernels hold in 32 bits is in range."""
     if groups == 1 or w.shape[3] != 1:
         return False
