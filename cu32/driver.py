@@ -125,6 +125,7 @@ class Device:
         architecture: ``"sm_90"``.
         driver_version: ``"13000"``, the CUDA version that the driver serves, and on Linux the driver's own.
         capturing: whether the stream's work becomes a graph.
+        families: which families of kernels compute right on it, as far as it is known.
         multiprocessors: number of streaming multiprocessors.
         shared_per_block: most bytes of shared memory that a block may ask for.
         shared_per_multiprocessor, registers_per_multiprocessor, l2_bytes: what planners divide up.
@@ -148,6 +149,7 @@ class Device:
         self.architecture = f"sm_{self.capability[0]}{self.capability[1]}"
         self.driver_version = _driver_version(driver)
         self.capturing = False
+        self.families = selfcheck.Record()
         attribute = driver.device_attribute
         self.multiprocessors = int(handle.get_attribute(attribute.MULTIPROCESSOR_COUNT))
         self.shared_per_multiprocessor = int(handle.get_attribute(attribute.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR))
@@ -409,8 +411,13 @@ class Graph:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._end(kind)
+        finally:
+            self.device.capturing = False
+
+    def _end(self, kind: type[BaseException] | None) -> None:
         graph = ctypes.c_void_p()
-        self.device.capturing = False
         self.device.activate()
         if kind is not None:  # the capture is given up; its own error, if any, must not hide the caller's
             _libcuda().cuStreamEndCapture(self._stream, ctypes.byref(graph))

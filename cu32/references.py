@@ -86,16 +86,16 @@ def _checker(device: Device) -> Checker:
 def error(device: Device, family: str) -> Verdict | None:
     """How far the family is off on the device at worst; None where the device cannot run it."""
     checker = _checker(device)
-    checker.depth += 1
-    macs = dict(convolution.MACS)  # which are of the program's calls
+    outer, macs = checker.depth, dict(convolution.MACS)  # which are of the program's calls
     try:
+        checker.depth = outer + 1
         checker.ran.discard(family)
         found = [_difference(checker, *result) for result in FAMILIES[family](checker)]
         return max(found, key=_badness) if family in checker.ran else None
     finally:
         convolution.MACS.update(macs)
-        checker.depth -= 1
-        if not checker.depth:
+        checker.depth = outer
+        if not outer:
             checker.end()
 
 

@@ -17,7 +17,7 @@ import threading
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from alpha import cache as disk
 from alpha.errors import ArgumentError, EngineError, OutOfMemoryError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from alpha.engine import Engine
-    from cu32.base import DeviceEngine
     from cu32.driver import Device
 
 _log = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ class Verdict:
         return self.error <= self.allowed
 
 
-class _Record:
+class Record:
     """What is known of a device's families.
 
     Attributes:
@@ -66,19 +65,10 @@ class _Record:
         self.checking: tuple[str, ...] = ()
 
 
-_records: dict[Device, _Record] = {}
-
-
-def _record(device: Device) -> _Record:
-    found = _records.get(device)
-    return found if found is not None else _records.setdefault(device, _Record())
-
-
 def sound(engine: Engine, family: str) -> bool:
     """Whether a family may be used on a device engine's device: checked now if it was not before."""
-    device: Device = cast("DeviceEngine", engine).device
-    record = _records.get(device)
-    return (record is not None and family in record.sound) or _checked(device, family) is not False
+    device: Device = engine.device  # type: ignore[attr-defined]  # what has kernels has one
+    return family in device.families.sound or _checked(device, family) is not False
 
 
 def admit(device: Device, source: compiler.Source) -> bool:
@@ -90,25 +80,24 @@ def admit(device: Device, source: compiler.Source) -> bool:
         return True
     checked = _checked(device, source.name)
     if checked is False:
-        raise EngineError(_record(device).failed[source.name])
+        raise EngineError(device.families.failed[source.name])
     return checked is True
 
 
 def begin_capture(device: Device, begin: Callable[[], object]) -> None:
     """Begins a capture of the device's stream, when no check is using it."""
-    with _record(device).lock:
-        begin()
-        device.capturing = True
-
-
-def forget() -> None:
-    """Has this process ask for every verdict again, once kernels are loaded anew or another is chosen."""
-    _records.clear()
+    with device.families.lock:
+        try:
+            device.capturing = True
+            begin()
+        except BaseException:
+            device.capturing = False
+            raise
 
 
 def _checked(device: Device, family: str) -> bool | None:
     """Whether a family is sound; None where that is to be asked again, and until then it is used."""
-    record = _record(device)
+    record = device.families
     if family in record.sound:
         return True
     if family in record.failed:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import alpha
 from alpha import cache as disk
 from alpha.errors import ArgumentError, EngineError
 from alpha.geometry import Geometry
-from cu32 import references, selfcheck
+from cu32 import build, references, selfcheck
 from cu32.base import DeviceEngine
 from cu32.compiler import KERNELS, Source
 from cu32.explain import explain
@@ -29,17 +29,13 @@ Break = Callable[..., None]
 
 
 @pytest.fixture
-def fresh(cu32: DeviceEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceEngine]:
+def fresh(cu32: DeviceEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeviceEngine:
     """The engine, as in a process that has launched nothing, its verdicts in a folder of the test's."""
     monkeypatch.delenv("ALPHA_SELFCHECK", raising=False)
     folders = disk.directory
     monkeypatch.setattr(disk, "directory", lambda kind: tmp_path if kind == selfcheck.KIND else folders(kind))
-    held = dict(selfcheck._records)
-    monkeypatch.setattr(cu32.device, "_kernels", {})
-    selfcheck.forget()
-    yield cu32
-    selfcheck._records.clear()
-    selfcheck._records.update(held)
+    again(cu32, monkeypatch)
+    return cu32
 
 
 @pytest.fixture
@@ -107,6 +103,37 @@ def test_a_reference_tells_wrong_from_right(fresh: DeviceEngine) -> None:
     assert references._difference(
         references._checker(fresh.device), fresh.from_numpy(np.ones(3)), np.ones(3), 0.0
     ).sound
+
+
+def test_what_a_check_launches_is_built_ahead(fresh: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device without a compiler finds it in ALPHA_CUBINS."""
+    used: set[Source] = set()
+    launch = DeviceEngine.launch
+
+    def note(self: DeviceEngine, source: Source, *rest: Any, **named: Any) -> None:
+        used.add(source)
+        launch(self, source, *rest, **named)
+
+    monkeypatch.setattr(DeviceEngine, "launch", note)
+    for family in references.FAMILIES:
+        references.error(fresh.device, family)
+    assert {source.name for source in used} == set(references.FAMILIES) and used <= set(build.sources())
+
+
+def test_an_interrupted_check_is_made_later(fresh: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(engine: Any) -> None:
+        engine.empty((1 << 20,))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setitem(references.FAMILIES, "arithmetic", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            add(fresh)
+    checker = references._checker(fresh.device)
+    assert checker.depth == 0 and checker.memory.in_use == 0
+    names = counted(monkeypatch)
+    add(fresh)
+    assert names == ["arithmetic"]
 
 
 def test_a_check_leaves_the_program_as_it_was(fresh: DeviceEngine) -> None:
@@ -239,7 +266,7 @@ def add(engine: DeviceEngine) -> None:
 
 def again(engine: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the next process."""
-    selfcheck.forget()
+    monkeypatch.setattr(engine.device, "families", selfcheck.Record())
     monkeypatch.setattr(engine.device, "_kernels", {})
 
 
