@@ -187,13 +187,17 @@ def _description(device: Device, family: str) -> dict[str, Any]:
 
 @cache
 def _sources(family: str) -> str:
-    """A digest of a family's file, the headers, and of what launches and judges it."""
+    """A digest of a family's file, and of what is common."""
+    return hashlib.sha256(_common() + (compiler.KERNELS / f"{family}.cu").read_bytes()).hexdigest()
+
+
+@cache
+def _common() -> bytes:
+    """A digest of the headers, and of what launches kernels and judges them."""
     digest = hashlib.sha256()
-    folder = Path(__file__).parent
-    headers = sorted(compiler.KERNELS.glob("*.cuh"))
-    for file in (compiler.KERNELS / f"{family}.cu", *headers, *sorted(folder.glob("*.py"))):
+    for file in (*sorted(compiler.KERNELS.glob("*.cuh")), *sorted(Path(__file__).parent.glob("*.py"))):
         digest.update(f"{file.name}\0".encode() + file.read_bytes() + b"\0")
-    return digest.hexdigest()
+    return digest.digest()
 
 
 def _file(family: str, description: dict[str, Any]) -> str:
