@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ import alpha
 from alpha import cache as disk
 from alpha.errors import ArgumentError, EngineError
 from alpha.geometry import Geometry
-from cu32 import build, references, selfcheck
+from cu32 import build, compiler, references, selfcheck
 from cu32.base import DeviceEngine
 from cu32.compiler import KERNELS, Source
 from cu32.explain import explain
@@ -245,6 +246,24 @@ def test_where_nothing_takes_its_place_it_is_an_error(fresh: DeviceEngine, break
         warnings.simplefilter("error")  # it is said once
         fresh.sort(x, 1)
     assert np.array_equal(fresh.to_numpy(fresh.cumsum(x, 1)), whole(3, 50).cumsum(1))  # the others work
+
+
+def test_kernels_that_are_wrong_are_found(fresh: DeviceEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A copy of the kernels, one of which leaves its last element as it was."""
+    kernels = tmp_path / "kernels"
+    shutil.copytree(KERNELS, kernels)
+    text = (kernels / "activation.cu").read_text("utf-8")
+    assert text.count("i < n; i +=") == 1
+    (kernels / "activation.cu").write_text(text.replace("i < n; i +=", "i < n - 1; i +="), "utf-8")
+    monkeypatch.setattr(compiler, "KERNELS", kernels)
+    monkeypatch.setattr(fresh.device, "_modules", {})
+    selfcheck._sources.cache_clear()
+    try:
+        x = fresh.from_numpy(whole(16))  # which is right even so: four by four
+        with pytest.warns(RuntimeWarning, match=r"activation\.cu"), pytest.raises(EngineError, match=r"activation\.cu"):
+            fresh.leaky_relu(x, 0.5)
+    finally:
+        selfcheck._sources.cache_clear()
 
 
 def test_what_a_check_needs_is_checked_before(fresh: DeviceEngine, break_families: Break) -> None:
