@@ -20,8 +20,10 @@ COMPARE =
 TORCH = torch==2.13.0
 TESTS =
 
-# Of `make gpu`, besides OUT and ENGINE
+# Of `make gpu-tests`, `make gpu-operators` and `make gpu-training`, besides OUT and ENGINE
 WHEELS =
+CUBINS =
+BUDGET =
 
 RUN = $(VENV)/bin/python
 INSTALL = $(RUN) -m pip install --quiet --disable-pip-version-check
@@ -30,6 +32,7 @@ OPTIONS = $(if $(DATA),--data '$(DATA)') $(if $(MODEL),--model '$(MODEL)') $(if 
 	$(if $(SEED),--seed '$(SEED)') $(if $(OUT),--out '$(OUT)') $(if $(RESUME),--resume '$(RESUME)')
 
 .PHONY: help train test gpu lint clean
+.PHONY: gpu-tests gpu-operators gpu-training
 .NOTPARALLEL:
 
 help:
@@ -37,7 +40,9 @@ help:
 	@echo '             DATA=DIR MODEL=NAME EPOCHS=N STEPS=N BATCH=N ENGINE=NAME SEED=N OUT=DIR'
 	@echo '             DATASET=cifar10|cifar100|digits RESUME=DIR'
 	@echo 'make test    run the tests; COMPARE=1 against PyTorch too, TESTS="..." for pytest'"'"'s arguments'
-	@echo 'make gpu     with a GPU, offline: build, test, check and measure; OUT=DIR WHEELS=DIR ENGINE=cu32:N'
+	@echo 'make gpu     with a GPU, offline: gpu-tests, gpu-operators, gpu-training, each a command of its own that'
+	@echo '             takes under 8 minutes; called again they go on where they stopped'
+	@echo '             OUT=DIR WHEELS=DIR CUBINS=DIR ENGINE=cu32:N BUDGET=SECONDS'
 	@echo 'make lint    ruff and mypy'
 	@echo 'make clean   remove .venv and the tools'"'"' caches'
 	@echo 'Any of them: PYTHON=python3.12 VENV=DIR'
@@ -62,9 +67,14 @@ test: $(VENV)/test.stamp $(if $(COMPARE),$(VENV)/compare.stamp)
 	@$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # In the environment of $(PYTHON) itself, which has what this machine's GPU needs; WHEELS are put beside it.
+# What fails in one of them does not keep the next from running.
 gpu:
-	@$(PYTHON) -m benchmarks.gpu $(if $(OUT),--out '$(OUT)') $(if $(WHEELS),--wheels '$(WHEELS)') \
-		$(if $(ENGINE),--engine '$(ENGINE)')
+	@status=0; for part in gpu-tests gpu-operators gpu-training; do \
+		$(MAKE) --no-print-directory $$part || status=$$?; done; exit $$status
+
+gpu-tests gpu-operators gpu-training:
+	@$(PYTHON) -m benchmarks.gpu $(@:gpu-%=%) $(if $(OUT),--out '$(OUT)') $(if $(WHEELS),--wheels '$(WHEELS)') \
+		$(if $(CUBINS),--cubins '$(CUBINS)') $(if $(ENGINE),--engine '$(ENGINE)') $(if $(BUDGET),--budget '$(BUDGET)')
 
 lint: $(VENV)/dev.stamp
 	$(RUN) -m ruff check .

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.errors import DtypeError
+from alpha.errors import DtypeError, described
 
 float32 = np.dtype(np.float32)
 float64 = np.dtype(np.float64)
@@ -31,8 +31,8 @@ def as_dtype(value: DtypeLike, function: str = "dtype") -> np.dtype[Any]:
         return float32
     try:
         dtype = np.dtype(value)
-    except TypeError as error:
-        raise DtypeError(f"[{function}] expected a dtype, got {value!r}: one of {names()}") from error
+    except Exception as error:  # NumPy raises what it meets on the way
+        raise DtypeError(f"[{function}] expected a dtype, got {described(value)}: one of {names()}") from error
     if dtype not in _RANK:
         raise DtypeError(f"[{function}] expected one of the dtypes {names()}, got {dtype}: convert the array first")
     return dtype
@@ -46,6 +46,14 @@ def names() -> str:
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Whether gradients can flow through the dtype."""
     return dtype in FLOATS
+
+
+def scalar(dtype: np.dtype[Any], value: float) -> Any:
+    """A Python number in a float dtype; one beyond its range is infinite, of which NumPy is not to warn."""
+    if -3e38 < value < 3e38:
+        return dtype.type(value)
+    with np.errstate(over="ignore"):
+        return dtype.type(value)
 
 
 def of_scalar(value: bool | int | float) -> np.dtype[Any]:

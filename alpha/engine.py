@@ -8,8 +8,9 @@ follow a bad pointer. Unless said otherwise an argument may have any strides, an
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from alpha import precision
 from alpha.dtypes import float32
-from alpha.errors import AlphaError, ArgumentError, EngineError
+from alpha.errors import AlphaError, ArgumentError, EngineError, described
 from alpha.geometry import Geometry
 from alpha.mempool import MemoryPool
 from alpha.tensor import Tensor
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from alpha.graphs import Capture, Recorder
     from alpha.random import Draw
     from alpha.tensor import Storage
+    from alpha.updates import Plan
 
 Scalar = bool | int | float
 Operand = Any  # Tensor | Scalar; spelled out it makes every call site check what elementwise() checks
@@ -46,6 +48,25 @@ class BatchNormState:
     mean: Tensor
     inverse_std: Tensor
     invertible: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedPairs:
+    """For each position of a result the positions of the argument that it is made of, and the weight of each.
+
+    Those of position p are starts[p]..starts[p + 1] - 1 of ``sources`` (int64) and ``weights`` (float64).
+    """
+
+    starts: np.ndarray[Any, Any]
+    sources: np.ndarray[Any, Any]
+    weights: np.ndarray[Any, Any]
+
+    @staticmethod
+    def make(
+        owners: np.ndarray[Any, Any], sources: np.ndarray[Any, Any], weights: np.ndarray[Any, Any], positions: int
+    ) -> WeightedPairs:
+        """From pairs in the order of the positions that they belong to."""
+        return WeightedPairs(np.searchsorted(owners, np.arange(positions + 1)), sources, weights)
 
 
 @dataclass(frozen=True)
@@ -92,7 +113,7 @@ class Engine(ABC):
     def check(self, on: bool = True) -> Self:
         """Whether indices and labels are checked to be in range; on at first. Returns self.
 
-        Off, a wrong index is the caller's fault: it means some other element, or raises NumPy's own error on the CPU.
+        Off, a wrong index is the caller's fault: it means some other element, but is never followed out of the tensor.
         """
         self.checking = _switch("check", on)
         return self
@@ -141,6 +162,21 @@ class Engine(ABC):
     def from_numpy(self, array: np.ndarray[Any, Any]) -> Tensor:
         """A copy of the array on this engine, in the array's memory order."""
 
+    def from_pieces(
+        self, shape: Sequence[int], dtype: np.dtype[Any], pieces: Iterable[tuple[int, np.ndarray[Any, Any]]]
+    ) -> Tensor:
+        """A dense tensor made of pieces: pairs of a first element, in row-major order, and the numbers from it on.
+
+        Each piece is made when the one before is through: the host holds no more than one besides.
+        """
+        total, out = math.prod(shape), None
+        for start, numbers in pieces:
+            if len(numbers) == total:
+                return self.from_numpy(numbers.astype(dtype, copy=False).reshape(shape))
+            out = self.empty(shape, dtype) if out is None else out
+            self.copy(self.from_numpy(numbers), out.view(out.offset + start, numbers.shape, (1,)))
+        return self.empty(shape, dtype) if out is None else out
+
     @abstractmethod
     def to_numpy(self, tensor: Tensor) -> np.ndarray[Any, Any]:
         """The tensor as an array: a view of the same memory where the host can reach it, else a copy."""
@@ -153,15 +189,27 @@ class Engine(ABC):
     def check_range(self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None) -> Tensor:
         """An int64 index whose elements may be in low..high-1 or equal to ``ignore``, as one safe to follow.
 
-        In the result negative elements (where low < 0) count from the start (+ high) and ignored ones are 0; it is
-        ``index`` itself where the engine knows that nothing changed. An element out of range raises ``check``'s error:
-        at once, or where that would make the host wait, at the next point where it waits anyway; until then the
-        result holds 0 in its place.
+        In the result negative elements (where low < 0) count from the start (+ high) and ignored ones are 0. It has
+        memory of its own, so that what was checked stays what is followed, in backward too, whoever writes to the
+        index meanwhile. An element out of range raises ``check``'s error: at once, or where that would make the host
+        wait, at the next point where it waits anyway; until then, and with ``check(False)`` for good, the result holds
+        0 in its place.
         """
+
+    def check_labels(self, labels: Tensor, classes: int, check: RangeCheck, ignore: int) -> tuple[Tensor, bool]:
+        """``check_range`` of labels in 0..classes-1, and whether any may have been ignored."""
+        return self.check_range(labels, 0, classes, check, ignore), True
 
     @abstractmethod
     def copy(self, source: Tensor, out: Tensor) -> None:
         """``out[...] = source`` with broadcasting and conversion of dtype."""
+
+    def storing(self, source: np.ndarray[Any, Any], out: Tensor) -> tuple[Any, ...] | None:
+        """The action (``alpha.changes``) that copies an array of the same shape and dtype into a tensor.
+
+        None where that takes more than a call of one C function.
+        """
+        return None
 
     @abstractmethod
     def fill(self, out: Tensor, value: Scalar) -> None:
@@ -338,16 +386,28 @@ class Engine(ABC):
         raise EngineError(f"[batch_norm] expected an engine that recovers x from y, got {self.name}: keep x")
 
     @abstractmethod
+    def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
+        """Weighted sums over an axis: y[:, p] is the sum of weight * x[:, source] over p's pairs.
+
+        x: (count, length, values), dense; returns (count, positions, values). Nothing but a position's pairs is read.
+        """
+
+    @abstractmethod
     def leaky_relu(self, x: Tensor, slope: float) -> Tensor:
-        """max(x, 0) + slope * min(x, 0)."""
+        """max(x, 0) + slope * min(x, 0); of -inf and a slope of 0 it is 0."""
 
     @abstractmethod
     def leaky_relu_grad(self, dy: Tensor, y: Tensor, slope: float) -> Tensor:
-        """dy where y > 0, else slope * dy; y may be the function's argument, or its result where slope >= 0."""
+        """dy where y > 0, else slope * dy; y may be the function's argument, or its result where slope >= 0.
+
+        With a slope of 0 it is 0 where y <= 0, whatever dy is, and dy where y is NaN.
+        """
 
     @abstractmethod
     def max_pool2d(self, x: Tensor, geometry: Geometry, need_taps: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Maxima (N, OH, OW, C) over the taps inside x, and the int32 tap (fh * FW + fw) of each, first on ties.
+        """Maxima (N, OH, OW, C) over the taps inside x, and the int32 tap (fh * FW + fw) of each.
+
+        The first on ties; NaN is the largest, and of several the last wins.
 
         Without ``need_taps`` an engine may give None for the taps.
         """
@@ -368,8 +428,9 @@ class Engine(ABC):
 
     @abstractmethod
     def cross_entropy(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        """Per-row losses (N,) and softmax probabilities (N, C) of logits (N, C) and int64 labels (N,) in range.
+        """Per-row losses (N,) and softmax probabilities (N, C) of logits (N, C) and int64 labels (N,).
 
+        A label out of range is not followed: its row's loss is NaN.
         Label smoothing e: the target is (1 - e) * onehot + e / C.
         """
 
@@ -379,7 +440,7 @@ class Engine(ABC):
 
     def random(self, draw: Draw) -> Tensor:
         """The numbers of ``alpha.random.draw_uniform`` or ``draw_normal``, equal to ``draw.numpy()`` to the bit."""
-        return self.from_numpy(draw.numpy())
+        return self.from_pieces(draw.shape, draw.dtype, draw.pieces())
 
     @abstractmethod
     def dropout(self, x: Tensor, p: float, seed: int, offset: int) -> tuple[Tensor, Tensor]:
@@ -415,11 +476,13 @@ class Engine(ABC):
         decoupled: bool,
         step: int,
         refresh: Callable[[], Mapping[str, Any]] | None = None,
+        plan: Plan | None = None,
     ) -> None:
         """One Adam (or, decoupled, AdamW) update in place; ``step`` counts from 1. Kingma & Ba, arXiv 1412.6980.
 
         ``refresh``, here and below: a captured graph calls it before each replay for the numbers of the next step,
-        by the keywords lr, betas, eps, weight_decay and step.
+        by the keywords lr, betas, eps, weight_decay and step. ``plan``: nothing is updated yet, but checked and
+        prepared, and added to the plan.
         """
 
     @abstractmethod
@@ -435,6 +498,7 @@ class Engine(ABC):
         weight_decay: float,
         first: bool,
         refresh: Callable[[], Mapping[str, Any]] | None = None,
+        plan: Plan | None = None,
     ) -> None:
         """One SGD update in place, PyTorch's form; ``first`` starts the momenta at the gradient.
 
@@ -455,17 +519,36 @@ class Engine(ABC):
         weight_decay: float,
         momentum: float,
         refresh: Callable[[], Mapping[str, Any]] | None = None,
+        plan: Plan | None = None,
     ) -> None:
         """One RMSprop update in place, PyTorch's form; ``means`` makes it centered.
 
         ``refresh`` gives lr, alpha, eps, weight_decay and momentum.
         """
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its name: what reads it has an engine of that name, or EngineError says why not."""
+        return _named, (self.name,)
+
+    def __copy__(self) -> Self:
+        """An engine is a device: its copy is itself."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
     def __repr__(self) -> str:
         return f"<engine {self.name}: {self.memory}>"
 
 
+def _named(name: str) -> Engine:
+    """The engine that was pickled under a name."""
+    from alpha import engines  # here: it imports this module
+
+    return engines.engine(name)
+
+
 def _switch(function: str, on: bool) -> bool:
     if not isinstance(on, bool):
-        raise ArgumentError(f"[{function}] expected True or False, got {on!r}")
+        raise ArgumentError(f"[{function}] expected True or False, got {described(on)}")
     return on

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alpha.engine import Engine
-from alpha.errors import ArgumentError, EngineError
+from alpha.errors import ArgumentError, EngineError, described
 
 _engines: dict[str, Engine] = {}
 _default: Engine | None = None
@@ -24,7 +24,7 @@ def engine(name: str = "cpu", memory: str | int | None = None, threads: int | No
     missing, and how to get it.
     """
     if not isinstance(name, str):
-        raise ArgumentError(f"[engine] expected an engine's name, got {name!r}")
+        raise ArgumentError(f"[engine] expected an engine's name, got {described(name)}")
     full = "cu32:0" if name == "cu32" else name
     found = _engines.get(full)
     if found is None:  # without a lock: should two threads make one at once, the first counts

@@ -6,6 +6,18 @@ Every message has one form: ``[function] expected ..., got ...: what to do``.
 
 from __future__ import annotations
 
+_LONGEST = 200
+"""Characters of a value that a message shows."""
+
+
+def described(value: object) -> str:
+    """A value as a message shows it: its ``repr`` cut short, or its type where that fails."""
+    try:
+        text = repr(value)
+    except Exception:  # an int of more digits than Python prints, nesting without end, an error of the value's own
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
 
 class AlphaError(Exception):
     """Base of every error raised on purpose by Dragon-Alpha."""
@@ -17,6 +29,10 @@ class ShapeError(AlphaError, ValueError):
 
 class IndexingError(ShapeError, IndexError):
     """An index outside its axis, or of a kind that does not index."""
+
+
+class ScalarError(ShapeError, TypeError):
+    """A tensor without axes where one with axes is needed, or the reverse: ``len``, ``format``, an index."""
 
 
 class DtypeError(AlphaError, TypeError):

@@ -23,14 +23,71 @@ Source: Zhang et al., "Reduce Computational Complexity for Convolutional Layers 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from alpha.errors import ArgumentError, ShapeError
 
+Array = np.ndarray[Any, Any]
+
 Groups = tuple[tuple[tuple[int, int], ...], ...]
 """For each index of the grouping axis, the pairs of the two other indices that meet there."""
+
+LARGEST = 2**31 - 1
+"""Of a filter's size, a stride, a padding and a dilation: products of two of them fit into 64 bits."""
+
+
+LONGEST = 1 << 14
+"""Positions along an axis that tables are made for at once, at most."""
+
+POSITIONS = 1 << 18
+"""Positions of two axes likewise."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A grouping as arithmetic: group g is the pairs (first[g] + k * step, other[g] + k * other_step), k < count[g].
+
+    The steps are the same for all groups. A group without pairs has a first and other of 0. What is kept is so small
+    as the axis is long, however many taps the filter has.
+    """
+
+    count: Array
+    first: Array
+    other: Array
+    step: int
+    other_step: int
+
+    @property
+    def last(self) -> Array:
+        """The first index of each group's last pair; 0 where there is none."""
+        last: Array = self.first + np.maximum(self.count - 1, 0) * self.step
+        return last
+
+
+class Band(NamedTuple):
+    """A part of an axis: output positions and inputs that meet there alone, and the axis that they make."""
+
+    outputs: range
+    inputs: range
+    axis: Axis
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """Groups with the same taps, ``step`` indices apart, as far as they go: in the order of their first index.
+
+    ``source_step``: from a group's first pair to that of the next one.
+    """
+
+    index: Array
+    number: Array
+    step: Array
+    source_step: Array
 
 
 class Run(NamedTuple):
@@ -66,6 +123,7 @@ class Axis:
     dilation: int = 1
 
     def __post_init__(self) -> None:
+        self._cut()
         if min(self.input, self.filter, self.stride, self.dilation) < 1 or self.padding[0] < 0:
             raise ArgumentError(
                 f"[geometry] expected sizes, stride and dilation >= 1 and low padding >= 0, got input {self.input}, "
@@ -76,6 +134,18 @@ class Axis:
                 f"[geometry] expected a filter that fits its input, got a filter of extent {self.extent} over "
                 f"{self.input} elements padded by {self.padding}: use a smaller filter or dilation, or more padding"
             )
+        if max(self.filter, self.stride, *self.padding, self.dilation) > LARGEST:
+            raise ArgumentError(
+                f"[geometry] expected filter, stride, padding and dilation of at most {LARGEST}, got filter "
+                f"{self.filter}, stride {self.stride}, padding {self.padding}, dilation {self.dilation}: use less"
+            )
+
+    def _cut(self) -> None:
+        """A stride beyond all outputs but one, and a dilation of a single tap, mean nothing: they need not be large."""
+        if self.dilation > LARGEST and self.filter == 1:
+            object.__setattr__(self, "dilation", LARGEST)
+        if self.stride > LARGEST and 0 <= self.input + sum(self.padding) - self.extent < LARGEST:
+            object.__setattr__(self, "stride", LARGEST)
 
     @property
     def extent(self) -> int:
@@ -119,12 +189,14 @@ class Axis:
         last = min(self.output - 1, (self.input - 1 - start) // self.stride)
         return range(first, max(first, last + 1))
 
-    @cached_property
+    # -- groups, pair by pair: the definitions, for reading and for tests ------------------------------------------
+
+    @property
     def by_output(self) -> Groups:
         """For each output position its pairs (input index, tap)."""
         return tuple(tuple((self.source(o, f), f) for f in self.trim(o)) for o in range(self.output))
 
-    @cached_property
+    @property
     def by_input(self) -> Groups:
         """For each input index its pairs (output position, tap)."""
         shift = self.padding[0]
@@ -132,10 +204,98 @@ class Axis:
             tuple(((i + shift - f * self.dilation) // self.stride, f) for f in self.split(i)) for i in range(self.input)
         )
 
-    @cached_property
+    @property
     def by_tap(self) -> Groups:
         """For each tap its pairs (input index, output position)."""
         return tuple(tuple((self.source(o, f), o) for o in self.leap(f)) for f in range(self.filter))
+
+    # -- the same as arithmetic, for the engines' tables -----------------------------------------------------------
+
+    @property
+    def pairs_by_output(self) -> Pairs:
+        """``by_output`` as arithmetic: (input index, tap)."""
+        return self.outputs_from(0, self.output)
+
+    def outputs_from(self, first_output: int, stop: int) -> Pairs:
+        """``pairs_by_output`` of some outputs alone."""
+        start = np.arange(first_output, stop, dtype=np.int64) * self.stride - self.padding[0]
+        first = np.maximum(0, -(start // self.dilation))
+        last = np.minimum(self.filter - 1, (self.input - 1 - start) // self.dilation)
+        return _pairs(first, last, start, self.dilation, 0, 1)
+
+    @property
+    def pairs_by_input(self) -> Pairs:
+        """``by_input`` as arithmetic: (output position, tap).
+
+        The taps of an input are those with tap * dilation = input + padding modulo the stride: every so many from the
+        first one, which the inverse of the dilation gives.
+        """
+        return self.inputs_from(0, self.input)
+
+    def inputs_from(self, first_input: int, stop: int) -> Pairs:
+        """``pairs_by_input`` of some inputs alone."""
+        # One output is the only one at any stride beyond the last input.
+        stride = self.stride if self.output > 1 else min(self.stride, self.input + self.padding[0])
+        common = math.gcd(stride, self.dilation)
+        period, back = stride // common, self.dilation // common
+        inverse = pow(back, -1, period) if period > 1 else 0
+        place = np.arange(first_input, stop, dtype=np.int64) + self.padding[0]
+        rest = place % stride
+        tap = rest // common * inverse % period
+        met = (rest % common == 0) & (tap < self.filter)
+        tap = np.where(met, tap, 0)
+        output = (place - tap * self.dilation) // stride
+        first = np.maximum(0, -((self.output - 1 - output) // back))
+        last = np.minimum((self.filter - 1 - tap) // period, output // back)
+        return _pairs(first, np.where(met, last, -1), output, -back, tap, period)
+
+    @property
+    def pairs_by_tap(self) -> Pairs:
+        """``by_tap`` as arithmetic: (input index, output position)."""
+        return self._leaps(0, self.filter)
+
+    def _leaps(self, tap: int, stop: int) -> Pairs:
+        """That of the taps tap..stop-1."""
+        start = np.arange(tap, stop, dtype=np.int64) * self.dilation - self.padding[0]
+        first = np.maximum(0, -(start // self.stride))
+        last = np.minimum(self.output - 1, (self.input - 1 - start) // self.stride)
+        return _pairs(first, last, start, self.stride, 0, 1)
+
+    # -- parts of an axis ------------------------------------------------------------------------------------------
+
+    def band_of_outputs(self, first: int, stop: int) -> Band | None:
+        """Outputs first..stop-1 with all inputs that they meet; None where a window holds none of the input."""
+        start = self.source(first, 0)
+        low, high = max(0, start), min(self.input, self.source(stop - 1, self.filter - 1) + 1)
+        if high <= low:
+            return None
+        return self._band(range(first, stop), range(low, high), low - start)
+
+    def band_of_inputs(self, first: int, stop: int) -> Band | None:
+        """Inputs first..stop-1 with all outputs that meet them; None where there are none."""
+        shift = self.padding[0]
+        behind = first + shift - (self.extent - 1)
+        high = min(self.output, (stop - 1 + shift) // self.stride + 1)
+        if high <= max(0, -(-behind // self.stride)):
+            return None
+        low = max(0, behind // self.stride)  # an output earlier, perhaps, so that no padding is negative
+        return self._band(range(low, high), range(first, stop), first + shift - self.stride * low)
+
+    def _band(self, outputs: range, inputs: range, padding: int) -> Band:
+        after = (len(outputs) - 1) * self.stride + self.extent - len(inputs) - padding
+        return Band(outputs, inputs, Axis(len(inputs), self.filter, self.stride, (padding, after), self.dilation))
+
+    @property
+    def met_outputs(self) -> range:
+        """The outputs from the first to the last whose window reaches into the input."""
+        first = max(0, -((self.extent - 1 - self.padding[0]) // self.stride))
+        stop = min(self.output, (self.input - 1 + self.padding[0]) // self.stride + 1)
+        return range(first, max(first, stop))
+
+    @property
+    def met_inputs(self) -> range:
+        """The inputs up to the last that an output's window reaches."""
+        return range(max(0, min(self.input, self.source(self.output - 1, self.filter - 1) + 1)))
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -158,8 +318,11 @@ class Axis:
 
         A first one that the low padding does not bring to the input, but the stride, keeps those before it.
         """
-        taps = [f for f in range(self.filter) if self.leap(f)] or [0, self.filter - 1]
-        return range(min(taps[0], self.padding[0] // self.dilation), taps[-1] + 1)
+        low = max(0, -(((self.output - 1) * self.stride - self.padding[0]) // self.dilation))
+        stop = min(self.filter, (self.input - 1 + self.padding[0]) // self.dilation + 1)
+        found = np.flatnonzero(self._leaps(low, max(low, stop)).count)
+        first, last = (low + int(found[0]), low + int(found[-1])) if found.size else (0, self.filter - 1)
+        return range(min(first, self.padding[0] // self.dilation), last + 1)
 
     @cached_property
     def reached(self) -> Axis:
@@ -174,12 +337,42 @@ class Axis:
     @cached_property
     def useful(self) -> int:
         """Number of (output, tap) pairs inside the input: what an algorithm without zeros multiplies."""
-        return sum(len(self.leap(f)) for f in range(self.filter))
+        return int(self.pairs_by_tap.count.sum())
 
     @property
     def nominal(self) -> int:
         """Number of (output, tap) pairs with the padding's: what a plain algorithm multiplies."""
         return self.output * self.filter
+
+
+def _pairs(first: Array, last: Array, start: Array, step: int, tap: Array | int, tap_step: int) -> Pairs:
+    """Groups of the pairs number first..last of (start + k * step, tap + k * tap_step)."""
+    count = np.maximum(0, last - first + 1)
+    some = count > 0
+    return Pairs(
+        count, np.where(some, start + first * step, 0), np.where(some, tap + first * tap_step, 0), step, tap_step
+    )
+
+
+def stretches(pairs: Pairs, step: int) -> Stretches:
+    """The groups by output (``step`` 1) or by input (the stride) in stretches of the same taps."""
+    size = len(pairs.count)
+    index = np.arange(size, dtype=np.int64)
+    # Of a number of taps and a first one there is one stretch; of none there may be one for each remainder, and gaps.
+    key = pairs.count * (int(pairs.other.max(initial=0)) + step + 1)
+    key += np.where(pairs.count > 0, pairs.other, index % step)
+    order = np.argsort(key, kind="stable")
+    begins = np.ones(size, np.bool_)
+    begins[1:] = (np.diff(key[order]) != 0) | (np.diff(order) != step)
+    at = np.flatnonzero(begins)
+    number = np.diff(np.append(at, size))
+    first = order[at]
+    inner = np.argsort(first, kind="stable")
+    first, number = first[inner], number[inner]
+    several = number > 1
+    following = np.minimum(first + step, size - 1)
+    moved = np.where(several, pairs.first[following] - pairs.first[first], 0)
+    return Stretches(first, number, np.where(several, step, 0), moved)
 
 
 @dataclass(frozen=True)
@@ -225,6 +418,16 @@ class Geometry:
         return self.rows.filter, self.columns.filter
 
     @cached_property
+    def long_output(self) -> bool:
+        """Whether outputs are so many that engines compute them in parts."""
+        return _is_long(*self.output)
+
+    @cached_property
+    def long_input(self) -> bool:
+        """Whether inputs are."""
+        return _is_long(*self.input)
+
+    @cached_property
     def reached(self) -> Geometry:
         """Without the filter's outer rows and columns that reach the input nowhere; itself where all do."""
         if self.rows.reached is self.rows and self.columns.reached is self.columns:
@@ -249,6 +452,10 @@ class Geometry:
     def macs(self, batch: int, in_channels: int, out_channels: int, groups: int = 1) -> int:
         """Multiply-adds of any of the three operators when no zero is multiplied."""
         return self.useful * batch * in_channels * out_channels // groups
+
+
+def _is_long(height: int, width: int) -> bool:
+    return height > LONGEST or width > LONGEST or height * width > POSITIONS
 
 
 @dataclass(frozen=True)

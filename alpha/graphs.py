@@ -17,7 +17,7 @@ from typing import Any
 import alpha.tensor as _tensor
 from alpha import autograd, engines, random
 from alpha.engine import Engine
-from alpha.errors import ArgumentError, GraphError
+from alpha.errors import ArgumentError, GraphError, described
 
 Step = Callable[..., Any]
 _RECORDINGS = 4
@@ -187,9 +187,11 @@ class GraphedStep:
 
     def __init__(self, step: Step, warmup: int = 2) -> None:
         if not callable(step):
-            raise ArgumentError(f"[graph] expected a function, got {step!r}")
+            raise ArgumentError(f"[graph] expected a function, got {described(step)}")
         if isinstance(warmup, bool) or not isinstance(warmup, int) or warmup < 1:
-            raise ArgumentError(f"[graph] expected warmup >= 1, got {warmup!r}: the last such call is a rehearsal")
+            raise ArgumentError(
+                f"[graph] expected warmup >= 1, got {described(warmup)}: the last such call is a rehearsal"
+            )
         self._step = step
         self._warmup = warmup
         self._recorders: dict[Engine, Recorder | None] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alpha.errors import ArgumentError
+from alpha.errors import ArgumentError, described
 
 _CHOICES = ("highest", "high")
 _chosen = "highest"
@@ -18,8 +18,10 @@ def set_float32_precision(precision: str) -> None:
     PyTorch's names; its "medium" (bfloat16) has no counterpart and is an ArgumentError, as is anything else.
     """
     global _chosen
-    if precision not in _CHOICES:
-        raise ArgumentError(f'[set_float32_precision] expected "highest" or "high", got {precision!r}: choose one')
+    if not isinstance(precision, str) or precision not in _CHOICES:
+        raise ArgumentError(
+            f'[set_float32_precision] expected "highest" or "high", got {described(precision)}: choose one'
+        )
     _chosen = precision
 
 

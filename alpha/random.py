@@ -13,14 +13,15 @@ from __future__ import annotations
 import math
 import operator
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from alpha.changes import Changes
 from alpha.dtypes import DtypeLike, as_dtype, float32, float64, is_float
-from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.errors import ArgumentError, DtypeError, OutOfMemoryError, ShapeError
 
 Array = np.ndarray[Any, Any]
 
@@ -31,6 +32,10 @@ ROUNDS = 10
 _MASK32 = 0xFFFFFFFF
 _MASK64 = 0xFFFFFFFFFFFFFFFF
 _CHUNK = 1 << 13  # counters at a time, so that a round's intermediates stay in the cache
+
+PIECE = 1 << 17
+"""Numbers of a draw that are made at a time, an even number and of whole counters: no draw takes memory beside its
+result."""
 
 # Polynomials for Box and Muller, lowest power first, each interpolated at Chebyshev's nodes and rounded to float64.
 LOG = (
@@ -90,7 +95,7 @@ def philox(counter: Array, key: tuple[int, int]) -> Array:
 
 def words(seed: int, offset: int, count: int) -> Array:
     """``count`` random 32-bit words (count,) uint32: element i is word i % 4 of counter offset + i // 4."""
-    out = np.empty((-(-count // 4), 4), np.uint32)
+    out = _room("words", (-(-count // 4), 4), np.dtype(np.uint32))
     key = (seed & _MASK32, (seed >> 32) & _MASK32)
     for start in range(0, len(out), _CHUNK):
         rows = out[start : start + _CHUNK]
@@ -135,25 +140,30 @@ class _Generator:
     """
 
     def __init__(self) -> None:
-        self._place = _Place(secrets.randbits(64), 0)
+        self.start = _Place(secrets.randbits(64), 0)  # from here the present place is found
 
     @property
     def place(self) -> _Place:
         """Where the process is now."""
-        place = self._place
-        while place.following:
-            place = place.following[0]
-        return place
+        return _last(self.start)
 
     def move(self, following: Callable[[_Place], _Place]) -> _Place:
         """Moves on to the place that follows the present one; returns that which was left."""
         while True:
-            place = self.place
+            start = self.start
+            place = _last(start)
             new = following(place)
             place.following.append(new)
             if place.following[0] is new:
-                self._place = new
+                if self.start is start:
+                    self.start = new
                 return place
+
+
+def _last(place: _Place) -> _Place:
+    while place.following:
+        place = place.following[0]
+    return place
 
 
 _generator = _Generator()
@@ -162,7 +172,7 @@ _generator = _Generator()
 def manual_seed(seed: int) -> None:
     """Starts every random draw of this process from a seed (an int; its lowest 64 bits count)."""
     value = _integer("manual_seed", "an integer seed", seed) & _MASK64
-    _generator.move(lambda _: _Place(value, 0))
+    _generator.start = _Place(value, 0)
 
 
 def seed() -> int:
@@ -178,9 +188,15 @@ def get_state() -> dict[str, int]:
 
 def set_state(state: Mapping[str, Any]) -> None:
     """Goes to a place that ``get_state`` gave; ArgumentError for anything else, and nothing changes."""
+    changes = Changes()
+    stage_state(state, changes)
+    changes.make()
+
+
+def stage_state(state: Mapping[str, Any], changes: Changes) -> None:
+    """Checks a state, and adds to the changes what ``set_state`` does with it."""
     check_state("set_state", state)
-    new = _Place(int(state["seed"]), int(state["offset"]))
-    _generator.move(lambda _: _Place(new.seed, new.offset))
+    changes.set(_generator, "start", _Place(int(state["seed"]), int(state["offset"])))
 
 
 def check_state(function: str, state: Any) -> None:
@@ -225,25 +241,36 @@ class Draw:
         """32-bit words that it takes."""
         return _words_of(self.distribution, math.prod(self.shape), self.dtype)
 
+    def pieces(self) -> Iterator[tuple[int, Array]]:
+        """The numbers in row-major order, ``PIECE`` at a time: pairs of a first element and the numbers from it on."""
+        make = _uniform_piece if self.distribution == "uniform" else _normal_piece
+        count = math.prod(self.shape)
+        for start in range(0, count, PIECE):
+            yield start, make(self, start, min(PIECE, count - start))
+
     def numpy(self) -> Array:
         """The numbers as an array."""
-        make = _make_uniform if self.distribution == "uniform" else _make_normal
-        return make(self).reshape(self.shape)
+        out = _room(self.distribution, (math.prod(self.shape),), self.dtype)
+        for start, numbers in self.pieces():
+            out[start : start + len(numbers)] = numbers
+        return out.reshape(self.shape)
 
 
 def draw_uniform(shape: int | Sequence[int], low: float = 0.0, high: float = 1.0, dtype: DtypeLike = float32) -> Draw:
     """Reserves numbers uniform in [low, high)."""
     kind = _float_dtype("uniform", dtype)
-    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise ArgumentError(f"[uniform] expected finite low <= high, got {low} and {high}")
+    if not (_is_finite(low, kind) and _is_finite(high, kind) and low <= high and _is_finite(high - low, kind)):
+        raise ArgumentError(
+            f"[uniform] expected finite low <= high, got {low!r} and {high!r}: both and their difference are {kind}"
+        )
     return _draw("uniform", _size("uniform", shape), kind, low, high)
 
 
 def draw_normal(shape: int | Sequence[int], mean: float = 0.0, std: float = 1.0, dtype: DtypeLike = float32) -> Draw:
     """Reserves normally distributed numbers."""
     kind = _float_dtype("normal", dtype)
-    if not (math.isfinite(mean) and math.isfinite(std) and std >= 0):
-        raise ArgumentError(f"[normal] expected a finite mean and std >= 0, got {mean} and {std}")
+    if not (_is_finite(mean, kind) and _is_finite(std, kind) and std >= 0):
+        raise ArgumentError(f"[normal] expected a finite mean and std >= 0, got {mean!r} and {std!r}, for {kind}")
     return _draw("normal", _size("normal", shape), kind, mean, std)
 
 
@@ -262,6 +289,9 @@ def permutation(count: int) -> Array:
     size = _integer("permutation", "a count >= 0", count)
     if size < 0:
         raise ArgumentError(f"[permutation] expected a count >= 0, got {size}")
+    _room(
+        "permutation", (2 * size,), np.dtype(np.int64)
+    )  # what the keys and their order take: refused before it is begun
     keys = words(*reserve(2 * size), 2 * size).view(np.uint64)
     return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
 
@@ -293,22 +323,23 @@ def uniform_bounds(draw: Draw) -> tuple[Any, Any, Any]:
     return high - low, low, np.nextafter(high, low)  # rounding may reach the end, which is excluded
 
 
-def _make_uniform(draw: Draw) -> Array:
+def _uniform_piece(draw: Draw, start: int, count: int) -> Array:
+    """So many numbers of a draw, from element ``start`` on."""
     scale, low, last = uniform_bounds(draw)
-    out = uniforms(draw.seed, draw.offset, math.prod(draw.shape), draw.dtype)
+    out = uniforms(draw.seed, draw.offset + words_needed(start, draw.dtype) // 4, count, draw.dtype)
     out *= scale
     out += low
     np.minimum(out, last, out=out)
     return out
 
 
-def _make_normal(draw: Draw) -> Array:
-    count = math.prod(draw.shape)
+def _normal_piece(draw: Draw, start: int, count: int) -> Array:
+    """Likewise; ``start`` is even."""
     out = np.empty((-(-count // 2), 2), draw.dtype)
     step = 2 * _CHUNK  # pairs that use a whole number of counters in either dtype
-    for start in range(0, len(out), step):
-        rows = out[start : start + step]
-        offset = draw.offset + words_needed(2 * start, draw.dtype) // 4
+    for first in range(0, len(out), step):
+        rows = out[first : first + step]
+        offset = draw.offset + words_needed(start + 2 * first, draw.dtype) // 4
         u = _open_uniforms(draw.seed, offset, 2 * len(rows), draw.dtype)
         for column, standard in enumerate(_normal_pairs(u[0::2], u[1::2])):
             rows[:, column] = standard * draw.second + draw.first
@@ -358,6 +389,25 @@ def _open_uniforms(seed: int, offset: int, count: int, dtype: np.dtype[Any]) -> 
     if dtype == float32:
         return (words(seed, offset, count).astype(np.float64) + 0.5) * 2**-32
     return uniforms(seed, offset, count, float64) + 2**-54
+
+
+def _room(function: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An uninitialised array; OutOfMemoryError where there is no room for it."""
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError, OverflowError):
+        nbytes = math.prod(shape) * dtype.itemsize
+        raise OutOfMemoryError(
+            f"[{function}] expected room for {nbytes} bytes in the host's memory, got less: use a smaller shape"
+        ) from None
+
+
+def _is_finite(value: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether a number is finite in a dtype."""
+    try:
+        return bool(abs(float(value)) <= float(np.finfo(dtype).max))
+    except (OverflowError, TypeError, ValueError):
+        return False
 
 
 def _float_dtype(function: str, dtype: DtypeLike) -> np.dtype[Any]:

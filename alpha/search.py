@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from alpha.errors import ArgumentError
+from alpha.errors import ArgumentError, described
 
 _on = os.environ.get("ALPHA_SEARCH", "0") not in ("", "0")
 
@@ -25,7 +25,7 @@ def set_search(on: bool = True) -> None:
     """
     global _on
     if not isinstance(on, bool):
-        raise ArgumentError(f"[set_search] expected True or False, got {on!r}")
+        raise ArgumentError(f"[set_search] expected True or False, got {described(on)}")
     _on = on
 
 

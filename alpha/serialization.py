@@ -1,22 +1,26 @@
-"""Files: tensors in safetensors, and training checkpoints, written so that a crash never loses the last good one."""
+"""Files: tensors in safetensors, and training checkpoints, written so that a crash never loses the last good one.
+
+Every file written here is sealed: a checksum in the spaces behind the header's first brace covers each of its bits
+(``alpha.weights_file``). A file that is not, of an older release or another program, is read as it always was.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
 import os
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
-import safetensors
-from safetensors import SafetensorError
 
-from alpha import dtypes, engines, random
+from alpha import dtypes, engines, random, weights_file
+from alpha.changes import Changes, appending, at_once, finish, setting
 from alpha.engine import Engine
 from alpha.errors import AlphaError, ArgumentError, CheckpointError
 from alpha.tensor import Tensor
@@ -30,6 +34,8 @@ VERSION = 1
 
 _HEADER = "alpha"  # the metadata key whose value is the checkpoint's JSON
 _PARTS = ("loader", "scheduler", "optimizer", "model")
+_DEPTH = 100
+"""Lists and dicts within each other that a checkpoint may hold."""
 
 
 class Stateful(Protocol):
@@ -59,7 +65,7 @@ def save(tensors: Mapping[str, Any], path: PathLike, metadata: Mapping[str, str]
             f"[save] expected a mapping of names to tensors, got {type(tensors).__name__}: pass module.state_dict()"
         )
     notes = dict(metadata or {})
-    if not all(isinstance(text, str) for item in notes.items() for text in item):
+    if not all(isinstance(text, str) and _is_text(text) for item in notes.items() for text in item):
         raise ArgumentError(f"[save] expected metadata of strings, got {notes!r}: use json.dumps for anything else")
     _write("save", {name: _host_array("save", name, value) for name, value in tensors.items()}, path, notes)
 
@@ -106,7 +112,13 @@ def save_checkpoint(
         "extra": _pack(extra, "extra", tensors),
         "crc32": _checksum(tensors),
     }
-    _write("save_checkpoint", tensors, path, {_HEADER: json.dumps(header)})
+    try:
+        text = json.dumps(header)
+    except ValueError as error:  # an int of thousands of digits
+        raise ArgumentError(
+            f"[save_checkpoint] expected values that JSON can hold, got {error}: convert them"
+        ) from error
+    _write("save_checkpoint", tensors, path, {_HEADER: text})
 
 
 def load_checkpoint(
@@ -121,18 +133,24 @@ def load_checkpoint(
 
     What is not given is skipped, the random state too unless something besides the model is given. CheckpointError,
     with everything as it was, if the file is missing, corrupt or no checkpoint, or does not fit what is given.
+
+    The whole file is read and checked before anything changes, and then all changes or nothing: wherever a
+    KeyboardInterrupt comes, model, optimizer, scheduler, loader and random state are all as before or all as after. An
+    object that is not of this package is taken back by its own ``load_state_dict`` where another fails.
     """
     arrays, metadata = _read("load_checkpoint", path)
     header = _header(path, arrays, metadata)
     objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "loader": loader}
-    given = {name: objects[name] for name in _PARTS if objects[name] is not None}
+    given = {name: cast(Stateful, objects[name]) for name in _PARTS if objects[name] is not None}
     states = {name: _state_of(path, name, part, header, arrays) for name, part in given.items()}
+    extra = cast(dict[str, Any], _copied(_unpack(header["extra"], arrays)))
     if model is not None:
         _check_model(path, model, states["model"], header["parts"]["model"])
-    _apply(path, cast(dict[str, Stateful], given), states)
+    changes = Changes()
     if given.keys() - {"model"}:
-        random.set_state(header["random"])
-    return cast(dict[str, Any], _unpack(header["extra"], arrays))
+        random.stage_state(header["random"], changes)
+    _Loading(path, changes).load(given, states)
+    return extra
 
 
 def _state_of(path: PathLike, name: str, part: Any, header: dict[str, Any], arrays: dict[str, Array]) -> Any:
@@ -149,14 +167,17 @@ def _state_of(path: PathLike, name: str, part: Any, header: dict[str, Any], arra
             f"[load_checkpoint] expected the state of {kind}, got {path} with that of {entry['type']}: make the {name} "
             "that was saved"
         )
-    return _unpack(entry["state"], arrays)
+    state = _unpack(entry["state"], arrays)
+    return state if _stage_of(part) else _copied(state)
 
 
-def _check_model(path: PathLike, model: Stateful, state: dict[str, Any], entry: dict[str, Any]) -> None:
+def _check_model(path: PathLike, model: Stateful, state: Any, entry: dict[str, Any]) -> None:
     """CheckpointError listing all of a checkpoint's model state that does not fit the model."""
+    if not isinstance(state, dict) or not all(isinstance(value, np.ndarray) for value in state.values()):
+        raise _corrupt(path, "a model's state that is no dict of tensors")
     found, wanted = _signature(state), _signature(model.state_dict())
     missing = [name for name in wanted if name not in found]
-    unexpected = [name for name in found if name not in wanted]
+    unexpected = [str(name) for name in found if name not in wanted]
     differing = [
         f"{name}: {_describe(found[name])} instead of {_describe(wanted[name])}"
         for name in wanted
@@ -176,51 +197,163 @@ def _check_model(path: PathLike, model: Stateful, state: dict[str, Any], entry: 
         raise CheckpointError(f"[load_checkpoint] expected a whole checkpoint, got a corrupt one at {path}: {_ELSE}")
 
 
-def _apply(path: PathLike, objects: dict[str, Stateful], states: dict[str, Any]) -> None:
-    """Loads every state, in the order of _PARTS; where one does not fit, those before it are put back."""
-    undo: list[tuple[Stateful, Any]] = []
-    try:
-        for name, part in objects.items():
-            # The optimizer and the model come last and check all before they change anything: their (large) states
-            # need no copy to go back to.
-            before = part.state_dict() if name in ("loader", "scheduler") else None
-            part.load_state_dict(states[name])
-            if before is not None:
-                undo.append((part, before))
-    except Exception as error:
-        for part, before in reversed(undo):
-            part.load_state_dict(before)
-        if isinstance(error, AlphaError) and not isinstance(error, CheckpointError):
-            raise CheckpointError(f"[load_checkpoint] expected a state that fits, got {path}: {error}") from error
-        raise
+class _Loading:
+    """States on their way into objects: of this package's all at once, of others one by one with a way back."""
+
+    def __init__(self, path: PathLike, changes: Changes) -> None:
+        self._path = path
+        self._changes = changes
+        self._ways_back: list[Callable[[], None]] = []
+        self._made = False
+
+    def load(self, objects: Mapping[str, Stateful], states: Mapping[str, Any]) -> None:
+        """Loads every state, in the order of _PARTS; where one does not fit, or is interrupted, none."""
+        try:
+            others = []
+            for name, part in objects.items():
+                stage = _stage_of(part)
+                if stage is None:
+                    others.append((part, states[name]))
+                else:
+                    stage(states[name], self._changes)
+            for part, state in others:
+                at_once([appending(self._ways_back, _way_back(part))])
+                part.load_state_dict(state)
+            self._changes.add(setting(self, "_made", True))
+            self._changes.make()
+        except BaseException as error:
+            if not self._made:
+                finish(self._go_back)
+            if isinstance(error, CheckpointError) or not isinstance(error, Exception):
+                raise
+            raise CheckpointError(
+                f"[load_checkpoint] expected a state that fits, got {self._path}: "
+                f"{error if isinstance(error, AlphaError) else _cause(error)}"
+            ) from error
+
+    def _go_back(self) -> None:
+        """Takes back what was loaded, the last first; again from the start where it was interrupted."""
+        for way_back in reversed(self._ways_back):
+            way_back()
+
+
+def _stage_of(part: Any) -> Callable[[Any, Changes], object] | None:
+    """How a part checks a state and adds its loading to others' changes; None if it can only load it itself."""
+    if "load_state_dict" in getattr(part, "__dict__", {}):
+        return None
+    for kind in type(part).__mro__:
+        if "load_state_dict" in vars(kind):  # one of its own says nothing of what it inherits
+            return part.stage_state if "stage_state" in vars(kind) else None
+    return None
+
+
+def _way_back(part: Stateful) -> Callable[[], None]:
+    """What makes an object what it is now, whatever its ``load_state_dict`` did or left undone."""
+    state, attributes = copy.deepcopy(part.state_dict()), dict(getattr(part, "__dict__", {}))
+
+    def go() -> None:
+        try:
+            part.load_state_dict(copy.deepcopy(state))  # what was changed within its attributes
+        except Exception as error:
+            if not attributes:
+                raise CheckpointError(
+                    f"[load_checkpoint] expected {type(part).__name__} to take its own state back, got "
+                    f"{_cause(error)}: make it anew"
+                ) from error
+        if attributes:
+            own = vars(part)
+            others = [(dict.pop, own, name, None) for name in own if name not in attributes]
+            at_once([*others, (dict.update, own, attributes)])
+
+    return go
 
 
 _ELSE = "use an older checkpoint, or start again"
 
 
+def _corrupt(path: PathLike, what: str) -> CheckpointError:
+    return CheckpointError(f"[load_checkpoint] expected a whole checkpoint, got {what} at {path}: {_ELSE}")
+
+
 def _header(path: PathLike, arrays: dict[str, Array], metadata: dict[str, str]) -> dict[str, Any]:
     """A checkpoint's JSON, checked: ours, of a version we know, with the tensors it was written with."""
     try:
-        header = json.loads(metadata[_HEADER])
+        header = json.loads(metadata[_HEADER], object_pairs_hook=weights_file.unique)
         ours = header["format"] == FORMAT
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         ours = False
     if not ours:
         raise CheckpointError(
             f"[load_checkpoint] expected a checkpoint, got another safetensors file at {path}: read weights alone "
             "with alpha.load"
         )
-    if header["version"] != VERSION:
+    if type(header.get("version")) is not int or header["version"] != VERSION:
         raise CheckpointError(
-            f"[load_checkpoint] expected a checkpoint of format version {VERSION}, got version {header['version']} at "
-            f"{path}: use the release that wrote it"
+            f"[load_checkpoint] expected a checkpoint of format version {VERSION}, got version "
+            f"{repr(header.get('version'))[:40]} at {path}: use the release that wrote it"
         )
-    if header["crc32"] != _checksum(arrays):
-        raise CheckpointError(
-            f"[load_checkpoint] expected a whole checkpoint, got one whose checksum is wrong at {path}: {_ELSE}"
-        )
-    random.check_state("load_checkpoint", header["random"])
+    if set(header) != {"format", "version", "parts", "random", "extra", "crc32"}:
+        raise _corrupt(path, f"the entries {', '.join(map(repr, header))[:200]}")
+    if type(header["crc32"]) is not int or header["crc32"] != _checksum(arrays):
+        raise _corrupt(path, "one whose checksum is wrong")
+    _check_parts(path, header["parts"], arrays)
+    _check_packed(path, "extra", header["extra"], arrays)
+    extra = header["extra"]
+    if (
+        not isinstance(extra, dict)
+        or "$dict" not in extra
+        or not all(isinstance(key, str) for key, _ in extra["$dict"])
+    ):
+        raise _corrupt(path, "an extra that is no dict")
+    try:
+        random.check_state("load_checkpoint", header["random"])
+    except ArgumentError as error:
+        raise _corrupt(path, f"a random state {header['random']!r:.80}") from error
     return cast(dict[str, Any], header)
+
+
+def _check_parts(path: PathLike, parts: Any, arrays: Mapping[str, Array]) -> None:
+    """CheckpointError unless each part is one we know, of a type, with a state and what else it has."""
+    if not isinstance(parts, dict) or not set(parts) <= set(_PARTS):
+        raise _corrupt(path, f"the parts {parts!r:.80}")
+    for name, part in parts.items():
+        wanted = {"type", "state", "fingerprint"} if name == "model" else {"type", "state"}
+        if not isinstance(part, dict) or set(part) != wanted:
+            raise _corrupt(path, f"a part {name} without {', '.join(sorted(wanted))} alone")
+        if not all(isinstance(part[key], str) for key in wanted - {"state"}):
+            raise _corrupt(path, f"a part {name} whose {' or '.join(sorted(wanted - {'state'}))} is no text")
+        _check_packed(path, name, part["state"], arrays)
+
+
+def _check_packed(path: PathLike, place: str, value: Any, arrays: Mapping[str, Array], depth: int = 0) -> None:
+    """CheckpointError unless ``_unpack`` can read a value: what ``_pack`` makes, and tensors that there are."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return
+    if depth > _DEPTH:
+        raise _corrupt(path, f"more than {_DEPTH} lists and dicts within each other in {place}")
+    items: list[Any]
+    if isinstance(value, list):
+        items = value
+    else:
+        kind, content = next(iter(value.items())) if len(value) == 1 else (None, None)
+        if kind == "$tensor" and isinstance(content, str) and content in arrays:
+            return
+        if kind == "$tuple" and isinstance(content, list):
+            items = content
+        elif kind == "$dict" and (pairs := _pairs(content)) is not None:
+            items = [item for _, item in pairs]
+        else:
+            raise _corrupt(path, f"{str(value)[:80]!r} in {place}")
+    for item in items:
+        _check_packed(path, place, item, arrays, depth + 1)
+
+
+def _pairs(content: Any) -> list[list[Any]] | None:
+    """A dict's items, if this is a list of pairs, each with a key of its own."""
+    if not isinstance(content, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in content):
+        return None
+    keys = [key for key, _ in content]
+    return content if all(type(key) in (str, int) for key in keys) and len(set(keys)) == len(keys) else None
 
 
 def _signature(state: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -250,20 +383,27 @@ def _shorten(names: list[str], most: int = 5) -> str:
 # -- nested values as JSON ---------------------------------------------------------------------------------------------
 
 
-def _pack(value: Any, path: str, tensors: dict[str, Array]) -> Any:
+def _pack(value: Any, path: str, tensors: dict[str, Array], depth: int = 0) -> Any:
     """A nested value as what JSON can hold; tensors and arrays go to ``tensors`` under their path."""
+    if depth > _DEPTH:
+        raise ArgumentError(
+            f"[save_checkpoint] expected at most {_DEPTH} lists and dicts within each other, got more at "
+            f"{path[:80]}...: flatten them"
+        )
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Tensor | np.ndarray):
+        if path in tensors:
+            raise ArgumentError(f"[save_checkpoint] expected one tensor a name, got two called {path!r}: rename one")
         tensors[path] = _host_array("save_checkpoint", path, value)
         return {"$tensor": path}
     if isinstance(value, list | tuple):
-        items = [_pack(item, f"{path}.{index}", tensors) for index, item in enumerate(value)]
+        items = [_pack(item, f"{path}.{index}", tensors, depth + 1) for index, item in enumerate(value)]
         return items if isinstance(value, list) else {"$tuple": items}
     if isinstance(value, Mapping) and all(isinstance(key, str | int) for key in value):
-        return {"$dict": [[key, _pack(item, f"{path}.{key}", tensors)] for key, item in value.items()]}
+        return {"$dict": [[key, _pack(item, f"{path}.{key}", tensors, depth + 1)] for key, item in value.items()]}
     raise ArgumentError(
         f"[save_checkpoint] expected numbers, strings, lists, dicts, tensors and arrays, got {type(value).__name__} at "
         f"{path}: convert it first"
@@ -284,6 +424,15 @@ def _unpack(value: Any, tensors: Mapping[str, Array]) -> Any:
     return {key: _unpack(item, tensors) for key, item in content}
 
 
+def _copied(value: Any) -> Any:
+    """An unpacked value with arrays of their own: the file's memory is not kept for the sake of one."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, list | tuple):
+        return type(value)(_copied(item) for item in value)
+    return {key: _copied(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
 # -- reading and writing -----------------------------------------------------------------------------------------------
 
 
@@ -291,6 +440,8 @@ def _host_array(function: str, name: str, value: Any) -> Array:
     """A tensor's values in row-major order on the host."""
     if not isinstance(name, str):
         raise ArgumentError(f"[{function}] expected names that are strings, got {name!r}")
+    if name == "__metadata__" or not _is_text(name):
+        raise ArgumentError(f"[{function}] expected names that safetensors can hold, got {name!r}: choose another")
     if not isinstance(value, Tensor | np.ndarray):
         raise ArgumentError(f"[{function}] expected a Tensor or an array for {name!r}, got {type(value).__name__}")
     array = value.engine.to_numpy(value.detach()) if isinstance(value, Tensor) else value
@@ -298,41 +449,26 @@ def _host_array(function: str, name: str, value: Any) -> Array:
     return np.asarray(array, order="C")
 
 
+def _is_text(text: str) -> bool:
+    """Whether a string can be written in UTF-8: half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _write(function: str, arrays: dict[str, Array], path: PathLike, metadata: dict[str, str]) -> None:
-    with replacing(function, path) as temporary, open(temporary, "wb") as file:
-        _stream(arrays, metadata, file)
+    try:
+        with replacing(function, path) as temporary, open(temporary, "wb") as file:
+            _stream(arrays, metadata, file)
+    except weights_file.FormatError as error:
+        raise ArgumentError(
+            f"[{function}] expected names and metadata for one header, got {error}: save less"
+        ) from error
 
 
-def _stream(arrays: dict[str, Array], metadata: dict[str, str], file: BinaryIO) -> None:
-    """Writes the safetensors format: the header's length, a JSON header, the tensors' bytes.
-
-    safetensors' own writer puts a temporary file of its own beside ours, which a killed process leaves behind, and
-    makes it readable by its owner alone; or it holds the whole file in memory twice.
-    """
-    # Widest elements first, after a header of a multiple of 8 bytes, so that every tensor is aligned.
-    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
-    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
-    end = 0
-    for name in names:
-        array, start = arrays[name], end
-        end += array.nbytes
-        header[name] = {"dtype": _CODES[array.dtype], "shape": array.shape, "data_offsets": [start, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    file.write(len(text).to_bytes(8, "little") + text)
-    for name in names:
-        little = arrays[name].astype(arrays[name].dtype.newbyteorder("<"), copy=False)
-        file.write(little.reshape(-1).view(np.uint8).data)
-
-
-_CODES = {
-    dtypes.float32: "F32",
-    dtypes.float64: "F64",
-    dtypes.uint8: "U8",
-    dtypes.int32: "I32",
-    dtypes.int64: "I64",
-    dtypes.bool_: "BOOL",
-}
+_stream = weights_file.write
 
 
 @contextlib.contextmanager
@@ -343,7 +479,7 @@ def replacing(function: str, path: PathLike) -> Iterator[Path]:
     temporary file; CheckpointError, with the cause, where the operating system refused. What killed processes left
     behind is removed.
     """
-    target = Path(path)
+    target = _target(function, path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         _remove_stale(target)
@@ -360,6 +496,17 @@ def replacing(function: str, path: PathLike) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _target(function: str, path: PathLike) -> Path:
+    """The path of a file that is to be written; ArgumentError for what is none."""
+    try:
+        target = Path(path)
+    except TypeError:
+        target = Path()
+    if not target.name or "\0" in str(target):
+        raise ArgumentError(f"[{function}] expected a file's path, got {repr(path)[:80]}: name the file")
+    return target
 
 
 def _remove_stale(target: Path) -> None:
@@ -396,29 +543,28 @@ def _flush_directory(folder: Path) -> None:
 
 
 def _read(function: str, path: PathLike) -> tuple[dict[str, Array], dict[str, str]]:
-    """All arrays and the metadata of a safetensors file."""
-    arrays: dict[str, Array] = {}
+    """All arrays and the metadata of a safetensors file, whose seal was found whole if it has one."""
     try:
-        with safetensors.safe_open(path, framework="np") as file:
-            for name in file.keys():  # noqa: SIM118  (not a mapping)
-                arrays[name] = file.get_tensor(name)
-            metadata = dict(file.metadata() or {})
-    except FileNotFoundError as error:
-        raise CheckpointError(f"[{function}] expected a safetensors file, got nothing at {path}: check it") from error
-    except OSError as error:
-        raise CheckpointError(f"[{function}] expected to read {path}, got {_cause(error)}") from error
-    except (SafetensorError, TypeError, AttributeError, ValueError) as error:
+        return weights_file.read(path)
+    except weights_file.SealError as error:
+        raise CheckpointError(
+            f"[{function}] expected a whole checkpoint, got one whose checksum is wrong at {path} ({error}): {_ELSE}"
+        ) from error
+    except weights_file.KindError as error:
+        raise CheckpointError(
+            f"[{function}] expected tensors of {dtypes.names()}, got {error} in {path}: convert the file first"
+        ) from error
+    except weights_file.FormatError as error:
         raise CheckpointError(
             f"[{function}] expected a safetensors file, got a truncated, corrupt or other one at {path} "
             f"({_cause(error)}): write it again"
         ) from error
-    for name, array in arrays.items():
-        if array.dtype not in dtypes.ALL:
-            raise CheckpointError(
-                f"[{function}] expected tensors of {dtypes.names()}, got {array.dtype} for {name!r} in {path}: "
-                "convert the file first"
-            )
-    return arrays, metadata
+    except FileNotFoundError as error:
+        raise CheckpointError(f"[{function}] expected a safetensors file, got nothing at {path}: check it") from error
+    except (OSError, TypeError, ValueError) as error:  # a path that is none, or holds a null character
+        raise CheckpointError(f"[{function}] expected to read {path!s:.200}, got {_cause(error)}: check it") from error
+    except MemoryError as error:
+        raise CheckpointError(f"[{function}] expected memory for {path}, got too little: free some") from error
 
 
 def _cause(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import operator
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache
@@ -12,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alpha import dtypes
-from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError
+from alpha.errors import (
+    AlphaError,
+    ArgumentError,
+    DtypeError,
+    GraphError,
+    OutOfMemoryError,
+    ScalarError,
+    ShapeError,
+    described,
+)
 
 if TYPE_CHECKING:
     from alpha.autograd import Function
@@ -49,6 +59,9 @@ class Storage:
         self.cache: dict[Hashable, Any] = {}  # what an engine derived from the contents, with the version it saw
         self.waiting: weakref.ref[Function] | None = None  # who wants to know when a function saves the contents
         self.exported = False  # whether arrays that the version does not see may write to it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copying.reduced_storage(self)
 
 
 class Tensor:
@@ -102,8 +115,23 @@ class Tensor:
         return Tensor(engine.allocate(math.prod(shape) * dtype.itemsize), 0, shape, strides, dtype)
 
     def view(self, offset: int, shape: Shape, strides: Shape) -> Tensor:
-        """A tensor over the same storage, outside the graph; the caller answers for the bounds."""
-        return Tensor(self.storage, offset, shape, strides, self.dtype)
+        """A tensor over the same storage, outside the graph: elements offset + sum of index * stride, in elements.
+
+        ShapeError where some element lies outside the storage. For another shape of the same elements use ``reshape``.
+        """
+        storage, dtype = self.storage, self.dtype
+        try:
+            low, high = _extent(shape, strides)
+            inside = type(offset) is int and offset + low >= 0 and (offset + high) * dtype.itemsize <= storage.nbytes
+            inside = inside and type(shape) is tuple and type(strides) is tuple
+        except (TypeError, ValueError):
+            inside = False
+        if not inside:
+            raise ShapeError(
+                f"[view] expected an offset, a shape and strides within {storage.nbytes // dtype.itemsize} elements of "
+                f"memory, got {described((offset, shape, strides))}: for another shape use .reshape"
+            )
+        return Tensor(storage, offset, shape, strides, dtype)
 
     # -- what it is ----------------------------------------------------------------------------------------------
 
@@ -147,7 +175,7 @@ class Tensor:
 
     def size(self, axis: int | None = None) -> Any:
         """The shape, or the length of one axis."""
-        return self.shape if axis is None else self.shape[axis]
+        return self.shape if axis is None else self.shape[one_axis("size", axis, len(self.shape))]
 
     def stride(self) -> Shape:
         """Elements from one entry to the next along each axis."""
@@ -159,7 +187,10 @@ class Tensor:
 
     def is_contiguous(self, order: Sequence[int] | None = None) -> bool:
         """Whether it has no gaps and lies in memory in the given order of axes (row-major by default)."""
-        return _is_dense(self.shape, self.strides, None if order is None else tuple(order))
+        try:
+            return _is_dense(self.shape, self.strides, None if order is None else tuple(order))
+        except (TypeError, ValueError, IndexError, MemoryError):
+            return _is_dense(self.shape, self.strides, axes_in_order("is_contiguous", order, len(self.shape)))
 
     # -- in and out ----------------------------------------------------------------------------------------------
 
@@ -180,7 +211,7 @@ class Tensor:
             if copy is False:
                 raise ValueError(f"[__array__] expected dtype {self.dtype} for a view, got {dtype}: allow a copy")
             return array.astype(dtype)
-        if copy:
+        if copy is not None and copy is not False:
             return array.copy()
         self.storage.exported = True
         return array
@@ -198,13 +229,12 @@ class Tensor:
         return self.engine.to_numpy(self.detach()).item()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        """A leaf with memory of its own on the same engine, its gradient copied too."""
-        if self._node is not None:
-            raise GraphError("[deepcopy] expected a leaf, got a function's result: use .detach() first")
-        out = memo[id(self)] = self.detach().clone()
-        out.requires_grad = self.requires_grad
-        out.grad = None if self.grad is None else self.grad.detach().clone()
-        return out
+        """A leaf with memory of its own on the same engine, its gradient copied too; what shared memory shares it."""
+        return copying.deep_copy(self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """What ``pickle`` and ``copy.copy`` make it of: memory, layout, dtype; a leaf, without its gradient."""
+        return copying.reduced(self)
 
     def tolist(self) -> Any:
         """The values as nested Python lists."""
@@ -223,11 +253,35 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("[len] expected a tensor with axes, got one without: it has a single element")
+            raise ScalarError("[len] expected a tensor with axes, got one without: read its element with .item()")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
+
+    def __reversed__(self) -> Tensor:
+        """The entries along the first axis in reverse order, as a tensor."""
+        return F.flip(self, (0,)) if self.shape else self
+
+    def __contains__(self, value: object) -> builtins.bool:
+        """Whether any element equals a number (or those of a tensor, broadcast)."""
+        if not is_operand(value):
+            raise ArgumentError(
+                f"[in] expected a number or a tensor to look for, got {type(value).__name__}: in a list of tensors "
+                "compare by any(x is y for y in tensors)"
+            )
+        return builtins.bool(F.any(F.eq(self, value)).item())
+
+    def __format__(self, spec: str) -> str:
+        """A tensor without axes as its number is, ``f"{loss:.3f}"``; any other as its repr alone."""
+        if not self.shape and type(self) is Tensor:
+            return format(self.item(), spec)
+        if spec:
+            raise ScalarError(
+                f"[format] expected a tensor without axes for {spec!r}, got shape {self.shape}: format .item() of one "
+                "element, or .numpy()"
+            )
+        return str(self)
 
     def __bool__(self) -> bool:
         if self.numel() != 1:
@@ -241,8 +295,11 @@ class Tensor:
         return int(self.item())
 
     def __index__(self) -> int:
-        if dtypes.is_float(self.dtype):
-            raise TypeError(f"[index] expected an integer tensor, got {self.dtype}: cast it first")
+        if dtypes.is_float(self.dtype) or self.numel() != 1:
+            raise ScalarError(
+                f"[index] expected an integer tensor of one element, got {self.dtype} of shape {self.shape}: cast it, "
+                "or index it first"
+            )
         return int(self.item())
 
     # -- the graph -----------------------------------------------------------------------------------------------
@@ -268,6 +325,8 @@ class Tensor:
                 )
             gradient = self.engine.empty_like(self)
             self.engine.fill(gradient, 1)
+        elif not isinstance(gradient, Tensor):
+            raise DtypeError(f"[backward] expected a Tensor as gradient, got {described(gradient)}")
         elif gradient.shape != self.shape:
             raise ShapeError(f"[backward] expected a gradient of shape {self.shape}, got {gradient.shape}")
         autograd.backward([self], [gradient], retain_graph)
@@ -280,6 +339,7 @@ class Tensor:
         """Sets ``requires_grad`` of a leaf; returns self."""
         if self._node is not None:
             raise GraphError("[requires_grad_] expected a leaf, got a function's result: use .detach() first")
+        requires_grad = flag("requires_grad_", "requires_grad", requires_grad)
         if requires_grad and not dtypes.is_float(self.dtype):
             raise DtypeError(f"[requires_grad_] expected float32 or float64, got {self.dtype}: cast it first")
         self.requires_grad = requires_grad
@@ -297,6 +357,8 @@ class Tensor:
         """
         if not self.requires_grad:
             raise GraphError("[register_hook] expected a tensor that requires grad, got one that does not")
+        if not callable(hook):
+            raise ArgumentError(f"[register_hook] expected a function of the gradient, got {described(hook)}")
         if self._node is not None:
             hooks = self._node._hooks.setdefault(self._output, [])
         else:
@@ -553,7 +615,7 @@ class Tensor:
 
     def std(self, dim: Any = None, unbiased: builtins.bool = True, keepdim: builtins.bool = False) -> Tensor:
         """Square root of ``var``."""
-        return F.sqrt(F.var(self, dim, unbiased, keepdim))
+        return F.std(self, dim, unbiased, keepdim)
 
     def prod(self, dim: Any = None, keepdim: builtins.bool = False) -> Tensor:
         """Product over an axis, several, or all."""
@@ -662,6 +724,9 @@ class Tensor:
     def __setitem__(self, key: Any, value: Any) -> None:
         F.setitem(self, key, value)
 
+    def __delitem__(self, key: Any) -> None:
+        raise ScalarError("[del] expected a list, got a tensor, whose shape stays: select what remains, or use a mask")
+
     def __iadd__(self, other: Any) -> Tensor:
         return F.add_(self, other)
 
@@ -700,7 +765,7 @@ class Tensor:
 
     def zero_(self) -> Tensor:
         """Every element set to 0."""
-        return F.copy_(self, 0)
+        return F.copy_(self, False)  # which every dtype holds
 
 
 def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> Shape:
@@ -719,6 +784,20 @@ def _dense_strides(shape: Shape, order: Shape | None) -> Shape:
         strides[axis] = step
         step *= max(int(shape[axis]), 1)
     return tuple(strides)
+
+
+@lru_cache(maxsize=8192)
+def _extent(shape: Shape, strides: Shape) -> tuple[int, int]:
+    """The first element and the end of the last, from a tensor's offset on; TypeError or ValueError for no geometry."""
+    low, high, empty = 0, 1, False
+    for n, stride in zip(shape, strides, strict=True):
+        if operator.index(n) < 0:
+            raise ValueError("negative length")
+        operator.index(stride)
+        empty = empty or n == 0
+        low += min((n - 1) * stride, 0)
+        high += max((n - 1) * stride, 0)
+    return (1 << 63, -1 << 63) if empty else (low, high)
 
 
 @lru_cache(maxsize=8192)
@@ -762,18 +841,44 @@ def tensor(
     target = engines.resolve(engine)
     if isinstance(data, Tensor):
         data = data.engine.to_numpy(data.detach())
-    try:
-        array = np.asarray(data)
-    except ValueError as error:
-        raise ArgumentError(f"[tensor] expected an array or nested lists of one shape, got {error}") from error
+    array = as_array("tensor", data)
     if dtype is None:
         python = not hasattr(data, "dtype")
         dtype = dtypes.float32 if python and array.dtype == np.float64 else array.dtype
-    out = target.from_numpy(array.astype(dtypes.as_dtype(dtype, "tensor"), copy=False))
-    return out.requires_grad_() if requires_grad else out
+    wanted = dtypes.as_dtype(dtype, "tensor")
+    if array.dtype != wanted:
+        if array.dtype.kind not in "biuf":
+            raise DtypeError(f"[tensor] expected numbers, got an array of {array.dtype}: convert it first")
+        if array.size * wanted.itemsize > target.memory.cap:
+            target.allocate(array.size * wanted.itemsize)  # which says so before NumPy tries
+        with np.errstate(all="ignore"):  # what does not fit becomes what NumPy makes of it
+            array = _within_memory("tensor", lambda: array.astype(wanted))
+    out = target.from_numpy(array)
+    return out.requires_grad_(requires_grad) if requires_grad is not False else out
 
 
-from alpha import autograd, engines, graphs  # noqa: E402  (these modules need Tensor)
+def as_array(function: str, data: Any) -> np.ndarray[Any, Any]:
+    """``np.asarray(data)``; ArgumentError for what no array can be made of, OutOfMemoryError for too much."""
+    try:
+        return _within_memory(function, lambda: np.asarray(data))
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        if isinstance(error, AlphaError):
+            raise
+        raise ArgumentError(
+            f"[{function}] expected an array or nested lists of one shape, got {described(data)}: {error}"
+        ) from error
+
+
+def _within_memory(function: str, make: Callable[[], np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    try:
+        return make()
+    except MemoryError as error:
+        if isinstance(error, OutOfMemoryError):
+            raise
+        raise OutOfMemoryError(f"[{function}] expected room for an array beside the pool, got: {error}") from error
+
+
+from alpha import autograd, copying, engines, graphs  # noqa: E402  (these modules need Tensor)
 from alpha import functions as F  # noqa: E402
 from alpha.functions import inplace  # noqa: E402
-from alpha.functions.operands import is_operand  # noqa: E402
+from alpha.functions.operands import axes_in_order, flag, is_operand, one_axis  # noqa: E402

@@ -9,8 +9,9 @@ import numpy as np
 
 from alpha import dtypes
 from alpha.autograd import no_grad
-from alpha.errors import ArgumentError, CheckError
-from alpha.tensor import Tensor, tensor
+from alpha.errors import ArgumentError, CheckError, DtypeError
+from alpha.functions.operands import check_room, number, whole
+from alpha.tensor import Tensor, as_array, tensor
 
 __all__ = ["TOLERANCES", "assert_close", "gradcheck"]
 
@@ -42,6 +43,8 @@ def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: fl
     NaN equals NaN, infinities equal themselves. The dtypes may differ.
     """
     found, wanted = _array(actual), _array(expected)
+    rtol = None if rtol is None else number("assert_close", "rtol", rtol)
+    atol = None if atol is None else number("assert_close", "atol", atol)
     if found.shape != wanted.shape:
         raise CheckError(f"[assert_close] expected shape {wanted.shape}, got {found.shape}")
     default = _default_tolerance(found, wanted)
@@ -62,7 +65,10 @@ def _array(value: Any) -> Array:
         value = value.detach()
     if hasattr(value, "cpu"):
         value = value.cpu()
-    return np.asarray(value)
+    array = as_array("assert_close", value)
+    if array.dtype.kind not in "biuf":
+        raise DtypeError(f"[assert_close] expected numbers, got an array of {array.dtype}")
+    return array
 
 
 def _default_tolerance(*arrays: Array) -> tuple[float, float]:
@@ -115,7 +121,10 @@ def gradcheck(
     Returns:
         True; CheckError (an AssertionError) names the first input and position that differ.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(whole("gradcheck", "seed", seed, 0))
+    eps, rtol, atol = (number("gradcheck", name, v) for name, v in (("eps", eps), ("rtol", rtol), ("atol", atol)))
+    if not eps > 0:
+        raise ArgumentError(f"[gradcheck] expected eps > 0, got {eps}")
     arguments = [_copied(value) for value in inputs]
     checked = [i for i, value in enumerate(arguments) if isinstance(value, Tensor) and value.requires_grad]
     if not checked:
@@ -140,8 +149,9 @@ def gradcheck(
 
 def _copied(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-        value = tensor(value.astype(np.float64))
+        value = tensor(value, dtype=np.float64)
     if isinstance(value, Tensor) and dtypes.is_float(value.dtype):
+        check_room(value.engine, value.shape, dtypes.float64)
         array = value.engine.to_numpy(value.detach())
         return value.engine.from_numpy(array.astype(np.float64)).requires_grad_()
     return value

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from alpha.changes import Action, at_once, finish, setting, versions
 from alpha.engine import Engine
 from alpha.errors import DtypeError, EngineError, ShapeError
 from alpha.tensor import Tensor
@@ -90,13 +91,89 @@ def _copied(engine: Engine, tensor: Tensor, order: Sequence[int]) -> Tensor:
     return copy
 
 
-def finish(engine: Engine, row: Row, used: Row) -> None:
-    """After an update of ``used = aligned(row)``: copies go back, and what was written has a new version."""
-    for index, (tensor, copy) in enumerate(zip(row, used, strict=True)):
-        if index != 1:  # gradients are only read
-            if copy is not tensor:
-                engine.copy(copy, tensor)
-            tensor.storage.version += 1
+def written(rows: Sequence[Row], used: Sequence[Row]) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
+    """Of an update of ``used``, each ``aligned(row)``: what is written to, and which copies then go back to where."""
+    tensors: list[Tensor] = []
+    back: list[tuple[Tensor, Tensor]] = []
+    for row, copies in zip(rows, used, strict=True):
+        tensors += (row[0], *row[2:])  # gradients are only read
+        if copies is not row:
+            pairs = zip((copies[0], *copies[2:]), (row[0], *row[2:]), strict=True)
+            back += [(copy, tensor) for copy, tensor in pairs if copy is not tensor]
+    return tensors, back
+
+
+# -- a step, prepared and then made ------------------------------------------------------------------------------------
+
+
+class Launch:
+    """One launch of a step, ready to run, and what is to be noted with it.
+
+    Args:
+        run: launches, and has the actions it is given done. An engine that can does both in one call of a C function
+            (``with_actions``): an interrupt finds the launch made and noted, or neither.
+        tensors: those that the launch writes to.
+        back: copies that the launch works on, and the tensors that they then go back to.
+        kept: what the launch uses by its address, and so must stay.
+    """
+
+    __slots__ = ("_back", "_kept", "_run", "_tensors", "actions", "begun", "done")
+
+    def __init__(
+        self,
+        run: Callable[[list[Action]], None],
+        tensors: Sequence[Tensor],
+        back: Sequence[tuple[Tensor, Tensor]],
+        kept: Sequence[Row],
+    ) -> None:
+        self._run, self._tensors, self._back, self._kept = run, tensors, back, kept
+        self.actions: list[Action] = []
+        self.begun = self.done = False
+
+    def run(self) -> None:
+        """Launches, unless that was done; copies back and notes what is to be noted, which may be repeated."""
+        last = [*versions(self._tensors), *self.actions, setting(self, "done", True)]
+        if not self.begun:
+            self._run([setting(self, "begun", True), *([] if self._back else last)])
+        if not self.done:
+            for copy, tensor in self._back:
+                tensor.engine.copy(copy, tensor)
+            at_once(last)
+
+
+class Plan:
+    """A step of an optimizer: all that it needs has been made and checked, and nothing has been updated yet."""
+
+    def __init__(self) -> None:
+        self.launches: list[Launch] = []
+        self.actions: list[Action] = []
+
+    def make(self) -> None:
+        """Runs the launches and then the actions. An interrupt finds nothing done, or has the rest done first."""
+        if not self.launches:
+            at_once(self.actions)
+            return
+        self.launches[-1].actions += self.actions
+        try:
+            self._run()
+        except BaseException:
+            if any(launch.begun for launch in self.launches):
+                finish(self._run)
+            raise
+
+    def _run(self) -> None:
+        for launch in self.launches:
+            if not launch.done:
+                launch.run()
+
+
+def with_actions(kernel: Callable[..., Any], actions: list[Action]) -> Callable[..., None]:
+    """A kernel that is one C function, followed by the actions in the same call."""
+
+    def call(*arguments: Any) -> None:
+        at_once([(kernel, *arguments), *actions])
+
+    return call
 
 
 @lru_cache(maxsize=1024)

@@ -68,6 +68,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return _result(rows, bandwidths, setup, args)
 
 
+def measure(operation: str, shape: Shape, workers: dict[str, Worker], folder: Path, repeats: int) -> dict[str, Any]:
+    """One row of a shape that is prepared: results compared, then turns; NumericsError where they differ."""
+    difference = _compare(operation, workers, folder)
+    return _row(operation, shape, take_turns(workers, repeats, operation=operation), difference, {})
+
+
 def _workers(setup: Setup, against: str) -> dict[str, Worker]:
     """By name, ours first."""
     options, memory = {"setup": asdict(setup)}, ALLOCATORS["kept, huge pages"]

@@ -226,7 +226,7 @@ class _Table:
     def measure(self, problems: Sequence[tuple[Layer, int]]) -> None:
         """Takes turns at all operators of some problems."""
         for layer, batch in tqdm(problems, desc="operators", unit="layer", disable=None):
-            _prepare(self._workers, self._layouts, layer, batch, self._args.seed)
+            prepare(self._workers, self._layouts, layer, batch, self._args.seed)
             self._peaks.append(self._workers["alpha"].turn("fma_peak"))
             for operator in layer.operators:
                 key = operator, layer.name, batch
@@ -278,11 +278,26 @@ def _quietness(row: dict[str, Any]) -> float:
     return rounds.quietness([*row["times_ms"].values(), *row.get("variants_times_ms", {}).values()])
 
 
-def _prepare(workers: dict[str, Worker], layouts: dict[str, str], layer: Layer, batch: int, seed: int) -> None:
+def prepare(workers: dict[str, Worker], layouts: dict[str, str], layer: Layer, batch: int, seed: int) -> None:
     """Has every contestant make a problem's tensors, PyTorch's in their layouts."""
     problem = {"layer": asdict(layer), "batch": batch, "seed": seed}
     for name, worker in workers.items():
         worker.call("prepare", **problem, **({"layout": layouts[name]} if name in layouts else {}))
+
+
+def measure(
+    operator: str,
+    layer: Layer,
+    batch: int,
+    workers: dict[str, Worker],
+    folder: Path,
+    repeats: int,
+    precision: str = "highest",
+) -> dict[str, Any]:
+    """One row of a problem that is prepared: results compared, then turns; NumericsError where they differ."""
+    difference = _compare(operator, layer, workers, folder, _TOLERANCE[precision])
+    times = take_turns(workers, repeats, operator=operator)
+    return _row(operator, layer, batch, times, difference, common.median)
 
 
 def _compare(

@@ -111,6 +111,23 @@ class Alpha(AlphaSide):
 
         return fma_peak(self.setup.threads)
 
+    def speeds(self, nbytes: int | None) -> dict[str, Any]:
+        """The GPU's own figures, as ``cu32.figures`` has them, and what device they are of.
+
+        ``nbytes`` are copied and read instead of what tells cache and memory apart.
+        """
+        from benchmarks import gpu_peak
+
+        device, copied = self.engine.device, gpu_peak.COPIED if nbytes is None else nbytes
+        return {
+            "fma_gflops": gpu_peak.gpu_fma_peak(self.engine),
+            "memory_gb_per_s": gpu_peak.memory_bandwidth(self.engine, copied),
+            "l2_gb_per_s": gpu_peak.l2_bandwidth(self.engine, nbytes),
+            "device": device.name,
+            "multiprocessors": device.multiprocessors,
+            "clock": device.clock,
+        }
+
     def algorithm(self, operator: str) -> str:
         """How the CPU engine computes an operator of the problem."""
         import alpha

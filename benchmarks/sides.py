@@ -21,6 +21,9 @@ _TURN = 0.02
 _WARM = 0.01
 """Seconds of calls before those: woken threads need some milliseconds to spread over the cores."""
 
+TORCH_WARMUP = 3
+"""PyTorch's calls before a capture."""
+
 _LONG = 0.1
 """Seconds of a call beside which waking the threads is nothing, so that it needs no other before it."""
 
@@ -170,17 +173,16 @@ class AlphaSide:
         """The call, or its replay where the setup asks for graphs: the same kernels on the same memory each time."""
         if not self.setup.graph:
             return call
-        from cu32.driver import Graph
-
         call()  # what the first call alone does cannot be captured
         self.engine.synchronize()
         kept = []
-        graph = Graph(self.engine.device)
-        with graph:
-            kept.append(call())  # the graph writes there
+        # As alpha.graph captures: in memory of the recording's own, results and scratch alike. Scratch of the engine's
+        # pool would be handed out again after the capture, and every replay would write over whoever has it then.
+        with self.engine.recorder().capture() as recording:
+            kept.append(call())
 
         def replay() -> object:
-            graph.launch()
+            recording.launch()
             return kept[0]
 
         return replay
@@ -210,6 +212,7 @@ class TorchSide:
         self.torch: Any = torch
         self.setup = setup
         self._memory = Memory()
+        self._beside: Any = None
         torch.set_num_threads(setup.threads)
         if not setup.cuda:
             self.device = torch.device("cpu")
@@ -251,13 +254,24 @@ class TorchSide:
         """The call, or its replay where the setup asks for graphs."""
         if not self.setup.graph:
             return call
+        for _ in range(TORCH_WARMUP):
+            self.beside(call)
+        return self.captured(call)
+
+    def beside(self, call: Callable[[], Result]) -> Result:
+        """Calls on another stream, as PyTorch's manual has it before a capture: cuDNN's trials run then."""
         cuda = self.torch.cuda
-        stream = cuda.Stream()
-        stream.wait_stream(cuda.current_stream())
-        with cuda.stream(stream):  # as PyTorch's manual has it: cuDNN's trials run before the capture, beside it
-            for _ in range(3):
-                call()
-        cuda.current_stream().wait_stream(stream)
+        if self._beside is None:
+            self._beside = cuda.Stream()
+        self._beside.wait_stream(cuda.current_stream())
+        with cuda.stream(self._beside):
+            result = call()
+        cuda.current_stream().wait_stream(self._beside)
+        return result
+
+    def captured(self, call: Callable[[], object]) -> Callable[[], object]:
+        """The replay of a call that has been made often enough."""
+        cuda = self.torch.cuda
         graph, kept = cuda.CUDAGraph(), []
         with cuda.graph(graph):
             kept.append(call())

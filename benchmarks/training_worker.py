@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import Setup
-from benchmarks.sides import AlphaSide, TorchSide
+from benchmarks.sides import TORCH_WARMUP, AlphaSide, TorchSide
 from benchmarks.workers import page_faults, serve
 
 Array = np.ndarray[Any, Any]
@@ -119,10 +119,29 @@ class Torch(TorchSide):
             )
             self._labels = torch.from_numpy(labels).to(self.device)
             self._optimizer = self._adam(adam)
-        self._set_to_none = set_to_none
+        step = partial(self._step, self._images, self._labels, self._optimizer, set_to_none)
+        self._next = self._graphed_step(step) if self.setup.graph else step
 
     def _adam(self, form: str) -> Any:
-        return self.torch.optim.Adam(self._net.parameters(), lr=LEARNING_RATE, **{form: True})
+        """In a CUDA graph its count of steps is the device's too."""
+        options = {form: True, "capturable": self.setup.graph}
+        return self.torch.optim.Adam(self._net.parameters(), lr=LEARNING_RATE, **options)
+
+    def _graphed_step(self, step: Callable[[], Any]) -> Callable[[], Any]:
+        """Steps as they are at first; then the whole step is captured, gradients and all, and replayed."""
+        calls, replay = 0, None
+
+        def call() -> Any:
+            nonlocal calls, replay
+            calls += 1
+            if calls <= TORCH_WARMUP:
+                return self.beside(step)
+            if replay is None:
+                self._optimizer.zero_grad(set_to_none=True)  # the captured step's are made in the graph's own memory
+                replay = self.captured(step)
+            return replay()
+
+        return call
 
     def compare_updates(self, rounds: int) -> dict[str, float]:
         """Least seconds of a step on few images, by form of Adam and of zero_grad."""
@@ -139,9 +158,8 @@ class Torch(TorchSide):
     def step(self, count: int = 1) -> dict[str, float]:
         """Training steps one after the other: seconds and page faults a step, the last one's loss."""
         faults = page_faults()
-        step = partial(self._step, self._images, self._labels, self._optimizer, self._set_to_none)
         with self.driver.watch():
-            seconds, loss = self.clock.run(step, count)
+            seconds, loss = self.clock.run(self._next, count)
         faults = page_faults() - faults
         return {"seconds": seconds / count, "loss": float(loss.item()), "page_faults": faults / count}
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,6 +26,9 @@ from benchmarks.common import MIB, ROOT
 
 PAUSE = 0.04
 """Seconds before each turn: the threads of whoever had the last one stop spinning."""
+
+LIMIT = 900.0
+"""Seconds that an answer may take: beyond the longest (a first call that compiles, PyTorch's trials) by far."""
 
 _SPIN = {"OPENBLAS_THREAD_TIMEOUT": "26"}
 """OpenBLAS's threads spin 2**28 cycles of the clock after each product unless told otherwise: a tenth of a second, in
@@ -54,6 +59,7 @@ class Worker:
         options: the side's arguments.
         threads: threads its linear algebra may use.
         environment: variables to set besides.
+        limit: seconds that an answer may take; a process that takes longer is ended, as a kernel may never return.
     """
 
     def __init__(
@@ -63,8 +69,9 @@ class Worker:
         options: Mapping[str, Any],
         threads: int,
         environment: Mapping[str, str] | None = None,
+        limit: float = LIMIT,
     ) -> None:
-        self.side = side
+        self.side, self.limit = side, limit
         self._process = subprocess.Popen(
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
@@ -73,6 +80,8 @@ class Worker:
             env=_environment(threads, environment or {}),
             text=True,
         )
+        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._receive, name=f"answers of {side}", daemon=True).start()
         try:
             self._request({"side": side, "options": dict(options)})
         except BaseException:
@@ -89,14 +98,28 @@ class Worker:
         time.sleep(PAUSE)
         return self.call(method, **arguments)
 
+    def _receive(self) -> None:
+        """Reads answers on a thread of its own, so that who waits for one need not wait for ever; empty at the end."""
+        assert self._process.stdout is not None
+        with self._process.stdout as answers:
+            for line in answers:
+                self._answers.put(line)
+        self._answers.put("")
+
     def _request(self, message: dict[str, Any]) -> Any:
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(message) + "\n")
             self._process.stdin.flush()
-            line = self._process.stdout.readline()
+            line = self._answers.get(timeout=self.limit)
         except BrokenPipeError:
             line = ""
+        except queue.Empty:
+            self._process.kill()
+            raise EngineError(
+                f"[benchmarks] expected an answer from the {self.side} process within {self.limit:.0f} s, got none: it "
+                "was ended; a kernel may hang, or the machine be busy"
+            ) from None
         if not line:
             raise EngineError(
                 f"[benchmarks] expected an answer from the {self.side} process, got its end with status "

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from alpha import dtypes, graphs
+from alpha import caches, dtypes, graphs
 from alpha.engine import Engine
-from alpha.errors import ArgumentError, EngineError, GraphError
+from alpha.errors import ArgumentError, EngineError, GraphError, described
 from alpha.mempool import GRAIN, MemoryPool
-from alpha.tensor import Storage, Tensor
+from alpha.tensor import Storage, Tensor, as_array
 from cu32 import driver
 from cu32.compiler import Source
 from cu32.uploads import Uploader
@@ -23,6 +23,9 @@ Extent = int | Sequence[int]
 
 CONSTANT_BYTES = 256 << 20
 """Most bytes of tables that an engine keeps for later calls; what captured graphs use comes on top."""
+
+MOST_BLOCKS, MOST_BESIDE = 2**31 - 1, 65535
+"""Blocks of a grid along x, and along y or z, at most: the same for every device."""
 
 _C_TYPES = {
     dtypes.float32: "float",
@@ -106,13 +109,21 @@ class DeviceEngine(Engine):
         self._unreleased: list[object] = []
         self._uploader = Uploader(self.device)
         self.constants = Constants()
+        self._limit_constants()
         self._lock = threading.RLock()
 
     def configure(self, *, memory: str | int | None = None, threads: int | None = None) -> None:
         if threads is not None:
-            raise ArgumentError(f"[engine] expected no threads= for {self.name}, got {threads!r}: the GPU has its own")
+            raise ArgumentError(
+                f"[engine] expected no threads= for {self.name}, got {described(threads)}: the GPU has its own"
+            )
         if memory is not None:
             self.memory.cap = memory  # the setter parses "8GB"
+            self._limit_constants()
+
+    def _limit_constants(self) -> None:
+        """Tables take a small share of the memory, however little that is."""
+        self.constants.most = min(CONSTANT_BYTES, self.memory.cap // caches.SHARE)
 
     def synchronize(self) -> None:
         graphs.refuse(self, "a wait for the device", "synchronise outside the step")
@@ -170,6 +181,8 @@ class DeviceEngine(Engine):
 
     def _uploaded(self, array: Array) -> Tensor:
         self._leave_captures_alone()
+        array = array if type(array) is np.ndarray else as_array("from_numpy", array)
+        dtypes.as_dtype(array.dtype, "from_numpy")
         strides = [abs(s) for s in array.strides]
         order = sorted(range(array.ndim), key=lambda axis: -strides[axis])  # stable: ties stay row-major
         out = self.empty(array.shape, array.dtype, order)
@@ -212,7 +225,7 @@ class DeviceEngine(Engine):
             value.address if isinstance(value, (Tensor, Storage)) else 0 if value is None else value
             for value in arguments
         ]
-        blocks = (grid, 1, 1) if type(grid) is int and grid > 0 else _three(grid)
+        blocks = (grid, 1, 1) if type(grid) is int and 0 < grid <= MOST_BLOCKS else _blocks(kernel, grid)
         threads = (block, 1, 1) if type(block) is int and block > 0 else _three(block)
         self.device.kernel(source, kernel)(blocks, threads, driver.pack(values), shared)
         if self.synchronous and self.capture is None:
@@ -257,9 +270,20 @@ def _rehearsed(key: Hashable) -> Tensor:
     return found
 
 
+def _blocks(kernel: str, grid: Extent) -> tuple[int, int, int]:
+    """The grid's three extents; EngineError where the device takes none so large."""
+    x, y, z = _three(grid)
+    if x > MOST_BLOCKS or y > MOST_BESIDE or z > MOST_BESIDE:
+        raise EngineError(
+            f"[cu32] expected a grid of at most {MOST_BLOCKS} x {MOST_BESIDE} x {MOST_BESIDE} blocks for {kernel}, got "
+            f"{x} x {y} x {z}: launch fewer blocks; use a smaller batch or image"
+        )
+    return x, y, z
+
+
 def _three(extent: Extent) -> tuple[int, int, int]:
     values = (extent,) if isinstance(extent, int) else tuple(extent)
-    if not 1 <= len(values) <= 3 or any(value < 1 for value in values):
+    if not 1 <= len(values) <= 3 or min(values) < 1:
         raise EngineError(f"[cu32] expected one to three extents >= 1 of a launch, got {extent}")
     x, y, z = (*values, 1, 1)[:3]
     return x, y, z

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from alpha import dtypes
+from alpha import bands, dtypes
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import EngineError, ShapeError
-from alpha.geometry import Geometry
+from alpha.geometry import Axis, Geometry
 from alpha.tensor import Storage, Tensor
 from cu32 import depthwise, few_channels, patches, planner, tables, tf32
-from cu32.base import DeviceEngine, c_type
+from cu32.base import MOST_BESIDE, DeviceEngine, c_type
 from cu32.compiler import Source
 from cu32.parts import sum_parts
 from cu32.planner import Plan, Problem
@@ -24,6 +24,13 @@ MACS = {"conv2d": 0, "conv2d_input_grad": 0, "conv2d_weight_grad": 0}
 
 FILTER_LIMIT = 2**30
 """Elements of filters: kernels hold offsets in them in 32 bits."""
+
+TERMS_LIMIT = 2**30
+"""Terms (output row, output column, image) of a filter gradient's sums: conv_weight*.cu count them in 32 bits, those of
+a panel beyond the end included."""
+
+MOST_TAPS = MOST_BESIDE
+"""Taps of a launch of conv_weight*.cu, which has a block for each along the grid's second axis."""
 
 _FILTERS = {"forward": "BY_DEPTH", "input_grad": "BY_WIDTH"}
 
@@ -73,7 +80,12 @@ class ConvolutionOperations(DeviceEngine):
         plain = residual is None and slope is None
         out, adds = self._target(shape, x.dtype, accumulate if plain else None)
         _check(x, out, w, geometry, groups)
-        self._gather("forward", x, w, out, bias, geometry, groups, accumulate=adds)
+        part = bands.middle(geometry, True)
+        if part is None:
+            self._gather("forward", x, w, out, bias, geometry, groups, accumulate=adds)
+        else:
+            found = self.conv2d(part.of_inputs(x), w, bias, part.geometry, groups)
+            self._put(found, part.of_outputs(out), out, bias, adds)
         if not plain:
             out = self._activated(out, residual, slope)
         return self._accumulated(out, accumulate)
@@ -98,13 +110,36 @@ class ConvolutionOperations(DeviceEngine):
         dy, w = self._image(dy), self.dense(w, range(4))
         out, adds = self._target((dy.shape[0], *geometry.input, w.shape[3] * groups), dy.dtype, accumulate)
         _check(out, dy, w, geometry, groups)
-        self._gather("input_grad", dy, w, out, bias, geometry, groups, accumulate=adds)
+        part = bands.middle(geometry, False)
+        if part is None:
+            self._gather("input_grad", dy, w, out, bias, geometry, groups, accumulate=adds)
+        else:
+            found = self.conv2d_input_grad(part.of_outputs(dy), w, part.geometry, groups, bias)
+            self._put(found, part.of_inputs(out), out, bias, adds)
         return self._accumulated(out, accumulate)
+
+    def _put(self, found: Tensor, place: Tensor, out: Tensor, bias: Tensor | None, adds: bool) -> None:
+        """The results of a part of all positions where they belong, the bias alone beside them; or added there."""
+        if adds and bias is None:
+            self.elementwise("add", place, found, out=place)
+            return
+        if adds:
+            total = self.empty_like(out)
+            self._put(found, total.view(place.offset - out.offset, place.shape, place.strides), total, bias, False)
+            self.elementwise("add", out, total, out=out)
+            return
+        if bias is None:
+            self.fill(out, 0)
+        else:
+            self.copy(bias, out)
+        self.copy(found, place)
 
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
         x, dy = self._image(x), self._image(dy)
         dw = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype)
         _check(x, dy, dw, geometry, groups)
+        if x.shape[0] * math.prod(geometry.output) >= TERMS_LIMIT:
+            return self._weight_grad_of_pieces(x, dy, geometry, groups)
         products = tables.leap_products(geometry, x.shape[0])
         MACS["conv2d_weight_grad"] = products * dw.shape[3] * dw.shape[0]
         if depthwise.serves_weight(x, dw, geometry, groups):
@@ -129,6 +164,24 @@ class ConvolutionOperations(DeviceEngine):
         )
         self._leap_by(planner.chosen(self, problem, lambda p: self._leap_by(p, x, dy, self.empty_like(dw))), x, dy, dw)
         return dw
+
+    def _weight_grad_of_pieces(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
+        """The sum of the gradients of so few images each that no sum has too many terms."""
+        positions = math.prod(geometry.output)
+        most = (TERMS_LIMIT - 1) // positions
+        if most == 0:
+            raise EngineError(
+                f"[conv2d_weight_grad] expected fewer than {TERMS_LIMIT} positions of an output image, got "
+                f"{positions}: use smaller images"
+            )
+        total = self.conv2d_weight_grad(_images(x, 0, most), _images(dy, 0, most), geometry, groups)
+        products = MACS["conv2d_weight_grad"]
+        for first in range(most, x.shape[0], most):
+            found = self.conv2d_weight_grad(_images(x, first, most), _images(dy, first, most), geometry, groups)
+            self.elementwise("add", total, found, out=total)
+            products += MACS["conv2d_weight_grad"]
+        MACS["conv2d_weight_grad"] = products
+        return total
 
     def _gather(
         self,
@@ -220,20 +273,37 @@ class ConvolutionOperations(DeviceEngine):
         MACS[name] = listed.products * in_channels * out_channels * groups
 
     def _leap_by(self, plan: Plan, x: Tensor, dy: Tensor, dw: Tensor) -> None:
-        """Sk-dilated-V2 by a plan, its parts added."""
+        """Sk-dilated-V2 by a plan, its parts added; a filter of very many taps is made in several pieces."""
+        height, width = plan.problem.geometry.filter
+        if height * width <= MOST_TAPS:
+            self._leap_piece(plan, x, dy, dw, (0, 0))
+            return
+        down, across = max(1, MOST_TAPS // width), min(width, MOST_TAPS)
+        for row in range(0, height, down):
+            for column in range(0, width, across):
+                size = (min(down, height - row), min(across, width - column))
+                piece = self.empty((dw.shape[0], *size, dw.shape[3]), dw.dtype)
+                self._leap_piece(plan, x, dy, piece, (row, column))
+                offset = dw.offset + row * dw.strides[1] + column * dw.strides[2]
+                self.copy(piece, dw.view(offset, piece.shape, dw.strides))
+
+    def _leap_piece(self, plan: Plan, x: Tensor, dy: Tensor, dw: Tensor, first: tuple[int, int]) -> None:
+        """The gradient of a filter, or of a rectangle of it whose first tap is ``first``: dw has its size."""
         if plan.parts == 1:
-            self._leap(plan, x, dy, dw)
+            self._leap(plan, x, dy, dw, dw, first)
             return
         parts = self.scratch(plan.parts * dw.nbytes)
-        self._leap(plan, x, dy, parts)
+        self._leap(plan, x, dy, parts, dw, first)
         sum_parts(self, parts, plan.parts, dw)
 
-    def _leap(self, plan: Plan, x: Tensor, dy: Tensor, target: Tensor | Storage) -> None:
-        """Sk-dilated-V2 into ``target``, one result a part."""
+    def _leap(
+        self, plan: Plan, x: Tensor, dy: Tensor, target: Tensor | Storage, dw: Tensor, first: tuple[int, int]
+    ) -> None:
+        """Sk-dilated-V2 into ``target``, one result of dw's size a part."""
         p, g = plan.problem, plan.problem.geometry
         out_tiles = math.ceil(p.out_channels / plan.tile.rows)
         in_tiles = math.ceil(p.in_channels / plan.tile.columns)
-        taps = g.rows.filter * g.columns.filter
+        rows, columns = (self._runs(axis, tap) for axis, tap in zip((g.rows, g.columns), first, strict=True))
         sizes = struct.pack(
             "17q",
             p.images,
@@ -241,29 +311,35 @@ class ConvolutionOperations(DeviceEngine):
             p.out_channels,
             in_tiles,
             out_tiles,
-            g.columns.filter,
+            dw.shape[2],
             *x.strides[:3],
             x.strides[1] * g.rows.stride,
             x.strides[2] * g.columns.stride,
             *dy.strides[:3],
             plan.parts,
-            p.out_channels * p.groups * taps * p.in_channels,
+            dw.numel(),
             p.in_channels % 4 == 0,
         )
         source_file, kernel, shared = _kernel(plan)
         self.launch(
             source_file,
             kernel,
-            (p.groups * out_tiles * in_tiles, taps, plan.parts),
+            (p.groups * out_tiles * in_tiles, dw.shape[1] * dw.shape[2], plan.parts),
             plan.tile.threads,
             x,
             dy,
             target,
-            self.constant(("runs", g.rows), tables.by_tap(g.rows).array),
-            self.constant(("runs", g.columns), tables.by_tap(g.columns).array),
+            rows,
+            columns,
             sizes,
             shared=shared,
         )
+
+    def _runs(self, axis: Axis, first: int) -> Tensor:
+        """What each tap of an axis meets, from a tap on."""
+        table = self.constant(("runs", axis), tables.by_tap(axis).array)
+        shape = (table.shape[0] - first, *table.shape[1:])
+        return table.view(table.offset + first * table.strides[0], shape, table.strides)
 
     def _target(self, shape: tuple[int, ...], dtype: np.dtype[Any], accumulate: Tensor | None) -> tuple[Tensor, bool]:
         """Where a result is written, and whether by adding to what is there: ``accumulate`` where it lies dense."""
@@ -342,6 +418,12 @@ def _check(x: Tensor, y: Tensor, w: Tensor, geometry: Geometry, groups: int) -> 
 def _extent(x: Tensor) -> int:
     """Elements from a tensor's first to the end of its last."""
     return sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True)) + 1
+
+
+def _images(x: Tensor, first: int, most: int) -> Tensor:
+    """So many of a batch's images from the first on, or what is left of them."""
+    shape = (min(most, x.shape[0] - first), *x.shape[1:])
+    return x.view(x.offset + first * x.strides[0], shape, x.strides)
 
 
 def _wide(*tensors: Tensor) -> bool:

@@ -7,7 +7,8 @@ first; few warps hide little. Starting kernels, blocks and passes over the parts
 is faster than its operands and results pass through memory.
 
 The constants are those of an H100 by its public figures, and of the main loops' instructions in the cubins of sm_90
-(nvcc 13.0: 589 to 695 for 512 multiply-adds); no time is measured yet. They choose well where candidates differ by more
+(nvcc 13.0: 589 to 695 for 512 multiply-adds). Where a device's own speeds have been measured (``cu32.figures``), those
+stand in for its peak of multiply-adds, its memory's and its cache's. They choose well where candidates differ by more
 than some 10 %; ``alpha.set_search`` measures instead.
 """
 
@@ -15,10 +16,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
+
+from cu32 import figures
 
 if TYPE_CHECKING:
     from cu32.driver import Device
@@ -40,11 +43,11 @@ CONTENTION = 8
 LATENCY = 2.0
 """Warps that hide nothing yet: w warps keep a multiprocessor busy w / (w + LATENCY) of the time."""
 
-L2 = 28
-"""Bytes a cycle that the second-level cache brings each multiprocessor, when all ask."""
+L2 = 28.0
+"""Bytes a cycle that the second-level cache brings each multiprocessor, when all ask, where none is measured."""
 
-MEMORY = 12
-"""Bytes a cycle that each multiprocessor reads or writes in memory, when all do."""
+MEMORY = 12.0
+"""Bytes a cycle that each multiprocessor reads or writes in memory, when all do, where none is measured."""
 
 START = 2000
 """Cycles of a block before its first step and after its last, which those beside it do not hide."""
@@ -100,7 +103,14 @@ class Tile:
 
 @dataclass(frozen=True)
 class Chip:
-    """What a choice of kernel may depend on of a device; ``clock`` in Hz, memory in bytes."""
+    """What a choice of kernel may depend on of a device.
+
+    Attributes:
+        clock: in Hz.
+        shared_per_block, shared_per_multiprocessor: in bytes.
+        l2, memory: bytes a cycle that a multiprocessor gets of the second-level cache and of memory, when all ask.
+        measured_fmas: float32 multiply-adds a cycle of a multiprocessor, where they were measured.
+    """
 
     name: str
     capability: tuple[int, int]
@@ -108,12 +118,15 @@ class Chip:
     clock: int
     shared_per_block: int
     shared_per_multiprocessor: int
+    l2: float = L2
+    memory: float = MEMORY
+    measured_fmas: float | None = None
 
     @staticmethod
     @cache
     def of(device: Device) -> Chip:
-        """A device's."""
-        return Chip(
+        """A device's, with its own speeds where they have been measured."""
+        found = Chip(
             device.name,
             device.capability,
             device.multiprocessors,
@@ -121,11 +134,20 @@ class Chip:
             device.shared_per_block,
             device.shared_per_multiprocessor,
         )
+        kept = figures.read(device.name, device.multiprocessors, device.clock)
+        return found if kept is None else found.measured(kept)
+
+    def measured(self, found: figures.Figures) -> Chip:
+        """The same with speeds that were measured."""
+        fma, memory, l2 = (found.per_cycle(name, self.multiprocessors, self.clock) for name in figures.SPEEDS)
+        return replace(self, measured_fmas=fma / 2, memory=memory, l2=l2)
 
     @property
-    def fmas(self) -> int:
+    def fmas(self) -> float:
         """Float32 multiply-adds a cycle of a multiprocessor."""
-        return 64 if self.capability <= (8, 0) else 128
+        if self.measured_fmas is not None:
+            return self.measured_fmas
+        return 64.0 if self.capability <= (8, 0) else 128.0
 
     def milliseconds(self, cycles: float) -> float:
         """At the highest clock."""
@@ -165,13 +187,13 @@ def float_kernel(chip: Chip, tile: Tile, load: str, penalty: float = 1.0, reside
     warps = threads / WARP
     shared = (2 * reads + 4 * pieces) * warps  # a 128-bit read takes two wavefronts
     busy = max(issued * warps / SCHEDULERS + shared / CONTENTION, shared)
-    step = penalty * max(busy, panel_cycles(tile, depth))
+    step = penalty * max(busy, panel_cycles(chip, tile, depth))
     return Kernel(tile, load, depth, step, resident or max(1, 512 // threads))
 
 
-def panel_cycles(tile: Tile, depth: int) -> float:
+def panel_cycles(chip: Chip, tile: Tile, depth: int) -> float:
     """Cycles until the caches have brought a step's two panels of float32."""
-    return (tile.rows + tile.columns) * depth * 4 / L2
+    return (tile.rows + tile.columns) * depth * 4 / chip.l2
 
 
 class Job(ABC):
@@ -301,14 +323,14 @@ def _numbers(job: Job, chip: Chip, kernel: Kernel, lengths: Lengths) -> list[int
 
 def passing(job: Job, chip: Chip, parts: int = 1) -> float:
     """Cycles in which the operands and so many results pass through memory."""
-    return (job.operands + parts * job.results) * job.item / (MEMORY * chip.multiprocessors)
+    return (job.operands + parts * job.results) * job.item / (chip.memory * chip.multiprocessors)
 
 
 def _cycles(job: Job, chip: Chip, kernel: Kernel, lengths: Lengths, parts: int) -> float:
     """Cycles until the result is there, its parts added."""
     cycles = LAUNCH + max(_computing(chip, kernel, lengths, parts), passing(job, chip, parts))
     if parts > 1:
-        cycles += LAUNCH + job.results * job.item * (parts + 1) / (MEMORY * chip.multiprocessors)
+        cycles += LAUNCH + job.results * job.item * (parts + 1) / (chip.memory * chip.multiprocessors)
     return cycles
 
 

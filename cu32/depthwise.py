@@ -14,7 +14,7 @@ import struct
 from alpha.geometry import Geometry
 from alpha.tensor import Storage, Tensor
 from cu32 import patches, selfcheck, tables
-from cu32.base import DeviceEngine, c_type
+from cu32.base import MOST_BESIDE, DeviceEngine, c_type
 from cu32.compiler import Source
 from cu32.parts import sum_parts
 from cu32.patches import Cover
@@ -31,6 +31,10 @@ SIDES = {4: (3,), 1: (3, 5, 7)}
 
 WAVES = 4
 """Blocks a multiprocessor that the sums of a filter gradient are cut for; two are resident."""
+
+COUNTS_LIMIT = tables.LIMIT - (1 << 20)
+"""Positions times images, and images times channels, that the kernels count in 32 bits: a thread goes on to the first
+that is not there any more, and rounded up the parts of a sum may have some more than there are."""
 
 LEAST_ITEMS, MOST_ITEMS = 4, 256
 """Items of a thread of a filter gradient: fewer don't pay for adding up, more would lose digits of float32."""
@@ -59,8 +63,10 @@ def serves(source: Tensor, geometry: Geometry, w: Tensor, groups: int, forward: 
 
 
 def serves_weight(x: Tensor, dw: Tensor, geometry: Geometry, groups: int) -> bool:
-    """Whether depthwise_weight.cu computes it."""
-    return _suits(x, geometry, dw, groups, forward=True) and selfcheck.sound(x.engine, "depthwise_weight")
+    """Whether depthwise_weight.cu computes it: its passes over the filter are the grid's second axis."""
+    passes = math.prod(-(-f // min(SIDES[4])) for f in geometry.filter)
+    fits = passes <= MOST_BESIDE and _suits(x, geometry, dw, groups, forward=True)
+    return fits and selfcheck.sound(x.engine, "depthwise_weight")
 
 
 def _suits(source: Tensor, geometry: Geometry, w: Tensor, groups: int, forward: bool) -> bool:
@@ -68,7 +74,7 @@ def _suits(source: Tensor, geometry: Geometry, w: Tensor, groups: int, forward: 
     if groups == 1 or w.shape[3] != 1:
         return False
     counts = source.shape[0] * w.shape[0], source.shape[0] * math.prod(geometry.output)
-    return max(counts) < tables.LIMIT and patches.steps_fit(source, geometry, forward)
+    return max(counts) < COUNTS_LIMIT and patches.steps_fit(source, geometry, forward)
 
 
 def convolve(
@@ -159,7 +165,7 @@ def _channel_width(packs: int) -> int:
 def _parts(items: int, threads: int, wanted: float) -> int:
     """Parts of a sum of so many items that ``threads`` threads of a block share."""
     most, least = max(1, items // (threads * LEAST_ITEMS)), -(-items // (threads * MOST_ITEMS))
-    return min(items, 65535, max(least, min(most, math.ceil(wanted))))
+    return min(items, MOST_BESIDE, max(least, min(most, math.ceil(wanted))))
 
 
 def _weight_sizes(x: Tensor, dy: Tensor, dw: Tensor, g: Geometry, width: int, items: int) -> bytes:

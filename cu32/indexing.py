@@ -236,7 +236,8 @@ class IndexingOperations(DeviceEngine):
         strides = (0,) * missing + tuple(
             0 if n == 1 else stride for n, stride in zip(values.shape, values.strides, strict=True)
         )
-        return values.view(values.offset, selection.result, strides)
+        # Of a mask the host does not know how much it holds: values may end before the selection does.
+        return Tensor(values.storage, values.offset, selection.result, strides, values.dtype)
 
     def _write(self, selection: Selection, out: Tensor, values: Tensor | None, value: Any, accumulate: bool) -> None:
         """Writes or adds where no element is selected twice, or all that is written to one is the same."""
@@ -289,7 +290,8 @@ class IndexingOperations(DeviceEngine):
             _, strides = _index_axes(selection, values)
             axes = merged_axes((shape, dense_strides(shape)), ((shape, strides),))
         lengths = (1, *values.shape[:head], *values.shape[tail:])
-        return values.view(values.offset, lengths, (0, *values.strides[:head], *values.strides[tail:])), axes[0][1][1]
+        steps = (0, *values.strides[:head], *values.strides[tail:])
+        return Tensor(values.storage, values.offset, lengths, steps, values.dtype), axes[0][1][1]
 
     def _add_sorted(
         self, rows: Selection, target: Tensor, values: Tensor | None, value: Any, order: Tensor, value_step: int

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from alpha import dtypes
+from alpha.dtypes import scalar
 from alpha.tensor import Shape, Storage, Tensor
 from cu32 import planner, products, selfcheck, tf32
 from cu32.base import DeviceEngine, c_type
@@ -77,7 +78,7 @@ class MatrixOperations(DeviceEngine):
         vector = 4 if aligned and all(n % 4 == 0 for n in (columns, leading, target.strides[0])) else 1
         source = Source("gemv", REAL=c_type(x.dtype), VECTOR=vector)
         grid = self.blocks(max(1, rows * columns // vector), 256)
-        self.launch(source, "rank_one", grid, 256, a, x, y, target, *steps, x.dtype.type(alpha))
+        self.launch(source, "rank_one", grid, 256, a, x, y, target, *steps, scalar(x.dtype, alpha))
         if out is not None and target is not out:
             self.copy(target, out)
             return out

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.dtypes import float32, float64
+from alpha.dtypes import float32, float64, scalar
 from alpha.engine import BatchNormState
 from alpha.tensor import Tensor
 from cu32.base import DeviceEngine, c_type
@@ -129,7 +129,7 @@ class NormalisationOperations(DeviceEngine):
         dweight, dbias = self.empty((channels,), x.dtype), self.empty((channels,), x.dtype)
         sums = self.empty((2, channels), float64)
         constants = (state.mean, state.inverse_std, weight, bias)
-        factor = x.dtype.type(1 if slope is None else slope)
+        factor = scalar(x.dtype, 1 if slope is None else slope)
         if channels:
             source, vec = _source(x, dy, y)
             self._sum_rows(
@@ -161,7 +161,7 @@ class NormalisationOperations(DeviceEngine):
         if n:
             grid = self.blocks(n, THREADS * ALIGNMENT // dtype.itemsize)
             source = Source("activation", REAL=c_type(dtype))
-            self.launch(source, kernel, grid, THREADS, *tensors, n, dtype.type(slope), _aligned(*tensors))
+            self.launch(source, kernel, grid, THREADS, *tensors, n, scalar(dtype, slope), _aligned(*tensors))
 
     def _normalise(
         self,
@@ -176,7 +176,7 @@ class NormalisationOperations(DeviceEngine):
         added = None if residual is None else self._ordered_as(residual, x)
         self._apply_rows(
             "apply", x, _source(x, added), x, state.mean, state.inverse_std, self._optional(weight),
-            self._optional(bias), added, out, after=(x.dtype.type(1 if slope is None else slope),),
+            self._optional(bias), added, out, after=(scalar(x.dtype, 1 if slope is None else slope),),
         )  # fmt: skip
         return out
 
@@ -224,9 +224,12 @@ class NormalisationOperations(DeviceEngine):
         return Tiling(width, (tiles, parts))
 
     def _counters(self, tiles: int) -> Tensor:
-        """At least so many counters, 0 between launches: every kernel that counts with them sets them back."""
+        """At least so many counters, 0 between launches: every kernel that counts with them sets them back.
+
+        They are of one stream, whose kernels run one after another; two at once would count together.
+        """
         room = max(256, 1 << (tiles - 1).bit_length())
-        return self.constant(("normalisation.counters", room), lambda: np.zeros(room, np.int32))
+        return self.constant(("normalisation.counters", self.device.stream, room), lambda: np.zeros(room, np.int32))
 
     def _empty_state(self, x: Tensor) -> BatchNormState:
         """In float64: the mean's rounding alone would show where it is large beside the deviation."""

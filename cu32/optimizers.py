@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from alpha import updates
+from alpha.changes import Action, at_once, deferred_interrupts
 from alpha.tensor import Tensor
 from cu32.base import DeviceEngine, c_type
 from cu32.compiler import Source
@@ -39,13 +40,15 @@ class OptimizerOperations(DeviceEngine):
         decoupled: bool,
         step: int,
         refresh: updates.Refresh | None = None,
+        plan: updates.Plan | None = None,
     ) -> None:
         def scalars(**numbers: Any) -> tuple[float, ...]:
             return updates.adam_scalars(decoupled=decoupled, **numbers)
 
         numbers = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "step": step}
         again = None if refresh is None else lambda: scalars(**refresh())
-        self._update_tensors("adam_step", "adam", (parameters, gradients, first, second), scalars(**numbers), again)
+        lists = (parameters, gradients, first, second)
+        self._update_tensors("adam_step", "adam", lists, scalars(**numbers), again, plan)
 
     def sgd_step(
         self,
@@ -59,6 +62,7 @@ class OptimizerOperations(DeviceEngine):
         weight_decay: float,
         first: bool,
         refresh: updates.Refresh | None = None,
+        plan: updates.Plan | None = None,
     ) -> None:
         def scalars(first: bool, **numbers: float) -> tuple[float, ...]:
             return *updates.sgd_scalars(**numbers), float(first), float(nesterov)
@@ -66,7 +70,8 @@ class OptimizerOperations(DeviceEngine):
         numbers = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
         again = None if refresh is None else lambda: scalars(False, **refresh())
         kernel = "sgd" if momenta is None else "sgd_momentum"
-        self._update_tensors("sgd_step", kernel, (parameters, gradients, momenta), scalars(first, **numbers), again)
+        lists = (parameters, gradients, momenta)
+        self._update_tensors("sgd_step", kernel, lists, scalars(first, **numbers), again, plan)
 
     def rmsprop_step(
         self,
@@ -81,11 +86,13 @@ class OptimizerOperations(DeviceEngine):
         weight_decay: float,
         momentum: float,
         refresh: updates.Refresh | None = None,
+        plan: updates.Plan | None = None,
     ) -> None:
         scalars = updates.rmsprop_scalars(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum)
         again = None if refresh is None else lambda: updates.rmsprop_scalars(**refresh())
         kernel = "rmsprop" + "_centered" * (means is not None) + "_momentum" * (momenta is not None)
-        self._update_tensors("rmsprop_step", kernel, (parameters, gradients, squares, momenta, means), scalars, again)
+        lists = (parameters, gradients, squares, momenta, means)
+        self._update_tensors("rmsprop_step", kernel, lists, scalars, again, plan)
 
     def _update_tensors(
         self,
@@ -94,16 +101,38 @@ class OptimizerOperations(DeviceEngine):
         lists: tuple[Sequence[Tensor] | None, ...],
         scalars: tuple[float, ...],
         again: Callable[[], tuple[float, ...]] | None,
+        plan: updates.Plan | None,
     ) -> None:
-        """Checks every tensor, then launches the kernel for each dtype; ``again`` gives a replay's scalars."""
+        """Checks every tensor, then adds a launch of the kernel for each dtype; makes a plan of its own if none is
+        given. ``again`` gives a replay's scalars."""
+        own = plan or updates.Plan()
         rows = updates.rows(self, function, *lists)
         dtypes = list(dict.fromkeys(row[0].dtype for row in rows))
         for dtype, numbers in zip(dtypes, self._live_scalars(dtypes, scalars, again), strict=True):
             chosen = [row for row in rows if row[0].dtype == dtype]
             dense = [updates.aligned(self, row) for row in chosen]
-            self._launch_table(kernel, dtype, [row for row in dense if row[0].numel()], *numbers)
-            for row, used in zip(chosen, dense, strict=True):
-                updates.finish(self, row, used)
+            filled = [row for row in dense if row[0].numel()]
+            tensors, back = updates.written(chosen, dense)
+            run = partial(self._launch_noted, kernel, dtype, filled, *numbers)
+            own.launches.append(updates.Launch(run, tensors, back, dense))
+        if plan is None:
+            own.make()
+
+    def _launch_noted(
+        self,
+        kernel: str,
+        dtype: np.dtype[Any],
+        rows: Sequence[updates.Row],
+        given: bytes,
+        live: Tensor | None,
+        actions: list[Action],
+    ) -> None:
+        """Launches and has the actions done; Ctrl-C waits meanwhile."""
+        if rows:
+            self.device.kernel(Source("optimizers", REAL=c_type(dtype)), kernel)  # compiled where Ctrl-C is heard
+        with deferred_interrupts():
+            self._launch_table(kernel, dtype, rows, given, live)
+            at_once(actions)
 
     def _live_scalars(
         self,

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from alpha.dtypes import float32
-from alpha.engine import IMAGE_ORDER
+from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ShapeError
-from alpha.geometry import Axis, Geometry, Groups
+from alpha.geometry import Axis, Geometry, Pairs
 from alpha.tensor import Tensor
 from cu32.base import DeviceEngine, c_type
 from cu32.compiler import Source
@@ -78,6 +78,26 @@ class PoolingOperations(DeviceEngine):
         self._by_input("mean_backward", geometry, (self.dense(dy, IMAGE_ORDER),), dx, full)
         return dx
 
+    def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
+        count, length, values = x.shape
+        positions = len(pairs.starts) - 1
+        if len(pairs.sources) and not 0 <= pairs.sources.min() <= pairs.sources.max() < length:
+            raise ShapeError(f"[combine] expected pairs within an axis of {length}, got {pairs.sources.max()}")
+        out = self.empty((count, positions, values), x.dtype)
+        if out.numel() == 0:
+            return out
+        table = self.constant(
+            ("pooling.combine", pairs), lambda: np.concatenate([pairs.starts, pairs.sources]).astype(np.int32)
+        )
+        weights = self.constant(("pooling.weights", pairs, x.dtype), lambda: pairs.weights.astype(x.dtype))
+        aligned = all(tensor.address % ALIGNMENT == 0 for tensor in (x, out))
+        vec = 4 if x.dtype == float32 and values % 4 == 0 and aligned else 1
+        source = Source("pooling", REAL=c_type(x.dtype), VEC=vec)
+        sizes = np.array([count, length, positions, values // vec], np.int64).tobytes()
+        grid = self.blocks(out.numel() // vec, THREADS)
+        self.launch(source, "combine", grid, THREADS, x, table, weights, out, sizes)
+        return out
+
     def _leaves_idle(self, geometry: Geometry, results: int) -> bool:
         """Whether a thread a result would leave most of the device idle, over windows worth two launches."""
         few = results < FEW_THREADS * self.device.multiprocessors
@@ -88,7 +108,7 @@ class PoolingOperations(DeviceEngine):
     ) -> None:
         """A thread each output pack, over the inputs under its window."""
         rows, columns = (
-            self.constant(("pooling.by_output", axis), lambda axis=axis: _table(axis.by_output, None))  # type: ignore[misc]
+            self.constant(("pooling.by_output", axis), lambda axis=axis: _table(axis.pairs_by_output, None))  # type: ignore[misc]
             for axis in (geometry.rows, geometry.columns)
         )
         self._launch_pool(kernel, geometry, geometry.columns.input, sources, (rows, columns), results, *after)
@@ -98,7 +118,7 @@ class PoolingOperations(DeviceEngine):
     ) -> None:
         """A thread each input pack, over the outputs whose windows hold it."""
         rows, columns = (
-            self.constant(("pooling.by_input", axis), lambda axis=axis: _table(axis.by_input, axis))  # type: ignore[misc]
+            self.constant(("pooling.by_input", axis), lambda axis=axis: _table(axis.pairs_by_input, axis))  # type: ignore[misc]
             for axis in (geometry.rows, geometry.columns)
         )
         self._launch_pool(kernel, geometry, geometry.columns.output, sources, (rows, columns), (result,), *after)
@@ -144,11 +164,20 @@ def _along_each_axis(geometry: Geometry) -> tuple[Geometry, Geometry]:
     return Geometry(Axis(rows.input, 1), columns), Geometry(rows, Axis(columns.output, 1))
 
 
-def _table(groups: Groups, outputs: Axis | None) -> Array:
+def _table(pairs: Pairs, outputs: Axis | None) -> Array:
     """The kernels' table of one axis: starts of the groups' pairs, then (position, tap, elements inside the window).
 
     The last is told of the output positions of an axis, where that is the side the pairs name.
     """
-    starts = np.concatenate([[0], np.cumsum([len(pairs) for pairs in groups])])
-    triples = [(p, f, 0 if outputs is None else len(outputs.trim(p))) for pairs in groups for p, f in pairs]
-    return np.concatenate([starts, np.array(triples).reshape(-1)]).astype(np.int32)
+    ends = np.cumsum(pairs.count)
+    number = int(ends[-1])
+    of = np.repeat(np.arange(len(ends)), pairs.count)
+    within = np.arange(number) - np.repeat(ends - pairs.count, pairs.count)
+    table = np.zeros(len(ends) + 1 + 3 * number, np.int32)
+    table[1 : len(ends) + 1] = ends
+    triples = table[len(ends) + 1 :].reshape(number, 3)
+    triples[:, 0] = pairs.first[of] + within * pairs.step
+    triples[:, 1] = pairs.other[of] + within * pairs.other_step
+    if outputs is not None:
+        triples[:, 2] = outputs.pairs_by_output.count[triples[:, 0]]
+    return table

@@ -12,7 +12,7 @@ import numpy as np
 from alpha import dtypes
 from alpha.dtypes import bool_, int64, is_float
 from alpha.tensor import Tensor
-from cu32.base import DeviceEngine, c_type
+from cu32.base import MOST_BESIDE, DeviceEngine, c_type
 from cu32.compiler import Source
 
 _TYPES = tuple(c_type(dtype) for dtype in dtypes.ALL)
@@ -149,14 +149,20 @@ class ReductionOperations(DeviceEngine):
             return self._reduced(kernel, self.dense(x, (*kept, *axes)), axes, dtype)
         block = _shape(results, count, outer, inner)
         blocks = -(-results // block.outputs)
-        parts = max(1, min(4 * self.device.multiprocessors // blocks, count // (block.lanes * PART_ELEMENTS), 65535))
+        parts = max(
+            1, min(4 * self.device.multiprocessors // blocks, count // (block.lanes * PART_ELEMENTS), MOST_BESIDE)
+        )
         partial = self.scratch(VALUE_BYTES * parts * results) if parts > 1 else None
-        counters = self.constant(("reductions.counters",), self._no_counts) if parts > 1 else None
+        counters = self._counters_of_blocks() if parts > 1 else None
         problem = _problem(results, outer, inner, block)
         threads = block.outputs * block.lanes
         source = Source("reductions", TYPE=c_type(x.dtype))
         self.launch(source, kernel, (blocks, parts), threads, x, out, partial, counters, problem)
         return out
+
+    def _counters_of_blocks(self) -> Tensor:
+        """What tells a block that it is the last one: of one stream, whose kernels run one after another."""
+        return self.constant(("reductions.counters", self.device.stream), self._no_counts)
 
     def _no_counts(self) -> np.ndarray[Any, Any]:
         """Counters for as many blocks as may be split into parts; the kernels set them back to 0."""

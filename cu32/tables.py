@@ -10,14 +10,15 @@ stride x stride sub-kernels times theirs. One list of tiles over all classes mak
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.errors import EngineError
-from alpha.geometry import Axis, Geometry, Groups
+from alpha.geometry import Axis, Geometry, Groups, Pairs
 
 Array = np.ndarray[Any, Any]
 
@@ -45,6 +46,13 @@ class Runs:
             raise EngineError(f"[tables] expected groups of one step, got steps {sorted(steps)}: a fault of ours")
         step_a, step_b = steps.pop() if steps else (0, 0)
         return Runs(count, first[:, 0], first[:, 1], step_a, step_b)
+
+    @staticmethod
+    def by(pairs: Pairs) -> Runs:
+        """From a grouping that is arithmetic already. Steps that no group takes are 0."""
+        count, first_a, first_b = (column.astype(np.int32) for column in (pairs.count, pairs.first, pairs.other))
+        several = bool((count > 1).any())
+        return Runs(count, first_a, first_b, pairs.step if several else 0, pairs.other_step if several else 0)
 
     def array(self) -> Array:
         """(groups, 4) int32 for a kernel: count, first_a, first_b, 0."""
@@ -74,14 +82,13 @@ class Classes:
     @staticmethod
     def of(runs: Runs) -> Classes:
         """Members of a class are in ascending order."""
-        members: dict[tuple[int, int], list[int]] = {}
-        for place, key in enumerate(zip(runs.count.tolist(), runs.first_b.tolist(), strict=True)):
-            members.setdefault(key, []).append(place)
-        keys = sorted(members, key=lambda key: (-key[0], key[1]))
-        size = np.array([len(members[key]) for key in keys], np.int32)
-        index = np.array([i for key in keys for i in members[key]], np.int32)
-        taps, first_b = np.array(keys, np.int32).reshape(-1, 2).T
-        start = (np.cumsum(size) - size).astype(np.int32)
+        index = np.lexsort((runs.first_b, -runs.count)).astype(np.int32)
+        count, other = runs.count[index], runs.first_b[index]
+        begins = np.ones(len(index), np.bool_)
+        begins[1:] = (np.diff(count) != 0) | (np.diff(other) != 0)
+        start = np.flatnonzero(begins).astype(np.int32)
+        size = np.diff(np.append(start, len(index))).astype(np.int32)
+        taps, first_b = count[start], other[start]
         return Classes(taps, first_b, start, size, index, runs.first_a[index], runs.step_a, runs.step_b)
 
     @property
@@ -95,8 +102,9 @@ class Classes:
         return self._step(self.index)
 
     def _step(self, values: Array) -> int:
-        read = [(start, size) for taps, start, size in zip(self.taps, self.start, self.size, strict=True) if taps]
-        steps = {int(s) for start, size in read for s in np.diff(values[start : start + size])}
+        within = np.repeat(self.taps > 0, self.size)[1:]
+        within[self.start[1:] - 1] = False  # from one class to the next
+        steps = set(np.unique(np.diff(values)[within]).tolist())
         if len(steps) > 1:
             raise EngineError(f"[tables] expected members of one step, got steps {sorted(steps)}: a fault of ours")
         return steps.pop() if steps else 1
@@ -110,22 +118,22 @@ class Classes:
         return np.stack([self.index, self.first_a], 1)
 
 
-@lru_cache(maxsize=4096)
+@caches.kept
 def by_output(axis: Axis) -> Classes:
     """ConvV2: outputs by their trimmed filter; a = input, b = tap."""
-    return Classes.of(Runs.of(axis.by_output))
+    return Classes.of(Runs.by(axis.pairs_by_output))
 
 
-@lru_cache(maxsize=4096)
+@caches.kept
 def by_input(axis: Axis) -> Classes:
     """KS-deconv-V2: inputs by their sub-kernel and its trim; a = output, b = tap."""
-    return Classes.of(Runs.of(axis.by_input))
+    return Classes.of(Runs.by(axis.pairs_by_input))
 
 
-@lru_cache(maxsize=4096)
+@caches.kept
 def by_tap(axis: Axis) -> Runs:
     """Sk-dilated-V2: for each tap the run of (input, output) it meets."""
-    return Runs.of(axis.by_tap)
+    return Runs.by(axis.pairs_by_tap)
 
 
 @dataclass(frozen=True)
@@ -146,7 +154,7 @@ class TileList:
         return int((self.tiles[:, 3].astype(np.int64) * self.taps).sum())
 
 
-@lru_cache(maxsize=1024)
+@caches.kept
 def tiles(rows: Axis, columns: Axis, forward: bool, images: int, height: int) -> TileList:
     """Covers each class's rows, numbered ((row member * column members) + column member) * images + image, by tiles.
 
@@ -157,20 +165,12 @@ def tiles(rows: Axis, columns: Axis, forward: bool, images: int, height: int) ->
         height: most rows a tile; a tile never leaves its class.
     """
     both = (by_output(rows), by_output(columns)) if forward else (by_input(rows), by_input(columns))
-    pieces = []
-    for r in range(len(both[0].taps)):
-        for c in range(len(both[1].taps)):
-            total = int(both[0].size[r]) * int(both[1].size[c]) * images
-            if total >= LIMIT:
-                raise EngineError(
-                    f"[conv2d] expected fewer than 2^31 positions times images, got {total}: use a smaller batch"
-                )
-            first = np.arange(0, total, height, dtype=np.int64)
-            piece = np.empty((first.size, 4), np.int32)
-            piece[:, 0], piece[:, 1], piece[:, 2] = r, c, first
-            piece[:, 3] = np.minimum(height, total - first)
-            pieces.append(piece)
-    table = np.concatenate(pieces)
+    total = np.multiply.outer(both[0].size.astype(np.int64), both[1].size) * images
+    if total.max() >= LIMIT:
+        raise EngineError(
+            f"[conv2d] expected fewer than 2^31 positions times images, got {total.max()}: use a smaller batch"
+        )
+    table = _pieces(total, height)
     taps = both[0].taps[table[:, 0]].astype(np.int64) * both[1].taps[table[:, 1]]
     order = np.argsort(-taps, kind="stable")
     return TileList(np.ascontiguousarray(table[order]), taps[order])
@@ -190,35 +190,37 @@ class PatchList:
     products: int
 
 
-@lru_cache(maxsize=1024)
+@caches.kept
 def patches(rows: Axis, columns: Axis, forward: bool, down: int, across: int, together: int) -> PatchList:
     """Covers every position by patches, ``together`` of them an entry; an entry never leaves its classes."""
     both = (by_output(rows), by_output(columns)) if forward else (by_input(rows), by_input(columns))
-    entries, products = [], 0
-    for r, (tall, down_taps) in enumerate(zip(both[0].size.tolist(), both[0].taps.tolist(), strict=True)):
-        for c, (broad, across_taps) in enumerate(zip(both[1].size.tolist(), both[1].taps.tolist(), strict=True)):
-            wide = -(-broad // across)
-            numbers = np.arange(-(-tall // down) * wide)
-            first = numbers[::together]
-            entry = np.empty((first.size, 4), np.int32)
-            entry[:, 0], entry[:, 1], entry[:, 2] = r, c, first
-            entry[:, 3] = np.minimum(together, numbers.size - first)
-            entries.append(entry)
-            held = np.minimum(down, tall - down * (numbers // wide)) * np.minimum(
-                across, broad - across * (numbers % wide)
-            )
-            products += int(held.sum()) * down_taps * across_taps
-    return PatchList(np.concatenate(entries), products)
+    tall, wide = (-(-axis.size.astype(np.int64) // step) for axis, step in zip(both, (down, across), strict=True))
+    products = [int((axis.size.astype(np.int64) * axis.taps).sum()) for axis in both]
+    return PatchList(_pieces(np.multiply.outer(tall, wide), together), products[0] * products[1])
 
 
-@lru_cache(maxsize=1024)
+def _pieces(total: Array, most: int) -> Array:
+    """(pieces, 4) int32: class of rows, class of columns, first of its ``total``, and at most so many from there on."""
+    counts = total.ravel()
+    pieces = -(-counts // most)
+    pair = np.repeat(np.arange(counts.size), pieces)
+    table = np.empty((pair.size, 4), np.int32)
+    table[:, 0], table[:, 1] = np.divmod(pair, total.shape[1])
+    first = (np.arange(pair.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * most
+    table[:, 2] = first
+    table[:, 3] = np.minimum(most, counts[pair] - first)
+    return table
+
+
+@caches.kept
 def leaps(geometry: Geometry, images: int) -> Array:
     """Of each tap, row-major, the length of Sk-dilated-V2's sum: (output row, output column, image) inside x."""
     rows, columns = by_tap(geometry.rows).count.astype(np.int64), by_tap(geometry.columns).count.astype(np.int64)
-    return np.multiply.outer(rows, columns).ravel() * images
+    found: Array = np.multiply.outer(rows, columns).ravel() * images
+    return found
 
 
-@lru_cache(maxsize=1024)
+@caches.kept
 def leap_products(geometry: Geometry, images: int) -> int:
     """The sum of ``leaps``: times the channels of both sides, the multiply-adds issued."""
     return int(leaps(geometry, images).sum())

@@ -96,7 +96,7 @@ def _kernel(chip: Chip, tile: Tile, shared: int) -> Kernel:
     held = chip.shared_per_multiprocessor // (shared + 2048)  # beside the stages: tables of rows, the driver's own
     resident = max(1, min(held, _RESIDENT[tile.rows, tile.columns]))
     rate = min(TILES[tile], 0.9 * PEAK.get(chip.capability, OTHER_PEAK))
-    full = max(tile.rows * tile.columns * DEPTH / rate, panel_cycles(tile, DEPTH))
+    full = max(tile.rows * tile.columns * DEPTH / rate, panel_cycles(chip, tile, DEPTH))
     warps = resident * THREADS / WARP
     return Kernel(tile, LOAD, DEPTH, full * warps / (warps + LATENCY), resident)
 

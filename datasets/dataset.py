@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
 from alpha import errors
+from datasets.files import one_line
 from datasets.pixels import Pixels, plan
 from datasets.transforms import Images, Transform
 
@@ -18,6 +20,7 @@ Batch = tuple[FloatImages, Labels]
 Fetched = tuple[FloatImages | Pixels, Labels]
 """A batch, or one whose images the engine finishes."""
 
+_IMAGE = "an image as an array of real numbers from dataset[index]"
 _SINGLE_SAMPLE = 2  # a random stream of its own for dataset[i]; a batch is given its generator by the loader
 
 
@@ -59,9 +62,7 @@ class Samples:
         A random transform draws from alpha's global seed and the index, so the same sample looks the same each time,
         in every epoch: a data set wrapped around this one should pass ``batch`` on.
         """
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"[{type(self).__name__}] expected an index below {len(self)}, got {index}: use len()")
-        position = int(index) % len(self)
+        position = position_of(type(self).__name__, index, len(self))
         from alpha import random  # here: alpha's packages may be importing this one
 
         images, labels = self.batch(np.array([position]), random.numpy_generator(_SINGLE_SAMPLE, position))
@@ -69,6 +70,19 @@ class Samples:
 
     def __iter__(self) -> Iterator[tuple[FloatImages, int]]:
         return (self[index] for index in range(len(self)))
+
+
+def position_of(function: str, index: Any, length: int) -> int:
+    """An index of a data set, negative ones from its end, as a number from 0 on; IndexingError for any other."""
+    try:
+        number = operator.index(index)
+    except TypeError:
+        raise errors.IndexingError(
+            f"[{function}] expected an integer index, got {index!r}: use one at a time"
+        ) from None
+    if not -length <= number < length:
+        raise errors.IndexingError(f"[{function}] expected an index below {length}, got {index}: use len()")
+    return number % length
 
 
 class ArrayDataset(Samples):
@@ -134,9 +148,8 @@ def fetch(
         pixels = plan(dataset.images[indices], dataset.transform, rng)
         if pixels is not None:
             return pixels, dataset.labels[indices]
-    if isinstance(dataset, BatchedDataset):
-        images, labels = dataset.batch(indices, rng)
-        return _check_batch(type(dataset).__name__, images, labels, len(indices))
+    if isinstance(dataset, BatchedDataset) and callable(dataset.batch):
+        return _check_batch(type(dataset).__name__, dataset.batch(indices, rng), len(indices))
     return collate([dataset[int(index)] for index in indices])
 
 
@@ -144,8 +157,8 @@ def collate(samples: Sequence[tuple[Any, Any]]) -> Batch:
     """Stacks (image, label) pairs to float32 images, contiguous, and int64 labels.
 
     Raises:
-        ArgumentError: a sample is not a pair. ShapeError: images or labels of several shapes. DtypeError: a label is
-            neither an integer nor one for each pixel.
+        ArgumentError: a sample is not a pair. ShapeError: images or labels of several shapes. DtypeError: an image is
+            no array of numbers, a label neither an integer nor one for each pixel.
     """
     images: list[FloatImages] = []
     labels: list[Labels] = []
@@ -155,7 +168,7 @@ def collate(samples: Sequence[tuple[Any, Any]]) -> Batch:
                 f"[DataLoader] expected dataset[index] to give (image, label), got {type(sample).__name__} as sample "
                 f"{number} of the batch: return a pair"
             )
-        images.append(np.asarray(sample[0], np.float32))
+        images.append(_float_array(_IMAGE, sample[0]))
         labels.append(_integer_label(sample[1], images[number].shape[:2]))
         if images[number].shape != images[0].shape:
             raise errors.ShapeError(
@@ -170,9 +183,14 @@ def collate(samples: Sequence[tuple[Any, Any]]) -> Batch:
     return np.stack(images), np.stack(labels)
 
 
-def _check_batch(name: str, images: Any, labels: Any, count: int) -> Batch:
+def _check_batch(name: str, batch: Any, count: int) -> Batch:
     """What a data set's ``batch`` gave, as the dtypes a batch has; free of cost where it has them already."""
-    images, labels = np.asarray(images), np.asarray(labels)
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        raise errors.ArgumentError(
+            f"[DataLoader] expected (images, labels) from {name}.batch, got {type(batch).__name__}: return a pair"
+        )
+    images = _float_array(f"images as an array of real numbers from {name}.batch", batch[0])
+    labels = _array(f"labels as an array of integers from {name}.batch", batch[1])
     if images.shape[:1] != (count,) or labels.shape not in ((count,), images.shape[:-1]):
         raise errors.ShapeError(
             f"[DataLoader] expected {count} images and labels from {name}.batch, got {images.shape} and labels: "
@@ -182,17 +200,52 @@ def _check_batch(name: str, images: Any, labels: Any, count: int) -> Batch:
         raise errors.DtypeError(
             f"[DataLoader] expected integer labels from {name}.batch, got {labels.dtype}: give numbers of classes"
         )
-    return np.ascontiguousarray(images, np.float32), labels.astype(np.int64, copy=False)
+    return np.ascontiguousarray(images), _as_int64(labels)
 
 
 def _integer_label(label: Any, size: tuple[int, ...]) -> Labels:
-    value = np.asarray(label)
+    if type(label) is int and -(1 << 63) <= label < 1 << 63:  # most are
+        return np.array(label, np.int64)
+    value = _array("an integer label", label)
     if value.shape not in ((), size) or value.dtype.kind not in "iub":
         raise errors.DtypeError(
             f"[DataLoader] expected an integer label, got {value.dtype} of shape {value.shape}: return int(label), or "
             "integers for each pixel"
         )
-    return cast(Labels, value.astype(np.int64))
+    return _as_int64(value)
+
+
+def _array(expected: str, value: Any) -> np.ndarray[Any, Any]:
+    """``value`` as an array; its own code, or NumPy where the lengths within it differ, may raise anything."""
+    try:
+        return np.asarray(value)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise errors.ShapeError(
+            f"[DataLoader] expected {expected}, got {type(value).__name__}, of which NumPy makes none "
+            f"({one_line(error)}): return a NumPy array"
+        ) from error
+
+
+def _float_array(expected: str, value: Any) -> FloatImages:
+    array = value if type(value) is np.ndarray else _array(expected, value)
+    if array.dtype.kind not in "iubf":
+        raise errors.DtypeError(
+            f"[DataLoader] expected {expected}, got {type(value).__name__} of dtype {array.dtype}: return a NumPy "
+            "array of uint8 or float32"
+        )
+    floats: FloatImages = array.astype(np.float32, copy=False)
+    return floats
+
+
+def _as_int64(labels: np.ndarray[Any, Any]) -> Labels:
+    if labels.dtype.kind == "u" and labels.size and labels.max() > np.iinfo(np.int64).max:
+        raise errors.DtypeError(
+            f"[DataLoader] expected labels that fit int64, got {labels.max()}: give numbers of classes from 0 on"
+        )
+    numbers: Labels = labels.astype(np.int64, copy=False)
+    return numbers
 
 
 def _check_images(function: str, images: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,15 +33,24 @@ class Epoch:
     seed: int
     number: int
     unfinished: bool = False
+    samples: int = field(init=False)
+    """The data set's length when the epoch started."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "samples", len(self.dataset))
 
     def __len__(self) -> int:
-        return count_batches(len(self.dataset), self.batch_size, self.drop_last)
+        return count_batches(self.samples, self.batch_size, self.drop_last)
 
-    @cached_property
+    @property
     def order(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The samples' indices in the order in which they are handed out."""
-        count = len(self.dataset)
-        return self._generator(_ORDER).permutation(count) if self.shuffle else np.arange(count)
+        # Not functools.cached_property: its lock, one for all epochs, stays held in a child that is forked meanwhile.
+        order: np.ndarray[Any, np.dtype[np.int64]] | None = self.__dict__.get("_order")
+        if order is None:
+            made = self._generator(_ORDER).permutation(self.samples) if self.shuffle else np.arange(self.samples)
+            order = self.__dict__.setdefault("_order", made)
+        return order
 
     def prepare(self, batch: int) -> Fetched:
         """The images and labels of one batch."""

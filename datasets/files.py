@@ -151,4 +151,8 @@ def through_torchvision(name: str, train: bool, folder: Path) -> bool:
 
 def one_line(error: BaseException) -> str:
     """An exception as one line of text."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    try:
+        text = str(error)
+    except Exception:  # its class decides what happens here
+        text = ""
+    return " ".join((f"{type(error).__name__}: {text}" if text else type(error).__name__).split())

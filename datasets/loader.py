@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import operator
-import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from alpha import errors
-from datasets.dataset import Dataset, Fetched
+from alpha.changes import Changes
+from datasets.atomic import AtomicReference
+from datasets.dataset import Dataset
 from datasets.epoch import Epoch, count_batches
-from datasets.pixels import Pixels
-from datasets.prefetch import Prefetcher
-from datasets.workers import WorkerPool
+from datasets.files import one_line
+from datasets.iteration import Iteration, Progress
 
 if TYPE_CHECKING:
     from alpha.engine import Engine
@@ -29,6 +30,11 @@ class DataLoader:
     alone: it is the same, to the bit, for any ``workers`` and ``prefetch``. (A data set of your own must not draw from
     random state of its own for that; give it ``batch(indices, rng)`` and draw from ``rng``.)
 
+    An interrupt (Ctrl-C) leaves nothing behind, and the position is that of the batches handed out: an iterator that is
+    kept goes on with the next one. Threads may share an iterator, where each batch goes to one of them, or the loader,
+    where each ``for`` is an epoch of its own. A forked child goes on with its copies of both. A copy or a pickle of a
+    loader stands at the same position.
+
     Args:
         dataset: see ``datasets.Dataset``.
         batch_size: images in a batch; the last one may be smaller.
@@ -43,7 +49,9 @@ class DataLoader:
 
     Raises:
         ArgumentError: a negative or zero size, an empty data set, no full batch with ``drop_last``.
-        While iterating: what the data set raises; from a worker process with its traceback as the cause.
+        DataError: while iterating, a thread or process that cannot be started or ends early.
+        OutOfMemoryError: while iterating, no memory for a batch.
+        While iterating also what the data set raises; from a worker process with its traceback as the cause.
     """
 
     def __init__(
@@ -65,40 +73,41 @@ class DataLoader:
         self.workers = _at_least(0, "workers", workers)
         self.prefetch = _at_least(0, "prefetch", prefetch)
         self.engine = engine
-        self._seed = None if seed is None else _at_least(0, "seed", seed)
+        seed = None if seed is None else _at_least(0, "seed", seed)
         if len(self) == 0:
             raise errors.ArgumentError(
                 f"[DataLoader] expected at least one full batch with drop_last=True, got {len(dataset)} samples for "
                 f"batch_size={batch_size}: use a smaller batch_size"
             )
-        # The position: batches handed out of the epoch, and whether an iteration over that epoch was started.
-        self._epoch, self._batch, self._started = 0, 0, False
-        self._epoch_seed = 0
-        self._running: weakref.ref[_Iteration] | None = None
+        self._place = AtomicReference(_Place(0, 0, seed))
 
     def __len__(self) -> int:
         """Batches in an epoch."""
         return count_batches(len(self.dataset), self.batch_size, self.drop_last)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Starts the next epoch, or goes on in the middle of one whose position was loaded."""
-        if self._started:  # an iteration that was left before its end, or is being left now
-            self.epoch = self._epoch + 1
-        self._epoch_seed = self._current_seed()
+        """Starts the next epoch, or goes on in the middle of one whose position was loaded.
+
+        Nothing has happened to the loader if this raises. Of several threads at once each gets an epoch of its own.
+        """
         from alpha import engines  # here: alpha's packages may be importing this one
 
-        epoch = Epoch(
-            self.dataset,
-            self.batch_size,
-            self.shuffle,
-            self.drop_last,
-            self._epoch_seed,
-            self._epoch,
-            engines.resolve(self.engine).finishes_images,
-        )
-        iteration = _Iteration(self, epoch, self._batch, self.workers, self.prefetch)
-        self._started, self._running = True, weakref.ref(iteration)
-        return iteration
+        unfinished = engines.resolve(self.engine).finishes_images
+        while True:
+            place = self._place.get()
+            start = place.next_start()
+            if place.progress is not None:
+                place.progress.release()
+            seed = _in_force(place.seed)
+            epoch = Epoch(self.dataset, self.batch_size, self.shuffle, self.drop_last, seed, start.epoch, unfinished)
+            iteration = Iteration(epoch, start.batch, self.workers, self.prefetch, self.engine)
+            try:
+                if self._place.replace(place, replace(start, progress=iteration.progress)):
+                    return iteration
+            except BaseException:
+                iteration.close()
+                raise
+            iteration.close()  # another thread took this epoch
 
     @property
     def epoch(self) -> int:
@@ -106,13 +115,13 @@ class DataLoader:
 
         A ``for`` that was left early counts as an epoch. Setting it starts that epoch afresh.
         """
-        left = self._started and not self._is_running()
-        return self._epoch + left
+        place = self._place.get()
+        return place.epoch + (place.progress is not None and not place.progress.running)
 
     @epoch.setter
     def epoch(self, value: int) -> None:
-        self._epoch, self._batch, self._started = _at_least(0, "epoch", value), 0, False
-        self._running = None
+        number = _at_least(0, "epoch", value)
+        self._place.update(lambda place: _Place(number, 0, place.seed))
 
     def state_dict(self) -> dict[str, int | bool]:
         """The position in the data, as plain numbers: what a run needs to go on with the very next batch.
@@ -121,9 +130,8 @@ class DataLoader:
         left early: a loader that loads it goes on with the batch after the last one handed out. So take it after the
         step on that batch, not before. At the end of an epoch it is the start of the next.
         """
-        at_end = self._batch >= len(self)
-        seed = self._epoch_seed if self._started else self._current_seed()
-        position = {"epoch": self._epoch + at_end, "batch": 0 if at_end else self._batch, "seed": seed}
+        place = self._place.get().standing(len(self))
+        position = {"epoch": place.epoch, "batch": place.batch, "seed": _in_force(place.seed)}
         return {**position, **self._settings()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -133,6 +141,17 @@ class DataLoader:
             CheckpointError: keys are missing or no sensible numbers, or the position is one in other data: another
                 length, batch_size, shuffle or drop_last.
         """
+        changes = Changes()
+        self.stage_state(state, changes)
+        changes.make()
+
+    def stage_state(self, state: Mapping[str, Any], changes: Changes) -> None:
+        """Checks a state, and adds to the changes what ``load_state_dict`` does with it."""
+        if not isinstance(state, Mapping):
+            raise errors.CheckpointError(
+                f"[DataLoader.load_state_dict] expected a state_dict, got {type(state).__name__}: load what "
+                "DataLoader.state_dict() gave"
+            )
         absent = [key for key in (*_POSITION, *_SETTINGS) if key not in state]
         if absent:
             raise errors.CheckpointError(
@@ -140,7 +159,7 @@ class DataLoader:
                 "load what DataLoader.state_dict() gave"
             )
         for key, mine in self._settings().items():
-            if state[key] != mine:
+            if not isinstance(state[key], int) or state[key] != mine:
                 raise errors.CheckpointError(
                     f"[DataLoader.load_state_dict] expected {key}={mine} as in this loader, got {state[key]}: make the "
                     "loader with the settings of the run that is resumed"
@@ -152,9 +171,17 @@ class DataLoader:
                 f"{numbers}: the checkpoint is corrupt"
             )
         at_end = state["batch"] == len(self)
-        self.epoch = state["epoch"] + at_end
-        self._batch = 0 if at_end else state["batch"]
-        self._seed = state["seed"]
+        place = _Place(state["epoch"] + at_end, 0 if at_end else state["batch"], state["seed"])
+        changes.set(self, "_place", AtomicReference(place))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy's or a pickle's: the data set, the settings and the position; an engine goes by its name."""
+        engine = self.engine if self.engine is None or isinstance(self.engine, str) else self.engine.name
+        return {**self.__dict__, "engine": engine, "_place": self._place.get().standing(len(self))}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._place = AtomicReference(state["_place"])
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{key}={value}" for key, value in self._settings().items())
@@ -164,91 +191,44 @@ class DataLoader:
         values = (len(self.dataset), self.batch_size, self.shuffle, self.drop_last)
         return dict(zip(_SETTINGS, values, strict=True))
 
-    def _current_seed(self) -> int:
-        if self._seed is not None:
-            return self._seed
-        from alpha import random  # here: alpha's packages may be importing this one
 
-        return random.seed()
+@dataclass(frozen=True)
+class _Place:
+    """Where a loader is. It is replaced as a whole; what changes with each batch is in ``progress`` alone.
 
-    def _is_running(self) -> bool:
-        iteration = self._running() if self._running is not None else None
-        return iteration is not None and not iteration.closed
+    Attributes:
+        epoch, batch: the next batch; with ``progress``, the epoch under way and where in it the iteration began.
+        seed: of order and augmentation; None is alpha's own.
+        progress: how far the iteration is that was started last.
+    """
 
-    def _handed_out(self, iteration: _Iteration, batch: int) -> None:
-        """An iteration reports its batch; one that a later ``for`` has replaced no longer counts."""
-        if self._running is not None and self._running() is iteration:
-            self._batch = batch + 1
+    epoch: int
+    batch: int
+    seed: int | None
+    progress: Progress | None = None
 
-    def _finished(self, iteration: _Iteration) -> None:
-        if self._running is not None and self._running() is iteration:
-            self.epoch = self._epoch + 1
+    def next_start(self) -> _Place:
+        """Where the next ``for`` starts: an iteration that was left, or is being left now, counts as an epoch."""
+        return self if self.progress is None else _Place(self.epoch + 1, 0, self.seed)
 
-
-class _Iteration(Iterator["tuple[Tensor, Tensor]"]):
-    """One pass over an epoch from batch ``start`` on; ends its thread and processes when it is over or dropped."""
-
-    def __init__(self, loader: DataLoader, epoch: Epoch, start: int, workers: int, prefetch: int) -> None:
-        self._loader = loader
-        self._next, self._end = start, len(epoch)
-        self._source, self._close_source = _open(epoch, start, workers, prefetch)
-        self.closed = False
-
-    def __next__(self) -> tuple[Tensor, Tensor]:
-        if self.closed:
-            raise StopIteration
-        import alpha  # here: alpha's packages may be importing this one
-
-        engine = self._loader.engine
-        try:
-            images, labels = self._next_batch()
-            if isinstance(images, Pixels):
-                finished = images.tensor(alpha.engines.resolve(engine))
-            else:
-                finished = alpha.tensor(images, engine=engine)
-            tensors = finished, alpha.tensor(labels, engine=engine)
-        except BaseException:  # an interrupt too ends the iteration
-            self.close()
-            raise
-        self._loader._handed_out(self, self._next)
-        self._next += 1
-        return tensors
-
-    def close(self) -> None:
-        """Ends the iteration early; dropping it does the same."""
-        self.closed = True
-        self._close_source()
-
-    def _next_batch(self) -> Fetched:
-        if self._next == self._end:
-            self._loader._finished(self)
-            raise StopIteration
-        try:
-            return next(self._source)
-        except StopIteration as error:
-            raise errors.DataError(
-                f"[DataLoader] expected {self._end - self._next} more batches, got StopIteration from the data set: "
-                "raise another error there"
-            ) from error
+    def standing(self, length: int) -> _Place:
+        """The place of the next batch, without an iteration; ``length`` is the number of batches in an epoch."""
+        place, progress = self, self.progress
+        if progress is not None:
+            progress.release()
+            if progress.finished:
+                return self.next_start()
+            place, length = _Place(self.epoch, progress.handed_out, progress.epoch.seed), progress.end
+        return _Place(place.epoch + 1, 0, place.seed) if place.batch >= length else place
 
 
-def _open(epoch: Epoch, start: int, workers: int, prefetch: int) -> tuple[Iterator[Fetched], Callable[[], None]]:
-    """The source of an epoch's batches, and what ends its thread and processes."""
-    if not workers:
-        batches = map(epoch.prepare, range(start, len(epoch)))
-        if not prefetch:
-            return batches, _nothing_to_close
-        prefetcher = Prefetcher(batches, prefetch)
-        return prefetcher, prefetcher.close
-    pool = WorkerPool(epoch, start, workers)
-    if not prefetch:
-        return pool, pool.close
-    prefetcher = Prefetcher(pool, prefetch, pool.close)
-    return prefetcher, prefetcher.close
+def _in_force(seed: int | None) -> int:
+    """The seed, or alpha's where there is none."""
+    if seed is not None:
+        return seed
+    from alpha import random  # here: alpha's packages may be importing this one
 
-
-def _nothing_to_close() -> None:
-    """Batches prepared in the caller's own thread leave nothing behind."""
+    return random.seed()
 
 
 def _check_dataset(dataset: Any) -> None:
@@ -257,7 +237,14 @@ def _check_dataset(dataset: Any) -> None:
             f"[DataLoader] expected a data set with __len__ and __getitem__, got {type(dataset).__name__}: see "
             "datasets.Dataset"
         )
-    if len(dataset) == 0:
+    try:
+        length = len(dataset)
+    except (TypeError, ValueError, OverflowError) as error:  # of a class, say, or of a negative or huge number
+        raise errors.ArgumentError(
+            f"[DataLoader] expected a data set whose len() is its number of samples, got {one_line(error)}: pass an "
+            "instance, and check its __len__"
+        ) from error
+    if length == 0:
         raise errors.ArgumentError("[DataLoader] expected at least one sample, got an empty data set: give it images")
 
 

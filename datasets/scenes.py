@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from alpha import errors
-from datasets.dataset import ArrayDataset, Batch, FloatImages, Labels
+from datasets.dataset import ArrayDataset, Batch, FloatImages, Labels, position_of
 from datasets.transforms import ToUnitRange
 
 Array = np.ndarray[Any, Any]
@@ -63,9 +63,8 @@ class DigitScenes:
 
     def __getitem__(self, index: int) -> tuple[FloatImages, Labels]:
         """One image (size, size, 3) in [-1, 1] and its map (size, size)."""
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"[DigitScenes] expected an index below {len(self)}, got {index}: use len()")
-        images, labels = self.batch(np.array([index]), np.random.default_rng())
+        position = position_of("DigitScenes", index, len(self))
+        images, labels = self.batch(np.array([position]), np.random.default_rng())
         return images[0], labels[0]
 
     def batch(self, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator) -> Batch:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +28,8 @@ class Compose:
     """Applies several transforms in order, all drawing from the one generator."""
 
     def __init__(self, transforms: Sequence[Transform]) -> None:
+        if not isinstance(transforms, Iterable):
+            raise errors.ArgumentError(f"[Compose] expected a list of transforms, got {transforms!r}: give a list")
         self.transforms = tuple(transforms)
         for transform in self.transforms:
             if not callable(transform):
@@ -104,13 +108,14 @@ class RandomCrop:
     """
 
     def __init__(self, size: int | tuple[int, int], padding: int = 0) -> None:
-        self.size = (size, size) if isinstance(size, int) else tuple(size)
-        self.padding = padding
-        if len(self.size) != 2 or min(self.size) < 1:
+        sides = tuple(map(_pixels, size if isinstance(size, Iterable) else (size, size)))
+        if len(sides) != 2 or min(sides) < 1:
             raise errors.ArgumentError(
                 f"[RandomCrop] expected size >= 1 or a pair of them, got {size}: give (height, width) in pixels"
             )
-        if padding < 0:
+        self.size = (sides[0], sides[1])
+        self.padding = _pixels(padding)
+        if self.padding < 0:
             raise errors.ArgumentError(f"[RandomCrop] expected padding >= 0, got {padding}: use a smaller size instead")
 
     def draw(self, images: Images, rng: np.random.Generator) -> tuple[Places, Places]:
@@ -148,7 +153,7 @@ class RandomHorizontalFlip:
     p: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 <= self.p <= 1:
+        if not isinstance(self.p, Real) or not 0 <= self.p <= 1:
             raise errors.ArgumentError(
                 f"[RandomHorizontalFlip] expected 0 <= p <= 1, got {self.p}: p is the probability of a mirrored image"
             )
@@ -166,6 +171,9 @@ class RandomHorizontalFlip:
 
 
 def _check_batch(function: str, images: Images) -> None:
+    if not isinstance(images, np.ndarray) or images.dtype.kind not in "uif":
+        got = images.dtype if isinstance(images, np.ndarray) else type(images).__name__
+        raise errors.DtypeError(f"[{function}] expected a NumPy array of uint8 or float32, got {got}: convert it first")
     if images.ndim != 4:
         raise errors.ShapeError(
             f"[{function}] expected a batch (n, H, W, C), got images: {images.shape}: for one image use image[None]"
@@ -173,7 +181,19 @@ def _check_batch(function: str, images: Images) -> None:
 
 
 def _channel_values(name: str, values: float | Sequence[float]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    array = np.atleast_1d(np.asarray(values, np.float32))
+    try:
+        array = np.atleast_1d(np.asarray(values, np.float32))
+    except (TypeError, ValueError):
+        array = np.empty((0, 0), np.float32)
     if array.ndim != 1 or not np.isfinite(array).all():
         raise errors.ArgumentError(f"[Normalize] expected {name} as one number a channel, got {values!r}: use a list")
     return array
+
+
+def _pixels(number: Any) -> int:
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise errors.ArgumentError(
+            f"[RandomCrop] expected whole numbers of pixels, got {number!r}: give integers"
+        ) from None

@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -32,8 +33,9 @@ class Interrupts:
         again, self.received = self.received is not None, number
         if again or not self.deferred:
             raise KeyboardInterrupt
-        # Not print(): the signal may have come in the middle of one.
-        os.write(2, b"\nstopping after this step; once more to stop at once\n")
+        # Not print(): the signal may have come in the middle of one. The terminal may have gone, which stops no step.
+        with suppress(OSError):
+            os.write(2, b"\nstopping after this step; once more to stop at once\n")
 
     @property
     def exit_code(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alpha import Tensor
 from alpha import functions as F
+from alpha.functions.operands import number
 from nn.arguments import choice
 from nn.module import Module
 
@@ -21,7 +22,7 @@ class LeakyReLU(Module):
 
     def __init__(self, negative_slope: float = 0.01) -> None:
         super().__init__()
-        self.negative_slope = negative_slope
+        self.negative_slope = number("LeakyReLU", "negative_slope", negative_slope)
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape to the same."""

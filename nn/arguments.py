@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from alpha import Tensor, default_engine, float32
-from alpha.errors import ArgumentError
+from alpha.errors import ArgumentError, described
+from alpha.functions.operands import LARGEST, shape_of
 from nn.parameter import Parameter
 
 Size = int | tuple[int, int]
@@ -19,9 +21,9 @@ Sizes = int | tuple[int, ...]
 
 def positive(value: Any, name: str, layer: str, least: int = 1) -> int:
     """The value, if it is an integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ArgumentError(f"[{layer}] expected {name} as an integer >= {least}, got {value!r}")
-    return value
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= LARGEST:
+        raise ArgumentError(f"[{layer}] expected {name} as an integer >= {least}, got {described(value)}")
+    return int(value)
 
 
 def pair(value: Any, name: str, layer: str, least: int = 1) -> tuple[int, int]:
@@ -33,30 +35,40 @@ def pair(value: Any, name: str, layer: str, least: int = 1) -> tuple[int, int]:
 def several(value: Any, axes: int, name: str, layer: str, least: int = 1) -> tuple[int, ...]:
     """One integer an axis, from one or so many."""
     found = tuple(value) if isinstance(value, tuple | list) else (value,) * axes
-    if len(found) != axes or not all(isinstance(n, int) and not isinstance(n, bool) and n >= least for n in found):
+    if len(found) != axes or not all(
+        isinstance(n, int | np.integer) and not isinstance(n, bool) and least <= n <= LARGEST for n in found
+    ):
         count = {1: "one integer", 2: "one or two integers", 3: "one or three integers"}[axes]
-        raise ArgumentError(f"[{layer}] expected {name} as {count} >= {least}, got {value!r}")
-    return found
+        raise ArgumentError(f"[{layer}] expected {name} as {count} >= {least}, got {described(value)}")
+    return tuple(int(n) for n in found)
 
 
 def probability(value: Any, name: str, layer: str) -> float:
     """The value, if it is a number from 0 to 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ArgumentError(f"[{layer}] expected {name} from 0 to 1, got {value!r}")
+    kinds = int | float | np.integer | np.floating
+    if isinstance(value, bool) or not isinstance(value, kinds) or not 0 <= value <= 1:
+        raise ArgumentError(f"[{layer}] expected {name} from 0 to 1, got {described(value)}")
+    return float(value)
+
+
+def sequence(value: Any, name: str, layer: str) -> Iterable[Any]:
+    """The value, if it is an iterable of modules or may be one: no text, array or tensor."""
+    if isinstance(value, str | bytes | range | np.ndarray | Tensor) or not isinstance(value, Iterable):
+        raise ArgumentError(f"[{layer}] expected {name} as a list of modules, got {described(value)}")
     return value
 
 
 def choice(value: Any, options: tuple[str, ...], name: str, layer: str) -> str:
     """The value, if it is one of the options."""
-    if value not in options:
+    if not isinstance(value, str) or value not in options:
         listed = ", ".join(f'"{option}"' for option in options)
-        raise ArgumentError(f"[{layer}] expected {name} as one of {listed}, got {value!r}")
+        raise ArgumentError(f"[{layer}] expected {name} as one of {listed}, got {described(value)}")
     return str(value)
 
 
 def empty(*shape: int, dtype: np.dtype[Any] = float32) -> Tensor:
     """An uninitialised tensor on the default engine."""
-    return default_engine().empty(shape, dtype)
+    return default_engine().empty(shape_of("Parameter", (shape,)), dtype)
 
 
 def empty_parameter(*shape: int) -> Parameter:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Self
 
+from alpha.errors import ArgumentError, IndexingError
 from nn import fusion
+from nn.arguments import sequence
 from nn.module import Module
 
 
@@ -14,6 +17,15 @@ class _Container(Module):
 
     def _held(self) -> dict[str, Module]:
         return {name: value for name, value in vars(self).items() if isinstance(value, Module)}
+
+    def _replace(self, modules: dict[Any, Any]) -> None:
+        """Holds these modules by name in place of its own; where one cannot be held it raises, and keeps its own."""
+        others = {name: value for name, value in vars(self).items() if not isinstance(value, Module)}
+        for name, module in modules.items():
+            self._check_name(name, "add_module", {**others, **self._held()})
+            if not isinstance(module, Module):
+                raise ArgumentError(f"[add_module] expected a Module for {name!r}, got {type(module).__name__}")
+        self.__dict__ = others | modules  # one assignment: an interrupt finds it before or after
 
     def __len__(self) -> int:
         return len(self._held())
@@ -24,17 +36,19 @@ class _Row(_Container):
 
     def _put(self, modules: Iterable[Module]) -> None:
         """Replaces the row by these modules, named by their positions."""
-        row = list(modules)
-        for name in self._held():
-            delattr(self, name)
-        for index, module in enumerate(row):
-            self.add_module(str(index), module)
+        self._replace({str(index): module for index, module in enumerate(modules)})
 
     def _name(self, index: int) -> str:
         names = list(self._held())
-        if not -len(names) <= index < len(names):
-            raise IndexError(f"[{type(self).__name__}] expected an index within {len(names)} modules, got {index}")
-        return names[index]
+        try:
+            place = operator.index(index)
+        except TypeError as error:
+            raise ArgumentError(
+                f"[{type(self).__name__}] expected an integer or a slice as an index, got {index!r}"
+            ) from error
+        if not -len(names) <= place < len(names):
+            raise IndexingError(f"[{type(self).__name__}] expected an index within {len(names)} modules, got {index}")
+        return names[place]
 
     def append(self, module: Module) -> Self:
         """Adds a module at the end; returns self."""
@@ -43,9 +57,10 @@ class _Row(_Container):
         return self
 
     def extend(self, modules: Iterable[Module]) -> Self:
-        """Adds modules at the end; returns self."""
-        for module in list(modules):
-            self.append(module)
+        """Adds modules at the end, all or, where one is none, none; returns self."""
+        held = self._held()
+        first = max([len(held), *(int(name) + 1 for name in held if name.isdecimal())])
+        self._replace({**held, **{str(first + index): module for index, module in enumerate(modules)}})
         return self
 
     def insert(self, index: int, module: Module) -> Self:
@@ -55,6 +70,15 @@ class _Row(_Container):
         self._put(row)
         return self
 
+    def pop(self, index: int = -1) -> Any:
+        """Takes the module at a position (by default the last) out and returns it."""
+        module = self._held()[self._name(index)]
+        del self[index]
+        return module
+
+    def __iadd__(self, modules: Iterable[Module]) -> Self:
+        return self.extend(modules)
+
     def __getitem__(self, index: int) -> Any:
         return self._held()[self._name(index)]
 
@@ -62,9 +86,14 @@ class _Row(_Container):
         self.add_module(self._name(index), module)
 
     def __delitem__(self, index: int | slice) -> None:
-        row = list(self)
-        del row[index]
-        self._put(row)
+        """Takes the module at a position, or those of a slice, out; numbered names follow the positions again."""
+        held = self._held()
+        gone = set(list(held)[index]) if isinstance(index, slice) else {self._name(index)}
+        left = {name: module for name, module in held.items() if name not in gone}
+        if all(name.isdecimal() for name in held):
+            self._put(left.values())
+        else:
+            self._replace(left)
 
     def __iter__(self) -> Iterator[Module]:
         return iter(self._held().values())
@@ -81,8 +110,7 @@ class Sequential(_Row):
     def __init__(self, *modules: Any) -> None:
         super().__init__()
         if len(modules) == 1 and isinstance(modules[0], Mapping):
-            for name, module in modules[0].items():
-                self.add_module(name, module)
+            self._replace(dict(modules[0]))
         else:
             self._put(modules)
 
@@ -91,6 +119,20 @@ class Sequential(_Row):
         if isinstance(index, slice):
             return Sequential(dict(list(self._held().items())[index]))
         return super().__getitem__(index)
+
+    def __add__(self, other: Any) -> Sequential:
+        """A Sequential of the modules of both, named by their positions."""
+        return Sequential(*self, *other) if isinstance(other, Sequential) else NotImplemented
+
+    def __mul__(self, times: int) -> Sequential:
+        """A Sequential of the same modules so many times over."""
+        if isinstance(times, bool) or not isinstance(times, int):
+            return NotImplemented
+        if times < 1:
+            raise ArgumentError(f"[Sequential] expected a positive number to multiply by, got {times}")
+        return Sequential(*(list(self) * times))
+
+    __rmul__ = __mul__
 
     def forward(self, x: Any) -> Any:
         """Runs the modules in order; those that ``fusion`` knows as one operation, as one."""
@@ -102,24 +144,43 @@ class ModuleList(_Row):
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__()
-        self._put(modules)
+        self._put(sequence(modules, "modules", "ModuleList"))
 
     def __getitem__(self, index: int | slice) -> Any:
         """The module at a position; of a slice, a ModuleList of those modules."""
         return ModuleList(list(self)[index]) if isinstance(index, slice) else super().__getitem__(index)
 
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        """A ModuleList of the modules of both."""
+        return ModuleList([*self, *other])
+
 
 class ModuleDict(_Container):
     """A dict of modules by name."""
 
-    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
+    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None) -> None:
         super().__init__()
-        self.update(modules or {})
+        self.update({} if modules is None else modules)
 
-    def update(self, modules: Mapping[str, Module]) -> None:
-        """Adds or replaces modules by name."""
-        for name, module in modules.items():
-            self[name] = module
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        """Adds or replaces modules by name, from a mapping, a ModuleDict or pairs: all, or none where one is wrong."""
+        try:
+            added = dict(modules.items() if isinstance(modules, Mapping | ModuleDict) else modules)
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(
+                f"[ModuleDict] expected a mapping of names to modules, or pairs, got {type(modules).__name__}"
+            ) from error
+        self._replace({**self._held(), **added})
+
+    def clear(self) -> None:
+        """Takes all modules out."""
+        self._replace({})
+
+    def pop(self, name: str) -> Any:
+        """Takes a module out and returns it."""
+        module = self[name]
+        del self[name]
+        return module
 
     def keys(self) -> KeysView[str]:
         """The names."""

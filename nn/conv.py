@@ -9,6 +9,7 @@ from alpha import Tensor
 from alpha import functions as F
 from alpha.errors import ArgumentError
 from alpha.functions.conv import named_padding
+from alpha.functions.operands import flag
 from nn import init
 from nn.arguments import Sizes, empty_parameter, positive, several
 from nn.module import Module
@@ -40,7 +41,9 @@ class ConvNd(Module):
         self.kernel_size = several(kernel_size, self.axes, "kernel_size", name)
         self.stride = several(stride, self.axes, "stride", name)
         self.dilation = several(dilation, self.axes, "dilation", name)
-        self.groups = positive(groups, "groups", name)
+        self.groups = groups = positive(groups, "groups", name)
+        in_channels, out_channels = self.in_channels, self.out_channels
+        bias = flag(name, "bias", bias)
         if in_channels % groups or out_channels % groups:
             raise ArgumentError(
                 f"[{name}] expected groups that divide in_channels and out_channels, got groups={groups}, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from alpha import Tensor
 from alpha import functions as F
 from alpha.errors import ArgumentError
+from alpha.functions.operands import whole
 from nn import init
 from nn.arguments import empty_parameter, positive
 from nn.module import Module
@@ -28,10 +29,13 @@ class Embedding(Module):
         super().__init__()
         self.num_embeddings = positive(num_embeddings, "num_embeddings", "Embedding")
         self.embedding_dim = positive(embedding_dim, "embedding_dim", "Embedding")
-        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise ArgumentError(f"[Embedding] expected padding_idx within {num_embeddings} rows, got {padding_idx}")
-        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        self.weight = empty_parameter(num_embeddings, embedding_dim)
+        rows = self.num_embeddings
+        if padding_idx is not None:
+            padding_idx = whole("Embedding", "padding_idx", padding_idx)
+            if not -rows <= padding_idx < rows:
+                raise ArgumentError(f"[Embedding] expected padding_idx within {rows} rows, got {padding_idx}")
+        self.padding_idx = None if padding_idx is None else padding_idx % rows
+        self.weight = empty_parameter(rows, self.embedding_dim)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

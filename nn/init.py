@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from alpha import Tensor, dtypes, random
-from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.functions.creation import check_value
+from alpha.functions.operands import check_tensor, number, python_number
 from nn.state import assign
 
 Array = np.ndarray[Any, Any]
@@ -21,6 +23,7 @@ Array = np.ndarray[Any, Any]
 
 def fans(tensor: Tensor, function: str = "fans") -> tuple[int, int]:
     """(fan_in, fan_out) of a weight: inputs that an output sums over, and outputs that an input reaches."""
+    check_tensor(function, tensor)
     if tensor.ndim < 2:
         raise ShapeError(f"[{function}] expected a weight with at least 2 axes, got shape {tensor.shape}")
     field = math.prod(tensor.shape[1:-1])
@@ -33,14 +36,15 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     linear, conv2d, sigmoid: 1; tanh: 5/3; relu: sqrt(2); leaky_relu: sqrt(2 / (1 + param**2)), param 0.01 by default;
     selu: 3/4.
     """
-    if nonlinearity == "leaky_relu":
-        return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
+    if isinstance(nonlinearity, str) and nonlinearity == "leaky_relu":
+        slope = 0.01 if param is None else number("calculate_gain", "param", param)
+        return math.sqrt(2) / math.hypot(1, slope)
     gains = {"relu": math.sqrt(2), "tanh": 5 / 3, "selu": 3 / 4}
     gains |= dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "sigmoid"), 1.0)
     gains |= dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), 1.0)
-    if nonlinearity not in gains:
+    if not isinstance(nonlinearity, str) or nonlinearity not in gains:
         raise ArgumentError(
-            f"[calculate_gain] expected one of {', '.join([*gains, 'leaky_relu'])}, got {nonlinearity!r}"
+            f"[calculate_gain] expected one of {', '.join([*gains, 'leaky_relu'])}, got {described(nonlinearity)}"
         )
     return gains[nonlinearity]
 
@@ -48,7 +52,8 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """Uniform on [a, b)."""
     dtype = _float(tensor, "uniform_")
-    if a > b:
+    a, b = number("uniform_", "a", a), number("uniform_", "b", b)
+    if not a <= b or math.isinf(b - a):
         raise ArgumentError(f"[uniform_] expected a <= b, got a={a} and b={b}")
     return _draw(tensor, random.draw_uniform(tensor.shape, a, b, dtype))
 
@@ -56,7 +61,8 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """Normal with a mean and a standard deviation."""
     dtype = _float(tensor, "normal_")
-    if std < 0:
+    mean, std = number("normal_", "mean", mean), number("normal_", "std", std)
+    if not std >= 0:
         raise ArgumentError(f"[normal_] expected std >= 0, got {std}")
     return _draw(tensor, random.draw_normal(tensor.shape, mean, std, dtype))
 
@@ -64,8 +70,12 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
     """Normal, but never outside [a, b] (bounds in absolute values): the inverse of its CDF at uniform draws."""
     _float(tensor, "trunc_normal_")
-    if std <= 0 or a >= b:
-        raise ArgumentError(f"[trunc_normal_] expected std > 0 and a < b, got std={std}, a={a} and b={b}")
+    mean, std = number("trunc_normal_", "mean", mean), number("trunc_normal_", "std", std)
+    a, b = number("trunc_normal_", "a", a), number("trunc_normal_", "b", b)
+    if not 0 < std < math.inf or not a < b or not math.isfinite(mean):
+        raise ArgumentError(
+            f"[trunc_normal_] expected std > 0 and a < b, got std={std}, a={a} and b={b} with mean={mean}"
+        )
     normal = NormalDist(mean, std)
     low, high = normal.cdf(a), normal.cdf(b)
     if not 0 < low + high < 2 or low == high:
@@ -81,7 +91,13 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Every element one value."""
-    return _set(tensor, np.full(tensor.shape, val))
+    check_tensor("constant_", tensor)
+    _check_own(tensor, "constant_")
+    value = python_number("constant_", val)
+    check_value("constant_", value, tensor.dtype)
+    tensor.engine.fill(tensor, value)
+    tensor.storage.version += 1
+    return tensor
 
 
 def zeros_(tensor: Tensor) -> Tensor:
@@ -114,19 +130,22 @@ def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlin
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Uniform on ±gain * sqrt(6 / (fan_in + fan_out)). Glorot & Bengio, AISTATS 2010."""
-    bound = gain * math.sqrt(6 / sum(fans(tensor, "xavier_uniform_")))
+    gain = number("xavier_uniform_", "gain", gain)
+    bound = gain * math.sqrt(6 / max(sum(fans(tensor, "xavier_uniform_")), 1))
     return uniform_(tensor, -bound, bound)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Normal with std gain * sqrt(2 / (fan_in + fan_out)). Glorot & Bengio, AISTATS 2010."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(fans(tensor, "xavier_normal_"))))
+    gain = number("xavier_normal_", "gain", gain)
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / max(sum(fans(tensor, "xavier_normal_")), 1)))
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """(First axis) x (all others) as a matrix with orthonormal rows or columns, times gain. Saxe et al., arXiv
     1312.6120."""
     _float(tensor, "orthogonal_")
+    gain = number("orthogonal_", "gain", gain)
     if tensor.ndim < 2:
         raise ShapeError(f"[orthogonal_] expected a weight with at least 2 axes, got shape {tensor.shape}")
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
@@ -138,12 +157,23 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
 
 def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str, function: str) -> float:
     both = dict(zip(("fan_in", "fan_out"), fans(tensor, function), strict=True))
-    if mode not in both:
-        raise ArgumentError(f'[{function}] expected mode "fan_in" or "fan_out", got {mode!r}')
+    a = number(function, "a", a)
+    if not isinstance(mode, str) or mode not in both:
+        raise ArgumentError(f'[{function}] expected mode "fan_in" or "fan_out", got {described(mode)}')
     return calculate_gain(nonlinearity, a) / math.sqrt(max(both[mode], 1))
 
 
+def _check_own(tensor: Tensor, function: str) -> None:
+    """ShapeError for a tensor whose elements share memory: each must be written for itself."""
+    if any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, tensor.strides, strict=True)):
+        raise ShapeError(
+            f"[{function}] expected memory of its own for every element, got an expanded tensor: .clone() it"
+        )
+
+
 def _float(tensor: Tensor, function: str) -> np.dtype[Any]:
+    check_tensor(function, tensor)
+    _check_own(tensor, function)
     if not dtypes.is_float(tensor.dtype):
         raise DtypeError(f"[{function}] expected a float32 or float64 tensor, got {tensor.dtype}")
     return tensor.dtype

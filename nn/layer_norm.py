@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from alpha import Tensor
 from alpha import functions as F
 from alpha.errors import ArgumentError, ShapeError
+from alpha.functions.operands import flag, number
 from nn import init
 from nn.arguments import empty, empty_parameter, positive, probability
 from nn.module import Module
@@ -21,6 +23,7 @@ class _Affine(Module):
 
     def __init__(self, shape: tuple[int, ...], eps: float, weight: bool, bias: bool) -> None:
         super().__init__()
+        eps = number(type(self).__name__, "eps", eps)
         if not eps >= 0:
             raise ArgumentError(f"[{type(self).__name__}] expected eps >= 0, got {eps}")
         self.eps = eps
@@ -56,11 +59,13 @@ class LayerNorm(_Affine):
         elementwise_affine: bool = True,
         bias: bool = True,
     ) -> None:
-        lengths = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        single = not isinstance(normalized_shape, tuple | list)
+        lengths: tuple[Any, ...] = (normalized_shape,) if single else tuple(normalized_shape)  # type: ignore[arg-type]
         if not lengths:
             raise ArgumentError("[LayerNorm] expected normalized_shape with at least one length, got none")
         self.normalized_shape = tuple([positive(n, "normalized_shape", "LayerNorm") for n in lengths])
-        self.elementwise_affine = elementwise_affine
+        self.elementwise_affine = elementwise_affine = flag("LayerNorm", "elementwise_affine", elementwise_affine)
+        bias = flag("LayerNorm", "bias", bias)
         super().__init__(self.normalized_shape, eps, elementwise_affine, elementwise_affine and bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -86,13 +91,13 @@ class GroupNorm(_Affine):
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
         self.num_groups = positive(num_groups, "num_groups", "GroupNorm")
         self.num_channels = positive(num_channels, "num_channels", "GroupNorm")
-        if num_channels % num_groups:
+        if self.num_channels % self.num_groups:
             raise ArgumentError(
                 f"[GroupNorm] expected num_groups that divide num_channels, got num_groups={num_groups} and "
                 f"num_channels={num_channels}"
             )
-        self.affine = affine
-        super().__init__((num_channels,), eps, affine, affine)
+        self.affine = affine = flag("GroupNorm", "affine", affine)
+        super().__init__((self.num_channels,), eps, affine, affine)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, ..., num_channels) to the same."""
@@ -134,11 +139,12 @@ class InstanceNorm2d(_Affine):
     ) -> None:
         self.num_features = positive(num_features, "num_features", "InstanceNorm2d")
         self.momentum = probability(momentum, "momentum", "InstanceNorm2d")
-        self.affine = affine
-        self.track_running_stats = track_running_stats
-        super().__init__((num_features,), eps, affine, affine)
-        self.register_buffer("running_mean", empty(num_features) if track_running_stats else None)
-        self.register_buffer("running_var", empty(num_features) if track_running_stats else None)
+        self.affine = affine = flag("InstanceNorm2d", "affine", affine)
+        tracked = flag("InstanceNorm2d", "track_running_stats", track_running_stats)
+        self.track_running_stats = track_running_stats = tracked
+        super().__init__((self.num_features,), eps, affine, affine)
+        self.register_buffer("running_mean", empty(self.num_features) if track_running_stats else None)
+        self.register_buffer("running_var", empty(self.num_features) if track_running_stats else None)
         self.reset_running_stats()
 
     def reset_running_stats(self) -> None:

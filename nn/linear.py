@@ -6,6 +6,7 @@ import math
 
 from alpha import Tensor
 from alpha import functions as F
+from alpha.functions.operands import flag
 from nn import init
 from nn.arguments import empty_parameter, positive
 from nn.module import Module
@@ -30,8 +31,8 @@ class Linear(Module):
         super().__init__()
         self.in_features = positive(in_features, "in_features", "Linear")
         self.out_features = positive(out_features, "out_features", "Linear")
-        self.weight = empty_parameter(out_features, in_features)
-        self.bias = empty_parameter(out_features) if bias else None
+        self.weight = empty_parameter(self.out_features, self.in_features)
+        self.bias = empty_parameter(self.out_features) if flag("Linear", "bias", bias) else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

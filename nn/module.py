@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from alpha import Engine, Tensor
+from alpha.changes import Changes, at_once, clear_gradients, setting
 from alpha.errors import ArgumentError
 from nn import state
 from nn.parameter import Parameter
@@ -35,6 +36,15 @@ class Hooks:
         self.before: dict[RemovableHandle, PreHook] = {}
         self.after: dict[RemovableHandle, Hook] = {}
 
+    @staticmethod
+    def with_last(hooks: Hooks | None, hook: Hook) -> Hooks:
+        """These hooks, and one more that comes last of those after forward."""
+        more = Hooks()
+        if hooks is not None:
+            more.before, more.after = hooks.before, dict(hooks.after)
+        RemovableHandle(more.after, hook)
+        return more
+
 
 class RemovableHandle:
     """Takes a hook away again: ``handle.remove()``, or at the end of ``with handle:``."""
@@ -42,6 +52,13 @@ class RemovableHandle:
     def __init__(self, hooks: dict[RemovableHandle, Any], hook: Any) -> None:
         self._hooks = hooks
         hooks[self] = hook
+
+    @classmethod
+    def of(cls, hooks: dict[RemovableHandle, Any]) -> RemovableHandle:
+        """A handle for a hook that the caller enters."""
+        handle = cls.__new__(cls)
+        handle._hooks = hooks
+        return handle
 
     def remove(self) -> None:
         """Takes the hook away; a second call does nothing."""
@@ -91,12 +108,35 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         old = vars(self).get(name)
-        if isinstance(old, Parameter) and isinstance(value, Tensor) and not isinstance(value, Parameter):
+        if isinstance(old, Parameter) and value is not None and not isinstance(value, Parameter):
             raise ArgumentError(
-                f"[{type(self).__name__}] expected a Parameter for {name}, got a Tensor: wrap it in nn.Parameter, or "
-                f"change the values with {name}.copy_() under no_grad"
+                f"[{type(self).__name__}] expected a Parameter for {name}, got a {type(value).__name__}: wrap it in "
+                f"nn.Parameter, change the values with {name}.copy_() under no_grad, or del the attribute first"
             )
-        super().__setattr__(name, value)
+        if name in self._buffer_names:
+            self._set_buffer(name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def _set_buffer(self, name: str, value: Any) -> None:
+        """Sets an attribute that is a buffer; a Parameter or a Module takes its place, and the name is no buffer's."""
+        if isinstance(value, Parameter | Module):
+            kept = {key: persistent for key, persistent in self._buffer_names.items() if key != name}
+            at_once([(dict.update, vars(self), {"_buffer_names": kept, name: value})])
+        elif value is None or isinstance(value, Tensor):
+            super().__setattr__(name, value)
+        else:
+            raise ArgumentError(
+                f"[{type(self).__name__}] expected a Tensor or None for the buffer {name}, got a "
+                f"{type(value).__name__}: make it with alpha.tensor, or del the attribute first"
+            )
+
+    def __delattr__(self, name: str) -> None:
+        if name in self._buffer_names and name in vars(self):
+            kept = {key: persistent for key, persistent in self._buffer_names.items() if key != name}
+            at_once([(dict.pop, vars(self), name), (dict.__setitem__, vars(self), "_buffer_names", kept)])
+        else:
+            super().__delattr__(name)
 
     # -- registration --------------------------------------------------------------------------------------------
 
@@ -108,8 +148,7 @@ class Module:
                 f"[register_buffer] expected a Tensor or None for {name}, got {type(tensor).__name__}: a Parameter is "
                 "registered by assigning it"
             )
-        self._buffer_names = {**self._buffer_names, name: persistent}
-        setattr(self, name, tensor)
+        vars(self).update({"_buffer_names": {**self._buffer_names, name: persistent}, name: tensor})
 
     def register_parameter(self, name: str, parameter: Parameter | None) -> None:
         """``self.<name> = parameter``, for names made at run time."""
@@ -160,24 +199,26 @@ class Module:
     def named_modules(self, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
         """The module itself (under the prefix) and all modules below with their dotted names.
 
-        A module in two places comes once, or with ``remove_duplicate=False`` under each of its names.
+        A module in two places comes once, or with ``remove_duplicate=False`` under each of its names; one that lies in
+        itself is not entered again.
         """
-        seen: set[int] = set()
-        for name, module in self._paths(prefix, ()):
-            if not (remove_duplicate and id(module) in seen):
-                seen.add(id(module))
-                yield name, module
+        return self._paths(prefix, (), set() if remove_duplicate else None)
 
     def modules(self) -> Iterator[Module]:
         """The module itself and all modules below, each once."""
         return (module for _, module in self.named_modules())
 
-    def _paths(self, prefix: str, above: tuple[Module, ...]) -> Iterator[tuple[str, Module]]:
+    def _paths(self, prefix: str, above: tuple[Module, ...], seen: set[int] | None) -> Iterator[tuple[str, Module]]:
+        """Below the modules ``above``; without those ``seen`` already, unless that is None."""
+        if seen is not None:
+            seen.add(id(self))
         yield prefix, self
         above = (*above, self)  # a part that refers back to one of these is not entered again
         for name, part in self._parts():
-            if isinstance(part, Module) and not any(part is module for module in above):
-                yield from part._paths(_join(prefix, name), above)
+            if isinstance(part, Module) and not (
+                id(part) in seen if seen is not None else any(part is module for module in above)
+            ):
+                yield from part._paths(_join(prefix, name), above, seen)
 
     def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
         """The parameters, each once (under its first name), with their dotted names."""
@@ -209,11 +250,17 @@ class Module:
     # -- modes and places, each returns self -----------------------------------------------------------------------
 
     def train(self, mode: bool = True) -> Self:
-        """Sets training mode (or, with False, evaluation mode) here and below; returns self."""
+        """Sets training mode (or, with False, evaluation mode) here and below; returns self.
+
+        A module below with a ``train`` of its own is asked by that. An interrupt finds all others as before or after.
+        """
         if not isinstance(mode, bool):
             raise ArgumentError(f"[train] expected True or False, got {mode!r}")
-        for module in self.modules():
-            module.training = mode
+        modules = list(self.modules())
+        at_once([setting(module, "training", mode) for module in modules])
+        for module in modules[1:]:
+            if type(module).train is not Module.train:
+                module.train(mode)
         return self
 
     def eval(self) -> Self:
@@ -224,11 +271,9 @@ class Module:
         """Moves parameters and buffers to an engine (an Engine or its name), or casts them to a dtype; returns self.
 
         The Parameter objects stay the same, so an optimizer that holds them goes on working. A dtype, float32 or
-        float64, changes floating-point tensors alone.
+        float64, changes floating-point tensors alone. An error or an interrupt finds all as before or all as after.
         """
-        engine, dtype = state.destination(target)
-        for tensor in (*self.parameters(), *self.buffers()):
-            state.move(tensor, engine, dtype)
+        state.move((*self.parameters(), *self.buffers()), *state.destination(target))
         return self
 
     def cpu(self) -> Self:
@@ -254,14 +299,15 @@ class Module:
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Freezes (False) or trains (True) all parameters; returns self."""
-        for parameter in self.parameters():
-            parameter.requires_grad_(requires_grad)
+        parameters = list(self.parameters())
+        for parameter in parameters:
+            parameter.detach().requires_grad_(requires_grad)  # raises where it may not
+        at_once([setting(parameter, "requires_grad", requires_grad) for parameter in parameters])
         return self
 
     def zero_grad(self) -> Self:
         """Drops all parameters' gradients (sets them to None); returns self."""
-        for parameter in self.parameters():
-            parameter.grad = None
+        clear_gradients(list(self.parameters()))
         return self
 
     # -- state ---------------------------------------------------------------------------------------------------
@@ -293,11 +339,17 @@ class Module:
             state_dict: tensors or NumPy arrays by dotted name.
             strict: whether missing and unexpected keys are errors; a wrong shape always is.
 
-        Errors: one CheckpointError that lists missing, unexpected and misshaped keys; then nothing was loaded.
+        Errors: one CheckpointError that lists missing, unexpected and misshaped keys; then nothing was loaded. Nor was
+        anything where a KeyboardInterrupt comes, or else all was.
         """
-        own = self.state_dict()
-        missing, unexpected = state.load(type(self).__name__, own, state_dict, strict)
-        return LoadResult(missing, unexpected)
+        changes = Changes()
+        result = self.stage_state(state_dict, changes, strict)
+        changes.make()
+        return result
+
+    def stage_state(self, state_dict: Mapping[str, Any], changes: Changes, strict: bool = True) -> LoadResult:
+        """Checks a state, and adds to the changes what ``load_state_dict`` does with it."""
+        return LoadResult(*state.stage(type(self).__name__, self.state_dict(), state_dict, strict, changes))
 
     # -- hooks ---------------------------------------------------------------------------------------------------
 
@@ -328,23 +380,32 @@ class Module:
         return ""
 
     def __repr__(self) -> str:
+        return self._tree(())
+
+    def _tree(self, above: tuple[Module, ...]) -> str:
+        """The repr, of a module that lies below itself again without its parts."""
         name, extra = type(self).__name__, self.extra_repr()
-        children = [f"({key}): {child!r}".replace("\n", "\n  ") for key, child in self.named_children()]
+        if any(self is module for module in above):
+            return f"{name}(...)"
+        above = (*above, self)
+        children = [
+            f"({key}): {child._tree(above) if type(child).__repr__ is Module.__repr__ else repr(child)}"
+            for key, child in self.named_children()
+        ]
         if not children:
             return f"{name}({extra})"
-        return "\n  ".join([f"{name}(", *([extra] if extra else []), *children]) + "\n)"
+        lines = [child.replace("\n", "\n  ") for child in children]
+        return "\n  ".join([f"{name}(", *([extra] if extra else []), *lines]) + "\n)"
 
 
 def _join(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix else name
 
 
-def _parts_in(name: str, value: Any) -> Iterator[tuple[str, Parameter | Module]]:
+def _parts_in(name: str, value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[str, Parameter | Module]]:
     if isinstance(value, Parameter | Module):
         yield name, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _parts_in(f"{name}.{key}", item)
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _parts_in(f"{name}.{index}", item)
+    elif isinstance(value, dict | list | tuple) and not any(value is outer for outer in above):
+        above = (*above, value)  # a list that holds itself is not entered again
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _parts_in(f"{name}.{key}", item, above)

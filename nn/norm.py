@@ -7,6 +7,7 @@ import math
 from alpha import Tensor, int64, no_grad
 from alpha import functions as F
 from alpha.errors import ArgumentError, ShapeError
+from alpha.functions.operands import flag, number
 from nn import init
 from nn.arguments import empty, empty_parameter, positive
 from nn.module import Module
@@ -35,6 +36,12 @@ class _BatchNorm(Module):
         super().__init__()
         name = type(self).__name__
         self.num_features = positive(num_features, "num_features", name)
+        eps = number(name, "eps", eps)
+        momentum = None if momentum is None else number(name, "momentum", momentum)
+        affine, track_running_stats = (
+            flag(name, "affine", affine),
+            flag(name, "track_running_stats", track_running_stats),
+        )
         if not eps >= 0 or (momentum is not None and not 0 <= momentum <= 1):
             raise ArgumentError(
                 f"[{name}] expected eps >= 0 and momentum from 0 to 1 or None, got eps={eps} and momentum={momentum}"
@@ -43,10 +50,10 @@ class _BatchNorm(Module):
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        self.weight = empty_parameter(num_features) if affine else None
-        self.bias = empty_parameter(num_features) if affine else None
-        self.register_buffer("running_mean", empty(num_features) if track_running_stats else None)
-        self.register_buffer("running_var", empty(num_features) if track_running_stats else None)
+        self.weight = empty_parameter(self.num_features) if affine else None
+        self.bias = empty_parameter(self.num_features) if affine else None
+        self.register_buffer("running_mean", empty(self.num_features) if track_running_stats else None)
+        self.register_buffer("running_var", empty(self.num_features) if track_running_stats else None)
         # Only the cumulative average needs the count.
         counts = track_running_stats and momentum is None
         self.register_buffer("num_batches_tracked", empty(dtype=int64) if counts else None)
@@ -82,7 +89,7 @@ class _BatchNorm(Module):
         """
         self._check(x)
         batch_statistics = self.training or self.running_mean is None
-        if batch_statistics and math.prod(x.shape[:-1]) < 2:
+        if batch_statistics and math.prod(x.shape[:-1]) == 1:
             raise ShapeError(
                 f"[batch_norm] expected more than 1 value per channel when training, got x: {x.shape}: use a larger "
                 "batch, or eval()"

@@ -6,6 +6,7 @@ from typing import Any
 
 from alpha import Tensor, dtypes, tensor
 from alpha.errors import DtypeError
+from alpha.functions.operands import flag
 
 
 class Parameter(Tensor):
@@ -20,18 +21,13 @@ class Parameter(Tensor):
 
     def __init__(self, data: Any, requires_grad: bool = True) -> None:
         source = data if isinstance(data, Tensor) else tensor(data)
+        requires_grad = flag("Parameter", "requires_grad", requires_grad)
         if requires_grad and not dtypes.is_float(source.dtype):
             raise DtypeError(
                 f"[Parameter] expected float32 or float64, got {source.dtype}: cast it, or pass requires_grad=False"
             )
         super().__init__(source.storage, source.offset, source.shape, source.strides, source.dtype)
         self.requires_grad = requires_grad
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        values = super().__deepcopy__(memo)
-        copied = memo[id(self)] = Parameter(values, self.requires_grad)
-        copied.grad = values.grad
-        return copied
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alpha import Tensor
 from alpha import functions as F
+from alpha.functions.operands import flag
 from nn.arguments import Size, pair
 from nn.module import Module
 
@@ -33,7 +34,7 @@ class MaxPool2d(Module):
         self.stride = self.kernel_size if stride is None else pair(stride, "stride", "MaxPool2d")
         self.padding = pair(padding, "padding", "MaxPool2d", least=0)
         self.dilation = pair(dilation, "dilation", "MaxPool2d")
-        self.ceil_mode = ceil_mode
+        self.ceil_mode = flag("MaxPool2d", "ceil_mode", ceil_mode)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, C) to (N, OH, OW, C)."""
@@ -69,8 +70,8 @@ class AvgPool2d(Module):
         self.kernel_size = pair(kernel_size, "kernel_size", "AvgPool2d")
         self.stride = self.kernel_size if stride is None else pair(stride, "stride", "AvgPool2d")
         self.padding = pair(padding, "padding", "AvgPool2d", least=0)
-        self.ceil_mode = ceil_mode
-        self.count_include_pad = count_include_pad
+        self.ceil_mode = flag("AvgPool2d", "ceil_mode", ceil_mode)
+        self.count_include_pad = flag("AvgPool2d", "count_include_pad", count_include_pad)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, C) to (N, OH, OW, C)."""
@@ -89,8 +90,9 @@ class AdaptiveAvgPool2d(Module):
 
     def __init__(self, output_size: int | tuple[int | None, int | None] | None) -> None:
         super().__init__()
-        rows, columns = output_size if isinstance(output_size, tuple) else (output_size, output_size)
-        pair([1 if n is None else n for n in (rows, columns)], "output_size", "AdaptiveAvgPool2d")
+        both = output_size if isinstance(output_size, tuple | list) else (output_size, output_size)
+        checked = pair([1 if n is None else n for n in both], "output_size", "AdaptiveAvgPool2d")
+        rows, columns = [None if n is None else size for n, size in zip(both, checked, strict=True)]
         self.output_size = rows, columns
 
     def forward(self, x: Tensor) -> Tensor:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from alpha import Engine, Tensor, dtypes, engines
+from alpha.changes import Changes
 from alpha.errors import ArgumentError, CheckpointError, DtypeError
 
 Array = np.ndarray[Any, Any]
@@ -29,8 +32,20 @@ def destination(target: Any) -> tuple[Engine | None, np.dtype[Any] | None]:
     return None, dtype
 
 
-def move(tensor: Tensor, engine: Engine | None, dtype: np.dtype[Any] | None) -> None:
-    """Gives a tensor, and its gradient, memory on another engine or of another dtype; the object stays the same."""
+def move(tensors: Iterable[Tensor], engine: Engine | None, dtype: np.dtype[Any] | None) -> None:
+    """Gives tensors, and their gradients, memory on another engine or of another dtype; the objects stay the same.
+
+    An error or a KeyboardInterrupt finds none of them moved, or all.
+    """
+    changes = Changes()
+    for tensor in tensors:
+        _stage_move(tensor, engine, dtype, changes)
+        if tensor.grad is not None:
+            _stage_move(tensor.grad, engine, dtype, changes)
+    changes.make()
+
+
+def _stage_move(tensor: Tensor, engine: Engine | None, dtype: np.dtype[Any] | None, changes: Changes) -> None:
     engine = engine or tensor.engine
     dtype = dtype if dtype is not None and dtypes.is_float(tensor.dtype) else tensor.dtype
     if engine is not tensor.engine:
@@ -40,29 +55,49 @@ def move(tensor: Tensor, engine: Engine | None, dtype: np.dtype[Any] | None) -> 
         engine.copy(tensor, moved)
     else:
         return
-    tensor.storage, tensor.offset, tensor.strides, tensor.dtype = moved.storage, moved.offset, moved.strides, dtype
-    tensor._array = None  # the engine's view of the memory it had
-    if tensor.grad is not None:
-        move(tensor.grad, engine, dtype)
+    for name in ("storage", "offset", "strides", "dtype"):
+        changes.set(tensor, name, getattr(moved, name))
+    changes.set(tensor, "_array", None)  # the engine's view of the memory it had
 
 
 def assign(tensor: Tensor, values: Array) -> None:
     """Copies an array into a tensor, which may be a leaf that requires a gradient."""
-    engine = tensor.engine
-    engine.copy(engine.from_numpy(np.asarray(values, tensor.dtype)), tensor)
-    tensor.storage.version += 1
+    changes = Changes()
+    changes.write(tensor, values)
+    changes.make()
 
 
-def load(owner: str, own: Mapping[str, Tensor], given: Mapping[str, Any], strict: bool) -> tuple[list[str], list[str]]:
-    """Copies the given values into a module's own tensors, once all fit; returns missing and unexpected keys."""
+def stage(
+    owner: str, own: Mapping[str, Tensor], given: Mapping[str, Any], strict: bool, changes: Changes
+) -> tuple[list[str], list[str]]:
+    """Adds to the changes that given values are copied into a module's own tensors, once all are found to fit.
+
+    Returns missing and unexpected keys.
+    """
     if not isinstance(given, Mapping):
         raise ArgumentError(f"[load_state_dict] expected a dict of tensors, got {type(given).__name__}")
     arrays = {key: _array(value) if key in own else None for key, value in given.items()}
     missing, unexpected = check("load_state_dict", owner, own, arrays, strict)
+    memory = _Memory(own.values())
     for key, array in arrays.items():
         if array is not None:
-            assign(own[key], array)
+            # What lies in the module's own memory may be overwritten before its turn comes.
+            changes.write(own[key], array.copy() if memory.holds(array) else array)
     return missing, unexpected
+
+
+class _Memory:
+    """The places of tensors in the host's memory."""
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        storages = {id(tensor.storage): tensor.storage for tensor in tensors}.values()
+        self._ends = sorted((storage.address, storage.address + storage.nbytes) for storage in storages)
+
+    def holds(self, array: Array) -> bool:
+        """Whether an array shares memory with one of them (or may: addresses of a device are taken for the host's)."""
+        low, high = byte_bounds(array)
+        place = bisect_left(self._ends, (high, 0))  # the ones that begin before the array's end
+        return place > 0 and self._ends[place - 1][1] > low
 
 
 def check(
@@ -85,7 +120,13 @@ def check(
 def _array(value: Any) -> Array:
     if hasattr(value, "detach") and not isinstance(value, Tensor):
         value = value.detach()  # PyTorch's tensors, which refuse while they require a gradient
-    return np.asarray(value)
+    try:
+        return np.asarray(value.engine.to_numpy(value.detach()) if isinstance(value, Tensor) else value)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"[load_state_dict] expected tensors or arrays by name, got {type(value).__name__}, of which none can be "
+            f"made ({error}): take the state_dict of a module; nothing was loaded"
+        ) from error
 
 
 def _misfit(tensor: Tensor, array: Array | None) -> str:

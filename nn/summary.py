@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from alpha import Tensor, default_engine, float32, no_grad
+from alpha.changes import Action, at_once, putting, setting
 from alpha.errors import ArgumentError
-from nn.module import Module
+from nn.module import Hooks, Module
 
 
 def summarize(module: Module, input_shape: tuple[int, ...] | None) -> str:
@@ -41,17 +42,25 @@ def _result_shapes(module: Module, input_shape: tuple[int, ...]) -> dict[int, st
     def record(part: Module, args: tuple[Any, ...], result: Any) -> None:
         shapes[id(part)] = _shape_of(result)
 
-    modes = [(part, part.training) for part in module.modules()]
-    handles = [part.register_forward_hook(record) for part, _ in modes]
+    parts = list(module.modules())
+    before = [_restoring(part, name) for part in parts for name in ("training", "_hooks")]
+    # What an interrupt within the first of the two leaves undone, the second does.
     try:
-        with no_grad():
-            module.eval()(_zeros(module, tuple(input_shape)))
+        try:
+            at_once([setting(part, "_hooks", Hooks.with_last(part._hooks, record)) for part in parts])
+            with no_grad():
+                module.eval()(_zeros(module, tuple(input_shape)))
+        finally:
+            at_once(before)
     finally:
-        for handle in handles:
-            handle.remove()
-        for part, training in modes:
-            part.training = training
+        at_once(before)
     return shapes
+
+
+def _restoring(part: Module, name: str) -> Action:
+    """The action that makes an attribute what it is now, the class's default too."""
+    own = vars(part)
+    return putting(own, name, own[name]) if name in own else (dict.pop, own, name, None)
 
 
 def _zeros(module: Module, shape: tuple[int, ...]) -> Tensor:

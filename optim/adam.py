@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, ClassVar
 
+from alpha.changes import at_once, putting
 from alpha.engine import Engine
-from alpha.errors import ArgumentError
+from alpha.errors import ArgumentError, described
 from alpha.tensor import Tensor
+from alpha.updates import Plan
 from optim.optimizer import Group, Optimizer, gradients
 
 
@@ -19,6 +21,7 @@ class Adam(Optimizer):
     """
 
     state_tensors: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
+    state_required: ClassVar[tuple[str, ...]] = ("step", "exp_avg", "exp_avg_sq")
     decoupled: ClassVar[bool] = False
 
     def __init__(
@@ -36,37 +39,42 @@ class Adam(Optimizer):
         self.at_least("eps", options["eps"], 0)
         betas = options["betas"]
         if not isinstance(betas, tuple | list) or len(betas) != 2:
-            raise ArgumentError(f"[{type(self).__name__}] expected betas as a pair, got {betas!r}")
+            raise ArgumentError(f"[{type(self).__name__}] expected betas as a pair, got {described(betas)}")
         for beta in betas:
             self.below_one("betas", beta)
 
-    def update(self, engine: Engine, params: list[Tensor], options: Group) -> None:
+    def prepare(self, plan: Plan, engine: Engine, params: list[Tensor], options: Group) -> None:
         # Parameters that had no gradient at times are behind in their count of steps.
         by_step: dict[int, list[Tensor]] = {}
         for param in params:
-            state = self.state.setdefault(param, {"step": 0})
-            by_step.setdefault(state["step"] + 1, []).append(param)
+            by_step.setdefault(self._step_of(param) + 1, []).append(param)
         for step, chosen in by_step.items():
+            first, second = self._moments(plan, chosen, step)
             engine.adam_step(
                 chosen,
                 gradients(chosen),
-                [self.entry(p, "exp_avg") for p in chosen],
-                [self.entry(p, "exp_avg_sq") for p in chosen],
+                first,
+                second,
                 decoupled=self.decoupled,
                 **_numbers(options, step),
                 refresh=partial(self._next, chosen, options),
+                plan=plan,
             )
-            self._count(chosen, step)
+
+    def _moments(self, plan: Plan, params: list[Tensor], step: int) -> tuple[list[Tensor], list[Tensor]]:
+        """The moments of parameters that take a step of this number; the plan enters it."""
+        moments = [self.prepared(plan, p, "exp_avg", "exp_avg_sq", step=step) for p in params]
+        return [pair[0] for pair in moments], [pair[1] for pair in moments]
+
+    def _step_of(self, param: Tensor) -> int:
+        step: int = self.state[param]["step"] if param in self.state else 0
+        return step
 
     def _next(self, params: list[Tensor], options: Group) -> dict[str, Any]:
         """What a captured step asks for before it runs again: counts it, and gives its numbers."""
-        step = self.state[params[0]]["step"] + 1
-        self._count(params, step)
+        step = self._step_of(params[0]) + 1
+        at_once([putting(self.state[param], "step", step) for param in params])
         return _numbers(options, step)
-
-    def _count(self, params: list[Tensor], step: int) -> None:
-        for param in params:
-            self.state[param]["step"] = step
 
 
 class AdamW(Adam):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import alpha
-from alpha.errors import ArgumentError, ShapeError
+from alpha.changes import Rewriting
+from alpha.errors import ArgumentError, ShapeError, described
+from alpha.functions.operands import flag, number
 from alpha.tensor import Tensor
 from nn.module import Module
 
@@ -33,8 +37,11 @@ class AveragedModel(Module, Generic[Net]):
 
     def __init__(self, model: Net, decay: float = 0.999, use_buffers: bool = False) -> None:
         super().__init__()
+        if not isinstance(model, Module):
+            raise ArgumentError(f"[AveragedModel] expected a Module, got {described(model)}")
+        decay, use_buffers = number("AveragedModel", "decay", decay), flag("AveragedModel", "use_buffers", use_buffers)
         if not 0 <= decay <= 1:
-            raise ArgumentError(f"[AveragedModel] expected decay in 0..1, got {decay!r}")
+            raise ArgumentError(f"[AveragedModel] expected decay in 0..1, got {decay}")
         self.decay, self.use_buffers = decay, use_buffers
         self.module: Net = copy.deepcopy(model)
         self.module.requires_grad_(False)
@@ -46,7 +53,10 @@ class AveragedModel(Module, Generic[Net]):
         return self.module(*arguments, **options)
 
     def update_parameters(self, model: Net) -> None:
-        """Takes the network's parameters and buffers into the average; ShapeError unless it is of the same shapes."""
+        """Takes the network's parameters and buffers into the average; ShapeError unless it is of the same shapes.
+
+        Where a KeyboardInterrupt comes, ``n_averaged`` tells whether the update was made: it was wholly or not at all.
+        """
         shapes = ({name: t.shape for name, t in net.state_dict().items()} for net in (self.module, model))
         if next(shapes) != next(shapes):
             raise ShapeError(
@@ -55,16 +65,19 @@ class AveragedModel(Module, Generic[Net]):
             )
         share = 0.0 if int(self.n_averaged) == 0 else self.decay
         with alpha.no_grad():
-            for mine, theirs in zip(self.module.parameters(), model.parameters(), strict=True):
-                _average(mine, theirs, share)
+            values: list[tuple[Tensor, Callable[[], Tensor]]] = [
+                (mine, partial(_average, mine, theirs, share))
+                for mine, theirs in zip(self.module.parameters(), model.parameters(), strict=True)
+            ]
             for kept, new in zip(self.module.buffers(), model.buffers(), strict=True):
-                _average(kept, new, share if self.use_buffers and kept.dtype.kind == "f" else 0.0)
-            self.n_averaged += 1
+                part = share if self.use_buffers and kept.dtype.kind == "f" else 0.0
+                values.append((kept, partial(_average, kept, new, part)))
+            Rewriting([*values, (self.n_averaged, lambda: self.n_averaged + 1)]).make()
 
 
-def _average(average: Tensor, tensor: Tensor, share: float) -> None:
-    if share == 0:
-        average.copy_(tensor)
-        return
-    average *= share
-    average += tensor.detach() * (1 - share)
+def _average(average: Tensor, tensor: Tensor, share: float) -> Tensor:
+    """What an average becomes."""
+    source = tensor.detach()
+    if source.engine is not average.engine or source.dtype != average.dtype:
+        source = source.to(average.engine).astype(average.dtype)
+    return source if share == 0 else average.detach() * share + source * (1 - share)

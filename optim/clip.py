@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 
 from alpha import functions as F
 from alpha.autograd import no_grad
+from alpha.changes import Rewriting
 from alpha.dtypes import float64
 from alpha.errors import ArgumentError, NumericsError
+from alpha.functions.operands import check_tensor, flag, number
 from alpha.tensor import Tensor, tensor
+from optim.arguments import listed
 from optim.optimizer import gradients
 
 
@@ -24,13 +28,15 @@ def clip_grad_norm_(
 
     Returns the norm before, one float64 element: the host waits for the device only where it is read. With
     ``error_if_nonfinite`` it is read here, and a norm that is NaN or infinite raises NumericsError and leaves the
-    gradients alone.
+    gradients alone. A KeyboardInterrupt finds all gradients scaled or none.
     """
     name = "clip_grad_norm_"
+    max_norm, norm_type = number(name, "max_norm", max_norm), number(name, "norm_type", norm_type)
+    error_if_nonfinite = flag(name, "error_if_nonfinite", error_if_nonfinite)
     if not max_norm >= 0:
-        raise ArgumentError(f"[{name}] expected max_norm >= 0, got {max_norm!r}")
+        raise ArgumentError(f"[{name}] expected max_norm >= 0, got {max_norm}")
     if not norm_type > 0:
-        raise ArgumentError(f"[{name}] expected norm_type > 0 (2.0, 1.0, float('inf')), got {norm_type!r}")
+        raise ArgumentError(f"[{name}] expected norm_type > 0 (2.0, 1.0, float('inf')), got {norm_type}")
     grads = [grad for grad in _gradients(parameters) if grad.numel()]
     if not grads:
         return tensor(0.0, float64)
@@ -41,22 +47,27 @@ def clip_grad_norm_(
             "for the layer whose gradient is not finite"
         )
     scale = F.clamp(max_norm / (total + 1e-6), max=1.0)  # NaN stays, and shows in the gradients
-    for grad in grads:
-        grad.mul_(scale.to(grad.engine).astype(grad.dtype))
+    Rewriting([(grad, partial(_scaled, grad, scale)) for grad in grads]).make()
     return total
 
 
 @no_grad()
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
-    """Limits every element of the gradients to -clip_value..clip_value, in place."""
+    """Limits every element of the gradients to -clip_value..clip_value, in place; where interrupted, all or none."""
+    clip_value = number("clip_grad_value_", "clip_value", clip_value)
     if not clip_value >= 0:
-        raise ArgumentError(f"[clip_grad_value_] expected clip_value >= 0, got {clip_value!r}")
-    for grad in _gradients(parameters):
-        grad.copy_(grad.clamp(-clip_value, clip_value))
+        raise ArgumentError(f"[clip_grad_value_] expected clip_value >= 0, got {clip_value}")
+    grads = _gradients(parameters)
+    Rewriting([(grad, partial(grad.clamp, -clip_value, clip_value)) for grad in grads]).make()
+
+
+def _scaled(grad: Tensor, scale: Tensor) -> Tensor:
+    return grad * scale.to(grad.engine).astype(grad.dtype)
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    tensors = [parameters] if isinstance(parameters, Tensor) else parameters
+    tensors = [parameters] if isinstance(parameters, Tensor) else listed("clip_grad", "parameters", parameters)
+    check_tensor("clip_grad", *tensors)
     return gradients(tensors)
 
 

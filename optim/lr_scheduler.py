@@ -7,9 +7,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
+
 from alpha import graphs
-from alpha.errors import ArgumentError, CheckpointError
-from optim.optimizer import Group, Optimizer
+from alpha.changes import Action, Changes, at_once, putting, setting
+from alpha.errors import AlphaError, ArgumentError, CheckpointError, described
+from alpha.functions.operands import flag, number, whole
+from optim.arguments import finite, listed, power
+from optim.optimizer import Group, Optimizer, is_count, is_finite, shown
 
 
 class LRScheduler:
@@ -26,12 +31,19 @@ class LRScheduler:
         if not isinstance(optimizer, Optimizer):
             raise ArgumentError(f"[{self._name}] expected an Optimizer, got {type(optimizer).__name__}")
         self.optimizer = optimizer
-        self.base_lrs: list[float] = []
-        for group in optimizer.param_groups:
-            group.setdefault("initial_lr", group["lr"])
-            self.base_lrs.append(group["initial_lr"])
+        groups = optimizer.param_groups
+        self.base_lrs: list[float] = self.first_rates()
         self.last_epoch = 0
-        self.apply()
+        noted = [putting(group, "initial_lr", rate) for group, rate in zip(groups, self.base_lrs, strict=True)]
+        if type(self).apply is LRScheduler.apply:
+            at_once([*noted, *self.options_at(0, self._initial())])
+        else:
+            at_once(noted)
+            self.apply()
+
+    def first_rates(self) -> list[float]:
+        """The groups' initial rates: those before any scheduler."""
+        return [{"initial_lr": group["lr"], **group}["initial_lr"] for group in self.optimizer.param_groups]
 
     @property
     def _name(self) -> str:
@@ -43,24 +55,39 @@ class LRScheduler:
 
     def apply(self) -> None:
         """Sets the groups' options to what they are at ``last_epoch``."""
+        at_once(self.options_at(self.last_epoch, self._initial()))
+
+    def options_at(self, step: int, base_lrs: list[Any]) -> list[Action]:
+        """The actions that set the groups' options to what they are after so many steps from these initial rates."""
         groups = self.optimizer.param_groups
-        if len(groups) != len(self.base_lrs):
+        if len(groups) != len(base_lrs):
             raise ArgumentError(
-                f"[{self._name}] expected the {len(self.base_lrs)} parameter groups it was made with, got "
+                f"[{self._name}] expected the {len(base_lrs)} parameter groups it was made with, got "
                 f"{len(groups)}: add groups before making the scheduler"
             )
-        rates = [self.rate(base, index, self.last_epoch) for index, base in enumerate(self.base_lrs)]
-        for group, rate in zip(groups, rates, strict=True):
-            group["lr"] = rate
+        rates = [self.rate(base, index, step) for index, base in enumerate(base_lrs)]
+        return [putting(group, "lr", rate) for group, rate in zip(groups, rates, strict=True)]
 
     def step(self) -> Self:
-        """Goes one step on."""
+        """Goes one step on. An error or a KeyboardInterrupt finds ``last_epoch`` and rates as before, or as after."""
         graphs.each_call(self._advance)
         return self
 
     def _advance(self) -> None:
-        self.last_epoch += 1
-        self.apply()
+        step = self.last_epoch + 1
+        if type(self).apply is LRScheduler.apply:
+            at_once([*self.options_at(step, self._initial()), setting(self, "last_epoch", step)])
+        else:  # of one's own
+            self.last_epoch = step
+            self.apply()
+
+    def _initial(self) -> list[Any]:
+        """The initial rates, of the schedulers within where there are such."""
+        return self.base_lrs
+
+    def _initial_in(self, state: Mapping[str, Any]) -> list[Any]:
+        """The same of a state."""
+        return list(state["base_lrs"])
 
     def get_last_lr(self) -> list[float]:
         """The groups' rates now."""
@@ -71,58 +98,82 @@ class LRScheduler:
         return {"scheduler": self._name, "last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Takes back what ``state_dict`` gave and sets the rates; CheckpointError where it does not fit."""
-        self.check_state(state)
-        self.adopt(state)
-        self.apply()
+        """Takes back what ``state_dict`` gave and sets the rates; CheckpointError where it does not fit.
+
+        An error or a KeyboardInterrupt finds all as before or all as after.
+        """
+        changes = Changes()
+        self.stage_state(state, changes)
+        changes.make()
         return self
+
+    def stage_state(self, state: Mapping[str, Any], changes: Changes) -> None:
+        """Checks a state, and adds to the changes what ``load_state_dict`` does with it."""
+        self.check_state(state)
+        try:
+            options = self.options_at(state["last_epoch"], self._initial_in(state))
+        except (AlphaError, ArithmeticError) as error:
+            raise CheckpointError(
+                f"[{self._name}.load_state_dict] expected a state that this {self._name} can be in, got "
+                f"{shown(state)}: {error}"
+            ) from error
+        self.adopt(state, changes)
+        changes.add(*options)
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """CheckpointError unless ``adopt`` may take the state."""
-        own = self.state_dict()
-        fits = isinstance(state, Mapping) and set(state) == set(own) and state["scheduler"] == self._name
-        if not fits or len(state["base_lrs"]) != len(self.base_lrs):
+        fits = isinstance(state, Mapping) and set(state) == set(self.state_dict())
+        if not fits or state["scheduler"] != self._name or not self._is_position(state):
             raise CheckpointError(
                 f"[{self._name}.load_state_dict] expected the state of a {self._name} of {len(self.base_lrs)} groups, "
-                f"got {state!r}: make the scheduler that was saved"
+                f"got {shown(state)}: make the scheduler that was saved"
             )
 
-    def adopt(self, state: Mapping[str, Any]) -> None:
+    def _is_position(self, state: Mapping[str, Any]) -> bool:
+        rates = state["base_lrs"]
+        fits = isinstance(rates, list | tuple) and len(rates) == len(self.base_lrs) and all(map(is_finite, rates))
+        return fits and is_count(state["last_epoch"])
+
+    def adopt(self, state: Mapping[str, Any], changes: Changes) -> None:
         """Takes a state that was checked."""
-        self.last_epoch, self.base_lrs = state["last_epoch"], list(state["base_lrs"])
+        changes.set(self, "last_epoch", state["last_epoch"])
+        changes.set(self, "base_lrs", list(state["base_lrs"]))
 
 
 class StepLR(LRScheduler):
     """The rate times gamma every ``step_size`` steps."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
-        self.step_size, self.gamma = _count("StepLR", "step_size", step_size), gamma
+        self.step_size = _count("StepLR", "step_size", step_size)
+        self.gamma = finite("StepLR", "gamma", gamma)
         super().__init__(optimizer)
 
     def rate(self, base: float, group: int, step: int) -> float:
-        return base * self.gamma ** (step // self.step_size)
+        return base * power(self.gamma, step // self.step_size)
 
 
 class MultiStepLR(LRScheduler):
     """The rate times gamma at each milestone, a number of steps."""
 
     def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1) -> None:
-        self.milestones, self.gamma = sorted(milestones), gamma
+        steps = listed("MultiStepLR", "milestones", milestones)
+        self.milestones = sorted(whole("MultiStepLR", "milestones", step) for step in steps)
+        self.gamma = finite("MultiStepLR", "gamma", gamma)
         super().__init__(optimizer)
 
     def rate(self, base: float, group: int, step: int) -> float:
-        return base * self.gamma ** bisect_right(self.milestones, step)
+        return base * power(self.gamma, bisect_right(self.milestones, step))
 
 
 class ExponentialLR(LRScheduler):
     """The rate times gamma at every step."""
 
     def __init__(self, optimizer: Optimizer, gamma: float) -> None:
-        self.gamma = gamma
+        self.gamma = finite("ExponentialLR", "gamma", gamma)
         super().__init__(optimizer)
 
     def rate(self, base: float, group: int, step: int) -> float:
-        return base * self.gamma**step
+        return base * power(self.gamma, step)
 
 
 class CosineAnnealingLR(LRScheduler):
@@ -132,7 +183,8 @@ class CosineAnnealingLR(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
-        self.T_max, self.eta_min = _count("CosineAnnealingLR", "T_max", T_max), eta_min
+        self.T_max = _count("CosineAnnealingLR", "T_max", T_max)
+        self.eta_min = finite("CosineAnnealingLR", "eta_min", eta_min)
         super().__init__(optimizer)
 
     def rate(self, base: float, group: int, step: int) -> float:
@@ -145,6 +197,8 @@ class LinearLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
     ) -> None:
+        start_factor = number("LinearLR", "start_factor", start_factor)
+        end_factor = number("LinearLR", "end_factor", end_factor)
         if not 0 < start_factor <= 1 or not 0 <= end_factor <= 1:
             got = f"{start_factor} and {end_factor}"
             raise ArgumentError(f"[LinearLR] expected 0 < start_factor <= 1 and 0 <= end_factor <= 1, got {got}")
@@ -163,20 +217,27 @@ class LambdaLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]]
     ) -> None:
+        _check_optimizer("LambdaLR", optimizer)
         groups = len(optimizer.param_groups)
-        self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else list(lr_lambda)
+        self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else listed("LambdaLR", "lr_lambda", lr_lambda)
+        if any(not callable(function) for function in self.lr_lambdas):
+            raise ArgumentError(f"[LambdaLR] expected lr_lambda as functions of a step, got {described(lr_lambda)}")
         if len(self.lr_lambdas) != groups:
             raise ArgumentError(f"[LambdaLR] expected {groups} functions, one a group, got {len(self.lr_lambdas)}")
         super().__init__(optimizer)
 
     def rate(self, base: float, group: int, step: int) -> float:
-        return base * self.lr_lambdas[group](step)
+        return base * number("LambdaLR", "lr_lambda's result", self.lr_lambdas[group](step))
 
 
 class SequentialLR(LRScheduler):
     """One scheduler after another: the next begins, at its own step 0, at each milestone."""
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]) -> None:
+        schedulers = listed("SequentialLR", "schedulers", schedulers)
+        milestones = [whole("SequentialLR", "milestones", n) for n in listed("SequentialLR", "milestones", milestones)]
+        if not all(isinstance(scheduler, LRScheduler) for scheduler in schedulers):
+            raise ArgumentError(f"[SequentialLR] expected schedulers, got {described(schedulers)}")
         if len(schedulers) != len(milestones) + 1 or list(milestones) != sorted(milestones):
             raise ArgumentError(
                 "[SequentialLR] expected ascending milestones, one fewer than schedulers, got "
@@ -187,29 +248,37 @@ class SequentialLR(LRScheduler):
         self.schedulers, self.milestones = list(schedulers), list(milestones)
         super().__init__(optimizer)
 
-    def apply(self) -> None:
-        current = bisect_right(self.milestones, self.last_epoch)
+    def options_at(self, step: int, base_lrs: list[Any]) -> list[Action]:
+        current = bisect_right(self.milestones, step)
         scheduler = self.schedulers[current]
-        scheduler.last_epoch = self.last_epoch - (self.milestones[current - 1] if current else 0)
-        scheduler.apply()
+        position = step - (self.milestones[current - 1] if current else 0)
+        options = scheduler.options_at(position, base_lrs[current])
+        return [*options, setting(scheduler, "last_epoch", position)]
+
+    def _initial(self) -> list[Any]:
+        return [scheduler._initial() for scheduler in self.schedulers]
+
+    def _initial_in(self, state: Mapping[str, Any]) -> list[Any]:
+        pairs = zip(self.schedulers, state["schedulers"], strict=True)
+        return [scheduler._initial_in(inner) for scheduler, inner in pairs]
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "schedulers": [scheduler.state_dict() for scheduler in self.schedulers]}
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         super().check_state(state)
-        if len(state["schedulers"]) != len(self.schedulers):
+        if not isinstance(state["schedulers"], list | tuple) or len(state["schedulers"]) != len(self.schedulers):
             raise CheckpointError(
                 f"[SequentialLR.load_state_dict] expected the states of {len(self.schedulers)} schedulers, got "
-                f"{len(state['schedulers'])}: make the scheduler that was saved"
+                f"{shown(state['schedulers'])}: make the scheduler that was saved"
             )
         for scheduler, inner in zip(self.schedulers, state["schedulers"], strict=True):
             scheduler.check_state(inner)
 
-    def adopt(self, state: Mapping[str, Any]) -> None:
-        super().adopt(state)
+    def adopt(self, state: Mapping[str, Any], changes: Changes) -> None:
+        super().adopt(state, changes)
         for scheduler, inner in zip(self.schedulers, state["schedulers"], strict=True):
-            scheduler.adopt(inner)
+            scheduler.adopt(inner, changes)
 
 
 class OneCycleLR(LRScheduler):
@@ -245,14 +314,24 @@ class OneCycleLR(LRScheduler):
     ) -> None:
         if total_steps is None and (epochs is None or steps_per_epoch is None):
             raise ArgumentError("[OneCycleLR] expected total_steps, or epochs and steps_per_epoch, got neither")
-        steps = total_steps if total_steps is not None else (epochs or 0) * (steps_per_epoch or 0)
-        self.total_steps = _count("OneCycleLR", "total_steps", steps)
+        name = "OneCycleLR"
+        _check_optimizer(name, optimizer)
+        if total_steps is None:
+            total_steps = _count(name, "epochs", epochs) * _count(name, "steps_per_epoch", steps_per_epoch)
+        self.total_steps = _count(name, "total_steps", total_steps)
+        pct_start, three_phase = number(name, "pct_start", pct_start), flag(name, "three_phase", three_phase)
+        cycle_momentum = flag(name, "cycle_momentum", cycle_momentum)
         if not 0 <= pct_start <= 1:
-            raise ArgumentError(f"[OneCycleLR] expected pct_start in 0..1, got {pct_start!r}")
-        if anneal_strategy not in ("cos", "linear"):
-            raise ArgumentError(f'[OneCycleLR] expected anneal_strategy "cos" or "linear", got {anneal_strategy!r}')
+            raise ArgumentError(f"[OneCycleLR] expected pct_start in 0..1, got {pct_start}")
+        if not isinstance(anneal_strategy, str) or anneal_strategy not in ("cos", "linear"):
+            raise ArgumentError(
+                f'[OneCycleLR] expected anneal_strategy "cos" or "linear", got {described(anneal_strategy)}'
+            )
         self.anneal_strategy = anneal_strategy
-        self.div_factor, self.final_div_factor = div_factor, final_div_factor
+        self.div_factor = finite(name, "div_factor", div_factor)
+        self.final_div_factor = finite(name, "final_div_factor", final_div_factor)
+        if self.div_factor == 0 or self.final_div_factor == 0:
+            raise ArgumentError("[OneCycleLR] expected div_factor and final_div_factor other than 0, got 0")
         groups = optimizer.param_groups
         self.max_lrs = _per_group("max_lr", max_lr, len(groups))
         self.momenta = list(
@@ -269,9 +348,10 @@ class OneCycleLR(LRScheduler):
                 "cycle_momentum=False"
             )
         self._phases = self._make_phases(pct_start, three_phase)
-        for group, highest in zip(groups, self.max_lrs, strict=True):
-            group["initial_lr"] = highest / div_factor
         super().__init__(optimizer)
+
+    def first_rates(self) -> list[float]:
+        return [highest / self.div_factor for highest in self.max_lrs]
 
     def _make_phases(self, share: float, three: bool) -> list[tuple[float, str, str, int, int]]:
         """Each phase's last step, the rates it goes from and to, and the momenta (0 highest, 1 lowest)."""
@@ -305,19 +385,19 @@ class OneCycleLR(LRScheduler):
         rates = {"first": base, "max": self.max_lrs[group], "last": base / self.final_div_factor}
         return self._anneal(rates[start], rates[end], done)
 
-    def apply(self) -> None:
-        super().apply()
+    def options_at(self, step: int, base_lrs: list[Any]) -> list[Action]:
+        actions = super().options_at(step, base_lrs)
         if self.cycle_momentum:
-            (_, _, _, start, end), done = self._phase(self.last_epoch)
+            (_, _, _, start, end), done = self._phase(step)
             for group, momenta in zip(self.optimizer.param_groups, self.momenta, strict=True):
-                _set_momentum(group, self._anneal(momenta[start], momenta[end], done))
+                actions.append(_putting_momentum(group, self._anneal(momenta[start], momenta[end], done)))
+        return actions
 
 
-def _set_momentum(group: Group, value: float) -> None:
+def _putting_momentum(group: Group, value: float) -> Action:
     if "betas" in group:
-        group["betas"] = (value, group["betas"][1])
-    else:
-        group["momentum"] = value
+        return putting(group, "betas", (value, group["betas"][1]))
+    return putting(group, "momentum", value)
 
 
 def _share(step: int, start: float, end: float) -> float:
@@ -325,14 +405,21 @@ def _share(step: int, start: float, end: float) -> float:
     return min(1.0, (step - start) / (end - start)) if end > start else 1.0
 
 
-def _count(name: str, option: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ArgumentError(f"[{name}] expected {option} as an int >= 1, got {value!r}")
-    return value
+def _count(name: str, option: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ArgumentError(f"[{name}] expected {option} as an int >= 1, got {described(value)}")
+    return whole(name, option, value)
+
+
+def _check_optimizer(name: str, value: Any) -> None:
+    if not isinstance(value, Optimizer):
+        raise ArgumentError(f"[{name}] expected an Optimizer, got {type(value).__name__}")
 
 
 def _per_group(option: str, value: float | Sequence[float], groups: int) -> list[float]:
-    values = [value] * groups if isinstance(value, int | float) else list(value)
-    if len(values) != groups:
-        raise ArgumentError(f"[OneCycleLR] expected {option} as one number or {groups}, one a group, got {values}")
-    return values
+    given = value if isinstance(value, tuple | list) else [value] * groups
+    if len(given) != groups:
+        raise ArgumentError(
+            f"[OneCycleLR] expected {option} as one number or {groups}, one a group, got {described(value)}"
+        )
+    return [finite("OneCycleLR", option, n) for n in given]

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, ClassVar, Self
 
-from alpha import graphs
+from alpha import graphs, updates
 from alpha.autograd import no_grad
+from alpha.changes import Action, Changes, appending, at_once, clear_gradients, fill_with_zeros, putting, setting
 from alpha.dtypes import is_float
 from alpha.engine import Engine
-from alpha.errors import AlphaError, ArgumentError, CheckpointError, GraphError
+from alpha.errors import AlphaError, ArgumentError, CheckpointError, GraphError, described
 from alpha.tensor import Tensor
+from optim.arguments import listed
 
 Group = dict[str, Any]
 State = dict[str, Any]
+
+
+_LARGEST = sys.float_info.max
 
 
 class Optimizer:
     """Base of the optimizers.
 
     ``param_groups`` is a list of dicts: the tensors under ``params``, the group's options (``lr``, ...) beside them.
-    ``state`` maps a parameter to what the optimizer remembers of it.
+    ``state`` maps a parameter to what the optimizer remembers of it. ``steps`` counts the calls of ``step`` that were
+    done, those before a checkpoint that was loaded too.
 
     Args:
         params: tensors that require a gradient, or dicts with ``params`` and the options in which a group differs.
@@ -30,13 +36,16 @@ class Optimizer:
 
     state_tensors: ClassVar[tuple[str, ...]] = ()
     """Names of the state's entries that are tensors shaped as their parameter."""
+    state_required: ClassVar[tuple[str, ...]] = ()
+    """Names of the entries that a parameter's state always has."""
 
     def __init__(self, params: Iterable[Any], defaults: Group) -> None:
         self.defaults = defaults
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, State] = {}
         self._changes = 0  # how often groups or state tensors became others
-        given: list[Any] = [params] if isinstance(params, Tensor | Mapping) else list(params)
+        self.steps = 0
+        given: list[Any] = [params] if isinstance(params, Tensor | Mapping) else listed(self._name, "params", params)
         if not given:
             raise ArgumentError(f"[{self._name}] expected parameters, got none: pass module.parameters()")
         groups = given if isinstance(given[0], Mapping) else [{"params": given}]
@@ -50,7 +59,9 @@ class Optimizer:
     def add_param_group(self, group: Mapping[str, Any]) -> Self:
         """Adds a group: a dict with ``params`` and options; ArgumentError, and nothing changes, where it is wrong."""
         if not isinstance(group, Mapping) or "params" not in group:
-            raise ArgumentError(f'[{self._name}] expected a parameter group {{"params": [...], ...}}, got {group!r}')
+            raise ArgumentError(
+                f'[{self._name}] expected a parameter group {{"params": [...], ...}}, got {described(group)}'
+            )
         unknown = sorted(set(group) - set(self.defaults) - {"params"})
         if unknown:
             raise ArgumentError(
@@ -64,8 +75,7 @@ class Optimizer:
         }
         self._check_params(complete["params"])
         self.check_options(complete)
-        self.param_groups.append(complete)
-        self._changes += 1
+        at_once([appending(self.param_groups, complete), setting(self, "_changes", self._changes + 1)])
         return self
 
     def _check_params(self, params: list[Any]) -> None:
@@ -90,35 +100,65 @@ class Optimizer:
 
     def at_least(self, option: str, value: Any, least: float) -> None:
         """ArgumentError unless an option is a finite number that is large enough."""
-        if not _is_number(value) or not math.isfinite(value) or value < least:
-            raise ArgumentError(f"[{self._name}] expected {option} >= {least}, got {value!r}")
+        if not _is_number(value) or not least <= value <= _LARGEST:
+            raise ArgumentError(f"[{self._name}] expected {option} >= {least}, got {described(value)}")
 
     def below_one(self, option: str, value: Any) -> None:
         """ArgumentError unless an option lies in [0, 1)."""
         if not _is_number(value) or not 0 <= value < 1:
-            raise ArgumentError(f"[{self._name}] expected {option} in [0, 1), got {value!r}")
+            raise ArgumentError(f"[{self._name}] expected {option} in [0, 1), got {described(value)}")
+
+    def switch(self, option: str, value: Any) -> None:
+        """ArgumentError unless an option is True or False."""
+        if not isinstance(value, bool):
+            raise ArgumentError(f"[{self._name}] expected {option} as True or False, got {described(value)}")
 
     # -- working -----------------------------------------------------------------------------------------------------
 
     def zero_grad(self, set_to_none: bool = True) -> Self:
-        """Drops every parameter's gradient, or fills it with zeros."""
-        for group in self.param_groups:
-            for param in group["params"]:
-                if set_to_none:
-                    param.grad = None
-                elif param.grad is not None:
-                    param.grad.zero_()
+        """Drops every parameter's gradient, or fills it with zeros: of all of them, or where interrupted of none."""
+        if set_to_none:
+            clear_gradients(self._all())
+        else:
+            fill_with_zeros(gradients(self._all()))
         return self
 
     def step(self) -> Self:
-        """Updates every parameter that has a gradient, in place."""
+        """Updates every parameter that has a gradient, in place, and counts ``steps`` on.
+
+        All is prepared before anything is updated. So where an error or a KeyboardInterrupt leaves it, parameters,
+        state and ``steps`` are either all as before or all as after: an interrupt that comes while the update runs is
+        raised after its end. A loop that goes on after Ctrl-C sees by ``steps`` whether to repeat the step::
+
+            before = optimizer.steps
+            try:
+                train_on(batch)
+            except KeyboardInterrupt:
+                repeat = optimizer.steps == before
+
+        (An optimizer that overrides ``update`` itself is as interruptible as that is.)
+        """
         graphs.guard(self._structure)
-        with no_grad():
-            for group in self.param_groups:
-                params = [p for p in group["params"] if p.grad is not None]
-                for engine in dict.fromkeys(p.engine for p in params):
-                    self.update(engine, [p for p in params if p.engine is engine], group)
+        counted: list[Action] = [setting(self, "steps", self.steps + 1)]
+        plan = updates.Plan()
+        for group in self.param_groups:
+            params = [p for p in group["params"] if p.grad is not None]
+            for engine in dict.fromkeys(p.engine for p in params):
+                chosen = [p for p in params if p.engine is engine]
+                if type(self).update is Optimizer.update:
+                    self.prepare(plan, engine, chosen, group)
+                else:
+                    with no_grad():
+                        self.update(engine, chosen, group)
+        watched = graphs.is_watched()
+        plan.actions += [] if watched else counted
+        plan.make()
+        if watched:  # counted again by each replay
+            graphs.each_call(self._count_step)
         return self
+
+    def _count_step(self) -> None:
+        self.steps += 1
 
     def _structure(self) -> Hashable:
         """What a captured step is good for: the same tensors, and the same choice of kernels."""
@@ -127,34 +167,72 @@ class Optimizer:
 
     def update(self, engine: Engine, params: list[Tensor], options: Group) -> None:
         """One step of some parameters of one engine and one group; a subclass's part."""
+        plan = updates.Plan()
+        self.prepare(plan, engine, params, options)
+        plan.make()
+
+    def prepare(self, plan: updates.Plan, engine: Engine, params: list[Tensor], options: Group) -> None:
+        """As ``update``, but adds to a plan what is to be done, and changes nothing yet."""
         raise NotImplementedError(f"[{self._name}] expected a subclass with update, got none: write one")
 
     def entry(self, param: Tensor, key: str) -> Tensor:
         """A tensor of a parameter's state, made of zeros when first asked for."""
         state = self.state.setdefault(param, {})
         if key not in state:
-            state[key] = param.engine.empty_like(param)
-            param.engine.fill(state[key], 0)
+            state[key] = _zeros(param)
         return state[key]  # type: ignore[no-any-return]
+
+    def prepared(self, plan: updates.Plan, param: Tensor, *keys: str, **numbers: Any) -> list[Tensor]:
+        """Tensors of a parameter's state, of zeros where they are new. The plan enters those, and the numbers."""
+        state = self.state.get(param)
+        if state is not None:
+            try:
+                tensors = [state[key] for key in keys]
+            except KeyError:
+                pass
+            else:
+                plan.actions += [(dict.__setitem__, state, key, value) for key, value in numbers.items()]
+                return tensors
+        state = {} if state is None else state
+        found = {key: state[key] if key in state else _zeros(param) for key in keys}
+        entered = {key: tensor for key, tensor in found.items() if key not in state} | numbers
+        if param in self.state:
+            plan.actions += [putting(state, key, value) for key, value in entered.items()]
+        else:
+            plan.actions.append(putting(self.state, param, entered))
+        return list(found.values())
 
     # -- state -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Options and state, parameters by their number in order of the groups; tensors are not copied."""
+        """Options, state and ``steps``, parameters by their number in order of the groups; tensors are not copied."""
         numbers = {id(p): i for i, p in enumerate(self._all())}
         groups = [{**group, "params": [numbers[id(p)] for p in group["params"]]} for group in self.param_groups]
         state = {numbers[id(p)]: dict(values) for p, values in self.state.items()}
-        return {"optimizer": self._name, "state": state, "param_groups": groups}
+        return {"optimizer": self._name, "state": state, "param_groups": groups, "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Takes back what ``state_dict`` gave (tensors or arrays), as copies; CheckpointError where it does not fit."""
+        """Takes back what ``state_dict`` gave (tensors or arrays), as copies; CheckpointError where it does not fit.
+
+        An error or a KeyboardInterrupt finds all as before or all as after.
+        """
+        changes = Changes()
+        self.stage_state(state, changes)
+        changes.make()
+        return self
+
+    def stage_state(self, state: Mapping[str, Any], changes: Changes) -> None:
+        """Checks a state and makes copies, and adds to the changes what ``load_state_dict`` does with them."""
         groups, entries = self._fit(state)
         params = self._all()
-        self.state = {params[number]: self._adopt(params[number], values) for number, values in entries.items()}
+        adopted = {params[number]: self._adopt(params[number], values) for number, values in entries.items()}
+        changes.set(self, "state", adopted)
         for group, loaded in zip(self.param_groups, groups, strict=True):
-            group.update({key: value for key, value in loaded.items() if key != "params"})
-        self._changes += 1
-        return self
+            for key, value in loaded.items():
+                if key != "params":
+                    changes.put(group, key, value)
+        changes.set(self, "_changes", self._changes + 1)
+        changes.set(self, "steps", state.get("steps", self.steps))
 
     def _all(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in group["params"]]
@@ -165,35 +243,73 @@ class Optimizer:
             raise self._misfit("a state_dict of state and param_groups", f"{type(state).__name__}")
         kind = state.get("optimizer", self._name)
         if kind != self._name:
-            raise self._misfit(f"the state of {self._name}", f"that of {kind}")
-        groups, own = state["param_groups"], self.param_groups
-        sizes, wanted = [len(g["params"]) for g in groups], [len(g["params"]) for g in own]
-        if sizes != wanted:
-            raise self._misfit(f"groups of {wanted} parameters", f"{sizes}")
-        for group in groups:
-            # A scheduler keeps initial_lr beside the options.
-            options = set(group) - {"params", "initial_lr"}
-            if options != set(self.defaults):
-                raise self._misfit(f"the options {sorted(self.defaults)}", f"{sorted(options)}")
-            try:
-                self.check_options(group)
-            except AlphaError as error:
-                raise self._misfit("options in range", f"{error}") from error
+            raise self._misfit(
+                f"the state of {self._name}", f"that of {shown(kind) if not isinstance(kind, str) else kind}"
+            )
+        if not set(state) <= {"optimizer", "state", "param_groups", "steps"}:
+            raise self._misfit("optimizer, state, param_groups and steps", shown(list(state)))
+        if not is_count(state.get("steps", 0)):
+            raise self._misfit("steps as a number of steps", shown(state["steps"]))
+        order = self._fit_groups(state["param_groups"])
+        if not isinstance(state["state"], Mapping):
+            raise self._misfit("state by number of a parameter", f"{type(state['state']).__name__}")
         # Groups may number their parameters as they like; ours count on.
-        order = [number for group in groups for number in group["params"]]
-        entries = {order.index(number): dict(values) for number, values in state["state"].items() if number in order}
+        entries: dict[int, State] = {}
         params = self._all()
-        for number, values in entries.items():
-            self._fit_entry(params[number], values)
-        return groups, entries
+        for number, values in state["state"].items():
+            if type(number) is not int or number not in order or not isinstance(values, Mapping):
+                raise self._misfit(
+                    f"state by number of a parameter, of {sorted(order)}", f"{shown(number)}: {shown(values)}"
+                )
+            self._fit_entry(params[order[number]], values)
+            entries[order[number]] = dict(values)
+        return list(state["param_groups"]), entries
 
-    def _fit_entry(self, param: Tensor, values: State) -> None:
+    def _fit_groups(self, groups: Any) -> dict[int, int]:
+        """The place of each of the groups' parameters by its number."""
+        own = [len(group["params"]) for group in self.param_groups]
+        if not isinstance(groups, list | tuple) or not all(
+            isinstance(group, Mapping) and isinstance(group.get("params"), list | tuple) for group in groups
+        ):
+            raise self._misfit("param_groups as a list of dicts with params", shown(groups))
+        sizes = [len(group["params"]) for group in groups]
+        if sizes != own:
+            raise self._misfit(f"groups of {own} parameters", f"{sizes}")
+        for group in groups:
+            self._fit_options(group)
+        numbers = [number for group in groups for number in group["params"]]
+        if not all(type(number) is int for number in numbers) or len(set(numbers)) < len(numbers):
+            raise self._misfit("a number of its own for each parameter", shown(numbers))
+        return {number: place for place, number in enumerate(numbers)}
+
+    def _fit_options(self, group: Mapping[str, Any]) -> None:
+        # A scheduler keeps initial_lr beside the options.
+        options = set(group) - {"params", "initial_lr"}
+        if options != set(self.defaults):
+            raise self._misfit(f"the options {sorted(self.defaults)}", f"{sorted(map(str, options))}")
+        kinds = {**self.defaults, "initial_lr": 0.0}
+        for key, value in group.items():
+            if key != "params" and not _is_like(value, kinds[key]):
+                raise self._misfit(f"{key} of the kind of {kinds[key]!r}", shown(value))
+        try:
+            self.check_options(dict(group))
+        except AlphaError as error:
+            raise self._misfit("options in range", f"{error}") from error
+
+    def _fit_entry(self, param: Tensor, values: Mapping[Any, Any]) -> None:
         for key, value in values.items():
-            if key in self.state_tensors:
-                if tuple(getattr(value, "shape", ())) != param.shape:
-                    raise self._misfit(f"{key} of shape {param.shape}", f"{getattr(value, 'shape', value)}")
-            elif not _is_number(value):
-                raise self._misfit(f"a state of {', '.join(self.state_tensors)} and numbers", f"{key}")
+            if isinstance(key, str) and key in self.state_tensors:
+                if tuple(getattr(value, "shape", ())) != param.shape or not hasattr(value, "dtype"):
+                    raise self._misfit(f"{key} of shape {param.shape}", shown(getattr(value, "shape", value)))
+                if not str(value.dtype).rpartition(".")[2].startswith("float"):
+                    raise self._misfit(f"{key} of floats", f"{value.dtype}")
+            elif not isinstance(key, str) or not (is_count(value) if key == "step" else _is_number(value)):
+                raise self._misfit(
+                    f"a state of {', '.join(self.state_tensors)} and numbers", f"{shown(key)}: {shown(value)}"
+                )
+        absent = [key for key in self.state_required if key not in values]
+        if absent:
+            raise self._misfit(f"a state with {', '.join(self.state_required)}", f"none for {', '.join(absent)}")
 
     def _adopt(self, param: Tensor, values: State) -> State:
         """A parameter's state from a state_dict's, tensors copied into the parameter's memory order and dtype."""
@@ -222,5 +338,38 @@ def gradients(params: Iterable[Tensor]) -> list[Tensor]:
     return [p.grad for p in params if p.grad is not None]
 
 
+def _zeros(param: Tensor) -> Tensor:
+    """Zeros in a parameter's shape and memory order."""
+    out = param.engine.empty_like(param)
+    param.engine.fill(out, 0)
+    return out
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value that was loaded can be a number of steps."""
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_like(value: Any, default: Any) -> bool:
+    """Whether a value that was loaded can be one of an option: of the kind of its default."""
+    if isinstance(default, bool):
+        return isinstance(value, bool)
+    if _is_number(default):
+        return is_finite(value)
+    if isinstance(default, tuple):
+        return isinstance(value, tuple | list) and len(value) == len(default) and all(map(is_finite, value))
+    return True
+
+
+def shown(value: Any) -> str:
+    """A value that was loaded, for one line of an error."""
+    return " ".join(repr(value)[:80].split())
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a value is a number, and a finite one."""
+    return _is_number(value) and abs(value) < 1e308

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from alpha.engine import Engine
 from alpha.tensor import Tensor
+from alpha.updates import Plan
 from optim.optimizer import Group, Optimizer, gradients
 
 
@@ -19,6 +20,7 @@ class RMSprop(Optimizer):
     """
 
     state_tensors: ClassVar[tuple[str, ...]] = ("square_avg", "momentum_buffer", "grad_avg")
+    state_required: ClassVar[tuple[str, ...]] = ("square_avg",)
 
     def __init__(
         self,
@@ -37,17 +39,25 @@ class RMSprop(Optimizer):
         super().check_options(options)
         for option in ("alpha", "eps", "momentum"):
             self.at_least(option, options[option], 0)
+        self.switch("centered", options["centered"])
 
-    def update(self, engine: Engine, params: list[Tensor], options: Group) -> None:
+    def prepare(self, plan: Plan, engine: Engine, params: list[Tensor], options: Group) -> None:
+        keys = ["square_avg"]
+        if options["momentum"] > 0:
+            keys.append("momentum_buffer")
+        if options["centered"]:
+            keys.append("grad_avg")
+        states = [dict(zip(keys, self.prepared(plan, p, *keys), strict=True)) for p in params]
         numbers = partial(_numbers, options)
         engine.rmsprop_step(
             params,
             gradients(params),
-            [self.entry(p, "square_avg") for p in params],
-            [self.entry(p, "momentum_buffer") for p in params] if options["momentum"] > 0 else None,
-            [self.entry(p, "grad_avg") for p in params] if options["centered"] else None,
+            [state["square_avg"] for state in states],
+            [state["momentum_buffer"] for state in states] if "momentum_buffer" in keys else None,
+            [state["grad_avg"] for state in states] if "grad_avg" in keys else None,
             **numbers(),
             refresh=numbers,
+            plan=plan,
         )
 
 

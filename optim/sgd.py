@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, ClassVar
@@ -9,6 +10,7 @@ from typing import Any, ClassVar
 from alpha.engine import Engine
 from alpha.errors import ArgumentError
 from alpha.tensor import Tensor
+from alpha.updates import Plan
 from optim.optimizer import Group, Optimizer, gradients
 
 
@@ -19,6 +21,7 @@ class SGD(Optimizer):
     """
 
     state_tensors: ClassVar[tuple[str, ...]] = ("momentum_buffer",)
+    state_required: ClassVar[tuple[str, ...]] = ("momentum_buffer",)
 
     def __init__(
         self,
@@ -35,24 +38,33 @@ class SGD(Optimizer):
     def check_options(self, options: Group) -> None:
         super().check_options(options)
         self.at_least("momentum", options["momentum"], 0)
+        self.at_least("dampening", options["dampening"], -math.inf)
+        self.switch("nesterov", options["nesterov"])
         if options["nesterov"] and (options["momentum"] <= 0 or options["dampening"] != 0):
             raise ArgumentError(
                 f"[SGD] expected momentum > 0 and dampening 0 for nesterov, got {options['momentum']} and "
                 f"{options['dampening']}"
             )
 
-    def update(self, engine: Engine, params: list[Tensor], options: Group) -> None:
+    def prepare(self, plan: Plan, engine: Engine, params: list[Tensor], options: Group) -> None:
         if options["momentum"] == 0:
-            self._update(engine, params, options, None, False)
+            self._prepare(plan, engine, params, options, None, False)
             return
         fresh = [p for p in params if p not in self.state]
         moving = [p for p in params if p in self.state]
         for chosen, first in ((fresh, True), (moving, False)):
             if chosen:
-                self._update(engine, chosen, options, [self.entry(p, "momentum_buffer") for p in chosen], first)
+                momenta = [self.prepared(plan, p, "momentum_buffer")[0] for p in chosen]
+                self._prepare(plan, engine, chosen, options, momenta, first)
 
-    def _update(
-        self, engine: Engine, params: list[Tensor], options: Group, momenta: list[Tensor] | None, first: bool
+    def _prepare(
+        self,
+        plan: Plan,
+        engine: Engine,
+        params: list[Tensor],
+        options: Group,
+        momenta: list[Tensor] | None,
+        first: bool,
     ) -> None:
         numbers = partial(_numbers, options)
         engine.sgd_step(
@@ -63,6 +75,7 @@ class SGD(Optimizer):
             first=first,
             **numbers(),
             refresh=numbers,
+            plan=plan,
         )
 
 

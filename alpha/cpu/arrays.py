@@ -21,8 +21,17 @@ from alpha.tensor import Tensor
 PARALLEL_SIZE = 1 << 18
 """Elements from which an element-wise operation is split between threads: below, waking them costs more."""
 
+PIECE = 1 << 18
+"""Elements about which NumPy makes results of in memory of its own."""
+
 SUM_BLOCK = 128
 """Rows that are added up one after another before their sum joins the others': the blocks of a pairwise sum."""
+
+SMALL_TABLE = 1 << 16
+"""Elements up to which a table with gaps is looked up as a dense one is: NumPy copies it first."""
+
+LARGE_GATHER = 1 << 18
+"""Bytes of rows looked up from which threads share it."""
 
 _COMPARISONS = {
     "eq": np.equal,
@@ -47,7 +56,6 @@ _ARITHMETIC = {
     "sin": np.sin,
     "cos": np.cos,
     "tanh": np.tanh,
-    "sign": np.sign,
     "floor": np.floor,
     "ceil": np.ceil,
     "reciprocal": np.reciprocal,
@@ -57,7 +65,6 @@ _ARITHMETIC = {
     "mul": np.multiply,
     "div": np.true_divide,
     "floor_divide": np.floor_divide,
-    "remainder": np.remainder,
     "pow": np.power,
     "maximum": np.maximum,
     "minimum": np.minimum,
@@ -155,35 +162,53 @@ class ArrayOperations(HostEngine):
         return out
 
     def sort(self, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-        array = self.array(x)
         values, indices = self.empty_like(x), self.empty_like(x, int64)
-        order = np.argsort(array, axis=axis, kind="stable")
-        np.copyto(self.array(indices), order)
-        np.copyto(self.array(values), np.take_along_axis(array, order, axis))
+        # Some lines at a time: NumPy makes its results in memory of its own.
+        for array, ordered, places in _lines(axis, self.array(x), self.array(values), self.array(indices)):
+            order = np.argsort(array, axis=axis, kind="stable")
+            np.copyto(places, order)
+            if array.ndim == 1:
+                np.take(array, order, out=ordered, mode="wrap")
+            else:
+                np.copyto(ordered, np.take_along_axis(array, order, axis))
         return values, indices
 
     def cumsum(self, x: Tensor, axis: int) -> Tensor:
         dtype = x.dtype if is_float(x.dtype) else int64
         out = self.empty_like(x, dtype)
-        # Sums of float32 run in float64: a running sum has no pairwise form.
-        sums = np.add.accumulate(self.array(x), axis=axis, dtype=float64 if is_float(dtype) else int64)
-        np.copyto(self.array(out), sums, casting="same_kind")
+        with np.errstate(all="ignore"):
+            if x.dtype == dtype and dtype != float32:
+                np.add.accumulate(self.array(x), axis=axis, out=self.array(out))
+                return out
+            # Sums of float32 run in float64: a running sum has no pairwise form. Some lines at a time, a part of each.
+            for array, target in _lines(axis, self.array(x), self.array(out)):
+                _running_sums(np.moveaxis(array, axis, 0), np.moveaxis(target, axis, 0))
         return out
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
-        left, right = _for_blas(self.array(x)), _for_blas(self.array(y))
+        left, right = self._for_blas(x), self._for_blas(y)
         batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
         out = self.empty((*batch, left.shape[-2], right.shape[-1]), x.dtype)
         with np.errstate(all="ignore"):
             np.matmul(left, right, out=self.array(out))
         return out
 
+    def _for_blas(self, x: Tensor) -> Array:
+        """The tensor as an array that BLAS takes as it is; a copy where it does not."""
+        array = self.array(x)
+        return array if _suits_blas(array) else self.array(self.dense(x, range(x.ndim)))
+
     def gather(self, x: Tensor, index: Index) -> Tensor:
         array, native = self.array(x), self._native(index)
         axis = _only_axis(native)
-        if axis is not None:
+        if axis is not None and (array.flags.c_contiguous or array.size <= SMALL_TABLE):  # NumPy would copy it whole
             shape = x.shape[:axis] + native[axis].shape + x.shape[axis + 1 :]
             out = self.empty(shape, x.dtype)
+            if axis == 0 and out.nbytes >= LARGE_GATHER and x.is_contiguous():
+                places, rows = native[0].reshape(-1), self.array(out).reshape(native[0].size, -1)
+                tasks = -(-places.size // kernels.ROWS)
+                self.launch(kernels.take_rows, places, array.reshape(len(array), -1), rows, tasks=tasks)
+                return out
             # "wrap" because "raise" makes NumPy gather into a buffer first; the indices are in range.
             np.take(array, native[axis], axis=axis, out=self.array(out), mode="wrap")
             return out
@@ -203,10 +228,12 @@ class ArrayOperations(HostEngine):
                 kernels.add_rows, places, rows.reshape(places.size, -1), target.reshape(len(target), -1),
                 tasks=-(-out.numel() // len(target) // kernels.COLUMNS),
             )  # fmt: skip
-        elif any(isinstance(entry, np.ndarray) and entry.dtype != bool for entry in native):
-            np.add.at(target, native, source)
         else:
-            target[native] += source
+            with np.errstate(all="ignore"):
+                if any(isinstance(entry, np.ndarray) and entry.dtype != bool for entry in native):
+                    np.add.at(target, native, source)
+                else:
+                    target[native] += source
 
     def _adds_rows(self, out: Tensor, index: tuple[Any, ...], values: Operand) -> bool:
         """Whether whole rows of a dense float tensor are added to, as the kernel does it."""
@@ -220,20 +247,41 @@ class ArrayOperations(HostEngine):
         )
 
     def check_range(self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None) -> Tensor:
-        values = self.array(index)
-        ignored = values == ignore if ignore is not None else None
-        if ignored is not None and ignored.any():
-            values = np.where(ignored, 0, values)
-        least, most = (values.min(), values.max()) if values.size else (0, -1)
-        if self.checking and (least < low or most >= high):
-            position = int(np.argmax((values < low) | (values >= high)))  # the first, in row-major order
-            raise check.error(values.reshape(-1)[position], position)
-        if low < 0 and least < 0:
-            values = np.where(values < 0, values + high, values)
-        return index if values is self.array(index) else self.from_numpy(values)
+        return self._checked(index, low, high, check, ignore)[0]
+
+    def check_labels(self, labels: Tensor, classes: int, check: RangeCheck, ignore: int) -> tuple[Tensor, bool]:
+        return self._checked(labels, 0, classes, check, ignore)
+
+    def _checked(
+        self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None
+    ) -> tuple[Tensor, bool]:
+        """The indices in memory of their own, and whether any were ignored."""
+        count = index.numel()
+        if index.is_contiguous():
+            source, out = index, self.empty(index.shape, int64)
+        else:
+            source = out = self.dense(index, range(index.ndim))
+        if not count:
+            return out, False
+        checking = self.checking or high <= 0  # no element can stand in where there is none
+        may_ignore = ignore is not None
+        verdict = kernels.check_range(
+            source.address, out.address, count, low, high, ignore if may_ignore else 0, may_ignore, checking
+        )
+        if verdict >= 0:
+            raise check.error(self.array(out).reshape(-1)[verdict], verdict)
+        return out, verdict == kernels.SOME_IGNORED
 
     def _native(self, index: Index) -> tuple[Any, ...]:
-        return tuple(self.array(entry) if isinstance(entry, Tensor) else entry for entry in index)
+        """The index as NumPy takes it. A mask is copied: NumPy counts its elements first and then follows them."""
+        found = []
+        for entry in index:
+            if isinstance(entry, Tensor):
+                array = self.array(entry)
+                found.append(array.copy() if entry.dtype == bool_ else array)
+            else:
+                found.append(entry)
+        return tuple(found)
 
 
 # -- element-wise loops ------------------------------------------------------------------------------------------
@@ -253,6 +301,27 @@ def _sigmoid(x: Any, out: Array) -> None:
     np.exp(out, out=out)
     np.add(out, 1, out=out)
     np.reciprocal(out, out=out)
+
+
+def _sign(x: Any, out: Array) -> None:
+    """-1, 0 or 1; of NaN 0, as in PyTorch."""
+    unknown = np.isnan(x) if out.dtype.kind == "f" else None
+    np.sign(x, out=out)
+    if unknown is not None and unknown.any():
+        np.copyto(out, 0, where=unknown)
+
+
+def _remainder(x: Any, y: Any, out: Array) -> None:
+    """The remainder with the divisor's sign, but of a zero that of x, as in PyTorch."""
+    if out.dtype.kind != "f":
+        np.remainder(x, y, out=out)
+        return
+    if np.may_share_memory(x, out):
+        x = x.copy()
+    np.remainder(x, y, out=out)
+    zero = out == 0
+    if zero.any():
+        np.copysign(out, x, out=out, where=zero)
 
 
 def _where(condition: Any, x: Any, y: Any, out: Array) -> None:
@@ -284,7 +353,15 @@ def _in_order(array: Array) -> Array:
     return array.transpose(sorted(range(array.ndim), key=lambda axis: -array.strides[axis]))
 
 
-_LOOPS: dict[str, Loop] = {**_COMPARISONS, **_ARITHMETIC, "sigmoid": _sigmoid, "erf": _erf, "where": _where}
+_LOOPS: dict[str, Loop] = {
+    **_COMPARISONS,
+    **_ARITHMETIC,
+    "sigmoid": _sigmoid,
+    "erf": _erf,
+    "sign": _sign,
+    "remainder": _remainder,
+    "where": _where,
+}
 
 
 def _apart(value: Any, out: Array) -> Any:
@@ -358,12 +435,40 @@ def _blocked_sum(array: Array, axis: int) -> Array:
     return np.asarray(np.add.reduce(array, axis=axis))
 
 
-def _for_blas(array: Array) -> Array:
-    """The array with one of its last two axes dense, which BLAS takes as it is; NumPy's own loop is far slower."""
+def _suits_blas(array: Array) -> bool:
+    """Whether one of the last two axes is dense, which BLAS takes as it is; NumPy's own loop is far slower."""
     (rows, columns), (down, across), item = array.shape[-2:], array.strides[-2:], array.itemsize
     by_rows = across == item and down >= columns * item
     by_columns = down == item and across >= rows * item
-    return array if by_rows or by_columns else np.ascontiguousarray(array)
+    return by_rows or by_columns
+
+
+def _lines(axis: int, *arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """Parts of arrays of one shape that hold whole lines along an axis, about ``PIECE`` elements each."""
+    shape = arrays[0].shape
+    others = [a for a in range(len(shape)) if a != axis]
+    if arrays[0].size <= PIECE or not others:
+        yield arrays
+        return
+    longest = max(others, key=lambda a: shape[a])
+    count = min(shape[longest], -(-arrays[0].size // PIECE))
+    for piece in _pieces(shape[longest], count):
+        cut = (slice(None),) * longest + (piece,)
+        yield tuple(array[cut] for array in arrays)
+
+
+def _running_sums(array: Array, out: Array) -> None:
+    """``out[i]`` = the sum of ``array[: i + 1]`` along the first axis, in float64 or int64."""
+    kind = float64 if is_float(out.dtype) else int64
+    step = max(1, PIECE // max(1, array[:1].size))
+    carried = None
+    for first in range(0, len(array), step):
+        piece = array[first : first + step].astype(kind)
+        if carried is not None:
+            piece[0] = carried + piece[0]
+        np.add.accumulate(piece, axis=0, out=piece)
+        carried = piece[-1].copy()
+        np.copyto(out[first : first + step], piece, casting="same_kind")
 
 
 def _only_axis(index: tuple[Any, ...]) -> int | None:

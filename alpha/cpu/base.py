@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import mmap
+import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.cpu import workers
+from alpha.dtypes import as_dtype
 from alpha.engine import Engine
-from alpha.errors import ArgumentError
+from alpha.errors import ArgumentError, described
 from alpha.mempool import MemoryPool
-from alpha.tensor import Storage, Tensor
+from alpha.tensor import Storage, Tensor, as_array
 
 Array = np.ndarray[Any, Any]
 _PAGE = mmap.PAGESIZE
@@ -32,16 +35,18 @@ class HostEngine(Engine):
         self.name = "cpu"
         cap = memory if memory is not None else _machine_memory() * 9 // 10
         self.memory = MemoryPool(cap, _allocate, reserve=_reserve, discard=_discard)
+        caches.restrict(self, self.memory.cap)
         self.threads = available_threads()
         self.configure(threads=threads)
 
     def configure(self, *, memory: str | int | None = None, threads: int | None = None) -> None:
         if threads is not None:
             if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-                raise ArgumentError(f"[engine] expected threads >= 1, got {threads!r}")
+                raise ArgumentError(f"[engine] expected threads >= 1, got {described(threads)}")
             self.threads = threads
         if memory is not None:
             self.memory.cap = memory  # the setter parses "8GB"
+            caches.restrict(self, self.memory.cap)
 
     def synchronize(self) -> None:
         """Nothing to wait for: the CPU engine's work is done when a call returns."""
@@ -57,14 +62,26 @@ class HostEngine(Engine):
         return view
 
     def from_numpy(self, array: Array) -> Tensor:
+        array = array if type(array) is np.ndarray else as_array("from_numpy", array)
+        as_dtype(array.dtype, "from_numpy")
         strides = [abs(s) for s in array.strides]
         order = sorted(range(array.ndim), key=lambda axis: -strides[axis])  # stable: ties stay row-major
         out = self.empty(array.shape, array.dtype, order)
         np.copyto(self.array(out), array)
         return out
 
+    def from_pieces(self, shape: Sequence[int], dtype: np.dtype[Any], pieces: Iterable[tuple[int, Array]]) -> Tensor:
+        out = self.empty(shape, dtype)
+        target = self.flat(out)
+        for start, numbers in pieces:
+            target[start : start + len(numbers)] = numbers
+        return out
+
     def to_numpy(self, tensor: Tensor) -> Array:
         return self.array(tensor)
+
+    def storing(self, source: Array, out: Tensor) -> tuple[Any, ...]:
+        return operator.setitem, self.array(out), ..., source
 
     def fill(self, out: Tensor, value: bool | int | float) -> None:
         self.array(out).fill(value)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha import bands
 from alpha.autograd import is_inference
 from alpha.cpu import (
     depthwise,
@@ -22,7 +24,7 @@ from alpha.cpu import (
     winograd,
     winograd_gradient,
 )
-from alpha.cpu.base import HostEngine
+from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import convolution as kernels
 from alpha.cpu.kernels import depthwise as depthwise_kernels
@@ -51,6 +53,9 @@ SET_BYTES, WAYS = 4096, 8
 APART = 5 * 64
 """Bytes between the copies of images: a tile's fall into sets all over the cache, as its panel of filters does."""
 
+FEW_BYTES = 1 << 20
+"""Of a copy that may lie beside the pool."""
+
 SPREAD_WORK = 1000
 """Least operations for each number of x that repay its copy."""
 
@@ -75,9 +80,13 @@ class ConvolutionOperations(HostEngine):
         shape = (x.shape[0], *geometry.output, w.shape[0])
         plain = residual is None and slope is None
         out, added = self._target(shape, x.dtype, accumulate if plain else None)
+        added = residual if added is None else added
+        if geometry.long_output:
+            MACS["conv2d"] = self._in_bands(geometry, True, groups, x, w, out, bias, added, slope)
+            return self._accumulated(out, accumulate)
         w, geometry = _reaching(w, geometry), geometry.reached
         problem = _problem(x, out, geometry, groups)
-        MACS["conv2d"] = self._convolve(problem, True, x, w, out, bias, residual if added is None else added, slope)
+        MACS["conv2d"] = self._convolve(problem, True, x, w, out, bias, added, slope)
         return self._accumulated(out, accumulate)
 
     def conv2d_input_grad(
@@ -91,6 +100,9 @@ class ConvolutionOperations(HostEngine):
     ) -> Tensor:
         dy = self._image(dy)
         out, added = self._target((dy.shape[0], *geometry.input, w.shape[3] * groups), dy.dtype, accumulate)
+        if geometry.long_input:
+            MACS["conv2d_input_grad"] = self._in_bands(geometry, False, groups, dy, w, out, bias, added, None)
+            return self._accumulated(out, accumulate)
         w, geometry = _reaching(w, geometry), geometry.reached
         problem = _problem(out, dy, geometry, groups)
         MACS["conv2d_input_grad"] = self._convolve(problem, False, dy, w, out, bias, added)
@@ -109,10 +121,14 @@ class ConvolutionOperations(HostEngine):
             filters[:, rows, columns] = self.array(self.conv2d_weight_grad(x, dy, geometry.reached, groups))
             return dw
         x, dy = self._image(x), self._image(dy)
+        if geometry.columns.extent > bands.SPAN and geometry.columns.dilation > 1:
+            return self._weight_grad_by_taps(x, dy, geometry, groups)
+        if geometry.long_output:
+            return self._weight_grad_in_bands(x, dy, geometry, groups)
         problem = _problem(x, dy, geometry, groups)
         algorithm = planner.weight_algorithm(problem)
         if algorithm == "depthwise":
-            return self._depthwise_weight_grad(depthwise.plan(problem, True, summed=True), problem, x, dy)
+            return self._depthwise_weight_grad(depthwise.plan(problem, True, True), problem, x, dy)
         if algorithm == "tap rows":
             if dy.shape[0] > 1 and dy.strides[0] > dy.strides[2]:  # its products read a pixel's images side by side
                 dy = self.dense(dy, IMAGE_ORDER)
@@ -129,10 +145,80 @@ class ConvolutionOperations(HostEngine):
         if plan.clear:
             self.array(target).fill(0)
         MACS["conv2d_weight_grad"] = self.launch(
-            kernels.leap, _tag(x), plan.first_row, plan.first_column, plan.rows, plan.columns, plan.sizes,
-            plan.pack, x.address, dy.address, target.address, tasks=plan.tasks,
+            kernels.leap, _tag(x), plan.rows, plan.columns, plan.sizes, plan.pack, x.address, dy.address,
+            target.address, tasks=plan.tasks,
         )  # fmt: skip
         return self._sum_of_parts(target, dw)
+
+    def _in_bands(
+        self,
+        geometry: Geometry,
+        by_output: bool,
+        groups: int,
+        x: Tensor,
+        w: Tensor,
+        out: Tensor,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        slope: float | None,
+    ) -> int:
+        """``_convolve``, a band of the result after the other."""
+        parts, all_positions = bands.parts(geometry, by_output)
+        if residual is not None and residual is not out:
+            residual = self.dense(residual, IMAGE_ORDER)
+        if not all_positions:
+            self._between_bands(out, bias, residual, slope)
+        macs = 0
+        for part in parts:
+            source, target = (part.of_inputs, part.of_outputs)[:: 1 if by_output else -1]
+            from_x, to = source(x), target(out)
+            added = to if residual is out else None if residual is None else target(residual)
+            cut, reached = _reaching(w, part.geometry), part.geometry.reached
+            ends = (from_x, to) if by_output else (to, from_x)
+            macs += self._convolve(_problem(*ends, reached, groups), by_output, from_x, cut, to, bias, added, slope)
+        return macs
+
+    def _between_bands(self, out: Tensor, bias: Tensor | None, residual: Tensor | None, slope: float | None) -> None:
+        """What no product is added to: the bias, the residual, and the activation of both."""
+        if residual is out:
+            if bias is not None:
+                self.elementwise("add", out, bias, out=out)
+            return
+        if bias is None:
+            self.fill(out, 0)
+        else:
+            self.copy(bias, out)
+        if residual is not None:
+            self.elementwise("add", out, residual, out=out)
+        if slope is not None:
+            for row, first in itertools.product(range(out.shape[1]), range(0, out.shape[2], bands.EMPTY)):
+                values = self.array(out)[:, row, first : first + bands.EMPTY]
+                np.multiply(values, values.dtype.type(slope), out=values, where=~(values > 0))
+
+    def _weight_grad_in_bands(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
+        """The sum of the filter gradients of all bands of outputs."""
+        dw, macs = None, 0
+        for part in bands.parts(geometry, True)[0]:
+            own = self.conv2d_weight_grad(part.of_inputs(x), part.of_outputs(dy), part.geometry, groups)
+            macs += MACS["conv2d_weight_grad"]
+            dw = own if dw is None else self.elementwise("add", dw, own, out=dw)
+        MACS["conv2d_weight_grad"] = macs
+        if dw is None:
+            dw = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype)
+            self.fill(dw, 0)
+        return dw
+
+    def _weight_grad_by_taps(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
+        """Taps of the columns one by one, where they lie so far apart that little between them is ever met."""
+        dw, macs = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype), 0
+        self.fill(dw, 0)
+        for tap, part in bands.taps(geometry):
+            own = self.conv2d_weight_grad(part.of_inputs(x), part.of_outputs(dy), part.geometry, groups)
+            macs += MACS["conv2d_weight_grad"]
+            to = (dw.shape[0], dw.shape[1], 1, dw.shape[3])
+            self.copy(own, dw.view(dw.offset + tap * dw.strides[2], to, dw.strides))
+        MACS["conv2d_weight_grad"] = macs
+        return dw
 
     def _depthwise_weight_grad(
         self, plan: depthwise.DepthwisePlan, problem: plans.Problem, x: Tensor, dy: Tensor
@@ -215,8 +301,8 @@ class ConvolutionOperations(HostEngine):
         ends = self._ends(out, bias, residual, slope is not None)
         tag, algorithm = x.dtype.type(slope or 0), planner.algorithm(problem, by_output)
         if algorithm == "depthwise":
-            each = depthwise.plan(problem, by_output)
-            taps = np.ascontiguousarray(self.array(w)).reshape(problem.groups, -1)
+            each = depthwise.plan(problem, by_output, False)
+            taps = self._dense_array(self.array(w)).reshape(problem.groups, -1)
             macs: int = self.launch(
                 depthwise_kernels.depthwise, tag, each.starts, each.rows, each.columns, each.sizes,
                 x.address, taps, *ends.arguments, tasks=each.tasks,
@@ -278,7 +364,8 @@ class ConvolutionOperations(HostEngine):
                     f"[convolution] expected a {name} {shape} of {out.dtype}, got {tensor.shape} of {tensor.dtype}"
                 )
         bias = None if bias is None else self.dense(bias, (0,))
-        residual = residual if residual is None or residual is out else self.dense(residual, IMAGE_ORDER)
+        if residual is not None and not _lies_as(residual, out):
+            residual = self.dense(residual, IMAGE_ORDER)
         mode = ACTIVATE if activates else STORE
         mode |= BIAS if bias is not None else STORE
         mode |= ADD if residual is not None else STORE
@@ -362,11 +449,19 @@ class ConvolutionOperations(HostEngine):
         groups, _, taps, _, _ = shape
 
         def pack(packed: Tensor) -> None:
-            source = np.ascontiguousarray(self.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
+            source = self._dense_array(self.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
             kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
             self.launch(kernel, source, self.array(packed))
 
         return self._kept(w, shape, "by output" if by_output else "by input", pack)
+
+    def _dense_array(self, array: Array) -> Array:
+        """The array, or a row-major copy: a large one in the pool."""
+        if array.flags.c_contiguous or array.nbytes <= FEW_BYTES:
+            return np.ascontiguousarray(array)
+        copy = self.array(self.empty(array.shape, array.dtype))
+        np.copyto(copy, array)
+        return copy
 
     def _own_panels(self, w: Tensor, shape: tuple[int, ...], by_output: bool) -> tuple[int, Tensor]:
         """The filters for tasks that read their own panels, and their kind: packed only where they serve again."""
@@ -381,11 +476,11 @@ class ConvolutionOperations(HostEngine):
         def pack(packed: Tensor) -> None:
             filters = self.array(w)
             if by_output:
-                filters = filters.reshape(groups, -1, *filters.shape[1:]).transpose(0, 3, 1, 2, 4)
-                source = np.ascontiguousarray(filters).reshape(groups, -1, taps, depth)
+                turned = filters.reshape(groups, -1, *filters.shape[1:]).transpose(0, 3, 1, 2, 4)
+                source = self._dense_array(turned).reshape(groups, -1, taps, depth)
                 self.launch(kernels.pack_by_output, source, self.array(packed))
             else:
-                source = np.ascontiguousarray(filters).reshape(groups, depth, taps, -1)
+                source = self._dense_array(filters).reshape(groups, depth, taps, -1)
                 self.launch(kernels.pack_by_input, source, self.array(packed))
 
         return self._kept(w, shape, "rows by output" if by_output else "rows by input", pack)
@@ -413,6 +508,13 @@ class _Ends(NamedTuple):
 
     arguments: tuple[int, int, int, int]
     tensors: tuple[Tensor | None, Tensor | None]
+
+
+def _lies_as(x: Tensor, other: Tensor) -> bool:
+    """Whether elements of the same index lie equally far apart; of one shape."""
+    return x.strides == other.strides or all(
+        a == b for a, b, size in zip(x.strides, other.strides, x.shape, strict=True) if size > 1
+    )
 
 
 def _is_image(x: Tensor) -> bool:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from alpha.cpu import (
     depthwise,
     image_lanes,
@@ -23,8 +21,10 @@ from alpha.cpu import (
     winograd_gradient,
 )
 from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.convolution import COUNT
 from alpha.cpu.kernels.image_lanes import VECTORS
 from alpha.cpu.kernels.microkernel import NARROW_ROWS, NARROW_SCATTERED_ROWS, SCATTERED_ROWS, TALL_HEIGHTS
+from alpha.cpu.kernels.positions import RUNS, TAPS
 from alpha.cpu.kernels.winograd import operations
 from alpha.cpu.kernels.winograd_forms import transposed
 from alpha.cpu.plans import Problem
@@ -144,6 +144,14 @@ def _rows(count: int, vectors: int = ISA.vectors) -> tuple[float, int]:
     return total, tiles
 
 
+def _in_chunks(images: int, chunk: int, vectors: int = ISA.vectors, factor: int = 1) -> tuple[float, int]:
+    """``_rows`` of so many rows an image, of all chunks of images."""
+    whole, rest = divmod(images, chunk)
+    terms, tiles = _rows(chunk * factor, vectors)
+    last, few = _rows(rest * factor, vectors)
+    return whole * terms + last, whole * tiles + few
+
+
 def _packing(nbytes: int, item: int) -> float:
     """Cycles to pack filters into so many bytes: the more of the last cache they take, the more go to memory."""
     return nbytes / item * (PACK + PACK_FAR * min(1, nbytes / LAST_CACHE))
@@ -156,20 +164,19 @@ def _total(computing: float, passes: float, nbytes: float) -> float:
 
 def _images(problem: Problem, plan: plans.GatherPlan) -> float:
     s, g = plan.sizes, problem.geometry
-    chunks = [min(s.chunk, s.images - first) for first in range(0, s.images, s.chunk)]
-    vectors = s.panel // ISA.lanes(s.item)
-    terms, tiles = (sum(values) for values in zip(*(_rows(chunk, vectors) for chunk in chunks), strict=True))
+    vectors, chunks = s.panel // ISA.lanes(s.item), math.ceil(s.images / s.chunk)
+    terms, tiles = _in_chunks(s.images, s.chunk, vectors)
     panels = s.groups * math.ceil(s.channels / s.panel)
     places, blocks = plan.order.size, math.ceil(s.depth / s.depth_block)
     computing = panels * (terms * g.useful * s.depth + tiles * places * blocks * TILE)
-    passes = len(chunks) * g.useful / (g.rows.filter * g.columns.filter)
+    passes = chunks * g.useful / (g.rows.filter * g.columns.filter)
     return _total(computing, passes, math.prod(plan.packed_shape) * s.item)
 
 
 def _positions(plan: positions.PositionPlan) -> float:
     s, rows, columns = plan.sizes, plan.rows, plan.columns
-    taps = np.diff(rows.tap_start)[plan.blocks[:, 0]] * np.diff(columns.tap_start)[plan.blocks[:, 1]]
-    taps = taps * columns.runs[plan.blocks[:, 1]]
+    taps = rows.table[TAPS, plan.blocks[:, 0]] * columns.table[TAPS, plan.blocks[:, 1]]
+    taps = taps * columns.table[RUNS, plan.blocks[:, 1]]
     vectors = s.panel // ISA.lanes(s.item)
     tile = SCATTERED_ROWS if vectors > 1 else NARROW_SCATTERED_ROWS
     tiles = -(-plan.blocks[:, 3] // tile)
@@ -182,7 +189,7 @@ def _positions(plan: positions.PositionPlan) -> float:
 
 def _panels(plan: panels.PanelPlan, packs: bool) -> float:
     s, rows, columns = plan.sizes, plan.rows, plan.columns
-    taps = np.diff(rows.tap_start)[plan.blocks[:, 0]] * np.diff(columns.tap_start)[plan.blocks[:, 1]]
+    taps = rows.table[TAPS, plan.blocks[:, 0]] * columns.table[TAPS, plan.blocks[:, 1]]
     tiles = -(-plan.blocks[:, 3] // SCATTERED_ROWS)
     parts = math.ceil(s.depth / s.depth_block)
     terms = float((tiles * taps).sum()) * s.depth * _step(SCATTERED_ROWS)
@@ -196,9 +203,9 @@ def _lanes(problem: Problem, plan: image_lanes.LanePlan) -> float:
     s, bands = plan.sizes, plan.bands
     chunks, blocks = s.groups * math.ceil(s.images / s.chunk), math.ceil(s.depth / s.depth_block)
     term = sum(max(rows * VECTORS / 2, LATENCY * (1 if rows < 4 else 2)) for rows in plan.heights.tolist())
-    tiles = (len(plan.rows.start) - 1) * s.columns * blocks * len(plan.heights)
+    tiles = plan.rows.pairs.shape[1] * s.columns * blocks * len(plan.heights)
     turned = int((bands[:, 3] - bands[:, 2]).sum()) * s.source_columns * s.depth * VECTORS
-    written = (len(plan.rows.start) - 1) * s.columns * s.channels * s.chunk
+    written = plan.rows.pairs.shape[1] * s.columns * s.channels * s.chunk
     cycles = term * problem.geometry.useful * s.depth + tiles * TILE + turned * TURN + written * WRITE
     return float(chunks * cycles)
 
@@ -206,11 +213,10 @@ def _lanes(problem: Problem, plan: image_lanes.LanePlan) -> float:
 def _columns(plan: tap_columns.TapColumnsPlan) -> float:
     s, whole = plan.sizes, plan.sizes.chunk == plan.sizes.images
     vectors = s.panel // ISA.lanes(s.item)
-    chunks = [min(s.chunk, s.images - first) for first in range(0, s.images, s.chunk)]
     runs, factor = (1, s.source_columns) if whole else (s.source_columns, 1)
-    terms, tiles = (sum(values) for values in zip(*(_rows(n * factor, vectors) for n in chunks), strict=True))
-    products = s.panels * runs * (terms * len(plan.rows.source) * s.depth + tiles * s.rows * TILE)
-    added = s.images * s.rows * s.channels * (s.columns * WRITE + len(plan.columns.source) * SUM)
+    terms, tiles = _in_chunks(s.images, s.chunk, vectors, factor)
+    products = s.panels * runs * (terms * int(plan.rows.pairs[COUNT].sum()) * s.depth + tiles * s.rows * TILE)
+    added = s.images * s.rows * s.channels * (s.columns * WRITE + int(plan.columns.pairs[COUNT].sum()) * SUM)
     return float(s.groups * (products + added))
 
 
@@ -227,11 +233,10 @@ def _winograd(plan: winograd.WinogradPlan) -> float:
         products = chunks * panels * places * (terms * s.depth + made * TILE)
         moved = 2 * places * tiles * s.images * (s.depth + s.channels) * 4 / NEAR
         return _total(products + transforms + moved, len(plan.stages), filter_bytes)
-    rows = [s.tiles * min(s.chunk, s.images - first) for first in range(0, s.images, s.chunk)]
     groups = math.ceil(tiles / s.tiles)
-    terms, made = (sum(values) for values in zip(*(_rows(count) for count in rows), strict=True))
+    terms, made = _in_chunks(s.images, s.chunk, factor=s.tiles)
     products = groups * panels * places * (terms * s.depth + made * TILE)
-    return _total(products + transforms, groups * len(rows), filter_bytes)
+    return _total(products + transforms, groups * math.ceil(s.images / s.chunk), filter_bytes)
 
 
 def _taps(problem: Problem) -> float:

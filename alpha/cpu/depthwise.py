@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.cpu import plans
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.depthwise import JOINED, PAIR, RATIOS, TILE, DepthwiseSizes, Runs
 from alpha.cpu.plans import Problem
-from alpha.geometry import Groups
+from alpha.geometry import Pairs, stretches
 
 Array = np.ndarray[Any, Any]
 
@@ -81,6 +79,16 @@ def serves(problem: Problem) -> bool:
     return problem.groups == problem.in_channels == problem.out_channels and problem.groups > 1
 
 
+def sums(problem: Problem) -> bool:
+    """Whether the filter's gradient can be computed so: what a worker copies of x and dy is not too much."""
+    return serves(problem) and _copies(plan(problem, True, True).sizes) <= plans.SCRATCH
+
+
+def _copies(sizes: DepthwiseSizes) -> int:
+    lines = sizes.source_held * sizes.source_columns + sizes.target_held * sizes.target_columns
+    return lines * sizes.pitch
+
+
 def cycles(problem: Problem) -> float:
     """Of one core, about, for any of the three operators: products, and what the last cache gives and takes."""
     g = problem.geometry
@@ -88,18 +96,18 @@ def cycles(problem: Problem) -> float:
     return vectors * (PRODUCT * g.useful + ELEMENT * (math.prod(g.input) + math.prod(g.output)))
 
 
-@lru_cache(maxsize=1024)
+@caches.kept
 def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePlan:
     """The plan of a convolution (``by_output``), an input gradient, or, as the convolution's sums, a filter's."""
     _ = plans.forward(problem) if by_output else plans.input_grad(problem)  # checks the offsets
     g, item = problem.geometry, problem.item
     source, target = problem.x_strides, problem.y_strides
     widths = g.columns.input, g.columns.output
-    groups = (g.rows.by_output, g.columns.by_output)
     if not by_output:
         source, target, widths = target, source, widths[::-1]
-        groups = (g.rows.by_input, g.columns.by_input)
-    held = (_window(groups[0]), 1)
+    down, across = plans.pairs_of(g.rows, by_output), plans.pairs_of(g.columns, by_output)
+    height, steps = len(down.count), (1, 1) if by_output else (g.rows.stride, g.columns.stride)
+    held = (int(np.abs(down.last - down.first).max()) + 1, 1)
     elements = math.prod(g.input) + math.prod(g.output)
     whole = summed and problem.images <= FEW_IMAGES and elements * LEAST_BYTES <= COPY_BYTES
     if whole:
@@ -110,8 +118,8 @@ def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePl
         images, channels = _chunk(problem, CHUNK_BYTES // (held[0] * widths[0]))
     chunks = math.ceil(problem.images / images) * math.ceil(problem.groups / channels)
     small = cycles(problem) < SMALL
-    parts = 1 if small else min(math.ceil(TASKS / chunks), math.ceil(len(groups[0]) / 4))
-    rows = runs_of(groups[0], math.ceil(len(groups[0]) / parts) if whole else 1, 0)
+    parts = 1 if small else min(math.ceil(TASKS / chunks), math.ceil(height / 4))
+    rows = runs_of(down, steps[0], math.ceil(height / parts) if whole else 1, 0)
     pitch = images * channels * item
     if pitch // LINE % 2 == 0:  # an odd number of lines from column to column fills all sets of the caches
         pitch += LINE
@@ -134,11 +142,11 @@ def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePl
         target_image=target[0] * item,
         target_row=target[1] * item,
         target_column=target[2] * item,
-        streamed=int(_streamed(problem, target, widths[1] * len(groups[0]))),
+        streamed=int(_streamed(problem, target, widths[1] * height)),
     )
     # Of many images the last column of a run is better alone than in a tile of its own.
     split = TILE if images > 1 and not summed else 0
-    return DepthwisePlan(_starts(rows.count, parts), rows, runs_of(groups[1], len(groups[1]), split), sizes)
+    return DepthwisePlan(_starts(rows.count, parts), rows, runs_of(across, steps[1], len(across.count), split), sizes)
 
 
 def _starts(counts: Array, parts: int) -> Array:
@@ -146,11 +154,6 @@ def _starts(counts: Array, parts: int) -> Array:
     ends = np.cumsum(counts)
     inner = np.searchsorted(ends, ends[-1] * np.arange(1, parts) / parts)
     return np.unique(np.array([0, *inner, len(counts)], np.int64))
-
-
-def _window(groups: Groups) -> int:
-    """Lines of the source from a target's first to its last, at most."""
-    return max(abs(pairs[-1][0] - pairs[0][0]) if pairs else 0 for pairs in groups) + 1
 
 
 def _streamed(problem: Problem, strides: tuple[int, int, int], positions: int) -> bool:
@@ -182,57 +185,44 @@ def _equal_channels(problem: Problem, wanted: int) -> int:
     return math.ceil(problem.groups / pieces / pair) * pair
 
 
-def runs_of(groups: Groups, most: int, split: int) -> Runs:
+def runs_of(pairs: Pairs, step: int, most: int, split: int) -> Runs:
     """Positions a step apart, and at most so many, that have the same taps at sources a step apart.
 
-    A single one that tiles of ``split`` would leave over is a run of its own.
+    A single one that tiles of ``split`` would leave over is a run of its own. ``step``: 1 by output, the stride by
+    input.
     """
-    alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
-    for position, pairs in enumerate(groups):
-        base = pairs[0][0] if pairs else 0
-        alike.setdefault(tuple((index - base, tap) for index, tap in pairs), []).append(position)
-    runs = sorted(run for positions in alike.values() for run in _progressions(groups, positions, most, split))
-    taps = [sorted(groups[run[0]]) for run in runs]
-    table = np.array([pair for pairs in taps for pair in pairs], np.int64).reshape(-1, 2)
-    ends = np.cumsum([0, *map(len, taps)], dtype=np.int64)
-    target, count, target_step, source_step = _columns(runs)
-    joined = _columns([_joined(pairs, run[3]) for pairs, run in zip(taps, runs, strict=True)])
-    return Runs(ends, table[:, 0].copy(), table[:, 1].copy(), count, source_step, target, target_step, *joined)
+    alike = stretches(pairs, step)
+    size = np.minimum(alike.number, most)
+    if split:
+        size = np.where((size > 1) & (size % split == 1), size - 1, size)
+    pieces = -(-alike.number // size)
+    of = np.repeat(np.arange(len(pieces)), pieces)
+    first = (np.arange(len(of)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * size[of]
+    count = np.minimum(size[of], alike.number[of] - first)
+    target = alike.index[of] + first * alike.step[of]
+    order = np.argsort(target, kind="stable")
+    of, count, target = of[order], count[order], target[order]
+    several = count > 1
+    target_step, source_step = (np.where(several, steps[of], 0) for steps in (alike.step, alike.source_step))
+    # Taps by their sources, which run against them where outputs meet an input.
+    back = pairs.step < 0
+    each_source, each_filter = (-pairs.step, -pairs.other_step) if back else (pairs.step, pairs.other_step)
+    taps = pairs.count[target]
+    behind = np.maximum(taps - 1, 0) if back else np.zeros_like(taps)
+    source = pairs.first[target] - behind * each_source
+    tap = pairs.other[target] - behind * each_filter
+    shared = _joined(taps, source_step, each_source, each_filter)
+    return Runs(taps, source, tap, count, source_step, target, target_step, *shared, each_source, each_filter)
 
 
-def _columns(rows: Sequence[tuple[int, ...]]) -> list[Array]:
-    return [np.array(column, np.int64) for column in zip(*rows, strict=True)]
-
-
-def _joined(taps: list[tuple[int, int]], source_step: int) -> tuple[int, int, int, int]:
-    """(taps together, ratio, step of the taps' sources, step in the filter) of a run."""
-    if len(taps) < 2:
-        return 1, 1, source_step, 0
-    steps = {(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(taps)}
-    if len(steps) != 1:
-        return 1, 0, 0, 0
-    tap_step, filter_step = steps.pop()
-    ratio = source_step // tap_step if source_step else 1  # a single target shares with none
-    evenly = ratio in RATIOS and ratio * tap_step == (source_step or tap_step)
-    if len(taps) > JOINED or not evenly:
-        return 1, ratio if evenly else 0, tap_step, filter_step
-    return len(taps), ratio, tap_step, filter_step
-
-
-def _progressions(groups: Groups, positions: list[int], most: int, split: int) -> list[tuple[int, int, int, int]]:
-    """(first, count, step, step of the sources) of positions with the same taps."""
-
-    def steps(i: int) -> tuple[int, int]:
-        a, b = positions[i], positions[i + 1]
-        return b - a, groups[b][0][0] - groups[a][0][0] if groups[a] else 0
-
-    runs, i = [], 0
-    while i < len(positions):
-        count = 1
-        while count < most and i + count < len(positions) and steps(i + count - 1) == steps(i):
-            count += 1
-        if split and count > 1 and count % split == 1:
-            count -= 1
-        runs.append((positions[i], count, *(steps(i) if count > 1 else (0, 0))))
-        i += count
-    return runs
+def _joined(taps: Array, source_step: Array, tap_step: int, filter_step: int) -> tuple[Array, Array, Array, Array]:
+    """(taps together, ratio, step of the taps' sources, step in the filter) of each run."""
+    ratio = np.where(source_step != 0, source_step // tap_step, 1)  # a single target shares with none
+    evenly = np.isin(ratio, RATIOS) & ((source_step == 0) | (ratio * tap_step == source_step))
+    one, few = taps < 2, (taps <= JOINED) & evenly
+    return (
+        np.where(~one & few, taps, 1),
+        np.where(one, 1, np.where(evenly, ratio, 0)),
+        np.where(one, source_step, tap_step),
+        np.where(one, 0, filter_step),
+    )

@@ -96,7 +96,7 @@ def _choice(problem: Problem, operator: str) -> tuple[str, str, float, int]:
     algorithm = planner.algorithm(problem, by_output)
     cycles = costs.cycles(problem, by_output, algorithm, packs=True)
     if algorithm == "depthwise":
-        each = depthwise.plan(problem, by_output)
+        each = depthwise.plan(problem, by_output, False)
         return name, f"channels as lanes, chunks of {each.sizes.chunk_channels} channels", cycles, each.tasks
     if algorithm in winograd.RESULTS:
         tiled = winograd.plan(problem, by_output, winograd.RESULTS[algorithm])
@@ -125,7 +125,7 @@ def _weight_choice(problem: Problem) -> tuple[str, float, int]:
     algorithm = planner.weight_algorithm(problem)
     cycles = costs.weight_cycles(problem, algorithm)
     if algorithm == "depthwise":
-        return "channels as lanes", cycles, depthwise.plan(problem, True, summed=True).tasks
+        return "channels as lanes", cycles, depthwise.plan(problem, True, True).tasks
     if algorithm == "tap rows":
         across = tap_rows.plan(problem)
         return "a filter row's taps and channels as rows", cycles, across.parts * problem.groups

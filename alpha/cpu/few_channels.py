@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
+from alpha import caches
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.few_channels import FewSizes, Trims
 from alpha.cpu.plans import RUN_CHANNELS, Problem, check_offsets, contiguous_runs, extent, image_part
-from alpha.geometry import Axis
+from alpha.geometry import Axis, stretches
 
 DEPTH = 64
 """Positions times images summed at a time, about: x's copy and dy stay in the first cache."""
@@ -39,11 +39,17 @@ def serves(problem: Problem) -> bool:
     g = problem.geometry
     if problem.group_in >= RUN_CHANNELS:
         return False
-    trims = [len({axis.trim(o) for o in range(axis.output)}) for axis in (g.rows, g.columns)]
-    return trims[0] * trims[1] <= MOST_TRIMS
+    return _different(g.rows) * _different(g.columns) <= MOST_TRIMS
 
 
-@lru_cache(maxsize=1024)
+def _different(axis: Axis) -> int:
+    """Different trims of an axis, the empty one too."""
+    pairs = axis.pairs_by_output
+    taps = pairs.count[stretches(pairs, 1).index]
+    return int(np.count_nonzero(taps)) + int(not taps.all())
+
+
+@caches.kept
 def plan(problem: Problem) -> FewPlan:
     """The plan of a problem that ``serves`` accepts."""
     g, item = problem.geometry, problem.item
@@ -88,12 +94,11 @@ def plan(problem: Problem) -> FewPlan:
 
 def _trims(axis: Axis, source_step: int, other_step: int) -> Trims:
     """The distinct trims of an axis that are not empty, each with its positions."""
-    positions: dict[range, list[int]] = {}
-    for output in range(axis.output):
-        if trim := axis.trim(output):
-            positions.setdefault(trim, []).append(output)
-    source = [axis.source(o, trim.start) * source_step for trim, outputs in positions.items() for o in outputs]
-    other = [o * other_step for outputs in positions.values() for o in outputs]
-    starts = np.cumsum([0, *(len(outputs) for outputs in positions.values())])
-    columns = ([t.start for t in positions], [len(t) for t in positions], starts, source, other)
-    return Trims(*(np.array(column, np.int64) for column in columns))
+    pairs = axis.pairs_by_output
+    alike = stretches(pairs, 1)
+    some = pairs.count[alike.index] > 0
+    index, outputs = alike.index[some], np.flatnonzero(pairs.count)
+    start = np.append(0, np.cumsum(alike.number[some]))
+    return Trims(
+        pairs.other[index], pairs.count[index], start, pairs.first[outputs] * source_step, outputs * other_step
+    )

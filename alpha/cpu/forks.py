@@ -23,7 +23,7 @@ def hold_while_forking(lock: Lock) -> None:
         os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
-def compilation_lock() -> threading._RLock:
+def compilation_lock() -> threading.RLock:
     """A lock for compiling one thing once: a signal handler may take it again, and forks wait for it."""
     lock = threading.RLock()
     hold_while_forking(lock)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.cpu import plans
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.convolution import AxisTable
 from alpha.cpu.kernels.image_lanes import HEIGHTS, VECTORS, Band, LaneSizes
 from alpha.cpu.plans import Problem
-from alpha.geometry import Groups
+from alpha.geometry import Pairs
 
 Array = np.ndarray[Any, Any]
 
@@ -45,8 +44,13 @@ class LanePlan:
 
 
 def serves(problem: Problem, by_output: bool) -> bool:
-    """Whether the result has fewer channels than a panel."""
-    return (problem.group_out if by_output else problem.group_in) < ISA.panel(problem.item)
+    """Whether the result has fewer channels than a panel, and a row of images as lanes is not too wide."""
+    depth, channels, g = problem.group_in, problem.group_out, problem.geometry
+    source, result = g.columns.input, g.columns.output
+    if not by_output:
+        depth, channels, source, result = channels, depth, result, source
+    row = (source * min(depth, 2 * DEPTH) + result * channels) * VECTORS * ISA.lanes(problem.item) * problem.item
+    return channels < ISA.panel(problem.item) and row <= plans.SCRATCH
 
 
 def heights(channels: int) -> list[int]:
@@ -55,7 +59,7 @@ def heights(channels: int) -> list[int]:
     return [channels // tiles + (i < channels % tiles) for i in range(tiles)]
 
 
-@lru_cache(maxsize=1024)
+@caches.kept
 def plan(problem: Problem, by_output: bool) -> LanePlan:
     """The plan of a convolution (``by_output``) or an input gradient."""
     g, item = problem.geometry, problem.item
@@ -63,14 +67,13 @@ def plan(problem: Problem, by_output: bool) -> LanePlan:
     source, target = problem.x_strides, problem.y_strides
     depth, channels = problem.group_in, problem.group_out
     size, result = g.input, g.output
-    groups = (g.rows.by_output, g.columns.by_output)
     if not by_output:
         source, target, depth, channels, size, result = target, source, channels, depth, result, size
-        groups = (g.rows.by_input, g.columns.by_input)
+    pairs = plans.pairs_of(g.rows, by_output), plans.pairs_of(g.columns, by_output)
     chunk = VECTORS * ISA.lanes(item)
     deep = math.ceil(depth / max(1, round(depth / DEPTH)))
     row_bytes = size[1] * deep * chunk * item
-    bands = _bands(groups[0], max(1, COPY // row_bytes))
+    bands = _bands(pairs[0], max(1, COPY // row_bytes))
     taps = g.rows.filter * g.columns.filter
     most = int((bands[:, 1] - bands[:, 0]).max())
     sizes = LaneSizes(
@@ -95,23 +98,40 @@ def plan(problem: Problem, by_output: bool) -> LanePlan:
         copy_bytes=int((bands[:, 3] - bands[:, 2]).max()) * row_bytes + 64,
         sums_bytes=most * result[1] * channels * chunk * item + 64,
     )
-    rows = plans.indices(groups[0], g.columns.filter)
-    columns = plans.indices(groups[1], 1)
+    rows = plans.table(pairs[0], 1, g.columns.filter)
+    columns = plans.table(pairs[1], 1, 1)
     shape = (problem.groups, 1, taps, depth, channels)
     return LanePlan(bands, rows, columns, np.array(heights(channels), np.int64), sizes, shape, gather.macs)
 
 
-def _bands(groups: Groups, most: int) -> Array:
+def _bands(rows: Pairs, most: int) -> Array:
     """Result rows in bands, about equal, that read at most so many source rows, or are a row each."""
+    total = len(rows.count)
+    read = np.flatnonzero(rows.count)
+    table = np.zeros((1, len(Band._fields)), np.int64)
+    table[0, 1] = total
+    if not read.size:
+        return table
+    first, last = np.minimum(rows.first, rows.last)[read], np.maximum(rows.first, rows.last)[read]
+    if int((last - first).max()) >= most:
+        return _cut(total, total, read, first, last)
+    # So many bands at least: together they read all rows. A few more than needed, where they are many, are no harm.
+    count = min(total, max(1, math.ceil((int(last.max()) + 1 - int(first.min())) / most)))
+    while True:
+        table = _cut(count, total, read, first, last)
+        if count == total or int((table[:, 3] - table[:, 2]).max()) <= most:
+            return table
+        count = min(total, count + max(1, count // 64))
 
-    def reach(first: int, end: int) -> tuple[int, int]:
-        read = [index for row in range(first, end) for index, _ in groups[row]]
-        return (min(read), max(read) + 1) if read else (0, 0)
 
-    total = len(groups)
-    for count in range(1, total + 1):
-        cuts = [total * i // count for i in range(count + 1)]
-        table = [Band(a, b, *reach(a, b)) for a, b in pairwise(cuts)]
-        if max(band.source_end - band.source_first for band in table) <= most:
-            break
-    return np.array(table, np.int64)
+def _cut(count: int, total: int, read: Array, first: Array, last: Array) -> Array:
+    """The table of so many bands; result rows ``read`` read source rows from ``first`` to ``last``, the others none."""
+    cuts = total * np.arange(count + 1, dtype=np.int64) // count
+    table = np.zeros((count, len(Band._fields)), np.int64)
+    table[:, 0], table[:, 1] = cuts[:-1], cuts[1:]
+    low, high = np.searchsorted(read, cuts[:-1]), np.searchsorted(read, cuts[1:])
+    some = np.flatnonzero(low < high)
+    if some.size:  # what lies between two bands that read belongs to neither: it is empty
+        table[some, 2] = np.minimum.reduceat(first, low[some])
+        table[some, 3] = np.maximum.reduceat(last, low[some]) + 1
+    return table

@@ -11,6 +11,7 @@ from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import inverse
 from alpha.cpu.kernels import normalisation as kernels
 from alpha.cpu.kernels.normalisation import MASK_X, MASK_Y, PLAIN
+from alpha.dtypes import scalar
 from alpha.engine import BatchNormState
 from alpha.tensor import Tensor
 
@@ -31,8 +32,12 @@ What rounding does to mean, scale and shift is the same in every row, and taken 
 
 
 class NormalisationOperations(HostEngine):
-    """Tensors are seen as (rows, channels): all axes but the last in whatever order they lie in memory."""
+    """Tensors are seen as (rows, channels): all axes but the last in whatever order they lie in memory.
 
+    Infinities and NaN are values here: NumPy is not to warn of them.
+    """
+
+    @np.errstate(all="ignore")
     def channel_sum(self, x: Tensor) -> Tensor:
         rows = self._rows(self._channels_dense(x))
         partial = np.zeros((_tasks(rows), rows.shape[1]))
@@ -41,6 +46,7 @@ class NormalisationOperations(HostEngine):
         self.array(out)[...] = partial.sum(0)
         return out
 
+    @np.errstate(all="ignore")
     def batch_norm(
         self,
         x: Tensor,
@@ -61,6 +67,7 @@ class NormalisationOperations(HostEngine):
             self._blend(running_var, var * (count / max(count - 1, 1)), momentum)
         return self._normalise(x, weight, bias, mean, var, eps, residual, slope)
 
+    @np.errstate(all="ignore")
     def batch_norm_inference(
         self,
         x: Tensor,
@@ -76,6 +83,7 @@ class NormalisationOperations(HostEngine):
         given_mean, given_var = (self.array(t).astype(np.float64) for t in (mean, var))
         return self._normalise(x, weight, bias, given_mean, given_var, eps, residual, slope)
 
+    @np.errstate(all="ignore")
     def batch_norm_grad(
         self,
         dy: Tensor,
@@ -94,7 +102,7 @@ class NormalisationOperations(HostEngine):
         scale, shift = self._scale_shift(weight, bias, state)
         typed = tuple(v.astype(x.dtype) for v in (scale, shift))
         mask = PLAIN if slope is None else MASK_X if y is None else MASK_Y
-        factor = x.dtype.type(1 if slope is None else slope)
+        factor = scalar(x.dtype, 1 if slope is None else slope)
         past = self.empty_like(x) if mask == MASK_Y else dy
         partial = np.zeros((_tasks(rows), 2, rows.shape[1]))
         y_rows = rows if y is None else self._rows(self._ordered_as(y, x))
@@ -107,12 +115,20 @@ class NormalisationOperations(HostEngine):
         # Nobody needs the masked gradient again unless it is the residual's: then dx may take its place.
         dx = past if mask == MASK_Y and not need_residual else self.empty_like(x)
         coefficients = tuple(v.astype(x.dtype) for v in (a, b, d))
-        self.launch(
-            kernels.grad_apply, self._rows(past), rows, self.array(state.mean), *typed, factor,
-            mask == MASK_X, *coefficients, self._rows(dx), tasks=_blocks(len(rows), kernels.BLOCK),
-        )  # fmt: skip
+        tasks = _blocks(len(rows), kernels.BLOCK)
+        if training:
+            self.launch(
+                kernels.grad_apply, self._rows(past), rows, self.array(state.mean), *typed, factor, mask == MASK_X,
+                *coefficients, self._rows(dx), tasks=tasks,
+            )  # fmt: skip
+        else:
+            self.launch(
+                kernels.grad_scaled, self._rows(past), rows, *typed, factor, mask == MASK_X, coefficients[0],
+                self._rows(dx), tasks=tasks,
+            )  # fmt: skip
         return dx, self._per_channel(dweight, x), self._per_channel(sum_g, x), past if need_residual else None
 
+    @np.errstate(all="ignore")
     def batch_norm_inverse_grad(
         self,
         dy: Tensor,
@@ -131,8 +147,8 @@ class NormalisationOperations(HostEngine):
         # The forward's numbers as they were rounded: t = act^-1(y) - residual - exact is (x - mean) * scale.
         exact = self.array(state.mean) * scale + shift
         offset = exact.astype(y.dtype)
-        factor = y.dtype.type(1 if slope is None else slope)
-        activation = (offset, factor, y.dtype.type(1 / float(factor)))
+        factor = scalar(y.dtype, 1 if slope is None else slope)
+        activation = (offset, factor, scalar(y.dtype, 1 / float(factor)))
         dx = self.empty_like(y)
         past = self.empty_like(y) if need_residual else dx
         added = rows if residual is None else self._rows(self._ordered_as(residual, y))
@@ -156,14 +172,14 @@ class NormalisationOperations(HostEngine):
         x = self.dense(x)
         y = self.empty_like(x)
         tasks = _blocks(x.numel(), kernels.SPAN)
-        self.launch(kernels.leaky_relu, self.flat(x), x.dtype.type(slope), self.flat(y), tasks=tasks)
+        self.launch(kernels.leaky_relu, self.flat(x), scalar(x.dtype, slope), self.flat(y), tasks=tasks)
         return y
 
     def leaky_relu_grad(self, dy: Tensor, y: Tensor, slope: float) -> Tensor:
         y = self.dense(y)
         dy = self._ordered_as(dy, y)
         dx = self.empty_like(y)
-        factor, tasks = y.dtype.type(slope), _blocks(y.numel(), kernels.SPAN)
+        factor, tasks = scalar(y.dtype, slope), _blocks(y.numel(), kernels.SPAN)
         self.launch(kernels.leaky_relu_grad, self.flat(dy), self.flat(y), factor, self.flat(dx), tasks=tasks)
         return dx
 
@@ -196,7 +212,7 @@ class NormalisationOperations(HostEngine):
         out = self.empty_like(x)
         rows = self._rows(x)
         added = rows if residual is None else self._rows(self._ordered_as(residual, x))
-        factor = x.dtype.type(1 if slope is None else slope)
+        factor = scalar(x.dtype, 1 if slope is None else slope)
         recovers = is_recorded() and factor > 0 and (residual is None or slope is not None)
         others = abs(scale * mean) + (0 if bias is None else abs(self.array(bias)))
         if recovers and residual is not None:

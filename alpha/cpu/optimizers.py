@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from alpha import updates
+from alpha import caches, updates
+from alpha.changes import Action
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import optimizers as kernels
 from alpha.tensor import Tensor
@@ -33,11 +34,12 @@ class OptimizerOperations(HostEngine):
         decoupled: bool,
         step: int,
         refresh: updates.Refresh | None = None,
+        plan: updates.Plan | None = None,
     ) -> None:
         scalars = updates.adam_scalars(
             lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, decoupled=decoupled, step=step
         )
-        self._update("adam_step", kernels.adam, (parameters, gradients, first, second), scalars, ())
+        self._update("adam_step", kernels.adam, (parameters, gradients, first, second), scalars, (), plan)
 
     def sgd_step(
         self,
@@ -51,10 +53,11 @@ class OptimizerOperations(HostEngine):
         weight_decay: float,
         first: bool,
         refresh: updates.Refresh | None = None,
+        plan: updates.Plan | None = None,
     ) -> None:
         scalars = updates.sgd_scalars(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay)
         flags = (momenta is not None, nesterov, first)
-        self._update("sgd_step", kernels.sgd, (parameters, gradients, momenta), scalars, flags)
+        self._update("sgd_step", kernels.sgd, (parameters, gradients, momenta), scalars, flags, plan)
 
     def rmsprop_step(
         self,
@@ -69,10 +72,12 @@ class OptimizerOperations(HostEngine):
         weight_decay: float,
         momentum: float,
         refresh: updates.Refresh | None = None,
+        plan: updates.Plan | None = None,
     ) -> None:
         scalars = updates.rmsprop_scalars(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum)
         flags = (momenta is not None, means is not None)
-        self._update("rmsprop_step", kernels.rmsprop, (parameters, gradients, squares, momenta, means), scalars, flags)
+        lists = (parameters, gradients, squares, momenta, means)
+        self._update("rmsprop_step", kernels.rmsprop, lists, scalars, flags, plan)
 
     def _update(
         self,
@@ -81,8 +86,11 @@ class OptimizerOperations(HostEngine):
         lists: tuple[Sequence[Tensor] | None, ...],
         scalars: tuple[float, ...],
         flags: tuple[bool, ...],
+        plan: updates.Plan | None,
     ) -> None:
-        """Checks every tensor, then launches the kernel once a dtype over raw addresses."""
+        """Checks every tensor, then adds a launch of the kernel over raw addresses for each dtype; makes a plan of its
+        own if none is given."""
+        own = plan or updates.Plan()
         rows = updates.rows(self, function, *lists)
         slots = [index for index, tensors in enumerate(lists) if tensors is not None]
         for dtype in dict.fromkeys(row[0].dtype for row in rows):
@@ -94,16 +102,20 @@ class OptimizerOperations(HostEngine):
             for column, row in enumerate(dense):
                 addresses[slots, column] = [tensor.address for tensor in row]
             arrays = owners, starts, lengths, addresses, np.asarray(scalars, dtype)
-            self.launch(kernel, *arrays, *flags, tasks=len(owners))
-            for row, used in zip(chosen, dense, strict=True):
-                updates.finish(self, row, used)
+            tensors, back = updates.written(chosen, dense)
+            own.launches.append(updates.Launch(partial(self._launch, kernel, (*arrays, *flags)), tensors, back, dense))
+        if plan is None:
+            own.make()
+
+    def _launch(self, kernel: Callable[..., Any], arguments: tuple[Any, ...], actions: list[Action]) -> None:
+        self.launch(updates.with_actions(kernel, actions), *arguments, tasks=len(arguments[0]))
 
 
-@lru_cache(maxsize=64)
+@caches.kept
 def _tasks(sizes: tuple[int, ...]) -> tuple[Array, Array, Array]:
     """(tensor, first element, number of elements) of each task."""
-    tasks = [
-        (index, start, min(CHUNK, size - start)) for index, size in enumerate(sizes) for start in range(0, size, CHUNK)
-    ]
-    table = np.array(tasks, np.int64).reshape(-1, 3)
-    return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
+    length = np.array(sizes, np.int64)
+    pieces = -(-length // CHUNK)
+    owner = np.repeat(np.arange(len(sizes)), pieces)
+    start = (np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * CHUNK
+    return owner, start, np.minimum(CHUNK, length[owner] - start)

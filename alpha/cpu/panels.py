@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.cpu import plans
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.panels import PanelSizes
-from alpha.cpu.kernels.positions import Block, Patterns
+from alpha.cpu.kernels.positions import COUNT, Block, Patterns
 from alpha.cpu.plans import Problem
 from alpha.cpu.positions import ROWS
-from alpha.geometry import Groups
+from alpha.geometry import Axis
 
 Array = np.ndarray[Any, Any]
 
@@ -27,6 +27,9 @@ Nearly all processors with AVX-512 have second caches of 1 MiB and more, others 
 
 LEAST_PANELS = 8
 """Fewer tasks would leave threads without."""
+
+MOST_ROWS = 1 << 22
+"""Of all taps: each 48 of them are a block, of which there is a table."""
 
 LEAST_BYTES = 1 << 20
 """Of the filters: smaller ones stay in the second cache once they are packed, whoever does it."""
@@ -58,21 +61,20 @@ def serves(problem: Problem, by_output: bool) -> bool:
     panel = ISA.panel(problem.item)
     whole = depth % ISA.lanes(problem.item) == 0 and channels % panel == 0
     nbytes = math.prod(problem.geometry.filter) * problem.groups * depth * channels * problem.item
-    return whole and problem.groups * channels // panel >= LEAST_PANELS and nbytes >= LEAST_BYTES
+    few = problem.geometry.useful * problem.images <= MOST_ROWS
+    return whole and few and problem.groups * channels // panel >= LEAST_PANELS and nbytes >= LEAST_BYTES
 
 
-@lru_cache(maxsize=1024)
+@caches.kept
 def plan(problem: Problem, by_output: bool) -> PanelPlan:
     """The plan of a convolution (``by_output``) or an input gradient that it serves."""
     gather = plans.forward(problem) if by_output else plans.input_grad(problem)  # it has checked the offsets
     g, item, panel = problem.geometry, problem.item, gather.sizes.panel
     source, target = (problem.x_strides, problem.y_strides)
-    groups = (g.rows.by_output, g.columns.by_output)
     if not by_output:
         source, target = target, source
-        groups = (g.rows.by_input, g.columns.by_input)
-    rows = _by_tap(groups[0], source[1] * item, g.columns.filter, target[1] * item)
-    columns = _by_tap(groups[1], source[2] * item, 1, target[2] * item)
+    rows = _by_tap(g.rows, by_output, source[1] * item, g.columns.filter, target[1] * item)
+    columns = _by_tap(g.columns, by_output, source[2] * item, 1, target[2] * item)
     taps, lanes, depth = g.rows.filter * g.columns.filter, ISA.lanes(item), gather.sizes.depth
     parts = math.ceil(depth / max(lanes, PACKED_BYTES // (taps * panel * item)))
     depth_block = math.ceil(depth / parts / lanes) * lanes
@@ -92,31 +94,43 @@ def plan(problem: Problem, by_output: bool) -> PanelPlan:
     return PanelPlan(_blocks(rows, columns, problem.images), rows, columns, sizes, gather.packed_shape, gather.macs)
 
 
-def _by_tap(groups: Groups, source: int, other: int, target: int) -> Patterns:
+def _by_tap(axis: Axis, by_output: bool, source: int, other: int, target: int) -> Patterns:
     """All positions, without taps; then for each tap of the axis those that have it. Each index times its step."""
-    found: dict[int, list[tuple[int, int]]] = {}
-    for position, pairs in enumerate(groups):
-        for index, tap in pairs:
-            found.setdefault(tap, []).append((position, index))
-    taps = sorted(found)
-    places = [(position, 0) for position in range(len(groups))] + [place for tap in taps for place in found[tap]]
-    return Patterns(
-        np.array([0, *range(len(taps) + 1)], np.int64),
-        np.zeros(len(taps), np.int64),
-        np.array(taps, np.int64) * other,
-        np.ones(len(taps) + 1, np.int64),
-        np.cumsum([0, len(groups), *(len(found[tap]) for tap in taps)], dtype=np.int64),
-        np.array([index for _, index in places], np.int64) * source,
-        np.array([position for position, _ in places], np.int64) * target,
+    pairs = axis.pairs_by_tap
+    taps = np.flatnonzero(pairs.count)
+    inputs, outputs = (pairs.first[taps], pairs.step), (pairs.other[taps], pairs.other_step)
+    (first, step), (place, apart) = (inputs, outputs) if by_output else (outputs, inputs)
+    positions = axis.output if by_output else axis.input
+
+    def column(of_all: int, of_taps: Array | int) -> Array:
+        found = np.full(len(taps) + 1, of_taps, np.int64) if isinstance(of_taps, int) else np.append(0, of_taps)
+        found[0] = of_all
+        return found
+
+    columns = (
+        column(0, 1),
+        column(1, 1),
+        column(0, taps * other),
+        column(positions, pairs.count[taps]),
+        column(0, first * source),
+        column(0, step * source),
+        column(0, place * target),
+        column(target, apart * target),
     )
+    return Patterns(np.stack(columns), 0, 0)
 
 
 def _blocks(rows: Patterns, columns: Patterns, images: int) -> Array:
     """At most ``ROWS`` rows each, in the order in which the filters lie."""
-    places = [np.diff(axis.start) for axis in (rows, columns)]
-    pairs = [(0, 0), *((r, c) for r in range(1, len(rows.runs)) for c in range(1, len(columns.runs)))]
-    table = []
-    for r, c in pairs:
-        total = int(places[0][r] * places[1][c]) * images
-        table += [(r, c, first, min(ROWS, total - first), 0, images) for first in range(0, total, ROWS)]
-    return np.array(table, np.int64).reshape(-1, len(Block._fields))
+    down, across = (np.arange(1, axis.table.shape[1]) for axis in (rows, columns))
+    r = np.append(0, np.repeat(down, len(across)))
+    c = np.append(0, np.tile(across, len(down)))
+    total = rows.table[COUNT, r] * columns.table[COUNT, c] * images
+    pieces = -(-total // ROWS)
+    pair = np.repeat(np.arange(len(total)), pieces)
+    table = np.empty((len(pair), len(Block._fields)), np.int64)
+    table[:, 0], table[:, 1] = r[pair], c[pair]
+    table[:, 2] = (np.arange(len(pair)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * ROWS
+    table[:, 3] = np.minimum(ROWS, total[pair] - table[:, 2])
+    table[:, 4], table[:, 5] = 0, images
+    return table

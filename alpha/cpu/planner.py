@@ -94,7 +94,7 @@ def weight_algorithm(problem: Problem) -> str:
     wanted = _wanted.get()
     if wanted in winograd.RESULTS and winograd_gradient.serves(problem, winograd.RESULTS[wanted]):
         return wanted
-    return "depthwise" if depthwise.serves(problem) else _cheapest_weight(problem, wanted is None)
+    return "depthwise" if depthwise.sums(problem) else _cheapest_weight(problem, wanted is None)
 
 
 @lru_cache(maxsize=4096)

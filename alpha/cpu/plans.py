@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.convolution import GAP, AxisTable, GatherSizes, LeapSizes, PackSizes
+from alpha.cpu.kernels.convolution import COUNT, GAP, OTHER, SOURCE, AxisTable, GatherSizes, LeapSizes, PackSizes
 from alpha.cpu.kernels.microkernel import NARROW_WIDE_ROWS
 from alpha.errors import EngineError
-from alpha.geometry import Axis, Geometry, Groups
+from alpha.geometry import Axis, Geometry, Pairs
 
 Array = np.ndarray[Any, Any]
 
@@ -53,6 +54,12 @@ X_COPY = 64 << 10
 
 DY_COPY = 128 << 10
 """Bytes of a slice's copy of dy, about: the second cache, of which another thread may take half, holds both."""
+
+SCRATCH = 16 << 20
+"""Bytes of its own that a thread takes for an algorithm, at most: one that needs more does not serve."""
+
+SORTED = 1 << 16
+"""Most positions that are computed in an order of their own."""
 
 BLOCK = 32 << 10
 """Bytes of a panel that meet every row before the next ones do: the first cache holds about so many."""
@@ -118,7 +125,7 @@ def flattened(problem: Problem) -> Problem:
     return replace(problem, geometry=POINT, images=images, x_strides=(x_step,) * 3, y_strides=(y_step,) * 3)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=4096)
 def called(
     geometry: Geometry,
     images: int,
@@ -156,8 +163,6 @@ class GatherPlan:
 class LeapPlan:
     """Tables and sizes of a weight gradient."""
 
-    first_row: Array
-    first_column: Array
     rows: AxisTable
     columns: AxisTable
     sizes: LeapSizes
@@ -174,27 +179,32 @@ class LeapPlan:
         return self.parts * self.sizes.groups * -(-self.sizes.out_channels // self.sizes.slice) * chunks
 
 
-def table(groups: Groups, source: int, other: int) -> AxisTable:
-    """Compressed rows of index pairs, each index times its step in bytes."""
-    start = np.cumsum([0, *(len(pairs) for pairs in groups)], dtype=np.int64)
-    flat = np.array([pair for pairs in groups for pair in pairs], np.int64).reshape(-1, 2)
-    return AxisTable(start, flat[:, 0] * source, flat[:, 1] * other)
+def table(pairs: Pairs, source: int, other: int) -> AxisTable:
+    """Index pairs, each index times its step in bytes."""
+    table = np.stack([pairs.count, pairs.first * source, pairs.other * other])
+    return AxisTable(table, pairs.step * source, pairs.other_step * other)
 
 
-def indices(groups: Groups, other: int) -> AxisTable:
-    """Compressed rows of index pairs as they are, taps times a step: for sources that are copied."""
-    return table(groups, 1, other)
+def pairs_of(axis: Axis, by_output: bool) -> Pairs:
+    """What meets at each position of a result: of a convolution (``by_output``) or an input gradient."""
+    return axis.pairs_by_output if by_output else axis.pairs_by_input
 
 
-def _runs(groups: Groups) -> tuple[Groups, Array]:
+def joined(pairs: Pairs) -> tuple[Pairs, Array]:
     """Each column's pairs, which lie side by side, as its first pair and their number."""
-    return tuple(pairs[:1] for pairs in groups), np.array([len(pairs) for pairs in groups], np.int64)
+    return replace(pairs, count=np.minimum(pairs.count, 1)), pairs.count
 
 
 def _order(rows: AxisTable, columns: AxisTable, runs: Array) -> Array:
-    """Positions with the most taps first, otherwise as they lie: what is left at the end is small."""
-    cost = np.multiply.outer(np.diff(rows.start), np.diff(columns.start) * runs).ravel()
-    return np.argsort(-cost, kind="stable").astype(np.int64)
+    """Positions with the most taps first, otherwise as they lie: what is left at the end is small.
+
+    Of very many positions the last are a small part whatever they cost.
+    """
+    lines, taps = rows.pairs[COUNT], columns.pairs[COUNT] * runs
+    if len(lines) * len(taps) > SORTED:
+        return np.arange(len(lines) * len(taps), dtype=np.int32)
+    cost = np.multiply.outer(lines, taps).ravel()
+    return np.argsort(-cost, kind="stable").astype(np.int32)
 
 
 def _chunk(images: int) -> int:
@@ -225,6 +235,21 @@ def check_offsets(what: str, offsets: tuple[Array, Array], tail: int, limit: int
         )
 
 
+def sources(table: AxisTable) -> Array:
+    """The least and the greatest offset of what a table reads, and 0."""
+    return _ends(table.pairs[COUNT], table.pairs[SOURCE], table.source_step)
+
+
+def others(table: AxisTable) -> Array:
+    """Likewise of the filter, or of dy."""
+    return _ends(table.pairs[COUNT], table.pairs[OTHER], table.other_step)
+
+
+def _ends(count: Array, first: Array, step: int) -> Array:
+    last = first + np.maximum(count - 1, 0) * step
+    return np.array([min(first.min(), last.min()), max(first.max(), last.max())])
+
+
 def extent(shape: tuple[int, int, int], channels: int, strides: tuple[int, int, int], item: int) -> int:
     """Bytes from the first element of an image tensor to the end of its last."""
     return (sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + channels) * item
@@ -240,7 +265,7 @@ def contiguous_runs(problem: Problem) -> bool:
     )
 
 
-@lru_cache(maxsize=1024)
+@caches.kept
 def forward(problem: Problem) -> GatherPlan:
     """ConvV2: pairs grouped by output position."""
     g, item = problem.geometry, problem.item
@@ -249,10 +274,10 @@ def forward(problem: Problem) -> GatherPlan:
     panels = math.ceil(problem.group_out / width)
     image, row, column = (s * item for s in problem.x_strides)
     tap = depth * width * item
-    by_column, runs = g.columns.by_output, np.ones(g.columns.output, np.int64)
+    by_column, runs = g.columns.pairs_by_output, np.ones(g.columns.output, np.int64)
     if contiguous_runs(problem):
-        by_column, runs = _runs(by_column)
-    rows = table(g.rows.by_output, row, g.columns.filter * tap)
+        by_column, runs = joined(by_column)
+    rows = table(g.rows.pairs_by_output, row, g.columns.filter * tap)
     columns = table(by_column, column, tap)
     taps = g.rows.filter * g.columns.filter
     sizes = GatherSizes(
@@ -272,24 +297,24 @@ def forward(problem: Problem) -> GatherPlan:
         target_column=problem.y_strides[2] * item,
         panel_bytes=taps * tap,
     )
-    longest = _longest(columns, runs, depth * item)
     last = (problem.images - 1) * image + (problem.in_channels - depth) * item
     x_limit = extent((problem.images, *g.input), problem.in_channels, problem.x_strides, item)
-    check_offsets("x", (rows.source, longest), last, x_limit)
-    reached = _longest(columns._replace(source=columns.other), runs, tap)
-    check_offsets("the filter", (rows.other, reached), 0, taps * tap)
+    count, first, tap_first = columns.pairs
+    longest = _longest(first + (count - 1) * columns.source_step, runs, first, depth * item)
+    check_offsets("x", (sources(rows), longest), last, x_limit)
+    reached = _longest(tap_first + (count - 1) * columns.other_step, runs, tap_first, tap)
+    check_offsets("the filter", (others(rows), reached), 0, taps * tap)
     macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
     shape = (problem.groups, panels, taps, depth, width)
     return GatherPlan(_order(rows, columns, runs), rows, columns, runs, sizes, shape, macs)
 
 
-def _longest(columns: AxisTable, runs: Array, unit: int) -> Array:
-    """Where each column's reads end, relative to its row: its last source plus its run."""
-    ends = columns.source + np.repeat(runs, np.diff(columns.start)) * unit
-    return np.concatenate([columns.source, ends])
+def _longest(last: Array, runs: Array, first: Array, unit: int) -> Array:
+    """Where each column's reads begin and end, relative to its row: at its first pair, and a run beyond its last."""
+    return np.concatenate([first, np.maximum(first, last + runs * unit)])
 
 
-@lru_cache(maxsize=1024)
+@caches.kept
 def input_grad(problem: Problem) -> GatherPlan:
     """KS-deconv-V2: pairs grouped by input position."""
     g, item = problem.geometry, problem.item
@@ -299,8 +324,8 @@ def input_grad(problem: Problem) -> GatherPlan:
     image, row, column = (s * item for s in problem.y_strides)
     tap = depth * width * item
     taps = g.rows.filter * g.columns.filter
-    rows = table(g.rows.by_input, row, g.columns.filter * tap)
-    columns = table(g.columns.by_input, column, tap)
+    rows = table(g.rows.pairs_by_input, row, g.columns.filter * tap)
+    columns = table(g.columns.pairs_by_input, column, tap)
     runs = np.ones(g.columns.input, np.int64)
     sizes = GatherSizes(
         images=problem.images,
@@ -321,21 +346,21 @@ def input_grad(problem: Problem) -> GatherPlan:
     )
     last = (problem.images - 1) * image + problem.out_channels * item
     limit = extent((problem.images, *g.output), problem.out_channels, problem.y_strides, item)
-    check_offsets("dy", (rows.source, columns.source), last, limit)
-    check_offsets("the filter", (rows.other, columns.other), tap, taps * tap)
+    check_offsets("dy", (sources(rows), sources(columns)), last, limit)
+    check_offsets("the filter", (others(rows), others(columns)), tap, taps * tap)
     macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
     shape = (problem.groups, panels, taps, depth, width)
     return GatherPlan(_order(rows, columns, runs), rows, columns, runs, sizes, shape, macs)
 
 
-@lru_cache(maxsize=1024)
+@caches.kept
 def weight_grad(problem: Problem) -> LeapPlan:
     """Sk-dilated-V2: pairs grouped by tap."""
     g, item = problem.geometry, problem.item
     x_image, x_row, x_column = (s * item for s in problem.x_strides)
     y_image, y_row, y_column = (s * item for s in problem.y_strides)
-    rows = table(g.rows.by_tap, x_row, y_row)
-    columns = table(g.columns.by_tap, x_column, y_column)
+    rows = table(g.rows.pairs_by_tap, x_row, y_row)
+    columns = table(g.columns.pairs_by_tap, x_column, y_column)
     tap_row = g.columns.filter * problem.group_in * item
     filter_bytes = problem.out_channels * g.rows.filter * tap_row
     part = image_part(problem, filter_bytes)
@@ -364,20 +389,17 @@ def weight_grad(problem: Problem) -> LeapPlan:
     )
     x_limit = extent((problem.images, *g.input), problem.in_channels, problem.x_strides, item)
     x_last = (problem.images - 1) * x_image + problem.in_channels * item
-    check_offsets("x", (rows.source, columns.source), x_last, x_limit)
+    check_offsets("x", (sources(rows), sources(columns)), x_last, x_limit)
     y_limit = extent((problem.images, *g.output), problem.out_channels, problem.y_strides, item)
     y_last = (problem.images - 1) * y_image + problem.out_channels * item
-    check_offsets("dy", (rows.other, columns.other), y_last, y_limit)
-    first_row, first_column = (
-        np.array([axis.leap(f).start for f in range(axis.filter)], np.int64) for axis in (g.rows, g.columns)
-    )
+    check_offsets("dy", (others(rows), others(columns)), y_last, y_limit)
     macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
     parts = math.ceil(problem.images / part)
     # The copies are addressed by index.
-    rows, columns = table(g.rows.by_tap, 1, 1), table(g.columns.by_tap, 1, 1)
-    clear = not all(g.rows.by_tap) or not all(g.columns.by_tap)
+    rows, columns = table(g.rows.pairs_by_tap, 1, 1), table(g.columns.pairs_by_tap, 1, 1)
+    clear = not (rows.pairs[COUNT].all() and columns.pairs[COUNT].all())
     pack = _pack_sizes(problem, sizes)
-    return LeapPlan(first_row, first_column, rows, columns, sizes, pack, clear, parts, macs)
+    return LeapPlan(rows, columns, sizes, pack, clear, parts, macs)
 
 
 def _reads(axis: Axis, outputs: int) -> int:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, NamedTuple
+import math
+from typing import NamedTuple
 
 import numpy as np
 
+from alpha import caches
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import pooling as kernels
-from alpha.engine import IMAGE_ORDER
+from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ShapeError
-from alpha.geometry import Axis, Geometry, Groups
+from alpha.geometry import LONGEST, Axis, Geometry
 from alpha.tensor import Tensor
 
 
-class Table(NamedTuple):
-    """Pairs by position: those of p are starts[p]..starts[p + 1] of the other side's positions and the taps."""
+class Tables(NamedTuple):
+    """Pairs of rows and of columns, which stand for those of all positions: by their product."""
 
-    starts: Array
-    sources: Array
-    taps: Array
+    rows: Array
+    columns: Array
+    sizes: kernels.PoolSizes
 
 
 class PoolingOperations(HostEngine):
@@ -29,16 +30,18 @@ class PoolingOperations(HostEngine):
     def max_pool2d(self, x: Tensor, geometry: Geometry, need_taps: bool = True) -> tuple[Tensor, Tensor | None]:
         _check("max_pool2d", x, geometry.input)
         size = (x.shape[0], *geometry.output, x.shape[3])
-        out, table = self.empty(size, x.dtype, IMAGE_ORDER), _by_output(geometry)
+        out, tables = self.empty(size, x.dtype, IMAGE_ORDER), _tables(geometry, True)
         if not need_taps:
-            x, places = self.dense(x, IMAGE_ORDER), len(table.starts) - 1
+            x = self.dense(x, IMAGE_ORDER)
             self.launch(
-                kernels.maxima, x.dtype.type(0), places, size[0] * size[3], x.dtype.itemsize, table.starts,
-                table.sources, x.address, out.address, tasks=-(-places // kernels.POSITIONS),
+                kernels.maxima, x.dtype.type(0), size[0] * size[3], x.dtype.itemsize, *tables, x.address,
+                out.address, tasks=-(-size[1] * size[2] // kernels.POSITIONS),
             )  # fmt: skip
             return out, None
         taps = self.empty(size, np.dtype(np.int32), IMAGE_ORDER)
-        self._pool(kernels.max_forward, self._matrix(x), *table, self._matrix(out), self._matrix(taps))
+        self.launch(
+            kernels.max_forward, self._matrix(x), *tables, self._matrix(out), self._matrix(taps),
+        )  # fmt: skip
         return out, taps
 
     def max_pool2d_grad(self, dy: Tensor, taps: Tensor, geometry: Geometry) -> Tensor:
@@ -46,25 +49,44 @@ class PoolingOperations(HostEngine):
         if taps.shape != dy.shape:
             raise ShapeError(f"[max_pool2d_grad] expected taps of shape {dy.shape}, got {taps.shape}")
         dx = self.empty((dy.shape[0], *geometry.input, dy.shape[3]), dy.dtype, IMAGE_ORDER)
-        table = _by_input(geometry)
-        self._pool(kernels.max_backward, self._matrix(dy), self._matrix(taps), *table, self._matrix(dx))
+        self.launch(
+            kernels.max_backward, self._matrix(dy), self._matrix(taps), *_tables(geometry, False),
+            self._matrix(dx),
+        )  # fmt: skip
         return dx
 
     def avg_pool2d(self, x: Tensor, geometry: Geometry, count_padding: bool) -> Tensor:
         _check("avg_pool2d", x, geometry.input)
         out = self.empty((x.shape[0], *geometry.output, x.shape[3]), x.dtype, IMAGE_ORDER)
-        table = _by_output(geometry)
-        weights = np.repeat(_shares(geometry, count_padding), np.diff(table.starts)).astype(x.dtype)
-        self._pool(kernels.weighted_sum, self._matrix(x), table.starts, table.sources, weights, self._matrix(out))
+        full = math.prod(geometry.filter) if count_padding else 0
+        tables = _tables(geometry, True)
+        self.launch(kernels.means, self._matrix(x), *tables, full, self._matrix(out))
         return out
 
     def avg_pool2d_grad(self, dy: Tensor, geometry: Geometry, count_padding: bool) -> Tensor:
         _check("avg_pool2d_grad", dy, geometry.output)
         dx = self.empty((dy.shape[0], *geometry.input, dy.shape[3]), dy.dtype, IMAGE_ORDER)
-        table = _by_input(geometry)
-        weights = _shares(geometry, count_padding)[table.sources].astype(dy.dtype)
-        self._pool(kernels.weighted_sum, self._matrix(dy), table.starts, table.sources, weights, self._matrix(dx))
+        full = math.prod(geometry.filter) if count_padding else 0
+        rows, columns, _ = _tables(geometry, True)
+        self.launch(
+            kernels.means_backward, self._matrix(dy), *_tables(geometry, False), full,
+            rows[kernels.COUNT], columns[kernels.COUNT], self._matrix(dx),
+        )  # fmt: skip
         return dx
+
+    def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
+        count, length, values = x.shape
+        positions = len(pairs.starts) - 1
+        if len(pairs.sources) and not 0 <= pairs.sources.min() <= pairs.sources.max() < length:
+            raise ShapeError(f"[combine] expected pairs within an axis of {length}, got {pairs.sources.max()}")
+        out = self.empty((count, positions, values), x.dtype)
+        block = max(1, kernels.COLUMNS // max(values, 1))
+        tasks = count * -(-positions // block) * -(-values // kernels.COLUMNS)
+        self.launch(
+            kernels.combine, self.array(x), pairs.starts, pairs.sources, pairs.weights.astype(x.dtype), self.array(out),
+            block, tasks=tasks,
+        )  # fmt: skip
+        return out
 
     def _matrix(self, tensor: Tensor) -> Array:
         """Memory as (H * W, N * C); a copy where the tensor does not lie in image order."""
@@ -75,9 +97,6 @@ class PoolingOperations(HostEngine):
         flat = tensor.view(tensor.offset, (h * w, n * c), (n * c, 1))
         return self.array(flat)
 
-    def _pool(self, kernel: Any, *arguments: Any) -> None:
-        self.launch(kernel, *arguments)
-
 
 def _check(function: str, x: Tensor, size: tuple[int, int]) -> None:
     """The kernels follow the geometry's tables into x: its size must be the geometry's."""
@@ -85,39 +104,23 @@ def _check(function: str, x: Tensor, size: tuple[int, int]) -> None:
         raise ShapeError(f"[{function}] expected a tensor (N, {size[0]}, {size[1]}, C), got {x.shape}")
 
 
-@lru_cache(maxsize=256)
-def _by_output(geometry: Geometry) -> Table:
-    """For each output position the input positions under its window, and their taps."""
-    rows, columns = geometry.rows, geometry.columns
-    return _cross(rows.by_output, columns.by_output, columns.input, columns.filter)
+@caches.kept
+def _tables(geometry: Geometry, by_output: bool) -> Tables:
+    """What lies under each output position's window, by its tap, or which windows hold an input position, and where."""
+    down, rows = _table(geometry.rows, by_output)
+    across, columns = _table(geometry.columns, by_output)
+    width = geometry.columns.input if by_output else geometry.columns.output
+    most = int(down[kernels.COUNT].max()) * int(across[kernels.COUNT].max())
+    return Tables(down, across, kernels.PoolSizes(width, geometry.columns.filter, most, *rows, *columns))
 
 
-@lru_cache(maxsize=256)
-def _by_input(geometry: Geometry) -> Table:
-    """For each input position the output positions whose windows hold it, and the tap they hold it under."""
-    rows, columns = geometry.rows, geometry.columns
-    return _cross(rows.by_input, columns.by_input, columns.output, columns.filter)
-
-
-def _cross(rows: Groups, columns: Groups, width: int, taps_wide: int) -> Table:
-    """The pairs of a 2-D problem from those of its axes, positions and taps flattened."""
-    starts, sources, taps = [0], [], []
-    for row in rows:
-        for column in columns:
-            sources += [i * width + j for i, _ in row for j, _ in column]
-            taps += [f * taps_wide + g for _, f in row for _, g in column]
-            starts.append(len(sources))
-    return Table(np.array(starts, np.int64), np.array(sources, np.int64), np.array(taps, np.int32))
-
-
-def _shares(geometry: Geometry, count_padding: bool) -> Array:
-    """1 / (elements averaged) of each output position, float64; 0 for a window without elements."""
-    if count_padding:
-        return np.full(geometry.output[0] * geometry.output[1], 1 / (geometry.filter[0] * geometry.filter[1]))
-    counts = np.multiply.outer(_inside(geometry.rows), _inside(geometry.columns)).reshape(-1)
-    return 1 / np.maximum(counts, 1)
-
-
-def _inside(axis: Axis) -> Array:
-    """Taps inside the input at each output position of an axis."""
-    return np.array([len(axis.trim(o)) for o in range(axis.output)])
+def _table(axis: Axis, by_output: bool) -> tuple[Array, tuple[int, int]]:
+    """An axis' table, made a part after the other, and the steps from a pair to the next."""
+    size = axis.output if by_output else axis.input
+    table, steps = np.empty((3, size), np.int64), (0, 0)
+    for first in range(0, size, LONGEST):
+        stop = min(first + LONGEST, size)
+        pairs = axis.outputs_from(first, stop) if by_output else axis.inputs_from(first, stop)
+        table[:, first:stop] = pairs.count, pairs.first, pairs.other
+        steps = pairs.step, pairs.other_step
+    return table, steps

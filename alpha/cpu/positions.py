@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.cpu import plans
-from alpha.cpu.kernels.positions import Block, Patterns, PositionSizes
+from alpha.cpu.kernels.positions import COUNT, RUNS, TAPS, Block, Patterns, PositionSizes
 from alpha.cpu.plans import Problem
-from alpha.geometry import Groups
+from alpha.geometry import Axis, stretches
 
 Array = np.ndarray[Any, Any]
 
@@ -51,7 +51,7 @@ class PositionPlan:
         return math.ceil(len(self.blocks) / self.sizes.blocks) * math.ceil(panels / self.sizes.panels)
 
 
-@lru_cache(maxsize=1024)
+@caches.kept
 def plan(problem: Problem, by_output: bool) -> PositionPlan:
     """The plan of a convolution (``by_output``) or an input gradient."""
     gather = plans.forward(problem) if by_output else plans.input_grad(problem)  # it has checked the offsets
@@ -60,10 +60,9 @@ def plan(problem: Problem, by_output: bool) -> PositionPlan:
     source, target = (problem.x_strides, problem.y_strides)
     if not by_output:
         source, target = target, source
-    groups = (g.rows.by_output, g.columns.by_output) if by_output else (g.rows.by_input, g.columns.by_input)
-    rows = patterns_of(groups[0], source[1] * item, g.columns.filter * tap, target[1] * item, joined=False)
+    rows = patterns_of(g.rows, by_output, source[1] * item, g.columns.filter * tap, target[1] * item, joined=False)
     joined = by_output and plans.contiguous_runs(problem)
-    columns = patterns_of(groups[1], source[2] * item, tap, target[2] * item, joined)
+    columns = patterns_of(g.columns, by_output, source[2] * item, tap, target[2] * item, joined)
     blocks = blocks_of(rows, columns, problem.images, problem.images, ROWS)
     together, panels, most = _tasks(problem, gather, len(blocks), by_output)
     sizes = PositionSizes(
@@ -105,29 +104,22 @@ def _tasks(problem: Problem, gather: plans.GatherPlan, blocks: int, by_output: b
     return max(1, together), panels, math.ceil(panels / passes)
 
 
-def patterns_of(groups: Groups, source: int, other: int, target: int, joined: bool) -> Patterns:
+def patterns_of(axis: Axis, by_output: bool, source: int, other: int, target: int, joined: bool) -> Patterns:
     """Positions that have the same taps, at sources that lie alike; each index times its step."""
-    found: dict[tuple[tuple[int, int], ...], list[int]] = {}
-    for position, pairs in enumerate(groups):
-        first = pairs[0][0] if pairs else 0
-        found.setdefault(tuple((index - first, tap) for index, tap in pairs), []).append(position)
-    taps = [pattern[:1] if joined else pattern for pattern in found]
-    runs = [len(pattern) if joined else 1 for pattern in found]
-    placed = [position for positions in found.values() for position in positions]
-    firsts = [groups[position][0][0] if groups[position] else 0 for position in placed]
-    return Patterns(
-        _starts([len(pattern) for pattern in taps]),
-        np.array([index * source for pattern in taps for index, _ in pattern], np.int64),
-        np.array([tap * other for pattern in taps for _, tap in pattern], np.int64),
-        np.array(runs, np.int64),
-        _starts([len(positions) for positions in found.values()]),
-        np.array(firsts, np.int64) * source,
-        np.array(placed, np.int64) * target,
+    pairs = plans.pairs_of(axis, by_output)
+    alike = stretches(pairs, 1 if by_output else axis.stride)
+    taps = pairs.count[alike.index]
+    columns = (
+        np.minimum(taps, 1) if joined else taps,
+        taps if joined else np.ones_like(taps),
+        pairs.other[alike.index] * other,
+        alike.number,
+        pairs.first[alike.index] * source,
+        alike.source_step * source,
+        alike.index * target,
+        alike.step * target,
     )
-
-
-def _starts(lengths: list[int]) -> Array:
-    return np.cumsum([0, *lengths], dtype=np.int64)
+    return Patterns(np.stack(columns), pairs.step * source, pairs.other_step * other)
 
 
 def blocks_of(rows: Patterns, columns: Patterns, images: int, chunk: int, most: int) -> Array:
@@ -135,21 +127,23 @@ def blocks_of(rows: Patterns, columns: Patterns, images: int, chunk: int, most: 
 
     Pairs take turns, most taps first, as far as they are through their places: what they read and write lies together.
     """
-    pairs = [(r, c) for r in range(len(rows.runs)) for c in range(len(columns.runs))]
-    taps = [np.diff(axis.tap_start) for axis in (rows, columns)]
-    places = [np.diff(axis.start) for axis in (rows, columns)]
-    pairs.sort(key=lambda pair: -int(taps[0][pair[0]] * taps[1][pair[1]] * columns.runs[pair[1]]))
+    taps = np.multiply.outer(rows.table[TAPS], columns.table[TAPS] * columns.table[RUNS]).ravel()
+    order = np.argsort(-taps, kind="stable")
+    places = np.multiply.outer(rows.table[COUNT], columns.table[COUNT]).ravel()[order]
+    r, c = np.divmod(order, columns.table.shape[1])
     tables, through = [], []
     for image in range(0, images, chunk):
         count = min(chunk, images - image)
-        for r, c in pairs:
-            total = int(places[0][r] * places[1][c]) * count
-            size = math.ceil(total / math.ceil(total / most))
-            first = np.arange(0, total, size, dtype=np.int64)
-            table = np.empty((len(first), len(Block._fields)), np.int64)
-            table[:] = (r, c, 0, size, image, count)
-            table[:, 2] = first
-            table[-1, 3] = total - first[-1]
-            tables.append(table)
-            through.append(image + first / total * count)
+        total = places * count
+        pieces = -(-total // most)
+        size = -(-total // pieces)
+        pieces = -(-total // size)
+        pair = np.repeat(np.arange(len(total)), pieces)
+        first = (np.arange(len(pair)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * size[pair]
+        table = np.empty((len(first), len(Block._fields)), np.int64)
+        table[:, 0], table[:, 1], table[:, 2] = r[pair], c[pair], first
+        table[:, 3] = np.minimum(size[pair], total[pair] - first)
+        table[:, 4], table[:, 5] = image, count
+        tables.append(table)
+        through.append(image + first / total[pair] * count)
     return np.concatenate(tables)[np.argsort(np.concatenate(through), kind="stable")]

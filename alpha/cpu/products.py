@@ -40,13 +40,15 @@ class ProductOperations(ArrayOperations):
         if x.ndim != 2 or y.ndim != 2 or 1 not in (x.shape[0], x.shape[1], y.shape[1]):
             return super().matmul(x, y)
         (rows, depth), columns = x.shape, y.shape[1]
-        row = x.view(x.offset, (depth,), x.strides[1:])
-        column = y.view(y.offset, (depth,), y.strides[:1])
+        # A row of no rows is not read: these are no views that the memory must hold.
+        row = Tensor(x.storage, x.offset, (depth,), x.strides[1:], x.dtype)
+        column = Tensor(y.storage, y.offset, (depth,), y.strides[:1], y.dtype)
         if columns == 1:
             return self.gemv(x, column).view(0, (rows, 1), (1, 1))
         if rows == 1:
             return self.gemv(y, row, trans=True).view(0, (1, columns), (columns, 1))
-        return self.ger(x.view(x.offset, (rows,), x.strides[:1]), y.view(y.offset, (columns,), y.strides[1:]))
+        left = Tensor(x.storage, x.offset, (rows,), x.strides[:1], x.dtype)
+        return self.ger(left, Tensor(y.storage, y.offset, (columns,), y.strides[1:], y.dtype))
 
     def gemv(self, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:
         rows, columns = a.shape

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
+from alpha import caches
 from alpha.cpu import plans
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.convolution import AxisTable
@@ -54,26 +54,27 @@ def serves(problem: Problem, by_output: bool) -> bool:
         strides, source, channels = problem.y_strides, problem.out_channels, problem.group_in
     dense = images == 1 or (strides[0] == source and strides[2] == images * source)
     few = channels < ISA.panel(problem.item) and columns.filter > 1
-    return dense and few and not (by_output and columns.stride > 1)
+    width = columns.input if by_output else columns.output
+    row = width * min(images, ISA.rows) * (columns.filter * channels + ISA.panel(problem.item)) * problem.item
+    return dense and few and row <= plans.SCRATCH and not (by_output and columns.stride > 1)
 
 
-@lru_cache(maxsize=1024)
+@caches.kept
 def plan(problem: Problem, by_output: bool) -> TapColumnsPlan:
     """The plan of a problem that it serves."""
     g, item = problem.geometry, problem.item
     source, target = problem.x_strides, problem.y_strides
     depth, channels = problem.group_in, problem.group_out
     size, result = g.input, g.output
-    groups = (g.rows.by_output, g.columns.by_output)
     if not by_output:
         source, target, depth, channels = target, source, channels, depth
         size, result = result, size
-        groups = (g.rows.by_input, g.columns.by_input)
+    pairs = plans.pairs_of(g.rows, by_output), plans.pairs_of(g.columns, by_output)
     width = ISA.panel_of(g.columns.filter * channels, item)
     panels = math.ceil(g.columns.filter * channels / width)
     tap_bytes = depth * width * item
     source_image = source[0] * item if problem.images > 1 else source[2] * item
-    taps = max(map(len, groups[0]))
+    taps = int(pairs[0].count.max())
     chunk = _chunk(problem.images, size[1] * panels * width * item, taps * size[1] * depth * item)
     rows_in_all = result[0] * math.ceil(problem.images / chunk) * problem.groups
     sizes = TapColumnsSizes(
@@ -97,11 +98,13 @@ def plan(problem: Problem, by_output: bool) -> TapColumnsPlan:
         most_taps=g.rows.filter,
         panel_bytes=g.rows.filter * tap_bytes,
     )
-    rows = plans.table(groups[0], source[1] * item, tap_bytes)
-    columns = plans.table(groups[1], 1, channels * item)
+    rows = plans.table(pairs[0], source[1] * item, tap_bytes)
+    columns = plans.table(pairs[1], 1, channels * item)
     last = (problem.images - 1) * source_image + problem.groups * depth * item
     limit = plans.extent((problem.images, *size), problem.groups * depth, source, item)
-    plans.check_offsets("the source", (rows.source, np.array([0, (size[1] - 1) * source[2] * item])), last, limit)
+    plans.check_offsets(
+        "the source", (plans.sources(rows), np.array([0, (size[1] - 1) * source[2] * item])), last, limit
+    )
     ends = tuple(np.array([0, (n - 1) * step * item]) for n, step in zip(result, target[1:], strict=True))
     last = ((problem.images - 1) * target[0] + problem.groups * channels) * item
     limit = plans.extent((problem.images, *result), problem.groups * channels, target, item)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha import caches
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import TALL_HEIGHTS, WIDE_HEIGHTS
 from alpha.cpu.kernels.tap_rows import TapRows, TapRowsSizes
-from alpha.cpu.plans import RUN_CHANNELS, Problem, check_offsets, extent, image_part
-from alpha.geometry import Axis
+from alpha.cpu.plans import RUN_CHANNELS, SCRATCH, Problem, check_offsets, extent, image_part
+from alpha.geometry import Axis, stretches
+
+Array = np.ndarray[Any, Any]
 
 IMAGES = 64
 """Most images whose x is copied at a time: those of a pixel of dy are a run that the processor reads ahead in."""
@@ -28,6 +31,9 @@ MOST_CLASSES = 16
 
 LATENCY = 4
 """Rows of a tile that a multiply-add's latency hides: fewer take as long."""
+
+MOST_CUT = 256
+"""Rows that are cut with care."""
 
 TILE = 8
 """A tile's beginning and end, as so many rows of it."""
@@ -45,11 +51,14 @@ class TapRowsPlan:
 
 def serves(problem: Problem) -> bool:
     """Whether a problem has few input channels, and columns of few trims whose taps are neighbours."""
-    columns = problem.geometry.columns
-    return problem.group_in < RUN_CHANNELS and columns.dilation == 1 and len(_classes(columns)) <= MOST_CLASSES
+    columns, rows = problem.geometry.columns, problem.geometry.rows
+    copy = min(rows.input, rows.extent) * min(problem.images, IMAGES) * columns.input * problem.group_in * problem.item
+    if copy > SCRATCH:
+        return False
+    return problem.group_in < RUN_CHANNELS and columns.dilation == 1 and len(_classes(columns).taps) <= MOST_CLASSES
 
 
-@lru_cache(maxsize=1024)
+@caches.kept
 def plan(problem: Problem) -> TapRowsPlan:
     """The plan of a problem that ``serves`` accepts."""
     g, item = problem.geometry, problem.item
@@ -100,6 +109,10 @@ def heights(rows: int) -> list[int]:
     """The rows of a product, cut into the tiles that take the least time."""
     if rows in TALL_HEIGHTS:
         return [rows]
+    if rows > MOST_CUT:  # of so many nearly all are of the largest height, whatever the rest
+        largest = max(WIDE_HEIGHTS)
+        whole = (rows - MOST_CUT) // largest + 1
+        return [largest] * whole + heights(rows - whole * largest)
     best: list[tuple[int, list[int]]] = [(0, [])]
     for count in range(1, rows + 1):
         cuts = (
@@ -109,26 +122,34 @@ def heights(rows: int) -> list[int]:
     return best[rows][1]
 
 
-def _classes(axis: Axis) -> list[tuple[range, list[int]]]:
+class _Classes(NamedTuple):
     """The trims of an axis that are not empty, each with its positions, which are neighbours."""
-    found: dict[range, list[int]] = {}
-    for output in range(axis.output):
-        if trim := axis.trim(output):
-            found.setdefault(trim, []).append(output)
-    return list(found.items())
+
+    tap: Array
+    taps: Array
+    output: Array
+    outputs: Array
+
+
+def _classes(axis: Axis) -> _Classes:
+    pairs = axis.pairs_by_output
+    alike = stretches(pairs, 1)
+    some = pairs.count[alike.index] > 0
+    index = alike.index[some]
+    return _Classes(pairs.other[index], pairs.count[index], index, alike.number[some])
 
 
 def _tables(problem: Problem) -> TapRows:
     g = problem.geometry
-    leaps = [g.rows.leap(f) for f in range(g.rows.filter)]
+    leaps = g.rows.pairs_by_tap
     classes = _classes(g.columns)
-    cuts = [heights(len(trim) * problem.group_in) for trim, _ in classes]
+    cuts = [heights(taps * problem.group_in) for taps in classes.taps.tolist()]
     tables = (
-        [leap.start for leap in leaps],
-        [leap.stop for leap in leaps],
-        [outputs[0] for _, outputs in classes],
-        [len(outputs) for _, outputs in classes],
-        [trim.start for trim, _ in classes],
+        leaps.other,
+        leaps.other + leaps.count,
+        classes.output,
+        classes.outputs,
+        classes.tap,
         np.cumsum([0, *(len(cut) for cut in cuts)]),
         [height for cut in cuts for height in cut],
         [cut[0] in TALL_HEIGHTS for cut in cuts],

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.winograd import WinogradSizes
 from alpha.cpu.kernels.winograd_forms import FORMS, Form
@@ -98,7 +98,7 @@ def form_of(problem: Problem, by_output: bool, results: int) -> Form | None:
     return None if keys else FORMS[results].get(key)
 
 
-@lru_cache(maxsize=1024)
+@caches.kept
 def plan(problem: Problem, by_output: bool, results: int = 2) -> WinogradPlan:
     """The plan of a problem that it serves."""
     form = form_of(problem, by_output, results)
@@ -174,14 +174,14 @@ def tile_offsets(axis: Axis, form: Form, by_output: bool, source_step: int, targ
     sizes, first = (axis.input, axis.output), -axis.padding[0]
     if not by_output:
         sizes, first = (axis.output, axis.input), axis.padding[0] // axis.stride
-    reads, writes = [], []
-    for phase in range(min(axis.dilation, sizes[1])):
-        results = math.ceil((sizes[1] - phase) / axis.dilation)
-        tile = np.arange(math.ceil(results / form.result_step), dtype=np.int64)[:, None]
-        inputs = form.first_input + form.input_step * tile + np.arange(form.inputs)
-        reads.append(first + phase + axis.dilation * inputs)
-        writes.append(phase + axis.dilation * (form.result_step * tile + np.arange(form.results)))
-    read, write = np.concatenate(reads), np.concatenate(writes)
+    phases = np.arange(min(axis.dilation, sizes[1]), dtype=np.int64)
+    results = -(-(sizes[1] - phases) // axis.dilation)
+    tiles = -(-results // form.result_step)
+    phase = np.repeat(phases, tiles)[:, None]
+    tile = (np.arange(len(phase), dtype=np.int64) - np.repeat(np.cumsum(tiles) - tiles, tiles))[:, None]
+    inputs = form.first_input + form.input_step * tile + np.arange(form.inputs)
+    read = first + phase + axis.dilation * inputs
+    write = phase + axis.dilation * (form.result_step * tile + np.arange(form.results))
     return (
         np.where((read >= 0) & (read < sizes[0]), read * source_step, -1),
         np.where(write < sizes[1], write * target_step, -1),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
+from alpha import caches
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.winograd_forms import Form
 from alpha.cpu.kernels.winograd_gradient import GradientSizes
@@ -60,7 +60,7 @@ def serves(problem: Problem, results: int = 2) -> bool:
     return fits and form_of(problem, True, results) is not None
 
 
-@lru_cache(maxsize=1024)
+@caches.kept
 def plan(problem: Problem, results: int = 2) -> GradientPlan:
     """The plan of a problem that it serves."""
     form = form_of(problem, True, results)

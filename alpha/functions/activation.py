@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from alpha.autograd import Function
-from alpha.errors import ArgumentError
-from alpha.functions.operands import call, check_float, compute, filled, one_axis
+from alpha.errors import ArgumentError, described
+from alpha.functions.elementwise import gt, mul, where
+from alpha.functions.operands import call, check_float, compute, filled, number, one_axis
 from alpha.tensor import Tensor
 
 __all__ = ["gelu", "leaky_relu", "log_softmax", "relu", "silu", "softmax", "softplus"]
@@ -38,7 +39,10 @@ def relu(x: Tensor) -> Tensor:
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """max(x, 0) + negative_slope * min(x, 0); the gradient at 0 is negative_slope."""
     check_float("leaky_relu", x)
-    return call(LeakyReLU, x, float(negative_slope))
+    slope = number("leaky_relu", "negative_slope", negative_slope)
+    if slope == 0:  # a product all the same, as in PyTorch, where ReLU is none: of infinities it is NaN
+        return where(gt(x, 0), x, mul(x, slope))
+    return call(LeakyReLU, x, slope)
 
 
 # -- smooth ------------------------------------------------------------------------------------------------------
@@ -91,8 +95,8 @@ class TanhGELU(Function):
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """x * Phi(x) with the normal distribution's cumulative function Phi, or with ``approximate="tanh"`` close to it."""
     check_float("gelu", x)
-    if approximate not in ("none", "tanh"):
-        raise ArgumentError(f'[gelu] expected approximate="none" or "tanh", got {approximate!r}')
+    if not isinstance(approximate, str) or approximate not in ("none", "tanh"):
+        raise ArgumentError(f'[gelu] expected approximate="none" or "tanh", got {described(approximate)}')
     return call(GELU if approximate == "none" else TanhGELU, x)
 
 
@@ -128,16 +132,20 @@ class Softplus(Function):
         self.save(x)
         z = compute("mul", x, beta)
         small = compute("log1p", compute("exp", compute("neg", compute("abs", z))))
-        return compute("div", compute("add", compute("maximum", z, 0), small), beta)
+        # Divided first: beta * x may be beyond the largest number where x is not.
+        return compute("add", compute("maximum", x, 0), compute("div", small, beta))
 
     def backward(self, grad: Tensor) -> Tensor:
         (x,) = self.saved
-        return compute("mul", grad, compute("sigmoid", compute("mul", x, self.beta)))
+        # As exp(z) / (exp(z) + 1), which keeps what 1 / (1 + exp(-z)) loses far below 0; from 40 on it is 1.
+        power = compute("exp", compute("minimum", compute("mul", x, self.beta), 40.0))
+        return compute("mul", grad, compute("div", power, compute("add", power, 1)))
 
 
 def softplus(x: Tensor, beta: float = 1.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta, without overflow."""
     check_float("softplus", x)
+    beta = number("softplus", "beta", beta)
     if not beta > 0:
         raise ArgumentError(f"[softplus] expected beta > 0, got {beta}")
     return call(Softplus, x, beta)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from alpha.autograd import Function
-from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.functions.nothing import nothing
+from alpha.functions.operands import check_room, check_tensor, number, whole
 from alpha.geometry import Axis, Geometry, transposed_input
-
-if TYPE_CHECKING:
-    from alpha.tensor import Tensor
+from alpha.tensor import Tensor
 
 __all__ = ["conv2d", "conv_transpose2d"]
 
 AnyGeometry = TypeVar("AnyGeometry")
 Ints = int | tuple[int, ...]
 """One number, or one an axis."""
+
+MOST_STEP = 2**31 - 1
+"""Most of a stride, padding or dilation: positions of kernels' tables are 32-bit numbers."""
 
 INPUTS = {1: "sequences (N, L, C)", 2: "images (N, H, W, C)", 3: "volumes (N, D, H, W, C)"}
 
@@ -103,11 +108,14 @@ def conv2d(
     Raises:
         ShapeError, DtypeError, EngineError, ArgumentError: what does not fit, with both shapes.
     """
+    groups = groups if type(groups) is int else whole("conv2d", "groups", groups)
     steps = convolution_steps("conv2d", 2, x, weight, bias, stride, padding, dilation, groups)
     geometry = named("conv2d", Geometry.make, x.shape[1:3], weight.shape[1:3], *steps)
     slope = slope_of("conv2d", activation, negative_slope)
     if residual is not None:
         _check_residual(residual, x, (x.shape[0], *geometry.output, weight.shape[0]))
+    if not x.shape[0]:
+        return nothing((0, *geometry.output, weight.shape[0]), x, weight, bias, residual)
     result: Tensor = Conv2dFunction.apply(x, weight, bias, residual, geometry, groups, slope)
     return result
 
@@ -135,7 +143,10 @@ def conv_transpose2d(
     Returns:
         (N, OH, OW, OC), OH = (IH - 1) * stride - 2 * padding + dilation * (FH - 1) + output_padding + 1.
     """
+    groups = groups if type(groups) is int else whole("conv_transpose2d", "groups", groups)
     axes = transposed_axes("conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    if not x.shape[0]:
+        return nothing((0, *(axis.input for axis in axes), weight.shape[3] * groups), x, weight, bias)
     result: Tensor = ConvTranspose2dFunction.apply(x, weight, bias, Geometry(*axes), groups)
     return result
 
@@ -159,11 +170,14 @@ def convolution_steps(
     if x.shape[-1] != weight.shape[-1] * groups:
         last = axes + 1
         raise ShapeError(
-            f"[{function}] expected x.shape[{last}] == w.shape[{last}]{f' * groups ({groups})' if groups > 1 else ''} "
+            f"[{function}] expected x.shape[{last}] == w.shape[{last}]"
+            f"{f' * groups ({described(groups)})' if groups > 1 else ''} "
             f"(input channels), got x: {x.shape} and w: {weight.shape}"
         )
     if weight.shape[0] % groups:
-        raise ShapeError(f"[{function}] expected w.shape[0] divisible by groups ({groups}), got w: {weight.shape}")
+        raise ShapeError(
+            f"[{function}] expected w.shape[0] divisible by groups ({described(groups)}), got w: {weight.shape}"
+        )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"[{function}] expected bias of shape ({weight.shape[0]},), got {bias.shape}")
     strides, dilations = numbers(function, "stride", stride, axes), numbers(function, "dilation", dilation, axes)
@@ -189,7 +203,7 @@ def transposed_axes(
     if x.shape[-1] != weight.shape[0] or weight.shape[0] % groups:
         raise ShapeError(
             f"[{function}] expected x.shape[{axes + 1}] == w.shape[0] (input channels), divisible by groups "
-            f"({groups}), got x: {x.shape} and w: {weight.shape}"
+            f"({described(groups)}), got x: {x.shape} and w: {weight.shape}"
         )
     channels = weight.shape[-1] * groups
     if bias is not None and bias.shape != (channels,):
@@ -211,6 +225,7 @@ def transposed_axes(
                 f"w: {weight.shape}, stride {s}, padding {p}: use less padding"
             )
         found.append(Axis(size, filter, s, (p, p - e), d))
+    check_room(x.engine, (x.shape[0], *(axis.input for axis in found), channels), x.dtype)
     return found
 
 
@@ -225,15 +240,20 @@ def named(function: str, make: Callable[..., AnyGeometry], *arguments: tuple[int
 def numbers(function: str, name: str, value: Any, axes: int) -> tuple[int, ...]:
     """One int an axis from one or so many; ArgumentError for anything else, or below what the name allows."""
     least = 0 if "padding" in name else 1
-    given = (value,) * axes if isinstance(value, int) else value
+    given = (value,) * axes if isinstance(value, int | np.integer) else value
     if isinstance(given, (tuple, list)) and len(given) == axes:
-        for number in given:  # a plain loop: every call of a convolution checks three or four such
-            if type(number) is not int or number < least:
+        for n in given:  # a plain loop: every call of a convolution checks three or four such
+            if type(n) is not int or not least <= n <= MOST_STEP:
                 break
         else:
             return tuple(given)
+        if all(isinstance(n, int | np.integer) and not isinstance(n, bool) and least <= n <= MOST_STEP for n in given):
+            return tuple(int(n) for n in given)
     several = {1: "one int,", 2: "one int or two, each", 3: "one int or three, each"}[axes]
-    raise ArgumentError(f"[{function}] expected {name} as {several} >= {least}, got {value!r}")
+    entries = given if isinstance(given, tuple | list) else ()
+    far = any(isinstance(n, int | np.integer) and n > MOST_STEP for n in entries)
+    limit = f" and <= {MOST_STEP}" if far else ""
+    raise ArgumentError(f"[{function}] expected {name} as {several} >= {least}{limit}, got {described(value)}")
 
 
 def named_padding(
@@ -243,7 +263,7 @@ def named_padding(
     if padding == "valid":
         return (0,) * len(filter)
     if padding != "same":
-        raise ArgumentError(f'[{name}] expected padding as numbers, "same" or "valid", got {padding!r}')
+        raise ArgumentError(f'[{name}] expected padding as numbers, "same" or "valid", got {described(padding)}')
     extents = [(f - 1) * d for f, d in zip(filter, dilation, strict=True)]
     if any(s != 1 for s in stride) or any(extent % 2 for extent in extents):
         raise ArgumentError(
@@ -257,15 +277,20 @@ def slope_of(function: str, activation: str | None, negative_slope: float) -> fl
     """The engines' slope for an activation that is fused: its mask in backward is the result's sign."""
     if activation is None:
         return None
-    slopes = {"relu": 0.0, "leaky_relu": negative_slope}
-    if activation not in slopes:
-        raise ArgumentError(f'[{function}] expected activation None, "relu" or "leaky_relu", got {activation!r}')
-    if activation == "leaky_relu" and not negative_slope >= 0:
+    if not isinstance(activation, str) or activation not in ("relu", "leaky_relu"):
+        raise ArgumentError(
+            f'[{function}] expected activation None, "relu" or "leaky_relu", got {described(activation)}'
+        )
+    if activation == "relu":
+        return 0.0
+    slope = number(function, "negative_slope", negative_slope)
+    if not slope >= 0:
         raise ArgumentError(f"[{function}] expected negative_slope >= 0, got {negative_slope}: the mask is y's sign")
-    return slopes[activation]
+    return slope
 
 
 def _check_residual(residual: Tensor, x: Tensor, shape: tuple[int, ...]) -> None:
+    check_tensor("conv2d", residual)
     x.engine.check_owner("conv2d", residual)
     if residual.shape != shape or residual.dtype != x.dtype:
         raise ShapeError(
@@ -276,15 +301,19 @@ def _check_residual(residual: Tensor, x: Tensor, shape: tuple[int, ...]) -> None
 
 def _check(function: str, axes: int, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:
     """What convolutions and transposed ones ask of their arguments."""
+    if not isinstance(x, Tensor) or not isinstance(weight, Tensor) or not (bias is None or isinstance(bias, Tensor)):
+        check_tensor(function, x, weight, *(() if bias is None else (bias,)))
     if x.ndim != axes + 2 or weight.ndim != axes + 2:
         raise ShapeError(
             f"[{function}] expected {INPUTS[axes]} and filters of {axes + 2} axes, got x: {x.shape} and w: "
             f"{weight.shape}"
         )
-    if 0 in x.shape or 0 in weight.shape:
-        raise ShapeError(f"[{function}] expected no empty axis, got x: {x.shape} and w: {weight.shape}")
-    if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
-        raise ArgumentError(f"[{function}] expected groups >= 1, got {groups!r}")
+    if 0 in x.shape[1:] or 0 in weight.shape:
+        raise ShapeError(
+            f"[{function}] expected no empty axis but the first of x, got x: {x.shape} and w: {weight.shape}"
+        )
+    if isinstance(groups, bool) or not isinstance(groups, int | np.integer) or groups < 1:
+        raise ArgumentError(f"[{function}] expected groups >= 1, got {described(groups)}")
     others = [weight] if bias is None else [weight, bias]
     x.engine.check_owner(function, *others)
     for other in others:

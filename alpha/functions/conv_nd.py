@@ -26,6 +26,8 @@ from alpha.functions.conv import (
     named,
     transposed_axes,
 )
+from alpha.functions.nothing import nothing
+from alpha.functions.operands import whole
 from alpha.functions.shape import reshape
 from alpha.geometry import Axis, Geometry, VolumeGeometry
 
@@ -58,9 +60,12 @@ def conv1d(
     x: (N, L, IC), weight: (OC, FL, IC / groups), bias: (OC,); returns (N, OL, OC). Arguments and errors as for
     ``conv2d``.
     """
+    groups = groups if type(groups) is int else whole("conv1d", "groups", groups)
     steps = convolution_steps("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
     (s,), (p,), (d,) = steps
     geometry = named("conv1d", Geometry.make, (1, x.shape[1]), (1, weight.shape[1]), (1, s), (0, p), (1, d))
+    if not len(x):
+        return nothing((0, geometry.output[1], weight.shape[0]), x, weight, bias)
     return _sequence(Conv2dFunction.apply(_row(x), _row(weight), bias, None, geometry, groups, None))
 
 
@@ -79,7 +84,10 @@ def conv_transpose1d(
     x: (N, L, IC), weight: (IC, FL, OC / groups), bias: (OC,); returns (N, OL, OC). Arguments and errors as for
     ``conv_transpose2d``.
     """
+    groups = groups if type(groups) is int else whole("conv_transpose1d", "groups", groups)
     axes = transposed_axes("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    if not len(x):
+        return nothing((0, axes[0].input, weight.shape[2] * groups), x, weight, bias)
     return _sequence(ConvTranspose2dFunction.apply(_row(x), _row(weight), bias, Geometry(Axis(1, 1), *axes), groups))
 
 
@@ -157,8 +165,11 @@ def conv3d(
     padding and dilation are one number, or one for depths, one for rows and one for columns. Arguments and errors as
     for ``conv2d``.
     """
+    groups = groups if type(groups) is int else whole("conv3d", "groups", groups)
     steps = convolution_steps("conv3d", 3, x, weight, bias, stride, padding, dilation, groups)
     geometry = named("conv3d", VolumeGeometry.make, x.shape[1:4], weight.shape[1:4], *steps)
+    if not len(x):
+        return nothing((0, *geometry.output, weight.shape[0]), x, weight, bias)
     result: Tensor = Conv3dFunction.apply(x, weight, bias, geometry, groups)
     return result
 
@@ -178,10 +189,13 @@ def conv_transpose3d(
     x: (N, ID, IH, IW, IC), weight: (IC, FD, FH, FW, OC / groups), bias: (OC,); returns (N, OD, OH, OW, OC). Arguments
     and errors as for ``conv_transpose2d``.
     """
+    groups = groups if type(groups) is int else whole("conv_transpose3d", "groups", groups)
     depths, *others = transposed_axes(
         "conv_transpose3d", 3, x, weight, bias, stride, padding, output_padding, groups, dilation
     )
     geometry = VolumeGeometry(depths, Geometry(*others))
+    if not len(x):
+        return nothing((0, *geometry.input, weight.shape[4] * groups), x, weight, bias)
     result: Tensor = ConvTranspose3dFunction.apply(x, weight, bias, geometry, groups)
     return result
 

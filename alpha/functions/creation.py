@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -29,9 +31,27 @@ __all__ = [
 
 EngineLike = Engine | str | None
 
+PIECE = 1 << 17
+"""Numbers of a range that are made at a time."""
+
+
+def check_value(function: str, value: Any, dtype: np.dtype[Any]) -> None:
+    """ArgumentError unless a value is a number that a dtype holds: infinities and NaN are numbers of floats alone."""
+    number = value.item() if isinstance(value, np.generic) else value
+    if isinstance(number, bool | int | float):
+        if dtype.kind == "b" or isinstance(number, bool):
+            return
+        if dtype.kind == "f":
+            most = float(np.finfo(dtype).max)
+            if -most <= number <= most or (isinstance(number, float) and not math.isfinite(number)):
+                return
+        elif int(np.iinfo(dtype).min) <= number <= int(np.iinfo(dtype).max):
+            return
+    raise ArgumentError(f"[{function}] expected a number that {dtype} holds, got {value!r}: use another value or dtype")
+
 
 def _finish(out: Tensor, requires_grad: bool) -> Tensor:
-    return out.requires_grad_() if requires_grad else out
+    return out.requires_grad_(requires_grad) if requires_grad is not False else out
 
 
 def empty(
@@ -53,6 +73,7 @@ def full(
     """A tensor with one number in each element; without ``dtype`` bool, int64 or float32 as the number is."""
     kind = dtypes.of_scalar(value) if dtype is None else dtypes.as_dtype(dtype, "full")
     wanted = shape_of("full", tuple(shape) if isinstance(shape, tuple | list) else (shape,))
+    check_value("full", value, kind)
     return _finish(_constant(wanted, value, kind, engine), requires_grad)
 
 
@@ -82,7 +103,9 @@ def ones(
 def full_like(x: Tensor, value: Number, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False) -> Tensor:
     """A tensor of the same shape, engine, memory order and (unless given) dtype with one number in each element."""
     check_tensor("full_like", x)
-    return _finish(filled(x, value, x.dtype if dtype is None else dtypes.as_dtype(dtype, "full_like")), requires_grad)
+    kind = x.dtype if dtype is None else dtypes.as_dtype(dtype, "full_like")
+    check_value("full_like", value, kind)
+    return _finish(filled(x, value, kind), requires_grad)
 
 
 def zeros_like(x: Tensor, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False) -> Tensor:
@@ -106,12 +129,40 @@ def arange(
 ) -> Tensor:
     """start, start + step, ... below ``end``; ``arange(n)`` counts from 0. Ints give int64, floats float32."""
     first, last = (0, start) if end is None else (start, end)
-    if step == 0 or not all(math.isfinite(n) for n in (first, last, step)):
-        raise ArgumentError(f"[arange] expected finite bounds and a step other than 0, got {first}, {last}, {step}")
+    if not all(_is_bound(n) for n in (first, last, step)) or step == 0:
+        raise ArgumentError(
+            f"[arange] expected finite bounds and a step other than 0, of 64 bits, got {first!r}, {last!r}, {step!r}"
+        )
     whole = all(isinstance(n, int | np.integer) for n in (first, last, step))
     kind = dtypes.as_dtype(dtype if dtype is not None else int if whole else float, "arange")
-    values = np.arange(first, last, step).astype(kind)
-    return _finish(engines.resolve(engine).from_numpy(values), requires_grad)
+    if whole:
+        count = max(0, -((int(first) - int(last)) // int(step)))
+    else:
+        length = (float(last) - float(first)) / float(step)
+        count = max(0, math.ceil(length)) if math.isfinite(length) else sys.maxsize
+    pieces = _progression(first, step, count, whole)
+    return _finish(engines.resolve(engine).from_pieces((count,), kind, pieces), requires_grad)
+
+
+def _progression(first: Number, step: Number, count: int, whole: bool) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+    """first + i * step for i < count, ``PIECE`` at a time, as NumPy counts: floats by the step that their sums make."""
+    for start in range(0, count, PIECE):
+        index = np.arange(start, min(start + PIECE, count), dtype=np.int64)
+        if whole:
+            yield start, index * int(step) + int(first)
+        else:
+            begin, second = float(first), float(first) + float(step)
+            values = index * (second - begin) + begin
+            if start == 0:
+                values[1:2] = second
+            yield start, values
+
+
+def _is_bound(value: Any) -> bool:
+    """Whether a value is a finite number that 64 bits hold."""
+    if isinstance(value, bool | np.bool_ | int | np.integer):
+        return -(2**63) <= int(value) < 2**63
+    return isinstance(value, float | np.floating) and math.isfinite(value)
 
 
 def eye(
@@ -124,8 +175,10 @@ def eye(
 ) -> Tensor:
     """Ones on the diagonal, zeros elsewhere."""
     shape = shape_of("eye", (rows, rows if columns is None else columns))
-    values = np.eye(*shape, dtype=dtypes.as_dtype(dtype, "eye"))
-    return _finish(engines.resolve(engine).from_numpy(values), requires_grad)
+    out = _constant(shape, 0, dtypes.as_dtype(dtype, "eye"), engine)
+    if out.numel():
+        out.engine.fill(out.view(out.offset, (min(shape),), (shape[1] + 1,)), 1)
+    return _finish(out, requires_grad)
 
 
 def rand(

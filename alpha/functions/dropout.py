@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from alpha import random
 from alpha.autograd import Function
 from alpha.dtypes import is_float
-from alpha.errors import ArgumentError, DtypeError
+from alpha.errors import ArgumentError, DtypeError, described
+from alpha.functions.operands import flag
 from alpha.tensor import Tensor
 
 __all__ = ["dropout"]
@@ -38,12 +41,12 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     The draw depends on ``alpha.manual_seed`` and what was drawn before, and is the same on every engine.
     Srivastava et al., JMLR 15, 2014.
     """
-    if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 1:
-        raise ArgumentError(f"[dropout] expected a probability p in 0..1, got {p!r}")
+    if isinstance(p, bool) or not isinstance(p, int | float | np.integer | np.floating) or not 0 <= p <= 1:
+        raise ArgumentError(f"[dropout] expected a probability p in 0..1, got {described(p)}")
     if not isinstance(x, Tensor) or not is_float(x.dtype):
         kind: Any = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise DtypeError(f"[dropout] expected a float32 or float64 tensor, got {kind}: cast it with .float()")
-    if not training or p == 0:
+    if not flag("dropout", "training", training) or p == 0:
         return x
     out: Tensor = Dropout.apply(x, float(p))
     return out

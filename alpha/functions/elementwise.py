@@ -15,6 +15,7 @@ from alpha.errors import ArgumentError, DtypeError
 from alpha.functions.operands import (
     Number,
     TensorLike,
+    axes_in_order,
     broadcast_shape,
     call,
     check_tensor,
@@ -154,12 +155,13 @@ class Div(Binary):
 
     def gradient(self, argument: int, grad: Tensor, *kept: Any) -> Tensor:
         x, y = kept
-        over = compute("div", grad, y)
-        return over if argument == 0 else compute("neg", compute("mul", over, compute("div", x, y)))
+        if argument == 0:
+            return compute("div", grad, y)
+        return compute("mul", compute("neg", grad), compute("div", compute("div", x, y), y))
 
 
 class Remainder(Binary):
-    """x - floor(x / y) * y."""
+    """x - floor(x / y) * y; a zero has the sign of x, as in PyTorch."""
 
     op = "remainder"
 
@@ -173,10 +175,18 @@ class Remainder(Binary):
 
 
 class Pow(Binary):
-    """x ** y; where x is 0 the gradient for y is 0, as in PyTorch."""
+    """x ** y; where x is 0 and y >= 0 the gradient for y is 0, as in PyTorch."""
 
     op = "pow"
     fresh = True
+
+    def forward(self, x: Tensor | Number, y: Tensor | Number, in_place: bool = False) -> Tensor:
+        if isinstance(y, Tensor) or y not in _ROOTS:
+            return super().forward(x, y, in_place)
+        tensor: Any = x  # of two numbers nothing is made here
+        self.shapes, self.numbers = (tensor.shape, ()), (None, y)
+        self.save(tensor, None)
+        return _power(tensor, y)
 
     def keep(self, x: Any, y: Any) -> tuple[Any, ...]:
         return x, y
@@ -186,10 +196,26 @@ class Pow(Binary):
         if argument == 0:
             return _power_gradient(grad, x, y)
         power = compute("pow", x, y)
-        if not isinstance(x, Tensor):
-            return compute("mul", compute("mul", grad, power), math.log(x) if x > 0 else 0.0 if x == 0 else math.nan)
-        slope = compute("mul", compute("mul", grad, power), compute("log", x))
-        return compute("where", compute("eq", x, 0), 0.0, slope)
+        if isinstance(x, Tensor):
+            slope = compute("mul", power, compute("log", x))
+            still = compute("logical_and", compute("eq", x, 0), compute("ge", y, 0))
+            return compute("mul", grad, compute("where", still, 0.0, slope))
+        if x != 0:
+            return compute("mul", grad, compute("mul", power, math.log(x) if x > 0 else math.nan))
+        slope = compute("mul", power, -math.inf)
+        return compute("mul", grad, compute("where", compute("ge", y, 0), 0.0, slope))
+
+
+_ROOTS = (0.5, -0.5)
+"""Powers that are square roots, as in PyTorch: they differ from powers at -0 and -inf."""
+
+
+def _power(x: Any, y: Number) -> Tensor:
+    """x ** y of a number y."""
+    if y not in _ROOTS:
+        return compute("pow", x, y)
+    root = compute("sqrt", x)
+    return root if y > 0 else compute("reciprocal", root, out=root)
 
 
 def _power_gradient(grad: Tensor, x: Tensor, y: Tensor | Number) -> Tensor:
@@ -197,13 +223,16 @@ def _power_gradient(grad: Tensor, x: Tensor, y: Tensor | Number) -> Tensor:
     if not isinstance(y, Tensor):
         if y == 0:
             return filled(grad, 0)
-        return compute("mul", grad, compute("mul", compute("pow", x, y - 1), y))
+        return compute("mul", grad, compute("mul", _power(x, y - 1), y))
     slope = compute("mul", grad, compute("mul", compute("pow", x, compute("sub", y, 1)), y))
     return compute("where", compute("eq", y, 0), 0.0, slope)
 
 
 class Extremum(Binary):
-    """The larger or the smaller of two; where they are equal each gets half the gradient, as in PyTorch."""
+    """The larger or the smaller of two.
+
+    Where they are equal each gets half the gradient; where one is NaN both get it whole, as in PyTorch.
+    """
 
     fresh = True
 
@@ -212,9 +241,9 @@ class Extremum(Binary):
 
     def gradient(self, argument: int, grad: Tensor, *kept: Any) -> Tensor:
         own, other = kept[argument], kept[1 - argument]
-        wins = compute("gt" if self.op == "maximum" else "lt", own, other)
-        half = compute("where", compute("eq", own, other), compute("mul", grad, 0.5), 0.0)
-        return compute("where", wins, grad, half)
+        loses = compute("lt" if self.op == "maximum" else "gt", own, other)
+        share = compute("where", compute("eq", own, other), compute("mul", grad, 0.5), grad)
+        return compute("where", loses, 0.0, share)
 
 
 class Maximum(Extremum):
@@ -259,7 +288,7 @@ def _alike(values: Sequence[Any]) -> bool:
                 or value.storage.engine is not first.storage.engine
             ):
                 return False
-        elif type(value) is not float and type(value) is not int:
+        elif type(value) is not float and (type(value) is not int or not -(2**63) <= value < 2**63):
             return False
     return True
 
@@ -290,7 +319,7 @@ def floor_divide(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def remainder(x: TensorLike, y: TensorLike) -> Tensor:
-    """x - floor(x / y) * y, broadcast: it has the divisor's sign, as Python's ``%``."""
+    """x - floor(x / y) * y, broadcast: it has the divisor's sign, as Python's ``%``, but a zero has that of x."""
     return call(Remainder, *convert("remainder", x, y))
 
 
@@ -427,7 +456,7 @@ class Square(Unary):
     op = "square"
 
     def gradient(self, grad: Tensor, kept: Tensor) -> Tensor:
-        return compute("mul", compute("mul", grad, 2), kept)
+        return compute("mul", grad, compute("mul", kept, 2))
 
 
 class Reciprocal(Unary):
@@ -645,6 +674,40 @@ class Clamp(Function):
         return grad
 
 
+class ClampBetween(Function):
+    """x limited by tensors; where x equals a bound the gradient is x's, as in PyTorch."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
+        self.save(x, low, high)
+        y = x if low is None else compute("maximum", x, low)
+        return y if high is None else compute("minimum", y, high)
+
+    def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
+        values = self.saved
+        masks = (self._inside, self._below, self._above)
+        return tuple(
+            sum_to(compute("where", mask(*values), grad, 0.0), value.shape) if needed else None
+            for mask, value, needed in zip(masks, values, self.needs, strict=True)
+        )
+
+    @staticmethod
+    def _inside(x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
+        found = [compute(op, x, b) for op, b in (("ge", low), ("le", high)) if b is not None]
+        return found[0] if len(found) == 1 else compute("logical_and", *found)
+
+    @staticmethod
+    def _below(x: Tensor, low: Tensor, high: Tensor | None) -> Tensor:
+        found = compute("lt", x, low)
+        return found if high is None else compute("logical_and", found, compute("lt", low, high))
+
+    @staticmethod
+    def _above(x: Tensor, low: Tensor | None, high: Tensor) -> Tensor:
+        found = compute("gt", x, high)
+        return found if low is None else compute("logical_or", found, compute("lt", high, low))
+
+
 def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
     """x where the condition (bool) holds, else y; the three broadcast."""
     mask, x, y = operands("where", np.asarray(condition) if is_number(condition) else condition, x, y)
@@ -663,12 +726,19 @@ def clamp(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None =
     if min is None and max is None:
         raise ArgumentError("[clamp] expected min, max or both, got neither")
     if isinstance(min, Tensor | np.ndarray) or isinstance(max, Tensor | np.ndarray):
-        limited = x if min is None else maximum(x, min)
-        return limited if max is None else minimum(limited, max)
+        return _clamp_between(x, min, max)
     bounds = [bound for bound in (min, max) if bound is not None]
     value, *_ = convert("clamp", x, *bounds)
     low, high = (None if b is None else operands("clamp", value, b)[1] for b in (min, max))
     return call(Clamp, value, low, high)
+
+
+def _clamp_between(x: TensorLike, *bounds: TensorLike | None) -> Tensor:
+    """``clamp`` where a bound is a tensor: a number beside it becomes one."""
+    given = [bound for bound in bounds if bound is not None]
+    value, *limits = convert("clamp", x, *given, logical=True)
+    places = iter([v if isinstance(v, Tensor) else filled(value.view(0, (), ()), v) for v in limits])
+    return call(ClampBetween, value, *(None if bound is None else next(places) for bound in bounds))
 
 
 # -- comparison and logic: no gradient ---------------------------------------------------------------------------
@@ -812,7 +882,5 @@ def clone(x: Tensor) -> Tensor:
 def contiguous(x: Tensor, order: Sequence[int] | None = None) -> Tensor:
     """Itself if dense in the given order of axes (row-major by default), else such a copy."""
     check_tensor("contiguous", x)
-    wanted = tuple(range(x.ndim) if order is None else order)
-    if sorted(wanted) != list(range(x.ndim)):
-        raise ArgumentError(f"[contiguous] expected an order of {x.ndim} axes, got {wanted}: name each axis once")
+    wanted = axes_in_order("contiguous", order, x.ndim)
     return x if x.is_contiguous(wanted) else call(Clone, x, wanted)

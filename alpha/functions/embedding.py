@@ -6,7 +6,7 @@ from alpha import dtypes
 from alpha.autograd import Function
 from alpha.engine import RangeCheck
 from alpha.errors import ArgumentError, DtypeError, IndexingError, ShapeError
-from alpha.functions.operands import call, check_float, check_tensor
+from alpha.functions.operands import call, check_float, check_tensor, whole
 from alpha.tensor import Tensor
 
 __all__ = ["embedding"]
@@ -54,8 +54,10 @@ def embedding(x: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tens
     if weight.ndim != 2:
         raise ShapeError(f"[embedding] expected a weight (rows, columns), got shape {weight.shape}")
     rows = weight.shape[0]
-    if padding_idx is not None and not -rows <= padding_idx < rows:
-        raise ArgumentError(f"[embedding] expected padding_idx within {rows} rows, got {padding_idx}")
+    if padding_idx is not None:
+        padding_idx = whole("embedding", "padding_idx", padding_idx)
+        if not -rows <= padding_idx < rows:
+            raise ArgumentError(f"[embedding] expected padding_idx within {rows} rows, got {padding_idx}")
     index = x.detach().long()
     if index.numel():
         message = f"[embedding] expected indices in 0..{rows - 1}, got {{value}}: use a weight of more rows"

@@ -10,22 +10,25 @@ import numpy as np
 from alpha import dtypes
 from alpha.autograd import Function
 from alpha.engine import RangeCheck
-from alpha.errors import DtypeError, IndexingError, ShapeError
+from alpha.errors import DtypeError, IndexingError, ShapeError, described
 from alpha.functions.elementwise import where
 from alpha.functions.inplace import check_fits, write, written_value
 from alpha.functions.operands import (
     Number,
     broadcast_view,
     call,
+    check_room,
     check_tensor,
     compute,
+    copied,
     grid,
     numbers,
     one_axis,
     sum_to,
+    whole,
 )
 from alpha.functions.shape import broadcast_to
-from alpha.tensor import Shape, Tensor, tensor
+from alpha.tensor import Shape, Tensor, as_array, tensor
 
 __all__ = [
     "gather",
@@ -41,20 +44,25 @@ __all__ = [
 
 
 def _resolved(name: str, x: Tensor, key: Any) -> tuple[Any, ...]:
-    """The key as one entry an axis (slice, int, integer or bool Tensor) with None for new axes between them."""
+    """The key as one entry an axis (slice, int, integer or bool Tensor) with None for new axes between them.
+
+    Its integers have memory of their own: what was checked is what is followed, whoever writes to the key's. Masks
+    are the key's own, which ``_kept`` copies for backward.
+    """
     entries = [_entry(name, x, entry) for entry in (key if isinstance(key, tuple) else (key,))]
-    used = sum(entry.ndim if _is_mask(entry) else entry not in (None, Ellipsis) for entry in _plain(entries))
-    dots = [i for i, entry in enumerate(entries) if entry is Ellipsis]
+    used, dots = 0, []
+    for i, entry in enumerate(entries):
+        if entry is Ellipsis:
+            dots.append(i)
+        elif entry is not None:
+            used += entry.ndim if _is_mask(entry) else 1
     if len(dots) > 1 or used > x.ndim:
-        raise IndexingError(f"[{name}] expected at most {x.ndim} indices and one ... for shape {x.shape}, got {key!r}")
+        raise IndexingError(
+            f"[{name}] expected at most {x.ndim} indices and one ... for shape {x.shape}, got {described(key)}"
+        )
     rest = [slice(None)] * (x.ndim - used)
     at = dots[0] if dots else len(entries)
     return tuple(_in_range(name, x, [*entries[:at], *rest, *entries[at + 1 :]]))
-
-
-def _plain(entries: list[Any]) -> list[Any]:
-    """Integer tensors as 0: ``in`` must not compare them element by element."""
-    return [0 if isinstance(entry, Tensor) and not _is_mask(entry) else entry for entry in entries]
 
 
 def _is_mask(entry: Any) -> bool:
@@ -63,18 +71,21 @@ def _is_mask(entry: Any) -> bool:
 
 def _entry(name: str, x: Tensor, entry: Any) -> Any:
     """One part of a key: lists and arrays as tensors, integers of any kind as ints."""
-    if entry is None or entry is Ellipsis or isinstance(entry, slice):
+    if entry is None or entry is Ellipsis:
         return entry
+    if isinstance(entry, slice):
+        return _slice_of_ints(name, entry)
     if isinstance(entry, list | np.ndarray):
-        array = np.asarray(entry)
+        array = as_array(name, entry)
         empty = isinstance(entry, list) and array.size == 0  # of which NumPy makes floats
         entry = tensor(array.astype(np.int64) if empty else array, engine=x.engine)
     if isinstance(entry, Tensor):
         x.engine.check_owner(name, entry)
-        entry = entry.detach()
+        if entry.dtype == dtypes.bool_ and entry.ndim:
+            return entry
         if entry.ndim and not dtypes.is_float(entry.dtype):
-            return entry if entry.dtype == dtypes.bool_ else entry.long()
-    whole = dtypes.category(entry.dtype) == 1 if isinstance(entry, Tensor) else hasattr(entry, "__index__")
+            return entry.long()
+    whole = dtypes.category(entry.dtype) == 1 if isinstance(entry, Tensor) else hasattr(type(entry), "__index__")
     if not whole or isinstance(entry, bool | np.bool_):
         raise IndexingError(
             f"[{name}] expected ints, slices, None, ..., integer or bool tensors as indices, got {_said(entry)}"
@@ -82,8 +93,33 @@ def _entry(name: str, x: Tensor, entry: Any) -> Any:
     return entry.__index__()
 
 
+def _slice_of_ints(name: str, entry: slice) -> slice:
+    """The slice with its parts, which may be anything that counts as an int, read once."""
+    start, stop, step = entry.start, entry.stop, entry.step
+    if step is None and (start is None or type(start) is int) and (stop is None or type(stop) is int):
+        return entry
+    parts = [
+        part if part is None or type(part) is int else part.__index__() if _counts(part) else part
+        for part in (start, stop, step)
+    ]
+    if any(part is not None and type(part) is not int for part in parts):
+        raise IndexingError(f"[{name}] expected a slice of ints, got {described(entry)}")
+    if parts[2] == 0:
+        raise IndexingError(f"[{name}] expected a slice whose step is not 0, got {entry!r}")
+    return slice(*parts)
+
+
+def _counts(part: Any) -> bool:
+    """Whether a part of a slice counts as an int."""
+    if isinstance(part, Tensor):
+        return part.numel() == 1 and dtypes.category(part.dtype) == 1
+    if isinstance(part, np.ndarray):
+        return part.ndim == 0 and part.dtype.kind in "iu"
+    return hasattr(type(part), "__index__")
+
+
 def _said(entry: Any) -> str:
-    return f"a tensor of {entry.dtype} {entry.shape}" if isinstance(entry, Tensor) else repr(entry)
+    return f"a tensor of {entry.dtype} {entry.shape}" if isinstance(entry, Tensor) else described(entry)
 
 
 def _in_range(name: str, x: Tensor, entries: list[Any]) -> list[Any]:
@@ -102,7 +138,9 @@ def _in_range(name: str, x: Tensor, entries: list[Any]) -> list[Any]:
             entries[i] = _positions(name, entry, x.shape, axis)
         elif isinstance(entry, int):
             if not -x.shape[axis] <= entry < x.shape[axis]:
-                raise IndexingError(f"[{name}] expected an index within axis {axis} of shape {x.shape}, got {entry}")
+                raise IndexingError(
+                    f"[{name}] expected an index within axis {axis} of shape {x.shape}, got {described(entry)}"
+                )
             entries[i] = entry % x.shape[axis]
         axis += 1
     return entries
@@ -114,6 +152,11 @@ def _positions(name: str, index: Tensor, shape: Shape, axis: int) -> Tensor:
         return index
     message = f"[{name}] expected indices within axis {axis} of shape {shape}, got {{value}}"
     return index.engine.check_range(index, -shape[axis], shape[axis], RangeCheck(IndexingError, message))
+
+
+def _kept(index: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The index for backward too: masks as they are now, whoever writes to them later."""
+    return tuple([copied(entry) if _is_mask(entry) else entry for entry in index])
 
 
 def _is_basic(index: tuple[Any, ...]) -> bool:
@@ -137,7 +180,7 @@ def _region(x: Tensor, index: tuple[Any, ...]) -> Tensor:
         offset += start * x.strides[axis] if x.shape[axis] else 0
         axis += 1
     out = tuple(shape)
-    return x.view(offset if math.prod(out) else x.offset, out, tuple(strides))
+    return Tensor(x.storage, offset if math.prod(out) else x.offset, out, tuple(strides), x.dtype)
 
 
 # -- x[key] ------------------------------------------------------------------------------------------------------
@@ -172,6 +215,8 @@ class Gather(Function):
     fresh = True
 
     def forward(self, x: Tensor, index: tuple[Any, ...]) -> Tensor:
+        if self.needs[0]:
+            index = _kept(index)
         self.index, self.shape, self.order = index, x.shape, x.memory_order()
         return x.engine.gather(x, index)
 
@@ -188,6 +233,8 @@ class Assign(Function):
     """x with a part overwritten."""
 
     def forward(self, x: Tensor, value: Tensor | Number, index: tuple[Any, ...]) -> Tensor:
+        if True in self.needs:
+            index = _kept(index)
         self.index, self.shape = index, value.shape if isinstance(value, Tensor) else ()
         if not _is_basic(index):
             x.engine.scatter(x, index, value, False)
@@ -316,6 +363,8 @@ def one_hot(labels: Tensor, num_classes: int, dtype: dtypes.DtypeLike = dtypes.i
     check_tensor("one_hot", labels)
     _check_index("one_hot", labels, labels)
     kind = dtypes.as_dtype(dtype, "one_hot")
+    num_classes = whole("one_hot", "num_classes", num_classes, 0)
+    check_room(labels.engine, (*labels.shape, num_classes), kind)
     index = labels.detach().long()
     engine = labels.engine
     if index.numel():

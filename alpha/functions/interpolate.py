@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha import caches
 from alpha.autograd import Function
-from alpha.engine import IMAGE_ORDER
-from alpha.errors import ArgumentError, ShapeError
-from alpha.functions.operands import call, check_float
+from alpha.engine import IMAGE_ORDER, WeightedPairs
+from alpha.errors import ArgumentError, ShapeError, described
+from alpha.functions.conv import MOST_STEP
+from alpha.functions.operands import call, check_float, check_room, flag, number
 from alpha.tensor import Tensor
 
 __all__ = ["interpolate"]
@@ -21,9 +23,6 @@ Array = np.ndarray[Any, Any]
 Size = int | Sequence[int]
 Scale = float | Sequence[float]
 _ALL = slice(None)
-
-BAND = 32
-"""Rows of a matrix that are multiplied at a time: fewer meet fewer zeros, more make longer products."""
 
 
 class Axis(NamedTuple):
@@ -89,7 +88,7 @@ def _nearest(x: Tensor, axes: Axes) -> Tensor:
     return call(Nearest, x, axes)
 
 
-@lru_cache(256)
+@caches.kept
 def _sources(axis: Axis) -> Array:
     """The input position that each output position takes: floor(i * ratio), rounded as PyTorch's for float32.
 
@@ -103,18 +102,11 @@ def _sources(axis: Axis) -> Array:
     return found.clip(max=axis.input - 1)
 
 
-def _choices(axis: Axis) -> Array:
-    """(output, input): 1 at the position that each output position takes."""
-    matrix = np.zeros((axis.output, axis.input))
-    matrix[np.arange(axis.output), _sources(axis)] = 1
-    return matrix
-
-
 # -- bilinear ----------------------------------------------------------------------------------------------------
 
 
 class Resample(Function):
-    """The rows of images times one matrix, the columns times another, of a kind in ``_MATRICES``."""
+    """Sums of weighted rows of images, then of weighted columns, of a kind in ``_PAIRS``."""
 
     fresh = True
 
@@ -126,8 +118,8 @@ class Resample(Function):
         return _resampled(grad, self.axes, self.kind, True)
 
 
-def _weights(axis: Axis, align_corners: bool) -> Array:
-    """(output, input): the two weights of each output position, 1 - t and t at floor(s) and the next, t = s - floor(s).
+def _neighbours(axis: Axis, align_corners: bool) -> tuple[Array, Array, Array]:
+    """Each output position's two input positions and the share of the second: floor(s), the next, and s - floor(s).
 
     s is i * (input - 1) / (output - 1) with aligned corners, else max(0, (i + 0.5) * ratio - 0.5).
     """
@@ -139,56 +131,40 @@ def _weights(axis: Axis, align_corners: bool) -> Array:
     else:
         place = np.maximum(0, (positions + 0.5) * axis.ratio - 0.5)
     low = np.minimum(place.astype(np.int64), axis.input - 1)
-    share = np.clip(place - low, 0, 1)
-    weights = np.zeros((axis.output, axis.input))
-    weights[positions, low] = 1 - share
-    weights[positions, np.minimum(low + 1, axis.input - 1)] += share
-    return weights
+    return low, np.minimum(low + 1, axis.input - 1), np.clip(place - low, 0, 1)
 
 
-# -- products with sparse matrices -------------------------------------------------------------------------------
+# -- weighted sums of rows and columns ---------------------------------------------------------------------------
 
-_MATRICES: dict[str, Callable[[Axis], Array]] = {
-    "nearest": _choices,
-    "bilinear": partial(_weights, align_corners=False),
-    "corners": partial(_weights, align_corners=True),
-}
+
+@caches.kept
+def _pairs(axis: Axis, kind: str, reverse: bool) -> WeightedPairs:
+    """For each output position (each input position where ``reverse``) the others that it meets, with their weights.
+
+    A neighbour of weight 0 stays: an infinity there makes NaN, in PyTorch too.
+    """
+    outputs = np.arange(axis.output)
+    if kind == "nearest":
+        sources, weights = _sources(axis), np.ones(axis.output)
+    else:
+        low, high, share = _neighbours(axis, kind == "corners")
+        outputs = np.repeat(outputs, 2)
+        sources, weights = np.stack([low, high], 1).reshape(-1), np.stack([1 - share, share], 1).reshape(-1)
+    if not reverse:
+        return WeightedPairs.make(outputs, sources, weights, axis.output)
+    order = np.argsort(sources, kind="stable")
+    return WeightedPairs.make(sources[order], outputs[order], weights[order], axis.input)
 
 
 def _resampled(x: Tensor, axes: Axes, kind: str, reverse: bool) -> Tensor:
-    """Images times the matrices, or times their transposes; in image order all that lies behind an axis is dense."""
+    """Rows, then columns, of images; in image order all that lies behind an axis is dense."""
     n, h, w, c = x.shape
     x = x.contiguous(IMAGE_ORDER)
-    y = _product(axes[0], kind, reverse, x.view(x.offset, (1, h, w * n * c), (0, w * n * c, 1)))
+    y = x.engine.combine(x.view(x.offset, (1, h, w * n * c), (0, w * n * c, 1)), _pairs(axes[0], kind, reverse))
     height = y.shape[1]
-    y = _product(axes[1], kind, reverse, y.view(y.offset, (height, w, n * c), (w * n * c, n * c, 1)))
+    y = x.engine.combine(y.view(y.offset, (height, w, n * c), (w * n * c, n * c, 1)), _pairs(axes[1], kind, reverse))
     width = y.shape[1]
     return y.view(y.offset, (n, height, width, c), (c, width * n * c, n * c, 1))
-
-
-def _product(axis: Axis, kind: str, reverse: bool, x: Tensor) -> Tensor:
-    """A matrix (or its transpose) times each of (count, length, values), in bands of rows without most of the zeros."""
-    engine, (count, _, values) = x.engine, x.shape
-    matrix = engine.constant((kind, axis, x.dtype), lambda: _MATRICES[kind](axis).astype(x.dtype))
-    down, across = matrix.strides[::-1] if reverse else matrix.strides
-    y = engine.empty((count, axis.input if reverse else axis.output, values), x.dtype)
-    for start, stop, low, high in _bands(axis, kind, reverse):
-        band = matrix.view(matrix.offset + start * down + low * across, (stop - start, high - low), (down, across))
-        met = x.view(x.offset + low * x.strides[1], (count, high - low, values), x.strides)
-        engine.copy(engine.matmul(band, met), y.view(start * values, (count, stop - start, values), y.strides))
-    return y
-
-
-@lru_cache(256)
-def _bands(axis: Axis, kind: str, reverse: bool) -> tuple[tuple[int, int, int, int], ...]:
-    """Rows start..stop-1 of a matrix (or its transpose) and the columns low..high-1 where they are not zero."""
-    matrix = _MATRICES[kind](axis).T if reverse else _MATRICES[kind](axis)
-    bands = []
-    for start in range(0, len(matrix), BAND):
-        used = np.flatnonzero(matrix[start : start + BAND].any(0))
-        low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 1)
-        bands.append((start, min(start + BAND, len(matrix)), low, high))
-    return tuple(bands)
 
 
 def _permuted(x: Tensor, order: Sequence[int]) -> Tensor:
@@ -213,8 +189,7 @@ def interpolate(
         size: OH and OW, one int or (rows, columns).
         scale_factor: instead of a size: OH = floor(H * factor), OW alike; one number or (rows, columns).
         mode: ``"nearest"``: output row i is input row floor(i / factor). ``"bilinear"``: it lies at
-            (i + 0.5) / factor - 0.5 between two input rows. Each axis is multiplied with bands of a matrix, whose
-            zeros make NaN of an infinity or NaN up to 32 rows and columns off.
+            (i + 0.5) / factor - 0.5 between two input rows.
         align_corners: of ``"bilinear"``: whether corner pixels' centres coincide: row i lies at
             i * (H - 1) / (OH - 1).
 
@@ -223,14 +198,16 @@ def interpolate(
     check_float("interpolate", x)
     if x.ndim != 4 or min(x.shape[1:3]) < 1:
         raise ShapeError(f"[interpolate] expected images (N, H, W, C), got {x.shape}: add the missing axes")
-    if mode not in ("nearest", "bilinear"):
-        raise ArgumentError(f'[interpolate] expected mode "nearest" or "bilinear", got {mode!r}')
+    if not isinstance(mode, str) or mode not in ("nearest", "bilinear"):
+        raise ArgumentError(f'[interpolate] expected mode "nearest" or "bilinear", got {described(mode)}')
     if mode == "nearest" and align_corners is not None:
         raise ArgumentError(
-            f'[interpolate] expected align_corners with mode="bilinear" alone, got {align_corners} with "nearest": '
-            "leave it out"
+            f'[interpolate] expected align_corners with mode="bilinear" alone, got {described(align_corners)} with '
+            '"nearest": leave it out'
         )
+    align_corners = None if align_corners is None else flag("interpolate", "align_corners", align_corners)
     axes = _axes(x, size, scale_factor)
+    check_room(x.engine, (x.shape[0], axes[0].output, axes[1].output, x.shape[3]), x.dtype)
     if all(axis.output == axis.input for axis in axes):
         return x.clone()
     if mode == "nearest":
@@ -244,16 +221,21 @@ def _axes(x: Tensor, size: Size | None, scale_factor: Scale | None) -> Axes:
         raise ArgumentError(f"[interpolate] expected either a size or a scale_factor, got {got}")
     inputs = x.shape[1:3]
     if size is not None:
-        outputs = _two("size", size, int)
-        ratios = [n / m for n, m in zip(inputs, outputs, strict=True)]
+        outputs: tuple[int, ...] = _two("size", size, int)
+        ratios = [n / m if m <= MOST_STEP else 0.0 for n, m in zip(inputs, outputs, strict=True)]
     else:
-        factors = _two("scale_factor", scale_factor, int | float)
-        outputs = tuple([math.floor(n * factor) for n, factor in zip(inputs, factors, strict=True)])
+        factors = [number("interpolate", "scale_factor", f) for f in _two("scale_factor", scale_factor, (int, float))]
+        outputs = tuple([math.floor(min(n * factor, MOST_STEP + 1)) for n, factor in zip(inputs, factors, strict=True)])
         ratios = [1 / factor for factor in factors]
     if min(outputs) < 1:
         raise ArgumentError(
             f"[interpolate] expected a result of at least one pixel, got {outputs[0]} x {outputs[1]}: use a larger "
             "scale_factor"
+        )
+    if max(outputs) > MOST_STEP:
+        raise ArgumentError(
+            f"[interpolate] expected a result of at most {MOST_STEP} rows and columns, got size {described(size)} and "
+            f"scale_factor {described(scale_factor)} for x: {x.shape}"
         )
     rows, columns = zip(inputs, outputs, ratios, strict=True)
     return Axis(*rows), Axis(*columns)
@@ -262,6 +244,9 @@ def _axes(x: Tensor, size: Size | None, scale_factor: Scale | None) -> Axes:
 def _two(name: str, value: Any, kind: Any) -> tuple[Any, Any]:
     """(rows, columns) of a positive number or a pair of them."""
     both = tuple(value) if isinstance(value, list | tuple) else (value, value)
-    if len(both) != 2 or any(isinstance(n, bool) or not isinstance(n, kind) or not 0 < n < math.inf for n in both):
-        raise ArgumentError(f"[interpolate] expected {name} as a positive number or (rows, columns), got {value!r}")
-    return both
+    kinds = (*(kind if isinstance(kind, tuple) else (kind,)), np.integer, *((np.floating,) if kind is not int else ()))
+    if len(both) != 2 or any(isinstance(n, bool) or not isinstance(n, kinds) or not 0 < n < math.inf for n in both):
+        raise ArgumentError(
+            f"[interpolate] expected {name} as a positive number or (rows, columns), got {described(value)}"
+        )
+    return both if kind is not int else (int(both[0]), int(both[1]))

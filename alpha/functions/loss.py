@@ -10,9 +10,9 @@ import alpha.functions as F
 from alpha.autograd import Function
 from alpha.dtypes import int64, is_float
 from alpha.engine import RangeCheck
-from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.indexing import Gather
-from alpha.functions.operands import call, numbers
+from alpha.functions.operands import call, numbers, whole
 from alpha.tensor import Tensor
 
 __all__ = ["binary_cross_entropy_with_logits", "cross_entropy", "l1_loss", "mse_loss", "nll_loss"]
@@ -50,9 +50,10 @@ class BinaryCrossEntropy(Function):
         if self.needs[0] and weight is None:
             dx = grad * (x.sigmoid() - y)
         elif self.needs[0]:
-            dx = grad * ((1 + (weight - 1) * y) * x.sigmoid() - weight * y)
+            wanted = weight * y
+            dx = grad * ((wanted + 1 - y) * x.sigmoid() - wanted)
         if self.needs[1]:
-            dy = grad * -x if weight is None else grad * ((weight - 1) * _softplus_of_minus(x) - x)
+            dy = grad * -x if weight is None else grad * (weight * _softplus_of_minus(x) - _softplus_of_minus(-x))
         return dx, dy
 
 
@@ -76,8 +77,9 @@ def cross_entropy(
         weight: (C,), a factor for each class.
     """
     name = "cross_entropy"
-    if not isinstance(label_smoothing, int | float) or not 0 <= label_smoothing <= 1:
-        raise ArgumentError(f"[{name}] expected label_smoothing in 0..1, got {label_smoothing!r}")
+    if not isinstance(label_smoothing, int | float | np.integer | np.floating) or not 0 <= label_smoothing <= 1:
+        raise ArgumentError(f"[{name}] expected label_smoothing in 0..1, got {described(label_smoothing)}")
+    label_smoothing = float(label_smoothing)
     _check_classes(name, logits, target, reduction, weight)
     rows, labels, kept = _rows(name, logits, target, ignore_index)
     losses: Tensor
@@ -86,7 +88,7 @@ def cross_entropy(
         smooth = -(log_p * weight).sum(-1) * (label_smoothing / rows.shape[1])
         losses = (1 - label_smoothing) * (_picked(log_p, labels) * -_of_class(weight, labels)) + smooth
     else:
-        losses = CrossEntropy.apply(rows, labels, float(label_smoothing))
+        losses = CrossEntropy.apply(rows, labels, label_smoothing)
         if weight is not None:
             losses = losses * _of_class(weight, labels)
     return _reduce_rows(losses, labels, kept, weight, target, reduction)
@@ -153,15 +155,15 @@ def _rows(function: str, logits: Tensor, target: Tensor, ignore_index: int) -> t
 
     ArgumentError naming the first label out of range.
     """
-    classes = logits.shape[-1]
+    classes, ignore_index = logits.shape[-1], whole(function, "ignore_index", ignore_index)
     labels = F.reshape(target.detach(), (-1,))
     message = (
         f"[{function}] expected labels in 0..{classes - 1} for {classes} classes, got {{value}} at row {{position}}: "
         "check the labels, or the last layer's size"
     )
-    safe = logits.engine.check_range(labels, 0, classes, RangeCheck(ArgumentError, message), ignore_index)
-    # An engine that does not wait for its own results cannot tell whether any row is ignored.
-    kept = None if safe is labels else (labels != ignore_index).astype(logits.dtype)
+    check = RangeCheck(ArgumentError, message)
+    safe, ignored = logits.engine.check_labels(labels, classes, check, ignore_index)
+    kept = (labels != ignore_index).astype(logits.dtype) if ignored else None
     return F.reshape(logits, (-1, classes)), safe, kept
 
 
@@ -248,5 +250,5 @@ def _check_float(function: str, name: str, value: Any) -> None:
 
 
 def _check_reduction(function: str, reduction: str) -> None:
-    if reduction not in ("mean", "sum", "none"):
-        raise ArgumentError(f'[{function}] expected reduction "mean", "sum" or "none", got {reduction!r}')
+    if type(reduction) is not str or reduction not in ("mean", "sum", "none"):
+        raise ArgumentError(f'[{function}] expected reduction "mean", "sum" or "none", got {described(reduction)}')

@@ -5,7 +5,7 @@ from __future__ import annotations
 from alpha.autograd import Function, enters_graph
 from alpha.errors import DtypeError, ShapeError
 from alpha.functions.inplace import write
-from alpha.functions.operands import Number, call, check_float, is_number
+from alpha.functions.operands import Number, call, check_float, flag, is_number
 from alpha.tensor import Tensor
 
 
@@ -58,6 +58,7 @@ def gemv(A: Tensor, x: Tensor, trans: bool = False) -> Tensor:
     """
     if not _fits(A, x):
         _check("gemv", A, x)
+    trans = flag("gemv", "trans", trans)
     if x.shape[0] != A.shape[0 if trans else 1]:
         raise ShapeError(
             f"[gemv] expected x of A.shape[{0 if trans else 1}] elements, got A: {A.shape} and x: {x.shape}: "

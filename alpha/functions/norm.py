@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
 
 from alpha.autograd import Function
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.conv import slope_of
-
-if TYPE_CHECKING:
-    from alpha.tensor import Tensor
+from alpha.functions.nothing import nothing
+from alpha.functions.operands import check_tensor, flag, number
+from alpha.tensor import Tensor
 
 __all__ = ["batch_norm"]
 
@@ -32,14 +32,10 @@ class BatchNormFunction(Function):
         slope: float | None,
     ) -> Tensor:
         engine = x.engine
-        if training:
+        if training or running_mean is None or running_var is None:
             y, state = engine.batch_norm(x, weight, bias, running_mean, running_var, momentum, eps, residual, slope)
-        elif running_mean is not None and running_var is not None:
-            y, state = engine.batch_norm_inference(x, weight, bias, running_mean, running_var, eps, residual, slope)
         else:
-            raise ArgumentError(
-                "[batch_norm] expected running statistics outside training, got none: pass training=True"
-            )
+            y, state = engine.batch_norm_inference(x, weight, bias, running_mean, running_var, eps, residual, slope)
         self._training, self._slope = training, slope
         # Where the residual is all of dy, it is handed through and no longer ours alone.
         self.fresh = not (residual is not None and slope is None)
@@ -91,6 +87,10 @@ def batch_norm(
     Source: Ioffe & Szegedy, arXiv 1502.03167.
     """
     slope = slope_of("batch_norm", activation, negative_slope)
+    given = [t for t in (running_mean, running_var, weight, bias, residual) if t is not None]
+    check_tensor("batch_norm", x, *given)
+    momentum, eps = number("batch_norm", "momentum", momentum), number("batch_norm", "eps", eps)
+    training = flag("batch_norm", "training", training)
     if x.ndim < 2 or not is_float(x.dtype):
         raise ShapeError(f"[batch_norm] expected floats of at least 2 axes, got shape {x.shape} of {x.dtype}")
     channels = x.shape[-1]
@@ -107,8 +107,13 @@ def batch_norm(
             x.engine.check_owner("batch_norm", other)
             if other.dtype != x.dtype:
                 raise DtypeError(f"[batch_norm] expected tensors of {x.dtype} as x, got {other.dtype}: cast one")
-    if training and x.numel() // max(channels, 1) < 2:
+    rows = math.prod(x.shape[:-1])
+    if training and rows == 1:
         raise ShapeError(f"[batch_norm] expected more than one value per channel when training, got x: {x.shape}")
+    if not training and (running_mean is None or running_var is None):
+        raise ArgumentError("[batch_norm] expected running statistics outside training, got none: pass training=True")
+    if not rows or not channels:
+        return nothing(x.shape, x, weight, bias, residual)
     result: Tensor = BatchNormFunction.apply(
         x, weight, bias, residual, running_mean, running_var, training, momentum, eps, slope
     )

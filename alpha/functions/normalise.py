@@ -6,13 +6,24 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from alpha.autograd import Function
 from alpha.engine import BatchNormState
 from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.functions.elementwise import cast
 from alpha.functions.norm import batch_norm
-from alpha.functions.operands import call, check_float, compute, filled, sum_to
+from alpha.functions.nothing import nothing
+from alpha.functions.operands import (
+    call,
+    check_float,
+    check_tensor,
+    compute,
+    filled,
+    flag,
+    number,
+    shape_of,
+    sum_to,
+    whole,
+)
 from alpha.tensor import Shape, Tensor, dense_strides
 
 __all__ = ["group_norm", "instance_norm", "layer_norm"]
@@ -124,6 +135,8 @@ class GroupNorm(Function):
             _columns(dy), columns, None, factor, shift, state, None, False, alone
         )
         if not alone and self.needs[0]:
+            # An engine may keep statistics in a wider dtype than its operations beside x take.
+            mean, inverse_std = cast(mean, dy.dtype), cast(inverse_std, dy.dtype)
             scale = compute("mul", inverse_std, -1 / len(columns))
             slope, offset = [
                 compute("mul", self._shared(part if factor is None else compute("mul", part, factor)), scale)
@@ -195,11 +208,14 @@ def layer_norm(
     _check("layer_norm", x, shape, weight=weight, bias=bias)
     if not shape:
         raise ShapeError("[layer_norm] expected normalized_shape with at least one length, got none")
-    if x.shape[-len(shape) :] != shape or 0 in shape:
+    if x.shape[-len(shape) :] != shape:
         raise ShapeError(
             f"[layer_norm] expected x of shape (..., {', '.join(map(str, shape))}), got {x.shape}: its last axes are "
             "normalised"
         )
+    eps = number("layer_norm", "eps", eps)
+    if not x.numel():
+        return nothing(x.shape, x, weight, bias)
     return call(LayerNorm, x, weight, bias, tuple(range(x.ndim - len(shape), x.ndim)), eps)
 
 
@@ -215,12 +231,16 @@ def group_norm(
 
     Source: Wu & He, arXiv 1803.08494.
     """
+    check_tensor("group_norm", x)
+    num_groups, eps = whole("group_norm", "num_groups", num_groups), number("group_norm", "eps", eps)
     _check("group_norm", x, x.shape[-1:], weight=weight, bias=bias)
-    if x.ndim < 2 or num_groups < 1 or x.shape[-1] % num_groups or 0 in x.shape[1:]:
+    if x.ndim < 2 or num_groups < 1 or x.shape[-1] % num_groups:
         raise ShapeError(f"[group_norm] expected x (N, ..., C) with C in {num_groups} equal groups, got {x.shape}")
+    if not x.numel():
+        return nothing(x.shape, x, weight, bias)
     if x.numel() == num_groups:
         raise ShapeError(f"[group_norm] expected more than one value a group, got x: {x.shape}: use fewer groups")
-    return call(GroupNorm, x, weight, bias, num_groups, eps) if len(x) else x.clone()
+    return call(GroupNorm, x, weight, bias, num_groups, eps)
 
 
 def instance_norm(
@@ -244,6 +264,9 @@ def instance_norm(
 
     Source: Ulyanov et al., arXiv 1607.08022.
     """
+    check_tensor("instance_norm", x)
+    momentum, eps = number("instance_norm", "momentum", momentum), number("instance_norm", "eps", eps)
+    use_input_stats = flag("instance_norm", "use_input_stats", use_input_stats)
     _check(
         "instance_norm", x, x.shape[-1:], weight=weight, bias=bias, running_mean=running_mean, running_var=running_var
     )
@@ -256,18 +279,20 @@ def instance_norm(
         )
     if not use_input_stats:
         return batch_norm(x, running_mean, running_var, weight, bias, eps=eps)
-    if math.prod(x.shape[1:-1]) < 2:
+    if math.prod(x.shape[1:-1]) == 1:
         raise ShapeError(
             f"[instance_norm] expected more than one value a channel and sample, got x: {x.shape}: use larger maps"
         )
+    if not x.numel():
+        return nothing(x.shape, x, weight, bias)
     running = None
     if running_mean is not None and running_var is not None:
         running = Running(running_mean, running_var, momentum)
-    return call(GroupNorm, x, weight, bias, x.shape[-1], eps, running) if len(x) else x.clone()
+    return call(GroupNorm, x, weight, bias, x.shape[-1], eps, running)
 
 
 def _lengths(shape: int | Sequence[int]) -> Shape:
-    return (int(shape),) if isinstance(shape, int | np.integer) else tuple(shape)
+    return shape_of("layer_norm", shape if isinstance(shape, tuple | list) else (shape,))
 
 
 def _check(function: str, x: Tensor, shape: Shape, **parts: Tensor | None) -> None:

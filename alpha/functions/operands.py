@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,13 +10,19 @@ import numpy as np
 
 from alpha import dtypes
 from alpha.autograd import Function
-from alpha.engine import Engine
-from alpha.errors import DtypeError, ShapeError
+from alpha.engine import Engine, RangeCheck
+from alpha.errors import ArgumentError, DtypeError, IndexingError, ShapeError, described
 from alpha.tensor import Shape, Tensor, tensor
 
 Number = bool | int | float
 _NUMBERS = (bool, int, float, np.generic)
 _OPERANDS = (Tensor, np.ndarray, *_NUMBERS)
+LARGEST = 2**60 - 1
+"""Most elements of a shape, zeros not counted: offsets in bytes must fit int64."""
+
+MOST_AXES = 64
+"""NumPy's arrays have no more."""
+
 TensorLike = Any
 """A Tensor; beside one also a NumPy array or a number."""
 
@@ -72,23 +79,41 @@ def operands(function: str, *values: Any) -> list[Any]:
     """The values as tensors of one engine and Python numbers, at least one a tensor."""
     first = next((value for value in values if isinstance(value, Tensor)), None)
     engine = first.engine if first is not None else None
-    result = []
+    result: list[Any] = []
     for value in values:
-        if isinstance(value, np.generic):
-            value = value.item()  # noqa: PLW2901
+        if isinstance(value, Tensor):
+            result.append(value)
         elif isinstance(value, np.ndarray):
-            value = tensor(value, engine=engine)  # noqa: PLW2901
-        elif not isinstance(value, Tensor) and not is_number(value):
-            raise DtypeError(
-                f"[{function}] expected tensors, NumPy arrays or numbers, got {type(value).__name__}: convert it with "
-                "alpha.tensor(...)"
-            )
-        result.append(value)
+            result.append(tensor(value, engine=engine))
+        else:
+            result.append(python_number(function, value))
     if not any(isinstance(value, Tensor) for value in result):
         result[0] = tensor(result[0], engine=engine)
     found = [value for value in result if isinstance(value, Tensor)]
     found[0].engine.check_owner(function, *found)
     return result
+
+
+def python_number(function: str, value: Any) -> Number:
+    """A bool, int or float of Python's or NumPy's as Python's own; an int beyond int64 as a float."""
+    kind = type(value)
+    if kind is float or kind is bool:
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, np.generic):
+        value = value.item() if value.dtype.kind in "biu" else float(value) if value.dtype.kind == "f" else value
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        try:
+            return float(value)
+        except OverflowError:
+            raise ArgumentError(
+                f"[{function}] expected a number within a float's range, got an int beyond it"
+            ) from None
+    if isinstance(value, bool | int | float):
+        return value
+    raise DtypeError(
+        f"[{function}] expected tensors, NumPy arrays or numbers, got {type(value).__name__}: convert it with "
+        "alpha.tensor(...)"
+    )
 
 
 def common_dtype(values: Sequence[Tensor | Number]) -> np.dtype[Any]:
@@ -134,16 +159,52 @@ def broadcast_view(x: Tensor, shape: Shape) -> Tensor:
         0 if n == 1 and wanted != 1 else stride
         for n, stride, wanted in zip(x.shape, x.strides, shape[extra:], strict=True)
     )
-    return x.view(x.offset, shape, strides)
+    return Tensor(x.storage, x.offset, shape, strides, x.dtype)
 
 
 def one_axis(function: str, dim: Any, ndim: int) -> int:
     """A non-negative axis; ShapeError outside -ndim..ndim-1."""
     if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
-        raise ShapeError(f"[{function}] expected an axis as an int, got {dim!r}")
+        raise ShapeError(f"[{function}] expected an axis as an int, got {described(dim)}")
     if not -ndim <= dim < ndim:
-        raise ShapeError(f"[{function}] expected an axis in {-ndim}..{ndim - 1} of a tensor of {ndim} axes, got {dim}")
+        raise ShapeError(
+            f"[{function}] expected an axis in {-ndim}..{ndim - 1} of a tensor of {ndim} axes, got {described(dim)}"
+        )
     return int(dim) % ndim
+
+
+def whole(function: str, name: str, value: Any, least: int = -(2**63), most: int = 2**63 - 1) -> int:
+    """An int of Python's or NumPy's within bounds; ArgumentError for anything else."""
+    if type(value) is not int:
+        if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+            raise ArgumentError(f"[{function}] expected {name} as an int, got {described(value)}")
+        value = int(value)
+    if not least <= value <= most:
+        bounds = f">= {least}" if value < least else f"<= {most}"
+        raise ArgumentError(f"[{function}] expected {name} {bounds}, got {described(value)}")
+    return int(value)
+
+
+def flag(function: str, name: str, value: Any) -> bool:
+    """True or False of what counts as either; ArgumentError for what does not say, such as an array of several."""
+    if value is True or value is False:
+        return value
+    try:
+        return bool(value)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"[{function}] expected {name} as True or False, got {described(value)}") from None
+
+
+def number(function: str, name: str, value: Any) -> float:
+    """A float of a Python or NumPy number; ArgumentError for anything else. Infinities and NaN are numbers."""
+    if type(value) is float:
+        return value
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ArgumentError(f"[{function}] expected {name} as a number, got {described(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ArgumentError(f"[{function}] expected {name} within a float's range, got an int beyond it") from None
 
 
 def all_axes(function: str, dim: Any, ndim: int) -> tuple[int, ...]:
@@ -153,22 +214,72 @@ def all_axes(function: str, dim: Any, ndim: int) -> tuple[int, ...]:
     given = dim if isinstance(dim, tuple | list) else (dim,)
     axes = sorted(one_axis(function, d, ndim) for d in given)
     if len(set(axes)) != len(axes):
-        raise ShapeError(f"[{function}] expected different axes, got {tuple(given)}")
+        raise ShapeError(f"[{function}] expected different axes, got {described(tuple(given))}")
     return tuple(axes)
 
 
+def _is_axis(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def axes_in_order(function: str, order: Any, ndim: int) -> tuple[int, ...]:
+    """Each axis once, outermost first; row-major for None."""
+    if order is None:
+        return tuple(range(ndim))
+    if isinstance(order, tuple | list | range) and len(order) == ndim:
+        axes = [int(a) for a in order if _is_axis(a)]
+        if sorted(axes) == list(range(ndim)):
+            return tuple(axes)
+    raise ArgumentError(f"[{function}] expected an order of {ndim} axes, got {described(order)}: name each axis once")
+
+
 def shape_of(function: str, shape: Any) -> Shape:
-    """A shape from ints or a sequence of them; ShapeError for negative or other entries."""
+    """A shape from ints or a sequence of them; ShapeError for negative or other entries, or too many elements."""
     if len(shape) == 1 and isinstance(shape[0], tuple | list):
         shape = shape[0]
-    if any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0 for n in shape):
-        raise ShapeError(f"[{function}] expected a shape of ints >= 0, got {tuple(shape)}")
+    if len(shape) > MOST_AXES:
+        raise ShapeError(f"[{function}] expected a shape of at most {MOST_AXES} axes, got {len(shape)}")
+    elements = 1
+    for n in shape:
+        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
+            raise ShapeError(f"[{function}] expected a shape of ints >= 0, got {described(tuple(shape))}")
+        elements *= int(n) or 1
+    if elements > LARGEST:
+        raise ShapeError(
+            f"[{function}] expected a shape whose lengths multiply to less than 2 ** 60, got {described(tuple(shape))}"
+        )
     return tuple(int(n) for n in shape)
+
+
+def copied(x: Tensor) -> Tensor:
+    """The same values in memory of their own, outside the graph."""
+    out = x.engine.empty_like(x)
+    x.engine.copy(x, out)
+    return out
+
+
+def check_room(engine: Engine, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+    """OutOfMemoryError with the figures for a tensor beyond the pool's cap, before anything is made for it."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes > engine.memory.cap:
+        engine.allocate(nbytes)
 
 
 def numbers(engine: Engine, count: int) -> Tensor:
     """0, 1, ..., count - 1 as int64, to be read only."""
+    check_room(engine, (count,), dtypes.int64)
     return engine.constant(("numbers", count), lambda: np.arange(count, dtype=np.int64))
+
+
+def still_in_range(function: str, index: Tensor, axis: int, shape: Shape) -> Tensor:
+    """A private copy of indices along an axis that were in range once; IndexingError where one no longer is."""
+    if index.numel() == 0:
+        return index
+    message = (
+        f"[{function}] expected the indices that backward follows within axis {axis} of shape {shape}, got {{value}}: "
+        "they were overwritten since; write to a .clone() of them"
+    )
+    return index.engine.check_range(index, 0, shape[axis], RangeCheck(IndexingError, message))
 
 
 def grid(like: Tensor) -> list[Tensor]:

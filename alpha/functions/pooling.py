@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,9 @@ import numpy as np
 import alpha.functions as F
 from alpha.autograd import Function
 from alpha.dtypes import is_float
-from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.functions.conv import MOST_STEP
+from alpha.functions.operands import check_room, flag
 from alpha.geometry import Axis, Geometry
 from alpha.tensor import Tensor
 
@@ -85,6 +86,7 @@ def avg_pool2d(
     kernel, stride_, padding_ = _window("avg_pool2d", kernel_size, stride, padding)
     _check_image("avg_pool2d", x)
     geometry = _geometry("avg_pool2d", x, kernel, stride_, padding_, (1, 1), ceil_mode)
+    count_include_pad = flag("avg_pool2d", "count_include_pad", count_include_pad)
     out: Tensor = AvgPool2d.apply(x, geometry, count_include_pad)
     axes = (geometry.rows, geometry.columns)
     if count_include_pad and any(axis.padding[1] > p for axis, p in zip(axes, padding_, strict=True)):
@@ -102,6 +104,7 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
     sizes = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
     wanted = tuple(own if size is None else size for size, own in zip(sizes, x.shape[1:3], strict=False))
     rows, columns = _pair("adaptive_avg_pool2d", "output_size", wanted if len(sizes) == 2 else sizes, 1)
+    check_room(x.engine, (x.shape[0], rows, columns, x.shape[3]), x.dtype)
     if x.shape[1] % rows == 0 and x.shape[2] % columns == 0:
         return avg_pool2d(x, (x.shape[1] // rows, x.shape[2] // columns))
     return _adaptive_mean(_adaptive_mean(x, 1, rows), 2, columns)
@@ -120,14 +123,16 @@ def _correction(x: Tensor, axes: tuple[Axis, Axis], padding: tuple[int, int]) ->
 
     def factors() -> np.ndarray[Any, Any]:
         rows, columns = (_excess(axis, p) for axis, p in zip(axes, padding, strict=True))
-        return np.multiply.outer(rows, columns)[None, :, :, None].astype(x.dtype)
+        found: np.ndarray[Any, Any] = np.multiply.outer(rows, columns)[None, :, :, None].astype(x.dtype)
+        return found
 
     return x.engine.constant(("avg_pool2d correction", axes, padding, x.dtype), factors)
 
 
-def _excess(axis: Axis, padding: int) -> list[float]:
-    starts = [axis.source(output, 0) for output in range(axis.output)]
-    return [axis.filter / (min(start + axis.filter, axis.input + padding) - start) for start in starts]
+def _excess(axis: Axis, padding: int) -> np.ndarray[Any, Any]:
+    starts = np.arange(axis.output) * axis.stride - axis.padding[0]
+    found: np.ndarray[Any, Any] = axis.filter / (np.minimum(starts + axis.filter, axis.input + padding) - starts)
+    return found
 
 
 def _geometry(
@@ -139,6 +144,7 @@ def _geometry(
     dilation: tuple[int, int],
     ceil_mode: bool,
 ) -> Geometry:
+    ceil_mode = flag(function, "ceil_mode", ceil_mode)
     axes = []
     for size, k, s, p, d in zip(x.shape[1:3], kernel, stride, padding, dilation, strict=True):
         extent = (k - 1) * d + 1
@@ -177,12 +183,11 @@ def _window(
 def _pair(function: str, name: str, value: Any, least: int) -> tuple[int, int]:
     """(rows, columns) of an int or a pair of ints."""
     values = tuple(value) if isinstance(value, list | tuple) else (value, value)
-    try:
-        numbers = [operator.index(v) for v in values]
-    except TypeError:
-        numbers = []
-    if len(numbers) != 2 or min(numbers) < least:
-        raise ArgumentError(f"[{function}] expected {name} as an int >= {least} or a pair of them, got {value!r}")
+    numbers = [int(v) for v in values if isinstance(v, int | np.integer) and not isinstance(v, bool)]
+    if len(values) != 2 or len(numbers) != 2 or min(numbers) < least or max(numbers) > MOST_STEP:
+        raise ArgumentError(
+            f"[{function}] expected {name} as an int >= {least} or a pair of them, got {described(value)}"
+        )
     return numbers[0], numbers[1]
 
 

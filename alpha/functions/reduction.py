@@ -6,9 +6,11 @@ import math
 from typing import Any
 
 from alpha.autograd import Function
+from alpha.dtypes import int64
 from alpha.errors import ArgumentError, ShapeError
 from alpha.functions.elementwise import abs as _abs
-from alpha.functions.elementwise import cast, pow
+from alpha.functions.elementwise import cast
+from alpha.functions.nothing import nothing
 from alpha.functions.operands import (
     all_axes,
     broadcast_view,
@@ -17,8 +19,11 @@ from alpha.functions.operands import (
     check_tensor,
     compute,
     filled,
+    flag,
     grid,
+    number,
     one_axis,
+    still_in_range,
 )
 from alpha.functions.shape import flip, reshape
 from alpha.tensor import Shape, Tensor
@@ -50,7 +55,8 @@ def _keeping(x: Tensor, shape: Shape, axes: Axes) -> Tensor:
     if x.ndim != len(shape):
         for axis in axes:
             strides.insert(axis, 1)
-    return x.view(x.offset, tuple(1 if a in axes else n for a, n in enumerate(shape)), tuple(strides))
+    kept = tuple([1 if a in axes else n for a, n in enumerate(shape)])
+    return Tensor(x.storage, x.offset, kept, tuple(strides), x.dtype)
 
 
 def _count(shape: Shape, axes: Axes) -> int:
@@ -106,6 +112,21 @@ class Var(Function):
         return compute("mul", compute("sub", x, mean), scale)
 
 
+class Root(Function):
+    """The square root of a variance; its gradient at 0 is 0, as in PyTorch."""
+
+    fresh = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = compute("sqrt", x)
+        self.save(y)
+        return y
+
+    def backward(self, grad: Tensor) -> Tensor:
+        (y,) = self.saved
+        return compute("where", compute("eq", y, 0), 0.0, compute("div", compute("mul", grad, 0.5), y))
+
+
 class Prod(Function):
     """The product over axes; the gradient is exact where factors are 0."""
 
@@ -118,44 +139,66 @@ class Prod(Function):
 
     def backward(self, grad: Tensor) -> Tensor:
         (x,) = self.saved
+        engine, whole = x.engine, tuple(range(x.ndim))
         zero = compute("eq", x, 0)
-        zeros = x.engine.reduce("sum", zero, self.axes, True)
-        factors = compute("where", zero, 1.0, x)
-        others = compute("div", x.engine.reduce("prod", factors, self.axes, True), factors)
-        # Two zeros leave no gradient; one takes it all.
-        none, one = compute("eq", zeros, 0), compute("eq", zeros, 1)
-        counts = compute("where", zero, one, none)
-        return compute("where", counts, compute("mul", others, _keeping(grad, x.shape, self.axes)), 0.0)
+        some = engine.reduce("any", zero, whole, True)
+        plain = compute("div", engine.reduce("prod", x, self.axes, True), x)
+        others = compute("where", some, _product_of_others(x, zero, self.axes), plain)
+        slopes = compute("mul", others, _keeping(grad, x.shape, self.axes))
+        if self.axes != whole or not whole:
+            return slopes
+        # The product of all: two zeros leave no gradient, whatever else there is.
+        several = compute("gt", engine.reduce("sum", zero, whole, True), 1)
+        return compute("where", several, 0.0, slopes)
+
+
+def _product_of_others(x: Tensor, zero: Tensor, axes: Axes) -> Tensor:
+    """For each element the product of the others over axes, of zeros, infinities and NaN too.
+
+    The ordinary factors' product is divided by each; an infinity counts as its sign. What zeros, infinities and NaN
+    among the others make of it is decided by their number.
+    """
+    engine = x.engine
+    unknown = compute("ne", x, x)
+    infinite = compute("logical_not", compute("logical_or", compute("isfinite", x), unknown))
+    factors = compute("where", infinite, compute("sign", x), x)
+    factors = compute("where", compute("logical_or", zero, unknown), 1.0, factors)
+    others = compute("div", engine.reduce("prod", factors, axes, True), factors)
+    for found, effect in ((zero, 0.0), (infinite, math.inf), (unknown, math.nan)):
+        count = compute("sub", engine.reduce("sum", found, axes, True), cast(found, int64))
+        others = compute("where", compute("gt", count, 0), compute("mul", others, effect), others)
+    return others
 
 
 def sum(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Sum over an axis, several, or all (None); of bools and integers int64."""
     check_tensor("sum", x)
-    return call(Sum, x, all_axes("sum", dim, x.ndim), keepdim)
+    return call(Sum, x, all_axes("sum", dim, x.ndim), flag("sum", "keepdim", keepdim))
 
 
 def mean(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Mean over an axis, several, or all (None); NaN of nothing. DtypeError unless float."""
     check_float("mean", x)
-    return call(Mean, x, all_axes("mean", dim, x.ndim), keepdim)
+    return call(Mean, x, all_axes("mean", dim, x.ndim), flag("mean", "keepdim", keepdim))
 
 
 def var(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
     """Variance over an axis, several, or all: divided by n - 1, or by n unless ``unbiased``."""
     check_float("var", x)
-    return call(Var, x, all_axes("var", dim, x.ndim), int(unbiased), keepdim)
+    correction = int(flag("var", "unbiased", unbiased))
+    return call(Var, x, all_axes("var", dim, x.ndim), correction, flag("var", "keepdim", keepdim))
 
 
 def std(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
     """Square root of ``var``."""
     check_float("std", x)
-    return var(x, dim, unbiased, keepdim).sqrt()
+    return call(Root, var(x, dim, unbiased, keepdim))
 
 
 def prod(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Product over an axis, several, or all; of bools and integers int64."""
     check_tensor("prod", x)
-    return call(Prod, x, all_axes("prod", dim, x.ndim), keepdim)
+    return call(Prod, x, all_axes("prod", dim, x.ndim), flag("prod", "keepdim", keepdim))
 
 
 class Cumsum(Function):
@@ -181,7 +224,7 @@ def cumsum(x: Tensor, dim: int) -> Tensor:
 
 
 class Extreme(Function):
-    """The largest or smallest element over axes; equal ones share the gradient, as in PyTorch."""
+    """The largest or smallest element over axes; equal ones, or all NaN, share the gradient, as in PyTorch."""
 
     fresh = True
 
@@ -193,7 +236,8 @@ class Extreme(Function):
 
     def backward(self, grad: Tensor) -> Tensor:
         x, y = self.saved
-        found = compute("eq", x, _keeping(y, x.shape, self.axes))
+        # Where there is a NaN it is the result; elsewhere no element differs from itself.
+        found = compute("logical_or", compute("eq", x, _keeping(y, x.shape, self.axes)), compute("ne", x, x))
         count = x.engine.reduce("sum", found, self.axes, True)
         share = compute("div", _keeping(grad, x.shape, self.axes), cast(count, x.dtype))
         return compute("where", found, share, 0.0)
@@ -211,7 +255,8 @@ class Chosen(Function):
         return _keeping(out, x.shape, (axis,)) if keepdims else out
 
     def backward(self, grad: Tensor) -> Tensor:
-        (index,) = self.saved
+        # The caller has these indices too, and may have written to them through an array.
+        index = still_in_range("max and min", self.saved[0], self.axis, self.shape)
         out = grad.engine.empty(self.shape, grad.dtype)
         grad.engine.fill(out, 0)
         if grad.ndim == len(self.shape):
@@ -240,6 +285,7 @@ def min(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 def _extreme(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Any:
     check_tensor(name, x)
+    keepdim = flag(name, "keepdim", keepdim)
     if dim is None:
         _check_not_empty(name, x, all_axes(name, None, x.ndim))
         return call(Extreme, x, name, all_axes(name, None, x.ndim), keepdim)
@@ -272,6 +318,7 @@ def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 
 def _arg(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     check_tensor(name, x)
+    keepdim = flag(name, "keepdim", keepdim)
     if dim is None:
         index = _arg_reduce(name, reshape(x.detach(), (-1,)) if x.numel() else x.view(0, (0,), (1,)), 0)
         return index.view(index.offset, (1,) * x.ndim, (1,) * x.ndim) if keepdim else index
@@ -283,13 +330,13 @@ def _arg(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
 def any(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether any element differs from 0, over an axis, several, or all."""
     check_tensor("any", x)
-    return x.engine.reduce("any", x.detach(), all_axes("any", dim, x.ndim), keepdim)
+    return x.engine.reduce("any", x.detach(), all_axes("any", dim, x.ndim), flag("any", "keepdim", keepdim))
 
 
 def all(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether every element differs from 0, over an axis, several, or all."""
     check_tensor("all", x)
-    return x.engine.reduce("all", x.detach(), all_axes("all", dim, x.ndim), keepdim)
+    return x.engine.reduce("all", x.detach(), all_axes("all", dim, x.ndim), flag("all", "keepdim", keepdim))
 
 
 # -- sorting -----------------------------------------------------------------------------------------------------
@@ -311,7 +358,8 @@ class Sort(Function):
         return values, indices
 
     def backward(self, grad: Tensor, _: Tensor | None) -> Tensor:
-        (indices,) = self.saved
+        # The caller has these indices too, and may have written to them through an array.
+        indices = still_in_range("sort", self.saved[0], self.axis, grad.shape)
         out = filled(grad, 0)
         positions = tuple(indices if a == self.axis else line for a, line in enumerate(grid(indices)))
         grad.engine.scatter(out, positions, grad, False)
@@ -321,7 +369,7 @@ class Sort(Function):
 def sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
     """Values in stable order along an axis, and their int64 indices; NaN counts as the largest."""
     check_tensor("sort", x)
-    values, indices = Sort.apply(x, one_axis("sort", dim, x.ndim), descending)
+    values, indices = Sort.apply(x, one_axis("sort", dim, x.ndim), flag("sort", "descending", descending))
     return values, indices
 
 
@@ -344,8 +392,7 @@ class LogSumExp(Function):
 
     def backward(self, grad: Tensor) -> Tensor:
         x, y = self.saved
-        base = compute("where", compute("isfinite", y), y, 0.0)  # all of -inf: every weight is 0, not NaN
-        weights = compute("exp", compute("sub", x, base))
+        weights = compute("exp", compute("sub", x, y))
         return compute("mul", weights, _keeping(grad, x.shape, self.axes))
 
 
@@ -361,36 +408,101 @@ class EuclideanNorm(Function):
 
     def forward(self, x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
         self.axes = axes
-        total = x.engine.reduce("sum", compute("square", x), axes, keepdims)
-        y = compute("sqrt", total, out=total)
+        if _count(x.shape, axes) == 1:  # |x|, also where the square has no number
+            y = x.engine.reduce("sum", compute("abs", x), axes, keepdims)
+        else:
+            total = x.engine.reduce("sum", compute("square", x), axes, keepdims)
+            y = compute("sqrt", total, out=total)
         self.save(x, y)
         return y
 
     def backward(self, grad: Tensor) -> Tensor:
         x, y = self.saved
-        scale = compute("where", compute("eq", y, 0), 0.0, compute("div", grad, y))
-        return compute("mul", x, _keeping(scale, x.shape, self.axes))
+        kept = _keeping(y, x.shape, self.axes)
+        unit = compute("where", compute("eq", kept, 0), 0.0, compute("div", x, kept))
+        return compute("mul", unit, _keeping(grad, x.shape, self.axes))
+
+
+class NonZeros(Function):
+    """The number of elements that differ from 0, in their own dtype; its gradient is 0."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
+        self.shape = x.shape
+        return x.engine.reduce("sum", cast(compute("ne", x, 0), x.dtype), axes, keepdims)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        out = grad.engine.empty(self.shape, grad.dtype)
+        grad.engine.fill(out, 0)
+        return out
+
+
+class PowerNorm(Function):
+    """sum(|x| ** p) ** (1 / p) over axes, p other than 0, 2 and infinities; where it is 0 so is its gradient."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, p: float, axes: Axes, keepdims: bool) -> Tensor:
+        self.p, self.axes = p, axes
+        size = compute("abs", x)
+        if p == 1 or _count(x.shape, axes) == 1:
+            y = x.engine.reduce("sum", size, axes, keepdims)
+        else:
+            y = compute("pow", x.engine.reduce("sum", compute("pow", size, p), axes, keepdims), 1 / p)
+        self.save(x, y)
+        return y
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """sign(x) * (|x| / norm) ** (p - 1) * grad, as factors of which none overflows where PyTorch's does not."""
+        x, y = self.saved
+        p, grad, y = self.p, _keeping(grad, x.shape, self.axes), _keeping(y, x.shape, self.axes)
+        if p == 1:
+            return compute("mul", compute("sign", x), grad)
+        size = compute("abs", x)
+        if p < 1:
+            steep = compute("where", compute("eq", x, 0), 0.0, compute("pow", size, p - 1))
+            return compute("mul", compute("mul", compute("mul", compute("sign", x), steep), grad), _raised(y, 1 - p))
+        slope = compute("mul", compute("sign", x), _raised(size, p - 1)) if p < 2 else None
+        if slope is None:
+            slope = compute("mul", x, _raised(size, p - 2))
+        scale = compute("where", compute("eq", y, 0), 0.0, compute("div", grad, _raised(y, p - 1)))
+        return compute("mul", slope, scale)
+
+
+def _raised(x: Tensor, p: float) -> Tensor:
+    """x >= 0 to a power."""
+    return x if p == 1 else compute("sqrt", x) if p == 0.5 else compute("pow", x, p)
 
 
 def logsumexp(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) over an axis, several, or all, without overflow."""
     check_float("logsumexp", x)
+    keepdim = flag("logsumexp", "keepdim", keepdim)
     axes = all_axes("logsumexp", dim, x.ndim)
-    _check_not_empty("logsumexp", x, axes)
+    if not _count(x.shape, axes):
+        left = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdim or a not in axes)
+        return nothing(left, x, value=-math.inf)
     return call(LogSumExp, x, axes, keepdim)
 
 
 def norm(x: Tensor, p: float = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Vector norm (sum(|x| ** p)) ** (1 / p) over an axis, several, or all; ``p`` may be infinite."""
+    """Vector norm (sum(|x| ** p)) ** (1 / p) over an axis, several, or all.
+
+    ``p`` is any number: infinity gives the largest |x|, minus infinity the smallest, 0 the number of elements that
+    differ from 0. ShapeError for no elements where p is negative or infinite: nothing is the least or the largest.
+    """
     check_float("norm", x)
+    p, keepdim = number("norm", "p", p), flag("norm", "keepdim", keepdim)
     axes = all_axes("norm", dim, x.ndim)
-    if not p > 0:
-        raise ArgumentError(f"[norm] expected p > 0 (math.inf for the largest), got {p}")
+    if isinstance(p, bool) or not isinstance(p, int | float) or math.isnan(p):
+        raise ArgumentError(f"[norm] expected p as a number (math.inf for the largest), got {p!r}")
+    if p < 0 or p == math.inf:
+        _check_not_empty("norm", x, axes)
     if p == 2:
         return call(EuclideanNorm, x, axes, keepdim)
-    if p == math.inf:
-        _check_not_empty("norm", x, axes)
-        return call(Extreme, _abs(x), "max", axes, keepdim)
-    if p == 1:
-        return sum(_abs(x), axes, keepdim)
-    return pow(sum(pow(_abs(x), p), axes, keepdim), 1 / p)
+    if math.isinf(p):
+        return call(Extreme, _abs(x), "max" if p > 0 else "min", axes, keepdim)
+    if p == 0:
+        return call(NonZeros, x, axes, keepdim)
+    return call(PowerNorm, x, float(p), axes, keepdim)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from alpha import dtypes
 from alpha.autograd import Function
-from alpha.errors import ArgumentError, ShapeError
+from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.elementwise import cast
 from alpha.functions.operands import (
     all_axes,
     broadcast_view,
     call,
+    check_room,
     check_tensor,
     common_dtype,
     one_axis,
+    python_number,
     shape_of,
     sum_to,
 )
@@ -43,6 +46,9 @@ __all__ = [
     "transpose",
     "unsqueeze",
 ]
+
+MOST_PIECES = 1 << 20
+"""Most pieces that a tensor is split into: each is an object of its own."""
 
 # -- views -------------------------------------------------------------------------------------------------------
 
@@ -91,7 +97,7 @@ class Reshape(Function):
 def _reshaped(x: Tensor, shape: Shape) -> Tensor:
     strides = view_strides(x.shape, x.strides, shape)
     if strides is not None:
-        return x.view(x.offset, shape, strides)
+        return Tensor(x.storage, x.offset, shape, strides, x.dtype)
     dense = x.engine.empty(x.shape, x.dtype)
     x.engine.copy(x, dense)
     return dense.view(0, shape, dense_strides(shape))
@@ -111,7 +117,8 @@ class Permute(Function):
 
 
 def _permuted(x: Tensor, axes: Shape) -> Tensor:
-    return x.view(x.offset, tuple(x.shape[a] for a in axes), tuple(x.strides[a] for a in axes))
+    shape, strides = tuple([x.shape[a] for a in axes]), tuple([x.strides[a] for a in axes])
+    return Tensor(x.storage, x.offset, shape, strides, x.dtype)
 
 
 class Expand(Function):
@@ -155,7 +162,7 @@ def _cut(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor, ...]:
     pieces, start = [], 0
     for size in sizes:
         shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
-        pieces.append(x.view(x.offset + start * x.strides[axis], shape, x.strides))
+        pieces.append(Tensor(x.storage, x.offset + start * x.strides[axis], shape, x.strides, x.dtype))
         start += size
     return tuple(pieces)
 
@@ -168,15 +175,17 @@ def reshape(x: Tensor, shape: Any) -> Tensor:
 
 
 def _with_unknown(x: Tensor, shape: tuple[Any, ...]) -> Shape:
-    known = shape_of("reshape", [n for n in shape if n != -1])
+    known = shape_of("reshape", ([n for n in shape if not (isinstance(n, int | np.integer) and n == -1)],))
     unknown = len(shape) - len(known)
     count = math.prod(known)
     fits = count == x.numel() if unknown == 0 else count > 0 and x.numel() % count == 0
     if unknown > 1 or not fits:
         raise ShapeError(
-            f"[reshape] expected a shape of {x.numel()} elements with at most one -1, got {shape} for {x.shape}"
+            f"[reshape] expected a shape of {x.numel()} elements with at most one -1, got {described(shape)} for "
+            f"{x.shape}"
         )
-    return tuple(x.numel() // count if n == -1 else int(n) for n in shape)
+    found = iter(known)
+    return tuple(x.numel() // count if isinstance(n, int | np.integer) and n == -1 else next(found) for n in shape)
 
 
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -193,9 +202,11 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
     """The axes in another order; a view."""
     check_tensor("permute", x)
+    if not isinstance(axes, tuple | list):
+        raise ShapeError(f"[permute] expected each of the {x.ndim} axes once, got {described(axes)}")
     wanted = tuple(one_axis("permute", axis, x.ndim) for axis in axes)
     if sorted(wanted) != list(range(x.ndim)):
-        raise ShapeError(f"[permute] expected each of the {x.ndim} axes once, got {tuple(axes)}")
+        raise ShapeError(f"[permute] expected each of the {x.ndim} axes once, got {described(tuple(axes))}")
     return call(Permute, x, wanted)
 
 
@@ -213,7 +224,10 @@ def expand(x: Tensor, shape: Any) -> Tensor:
     check_tensor("expand", x)
     given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     extra = len(given) - x.ndim
-    wanted = tuple(x.shape[a - extra] if n == -1 and a >= extra >= 0 else n for a, n in enumerate(given))
+    wanted = tuple(
+        x.shape[a - extra] if isinstance(n, int | np.integer) and n == -1 and a >= extra >= 0 else n
+        for a, n in enumerate(given)
+    )
     return broadcast_to(x, wanted)
 
 
@@ -247,12 +261,21 @@ def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, .
     axis = one_axis("split", dim, x.ndim)
     length = x.shape[axis]
     if isinstance(size, tuple | list):
-        sizes = shape_of("split", (size,))
-        if sum(sizes) != length:
-            raise ShapeError(f"[split] expected sizes that add up to {length}, got {sizes} for shape {x.shape}")
+        if any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0 for n in size):
+            raise ShapeError(f"[split] expected sizes as ints >= 0, got {described(size)}")
+        sizes = tuple(int(n) for n in size)
+        if sum(sizes) != length or not sizes:
+            raise ShapeError(
+                f"[split] expected sizes that add up to {length}, got {described(sizes)} for shape {x.shape}"
+            )
     else:
-        if not isinstance(size, int | np.integer) or size < 1:
-            raise ArgumentError(f"[split] expected a size >= 1 or a list of sizes, got {size!r}")
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise ArgumentError(f"[split] expected a size >= 1 or a list of sizes, got {described(size)}")
+        size = int(size)
+        if length // size > MOST_PIECES:
+            raise ArgumentError(
+                f"[split] expected at most {MOST_PIECES} pieces, got {size} of {length}: use a larger size"
+            )
         sizes = tuple(min(int(size), length - start) for start in range(0, length, size)) or (0,)
     pieces: tuple[Tensor, ...] = Split.apply(x, sizes, axis)
     return pieces
@@ -261,10 +284,12 @@ def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, .
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most ``chunks`` pieces of equal length (the last may be smaller) along an axis; views."""
     check_tensor("chunk", x)
-    if not isinstance(chunks, int | np.integer) or chunks < 1:
-        raise ArgumentError(f"[chunk] expected a number of pieces >= 1, got {chunks!r}")
+    if isinstance(chunks, bool) or not isinstance(chunks, int | np.integer) or chunks < 1:
+        raise ArgumentError(f"[chunk] expected a number of pieces >= 1, got {described(chunks)}")
     length = x.shape[one_axis("chunk", dim, x.ndim)]
-    return split(x, max(1, -(-length // int(chunks))), dim)
+    if length == 0:
+        return split(x, [0] * int(chunks), dim)
+    return split(x, -(-length // int(chunks)), dim)
 
 
 # -- copies ------------------------------------------------------------------------------------------------------
@@ -354,10 +379,18 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 def _several(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
     """At least one tensor, all on one engine, in one dtype."""
-    found = list(tensors)
+    found: list[Tensor] = []
+    if isinstance(tensors, tuple | list):
+        check_tensor(name, *tensors)
+        found += tensors
+    elif isinstance(tensors, str | bytes | range | np.ndarray | Tensor) or not isinstance(tensors, Iterable):
+        raise ArgumentError(f"[{name}] expected a list of tensors, got {described(tensors)}")
+    else:
+        for x in tensors:  # one by one: what comes may have no end
+            check_tensor(name, x)
+            found.append(x)
     if not found:
         raise ArgumentError(f"[{name}] expected at least one tensor, got none")
-    check_tensor(name, *found)
     found[0].engine.check_owner(name, *found)
     dtype = common_dtype(found)
     return [cast(x, dtype) for x in found]
@@ -366,13 +399,22 @@ def _several(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
 def pad(x: Tensor, padding: Sequence[int], value: float = 0) -> Tensor:
     """A number put around a tensor; ``padding`` is (before, after) of the last axis, then of the one before it, ..."""
     check_tensor("pad", x)
+    if not isinstance(padding, tuple | list):
+        raise ShapeError(
+            f"[pad] expected a pair (before, after) for each axis, last axis first, got {described(padding)}"
+        )
     counts = shape_of("pad", (tuple(padding),))
     if len(counts) % 2 or len(counts) > 2 * x.ndim:
         raise ShapeError(
-            f"[pad] expected a pair (before, after) for each of at most {x.ndim} axes, last axis first, got {counts}"
+            f"[pad] expected a pair (before, after) for each of at most {x.ndim} axes, last axis first, got "
+            f"{described(counts)}"
         )
     missing = (0,) * (x.ndim - len(counts) // 2)
     before, after = (missing + tuple(reversed(counts[start::2])) for start in range(2))
+    shape_of("pad", (tuple(n + a + b for n, a, b in zip(x.shape, before, after, strict=True)),))
+    value = python_number("pad", value)
+    if dtypes.category(dtypes.of_scalar(value)) > dtypes.category(x.dtype):
+        raise DtypeError(f"[pad] expected a number that {x.dtype} can hold, got {value!r}: cast x first")
     return call(Pad, x, before, after, value)
 
 
@@ -389,9 +431,13 @@ def tile(x: Tensor, repeats: int | Sequence[int]) -> Tensor:
     ndim = max(len(counts), x.ndim)
     counts = (1,) * (ndim - len(counts)) + counts
     shape = (1,) * (ndim - x.ndim) + x.shape
+    wanted = shape_of("tile", (tuple(count * n for count, n in zip(counts, shape, strict=True)),))
+    check_room(x.engine, wanted, x.dtype)
+    if 0 in wanted:  # the repeats may have no shape of their own
+        return reshape(x[(slice(0),) * x.ndim], wanted)
     spread = reshape(x, tuple(n for length in shape for n in (1, length)))
     wide = expand(spread, tuple(n for pair in zip(counts, shape, strict=True) for n in pair))
-    return reshape(wide, tuple(count * n for count, n in zip(counts, shape, strict=True)))
+    return reshape(wide, wanted)
 
 
 repeat = tile

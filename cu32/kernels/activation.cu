@@ -1,5 +1,5 @@
 // LeakyReLU and its gradient over dense memory, 16 bytes at a time. Macro REAL: float or double.
-#include "common.cuh"
+#include "leaky.cuh"
 
 constexpr int WIDE = 16 / sizeof(REAL);
 
@@ -23,10 +23,10 @@ __device__ __forceinline__ void map(const REAL* __restrict__ x, const REAL* __re
 }
 
 extern "C" __global__ void leaky_relu(const REAL* __restrict__ x, REAL* __restrict__ y, int64 n, REAL slope, int packed) {
-    map(x, x, y, n, packed, [=](REAL value, REAL) { return value > 0 ? value : value * slope; });
+    map(x, x, y, n, packed, [=](REAL value, REAL) { return leaky(value, slope); });
 }
 
 extern "C" __global__ void leaky_relu_grad(const REAL* __restrict__ dy, const REAL* __restrict__ y, REAL* __restrict__ dx,
                                            int64 n, REAL slope, int packed) {
-    map(dy, y, dx, n, packed, [=](REAL grad, REAL value) { return grad * (value > 0 ? REAL(1) : slope); });
+    map(dy, y, dx, n, packed, [=](REAL grad, REAL value) { return past_leaky(grad, value, slope); });
 }

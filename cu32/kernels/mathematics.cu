@@ -22,12 +22,11 @@ struct Ceil { static __device__ T of(T x) { return ceil(x); } };
 struct Div { static __device__ T of(T x, T y) { return x / y; } };
 struct Pow { static __device__ T of(T x, T y) { return pow(x, y); } };
 
-// The remainder of the division rounded down: it has the divisor's sign, also as a zero. Exact, as fmod is.
+// The remainder of the division rounded down: it has the divisor's sign, but a zero that of x. Exact, as fmod is.
 struct Remainder {
     static __device__ T of(T x, T y) {
         const T rest = fmod(x, y);
-        if (y == T(0)) return rest;  // NaN
-        if (rest == T(0)) return copysign(T(0), y);
+        if (y == T(0) || rest == T(0)) return rest;  // NaN, or 0
         return (rest < T(0)) != (y < T(0)) ? rest + y : rest;
     }
 };

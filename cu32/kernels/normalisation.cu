@@ -3,6 +3,7 @@
 // A channel's statistics are kept in float64, and an element is normalised as (x - centre) * scale + shift, with centre
 // the mean rounded to T and what the rounding left out in shift: no digit is lost where the mean is large.
 #include "columns.cuh"
+#include "leaky.cuh"
 
 constexpr int APPLY_THREADS = 256;
 constexpr int APPLY_CHANNELS = 128;  // most channels of a tile
@@ -23,8 +24,6 @@ __device__ __forceinline__ Affine affine(int64 c, const double* mean, const doub
 __device__ __forceinline__ T normalise(T x, const Affine& by) {
     return multiply_add(x - by.centre, by.scale, by.shift);
 }
-
-__device__ __forceinline__ T leaky(T value, T slope) { return value > 0 ? value : value * slope; }
 
 // Sums of x and of x * x, both less the channel's first row, which is near enough to the mean. Within a chunk they are
 // taken less the chunk's first row, so that T's digits go to the deviations.
@@ -136,7 +135,7 @@ apply(const T* __restrict__ x, const double* mean, const double* inverse_std, co
 // The gradient past the activation, whose mask is the sign of y, or without a residual that of the normalised x.
 template <bool FROM_Y>
 __device__ __forceinline__ T past(T dy, T x, T y, const Affine& by, T slope) {
-    return dy * ((FROM_Y ? y : normalise(x, by)) > 0 ? static_cast<T>(1) : slope);
+    return past_leaky(dy, FROM_Y ? y : normalise(x, by), slope);
 }
 
 // Sums of g and of g * (x - centre); with WRITE, g is also stored: it is the residual's gradient.
@@ -232,7 +231,9 @@ __device__ __forceinline__ void grad_rows(const T* __restrict__ dy, const T* __r
         Pack result;
         for (int e = 0; e < VEC; ++e) {
             const T g = past<FROM_Y>(grads.at[e], values.at[e], results.at[e], by[e], slope);
-            const T rest = multiply_add(gradient[e].slant, values.at[e] - by[e].centre, gradient[e].level);
+            // Constant statistics have no slant: an x that is not finite leaves the gradient alone.
+            const T level = gradient[e].level, slant = gradient[e].slant;
+            const T rest = slant == T(0) ? level : multiply_add(slant, values.at[e] - by[e].centre, level);
             result.at[e] = multiply_add(gradient[e].gain, g, rest);
         }
         store(dx + offset, result);

@@ -83,13 +83,22 @@ struct alignas(8) Rmsprop {
     T lr, alpha, gain, eps, decay, momentum;
 };
 
+// The gradient with its weight decay; without decay a parameter that is not finite leaves it alone. Of the two ways to
+// say so the compiler makes registers of one and spills of the other, in turn for float and double.
+__device__ __forceinline__ float decayed(float decay, float parameter, float grad) {
+    return fma(decay, decay == 0 ? 0.0f : parameter, grad);
+}
+__device__ __forceinline__ double decayed(double decay, double parameter, double grad) {
+    return decay == 0 ? grad : fma(decay, parameter, grad);
+}
+
 // Rows: parameter, gradient, first and second moments.
 extern "C" __global__ void __launch_bounds__(BLOCK) adam(
     const __grid_constant__ Table<4> table, Adam given, const Adam* live
 ) {
     const Adam s = live ? *live : given;
     update(table, [&s](T(&v)[4]) {
-        const T grad = fma(s.decay, v[0], v[1]);
+        const T grad = decayed(s.decay, v[0], v[1]);
         v[2] = fma(s.gain1, grad - v[2], v[2]);
         v[3] = fma(s.gain2 * grad, grad, s.beta2 * v[3]);
         v[0] = fma(-s.step_size, v[2] / (sqrt(v[3]) / s.correction + s.eps), s.shrink * v[0]);
@@ -101,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) sgd(
     const __grid_constant__ Table<2> table, Sgd given, const Sgd* live
 ) {
     const Sgd s = live ? *live : given;
-    update(table, [&s](T(&v)[2]) { v[0] = fma(-s.lr, fma(s.decay, v[0], v[1]), v[0]); });
+    update(table, [&s](T(&v)[2]) { v[0] = fma(-s.lr, decayed(s.decay, v[0], v[1]), v[0]); });
 }
 
 // Rows: parameter, gradient, momentum.
@@ -110,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) sgd_momentum(
 ) {
     const Sgd s = live ? *live : given;
     update(table, [&s](T(&v)[3]) {
-        const T grad = fma(s.decay, v[0], v[1]);
+        const T grad = decayed(s.decay, v[0], v[1]);
         v[2] = s.first != 0 ? grad : fma(s.momentum, v[2], s.gain * grad);
         v[0] = fma(-s.lr, s.nesterov != 0 ? fma(s.momentum, v[2], grad) : v[2], v[0]);
     });
@@ -120,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) sgd_momentum(
 template <bool MOMENTUM, bool CENTERED, int ROWS>
 __device__ __forceinline__ void rmsprop_step(const Table<ROWS>& table, const Rmsprop& s) {
     update(table, [&s](T(&v)[ROWS]) {
-        const T grad = fma(s.decay, v[0], v[1]);
+        const T grad = decayed(s.decay, v[0], v[1]);
         v[2] = fma(s.gain * grad, grad, s.alpha * v[2]);
         T spread = v[2];
         if constexpr (CENTERED) {

@@ -51,7 +51,7 @@ __device__ __forceinline__ int64 beside(const Window& window, const Pair& row, c
     return (row.position * window.other + column.position) * window.packs + pack;
 }
 
-// Maxima and their taps; first on ties, NaN wins; -inf and tap -1 where a window holds nothing.
+// Maxima and their taps; first on ties, the last NaN wins; -inf and tap -1 where a window holds nothing.
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
 max_forward(const Pack* __restrict__ x, const int* row_table, const int* column_table, Pack* __restrict__ out,
             Taps* __restrict__ taps, const Window window) {
@@ -72,8 +72,8 @@ max_forward(const Pack* __restrict__ x, const int* row_table, const int* column_
                 const Pack value = x[beside(window, row, column, place.pack)];
                 const int tap = static_cast<int>(row.tap * window.filter + column.tap);
                 for (int e = 0; e < VEC; ++e) {
-                    // NaN enters as "not <=", and then nothing passes it. The first enters whatever it is.
-                    const bool better = !(value.at[e] <= best.at[e]) && best.at[e] == best.at[e];
+                    // NaN enters, and then only another one passes it. The first enters whatever it is.
+                    const bool better = value.at[e] > best.at[e] || value.at[e] != value.at[e];
                     if (better || winner.at[e] < 0) {
                         best.at[e] = value.at[e];
                         winner.at[e] = tap;
@@ -151,5 +151,29 @@ mean_backward(const Pack* __restrict__ dy, const int* row_table, const int* colu
             }
         }
         dx[i] = total;
+    }
+}
+
+// What combine is about: results (count, positions, packs) from (count, length, packs).
+struct Sizes {
+    int64 count, length, positions, packs;
+};
+
+// out[i, p] = the sum of weight * x[i, source] over p's pairs. The table is the starts of each position's pairs, then the
+// pairs' sources.
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
+combine(const Pack* __restrict__ x, const int* table, const REAL* weights, Pack* __restrict__ out, const Sizes sizes) {
+    const int* const sources = table + sizes.positions + 1;
+    GRID_STRIDE(i, sizes.count * sizes.positions * sizes.packs) {
+        const int64 row = i / sizes.packs, pack = i - row * sizes.packs;
+        const int64 image = row / sizes.positions, position = row - image * sizes.positions;
+        const Pack* const from = x + image * sizes.length * sizes.packs + pack;
+        Pack total = {};
+        for (int pair = table[position]; pair < table[position + 1]; ++pair) {
+            const Pack value = from[sources[pair] * sizes.packs];
+            const REAL weight = weights[pair];
+            for (int e = 0; e < VEC; ++e) total.at[e] += weight * value.at[e];
+        }
+        out[i] = total;
     }
 }

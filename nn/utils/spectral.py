@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from alpha import Tensor, functions, no_grad, random
+from alpha.changes import Changes, at_once, putting, setting
 from alpha.errors import ArgumentError, ShapeError
 from nn.arguments import positive
 from nn.conv import ConvNd, ConvTransposeNd
-from nn.module import Module
+from nn.module import Hooks, Module, RemovableHandle
 from nn.parameter import Parameter
 
 Layer = TypeVar("Layer", bound=Module)
@@ -85,14 +86,23 @@ def spectral_norm(module: Layer, name: str = "weight", n_power_iterations: int =
         )
     rows, columns = _matrix(module, weight, name).shape
     norm = SpectralNorm(name, n_power_iterations, eps)
-    delattr(module, name)
-    module.register_parameter(f"{name}_orig", weight)
-    setattr(module, name, weight.detach())
+    for suffix in ("orig", "u", "v"):
+        module._check_name(f"{name}_{suffix}", "spectral_norm", {})
+    changed = dict(vars(module))
+    del changed[name]
+    changed |= {f"{name}_orig": weight, name: weight.detach()}
     for suffix, length in (("u", rows), ("v", columns)):
         draw = random.draw_normal((length,), dtype=weight.dtype)
-        module.register_buffer(f"{name}_{suffix}", norm.unit(weight.engine.random(draw)))
-    module.register_forward_pre_hook(norm.before)
-    module.register_forward_hook(norm.after)
+        changed[f"{name}_{suffix}"] = norm.unit(weight.engine.random(draw))
+    changed["_buffer_names"] = {**module._buffer_names, f"{name}_u": True, f"{name}_v": True}
+    hooks = changed["_hooks"] = module._hooks or Hooks()
+    at_once(
+        [
+            putting(hooks.before, RemovableHandle.of(hooks.before), norm.before),
+            putting(hooks.after, RemovableHandle.of(hooks.after), norm.after),
+            setting(module, "__dict__", changed),
+        ]
+    )
     return module
 
 
@@ -103,16 +113,20 @@ def remove_spectral_norm(module: Layer, name: str = "weight") -> Layer:
         raise ArgumentError(f"[remove_spectral_norm] expected a spectral norm of {name}, got none in this module")
     weight: Parameter = getattr(module, f"{name}_orig")
     with no_grad():
-        weight.copy_(norm.weight(module, iterate=False))
+        divided = norm.weight(module, iterate=False)
+    changes = Changes()
+    changes.write(weight, divided.engine.to_numpy(divided))
+    changed = dict(vars(module))
     hooks: Any = module._hooks
     for table in (hooks.before, hooks.after):
         for handle in [handle for handle, hook in table.items() if getattr(hook, "__self__", None) is norm]:
-            handle.remove()
+            changes.add((dict.pop, table, handle))
     for gone in (name, f"{name}_orig", f"{name}_u", f"{name}_v"):
-        delattr(module, gone)
-    kept = {key: value for key, value in module._buffer_names.items() if hasattr(module, key)}
-    module._buffer_names = kept
-    module.register_parameter(name, weight)
+        del changed[gone]
+    changed["_buffer_names"] = {key: saved for key, saved in module._buffer_names.items() if key in changed}
+    changed[name] = weight
+    changes.set(module, "__dict__", changed)
+    changes.make()
     return module
 
 

@@ -29,7 +29,7 @@ def test_no_two_families_define_the_same_name() -> None:
 def test_every_kernel_file_passes_the_checks_for_races_and_bounds(cu32: DeviceEngine) -> None:
     """In a process of its own, whose kernels are compiled to have every access looked at; threads run last to first."""
     if preload.emulated() is None:
-        pytest.skip("a real GPU's checker is compute-sanitizer: make gpu")
+        pytest.skip("a real GPU's checker is compute-sanitizer: make gpu-tests")
     checks = {"ALPHA_TEST_DRIVER": "emulated", "ALPHA_EMULATOR_CHECK": "full", "ALPHA_EMULATOR_ORDER": "reverse"}
     checks["ALPHA_SELFCHECK"] = "0"  # every file is compared here, with the CPU engine
     done = subprocess.run(

@@ -411,7 +411,7 @@ def test_results_do_not_depend_on_threads() -> None:
         ((2, 4, 4, 3), (4, 3, 3, 3), {"padding": "same", "stride": 2}, ArgumentError, "stride 1"),
         ((2, 4, 4, 4), (3, 3, 3, 2), {"groups": 2}, ShapeError, "divisible by groups"),
         ((2, 4, 4, 4), (4, 3, 3, 4), {"groups": 0}, ArgumentError, "groups"),
-        ((0, 4, 4, 3), (4, 3, 3, 3), {}, ShapeError, "empty"),
+        ((1, 4, 4, 0), (4, 3, 3, 0), {}, ShapeError, "empty"),
     ],
 )
 def test_bad_input(engine: Engine, x: Any, w: Any, options: Any, error: Any, message: str) -> None:

@@ -13,7 +13,7 @@ from alpha import functions as F
 from alpha import nn
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError
-from alpha.functions.interpolate import Axis, _sources, _weights
+from alpha.functions.interpolate import Axis, _pairs, _sources
 from tests.engine.checks import gradcheck_on
 from tests.engine.test_nn_layers import compare
 
@@ -119,7 +119,7 @@ def test_gradients(engine: Engine, rng: np.random.Generator, shape: Any, size: A
 # -- against PyTorch ---------------------------------------------------------------------------------------------
 
 
-LARGE: list[tuple[tuple[int, int, int, int], dict[str, Any]]] = [  # several bands of the matrices
+LARGE: list[tuple[tuple[int, int, int, int], dict[str, Any]]] = [  # longer axes
     ((1, 40, 2, 3), {"size": (75, 35)}),
     ((1, 3, 70, 1), {"scale_factor": (12.0, 0.6)}),
     ((1, 70, 2, 1), {"size": (2, 1)}),
@@ -144,6 +144,14 @@ def cases(length: int) -> list[tuple[Axis, dict[str, Any]]]:
     return found
 
 
+def weights(axis: Axis, corners: bool) -> Array:
+    """(output, input): what each output position takes of each input position."""
+    pairs = _pairs(axis, "corners" if corners else "bilinear", False)
+    matrix = np.zeros((axis.output, axis.input))
+    np.add.at(matrix, (np.repeat(np.arange(axis.output), np.diff(pairs.starts)), pairs.sources), pairs.weights)
+    return matrix
+
+
 @pytest.mark.parametrize("lengths", [range(1, 12), range(12, 24), (31, 32, 33, 47, 64)], ids=str)
 def test_coordinates_are_pytorchs(lengths: Any) -> None:
     torch = pytest.importorskip("torch")
@@ -158,7 +166,7 @@ def test_coordinates_are_pytorchs(lengths: Any) -> None:
                 theirs = torch.nn.functional.interpolate(unit, mode="bilinear", align_corners=corners, **options)
                 expected = theirs.numpy()[:, 0, :, 0].T
                 # Positions up to 70 rounded a few times to 53 bits.
-                np.testing.assert_allclose(_weights(axis, corners), expected, atol=1e-13, err_msg=str(axis))
+                np.testing.assert_allclose(weights(axis, corners), expected, atol=1e-13, err_msg=str(axis))
 
 
 # -- errors ------------------------------------------------------------------------------------------------------

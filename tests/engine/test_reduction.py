@@ -65,7 +65,8 @@ def test_empty_axes(engine: Engine) -> None:
     assert x.sum(1).shape == (0,)
     assert np.isnan(x.mean(0).numpy()).all()
     assert x.any(0).tolist() == [False] * 3 and x.all(0).tolist() == [True] * 3
-    for name in ("max", "min", "argmax", "argmin", "logsumexp"):
+    assert x.logsumexp(0).tolist() == [-math.inf] * 3
+    for name in ("max", "min", "argmax", "argmin"):
         with pytest.raises(ShapeError, match=rf"\[{name}\] expected at least one element"):
             getattr(alpha, name)(x, dim=0)
     with pytest.raises(ShapeError, match=r"\[max\]"):
@@ -211,7 +212,7 @@ def test_logsumexp_of_large_and_infinite_numbers(engine: Engine) -> None:
     assert_close(x.grad, y.grad)
 
 
-@pytest.mark.parametrize("p", [1, 2, 3, 2.5, math.inf])
+@pytest.mark.parametrize("p", [1, 2, 3, 2.5, 0.5, -1, -math.inf, math.inf])
 def test_norms(engine: Engine, rng: np.random.Generator, p: float) -> None:
     x = rng.uniform(0.5, 2, (3, 4)) * rng.choice([-1, 1], (3, 4))
     t = alpha.tensor(x, engine=engine)
@@ -219,8 +220,8 @@ def test_norms(engine: Engine, rng: np.random.Generator, p: float) -> None:
         expected = np.linalg.norm(x.ravel() if dim is None else x, p, dim)
         assert_close(alpha.norm(t, p, dim), expected, rtol=1e-12)
         assert gradcheck_on(engine, lambda a, d=dim: alpha.norm(a, p, d), x)
-    with pytest.raises(ArgumentError, match=r"\[norm\] expected p > 0"):
-        alpha.norm(t, 0)
+    with pytest.raises(ArgumentError, match=r"\[norm\] expected p as a number"):
+        alpha.norm(t, math.nan)
 
 
 def test_norm_at_zero_has_no_gradient(engine: Engine) -> None:

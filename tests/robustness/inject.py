@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from types import FrameType
 from typing import Any, Literal
@@ -41,6 +41,25 @@ def count_events(call: Callable[[], Any], files: Iterable[str], kind: Kind = "li
     return events.seen
 
 
+def interrupt(call: Callable[[], Any], at: int, *files: str, opcodes: bool = False) -> str | None:
+    """As ``inject``; returns the place that was interrupted, or None if the call came to its end before."""
+    events = _Events(files, "opcode" if opcodes else "line", at)
+    events.run(call)
+    return events.place or None
+
+
+def everywhere(
+    call: Callable[[], Any], *files: str, opcodes: bool = False, step: int = 1, most: int = 20_000
+) -> Iterator[str]:
+    """Interrupts a call at each event in turn (or each ``step``-th), until it comes to its end; yields each place."""
+    for at in range(0, most, step):
+        place = interrupt(call, at, *files, opcodes=opcodes)
+        if place is None:
+            return
+        yield place
+    raise AssertionError(f"the call had more than {most} places to interrupt")
+
+
 class _Events:
     """Counts the events of one call through ``sys.settrace``."""
 
@@ -48,6 +67,7 @@ class _Events:
         self.files, self.kind, self.at = files, kind, at
         self.seen = 0
         self.raised = False
+        self.place = ""
 
     def run(self, call: Callable[[], Any]) -> None:
         tracer, hook = sys.gettrace(), sys.unraisablehook
@@ -74,8 +94,8 @@ class _Events:
     def _step(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == self.kind and not self.raised:
             if self.seen == self.at:
-                self.raised = True
-                raise InjectedInterrupt(f"injected at {self.kind} {self.seen}, {_place(frame)}")
+                self.raised, self.place = True, _place(frame)
+                raise InjectedInterrupt(f"injected at {self.kind} {self.seen}, {self.place}")
             self.seen += 1
         return self._step
 
@@ -94,4 +114,4 @@ def _place(frame: FrameType) -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
-__all__ = ["InjectedInterrupt", "Kind", "count_events", "inject"]
+__all__ = ["InjectedInterrupt", "Kind", "count_events", "everywhere", "inject", "interrupt"]

@@ -169,7 +169,7 @@ def test_a_lock_whose_holder_vanished_is_had_again() -> None:
 
 # -- forks ---------------------------------------------------------------------------------------------------------
 
-_FORKS = """
+FORKS = """
 import faulthandler, os, sys, threading, time
 import numpy as np, alpha, alpha.functions as F
 engine = alpha.engine("cpu", threads=2)
@@ -209,9 +209,7 @@ print("ended")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_children_of_a_process_whose_threads_compute() -> None:
     """A child finds locks held by threads that it does not have, and computes all the same; so does its parent."""
-    done = subprocess.run(
-        [sys.executable, "-c", _FORKS, "15"], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", FORKS, "15"], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0 and done.stdout == "ended\n", done.stderr
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alpha.errors import ArgumentError, ShapeError
-from alpha.geometry import Axis, Geometry, VolumeGeometry, transposed_input
+from alpha.geometry import Axis, Geometry, Pairs, VolumeGeometry, stretches, transposed_input
 from tests import oracles
 
 
@@ -37,6 +37,65 @@ def test_groupings_are_the_relation(axis: Axis) -> None:
     for groups in (axis.by_output, axis.by_input, axis.by_tap):
         assert sum(len(group) for group in groups) == len(pairs) == axis.useful
     assert axis.useful <= axis.nominal
+
+
+def groups_of(pairs: Pairs) -> list[tuple[tuple[int, int], ...]]:
+    columns = (pairs.count.tolist(), pairs.first.tolist(), pairs.other.tolist())
+    return [
+        tuple((first + k * pairs.step, other + k * pairs.other_step) for k in range(count))
+        for count, first, other in zip(*columns, strict=True)
+    ]
+
+
+@settings(max_examples=500, deadline=None)
+@given(axes())
+def test_the_arithmetic_is_the_definition(axis: Axis) -> None:
+    for pairs, groups in (
+        (axis.pairs_by_output, axis.by_output),
+        (axis.pairs_by_input, axis.by_input),
+        (axis.pairs_by_tap, axis.by_tap),
+    ):
+        assert groups_of(pairs) == list(groups)
+        assert pairs.last.tolist() == [group[-1][0] if group else 0 for group in groups]
+
+
+@settings(max_examples=300, deadline=None)
+@given(axes())
+def test_stretches_have_the_same_taps_and_hold_every_position(axis: Axis) -> None:
+    for pairs, groups, step in (
+        (axis.pairs_by_output, axis.by_output, 1),
+        (axis.pairs_by_input, axis.by_input, axis.stride),
+    ):
+        found = stretches(pairs, step)
+        seen = []
+        for first, number, apart, moved in zip(*(column.tolist() for column in vars(found).values()), strict=True):
+            run = [first + k * apart for k in range(number)]
+            seen += run
+            relative = {tuple((a - groups[i][0][0], tap) for a, tap in groups[i]) for i in run}
+            assert len(relative) == 1
+            assert [pairs.first[i] for i in run] == [pairs.first[first] + k * moved for k in range(number)]
+        assert sorted(seen) == list(range(len(groups)))
+        assert found.index.tolist() == sorted(found.index.tolist())
+
+
+@settings(max_examples=300, deadline=None)
+@given(axes(), st.integers(0, 13), st.integers(1, 14))
+def test_a_band_has_all_that_its_positions_meet(axis: Axis, first: int, count: int) -> None:
+    for by_output, size, groups in ((True, axis.output, axis.by_output), (False, axis.input, axis.by_input)):
+        start, stop = min(first, size - 1), min(first + count, size)
+        stop = max(start + 1, stop)
+        band = axis.band_of_outputs(start, stop) if by_output else axis.band_of_inputs(start, stop)
+        if band is None:
+            assert not any(groups[start:stop])
+            continue
+        own, others = (band.outputs, band.inputs) if by_output else (band.inputs, band.outputs)
+        assert (len(band.inputs), len(band.outputs)) == (band.axis.input, band.axis.output)
+        assert list(own) == list(range(start, stop))
+        inner = band.axis.by_output if by_output else band.axis.by_input
+        assert [tuple((a + others.start, tap) for a, tap in group) for group in inner] == list(groups[start:stop])
+    met_outputs, met_inputs = axis.met_outputs, axis.met_inputs
+    assert all(o in met_outputs for o, group in enumerate(axis.by_output) if group)
+    assert all(i in met_inputs for i, group in enumerate(axis.by_input) if group)
 
 
 @settings(max_examples=500, deadline=None)

@@ -32,14 +32,18 @@ PANEL_BYTES = ISA.vectors * ISA.bytes
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
 
-class AxisTable(NamedTuple):
-    """Pairs of one axis in compressed rows: those of index i are start[i]..start[i + 1]. Offsets in bytes."""
+COUNT, SOURCE, OTHER = range(3)
+"""Rows of the pairs of an axis' table."""
 
-    start: Int64s
-    source: Int64s
-    """Offset of a pair's element in the tensor that is read (for the weight's gradient: in x)."""
-    other: Int64s
-    """Offset of its tap in the packed filter (for the weight's gradient: of its position in dy)."""
+
+class AxisTable(NamedTuple):
+    """Pairs of one axis: of index i (source + k * source_step, other + k * other_step) for k < count, by its column."""
+
+    pairs: Int64s
+    """(3, indices): how many; the offset of the first one's element in the tensor read, in bytes; that of its tap in
+    the packed filter. For the weight's gradient instead of offsets the indices in x and of the position in dy."""
+    source_step: int
+    other_step: int
 
 
 class GatherSizes(NamedTuple):
@@ -81,11 +85,11 @@ def gather(  # type: ignore[no-untyped-def]
     chunks = (sizes.images + sizes.chunk - 1) // sizes.chunk
     tasks = order.size * chunks
     longest = 0
-    for i in range(rows.start.size - 1):
-        longest = max(longest, rows.start[i + 1] - rows.start[i])
+    for i in range(rows.pairs.shape[1]):
+        longest = max(longest, rows.pairs[COUNT, i])
     widest = 0
-    for i in range(columns.start.size - 1):
-        widest = max(widest, columns.start[i + 1] - columns.start[i])
+    for i in range(columns.pairs.shape[1]):
+        widest = max(widest, columns.pairs[COUNT, i])
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
     done = 0
     from_x = np.empty(longest * widest + 1, np.int64)
@@ -100,10 +104,12 @@ def gather(  # type: ignore[no-untyped-def]
         row = position // sizes.columns
         column = position - row * sizes.columns
         taps = 0
-        for i in range(rows.start[row], rows.start[row + 1]):
-            for j in range(columns.start[column], columns.start[column + 1]):
-                from_x[taps] = rows.source[i] + columns.source[j]
-                from_w[taps] = rows.other[i] + columns.other[j]
+        for i in range(rows.pairs[COUNT, row]):
+            line = rows.pairs[SOURCE, row] + i * rows.source_step + columns.pairs[SOURCE, column]
+            tap_line = rows.pairs[OTHER, row] + i * rows.other_step + columns.pairs[OTHER, column]
+            for j in range(columns.pairs[COUNT, column]):
+                from_x[taps] = line + j * columns.source_step
+                from_w[taps] = tap_line + j * columns.other_step
                 taps += 1
         depth = sizes.depth * runs[column]
         source = x + first * sizes.source_image
@@ -220,12 +226,11 @@ class PackSizes(NamedTuple):
 
 
 @compiled
-def leap(counter, tag, first_row, first_column, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[no-untyped-def]
+def leap(counter, tag, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[no-untyped-def]
     """Sk-dilated-V2: each tap's filter element is the sum over the positions where the tap lies inside x.
 
-    A task is a part of the images, a slice of the output channels and some panels of input channels. ``first_row[f]``
-    is the output row of tap row f's first pair; its pairs lie in successive output rows. So do columns'. Filters of
-    taps without pairs must be zero beforehand.
+    A task is a part of the images, a slice of the output channels and some panels of input channels. A tap's pairs lie
+    in successive output rows and columns. Filters of taps without pairs must be zero beforehand.
 
     A chunk's x and dy are copied to lie in the order in which every tap and every tile read them: in place, images are
     a power of two of bytes apart, and a panel's lines fall into few sets of the first cache. Columns of x are copied by
@@ -323,29 +328,30 @@ def leap(counter, tag, first_row, first_column, rows, columns, sizes, pack, x, d
                                         panel_row,
                                         count,
                                     )
-                    for tap_row in range(rows.start.size - 1):
-                        base = rows.start[tap_row] - first_row[tap_row]
-                        i0 = max(rows.start[tap_row], base + output)
-                        i1 = min(rows.start[tap_row + 1], base + output_end)
+                    for tap_row in range(rows.pairs.shape[1]):
+                        first_row = rows.pairs[OTHER, tap_row]
+                        i0 = max(first_row, output)
+                        i1 = min(first_row + rows.pairs[COUNT, tap_row], output_end)
                         if i1 <= i0:
                             continue
                         band = min(tap_row, pack.bands - 1)
                         row_shift = band * pack.band_rows - max(0, top + band * pack.band_step)
-                        for q in range(columns.start.size - 1):
-                            base = columns.start[q] - first_column[q]
-                            j0 = max(columns.start[q], base + left)
-                            j1 = min(columns.start[q + 1], base + right)
+                        for q in range(columns.pairs.shape[1]):
+                            first_column = columns.pairs[OTHER, q]
+                            j0 = max(first_column, left)
+                            j1 = min(first_column + columns.pairs[COUNT, q], right)
                             if j1 <= j0:
                                 continue
-                            column = columns.source[j0] - low_column
+                            column = columns.pairs[SOURCE, q] + (j0 - first_column) * columns.source_step - low_column
                             slot = column % stride * slots + column // stride
                             for i in range(i0, i1):
-                                x_row = (rows.source[i] + row_shift) * stride * slots
-                                dy_row = (rows.other[i] - output) * (right - left)
+                                line = rows.pairs[SOURCE, tap_row] + (i - first_row) * rows.source_step
+                                x_row = (line + row_shift) * stride * slots
+                                dy_row = (i - output) * (right - left)
                                 from_x[i - i0] = (x_row + slot) * count * panel_row
-                                from_dy[i - i0] = (dy_row + columns.other[j0] - left) * count * tile_row
+                                from_dy[i - i0] = (dy_row + j0 - left) * count * tile_row
                             # The first pairs of a tap overwrite whatever its filter held.
-                            fresh = image == part * sizes.part and i0 == rows.start[tap_row] and j0 == columns.start[q]
+                            fresh = image == part * sizes.part and i0 == first_row and j0 == first_column
                             add = STORE if fresh else ADD
                             at = filters + tap_row * sizes.tap_row + (q * sizes.in_channels + panel) * sizes.item
                             terms, across = count * (j1 - j0), sizes.in_channels - panel

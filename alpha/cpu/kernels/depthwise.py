@@ -41,12 +41,12 @@ Int64s = Any  # np.ndarray of int64; Numba types it by the value
 class Runs(NamedTuple):
     """Target indices of an axis a step apart whose taps are alike, run by run; all in indices."""
 
-    tap_start: Int64s
-    """Taps of run i are tap_start[i]..tap_start[i + 1]."""
+    taps: Int64s
+    """Of a run: how many, by their sources; they are ``each_source`` and ``each_filter`` apart."""
     tap_source: Int64s
-    """Of a tap: its source at the run's first target."""
+    """Of a run: its first tap's source at its first target."""
     tap_filter: Int64s
-    """Of a tap: its index in the filter."""
+    """Of a run: its first tap's index in the filter."""
     count: Int64s
     """Of a run: its targets."""
     source_step: Int64s
@@ -63,6 +63,8 @@ class Runs(NamedTuple):
     """Of a run: from a tap's source to the next one's."""
     filter_step: Int64s
     """Of a run: likewise in the filter."""
+    each_source: int
+    each_filter: int
 
 
 class DepthwiseSizes(NamedTuple):
@@ -425,12 +427,13 @@ def depthwise(counter, tag, starts, rows, columns, sizes, x, w, y, mode, bias, r
                 if joined == 1:
                     ratio, tap_step = 1, step
                 taps = 0
-                for k in range(rows.tap_start[r], rows.tap_start[r + 1]):
-                    line = start + rows.tap_source[k] * sizes.source_row
-                    row = rows.tap_filter[k] * sizes.filter_columns
-                    for j in range(columns.tap_start[c], columns.tap_start[c + 1], joined):
-                        from_x[taps] = line + columns.tap_source[j] * sizes.source_column
-                        from_w[taps] = (row + columns.tap_filter[j]) * PAIR * ISA_BYTES
+                for k in range(rows.taps[r]):
+                    line = start + (rows.tap_source[r] + k * rows.each_source) * sizes.source_row
+                    row = (rows.tap_filter[r] + k * rows.each_filter) * sizes.filter_columns
+                    for j in range(0, columns.taps[c], joined):
+                        tap = row + columns.tap_filter[c] + j * columns.each_filter
+                        from_x[taps] = line + (columns.tap_source[c] + j * columns.each_source) * sizes.source_column
+                        from_w[taps] = tap * PAIR * ISA_BYTES
                         taps += 1
                 for m in range(0, count, TILE):
                     for n in range(others):
@@ -492,12 +495,11 @@ def depthwise_weight(counter, tag, starts, rows, columns, sizes, x, dy, dw):  # 
         held_dy[:] = -1
         sums[:] = 0
         for r in range(starts[part_rows], starts[part_rows + 1]):
-            first = rows.tap_start[r]
-            down = rows.tap_start[r + 1] - first
+            down = rows.taps[r]
             line_dy = 0
             for i in range(rows.count[r] - 1, -1, -1):  # the run's first lines are asked for last
                 for k in range(down):
-                    line = rows.tap_source[first + k] + i * rows.source_step[r]
+                    line = rows.tap_source[r] + k * rows.each_source + i * rows.source_step[r]
                     lines[k] = _line(
                         tag, line, held_x, kept_x, sizes.source_columns, sizes, start, sizes.source_row,
                         sizes.source_column, sizes.source_image, images, channels,
@@ -507,22 +509,23 @@ def depthwise_weight(counter, tag, starts, rows, columns, sizes, x, dy, dw):  # 
                     start_dy, sizes.target_row, sizes.target_column, sizes.target_image, images, channels,
                 )  # fmt: skip
             for c in range(columns.count.shape[0]):
-                begin, end = columns.tap_start[c], columns.tap_start[c + 1]
+                across_taps = columns.taps[c]
                 walk = Walk(
                     rows.count[r], images, columns.count[c],
                     rows.source_step[r] * x_row, inner, columns.source_step[c] * sizes.pitch,
                     rows.target_step[r] * dy_row, inner, columns.target_step[c] * sizes.pitch,
                 )  # fmt: skip
                 for k in range(0, down, JOINED):
-                    for j in range(begin, end, JOINED):
-                        tap = rows.tap_filter[first + k] * sizes.filter_columns + columns.tap_filter[j]
+                    row = (rows.tap_filter[r] + k * rows.each_filter) * sizes.filter_columns
+                    for j in range(0, across_taps, JOINED):
+                        tap = row + columns.tap_filter[c] + j * columns.each_filter
                         _sums(
                             tag,
                             min(JOINED, down - k),
-                            min(JOINED, end - j),
+                            min(JOINED, across_taps - j),
                             columns.ratio[c],
                             lines.ctypes.data + 8 * k,
-                            columns.tap_source[j] * sizes.pitch,
+                            (columns.tap_source[c] + j * columns.each_source) * sizes.pitch,
                             columns.tap_step[c] * sizes.pitch,
                             line_dy + columns.target[c] * sizes.pitch,
                             walk,
@@ -531,7 +534,7 @@ def depthwise_weight(counter, tag, starts, rows, columns, sizes, x, dy, dw):  # 
                             (channels + lanes - 1) // lanes,
                             sizes.taps * ISA_BYTES,
                         )
-                done += down * (end - begin) * rows.count[r] * columns.count[c] * images * channels
+                done += down * across_taps * rows.count[r] * columns.count[c] * images * channels
         for i in range(channels):
             for tap in range(sizes.taps):
                 dw[part, channel + i, tap] = sums[i // lanes, tap, i % lanes]

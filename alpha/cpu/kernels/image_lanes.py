@@ -17,6 +17,7 @@ from numba.extending import intrinsic
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.convolution import COUNT, OTHER, SOURCE
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS
 from alpha.cpu.kernels.vectors import I64, Vectors, integer, read_number, transpose, write_number
 
@@ -250,11 +251,13 @@ def image_lanes(  # type: ignore[no-untyped-def]
             for row in range(band[0], band[1]):
                 for column in range(sizes.columns):
                     taps = 0
-                    for i in range(rows.start[row], rows.start[row + 1]):
-                        above = (rows.source[i] - band[2]) * sizes.source_columns
-                        for j in range(columns.start[column], columns.start[column + 1]):
-                            from_x[taps] = (above + columns.source[j]) * pixel
-                            from_w[taps] = (rows.other[i] + columns.other[j]) * sizes.packed_tap
+                    for i in range(rows.pairs[COUNT, row]):
+                        above = rows.pairs[SOURCE, row] + i * rows.source_step - band[2]
+                        above = above * sizes.source_columns + columns.pairs[SOURCE, column]
+                        tap = rows.pairs[OTHER, row] + i * rows.other_step + columns.pairs[OTHER, column]
+                        for j in range(columns.pairs[COUNT, column]):
+                            from_x[taps] = (above + j * columns.source_step) * pixel
+                            from_w[taps] = (tap + j * columns.other_step) * sizes.packed_tap
                             taps += 1
                     at = sums_at + (row - band[0]) * row_bytes + column * position_bytes
                     channel = 0

@@ -1,18 +1,102 @@
-"""Rows added into a table by their numbers: the gradient of rows that were looked up."""
+"""Indices checked and counted from the start; rows added into a table by their numbers."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from numba import types
+from numba.extending import intrinsic
+
 from alpha.cpu.board import take_task
-from alpha.cpu.compile import compiled
+from alpha.cpu.compile import alone, compiled
+from alpha.cpu.kernels.vectors import I64
+
+ROWS = 1024
+"""Rows a task of ``take_rows``."""
 
 COLUMNS = 64
 """Columns a task: whoever owns them adds all rows, in order, so that sums are the same with any number of threads."""
 
 
+IN_RANGE, SOME_IGNORED = -1, -2
+"""What ``check_range`` returns where no element is out of range; some were equal to ``ignore``."""
+
+
+@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+def _get(_typing: Any, address: Any, position: Any) -> Any:
+    """The int64 at a position from an address."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.load(builder.gep(builder.inttoptr(arguments[0], I64.as_pointer()), [arguments[1]]))
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+def _put(_typing: Any, address: Any, position: Any, value: Any) -> Any:
+    """Writes an int64 to a position from an address."""
+
+    def codegen(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        address, position, value = arguments
+        builder.store(value, builder.gep(builder.inttoptr(address, I64.as_pointer()), [position]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@alone
+def check_range(source, out, count, low, high, ignore, may_ignore, checking):  # type: ignore[no-untyped-def]
+    """Copies int64 indices between two addresses and makes the copies safe to follow.
+
+    Those below 0 count from ``high``, ignored and wrong ones become 0. Each is read once from ``source``, to which
+    others may write at this very moment. Returns the position of the first one outside low..high-1, the copies left
+    as they came, if ``checking``; else IN_RANGE or SOME_IGNORED.
+    """
+    wrong = changed = ignored = False
+    for i in range(count):
+        value = _get(source, i)
+        _put(out, i, value)
+        own = may_ignore & (value == ignore)
+        ignored |= own
+        changed |= value < 0
+        wrong |= (not own) & ((value < low) | (value >= high))
+    if wrong and checking:
+        for i in range(count):
+            value = _get(out, i)
+            if (value < low or value >= high) and not (may_ignore and value == ignore):
+                return i
+    if wrong or changed or ignored:
+        for i in range(count):
+            value = _get(out, i)
+            if (may_ignore and value == ignore) or value < low or value >= high:
+                _put(out, i, 0)
+            elif value < 0:
+                _put(out, i, value + high)
+    return SOME_IGNORED if ignored else IN_RANGE
+
+
+@compiled
+def take_rows(counter, index, table, out):  # type: ignore[no-untyped-def]
+    """out[i] = table[index[i]], 0 for a row that the table does not have."""
+    rows, columns = table.shape
+    while True:
+        first = take_task(counter) * ROWS
+        if first >= index.size:
+            break
+        for i in range(first, min(first + ROWS, index.size)):
+            row = index[i]
+            if 0 <= row < rows:
+                for c in range(columns):
+                    out[i, c] = table[row, c]
+            else:
+                out[i, :] = 0
+    return 0
+
+
 @compiled
 def add_rows(counter, index, source, target):  # type: ignore[no-untyped-def]
-    """target[index[i]] += source[i]; indices are in range."""
-    columns = source.shape[1]
+    """target[index[i]] += source[i]; a row that the table does not have is left out."""
+    columns, rows = source.shape[1], target.shape[0]
     while True:
         first = take_task(counter) * COLUMNS
         if first >= columns:
@@ -20,6 +104,8 @@ def add_rows(counter, index, source, target):  # type: ignore[no-untyped-def]
         last = min(first + COLUMNS, columns)
         for i in range(index.size):
             row = index[i]
+            if row < 0 or row >= rows:
+                continue
             for c in range(first, last):
                 target[row, c] += source[i, c]
     return 0

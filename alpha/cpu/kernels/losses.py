@@ -15,7 +15,7 @@ ROWS = 256
 def cross_entropy(counter, x, labels, smoothing, losses, p):  # type: ignore[no-untyped-def]
     """p = softmax(x) and losses = -log p[label], smoothed, of x (rows, classes); sums are taken in float64.
 
-    Infinite logits give NaN.
+    Infinite logits give NaN, and so does a label out of range, which is not followed.
     """
     rows, classes = x.shape
     while True:
@@ -34,7 +34,8 @@ def cross_entropy(counter, x, labels, smoothing, losses, p):  # type: ignore[no-
                 power = math.exp(below)
                 total += power
                 p[row, c] = power
-            target = float(x[row, labels[row]] - largest)
+            label = labels[row]
+            target = float(x[row, label] - largest) if 0 <= label < classes else math.nan
             if smoothing != 0:
                 target = (1 - smoothing) * target + smoothing * (distance / classes)
             losses[row] = math.log(total) - target
@@ -46,7 +47,7 @@ def cross_entropy(counter, x, labels, smoothing, losses, p):  # type: ignore[no-
 
 @compiled
 def cross_entropy_grad(counter, p, labels, scale, smoothing, dx):  # type: ignore[no-untyped-def]
-    """dx = (p - target distribution) * scale[row]."""
+    """dx = (p - target distribution) * scale[row]; a label out of range is no class."""
     rows, classes = p.shape
     even = p.dtype.type(smoothing / classes)
     sure = p.dtype.type(1 - smoothing)
@@ -59,5 +60,6 @@ def cross_entropy_grad(counter, p, labels, scale, smoothing, dx):  # type: ignor
             factor = scale[row]
             for c in range(classes):
                 dx[row, c] = (p[row, c] - even) * factor
-            dx[row, label] = (p[row, label] - even - sure) * factor
+            if 0 <= label < classes:
+                dx[row, label] = (p[row, label] - even - sure) * factor
     return 0

@@ -3,6 +3,8 @@
 Rows are cut into a number of tasks that does not depend on the threads, and each task's sums are merged in order, so
 results are the same to the bit with any thread count. Within a task float32 is summed over BLOCK rows at most before
 it goes into float64: the error of a sum stays that of BLOCK additions.
+
+ReLU, a slope of 0, has loops of its own: its products would make NaN of infinities, and lose the gradient of NaN.
 """
 
 from __future__ import annotations
@@ -61,18 +63,27 @@ def apply(counter, x, scale, shift, residual, has_residual, slope, has_slope, y)
     rows, channels = x.shape
     tasks = (rows + BLOCK - 1) // BLOCK
     zero = x.dtype.type(0)
+    flat = slope == zero
     while True:
         task = take_task(counter)
         if task >= tasks:
             break
         for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):
-            if has_residual and has_slope:
+            if has_residual and has_slope and flat:
+                for c in range(channels):
+                    v = x[r, c] * scale[c] + shift[c] + residual[r, c]
+                    y[r, c] = zero if v < zero else v
+            elif has_residual and has_slope:
                 for c in range(channels):
                     v = x[r, c] * scale[c] + shift[c] + residual[r, c]
                     y[r, c] = v if v > zero else v * slope
             elif has_residual:
                 for c in range(channels):
                     y[r, c] = x[r, c] * scale[c] + shift[c] + residual[r, c]
+            elif has_slope and flat:
+                for c in range(channels):
+                    v = x[r, c] * scale[c] + shift[c]
+                    y[r, c] = zero if v < zero else v
             elif has_slope:
                 for c in range(channels):
                     v = x[r, c] * scale[c] + shift[c]
@@ -91,6 +102,7 @@ def grad_sums(counter, dy, x, y, mean, scale, shift, slope, mask, masked, partia
     rows, channels = x.shape
     tasks = partial.shape[0]
     zero, one = x.dtype.type(0), x.dtype.type(1)
+    flat = slope == zero
     s = np.empty(channels, x.dtype)
     q = np.empty(channels, x.dtype)
     while True:
@@ -104,12 +116,25 @@ def grad_sums(counter, dy, x, y, mean, scale, shift, slope, mask, masked, partia
             s[:] = 0
             q[:] = 0
             for r in range(start, min(start + BLOCK, last)):
-                if mask == MASK_Y:
+                if mask == MASK_Y and flat:
+                    for c in range(channels):
+                        grad = dy[r, c]
+                        g = zero if y[r, c] <= zero else grad
+                        masked[r, c] = g
+                        s[c] += g
+                        q[c] += g * (x[r, c] - mean[c])
+                elif mask == MASK_Y:
                     for c in range(channels):
                         g = dy[r, c] * (one if y[r, c] > zero else slope)
                         masked[r, c] = g
                         s[c] += g
                         q[c] += g * (x[r, c] - mean[c])
+                elif mask == MASK_X and flat:
+                    for c in range(channels):
+                        grad, v = dy[r, c], x[r, c]
+                        g = zero if v * scale[c] + shift[c] <= zero else grad
+                        s[c] += g
+                        q[c] += g * (v - mean[c])
                 elif mask == MASK_X:
                     for c in range(channels):
                         v = x[r, c]
@@ -132,12 +157,18 @@ def grad_apply(counter, g, x, mean, scale, shift, slope, masked, a, b, d, dx):  
     rows, channels = x.shape
     tasks = (rows + BLOCK - 1) // BLOCK
     zero, one = x.dtype.type(0), x.dtype.type(1)
+    flat = slope == zero
     while True:
         task = take_task(counter)
         if task >= tasks:
             break
         for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):
-            if masked:
+            if masked and flat:
+                for c in range(channels):
+                    grad, v = g[r, c], x[r, c]
+                    past = zero if v * scale[c] + shift[c] <= zero else grad
+                    dx[r, c] = a[c] * past + b[c] * (v - mean[c]) + d[c]
+            elif masked:
                 for c in range(channels):
                     v = x[r, c]
                     past = g[r, c] * (one if v * scale[c] + shift[c] > zero else slope)
@@ -145,6 +176,30 @@ def grad_apply(counter, g, x, mean, scale, shift, slope, masked, a, b, d, dx):  
             else:
                 for c in range(channels):
                     dx[r, c] = a[c] * g[r, c] + b[c] * (x[r, c] - mean[c]) + d[c]
+
+
+@compiled
+def grad_scaled(counter, g, x, scale, shift, slope, masked, a, dx):  # type: ignore[no-untyped-def]
+    """dx = a * g of constant statistics, g as for ``grad_apply``: an x that is not finite leaves the gradient alone."""
+    rows, channels = x.shape
+    tasks = (rows + BLOCK - 1) // BLOCK
+    zero, one = x.dtype.type(0), x.dtype.type(1)
+    flat = slope == zero
+    while True:
+        task = take_task(counter)
+        if task >= tasks:
+            break
+        for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):
+            if masked and flat:
+                for c in range(channels):
+                    grad = g[r, c]
+                    dx[r, c] = a[c] * (zero if x[r, c] * scale[c] + shift[c] <= zero else grad)
+            elif masked:
+                for c in range(channels):
+                    dx[r, c] = a[c] * (g[r, c] * (one if x[r, c] * scale[c] + shift[c] > zero else slope))
+            else:
+                for c in range(channels):
+                    dx[r, c] = a[c] * g[r, c]
 
 
 @compiled
@@ -174,26 +229,40 @@ SPAN = 16384
 
 @compiled
 def leaky_relu(counter, x, slope, y):  # type: ignore[no-untyped-def]
-    """y = x where x > 0 else slope * x; NaN stays NaN."""
+    """y = x where x > 0 else slope * x, 0 for a slope of 0; NaN stays NaN."""
     tasks = (x.size + SPAN - 1) // SPAN
     zero = x.dtype.type(0)
+    flat = slope == zero
     while True:
         task = take_task(counter)
         if task >= tasks:
             break
-        for i in range(task * SPAN, min((task + 1) * SPAN, x.size)):
-            v = x[i]
-            y[i] = v if v > zero else v * slope
+        first, last = task * SPAN, min((task + 1) * SPAN, x.size)
+        if flat:
+            for i in range(first, last):
+                v = x[i]
+                y[i] = zero if v < zero else v
+        else:
+            for i in range(first, last):
+                v = x[i]
+                y[i] = v if v > zero else v * slope
 
 
 @compiled
 def leaky_relu_grad(counter, dy, y, slope, dx):  # type: ignore[no-untyped-def]
-    """dx = dy where y > 0 else slope * dy."""
+    """dx = dy where y > 0 else slope * dy; for a slope of 0 it is 0, and dy where y is NaN, as in PyTorch."""
     tasks = (y.size + SPAN - 1) // SPAN
     zero, one = y.dtype.type(0), y.dtype.type(1)
+    flat = slope == zero
     while True:
         task = take_task(counter)
         if task >= tasks:
             break
-        for i in range(task * SPAN, min((task + 1) * SPAN, y.size)):
-            dx[i] = dy[i] * (one if y[i] > zero else slope)
+        first, last = task * SPAN, min((task + 1) * SPAN, y.size)
+        if flat:
+            for i in range(first, last):
+                grad = dy[i]
+                dx[i] = zero if y[i] <= zero else grad
+        else:
+            for i in range(first, last):
+                dx[i] = dy[i] * (one if y[i] > zero else slope)

@@ -34,6 +34,12 @@ def _run(addresses, row, tensor, start, length, scalars):  # type: ignore[no-unt
     return whole[start:]
 
 
+@inlined
+def _decayed(grad, decay, parameter):  # type: ignore[no-untyped-def]
+    """The gradient with its weight decay; without decay a parameter that is not finite leaves it alone."""
+    return grad + decay * parameter if decay != 0 else grad
+
+
 @compiled
 def adam(counter, owners, starts, lengths, addresses, scalars):  # type: ignore[no-untyped-def]
     """Adam, and AdamW through ``shrink``; scalars: see ``OptimizerOperations.adam_step``."""
@@ -49,7 +55,7 @@ def adam(counter, owners, starts, lengths, addresses, scalars):  # type: ignore[
         m = _run(addresses, 2, tensor, start, length, scalars)
         v = _run(addresses, 3, tensor, start, length, scalars)
         for i in range(length):
-            grad = g[i] + decay * p[i]
+            grad = _decayed(g[i], decay, p[i])
             mean = m[i] + gain1 * (grad - m[i])
             square = beta2 * v[i] + gain2 * grad * grad
             m[i] = mean
@@ -70,18 +76,18 @@ def sgd(counter, owners, starts, lengths, addresses, scalars, has_momentum, nest
         g = _run(addresses, 1, tensor, start, length, scalars)
         if not has_momentum:
             for i in range(length):
-                p[i] -= lr * (g[i] + decay * p[i])
+                p[i] -= lr * _decayed(g[i], decay, p[i])
             continue
         b = _run(addresses, 2, tensor, start, length, scalars)
         if first:
             for i in range(length):
-                b[i] = g[i] + decay * p[i]
+                b[i] = _decayed(g[i], decay, p[i])
         else:
             for i in range(length):
-                b[i] = momentum * b[i] + gain * (g[i] + decay * p[i])
+                b[i] = momentum * b[i] + gain * _decayed(g[i], decay, p[i])
         if nesterov:
             for i in range(length):
-                p[i] -= lr * (g[i] + decay * p[i] + momentum * b[i])
+                p[i] -= lr * (_decayed(g[i], decay, p[i]) + momentum * b[i])
         else:
             for i in range(length):
                 p[i] -= lr * b[i]
@@ -103,7 +109,7 @@ def rmsprop(counter, owners, starts, lengths, addresses, scalars, has_momentum, 
         b = _run(addresses, 3, tensor, start, length, scalars)
         mean = _run(addresses, 4, tensor, start, length, scalars)
         for i in range(length):
-            grad = g[i] + decay * p[i]
+            grad = _decayed(g[i], decay, p[i])
             s[i] = alpha * s[i] + gain * grad * grad
             spread = s[i]
             if centered:

@@ -1,12 +1,12 @@
-"""Kernels of pooling: positions x (images * channels) matrices, combined by tables of pairs.
+"""Kernels of pooling: positions x (images * channels) matrices, combined by the pairs of their rows and columns.
 
-``starts[p]..starts[p + 1]`` are the pairs of position p: the other side's positions in ``sources``, with a tap or a
-weight each. Padding has no pairs, so it is never read. A task is one position and a run of its columns.
+``rows`` and ``columns`` are tables of the pairs of an axis: how many each position has, and of the first the index on
+the other side and the tap. Padding has no pairs, so it is never read. A task is one position and a run of its columns.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -29,36 +29,60 @@ ISA_BYTES = ISA.bytes
 COLUMNS = 4096
 """Columns a task: what it reads and writes stays in the first-level cache."""
 
+COUNT, SOURCE, TAP = range(3)
+"""Rows of an axis' table."""
+
+
+class PoolSizes(NamedTuple):
+    """Sizes of a problem, and steps from a pair of an axis to the next."""
+
+    width: int
+    """Columns of the side that is read."""
+    across: int
+    """Columns of a window."""
+    most: int
+    """Pairs of a position, at most."""
+    row_step: int
+    row_tap_step: int
+    column_step: int
+    column_tap_step: int
+
 
 @compiled
-def max_forward(counter, x, starts, sources, taps, out, chosen):  # type: ignore[no-untyped-def]
-    """Maxima and their taps; first on ties, NaN wins; -inf and tap -1 where a window holds nothing."""
-    columns = x.shape[1]
-    pieces = (columns + COLUMNS - 1) // COLUMNS
+def max_forward(counter, x, rows, columns, sizes, out, chosen):  # type: ignore[no-untyped-def]
+    """Maxima and their taps; first on ties, the last NaN wins; -inf and tap -1 where a window holds nothing."""
+    numbers = x.shape[1]
+    pieces = (numbers + COLUMNS - 1) // COLUMNS
     lowest = x.dtype.type(-np.inf)
+    wide = columns.shape[1]
     while True:
         task = take_task(counter)
         if task >= out.shape[0] * pieces:
             break
         position, low = task // pieces, task % pieces * COLUMNS
+        row = position // wide
+        column = position - row * wide
         best = out[position, low : low + COLUMNS]
         winner = chosen[position, low : low + COLUMNS]
-        first = starts[position]
-        if first == starts[position + 1]:
+        if rows[COUNT, row] == 0 or columns[COUNT, column] == 0:
             best[:] = lowest
             winner[:] = -1
             continue
-        best[:] = x[sources[first], low : low + COLUMNS]
-        winner[:] = taps[first]
-        for pair in range(first + 1, starts[position + 1]):
-            tap = taps[pair]
-            values = x[sources[pair], low : low + COLUMNS]
-            for i in range(len(best)):
-                value = values[i]
-                # A NaN compares false with anything: it enters as "not <=", and then no other value passes.
-                better = not (value <= best[i]) and best[i] == best[i]
-                best[i] = value if better else best[i]
-                winner[i] = tap if better else winner[i]
+        first = rows[SOURCE, row] * sizes.width + columns[SOURCE, column]
+        best[:] = x[first, low : low + COLUMNS]
+        winner[:] = rows[TAP, row] * sizes.across + columns[TAP, column]
+        for i in range(rows[COUNT, row]):
+            line = (rows[SOURCE, row] + i * sizes.row_step) * sizes.width + columns[SOURCE, column]
+            taps = (rows[TAP, row] + i * sizes.row_tap_step) * sizes.across + columns[TAP, column]
+            for j in range(1 if i == 0 else 0, columns[COUNT, column]):
+                tap = np.int32(taps + j * sizes.column_tap_step)
+                values = x[line + j * sizes.column_step, low : low + COLUMNS]
+                for k in range(len(best)):
+                    value = values[k]
+                    # A NaN enters, and then only another one passes it.
+                    better = value > best[k] or value != value  # noqa: PLR0124
+                    best[k] = value if better else best[k]
+                    winner[k] = tap if better else winner[k]
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -86,66 +110,150 @@ def _maxima(_typing: Any, tag: Any, x: Any, row: Any, sources: Any, count: Any, 
 
 
 @compiled
-def maxima(counter, tag, positions, columns, item, starts, sources, x, out):  # type: ignore[no-untyped-def]
-    """As ``max_forward``, without the taps. The matrices lie at addresses, ``columns`` numbers of ``item`` bytes a row.
+def maxima(counter, tag, numbers, item, rows, columns, sizes, x, out):  # type: ignore[no-untyped-def]
+    """As ``max_forward``, without the taps. The matrices lie at addresses, so many numbers of ``item`` bytes a row.
 
     Reads up to VECTORS vectors over a row's end.
     """
-    width = VECTORS * ISA_BYTES // item
+    lanes = VECTORS * ISA_BYTES // item
+    wide = columns.shape[1]
+    positions = rows.shape[1] * wide
+    sources = np.empty(sizes.most, np.int64)
     while True:
         task = take_task(counter)
         if task * POSITIONS >= positions:
             break
         for position in range(task * POSITIONS, min((task + 1) * POSITIONS, positions)):
-            first = starts[position]
-            for column in range(0, columns, width):
+            row = position // wide
+            column = position - row * wide
+            held = 0
+            for i in range(rows[COUNT, row]):
+                line = (rows[SOURCE, row] + i * sizes.row_step) * sizes.width + columns[SOURCE, column]
+                for j in range(columns[COUNT, column]):
+                    sources[held] = line + j * sizes.column_step
+                    held += 1
+            for number in range(0, numbers, lanes):
                 _maxima(
                     tag,
-                    x + column * item,
-                    columns * item,
-                    sources.ctypes.data + 8 * first,
-                    starts[position + 1] - first,
-                    out + (position * columns + column) * item,
-                    columns - column,
+                    x + number * item,
+                    numbers * item,
+                    sources.ctypes.data,
+                    held,
+                    out + (position * numbers + number) * item,
+                    numbers - number,
                 )
     return 0
 
 
 @compiled
-def max_backward(counter, dy, chosen, starts, sources, taps, out):  # type: ignore[no-untyped-def]
+def max_backward(counter, dy, chosen, rows, columns, sizes, out):  # type: ignore[no-untyped-def]
     """Each input position gathers the gradients of the windows that chose it."""
-    columns = dy.shape[1]
-    pieces = (columns + COLUMNS - 1) // COLUMNS
+    numbers = dy.shape[1]
+    pieces = (numbers + COLUMNS - 1) // COLUMNS
     zero = dy.dtype.type(0)
+    wide = columns.shape[1]
     while True:
         task = take_task(counter)
         if task >= out.shape[0] * pieces:
             break
         position, low = task // pieces, task % pieces * COLUMNS
+        row = position // wide
+        column = position - row * wide
         total = out[position, low : low + COLUMNS]
         total[:] = zero
-        for pair in range(starts[position], starts[position + 1]):
-            tap = taps[pair]
-            grads = dy[sources[pair], low : low + COLUMNS]
-            winner = chosen[sources[pair], low : low + COLUMNS]
-            for i in range(len(total)):
-                total[i] += grads[i] if winner[i] == tap else zero
+        for i in range(rows[COUNT, row]):
+            line = (rows[SOURCE, row] + i * sizes.row_step) * sizes.width + columns[SOURCE, column]
+            taps = (rows[TAP, row] + i * sizes.row_tap_step) * sizes.across + columns[TAP, column]
+            for j in range(columns[COUNT, column]):
+                tap = taps + j * sizes.column_tap_step
+                source = line + j * sizes.column_step
+                grads = dy[source, low : low + COLUMNS]
+                winner = chosen[source, low : low + COLUMNS]
+                for k in range(len(total)):
+                    total[k] += grads[k] if winner[k] == tap else zero
 
 
 @compiled
-def weighted_sum(counter, x, starts, sources, weights, out):  # type: ignore[no-untyped-def]
-    """out[p] = sum of weights * x[sources] over p's pairs: average pooling and its gradient."""
-    columns = x.shape[1]
-    pieces = (columns + COLUMNS - 1) // COLUMNS
+def means(counter, x, rows, columns, sizes, full, out):  # type: ignore[no-untyped-def]
+    """The sum over each window times 1 / ``full``, or where that is 0, times 1 / the elements that it holds."""
+    numbers = x.shape[1]
+    pieces = (numbers + COLUMNS - 1) // COLUMNS
+    wide = columns.shape[1]
     while True:
         task = take_task(counter)
         if task >= out.shape[0] * pieces:
             break
         position, low = task // pieces, task % pieces * COLUMNS
+        row = position // wide
+        column = position - row * wide
         total = out[position, low : low + COLUMNS]
         total[:] = x.dtype.type(0)
-        for pair in range(starts[position], starts[position + 1]):
-            weight = weights[pair]
-            values = x[sources[pair], low : low + COLUMNS]
-            for i in range(len(total)):
-                total[i] += weight * values[i]
+        held = full if full > 0 else max(1, rows[COUNT, row] * columns[COUNT, column])
+        weight = x.dtype.type(1.0 / held)
+        for i in range(rows[COUNT, row]):
+            line = (rows[SOURCE, row] + i * sizes.row_step) * sizes.width + columns[SOURCE, column]
+            for j in range(columns[COUNT, column]):
+                values = x[line + j * sizes.column_step, low : low + COLUMNS]
+                for k in range(len(total)):
+                    total[k] += weight * values[k]
+
+
+@compiled
+def means_backward(  # type: ignore[no-untyped-def]
+    counter, dy, rows, columns, sizes, full, inside_rows, inside_columns, out
+):
+    """Each input position gathers its share of the windows that hold it; ``inside``: elements of windows, by axis."""
+    numbers = dy.shape[1]
+    pieces = (numbers + COLUMNS - 1) // COLUMNS
+    wide = columns.shape[1]
+    while True:
+        task = take_task(counter)
+        if task >= out.shape[0] * pieces:
+            break
+        position, low = task // pieces, task % pieces * COLUMNS
+        row = position // wide
+        column = position - row * wide
+        total = out[position, low : low + COLUMNS]
+        total[:] = dy.dtype.type(0)
+        for i in range(rows[COUNT, row]):
+            line = rows[SOURCE, row] + i * sizes.row_step
+            for j in range(columns[COUNT, column]):
+                place = columns[SOURCE, column] + j * sizes.column_step
+                held = full if full > 0 else inside_rows[line] * inside_columns[place]
+                weight = dy.dtype.type(1.0 / held)
+                values = dy[line * sizes.width + place, low : low + COLUMNS]
+                for k in range(len(total)):
+                    total[k] += weight * values[k]
+
+
+@compiled
+def combine(counter, x, starts, sources, weights, out, block):  # type: ignore[no-untyped-def]
+    """out[i, p] = sum of weights * x[i, sources] over p's pairs, of x (count, length, values).
+
+    A task is a block of positions of one i, and a run of values.
+    """
+    count, positions, values = out.shape
+    blocks = (positions + block - 1) // block
+    pieces = (values + COLUMNS - 1) // COLUMNS
+    while True:
+        task = take_task(counter)
+        if task >= count * blocks * pieces:
+            break
+        i, rest = task // (blocks * pieces), task % (blocks * pieces)
+        low = rest % pieces * COLUMNS
+        high = min(low + COLUMNS, values)
+        for position in range(rest // pieces * block, min((rest // pieces + 1) * block, positions)):
+            total = out[i, position, low:high]
+            first, last = starts[position], starts[position + 1]
+            if last - first == 2:
+                a, b = weights[first], weights[first + 1]
+                left, right = x[i, sources[first], low:high], x[i, sources[first + 1], low:high]
+                for v in range(len(total)):
+                    total[v] = a * left[v] + b * right[v]
+                continue
+            total[:] = x.dtype.type(0)
+            for pair in range(first, last):
+                weight = weights[pair]
+                read = x[i, sources[pair], low:high]
+                for v in range(len(total)):
+                    total[v] += weight * read[v]

@@ -16,23 +16,23 @@ from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, scattered_product, scat
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
 
-class Patterns(NamedTuple):
-    """The distinct tap patterns of an axis: which taps, and where their sources lie from each other. Bytes."""
+TAPS, RUNS, OTHER, COUNT, SOURCE, SOURCE_STEP, TARGET, TARGET_STEP = range(8)
+"""Rows of the table of an axis' patterns."""
 
-    tap_start: Int64s
-    """Taps of pattern i are tap_start[i]..tap_start[i + 1]."""
-    tap_source: Int64s
-    """Of a tap: its offset in the source from the pattern's first."""
-    tap_other: Int64s
-    """Of a tap: its offset in the packed filter."""
-    runs: Int64s
-    """Of a pattern: how many taps are contiguous with their channels and count as one."""
-    start: Int64s
-    """Positions of pattern i are start[i]..start[i + 1]."""
-    source: Int64s
-    """Of a position: the offset of its first tap's source."""
-    target: Int64s
-    """Of a position: its offset in the result."""
+
+class Patterns(NamedTuple):
+    """Positions of an axis that have the same taps, a step apart, and their sources too. Steps and offsets in bytes.
+
+    Tap k of a pattern lies k * tap_step beyond the first one's source, and at ``OTHER`` + k * other_step in the filter.
+    Its position j has its first source at ``SOURCE`` + j * ``SOURCE_STEP`` and its result at ``TARGET`` + j *
+    ``TARGET_STEP``.
+    """
+
+    table: Int64s
+    """(8, patterns): ``RUNS`` is how many taps are contiguous with their channels and count as one, ``COUNT`` the
+    number of positions."""
+    tap_step: int
+    other_step: int
 
 
 class PositionSizes(NamedTuple):
@@ -79,14 +79,24 @@ class Block(NamedTuple):
 def addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere):  # type: ignore[no-untyped-def]
     """Where a block's rows lie in x and y; what the last tile of rows has over is read twice and written nowhere."""
     r, c, count, images = block[0], block[1], block[3], block[5]
-    across = columns.start[c + 1] - columns.start[c]
+    across = columns.table[COUNT, c]
     place = block[2] // images
     image = block[2] - place * images
     i = place // across
     j = place - i * across
     for m in range(count):  # a division a row would take as long as a good part of its products
-        source = rows.source[rows.start[r] + i] + columns.source[columns.start[c] + j]
-        target = rows.target[rows.start[r] + i] + columns.target[columns.start[c] + j]
+        source = (
+            rows.table[SOURCE, r]
+            + i * rows.table[SOURCE_STEP, r]
+            + columns.table[SOURCE, c]
+            + j * columns.table[SOURCE_STEP, c]
+        )
+        target = (
+            rows.table[TARGET, r]
+            + i * rows.table[TARGET_STEP, r]
+            + columns.table[TARGET, c]
+            + j * columns.table[TARGET_STEP, c]
+        )
         sources[m] = x + source + (block[4] + image) * sizes.source_image
         targets[m] = y + target + (block[4] + image) * sizes.target_image
         image += 1
@@ -113,10 +123,10 @@ def tap_offsets(rows, columns, block, from_x, from_w):  # type: ignore[no-untype
     """The taps of a block's patterns: offsets in x and in the filter; returns how many."""
     r, c = block[0], block[1]
     taps = 0
-    for i in range(rows.tap_start[r], rows.tap_start[r + 1]):
-        for j in range(columns.tap_start[c], columns.tap_start[c + 1]):
-            from_x[taps] = rows.tap_source[i] + columns.tap_source[j]
-            from_w[taps] = rows.tap_other[i] + columns.tap_other[j]
+    for i in range(rows.table[TAPS, r]):
+        for j in range(columns.table[TAPS, c]):
+            from_x[taps] = i * rows.tap_step + j * columns.tap_step
+            from_w[taps] = rows.table[OTHER, r] + i * rows.other_step + columns.table[OTHER, c] + j * columns.other_step
             taps += 1
     return taps
 
@@ -155,7 +165,7 @@ def positions(  # type: ignore[no-untyped-def]
                 addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere.ctypes.data)
                 residuals_beside(targets, residual, count, tile, residuals)
                 taps = tap_offsets(rows, columns, block, from_x, from_w)
-                depth = sizes.depth * columns.runs[block[1]]
+                depth = sizes.depth * columns.table[RUNS, block[1]]
                 for panel in range(first, min(first + sizes.together, last_panel)):
                     group = panel // per_group
                     channel = (panel - group * per_group) * sizes.panel

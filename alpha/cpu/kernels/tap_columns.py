@@ -14,6 +14,7 @@ import numpy as np
 
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled, inlined
+from alpha.cpu.kernels.convolution import COUNT, OTHER, SOURCE
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE, panel_product
 from alpha.cpu.kernels.vectors import read_number, write_number
 
@@ -78,10 +79,10 @@ def tap_columns(  # type: ignore[no-untyped-def]
         runs = 1 if count == sizes.images else sizes.source_columns
         first_row = task % bands * sizes.band
         for row in range(first_row, min(first_row + sizes.band, sizes.rows)):
-            taps = rows.start[row + 1] - rows.start[row]
+            taps = rows.pairs[COUNT, row]
             for t in range(taps):
-                from_x[t] = rows.source[rows.start[row] + t]
-                from_w[t] = rows.other[rows.start[row] + t]
+                from_x[t] = rows.pairs[SOURCE, row] + t * rows.source_step
+                from_w[t] = rows.pairs[OTHER, row] + t * rows.other_step
             for panel in range(sizes.panels):
                 for run in range(runs):
                     panel_product(
@@ -128,13 +129,14 @@ def _finish(  # type: ignore[no-untyped-def]
     tag, columns, column, products, pixel, target, target_step, count, channels, item, mode, bias, residual
 ):
     """A result column's pixels of some images, from what their taps made; ``mode`` as in the micro-kernel."""
-    first, last = columns.start[column], columns.start[column + 1]
+    taps, first, other = columns.pairs[COUNT, column], columns.pairs[SOURCE, column], columns.pairs[OTHER, column]
     for n in range(count):
         to = target + n * target_step
         for c in range(channels):
             value = read_number(tag, bias + c * item) if mode & BIAS else tag * 0
-            for k in range(first, last):
-                at = products + (columns.source[k] * count + n) * pixel + columns.other[k] + c * item
+            for k in range(taps):
+                source = first + k * columns.source_step
+                at = products + (source * count + n) * pixel + other + k * columns.other_step + c * item
                 value += read_number(tag, at)
             if mode & ADD:
                 value += read_number(tag, to + c * item + residual)

@@ -81,9 +81,14 @@ class Vectors:
         return self.builder.shuffle_vector(first, undefined, self._lanes([0] * self.lanes))
 
     def leaky_relu(self, value: Any, slope: Any) -> Any:
-        """The value where it is above 0, else its product with the slope; NaN stays NaN."""
-        positive = self.builder.fcmp_ordered(">", value, self.zero)
-        return self.builder.select(positive, value, self.builder.fmul(value, slope))
+        """The value where it is above 0, else its product with the slope, or 0 for a slope of 0; NaN stays NaN."""
+        builder = self.builder
+        flat = builder.fcmp_ordered("==", slope, self.zero)
+        # ReLU's limit, and one that no number lies below: -inf * 0 would be NaN.
+        limit = builder.select(flat, self.zero, self.constant(float("nan")))
+        positive = builder.fcmp_ordered(">", value, self.zero)
+        product = builder.select(builder.fcmp_ordered("<", value, limit), self.zero, builder.fmul(value, slope))
+        return builder.select(positive, value, product)
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         """a * b + c."""

@@ -1,0 +1,204 @@
+"""Changes that are made all or not at all, whatever interrupts them.
+
+A KeyboardInterrupt may come between any two steps of Python code. So what a change needs is computed first, and then
+all of it is assigned by one call of a function written in C (``at_once``): CPython looks for signals, and traces, in
+Python code alone, and so before that call or after it. What has to run Python code on the way, as copies to a device
+do, is made of steps that may be repeated: once the first has begun, an interrupt has the rest finished before it is
+passed on.
+"""
+
+from __future__ import annotations
+
+import operator
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import repeat, starmap
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from alpha.tensor import Tensor
+
+Action = tuple[Any, ...]
+"""A function written in C that runs no Python code, and its arguments."""
+
+_TRIES = 1000
+"""How often a change is taken up again that was interrupted even where it was being taken up."""
+
+
+def at_once(actions: Iterable[Action]) -> None:
+    """Calls ``function(*arguments)`` for each action, with no Python code between: an interrupt finds all or none."""
+    deque(starmap(operator.call, actions), 0)
+
+
+def setting(owner: object, name: str, value: Any) -> Action:
+    """The action ``owner.name = value``, past any ``__setattr__`` that is written in Python."""
+    return object.__setattr__, owner, name, value
+
+
+def putting(table: dict[Any, Any], key: Any, value: Any) -> Action:
+    """The action ``table[key] = value``."""
+    return dict.__setitem__, table, key, value
+
+
+def appending(items: list[Any], value: Any) -> Action:
+    """The action ``items.append(value)``."""
+    return list.append, items, value
+
+
+def versions(tensors: Iterable[Tensor]) -> list[Action]:
+    """The actions that give the memory of tensors, which was written to, a new version."""
+    return [(setattr, storage, "version", storage.version + 1) for storage in [tensor.storage for tensor in tensors]]
+
+
+class Changes:
+    """What is to be changed: gathered, and then made at once by ``make``."""
+
+    def __init__(self) -> None:
+        self._actions: list[Action] = []
+        self._copies: list[tuple[Tensor, Tensor]] = []
+        self._written: list[Tensor] = []
+        self._kept: list[Any] = []
+        self._begun = self._made = False
+
+    def add(self, *actions: Action) -> None:
+        """Adds actions."""
+        self._actions += actions
+
+    def set(self, owner: object, name: str, value: Any) -> None:
+        """``owner.name = value``."""
+        # What was there is kept until all is done: its end may run Python code.
+        self._kept.append(getattr(owner, name, None))
+        self._actions.append(setting(owner, name, value))
+
+    def put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """``table[key] = value``."""
+        self._kept.append(table.get(key))
+        self._actions.append(putting(table, key, value))
+
+    def write(self, out: Tensor, values: np.ndarray[Any, Any]) -> None:
+        """Copies an array of a tensor's shape into its memory; the array must not share that memory."""
+        engine = out.engine
+        source = np.asarray(values, out.dtype)
+        action = engine.storing(source, out)
+        if action is None:
+            self._copies.append((engine.from_numpy(source), out))
+        else:
+            self._actions.append(action)
+        self._written.append(out)
+
+    def make(self) -> None:
+        """Makes all changes. Whoever is interrupted finds none or all of them made."""
+        self._actions += versions(self._written)
+        self._actions.append(setting(self, "_made", True))
+        if not self._copies:
+            at_once(self._actions)
+            return
+        try:
+            self._run()
+        except BaseException:
+            if self._begun:
+                finish(self._run)
+            raise
+
+    def _run(self) -> None:
+        """All, again from the start: to repeat a part that was made already changes nothing."""
+        if self._made:
+            return
+        self._begun = True
+        for source, out in self._copies:
+            out.engine.copy(source, out)
+        at_once(self._actions)
+
+
+class Rewriting:
+    """Tensors that are overwritten by what is computed of them, one after another: all, or none.
+
+    Each value is computed into memory of its own and then copied, which may be repeated where computing may not.
+
+    Args:
+        values: tensors, and for each the function that computes what is to be in it.
+        actions: what is to be noted when all are written.
+    """
+
+    def __init__(self, values: Sequence[tuple[Tensor, Callable[[], Tensor]]], actions: Sequence[Action] = ()) -> None:
+        self._values = values
+        self._actions = list(actions)
+        self._next = 0
+        self._computed: Tensor | None = None
+        self._made = False
+
+    def make(self) -> None:
+        """Computes and writes."""
+        try:
+            self._run()
+        except BaseException:
+            if self._next or self._computed is not None:
+                finish(self._run)
+            raise
+
+    def _run(self) -> None:
+        while self._next < len(self._values):
+            out, compute = self._values[self._next]
+            if self._computed is None:
+                self._computed = compute()
+            out.engine.copy(self._computed, out)
+            done = self._computed  # freed after the actions: its end may run Python code
+            at_once([*versions([out]), setting(self, "_computed", None), setting(self, "_next", self._next + 1)])
+            del done
+        if not self._made:
+            at_once([*self._actions, setting(self, "_made", True)])
+
+
+def clear_gradients(tensors: Sequence[Tensor]) -> None:
+    """Drops the gradients of tensors: of all, or where interrupted of none."""
+    kept = [tensor.grad for tensor in tensors]  # until all are dropped: the end of one may run Python code
+    deque(map(object.__setattr__, tensors, repeat("grad"), repeat(None)), 0)
+    del kept
+
+
+def fill_with_zeros(tensors: Sequence[Tensor]) -> None:
+    """Writes zeros into tensors: into all, or where interrupted into none."""
+    changes = Changes()
+    for tensor in tensors:
+        changes.write(tensor, np.broadcast_to(np.zeros((), tensor.dtype), tensor.shape))
+    changes.make()
+
+
+def finish(run: Callable[[], None]) -> None:
+    """Calls a function that takes up its work where it was left until it comes to its end, whatever interrupts it."""
+    for _ in range(_TRIES):
+        try:
+            while True:
+                try:
+                    run()
+                    return
+                except KeyboardInterrupt:
+                    pass
+        except KeyboardInterrupt:  # between two calls
+            pass
+
+
+@contextmanager
+def deferred_interrupts() -> Iterator[None]:
+    """Has Ctrl-C wait for the end of the block: for a few steps that can be neither repeated nor taken back.
+
+    Signals come to the main thread alone, so other threads have nothing to defer.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    waiting: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: waiting.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if waiting:
+            handler(*waiting[0])

@@ -1,0 +1,302 @@
+"""One pass over an epoch: batches made into tensors and handed out once each, whatever interrupts or shares it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import weakref
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from itertools import repeat
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
+
+from alpha import errors
+from datasets.atomic import AtomicReference
+from datasets.dataset import Fetched
+from datasets.epoch import Epoch
+from datasets.files import one_line
+from datasets.pixels import Pixels
+from datasets.prefetch import PATIENCE, Prefetcher, Source
+from datasets.workers import PATIENCE as WORKERS_PATIENCE
+from datasets.workers import WorkerPool
+
+if TYPE_CHECKING:
+    from alpha.engine import Engine
+    from alpha.tensor import Tensor
+
+    Filter: TypeAlias = filter[tuple[Tensor, Tensor]]
+else:
+    Filter = filter
+
+_KEY = 0
+_Box = dict[int, "tuple[Tensor, Tensor]"]
+"""A finished batch under ``_KEY``; empty when it was handed out."""
+
+_WAIT = 0.001  # seconds between looks at whether another thread has finished its batch
+
+
+class _Offer(NamedTuple):
+    """The latest batch that was finished, and its place in the epoch."""
+
+    number: int
+    box: _Box
+
+
+class Progress:
+    """How far an iteration is. Each attribute changes by one assignment, so it is right between any two steps.
+
+    Attributes:
+        epoch: what is iterated over, and ``end``, its number of batches.
+        finished: whether the end was met. closed: whether it was ended earlier, by ``close`` or an error.
+    """
+
+    def __init__(self, epoch: Epoch, start: int) -> None:
+        self.epoch, self.end = epoch, len(epoch)
+        self.finished = self.closed = False
+        self.offer = _Offer(start - 1, {})
+        self.batches: weakref.ref[_Batches] | None = None
+
+    @property
+    def handed_out(self) -> int:
+        """Batches of the epoch that the caller has, those before the start included."""
+        offer = self.offer
+        return offer.number + (not offer.box)
+
+    def release(self) -> None:
+        """Frees a batch that was finished, but interrupted on its way to a caller who then dropped the iteration."""
+        number, box = self.offer
+        if box and self.batches is not None and self.batches() is None:
+            self.offer = _Offer(number - 1, {})
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more batches come."""
+        return self.finished or self.closed
+
+    @property
+    def running(self) -> bool:
+        """Whether somebody still holds the iteration, and nothing has ended or interrupted it."""
+        batches = self.batches() if self.batches is not None else None
+        return batches is not None and batches.is_open and not self.ended
+
+
+class Iteration(Filter):
+    """Hands out an epoch's batches from ``start`` on; ends its thread and processes when it is over or dropped.
+
+    Several threads may share it: each batch goes to one of them. After an interrupt it goes on with the batch that was
+    not handed out. So does a forked child's copy, with a thread and processes of its own.
+
+    A batch is handed out in one step, a call of ``dict.pop`` that also changes the position. That call and the two
+    iterators around it are C functions, so nothing can come between it and the caller.
+    """
+
+    _batches: _Batches
+
+    def __new__(
+        cls, epoch: Epoch, start: int, workers: int, prefetch: int, engine: Engine | str | None = None
+    ) -> Iteration:
+        batches = _Batches(Progress(epoch, start), workers, prefetch, engine)
+        taken = map(dict.pop, batches, repeat(_KEY), repeat(None))  # None: another thread had it
+        iteration = super().__new__(cls, None, taken)
+        iteration._batches = batches
+        return iteration
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+        return self._batches.progress
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was ended before its end."""
+        return self.progress.closed
+
+    def close(self) -> None:
+        """Ends the iteration early; dropping it does the same."""
+        self._batches.close()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise errors.ArgumentError(
+            "[DataLoader] expected a loader to copy or pickle, got an iteration over one, which has a thread or "
+            "processes: copy the loader, whose next for goes on at its position"
+        )
+
+
+class _Run(NamedTuple):
+    """A generator that makes batches, and the process whose generator it is."""
+
+    process: int
+    steps: GeneratorType[_Box, None, None]
+
+
+class _Batches(Iterator[_Box]):
+    """The batches as boxes to be emptied. A box comes again until somebody has emptied it.
+
+    Batches are made in a generator. Python itself allows only one caller at a time into it and leaves it whatever
+    happens; an error or interrupt ends it, and its thread and processes with it, and the next call makes another.
+    """
+
+    def __init__(self, progress: Progress, workers: int, prefetch: int, engine: Engine | str | None) -> None:
+        self.progress = progress
+        self._workers, self._prefetch, self._engine = workers, prefetch, engine
+        self._prefetcher: weakref.ref[Prefetcher] | None = None
+        self._run: AtomicReference[_Run | None] = AtomicReference(None)
+        progress.batches = weakref.ref(self)
+        self._open_run()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a generator to go on with."""
+        run = self._run.get()
+        return run is not None and run.steps.gi_frame is not None
+
+    def __next__(self) -> _Box:
+        try:
+            return self._next_box()
+        except Exception:
+            raise
+        except BaseException:  # an interrupt; whoever keeps its traceback must not keep a thread and processes too
+            self._suspend()
+            raise
+
+    def close(self) -> None:
+        """Ends the iteration; a batch being made elsewhere is finished first."""
+        self.progress.closed = True
+        self._suspend()
+        self._run.update(lambda run: None)
+
+    def _next_box(self) -> _Box:
+        progress = self.progress
+        while True:
+            if progress.finished or progress.closed:
+                raise StopIteration
+            if self._prefetcher is not None:
+                self._refuse_own_thread()
+            run = self._run.get()
+            if run is None or run.process != os.getpid():
+                run = self._open_run()
+            try:
+                box = next(run.steps, None)
+            except ValueError as error:
+                trace = error.__traceback__
+                if trace is None or trace.tb_next is not None:  # not "generator already executing", but from within
+                    raise
+                if _is_in_progress_here(run.steps):
+                    raise _busy() from None
+                time.sleep(_WAIT)
+                continue
+            if box is not None:
+                return box
+            if not progress.ended:  # an interrupt ended the generator, perhaps in another thread
+                self._open_run()
+
+    def _suspend(self) -> None:
+        """Ends the generator, and its thread and processes with it, unless it makes a batch elsewhere just now."""
+        run = self._run.get()
+        if run is not None and run.process == os.getpid():
+            with suppress(ValueError):
+                run.steps.close()
+
+    def _open_run(self) -> _Run:
+        """The generator of this process; a new one where there is none, or an interrupt ended it."""
+        progress = self.progress
+        while True:
+            run = self._run.get()
+            if run is not None and run.process == os.getpid() and run.steps.gi_frame is not None:
+                return run
+            source = _open(progress.epoch, progress.handed_out, progress.end, self._workers, self._prefetch)
+            try:
+                steps = _make_batches(progress, source, self._engine)
+                new = _Run(os.getpid(), cast("GeneratorType[_Box, None, None]", steps))
+                self._prefetcher = weakref.ref(source) if isinstance(source, Prefetcher) else None
+                if self._run.replace(run, new):
+                    return new
+            except BaseException:
+                source.close()
+                raise
+            source.close()  # another thread was quicker
+
+    def _refuse_own_thread(self) -> None:
+        """The thread that prepares the batches would wait for itself: its data set, or a finalizer that ran there."""
+        prefetcher = self._prefetcher() if self._prefetcher is not None else None
+        if prefetcher is not None and prefetcher.is_own_thread:
+            raise _busy()
+
+
+def _busy() -> errors.DataError:
+    return errors.DataError(
+        "[DataLoader] expected to be asked for one batch at a time, got a call from the data set, a signal handler or "
+        "a finalizer while the same thread prepares a batch of this iteration: iterate there over a loader of its own"
+    )
+
+
+def _is_in_progress_here(steps: GeneratorType[Any, Any, Any]) -> bool:
+    """Whether this thread's calls go through the generator."""
+    frame, own = sys._getframe(), steps.gi_frame
+    while frame is not None and frame is not own:
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None
+
+
+def _make_batches(progress: Progress, source: Source, engine: Engine | str | None) -> Generator[_Box, None, None]:
+    """Makes batches from where the iteration is, one whenever the last one was handed out."""
+    while (number := progress.handed_out) < progress.end:
+        try:
+            progress.offer = _Offer(number, {_KEY: _make_tensors(progress.end - number, source, engine)})
+        except BaseException as error:
+            source.close()
+            if isinstance(error, Exception):  # an interrupt ends the source, but not the iteration
+                progress.closed = True
+            if isinstance(error, MemoryError) and not isinstance(error, errors.AlphaError):
+                raise errors.OutOfMemoryError(
+                    f"[DataLoader] expected memory for batch {number} of {progress.end}, got "
+                    f"{one_line(error)}: use a smaller batch_size, or fewer workers and less prefetch"
+                ) from error
+            raise
+        while box := progress.offer.box:
+            yield box
+    progress.finished = True
+    source.close()
+
+
+def _make_tensors(left: int, source: Source, engine: Engine | str | None) -> tuple[Tensor, Tensor]:
+    """The next batch of the source, which should have ``left`` more."""
+    try:
+        images, labels = next(source)
+    except StopIteration as error:
+        raise errors.DataError(
+            f"[DataLoader] expected {left} more batches, got StopIteration from the data set: raise another error there"
+        ) from error
+    import alpha  # here: alpha's packages may be importing this one
+
+    if isinstance(images, Pixels):
+        finished = images.tensor(alpha.engines.resolve(engine))
+    else:
+        finished = alpha.tensor(images, engine=engine)
+    return finished, alpha.tensor(labels, engine=engine)
+
+
+class _Direct:
+    """A source that prepares each batch in the caller's own thread, and leaves nothing behind."""
+
+    def __init__(self, epoch: Epoch, start: int, end: int) -> None:
+        self._batches = map(epoch.prepare, range(start, end))
+
+    def __next__(self) -> Fetched:
+        return next(self._batches)
+
+    def close(self) -> None:
+        """Nothing is to be ended."""
+
+
+def _open(epoch: Epoch, start: int, end: int, workers: int, prefetch: int) -> Source:
+    """The source of an epoch's batches."""
+    if start >= end or not (workers or prefetch):
+        return _Direct(epoch, start, end)
+    prefetch = min(prefetch, end - start)
+    if not workers:
+        return Prefetcher(lambda stopped: _Direct(epoch, start, end), prefetch, PATIENCE)
+    # Also without prefetch: workers are started and ended in a thread, where no interrupt comes.
+    return Prefetcher(lambda stopped: WorkerPool(epoch, start, workers, stopped), prefetch, WORKERS_PATIENCE)

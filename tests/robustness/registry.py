@@ -1,0 +1,124 @@
+"""Every public function is tried by a record, or left out with a reason."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import alpha
+import nn
+import optim
+from tests.robustness.records import RECORDS
+
+_NO_FUNCTION = "makes no tensor from tensors: it sets or tells a mode, an engine or a generator's place"
+_LEAF = "tells or sets what a tensor is; other calls go through it all the time"
+_FILES = "reads and writes files: the storms on checkpoints try it"
+_MODULE = "holds other modules or parameters and computes nothing itself"
+_STATE = "keeps state over many steps: the tests of nn and optim compare it with PyTorch"
+_DEVICE = "needs a second engine"
+
+_OWN = """__init__ __len__ __iter__ __bool__ __float__ __int__ __index__ __repr__ __hash__ __deepcopy__ __dlpack__
+__dlpack_device__ __reduce__ __reduce_ex__ __getstate__ __setstate__ __copy__ dense view dim numel size stride
+memory_order is_contiguous backward requires_grad_ retain_grad register_hook T"""
+
+EXCLUDED: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "alpha.Engine",
+            "alpha.Function",
+            "alpha.Tensor",
+            "alpha.default_engine",
+            "alpha.enable_grad",
+            "alpha.engine",
+            "alpha.get_float32_precision",
+            "alpha.get_search",
+            "alpha.is_grad_enabled",
+            "alpha.no_grad",
+            "alpha.set_default_engine",
+            "alpha.set_float32_precision",
+            "alpha.set_grad_enabled",
+            "alpha.set_search",
+            "alpha.random.seed",
+            "alpha.random.get_state",
+            "alpha.random.set_state",
+            "alpha.random.check_state",
+            "alpha.random.reserve",
+            "alpha.random.words_needed",
+            "alpha.random.uniform_bounds",
+            "alpha.random.draw_normal",
+            "alpha.random.draw_uniform",
+            "alpha.random.numpy_generator",
+            "nn.init.calculate_gain",
+            "nn.init.fans",
+        ),
+        _NO_FUNCTION,
+    ),
+    **dict.fromkeys(("alpha.load", "alpha.save"), _FILES),
+    "alpha.graph": "captures a step on a device: its own tests replay it",
+    **dict.fromkeys(
+        ("alpha.random.philox", "alpha.random.words", "alpha.random.uniforms"),
+        "the generator itself, whose bits its own tests hold against published ones",
+    ),
+    **dict.fromkeys([f"alpha.Tensor.{name}" for name in _OWN.split()], _LEAF),
+    "alpha.Tensor.cuda": _DEVICE,
+    **dict.fromkeys(("nn.Module", "nn.ModuleDict", "nn.ModuleList", "nn.Parameter", "nn.Sequential"), _MODULE),
+    **dict.fromkeys(
+        (
+            "nn.BatchNorm1d",
+            "nn.BatchNorm2d",
+            "nn.GroupNorm",
+            "nn.InstanceNorm2d",
+            "nn.LayerNorm",
+            "nn.Dropout",
+            "nn.Embedding",
+            "nn.Flatten",
+        ),
+        "calls one function that has a record with the same arguments",
+    ),
+    **dict.fromkeys(
+        (
+            "optim.AveragedModel",
+            "optim.LRScheduler",
+            "optim.LambdaLR",
+            "optim.OneCycleLR",
+            "optim.Optimizer",
+            "optim.SequentialLR",
+        ),
+        _STATE,
+    ),
+}
+"""Public names that no record tries, and why."""
+
+
+def public() -> set[str]:
+    """Names of all public callables, as users write them."""
+    found = {f"alpha.{n}" for n in alpha.__all__ if _callable(getattr(alpha, n))}
+    found |= {f"alpha.linalg.{n}" for n in alpha.linalg.__all__}
+    found |= {f"alpha.random.{n}" for n, value in vars(alpha.random).items() if _own(value, alpha.random, n)}
+    found |= {f"nn.functional.{n}" for n in nn.functional.__all__}
+    found |= {f"nn.{n}" for n in nn.__all__ if _callable(getattr(nn, n))}
+    found |= {f"nn.init.{n}" for n, value in vars(nn.init).items() if _own(value, nn.init, n)}
+    found |= {f"optim.{n}" for n in optim.__all__ if _callable(getattr(optim, n))}
+    for name, value in vars(alpha.Tensor).items():
+        special = name.startswith("__") and name.endswith("__")
+        if (callable(value) or isinstance(value, staticmethod)) and (special or not name.startswith("_")):
+            found.add(f"alpha.Tensor.{name}")
+    return found
+
+
+def tried() -> set[str]:
+    """Names that a record tries."""
+    return {record.name for record in RECORDS} | {name for record in RECORDS for name in record.covers}
+
+
+def _callable(value: Any) -> bool:
+    return callable(value)
+
+
+def _own(value: Any, module: Any, name: str) -> bool:
+    return inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+
+
+def missing() -> set[str]:
+    """Public names without a record and without a reason."""
+    return public() - tried() - set(EXCLUDED)
