@@ -217,6 +217,11 @@ class Job(ABC):
 
     @property
     @abstractmethod
+    def file(self) -> str:
+        """The kernel file that solves it in float32; that with the tensor cores has _tf32 behind."""
+
+    @property
+    @abstractmethod
     def products(self) -> int:
         """Multiply-adds asked for."""
 

@@ -13,7 +13,7 @@ import struct
 
 from alpha.geometry import Geometry
 from alpha.tensor import Storage, Tensor
-from cu32 import patches, tables
+from cu32 import patches, selfcheck, tables
 from cu32.base import MOST_BESIDE, DeviceEngine, c_type
 from cu32.compiler import Source
 from cu32.parts import sum_parts
@@ -58,17 +58,23 @@ SOURCES = (
 
 
 def serves(source: Tensor, geometry: Geometry, w: Tensor, groups: int, forward: bool) -> bool:
+    """Whether depthwise.cu computes it."""
+    return _suits(source, geometry, w, groups, forward) and selfcheck.sound(source.engine, "depthwise")
+
+
+def serves_weight(x: Tensor, dw: Tensor, geometry: Geometry, groups: int) -> bool:
+    """Whether depthwise_weight.cu computes it: its passes over the filter are the grid's second axis."""
+    passes = math.prod(-(-f // min(SIDES[4])) for f in geometry.filter)
+    fits = passes <= MOST_BESIDE and _suits(x, geometry, dw, groups, forward=True)
+    return fits and selfcheck.sound(x.engine, "depthwise_weight")
+
+
+def _suits(source: Tensor, geometry: Geometry, w: Tensor, groups: int, forward: bool) -> bool:
     """Whether every channel of x has filters of its own, and what kernels hold in 32 bits is in range."""
     if groups == 1 or w.shape[3] != 1:
         return False
     counts = source.shape[0] * w.shape[0], source.shape[0] * math.prod(geometry.output)
     return max(counts) < COUNTS_LIMIT and patches.steps_fit(source, geometry, forward)
-
-
-def serves_weight(x: Tensor, dw: Tensor, geometry: Geometry, groups: int) -> bool:
-    """Whether it computes the filter gradient: its passes over the filter are the grid's second axis."""
-    passes = math.prod(-(-f // min(SIDES[4])) for f in geometry.filter)
-    return passes <= MOST_BESIDE and serves(x, geometry, dw, groups, forward=True)
 
 
 def convolve(

@@ -15,13 +15,15 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from alpha.errors import EngineError
+from cu32 import selfcheck
 from cu32.compiler import OLDEST, Source, can_compile, cubin, made_ahead, makers, note_refused
 
 _HELP = "alpha.engine('cpu') needs none of this"
@@ -101,6 +103,13 @@ def architectures() -> list[str]:
     return list(dict.fromkeys(device(ordinal).architecture for ordinal in range(device_count())))
 
 
+def _driver_version(driver: Any) -> str:
+    version = str(driver.get_driver_version())
+    with suppress(OSError):
+        version += " " + Path("/sys/module/nvidia/version").read_text("utf-8").strip()
+    return version
+
+
 @cache
 def device(ordinal: int) -> Device:
     """The process's one Device of an ordinal."""
@@ -114,6 +123,9 @@ class Device:
         name, ordinal: as the driver tells.
         capability: compute capability, ``(9, 0)``.
         architecture: ``"sm_90"``.
+        driver_version: ``"13000"``, the CUDA version that the driver serves, and on Linux the driver's own.
+        capturing: whether the stream's work becomes a graph.
+        families: which families of kernels compute right on it, as far as it is known.
         multiprocessors: number of streaming multiprocessors.
         shared_per_block: most bytes of shared memory that a block may ask for.
         shared_per_multiprocessor, registers_per_multiprocessor, l2_bytes: what planners divide up.
@@ -135,6 +147,9 @@ class Device:
                 f"{self.capability[0]}.{self.capability[1]} ({self.name})"
             )
         self.architecture = f"sm_{self.capability[0]}{self.capability[1]}"
+        self.driver_version = _driver_version(driver)
+        self.capturing = False
+        self.families = selfcheck.Record()
         attribute = driver.device_attribute
         self.multiprocessors = int(handle.get_attribute(attribute.MULTIPROCESSOR_COUNT))
         self.shared_per_multiprocessor = int(handle.get_attribute(attribute.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR))
@@ -225,8 +240,11 @@ class Device:
         """A kernel of a source, compiled and loaded on first use."""
         found = self._kernels.get((source, name))
         if found is None:
+            settled = selfcheck.admit(self, source)
             with self._lock:
-                found = self._kernels[source, name] = self._load(source, name)
+                found = self._load(source, name)
+                if settled:
+                    self._kernels[source, name] = found
         return found
 
     def _load(self, source: Source, name: str) -> Kernel:
@@ -388,10 +406,17 @@ class Graph:
 
     def __enter__(self) -> Graph:
         self.device.activate()
-        _call("cuStreamBeginCapture_v2", self._stream, 2)  # 2: the memory pool may have to grow meanwhile
+        # 2: the memory pool may have to grow meanwhile
+        selfcheck.begin_capture(self.device, lambda: _call("cuStreamBeginCapture_v2", self._stream, 2))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._end(kind)
+        finally:
+            self.device.capturing = False
+
+    def _end(self, kind: type[BaseException] | None) -> None:
         graph = ctypes.c_void_p()
         self.device.activate()
         if kind is not None:  # the capture is given up; its own error, if any, must not hide the caller's

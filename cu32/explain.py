@@ -11,7 +11,7 @@ from alpha.errors import ArgumentError
 from alpha.explanation import Explanation, geometry_of
 from alpha.functions.conv import Ints
 from alpha.tensor import Shape, Tensor
-from cu32 import costs, depthwise, few_channels, planner, tf32
+from cu32 import costs, depthwise, few_channels, planner, selfcheck, tf32
 from cu32.base import DeviceEngine
 from cu32.costs import Chip, Job
 from cu32.planner import Problem
@@ -61,7 +61,8 @@ def explain(
         raise ArgumentError(f"[explain] expected an operator of {', '.join(ALGORITHMS)}, got {operator!r}")
     if operator == "matmul":
         product = Product.dense(x_shape, w_shape)
-        return _untiled(engine, product, operator, "gemv") if product.vectors else _tiled(engine, product, operator)
+        by_vectors = product.vectors and selfcheck.sound(engine, "gemv")
+        return _untiled(engine, product, operator, "gemv") if by_vectors else _tiled(engine, product, operator)
     problem = _problem(operator, x_shape, w_shape, stride, padding, dilation, groups)
     kernel = _without_plan(engine, problem)
     return _tiled(engine, problem, operator) if kernel is None else _untiled(engine, problem, operator, kernel)
@@ -70,8 +71,7 @@ def explain(
 def _tiled(engine: DeviceEngine, job: Job, operator: str) -> Explanation:
     """By the planner."""
     plan, measured = planner.outlook(engine, job)
-    kernel = {"matmul": "gemm", "weight_grad": "conv_weight"}.get(operator, "conv")
-    name = f"{kernel}{'_tf32' if plan.load == tf32.LOAD else ''}.cu"
+    name = f"{job.file}{'_tf32' if plan.load == tf32.LOAD else ''}.cu"
     return _explanation(engine, job, operator, f"{name}, {plan.choice}", plan.cycles, measured)
 
 
@@ -115,7 +115,7 @@ def _without_plan(engine: DeviceEngine, p: Problem) -> str | None:
     dy = _outline(engine, (p.images, *p.geometry.output, outside), IMAGE_ORDER)
     w = _outline(engine, (outside, *p.geometry.filter, p.in_channels), (0, 1, 2, 3))
     if p.operator == "weight_grad":
-        if depthwise.serves(x, p.geometry, w, p.groups, forward=True):
+        if depthwise.serves_weight(x, w, p.geometry, p.groups):
             return "depthwise_weight"
         return "few_weight" if few_channels.serves_weight(x, dy, w, p.geometry, p.groups) and not p.wide else None
     forward = p.operator == "forward"

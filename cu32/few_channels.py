@@ -20,7 +20,7 @@ import numpy as np
 from alpha import dtypes
 from alpha.geometry import Geometry
 from alpha.tensor import Storage, Tensor
-from cu32 import patches, tables
+from cu32 import patches, selfcheck, tables
 from cu32.base import DeviceEngine
 from cu32.compiler import Source
 from cu32.costs import Tile
@@ -77,7 +77,8 @@ def serves(source: Tensor, w: Tensor, geometry: Geometry, groups: int, forward: 
         return False
     across = patches.classes(geometry, forward)[1]
     near = across.member_step == 1 and bool(abs(across.step_a) == 1 or across.taps.max() <= 1)
-    return near and patches.steps_fit(source, geometry, forward)
+    fits = near and patches.steps_fit(source, geometry, forward)
+    return fits and selfcheck.sound(source.engine, "few_results")
 
 
 def convolve(
@@ -123,7 +124,8 @@ def serves_weight(x: Tensor, dy: Tensor, dw: Tensor, geometry: Geometry, groups:
         return False
     terms = _class_terms(geometry, x.shape[0], _from_inputs(x, dy))
     parts = sum(-(-n // MOST_TERMS) for n in terms)
-    return parts < MOST_PARTS and dw.nbytes * parts <= PARTS_BYTES
+    fits = parts < MOST_PARTS and dw.nbytes * parts <= PARTS_BYTES
+    return fits and selfcheck.sound(dw.engine, "few_weight")
 
 
 def weight_grad(engine: DeviceEngine, x: Tensor, dy: Tensor, dw: Tensor, geometry: Geometry, vector: bool) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from alpha import dtypes
 from alpha.dtypes import scalar
 from alpha.tensor import Shape, Storage, Tensor
-from cu32 import planner, products, tf32
+from cu32 import planner, products, selfcheck, tf32
 from cu32.base import DeviceEngine, c_type
 from cu32.compiler import Source
 from cu32.parts import sum_parts
@@ -47,7 +47,9 @@ class MatrixOperations(DeviceEngine):
             return out
         a, b = self._operands(x, y, batch)
         axes = products.merged_axes(batch, a.batch_strides, b.batch_strides)
-        if a.depth == 1:
+        if 1 in (a.depth, b.edges) and not selfcheck.sound(self, "gemv"):
+            self._multiply(a, b, axes, out)
+        elif a.depth == 1:
             self._outer(a, b, axes, out)
         elif b.edges == 1:
             self._matrix_vector(a, b, axes, out)
@@ -64,6 +66,8 @@ class MatrixOperations(DeviceEngine):
     def ger(
         self, x: Tensor, y: Tensor, alpha: float = 1.0, a: Tensor | None = None, out: Tensor | None = None
     ) -> Tensor:
+        if not selfcheck.sound(self, "gemv"):
+            return self._rank_one(x, y, alpha, a, out)
         target = out if out is not None and out.strides[1] == 1 else self.empty((x.shape[0], y.shape[0]), x.dtype)
         if a is not None and a.strides[1] != 1:
             a = self._row_major(a)
@@ -79,6 +83,13 @@ class MatrixOperations(DeviceEngine):
             self.copy(target, out)
             return out
         return target
+
+    def _rank_one(self, x: Tensor, y: Tensor, alpha: float, a: Tensor | None, out: Tensor | None) -> Tensor:
+        """``ger`` without the kernels of gemv.cu: in two element-wise passes."""
+        column = x.view(x.offset, (x.shape[0], 1), (x.strides[0], 0))
+        row = self.elementwise("mul", y.view(y.offset, (1, y.shape[0]), (0, y.strides[0])), alpha)
+        product = self.elementwise("mul", column, row, out=out if a is None else None)
+        return product if a is None else self.elementwise("add", a, product, out=out)
 
     def _operands(self, x: Tensor, y: Tensor, batch: Shape) -> tuple[Operand, Operand]:
         """Both as the kernels take them, with a copy only where no leading dimension describes an operand.

@@ -17,7 +17,7 @@ from functools import lru_cache
 from alpha import search as setting
 from alpha.errors import ArgumentError
 from alpha.geometry import Geometry
-from cu32 import costs, search, tables, tf32
+from cu32 import costs, search, selfcheck, tables, tf32
 from cu32.base import DeviceEngine
 from cu32.costs import Chip, Job, Kernel, Lengths, Plan, Tile, float_kernel
 from cu32.search import Question
@@ -71,6 +71,10 @@ class Problem(Job):
     vector: bool
     wide: bool
     splits: bool
+
+    @property
+    def file(self) -> str:
+        return "conv_weight" if self.operator == "weight_grad" else "conv"
 
     def __str__(self) -> str:
         channels = f"{self.in_channels} to {self.out_channels} channels x {self.groups}"
@@ -188,12 +192,17 @@ def _plans(job: Job, chip: Chip, high: bool, override: Override) -> tuple[Plan, 
     return override.among(tuple(costs.plans(job, chip, high, override.parts)))
 
 
+def _high(engine: DeviceEngine, job: Job) -> bool:
+    """Whether a job may take the tensor cores: not where their kernels were found to compute wrongly."""
+    return tf32.enabled(engine) and selfcheck.sound(engine, f"{job.file}_tf32")
+
+
 def chosen(engine: DeviceEngine, job: Job, run: Callable[[Plan], object]) -> Plan:
     """The plan that an operator launches: that of ``use``, else the fastest where a search is on, else the model's.
 
     ``run`` does the operator's work by a plan, onto memory that nobody reads.
     """
-    chip, high, override = Chip.of(engine.device), tf32.enabled(engine), _override.get()
+    chip, high, override = Chip.of(engine.device), _high(engine, job), _override.get()
     if override == _MODEL and setting.get_search():
         question = Question(chip, job, high)
         return search.known(question) or search.fastest(engine, question, _plans(job, chip, high, _MODEL), run)
@@ -202,7 +211,7 @@ def chosen(engine: DeviceEngine, job: Job, run: Callable[[Plan], object]) -> Pla
 
 def outlook(engine: DeviceEngine, job: Job) -> tuple[Plan, float | None]:
     """The plan that an operator would launch now, and the milliseconds that a search has measured of it, if any."""
-    chip, high, override = Chip.of(engine.device), tf32.enabled(engine), _override.get()
+    chip, high, override = Chip.of(engine.device), _high(engine, job), _override.get()
     times = search.kept(Question(chip, job, high), _plans(job, chip, high, _MODEL))
     if times and setting.get_search() and override == _MODEL:
         best = min(times, key=times.__getitem__)

@@ -131,6 +131,7 @@ class Product(Job):
     vector: bool
     layouts: tuple[str, str]
     splits = True
+    file = "gemm"
 
     @staticmethod
     def dense(x_shape: Sequence[int], y_shape: Sequence[int]) -> Product:

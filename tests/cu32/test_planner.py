@@ -212,7 +212,8 @@ def test_explain_is_about_what_the_operators_do(
     choose, launch = planner.chosen, cu32.launch
 
     def noting(engine: DeviceEngine, job: Job, run: Any) -> Plan:
-        jobs.append(job)
+        if engine is cu32:  # kernels that check themselves have an engine of their own
+            jobs.append(job)
         return choose(engine, job, run)
 
     def recording(source: Source, *rest: Any, **named: Any) -> None:

@@ -1,0 +1,530 @@
+"""What each family of kernels is compared with on a device: one small problem, and NumPy's answer on the host.
+
+Numbers are small integers where an operation allows it: float32 (and TF32, whose factors have 11 bits) then holds every
+product and sum exactly, whatever their order, and any difference is a fault. Where rounding has a part, what is allowed
+is some ten times what the operation rounds, relative to the largest element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from alpha import random
+from alpha.dtypes import float32, int32, int64
+from alpha.engine import RangeCheck
+from alpha.errors import IndexingError
+from alpha.geometry import Geometry
+from alpha.tensor import Tensor
+from cu32 import convolution, graphs, planner, tf32
+from cu32.base import Array, Constants, Extent
+from cu32.compiler import Source
+from cu32.driver import Device
+from cu32.engine import CUDAEngine
+from cu32.parts import sum_parts
+from cu32.selfcheck import Verdict
+
+MEMORY = 64 << 20
+"""Most bytes of the device that a check may take; a few segments of 2 MiB do, and are given back."""
+
+ROUNDED = 1e-5
+"""What is allowed of an operation that rounds: a hundred times float32's half unit, of functions and short sums."""
+
+Result = tuple[Tensor | bool, Any, float]
+"""What was computed, what is right, and the difference allowed, relative to the largest element; 0 is to the bit."""
+
+FAMILIES: dict[str, Callable[[Checker], Sequence[Result]]] = {}
+"""By kernel file, what runs its kernels."""
+
+
+class Checker(CUDAEngine):
+    """An engine of its own, so that a program's pool, captures and counts know nothing of a check."""
+
+    wanted = "highest"
+
+    def __init__(self, ordinal: int) -> None:
+        super().__init__(ordinal, MEMORY)
+        self.ran: set[str] = set()
+        self.depth = 0
+
+    @property
+    def precision(self) -> str:
+        return self.wanted
+
+    def launch(
+        self, source: Source, kernel: str, grid: Extent, block: Extent, *arguments: Any, shared: int = 0
+    ) -> None:
+        super().launch(source, kernel, grid, block, *arguments, shared=shared)
+        self.ran.add(source.name)
+
+    @contextmanager
+    def high(self) -> Iterator[None]:
+        """Within it TF32 is what products and convolutions take."""
+        self.wanted = "high"
+        try:
+            with planner.use(load=tf32.LOAD):
+                yield
+        finally:
+            self.wanted = "highest"
+
+    def end(self) -> None:
+        """Gives back the memory that the checks took."""
+        self.constants = Constants()
+        self._flags = None
+        self.memory.release_cached()
+
+
+@cache
+def _checker(device: Device) -> Checker:
+    return Checker(device.ordinal)
+
+
+def error(device: Device, family: str) -> Verdict | None:
+    """How far the family is off on the device at worst; None where the device cannot run it."""
+    checker = _checker(device)
+    outer, macs = checker.depth, dict(convolution.MACS)  # which are of the program's calls
+    try:
+        checker.depth = outer + 1
+        checker.ran.discard(family)
+        found = [_difference(checker, *result) for result in FAMILIES[family](checker)]
+        return max(found, key=_badness) if family in checker.ran else None
+    finally:
+        convolution.MACS.update(macs)
+        checker.depth = outer
+        if not outer:
+            checker.end()
+
+
+def _badness(verdict: Verdict) -> float:
+    return verdict.error - verdict.allowed if verdict.error >= 0 else np.inf
+
+
+def _difference(checker: Checker, got: Tensor | bool, expected: Any, tolerance: float) -> Verdict:
+    ours = np.asarray(checker.to_numpy(got) if isinstance(got, Tensor) else got).astype(np.float64)
+    right = np.asarray(expected).astype(np.float64)
+    if ours.shape != right.shape:
+        return Verdict(np.inf, 0.0)
+    worst = np.abs(ours - right).max(initial=0)
+    return Verdict(float(worst), tolerance * float(np.abs(right).max(initial=0)))
+
+
+def _family(function: Callable[[Checker], Sequence[Result]]) -> Callable[[Checker], Sequence[Result]]:
+    """Enters a function under its name, which is the kernel file's."""
+    FAMILIES[function.__name__] = function
+    return function
+
+
+def _whole(*shape: int, seed: int = 0, low: int = -4, high: int = 5, dtype: Any = float32) -> Array:
+    """Small integers."""
+    return np.random.default_rng((seed, *shape)).integers(low, high, shape).astype(dtype)
+
+
+def _normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
+
+
+def _is_equal(results: Sequence[tuple[Tensor, Any]]) -> list[Result]:
+    return [(got, expected, 0.0) for got, expected in results]
+
+
+# -- element-wise ----------------------------------------------------------------------------------------------------
+
+
+@_family
+def arithmetic(e: Checker) -> Sequence[Result]:
+    x, y = _whole(7, 36), _whole(36, seed=1)
+    a, b = e.from_numpy(x), e.from_numpy(y)
+    return _is_equal(
+        [
+            (e.elementwise("add", a, b), x + y),
+            (e.elementwise("mul", a, b), x * y),
+            (e.elementwise("sub", 2.0, a), 2 - x),
+            (e.elementwise("maximum", a, b), np.maximum(x, y)),
+        ]
+    )
+
+
+@_family
+def comparison(e: Checker) -> Sequence[Result]:
+    x, y = _whole(7, 36), _whole(36, seed=1)
+    a, b = e.from_numpy(x), e.from_numpy(y)
+    return _is_equal([(e.elementwise("lt", a, b), x < y), (e.elementwise("eq", a, b), x == y)])
+
+
+@_family
+def mathematics(e: Checker) -> Sequence[Result]:
+    x = np.abs(_normal(90)) + np.float32(0.1)
+    a, wide = e.from_numpy(x), x.astype(np.float64)
+    functions = {"exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "sin": np.sin}
+    return [(e.elementwise(name, a), right(wide), ROUNDED) for name, right in functions.items()]
+
+
+@_family
+def integers(e: Checker) -> Sequence[Result]:
+    x, y = _whole(90, low=-50, high=50, dtype=np.int64), _whole(90, low=1, high=9, dtype=np.int64)
+    a, b = e.from_numpy(x), e.from_numpy(y)
+    return _is_equal([(e.elementwise("floor_divide", a, b), x // y), (e.elementwise("remainder", a, b), x % y)])
+
+
+@_family
+def convert(e: Checker) -> Sequence[Result]:
+    x = _whole(5, 18)
+    whole, back = e.empty(x.shape, int32), e.empty(x.shape)
+    e.copy(e.from_numpy(x), whole)
+    e.copy(whole, back)
+    return _is_equal([(whole, x), (back, x)])
+
+
+@_family
+def copy(e: Checker) -> Sequence[Result]:
+    x = _whole(40, 36)
+    a, turned, apart, filled = e.from_numpy(x), e.empty((36, 40)), e.empty((20, 36)), e.empty((9,))
+    e.copy(a.view(0, (36, 40), (1, 36)), turned)
+    e.copy(a.view(0, (20, 36), (72, 1)), apart)
+    e.fill(filled, 7)
+    return _is_equal([(turned, x.T), (apart, x[::2]), (filled, np.full(9, 7))])
+
+
+@_family
+def activation(e: Checker) -> Sequence[Result]:
+    x, dy = _whole(90), _whole(90, seed=1)
+    a, b = e.from_numpy(x), e.from_numpy(dy)
+    return _is_equal(
+        [
+            (e.leaky_relu(a, 0.25), np.where(x > 0, x, x * 0.25)),
+            (e.leaky_relu_grad(b, a, 0.25), np.where(x > 0, dy, dy * 0.25)),
+        ]
+    )
+
+
+@_family
+def dropout(e: Checker) -> Sequence[Result]:
+    x, kept = _whole(90), random.uniforms(5, 3, 90) >= 0.5
+    y, mask = e.dropout(e.from_numpy(x), 0.5, 5, 3)
+    return _is_equal([(y, np.where(kept, 2 * x, 0)), (mask, kept)])
+
+
+@_family
+def random_numbers(e: Checker) -> Sequence[Result]:
+    draws = [random.Draw(name, (90,), float32, 0.0, 1.0, 5, 3) for name in ("uniform", "normal")]
+    return _is_equal([(e.random(draw), draw.numpy()) for draw in draws])
+
+
+FAMILIES["random"] = FAMILIES.pop("random_numbers")  # whose own name is the module's
+
+
+# -- reductions, indices ---------------------------------------------------------------------------------------------
+
+
+@_family
+def reductions(e: Checker) -> Sequence[Result]:
+    x = _whole(30, 700)
+    a = e.from_numpy(x)
+    return _is_equal(
+        [
+            (e.reduce("sum", a, (0, 1), False), x.sum(dtype=np.float64)),
+            (e.reduce("sum", a, (0,), False), x.sum(0)),
+            (e.reduce("max", a, (1,), False), x.max(1)),
+            (e.arg_reduce("argmax", a, 1), x.argmax(1)),
+        ]
+    )
+
+
+@_family
+def scan(e: Checker) -> Sequence[Result]:
+    x = _whole(3, 1500)
+    a = e.from_numpy(x)
+    return _is_equal([(e.cumsum(a, 1), x.cumsum(1)), (e.cumsum(a, 0), x.cumsum(0))])
+
+
+@_family
+def sort(e: Checker) -> Sequence[Result]:
+    x = _whole(2, 1500)
+    values, places = e.sort(e.from_numpy(x), 1)
+    return _is_equal([(values, np.sort(x, 1)), (places, np.argsort(x, 1, kind="stable"))])
+
+
+def _rows(*places: int) -> Array:
+    return np.array(places, np.int64)
+
+
+@_family
+def indexing(e: Checker) -> Sequence[Result]:
+    x, at, values = _whole(9, 20), _rows(3, 0, 8, 3), _whole(1, 20, seed=1)
+    a = e.from_numpy(x)
+    found = e.gather(a, (e.from_numpy(at), slice(None)))
+    e.scatter(a, (e.from_numpy(at[3:]), slice(None)), e.from_numpy(values), False)
+    right = x.copy()
+    right[3] = values
+    return _is_equal([(found, x[at]), (a, right)])
+
+
+@_family
+def positions(e: Checker) -> Sequence[Result]:
+    x, rows, columns = _whole(9, 20), _rows(3, 0, 8), _rows(19, 2, 7)
+    mask = x > 0
+    a = e.from_numpy(x)
+    pairs = e.gather(a, (e.from_numpy(rows), e.from_numpy(columns)))
+    return _is_equal([(pairs, x[rows, columns]), (e.gather(a, (e.from_numpy(mask),)), x[mask])])
+
+
+@_family
+def accumulate(e: Checker) -> Sequence[Result]:
+    x, at, values = _whole(9, 20), _rows(3, 0, 8, 3, 3), _whole(5, 20, seed=1)
+    a, right = e.from_numpy(x), x.copy()
+    e.scatter(a, (e.from_numpy(at), slice(None)), e.from_numpy(values), True)
+    np.add.at(right, at, values)
+    return _is_equal([(a, right)])
+
+
+@_family
+def checks(e: Checker) -> Sequence[Result]:
+    check = RangeCheck(IndexingError, "[index] expected a place in range, got {value} at position {position}")
+    index = _rows(3, -2, 0, 8)
+    safe = e.to_numpy(e.check_range(e.from_numpy(index), -9, 9, check))
+    e.check_range(e.from_numpy(_rows(3, 9)), -9, 9, check)
+    try:
+        e.synchronize()
+        told = False
+    except IndexingError as error:
+        told = "got 9 at position 1" in str(error)
+    return [(bool(np.array_equal(safe, index % 9)), True, 0.0), (told, True, 0.0)]
+
+
+# -- products --------------------------------------------------------------------------------------------------------
+
+
+@_family
+def gemm(e: Checker) -> Sequence[Result]:
+    x, y = _whole(72, 48), _whole(48, 36, seed=1)
+    with planner.use(load="VECTOR"):
+        return _is_equal([(e.matmul(e.from_numpy(x), e.from_numpy(y)), x @ y)])
+
+
+@_family
+def gemm_tf32(e: Checker) -> Sequence[Result]:
+    x, y = _whole(72, 48), _whole(48, 36, seed=1)
+    with e.high():
+        return _is_equal([(e.matmul(e.from_numpy(x), e.from_numpy(y)), x @ y)])
+
+
+@_family
+def gemv(e: Checker) -> Sequence[Result]:
+    x, v, w = _whole(40, 36), _whole(36, seed=1), _whole(40, seed=2)
+    a, b, c = e.from_numpy(x), e.from_numpy(v), e.from_numpy(w)
+    return _is_equal(
+        [
+            (e.gemv(a, b), x @ v),
+            (e.gemv(a, c, trans=True), w @ x),
+            (e.matmul(c.view(0, (40, 1), (1, 1)), b.view(0, (1, 36), (36, 1))), np.outer(w, v)),
+            (e.ger(c, b, 2.0, a), x + 2 * np.outer(w, v)),
+        ]
+    )
+
+
+@_family
+def parts(e: Checker) -> Sequence[Result]:
+    x, out = _whole(12, 90), e.empty((90,))
+    sum_parts(e, e.from_numpy(x).storage, 12, out)
+    return _is_equal([(out, x.sum(0))])
+
+
+# -- convolutions ----------------------------------------------------------------------------------------------------
+
+
+class _Layer:
+    """A convolution, and its three operators by loops over the taps."""
+
+    def __init__(self, inputs: int, outputs: int, groups: int = 1, stride: int = 1) -> None:
+        self.geometry = Geometry.make((6, 5), (3, 3), (stride, stride), (1, 1))
+        self.groups, self.stride = groups, stride
+        self.x = _whole(3, 6, 5, inputs)
+        self.w = _whole(outputs, 3, 3, inputs // groups, seed=1)
+        self.dy = _whole(3, *self.geometry.output, outputs, seed=2)
+
+    def forward(self, e: Checker) -> Result:
+        """ConvV2."""
+        right = np.zeros(self.dy.shape)
+        for r, c, window in self._windows(self._padded(self.x)):
+            right += np.einsum("nhwgi,goi->nhwgo", self._split(window), self._filters(r, c)).reshape(right.shape)
+        return e.conv2d(e.from_numpy(self.x), e.from_numpy(self.w), None, self.geometry, self.groups), right, 0.0
+
+    def input_grad(self, e: Checker) -> Result:
+        """KS-deconv-V2."""
+        padded = self._padded(np.zeros(self.x.shape))
+        for r, c, window in self._windows(padded):
+            one = np.einsum("nhwgo,goi->nhwgi", self._split(self.dy), self._filters(r, c))
+            window[...] += one.reshape(window.shape)
+        got = e.conv2d_input_grad(e.from_numpy(self.dy), e.from_numpy(self.w), self.geometry, self.groups)
+        return got, padded[:, 1:-1, 1:-1], 0.0
+
+    def weight_grad(self, e: Checker) -> Result:
+        """Sk-dilated-V2."""
+        right = np.zeros(self.w.shape)
+        for r, c, window in self._windows(self._padded(self.x)):
+            one = np.einsum("nhwgi,nhwgo->goi", self._split(window), self._split(self.dy))
+            right[:, r, c] = one.reshape(self.w.shape[0], self.w.shape[3])
+        got = e.conv2d_weight_grad(e.from_numpy(self.x), e.from_numpy(self.dy), self.geometry, self.groups)
+        return got, right, 0.0
+
+    def _padded(self, x: Array) -> Array:
+        return np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+
+    def _windows(self, padded: Array) -> Iterator[tuple[int, int, Array]]:
+        """What each tap of the filter meets."""
+        height, width = (self.stride * (n - 1) + 1 for n in self.geometry.output)
+        for r, c in np.ndindex(3, 3):
+            yield r, c, padded[:, r : r + height : self.stride, c : c + width : self.stride]
+
+    def _split(self, x: Array) -> Array:
+        """Channels by group."""
+        return x.astype(np.float64).reshape(*x.shape[:3], self.groups, -1)
+
+    def _filters(self, r: int, c: int) -> Array:
+        """(groups, outputs, inputs) of one tap."""
+        return self.w[:, r, c].astype(np.float64).reshape(self.groups, -1, self.w.shape[3])
+
+
+@_family
+def conv(e: Checker) -> Sequence[Result]:
+    layer = _Layer(8, 12, stride=2)
+    with planner.use(load="VECTOR"):
+        return [layer.forward(e), layer.input_grad(e)]
+
+
+@_family
+def conv_tf32(e: Checker) -> Sequence[Result]:
+    layer = _Layer(32, 32, stride=2)
+    with e.high():
+        return [layer.forward(e), layer.input_grad(e)]
+
+
+@_family
+def conv_weight(e: Checker) -> Sequence[Result]:
+    with planner.use(load="VECTOR"):
+        return [_Layer(8, 12, stride=2).weight_grad(e)]
+
+
+@_family
+def conv_weight_tf32(e: Checker) -> Sequence[Result]:
+    with e.high():
+        return [_Layer(32, 32, stride=2).weight_grad(e)]
+
+
+@_family
+def depthwise(e: Checker) -> Sequence[Result]:
+    layer = _Layer(8, 8, groups=8)
+    return [layer.forward(e), layer.input_grad(e)]
+
+
+@_family
+def depthwise_weight(e: Checker) -> Sequence[Result]:
+    return [_Layer(8, 8, groups=8).weight_grad(e)]
+
+
+@_family
+def few_results(e: Checker) -> Sequence[Result]:
+    return [_Layer(16, 3).forward(e), _Layer(3, 16).input_grad(e)]
+
+
+@_family
+def few_weight(e: Checker) -> Sequence[Result]:
+    return [_Layer(3, 16).weight_grad(e)]
+
+
+# -- layers, losses, optimizers --------------------------------------------------------------------------------------
+
+
+@_family
+def normalisation(e: Checker) -> Sequence[Result]:
+    x, dy = _normal(3, 5, 6, 8), _normal(3, 5, 6, 8, seed=1)
+    a, wide, axes = e.from_numpy(x), x.astype(np.float64), (0, 1, 2)
+    y, state = e.batch_norm(a, None, None, None, None, 0.1, 1e-5, None, 0.0)
+    inverse = 1 / np.sqrt(wide.var(axes) + 1e-5)
+    normal = (wide - wide.mean(axes)) * inverse
+    arguments = (a, None, None, None, state, 0.0, False, True)
+    dx, _, dbias, _ = e.batch_norm_grad(e.from_numpy(dy), *arguments)
+    passed = np.where(normal > 0, dy.astype(np.float64), 0)
+    right = inverse * (passed - passed.mean(axes) - normal * (passed * normal).mean(axes))
+    return [
+        (e.channel_sum(a), wide.sum(axes), ROUNDED),
+        (y, np.maximum(normal, 0), ROUNDED),
+        (dx, right, ROUNDED),
+        (dbias, passed.sum(axes), ROUNDED),
+    ]
+
+
+@_family
+def pooling(e: Checker) -> Sequence[Result]:
+    x, dy = _whole(3, 6, 4, 8), _whole(3, 3, 2, 8, seed=1)
+    windows = x.reshape(3, 3, 2, 2, 2, 8).transpose(0, 1, 3, 2, 4, 5).reshape(3, 3, 2, 4, 8)
+    geometry = Geometry.make((6, 4), (2, 2), (2, 2))
+    a, b = e.from_numpy(x), e.from_numpy(dy)
+    most, taps = e.max_pool2d(a, geometry)
+    chosen = np.arange(4)[:, None] == windows.argmax(3)[:, :, :, None]
+    back = (chosen * dy[:, :, :, None]).reshape(3, 3, 2, 2, 2, 8).transpose(0, 1, 3, 2, 4, 5).reshape(x.shape)
+    found = [
+        (most, windows.max(3)),
+        (e.avg_pool2d(a, geometry, True), windows.mean(3)),
+        (e.avg_pool2d_grad(b, geometry, True), dy.repeat(2, 1).repeat(2, 2) / 4),
+    ]
+    if taps is not None:
+        found += [(taps, windows.argmax(3)), (e.max_pool2d_grad(b, taps, geometry), back)]
+    return _is_equal(found)
+
+
+@_family
+def losses(e: Checker) -> Sequence[Result]:
+    x, labels, scale = _normal(37, 10), np.arange(37) % 10, _normal(37)
+    places = e.from_numpy(labels.astype(np.int64))
+    exponents = np.exp(x.astype(np.float64))
+    right = exponents / exponents.sum(1, keepdims=True)
+    costs, probabilities = e.cross_entropy(e.from_numpy(x), places, 0.0)
+    gradient = e.cross_entropy_grad(probabilities, places, e.from_numpy(scale), 0.0)
+    return [
+        (costs, -np.log(right[np.arange(37), labels]), ROUNDED),
+        (probabilities, right, ROUNDED),
+        (gradient, scale[:, None] * (right - np.eye(10)[labels]), ROUNDED),
+    ]
+
+
+@_family
+def optimizers(e: Checker) -> Sequence[Result]:
+    p, g = _normal(3000), _normal(3000, seed=1)
+    wide, slope = p.astype(np.float64), g.astype(np.float64)
+    plain, adapted, first, second = (e.from_numpy(x) for x in (p, p, np.zeros_like(p), np.zeros_like(p)))
+    gradient = e.from_numpy(g)
+    e.sgd_step([plain], [gradient], None, 0.1, 0.0, 0.0, False, 0.01, True)
+    e.adam_step([adapted], [gradient], [first], [second], 0.1, (0.9, 0.999), 1e-8, 0.0, False, 1)
+    return [
+        (plain, wide - 0.1 * (slope + 0.01 * wide), ROUNDED),
+        (adapted, wide - 0.1 * np.sign(slope), 10 * ROUNDED),  # a first step's; eps counts where a gradient is small
+        (first, 0.1 * slope, ROUNDED),
+        (second, 0.001 * slope * slope, ROUNDED),
+    ]
+
+
+@_family
+def images(e: Checker) -> Sequence[Result]:
+    pixels = _whole(2, 7, 6, 3, low=0, high=256, dtype=np.uint8)
+    places = np.array([[1, 0, 1], [0, 4, -1]], np.int32)  # the second is mirrored
+    got = e.images_to_float(
+        e.from_numpy(pixels), e.from_numpy(places), (5, 4), np.full(3, 2.0, np.float32), np.full(3, 4.0, np.float32)
+    )
+    right = np.stack([pixels[0, 1:6, 0:4], pixels[1, 0:5, 4:0:-1]])
+    return _is_equal([(got, (right.astype(np.float64) - 2) / 4)])
+
+
+@_family
+def stored(e: Checker) -> Sequence[Result]:
+    values = _whole(graphs.PIECE // 8, dtype=np.int64)
+    out = e.empty(values.shape, int64)
+    e.launch(graphs.SOURCES[0], "store", 1, graphs.PIECE // 4, values.tobytes(), out)
+    return _is_equal([(out, values)])
+
+
+FAMILIES["graphs"] = FAMILIES.pop("stored")
