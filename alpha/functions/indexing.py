@@ -62,7 +62,22 @@ def _resolved(name: str, x: Tensor, key: Any) -> tuple[Any, ...]:
         )
     rest = [slice(None)] * (x.ndim - used)
     at = dots[0] if dots else len(entries)
-    return tuple(_in_range(name, x, [*entries[:at], *rest, *entries[at + 1 :]]))
+    found = tuple(_in_range(name, x, [*entries[:at], *rest, *entries[at + 1 :]]))
+    tensors = [entry for entry in found if isinstance(entry, Tensor)]
+    if len(tensors) > 1:
+        _check_together(name, tensors)
+    return found
+
+
+def _check_together(name: str, tensors: list[Tensor]) -> None:
+    """IndexingError unless index tensors broadcast, of masks the positions where they hold."""
+    shapes = [(int(t.sum().item()),) if _is_mask(t) else t.shape for t in tensors]
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError as error:
+        raise IndexingError(
+            f"[{name}] expected index tensors whose shapes broadcast, got {', '.join(map(str, shapes))}"
+        ) from error
 
 
 def _is_mask(entry: Any) -> bool:
@@ -263,6 +278,8 @@ def _selected(x: Tensor, index: tuple[Any, ...]) -> Tensor:
 
 def getitem(x: Tensor, key: Any) -> Tensor:
     """``x[key]`` by NumPy's rules: a view for ints, slices, None and ..., a copy for tensors, lists and masks.
+
+    A ``...`` that stands for no axis separates no index tensors, as in PyTorch.
 
     A negative step makes a copy too. IndexingError (an IndexError) for an index outside its axis.
     """

@@ -434,7 +434,7 @@ def tile(x: Tensor, repeats: int | Sequence[int]) -> Tensor:
     wanted = shape_of("tile", (tuple(count * n for count, n in zip(counts, shape, strict=True)),))
     check_room(x.engine, wanted, x.dtype)
     if 0 in wanted:  # the repeats may have no shape of their own
-        return reshape(x[(slice(0),) * x.ndim], wanted)
+        return reshape(reshape(x, shape)[(slice(0),) * ndim], wanted)
     spread = reshape(x, tuple(n for length in shape for n in (1, length)))
     wide = expand(spread, tuple(n for pair in zip(counts, shape, strict=True) for n in pair))
     return reshape(wide, wanted)

@@ -130,6 +130,7 @@ class Net(nn.Module):
 
 @both
 def test_modules_come_back_whole(again: Callable[[Any], Any]) -> None:
+    alpha.manual_seed(1)  # of numbers that ReLU does not all make zero
     net = Net().eval()
     net.second.train()
     net.first.bias.requires_grad_(False)

@@ -186,7 +186,11 @@ def _peer_interpolate(torch: Any, x: Any, **options: Any) -> Any:
 
 
 def _affine(d: Draw, shape: tuple[int, ...], dtype: str) -> dict[str, Any]:
-    return {name: d.input(shape, dtype) for name in ("weight", "bias") if d.chance(0.7)}
+    """Weight and bias, finite: an infinite weight is folded with the statistics, and NaN may come of it."""
+    found = {name: d.input(shape, dtype) for name in ("weight", "bias") if d.chance(0.7)}
+    for given in found.values():
+        given.base.array[~np.isfinite(given.base.array)] = 1
+    return found
 
 
 def _spread(d: Draw, shape: tuple[int, ...], dtype: str) -> Input:

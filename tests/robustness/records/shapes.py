@@ -235,7 +235,8 @@ def key(d: Draw, shape: tuple[int, ...], advanced: bool = True) -> Any:
         else:
             break
         axis += 1
-    if d.chance(0.15):
+    # Where ... stands for no axis it separates index tensors in NumPy, the oracle, but neither here nor in PyTorch.
+    if d.chance(0.15) and (axis < len(shape) or not _masks(tuple(entries))):
         entries.insert(d.whole(0, len(entries)), Ellipsis) if axis >= len(shape) else entries.append(Ellipsis)
     return entries[0] if len(entries) == 1 and d.chance(0.5) else tuple(entries)
 
