@@ -281,7 +281,8 @@ class MemoryPool:
             mutex.release()
         if collected:
             raise self._exhausted(nbytes)
-        gc.collect()  # without the lock: finalizers may use the pool
+        del lock  # which is free again: finalizers may use the pool
+        gc.collect()
         return MemoryPool.lend(self, nbytes, True)
 
     def _exhausted(self, nbytes: int) -> OutOfMemoryError:
