@@ -101,10 +101,13 @@ _thread = _Thread()
 @contextmanager
 def _watching(watch: _Watch) -> Iterator[_Watch]:
     try:
-        _thread.watch = watch
-        yield watch
+        try:
+            _thread.watch = watch
+            yield watch
+        finally:
+            _thread.watch = None
     finally:
-        _thread.watch = None
+        _thread.watch = None  # once more, if an interrupt came before the first time
 
 
 def note_leaf(leaf: _tensor.Tensor, before: _tensor.Tensor | None) -> None:

@@ -164,13 +164,16 @@ class Recorder(graphs.Recorder):
             )
         capture = Capture(engine, self._pool)
         graph = driver.Graph(engine.device)
-        engine.capture, engine.pool = capture, self._pool
         try:
-            with graph:
-                yield capture
+            try:
+                engine.capture, engine.pool = capture, self._pool
+                with graph:
+                    yield capture
+            finally:
+                engine.capture, engine.pool = None, engine.memory
+                engine.release_waiting()
         finally:
-            engine.capture, engine.pool = None, engine.memory
-            engine.release_waiting()
+            engine.capture, engine.pool = None, engine.memory  # once more, if an interrupt came before the first time
         capture.finish(graph)
 
 

@@ -174,11 +174,15 @@ def use(tile: tuple[int, int] | None = None, parts: int | None = None, load: str
     """
     if parts is not None and parts < 1:
         raise ArgumentError(f"[planner] expected parts >= 1, got {parts}")
-    token = _override.set(Override(tile, parts, load))
+    outer = _override.get()
     try:
-        yield
+        try:
+            _override.set(Override(tile, parts, load))
+            yield
+        finally:
+            _override.set(outer)
     finally:
-        _override.reset(token)
+        _override.set(outer)  # once more, if an interrupt came before the first time
 
 
 def plan(job: Job, chip: Chip, high: bool = False) -> Plan:

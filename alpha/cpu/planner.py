@@ -60,11 +60,15 @@ def use(algorithm: str) -> Iterator[None]:
     """
     if algorithm not in ALGORITHMS:
         raise ArgumentError(f"[planner.use] expected one of {', '.join(ALGORITHMS)}, got {algorithm!r}")
-    token = _wanted.set(algorithm)
+    outer = _wanted.get()
     try:
-        yield
+        try:
+            _wanted.set(algorithm)
+            yield
+        finally:
+            _wanted.set(outer)
     finally:
-        _wanted.reset(token)
+        _wanted.set(outer)  # once more, if an interrupt came before the first time
 
 
 def algorithm(problem: Problem, by_output: bool, packs: bool | None = None) -> str:

@@ -59,8 +59,8 @@ def seeded(seed: int | None) -> Iterator[None]:
         yield
         return
     before = random.get_state()
-    random.manual_seed(seed)
     try:
+        random.manual_seed(seed)
         yield
     finally:
         random.set_state(before)

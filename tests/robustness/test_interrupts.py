@@ -338,3 +338,22 @@ def test_a_request_in_the_midst_of_a_change_keeps_to_the_cap_and_is_counted_late
     assert pool.in_use >= 11 * MB and pool.held == pool.in_use
     lent.clear()
     assert pool.in_use == mine[0].nbytes
+
+
+def test_a_choice_of_algorithm_ends_with_its_block() -> None:
+    from alpha.cpu import planner
+
+    x, w = alpha.rand(1, 5, 5, 4), alpha.rand(4, 3, 3, 4)
+    expected = F.conv2d(x, w).numpy().copy()
+
+    def use() -> None:
+        with planner.use("positions"):
+            F.conv2d(x, w)
+
+    at, reached = 0, True
+    while reached:
+        reached = inject(use, ["alpha/cpu/planner.py"], at=at)
+        gc.collect()
+        assert planner._wanted.get() is None, at
+        at += 1
+    np.testing.assert_array_equal(F.conv2d(x, w).numpy(), expected)
