@@ -27,6 +27,8 @@ BUDGET =
 
 RUN = $(VENV)/bin/python
 INSTALL = $(RUN) -m pip install --quiet --disable-pip-version-check
+GPU = $(PYTHON) -m benchmarks.gpu $(@:gpu-%=%) $(if $(OUT),--out '$(OUT)') $(if $(WHEELS),--wheels '$(WHEELS)') \
+	$(if $(CUBINS),--cubins '$(CUBINS)') $(if $(ENGINE),--engine '$(ENGINE)') $(if $(BUDGET),--budget '$(BUDGET)')
 OPTIONS = $(if $(DATA),--data '$(DATA)') $(if $(MODEL),--model '$(MODEL)') $(if $(EPOCHS),--epochs '$(EPOCHS)') \
 	$(if $(STEPS),--steps '$(STEPS)') $(if $(BATCH),--batch-size '$(BATCH)') $(if $(ENGINE),--engine '$(ENGINE)') \
 	$(if $(SEED),--seed '$(SEED)') $(if $(OUT),--out '$(OUT)') $(if $(RESUME),--resume '$(RESUME)')
@@ -72,9 +74,14 @@ gpu:
 	@status=0; for part in gpu-tests gpu-operators gpu-training; do \
 		$(MAKE) --no-print-directory $$part || status=$$?; done; exit $$status
 
-gpu-tests gpu-operators gpu-training:
-	@$(PYTHON) -m benchmarks.gpu $(@:gpu-%=%) $(if $(OUT),--out '$(OUT)') $(if $(WHEELS),--wheels '$(WHEELS)') \
-		$(if $(CUBINS),--cubins '$(CUBINS)') $(if $(ENGINE),--engine '$(ENGINE)') $(if $(BUDGET),--budget '$(BUDGET)')
+gpu-tests:
+	@$(GPU)
+
+gpu-operators:
+	@$(GPU)
+
+gpu-training:
+	@$(GPU)
 
 lint: $(VENV)/dev.stamp
 	$(RUN) -m ruff check .

@@ -249,10 +249,15 @@ def _result_layout(tensors: Sequence[Tensor]) -> Layout:
     return shape, dense_strides(shape, largest.view(0, shape, strides).memory_order())
 
 
+def pointer(tensor: Tensor, offset: int) -> Tensor:
+    """A place in a tensor's memory, or behind its end, whose address a kernel gets: nothing is read there by itself."""
+    return Tensor(tensor.storage, offset, (), (), tensor.dtype)
+
+
 def moved(tensors: Sequence[Tensor | None], offsets: Shape) -> list[Tensor | None]:
     """The tensors from a piece's first elements on."""
     pairs = zip(tensors, offsets, strict=True)
-    return [None if t is None else t.view(t.offset + offset, (), ()) for t, offset in pairs]
+    return [None if t is None else pointer(t, t.offset + offset) for t, offset in pairs]
 
 
 def _split(source: Tensor, out: Tensor) -> Tiles | None:

@@ -15,7 +15,7 @@ from alpha.dtypes import ALL, bool_, float64, int64, is_float
 from alpha.engine import Index, Operand
 from alpha.errors import DtypeError
 from alpha.tensor import Tensor, dense_strides
-from cu32.arrays import THREADS, VECTOR_BYTES, WORDS, moved, number
+from cu32.arrays import THREADS, VECTOR_BYTES, WORDS, moved, number, pointer
 from cu32.base import DeviceEngine, c_type
 from cu32.compiler import Source
 from cu32.strided import Layout, Plan, Shape, merged_axes, plan
@@ -99,7 +99,7 @@ class IndexingOperations(DeviceEngine):
         if out.numel() == 0:
             return out
         size = x.dtype.itemsize
-        source = x.view(selection.offset, (), ())
+        source = pointer(x, selection.offset)
         layouts = ((out.shape, out.strides), selection.slices, selection.index)
         width = VECTOR_BYTES // size
         planned = _rows_plan(layouts, 0 if source.offset % width or selection.even % width else width)
@@ -201,7 +201,7 @@ class IndexingOperations(DeviceEngine):
         dense = mask.shape, dense_strides(mask.shape)
         for piece in plan(dense, ((mask.shape, strides),), 1).pieces:
             here, ahead = piece.offsets
-            tensors = (flat.view(flat.offset + here, (), ()), out, ranks.view(here, (), ()))
+            tensors = (pointer(flat, flat.offset + here), out, pointer(ranks, here))
             self.launch(_POSITIONS, "selected", self.blocks(piece.steps, THREADS), THREADS, piece.loop, *tensors, ahead)
         return out, ranks.view(count - 1, (), ())
 
@@ -241,7 +241,7 @@ class IndexingOperations(DeviceEngine):
 
     def _write(self, selection: Selection, out: Tensor, values: Tensor | None, value: Any, accumulate: bool) -> None:
         """Writes or adds where no element is selected twice, or all that is written to one is the same."""
-        target = out.view(selection.offset, (), ())
+        target = pointer(out, selection.offset)
         planned, source = self._write_plan(selection, target, values, accumulate)
         constant = _constant(value, out.dtype, accumulate)
         for piece in planned.pieces:
@@ -264,7 +264,7 @@ class IndexingOperations(DeviceEngine):
         keys, order = self.sort(displacement.view(displacement.offset, (displacement.numel(),), (1,)), 0)
         source, step = self._row_values(selection, values) if values is not None else (None, 0)
         rows = selection.by_rows(keys, step)
-        target = out.view(rows.offset, (), ())
+        target = pointer(out, rows.offset)
         if accumulate:
             self._add_sorted(rows, target, source, value, order, step)
             return
