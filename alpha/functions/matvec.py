@@ -5,7 +5,7 @@ from __future__ import annotations
 from alpha.autograd import Function, enters_graph
 from alpha.errors import DtypeError, ShapeError
 from alpha.functions.inplace import write
-from alpha.functions.operands import Number, call, check_float, flag, is_number
+from alpha.functions.operands import Number, call, check_float, flag, is_number, number
 from alpha.tensor import Tensor
 
 
@@ -96,7 +96,7 @@ def _rank_one(name: str, A: Tensor, x: Tensor, y: Tensor, alpha: Number) -> tupl
         )
     if not is_number(alpha):
         raise DtypeError(f"[{name}] expected alpha as a number, got {type(alpha).__name__}: use .item()")
-    return A, x, y, float(alpha)
+    return A, x, y, alpha if type(alpha) is float else number(name, "alpha", alpha)
 
 
 def _fits(A: Tensor, x: Tensor) -> bool:
