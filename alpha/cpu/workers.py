@@ -145,23 +145,29 @@ class Workers:
         """Starts a worker of the threads that are wanted, and waits until it has enlisted."""
         if not self._turns:
             self._turns = _turns()
-        enlisted = threading.Lock()
+        enlisted, before = threading.Lock(), len(self._threads)
         enlisted.acquire()
         # What the worker writes to is kept by what it calls: this object may be gone before it ends.
         arguments = (self._threads, self._beds, self._enlisting, self._memory, self._board, self._turns, enlisted)
         try:
             threading.Thread(target=_work, args=arguments, name="alpha-cpu", daemon=True).start()
         except (RuntimeError, MemoryError) as error:  # "can't start new thread"
-            self._most = len(self._threads)
-            _log.warning(
-                "[cpu] expected %d threads to compute with, got %d (%s): results are the same, only slower; raise the "
-                "limit on threads, or ask for fewer with alpha.engine('cpu', threads=...)",
-                wanted,
-                self._most + 1,
-                error,
-            )
+            self._do_without(wanted, error)
             return
         enlisted.acquire()
+        if len(self._threads) == before:
+            self._do_without(wanted, "no memory for a worker")
+
+    def _do_without(self, wanted: int, cause: object) -> None:
+        """Notes that the system gives no more workers, and says so."""
+        self._most = len(self._threads)
+        _log.warning(
+            "[cpu] expected %d threads to compute with, got %d (%s): results are the same, only slower; raise the "
+            "limit on threads, or ask for fewer with alpha.engine('cpu', threads=...)",
+            wanted,
+            self._most + 1,
+            cause,
+        )
 
     def stop(self) -> None:
         """Ends the threads, before the interpreter takes down what they stand on."""
@@ -182,15 +188,19 @@ def _work(
     enlisted: threading.Lock,
 ) -> None:
     """A worker's life. It enlists by itself: an interrupt of the launching thread leaves no half of a worker."""
-    memory, bed = _lines(sleep.BED)
-    sleeps = sleep.SLEEPS and _make_bed(bed) == 0
-    with enlisting:
-        _write(bed + sleep.THREAD, threading.get_native_id())
-        _write(beds[-1][1] + sleep.NEXT if beds else board + BEDS, bed)
-        beds.append((memory, bed))
-        threads.append(threading.current_thread())
-        worker = len(threads)
-    enlisted.release()
+    try:
+        memory, bed = _lines(sleep.BED)
+        sleeps = sleep.SLEEPS and _make_bed(bed) == 0
+        with enlisting:
+            _write(bed + sleep.THREAD, threading.get_native_id())
+            _write(beds[-1][1] + sleep.NEXT if beds else board + BEDS, bed)
+            beds.append((memory, bed))
+            threads.append(threading.current_thread())
+            worker = len(threads)
+    except MemoryError:
+        return
+    finally:
+        enlisted.release()  # enlisted or not: the launching thread waits for this
     last = 0
     while last >= 0:
         last = _watch(board, bed if sleeps else 0, worker, last, turns)

@@ -238,6 +238,24 @@ def test_without_threads_the_calling_one_computes() -> None:
     assert done.stderr.count("expected 4 threads to compute with, got 1") == 1
 
 
+def test_a_worker_without_memory_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    from alpha.cpu import workers
+    from tests.engine.test_cpu_workers import mark  # a kernel that counts its tasks
+
+    own = workers.Workers()
+    lines = workers._lines
+
+    def refuse(nbytes: int) -> object:
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError
+        return lines(nbytes)
+
+    monkeypatch.setattr(workers, "_lines", refuse)
+    marks = np.zeros(20, np.int64)
+    assert own.run(mark, 3, (marks, 0)) == 20 and (marks == 1).all()
+    assert own._threads == []
+
+
 # -- what users' functions and hooks return ------------------------------------------------------------------------
 
 
