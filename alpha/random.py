@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 import operator
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from alpha.atomic import AtomicReference
 from alpha.changes import Changes
 from alpha.dtypes import DtypeLike, as_dtype, float32, float64, is_float
 from alpha.errors import ArgumentError, DtypeError, OutOfMemoryError, ShapeError, described
@@ -122,48 +123,14 @@ def uniforms(seed: int, offset: int, count: int, dtype: DtypeLike = float32) -> 
     return (high.astype(np.float64) * 2**26 + low) * 2**-53
 
 
-class _Place:
-    """A place in the sequence of the process, and the one that follows it once somebody has moved on."""
-
-    __slots__ = ("following", "offset", "seed")
-
-    def __init__(self, seed: int, offset: int) -> None:
-        self.seed, self.offset = seed, offset
-        self.following: list[_Place] = []
-
-
 class _Generator:
     """Seed and position of the process; every draw reserves the counters it uses.
 
     No lock: threads, signal handlers and finalizers may draw in the midst of each other's draws, and be interrupted.
-    Who moves on appends the next place to the present one's list, which is a single C call; the first in it counts.
     """
 
     def __init__(self) -> None:
-        self.start = _Place(secrets.randbits(64), 0)  # from here the present place is found
-
-    @property
-    def place(self) -> _Place:
-        """Where the process is now."""
-        return _last(self.start)
-
-    def move(self, following: Callable[[_Place], _Place]) -> _Place:
-        """Moves on to the place that follows the present one; returns that which was left."""
-        while True:
-            start = self.start
-            place = _last(start)
-            new = following(place)
-            place.following.append(new)
-            if place.following[0] is new:
-                if self.start is start:
-                    self.start = new
-                return place
-
-
-def _last(place: _Place) -> _Place:
-    while place.following:
-        place = place.following[0]
-    return place
+        self.place = AtomicReference((secrets.randbits(64), 0))
 
 
 _generator = _Generator()
@@ -172,18 +139,18 @@ _generator = _Generator()
 def manual_seed(seed: int) -> None:
     """Starts every random draw of this process from a seed (an int; its lowest 64 bits count)."""
     value = _integer("manual_seed", "an integer seed", seed) & _MASK64
-    _generator.start = _Place(value, 0)
+    _generator.place = AtomicReference((value, 0))
 
 
 def seed() -> int:
     """The seed in force: the last ``manual_seed``, else one drawn from the operating system at the start."""
-    return _generator.place.seed
+    return _generator.place.get()[0]
 
 
 def get_state() -> dict[str, int]:
     """``{"seed": ..., "offset": ...}``: all there is to know for drawing the same numbers again."""
-    place = _generator.place
-    return {"seed": place.seed, "offset": place.offset}
+    seed, offset = _generator.place.get()
+    return {"seed": seed, "offset": offset}
 
 
 def set_state(state: Mapping[str, Any]) -> None:
@@ -196,7 +163,7 @@ def set_state(state: Mapping[str, Any]) -> None:
 def stage_state(state: Mapping[str, Any], changes: Changes) -> None:
     """Checks a state, and adds to the changes what ``set_state`` does with it."""
     check_state("set_state", state)
-    changes.set(_generator, "start", _Place(int(state["seed"]), int(state["offset"])))
+    changes.set(_generator, "place", AtomicReference((int(state["seed"]), int(state["offset"]))))
 
 
 def check_state(function: str, state: Any) -> None:
@@ -213,9 +180,11 @@ def check_state(function: str, state: Any) -> None:
 
 def reserve(count: int) -> tuple[int, int]:
     """(seed, offset) of ``count`` 32-bit words that nobody else will draw. Safe from any thread and signal handler."""
-    groups = -(-count // 4)
-    place = _generator.move(lambda place: _Place(place.seed, (place.offset + groups) & _MASK64))
-    return place.seed, place.offset
+    counters, place = -(-count // 4), _generator.place
+    while True:
+        seed, offset = found = place.get()
+        if place.replace(found, (seed, (offset + counters) & _MASK64)):
+            return seed, offset
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from alpha import errors
-from datasets.atomic import AtomicReference
+from alpha.atomic import AtomicReference
 from datasets.dataset import Fetched
 from datasets.epoch import Epoch
 from datasets.files import one_line

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from alpha import errors
+from alpha.atomic import AtomicReference
 from alpha.changes import Changes
-from datasets.atomic import AtomicReference
 from datasets.dataset import Dataset
 from datasets.epoch import Epoch, count_batches
 from datasets.files import one_line

@@ -34,9 +34,9 @@ import pytest
 import alpha
 import datasets
 from alpha import errors
+from alpha.atomic import AtomicReference
 from datasets import ArrayDataset, DataLoader, transforms
 from datasets import prefetch as prefetching
-from datasets.atomic import AtomicReference
 
 LIMIT = 150.0  # seconds for a test; a busy machine stays far below
 ROOT = Path(alpha.__file__).parent.parent
