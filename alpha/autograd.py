@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 import alpha.tensor as _tensor
+from alpha.changes import finish
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError
 from alpha.locks import RobustLock
@@ -522,16 +523,16 @@ class _Walk:
             for leaf, waiting in self.leaves.items()
             for before in (leaf.grad,)
         ]
-        interrupt: BaseException | None = None
-        for _ in range(_ATTEMPTS):
-            try:
-                for leaf, before, grad in prepared:
-                    leaf._settle_grad(before, grad)
-                break
-            except BaseException as error:
-                interrupt = error
-        if interrupt is not None:
-            raise interrupt
+
+        def give() -> None:
+            for leaf, before, grad in prepared:
+                leaf._settle_grad(before, grad)
+
+        try:
+            give()
+        except KeyboardInterrupt:
+            finish(give)
+            raise
 
 
 def _misshapen(target: str, shape: tuple[int, ...], engine: Any, grad: _tensor.Tensor) -> ShapeError:
@@ -553,9 +554,6 @@ def _add(pending: dict[Any, _Pending], key: Any, grad: _tensor.Tensor, owned: bo
     else:
         pending[key] = _Pending(grad.engine.elementwise("add", found.grad, grad), True)
 
-
-_ATTEMPTS = 3
-"""How often the leaves' gradients are settled anew after an interrupt, before it is given up."""
 
 _BACKWARD = _Call(False, False, False, True)
 """What a function's ``backward`` finds."""

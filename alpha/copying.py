@@ -36,9 +36,7 @@ def rebuilt(
     requires_grad: bool,
 ) -> _tensor.Tensor:
     """A leaf over memory; ArgumentError where it would reach beyond, as damaged pickles have it."""
-    reaches = [(n - 1) * step for n, step in zip(shape, strides, strict=True)]
-    low, high = offset + sum(min(reach, 0) for reach in reaches), offset + sum(max(reach, 0) for reach in reaches)
-    if 0 not in shape and not (low >= 0 and (high + 1) * dtype.itemsize <= storage.nbytes):
+    if not _tensor.is_within(storage, dtype, offset, shape, strides):
         raise ArgumentError(
             f"[pickle] expected a tensor within its memory of {storage.nbytes} bytes, got shape {shape}, strides "
             f"{strides} at {offset}: pickle it again"

@@ -120,13 +120,7 @@ class Tensor:
         ShapeError where some element lies outside the storage. For another shape of the same elements use ``reshape``.
         """
         storage, dtype = self.storage, self.dtype
-        try:
-            low, high = _extent(shape, strides)
-            inside = type(offset) is int and offset + low >= 0 and (offset + high) * dtype.itemsize <= storage.nbytes
-            inside = inside and type(shape) is tuple and type(strides) is tuple
-        except (TypeError, ValueError):
-            inside = False
-        if not inside:
+        if not is_within(storage, dtype, offset, shape, strides):
             raise ShapeError(
                 f"[view] expected an offset, a shape and strides within {storage.nbytes // dtype.itemsize} elements of "
                 f"memory, got {described((offset, shape, strides))}: for another shape use .reshape"
@@ -784,6 +778,18 @@ def _dense_strides(shape: Shape, order: Shape | None) -> Shape:
         strides[axis] = step
         step *= max(int(shape[axis]), 1)
     return tuple(strides)
+
+
+def is_within(storage: Storage, dtype: np.dtype[Any], offset: Any, shape: Any, strides: Any) -> builtins.bool:
+    """Whether all elements of a geometry lie within a storage."""
+    try:
+        low, high = _extent(shape, strides)
+        inside = (
+            type(offset) is builtins.int and offset + low >= 0 and (offset + high) * dtype.itemsize <= storage.nbytes
+        )
+    except (TypeError, ValueError):
+        return False
+    return inside and type(shape) is tuple and type(strides) is tuple
 
 
 @lru_cache(maxsize=8192)
