@@ -14,8 +14,7 @@ import numpy as np
 
 from alpha import Tensor, dtypes, random
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
-from alpha.functions.creation import check_value
-from alpha.functions.operands import check_tensor, number, python_number
+from alpha.functions.operands import check_tensor, check_value, number, python_number
 from nn.state import assign
 
 Array = np.ndarray[Any, Any]

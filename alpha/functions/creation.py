@@ -12,7 +12,7 @@ import numpy as np
 from alpha import dtypes, engines, random
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, described
-from alpha.functions.operands import Number, check_tensor, filled, shape_of
+from alpha.functions.operands import Number, check_tensor, check_value, filled, shape_of
 from alpha.tensor import Shape, Tensor
 
 __all__ = [
@@ -33,23 +33,6 @@ EngineLike = Engine | str | None
 
 PIECE = 1 << 17
 """Numbers of a range that are made at a time."""
-
-
-def check_value(function: str, value: Any, dtype: np.dtype[Any]) -> None:
-    """ArgumentError unless a value is a number that a dtype holds: infinities and NaN are numbers of floats alone."""
-    number = value.item() if isinstance(value, np.generic) else value
-    if isinstance(number, bool | int | float):
-        if dtype.kind == "b" or isinstance(number, bool):
-            return
-        if dtype.kind == "f":
-            most = float(np.finfo(dtype).max)
-            if -most <= number <= most or (isinstance(number, float) and not math.isfinite(number)):
-                return
-        elif int(np.iinfo(dtype).min) <= number <= int(np.iinfo(dtype).max):
-            return
-    raise ArgumentError(
-        f"[{function}] expected a number that {dtype} holds, got {described(value)}: use another value or dtype"
-    )
 
 
 def _finish(out: Tensor, requires_grad: bool) -> Tensor:

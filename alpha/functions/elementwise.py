@@ -326,8 +326,9 @@ def remainder(x: TensorLike, y: TensorLike) -> Tensor:
 def pow(x: TensorLike, y: TensorLike) -> Tensor:
     """x ** y, broadcast; ArgumentError for an integer to a negative integer power."""
     base, exponent = convert("pow", x, y)
-    if not dtypes.is_float(common_dtype([base, exponent])):
-        _check_not_negative(exponent)
+    dtype = common_dtype([base, exponent])
+    if not dtypes.is_float(dtype):
+        _check_not_negative(exponent, dtype)
     if not isinstance(exponent, Tensor) and exponent == 2:
         return square(base)
     return call(Pow, base, exponent)
@@ -336,11 +337,11 @@ def pow(x: TensorLike, y: TensorLike) -> Tensor:
 _INT64_MAX = 2**63 - 1
 
 
-def _check_not_negative(exponent: Tensor | Number) -> None:
+def _check_not_negative(exponent: Tensor | Number, dtype: np.dtype[Any]) -> None:
     check = RangeCheck(ArgumentError, "[pow] expected integers to powers >= 0, got {value}: cast x with .float()")
     if isinstance(exponent, Tensor):
         exponent.engine.check_range(cast(exponent.detach(), dtypes.int64), 0, _INT64_MAX, check)
-    elif exponent < 0:
+    elif exponent < 0 or np.array(exponent).astype(dtype) < 0:  # a number takes the tensor's dtype, and wraps around
         raise check.error(exponent, 0)
 
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from alpha import dtypes
 from alpha.autograd import Function, is_grad_enabled
-from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError, described
+from alpha.errors import DtypeError, GraphError, ShapeError
 from alpha.functions.elementwise import Add, Div, Mul, Sub, cast
-from alpha.functions.operands import call, check_tensor, operands, sum_to
+from alpha.functions.operands import call, check_tensor, check_value, operands, sum_to
 from alpha.tensor import Tensor
 
 __all__ = ["add_", "copy_", "div_", "mul_", "sub_"]
@@ -164,13 +164,8 @@ def written_value(name: str, x: Tensor, value: Any, check_shape: bool = True) ->
             "new tensor"
         )
     if not isinstance(other, Tensor):
-        if name in ("copy_", "setitem") and x.dtype.kind in "iu":
-            limits = np.iinfo(x.dtype)
-            if not limits.min <= other <= limits.max:
-                raise ArgumentError(
-                    f"[{name}] expected a number that {x.dtype} holds, got {described(other)}: use another value, or a "
-                    "tensor of another dtype"
-                )
+        if name in ("copy_", "setitem"):
+            check_value(name, other, x.dtype)
         return other
     if check_shape:
         check_fits(name, x, other)

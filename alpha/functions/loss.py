@@ -86,11 +86,11 @@ def cross_entropy(
     if weight is not None and label_smoothing > 0:
         log_p = F.log_softmax(rows, -1)
         smooth = -(log_p * weight).sum(-1) * (label_smoothing / rows.shape[1])
-        losses = (1 - label_smoothing) * (_picked(log_p, labels) * -_of_class(weight, labels)) + smooth
+        losses = (1 - label_smoothing) * (_picked(log_p, labels) * -_of_class(weight, labels, kept)) + smooth
     else:
         losses = CrossEntropy.apply(rows, labels, label_smoothing)
         if weight is not None:
-            losses = losses * _of_class(weight, labels)
+            losses = losses * _of_class(weight, labels, kept)
     return _reduce_rows(losses, labels, kept, weight, target, reduction)
 
 
@@ -106,7 +106,7 @@ def nll_loss(
     rows, labels, kept = _rows("nll_loss", log_probabilities, target, ignore_index)
     losses = -_picked(rows, labels)
     if weight is not None:
-        losses = losses * _of_class(weight, labels)
+        losses = losses * _of_class(weight, labels, kept)
     return _reduce_rows(losses, labels, kept, weight, target, reduction)
 
 
@@ -172,9 +172,10 @@ def _picked(rows: Tensor, labels: Tensor) -> Tensor:
     return call(Gather, rows, (numbers(rows.engine, rows.shape[0]), labels))
 
 
-def _of_class(weight: Tensor, labels: Tensor) -> Tensor:
-    """The weight of each row's class."""
-    return call(Gather, weight, (labels,))
+def _of_class(weight: Tensor, labels: Tensor, kept: Tensor | None) -> Tensor:
+    """The weight of each row's class, 0 of a row that is ignored: its label stands for none."""
+    factors = call(Gather, weight, (labels,))
+    return factors if kept is None else F.where(kept != 0, factors, 0.0)
 
 
 def _reduce_rows(
@@ -190,8 +191,7 @@ def _reduce_rows(
         return total
     if weight is None:
         return total / (losses.shape[0] if kept is None else kept.sum())
-    factors = _of_class(weight, labels)
-    return total / (factors if kept is None else factors * kept).sum()
+    return total / _of_class(weight, labels, kept).sum()
 
 
 def _reduce(losses: Tensor, reduction: str) -> Tensor:

@@ -65,6 +65,23 @@ def check_float(function: str, *tensors: Tensor) -> None:
             raise DtypeError(f"[{function}] expected float32 or float64, got {x.dtype}: cast it with .float()")
 
 
+def check_value(function: str, value: Any, dtype: np.dtype[Any]) -> None:
+    """ArgumentError unless a value is a number that a dtype holds: infinities and NaN are numbers of floats alone."""
+    number = value.item() if isinstance(value, np.generic) else value
+    if isinstance(number, bool | int | float):
+        if dtype.kind == "b" or isinstance(number, bool):
+            return
+        if dtype.kind == "f":
+            most = float(np.finfo(dtype).max)
+            if -most <= number <= most or (isinstance(number, float) and not math.isfinite(number)):
+                return
+        elif int(np.iinfo(dtype).min) <= number <= int(np.iinfo(dtype).max):
+            return
+    raise ArgumentError(
+        f"[{function}] expected a number that {dtype} holds, got {described(value)}: use another value or dtype"
+    )
+
+
 def is_number(value: Any) -> bool:
     """Whether a value counts as a Python number: NumPy's scalars do."""
     return isinstance(value, _NUMBERS)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from alpha.autograd import Function
-from alpha.dtypes import int64
+from alpha.dtypes import float64, int64
 from alpha.errors import ArgumentError, ShapeError
 from alpha.functions.elementwise import abs as _abs
 from alpha.functions.elementwise import cast
@@ -91,19 +91,29 @@ class Mean(Function):
 
 
 class Var(Function):
-    """The variance over axes: sum((x - mean(x)) ** 2) / (n - correction), in two passes."""
+    """The variance over axes: sum((x - mean(x)) ** 2) / (n - correction), by the corrected two-pass algorithm.
+
+    The mean is rounded, and what is left of the deviations' sum says by how much (Chan, Golub and LeVeque 1983,
+    equation 1.7): equal numbers have a variance of exactly 0, whatever their mean is rounded to.
+    """
 
     fresh = True
 
     def forward(self, x: Tensor, axes: Axes, correction: int, keepdims: bool) -> Tensor:
         self.axes = axes
-        self.divisor = _count(x.shape, axes) - correction
-        total = x.engine.reduce("sum", x, axes, True)
-        mean = compute("div", total, _count(x.shape, axes), out=total)
-        self.save(x, mean)
-        squares = compute("sub", x, mean)
-        compute("square", squares, out=squares)
-        out = x.engine.reduce("sum", squares, axes, keepdims)
+        count = _count(x.shape, axes)
+        self.divisor = count - correction
+        mean = x.engine.reduce("sum", x, axes, True)
+        compute("div", mean, count, out=mean)
+        deviations = compute("sub", x, mean)
+        error = x.engine.reduce("sum", deviations, axes, True)
+        compute("div", error, count, out=error)
+        error = compute("where", compute("isfinite", error), error, 0.0)
+        self.save(x, compute("add", mean, error, out=mean))
+        total = x.engine.reduce("sum", compute("square", deviations, out=deviations), axes, True)
+        compute("sub", total, compute("mul", compute("square", error), count), out=total)
+        compute("maximum", total, 0.0, out=total)
+        out = total if keepdims else _dropped(total, axes)
         return compute("div", out, self.divisor, out=out) if self.divisor > 0 else filled(out, math.nan)
 
     def backward(self, grad: Tensor) -> Tensor:
@@ -128,26 +138,31 @@ class Root(Function):
 
 
 class Prod(Function):
-    """The product over axes; the gradient is exact where factors are 0."""
+    """The product over axes; the gradient is exact where factors are 0.
+
+    ``everything`` says that no axes were named: PyTorch then gives no gradient where two factors are 0, whatever else
+    there is.
+    """
 
     fresh = True
 
-    def forward(self, x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
-        self.axes = axes
+    def forward(self, x: Tensor, axes: Axes, keepdims: bool, everything: bool) -> Tensor:
+        self.axes, self.everything = axes, everything
         self.save(x)
         return x.engine.reduce("prod", x, axes, keepdims)
 
     def backward(self, grad: Tensor) -> Tensor:
         (x,) = self.saved
+        if not self.axes:  # each number is a product by itself
+            return compute("mul", grad, 1.0)
         engine, whole = x.engine, tuple(range(x.ndim))
         zero = compute("eq", x, 0)
         some = engine.reduce("any", zero, whole, True)
         plain = compute("div", engine.reduce("prod", x, self.axes, True), x)
         others = compute("where", some, _product_of_others(x, zero, self.axes), plain)
         slopes = compute("mul", others, _keeping(grad, x.shape, self.axes))
-        if self.axes != whole or not whole:
+        if not self.everything:
             return slopes
-        # The product of all: two zeros leave no gradient, whatever else there is.
         several = compute("gt", engine.reduce("sum", zero, whole, True), 1)
         return compute("where", several, 0.0, slopes)
 
@@ -155,19 +170,21 @@ class Prod(Function):
 def _product_of_others(x: Tensor, zero: Tensor, axes: Axes) -> Tensor:
     """For each element the product of the others over axes, of zeros, infinities and NaN too.
 
-    The ordinary factors' product is divided by each; an infinity counts as its sign. What zeros, infinities and NaN
-    among the others make of it is decided by their number.
+    The ordinary factors' product is divided by each, in float64, where few products overflow; an infinity counts as its
+    sign. What zeros, infinities and NaN among the others make of it is decided by their number.
     """
     engine = x.engine
     unknown = compute("ne", x, x)
     infinite = compute("logical_not", compute("logical_or", compute("isfinite", x), unknown))
-    factors = compute("where", infinite, compute("sign", x), x)
+    factors = cast(compute("where", infinite, compute("sign", x), x), float64)
     factors = compute("where", compute("logical_or", zero, unknown), 1.0, factors)
     others = compute("div", engine.reduce("prod", factors, axes, True), factors)
     for found, effect in ((zero, 0.0), (infinite, math.inf), (unknown, math.nan)):
         count = compute("sub", engine.reduce("sum", found, axes, True), cast(found, int64))
-        others = compute("where", compute("gt", count, 0), compute("mul", others, effect), others)
-    return others
+        # Of finite factors: their product may have overflowed, which does not make 0 times it NaN.
+        changed = compute("mul", compute("sign", others) if found is zero else others, effect)
+        others = compute("where", compute("gt", count, 0), changed, others)
+    return cast(others, x.dtype)
 
 
 def sum(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
@@ -198,7 +215,7 @@ def std(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False
 def prod(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Product over an axis, several, or all; of bools and integers int64."""
     check_tensor("prod", x)
-    return call(Prod, x, all_axes("prod", dim, x.ndim), flag("prod", "keepdim", keepdim))
+    return call(Prod, x, all_axes("prod", dim, x.ndim), flag("prod", "keepdim", keepdim), dim is None)
 
 
 class Cumsum(Function):

@@ -19,6 +19,7 @@ from alpha.functions.operands import (
     call,
     check_room,
     check_tensor,
+    check_value,
     common_dtype,
     one_axis,
     python_number,
@@ -415,6 +416,7 @@ def pad(x: Tensor, padding: Sequence[int], value: float = 0) -> Tensor:
     value = python_number("pad", value)
     if dtypes.category(dtypes.of_scalar(value)) > dtypes.category(x.dtype):
         raise DtypeError(f"[pad] expected a number that {x.dtype} can hold, got {value!r}: cast x first")
+    check_value("pad", value, x.dtype)
     return call(Pad, x, before, after, value)
 
 

@@ -87,5 +87,5 @@ extern "C" __global__ void __launch_bounds__(BLOCK) cross_entropy_grad(
     p += row * columns;
     dx += row * columns;
     for (int64 i = threadIdx.x % lanes; i < columns; i += lanes)
-        dx[i] = (p[i] - everywhere - (i == label ? at_label : (T)0)) * factor;
+        dx[i] = (p[i] - everywhere) * factor - (i == label ? at_label * factor : (T)0);
 }

@@ -35,6 +35,9 @@ SPECIAL = (
 )
 """Values at which a formula that is right elsewhere fails; all are float32 numbers or round to one."""
 
+BEHIND = 2**21
+"""Most elements of an array of which an argument is a view: the oracles hold it in float64, several times."""
+
 TEXT_ELEMENTS = 64
 """Arrays of more elements are not written out in a reproducer."""
 
@@ -320,6 +323,8 @@ class Draw:
         base = shape
         if shape and self.chance(views):
             base, steps = self._view(shape, written)
+            if math.prod(base) > BEHIND:
+                base, steps = shape, []
         array = self.array(base, name, kind)
         requires = name in FLOATS and self.chance(grad)
         return Input(Base(array, requires, written), tuple(steps))

@@ -70,12 +70,16 @@ def _differing(got: Array, want: Array, tolerance: Tolerance) -> Array | None:
 
 
 def as_good(got: Array, want: Array, peer: Array | None) -> Array:
-    """Where a result is what PyTorch gives in the same dtype, or no further from float64 than four times that."""
+    """Where a result is what PyTorch gives in the same dtype, or no further from float64 than four times that.
+
+    Also where both left the dtype's range on their way to a finite result.
+    """
     if peer is None or peer.shape != got.shape:
         return np.zeros(got.shape, np.bool_)
     ours, theirs = np.abs(got.astype(np.float64) - want), np.abs(peer.astype(np.float64) - want)
     near = np.abs(got.astype(np.float64) - peer) <= np.abs(want) * (4 * np.finfo(got.dtype).eps)
-    good: Array = (got == peer) | (np.isnan(got) & np.isnan(peer)) | (ours <= 4 * theirs) | near
+    left = np.isfinite(want) & ~np.isfinite(got) & ~np.isfinite(peer)
+    good: Array = (got == peer) | (np.isnan(got) & np.isnan(peer)) | (ours <= 4 * theirs) | near | left
     return good
 
 

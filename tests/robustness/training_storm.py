@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from tests.robustness.test_threads_and_forks import FORKS
 
 SECONDS = 0.12
 """Between two interrupts, in the mean: a thousand of them in two minutes."""
+
+LOST = 30.0
+"""Seconds after which an interrupt that nobody saw counts as lost."""
 
 
 class _Training:
@@ -54,25 +58,31 @@ class _Training:
 
 
 def interrupts(count: int, seed: int) -> dict[str, int]:
-    """Interrupts a training ``count`` times; its losses must be those of one that nobody disturbs."""
+    """Interrupts a training ``count`` times; its losses must be those of one that nobody disturbs.
+
+    Each interrupt waits for the one before it: Python tells of two that arrive together as of one.
+    """
     _Training(seed).step()  # what is compiled first takes longer than from one interrupt to the next
     disturbed = _Training(seed)
     ends = threading.Event()
-    sent = [0]
+    sent = seen = wrong_modes = 0
 
     def disturb() -> None:
+        nonlocal sent
         chooser = random.Random(seed)
-        while sent[0] < count and not ends.wait(chooser.uniform(0.2, 1.8) * SECONDS):
-            sent[0] += 1
+        while sent < count and not ends.wait(chooser.uniform(0.2, 1.8) * SECONDS):
+            until = time.monotonic() + LOST
+            while seen < sent and time.monotonic() < until:
+                time.sleep(0.001)
+            sent += 1
             os.kill(os.getpid(), signal.SIGINT)
 
-    seen = wrong_modes = 0
     old = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=disturb, daemon=True)
     thread.start()
     while True:
         try:
-            while sent[0] < count:
+            while seen < count and thread.is_alive():
                 disturbed.step()
             ends.set()
             thread.join()
@@ -91,7 +101,7 @@ def interrupts(count: int, seed: int) -> dict[str, int]:
         "steps": disturbed.optimizer.steps,
         "fallen: losses that differ": differing,
         "fallen: modes that stayed": wrong_modes,
-        "fallen: interrupts that were lost": max(0, sent[0] - seen),
+        "fallen: interrupts that were lost": max(0, sent - seen),
     }
 
 

@@ -256,6 +256,11 @@ def batch_normed(
     return activated(y, residual, activation, negative_slope)
 
 
+def _dense(x: Any) -> Any:
+    """In one piece: the gradient of PyTorch's BatchNorm reads other weights beyond their memory."""
+    return None if x is None else x.contiguous()
+
+
 def _peer_batch_norm(
     torch: Any,
     x: Any,
@@ -268,6 +273,7 @@ def _peer_batch_norm(
     residual: Any = None,
     activation: str | None = None,
 ) -> Any:
+    weight, bias = _dense(weight), _dense(bias)
     y = torch.nn.functional.batch_norm(x.movedim(-1, 1), mean, var, weight, bias, training, momentum).movedim(1, -1)
     return peer_activated(torch, y, residual, activation, 0.01)
 
@@ -367,7 +373,7 @@ def _peer_instance_norm(
     torch: Any, x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, use_input_stats: bool = True
 ) -> Any:
     function = torch.nn.functional.instance_norm
-    return function(x.movedim(-1, 1), mean, var, weight, bias, use_input_stats).movedim(1, -1)
+    return function(x.movedim(-1, 1), mean, var, _dense(weight), _dense(bias), use_input_stats).movedim(1, -1)
 
 
 # -- embedding and losses ----------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ REFLECTED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and_", "or_", "
 
 def _peer(name: str) -> Callable[..., Any]:
     def peer(torch: Any, *args: Any, **options: Any) -> Any:
-        made = [a if hasattr(a, "detach") else torch.tensor(a) for a in args]
+        made = [a if hasattr(a, "detach") else _exact(torch, a) for a in args]
         if name in ("floor_divide", "div", "remainder", "add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge"):
             made = [made[0] if not hasattr(args[0], "detach") else args[0], args[1]]
             if not hasattr(args[0], "detach"):
@@ -144,6 +144,11 @@ def _peer(name: str) -> Callable[..., Any]:
         return getattr(torch, name)(*made, **options)
 
     return peer
+
+
+def _exact(torch: Any, number: Any) -> Any:
+    """A number as a tensor that holds all of it."""
+    return torch.tensor(number, dtype=torch.float64 if isinstance(number, float) else None)
 
 
 def _dunders(name: str) -> tuple[str, ...]:
@@ -413,7 +418,7 @@ def _cast_records() -> list[Record]:
             "alpha.to",
             moved,
             lambda x, target: np.array(x) if target == "cpu" else x.astype(target),
-            None,
+            lambda t, x, target: x.clone() if target == "cpu" else x.to(getattr(t, target)),
             result=lambda case: (
                 case.inputs()[0].dtype.name if case.options["target"] == "cpu" else case.options["target"]
             ),

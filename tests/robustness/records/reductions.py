@@ -60,6 +60,8 @@ def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
 def _var(x: Any, axis: Any, keepdims: bool, unbiased: bool = True) -> Any:
     count = np.float64(_count(x, axis))
     centred = x - np.sum(x, axis, keepdims=True) / count
+    left = np.sum(centred, axis, keepdims=True) / count  # by how much the mean was rounded
+    centred = centred - np.where(np.isfinite(left), left, 0)
     divisor = count - int(unbiased)
     total = np.sum(centred * centred, axis, keepdims=keepdims)
     return total / divisor if divisor > 0 else np.full(total.shape, np.nan)
@@ -99,9 +101,15 @@ def _peer(name: str, **renamed: str) -> Callable[..., Any]:
 
 
 def _peer_prod(torch: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    for axis in reversed(_axes(dim, x.ndim)):
-        x = torch.prod(x, axis, keepdim)
-    return x
+    """PyTorch takes one axis, or all: several are first made one."""
+    axes = _axes(dim, x.ndim)
+    kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdim or a not in axes)
+    if dim is None:
+        return torch.prod(x).reshape(kept)
+    if not axes:
+        return x.clone()
+    others = [a for a in range(x.ndim) if a not in axes]
+    return torch.prod(x.permute(*others, *axes).flatten(len(others)), -1).reshape(kept)
 
 
 def _peer_norm(torch: Any, x: Any, dim: Any = None, keepdim: bool = False, p: float = 2) -> Any:
