@@ -75,7 +75,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2) cross_entropy(
     losses[row] = (T)(log(total) - target);
 }
 
-// dx = scale[row] * (p - everywhere - (at_label where the column is the label)); all dense but the steps given.
+// dx = scale[row] * (p - everywhere - (at_label where the column is the label)); all dense but the steps given. An
+// infinite scale is inf - inf at the label, as PyTorch's, which scales each term by itself.
 extern "C" __global__ void __launch_bounds__(BLOCK) cross_entropy_grad(
     const T* p, const int64* labels, const T* scale, T* dx, int64 rows, int64 columns, int64 label_step,
     int64 scale_step, T everywhere, T at_label, int lanes
@@ -87,5 +88,5 @@ extern "C" __global__ void __launch_bounds__(BLOCK) cross_entropy_grad(
     p += row * columns;
     dx += row * columns;
     for (int64 i = threadIdx.x % lanes; i < columns; i += lanes)
-        dx[i] = (p[i] - everywhere) * factor - (i == label ? at_label * factor : (T)0);
+        dx[i] = (p[i] - everywhere - (i == label ? at_label : (T)0)) * factor + (i == label ? factor - factor : (T)0);
 }

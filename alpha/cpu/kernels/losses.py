@@ -49,7 +49,7 @@ def cross_entropy(counter, x, labels, smoothing, losses, p):  # type: ignore[no-
 def cross_entropy_grad(counter, p, labels, scale, smoothing, dx):  # type: ignore[no-untyped-def]
     """dx = (p - target distribution) * scale[row]; a label out of range is no class.
 
-    At the label each term is scaled by itself: PyTorch's inf - inf where the scale is infinite.
+    An infinite scale is inf - inf at the label, as PyTorch's, which scales each term by itself.
     """
     rows, classes = p.shape
     even = p.dtype.type(smoothing / classes)
@@ -64,5 +64,5 @@ def cross_entropy_grad(counter, p, labels, scale, smoothing, dx):  # type: ignor
             for c in range(classes):
                 dx[row, c] = (p[row, c] - even) * factor
             if 0 <= label < classes:
-                dx[row, label] = (p[row, label] - even) * factor - sure * factor
+                dx[row, label] = (p[row, label] - even - sure) * factor + (factor - factor)
     return 0
