@@ -31,8 +31,9 @@ def test_every_public_function_has_a_record_or_a_reason() -> None:
         assert callable(record.function()), record.name
 
 
-def test_short_run() -> None:
-    report = Campaign(CALLS, seed=20, workers=2, torch=False).run()
+@pytest.mark.parametrize("torch", [False, True], ids=["NumPy alone", "PyTorch where installed"])
+def test_short_run(torch: bool) -> None:
+    report = Campaign(CALLS, seed=20, workers=2, torch=torch).run()
     assert report.calls == CALLS
     assert not report.found, str(report)
 
