@@ -123,9 +123,6 @@ class Runner:
         if not any(v.requires_grad for v in outputs):
             raise Failure("gradient", "no graph", "the result does not require a gradient though an argument does")
         grads = [_upstream(v, draw) for v in outputs]
-        if record.returned and ours.written:  # running statistics have no gradient
-            for grad in grads[-len(ours.written) :]:
-                grad[...] = 0
         try:
             _backward(outputs, grads)
         except Exception as error:

@@ -372,8 +372,18 @@ def instance_normed(
 def _peer_instance_norm(
     torch: Any, x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, use_input_stats: bool = True
 ) -> Any:
-    function = torch.nn.functional.instance_norm
-    return function(x.movedim(-1, 1), mean, var, _dense(weight), _dense(bias), use_input_stats).movedim(1, -1)
+    # Not its instance_norm, whose gradient is wrong for channels that lie last in memory where a side is 1.
+    given, axes = x.detach(), tuple(range(1, x.ndim - 1))
+    if use_input_stats:
+        x = x - x.mean(axes, keepdim=True)
+        y = x / torch.sqrt((x * x).mean(axes, keepdim=True) + 1e-5)
+        if mean is not None:
+            mean.mul_(0.9).add_(0.1 * given.mean(axes).mean(0))
+            var.mul_(0.9).add_(0.1 * given.var(axes).mean(0))
+    else:
+        y = (x - mean) / torch.sqrt(var + 1e-5)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
 
 
 # -- embedding and losses ----------------------------------------------------------------------------------------

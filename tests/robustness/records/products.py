@@ -200,7 +200,8 @@ def convolution(axes: int, transposed: bool) -> Callable[[Draw], Case]:
         if d.limit > 5000:
             sizes = [n + d.whole(0, 20) for n in sizes]
         images = d.pick((1, 1, 2, 3, 5)) if d.limit <= 5000 else d.pick((1, 2, 16, 33))
-        images = max(1, min(images, 3 * d.limit // (inner * math.prod(sizes))))
+        results = [n * s if transposed else n for n, s in zip(sizes, _each(stride, axes), strict=True)]
+        images = max(1, min(images, 3 * d.limit // max(inner * math.prod(sizes), outer * math.prod(results))))
         if transposed:
             limits = [max(s, k) - 1 for s, k in zip(_each(stride, axes), _each(dilation, axes), strict=True)]
             options["output_padding"] = tuple(d.whole(0, n) for n in limits)
