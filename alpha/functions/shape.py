@@ -288,7 +288,9 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     if isinstance(chunks, bool) or not isinstance(chunks, int | np.integer) or chunks < 1:
         raise ArgumentError(f"[chunk] expected a number of pieces >= 1, got {described(chunks)}")
     length = x.shape[one_axis("chunk", dim, x.ndim)]
-    if length == 0:
+    if length == 0:  # as many as asked for, each of nothing
+        if chunks > MOST_PIECES:
+            raise ArgumentError(f"[chunk] expected at most {MOST_PIECES} pieces, got {described(chunks)}: use fewer")
         return split(x, [0] * int(chunks), dim)
     return split(x, -(-length // int(chunks)), dim)
 

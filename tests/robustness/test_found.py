@@ -55,6 +55,12 @@ def test_products_of_the_others_do_not_overflow_beside_a_zero(engine: Engine) ->
     assert gradient([-np.inf, 2.0], ()) == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("chunks", [2**63, 10**9])
+def test_pieces_of_nothing_are_not_made_without_end(engine: Engine, chunks: int) -> None:
+    with pytest.raises(alpha.errors.ArgumentError, match="expected at most"):
+        alpha.chunk(alpha.zeros((2, 0), engine=engine), chunks, 1)
+
+
 @pytest.mark.parametrize("function", ["cross_entropy", "nll_loss"])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_the_weight_of_no_class_does_not_reach_an_ignored_row(engine: Engine, function: str, reduction: str) -> None:
