@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alpha import _packages
+if not (Path(__file__).parent / "nn").is_dir():  # a checkout whose links to the folders beside this one were not made
+    __path__.append(str(Path(__file__).parent.parent))
 
 from alpha.tensor import Tensor, tensor  # isort: skip  (first: the modules below need Tensor)
 from alpha import errors, functions, linalg, random
@@ -20,10 +23,12 @@ from alpha.search import get_search, set_search
 from alpha.serialization import load, save
 
 if TYPE_CHECKING:
-    import datasets as datasets
-    import nn as nn
-    import optim as optim
     from alpha import cpu as cpu
+    from alpha import cu32 as cu32
+    from alpha import datasets as datasets
+    from alpha import nn as nn
+    from alpha import optim as optim
+    from alpha import testing as testing
 
 __version__ = "0.1.0"
 
@@ -61,4 +66,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
 
 
 def __getattr__(name: str) -> Any:
-    return _packages.get(name)
+    """Packages that are loaded when first used."""
+    if name in ("cpu", "cu32", "datasets", "nn", "optim", "testing"):
+        return importlib.import_module(f"alpha.{name}")
+    raise AttributeError(f"module 'alpha' has no attribute {name!r}")

@@ -41,12 +41,12 @@ def _make(name: str) -> Engine:
 
         return CPUEngine()
     if device == "cu32" and ordinal.isdecimal() and str(int(ordinal)) == ordinal:
-        from cu32.compiler import check_compiler
-        from cu32.driver import device as find_device
+        from alpha.cu32.compiler import check_compiler
+        from alpha.cu32.driver import device as find_device
 
         found = find_device(int(ordinal))  # driver and package first: without them a compiler is of no use
         check_compiler()
-        from cu32.engine import CUDAEngine
+        from alpha.cu32.engine import CUDAEngine
 
         return CUDAEngine(found.ordinal)
     raise EngineError(f'[engine] expected "cpu", "cu32" or "cu32:" and a device\'s number, got {name!r}')

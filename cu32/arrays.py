@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.compiler import Source
+from alpha.cu32.strided import Layout, Shape, Tiles, broadcast_strides, is_dense, plan, tiles
 from alpha.dtypes import ALL, bool_, float32, float64, is_float
 from alpha.engine import Operand, Scalar
 from alpha.errors import ArgumentError, DtypeError
 from alpha.tensor import Tensor, dense_strides
-from cu32.base import DeviceEngine, c_type
-from cu32.compiler import Source
-from cu32.strided import Layout, Shape, Tiles, broadcast_strides, is_dense, plan, tiles
 
 VECTOR_BYTES = 16
 THREADS = 256

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from alpha import caches, dtypes, graphs
+from alpha.cu32 import driver
+from alpha.cu32.compiler import Source
+from alpha.cu32.uploads import Uploader
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, EngineError, GraphError, described
 from alpha.mempool import GRAIN, MemoryPool
 from alpha.tensor import Storage, Tensor, as_array
-from cu32 import driver
-from cu32.compiler import Source
-from cu32.uploads import Uploader
 
 Array = np.ndarray[Any, Any]
 Extent = int | Sequence[int]

@@ -1,8 +1,8 @@
-"""``python -m cu32.build``: compiles every kernel ahead, for the devices of this machine or those named.
+"""``python -m alpha.cu32.build``: compiles every kernel ahead, for the devices of this machine or those named.
 
-``python -m cu32.build sm_90 --out DIR`` needs no GPU and leaves the cubins in a folder. Another machine finds them
-there with ``ALPHA_CUBINS=DIR``: it then compiles nothing, and needs no compiler, as long as its sources of the kernels
-are the same (see ``cu32.compiler``).
+``python -m alpha.cu32.build sm_90 --out DIR`` needs no GPU and leaves the cubins in a folder. Another machine finds
+them there with ``ALPHA_CUBINS=DIR``: it then compiles nothing, and needs no compiler, as long as its sources of the
+kernels are the same (see ``alpha.cu32.compiler``).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-import cu32
 from alpha import cache as disk
+from alpha import cu32
+from alpha.cu32.compiler import Source, compiler, cubin, cubin_name, cubin_path
 from alpha.errors import AlphaError, EngineError
-from cu32.compiler import Source, compiler, cubin, cubin_name, cubin_path
 
 
 def sources() -> tuple[Source, ...]:
@@ -67,14 +67,14 @@ def _holds(path: Path, content: bytes) -> bool:
 
 
 def _local_architectures() -> list[str]:
-    from cu32.driver import architectures
+    from alpha.cu32.driver import architectures
 
     return architectures()
 
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m cu32.build", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m alpha.cu32.build", description=__doc__)
     parser.add_argument(
         "architectures", nargs="*", metavar="sm_NN", help="sm_75 and newer; by default those of this machine's devices"
     )

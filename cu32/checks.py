@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.compiler import Source
 from alpha.dtypes import int64
 from alpha.engine import RangeCheck
 from alpha.errors import IndexingError
 from alpha.tensor import Tensor
-from cu32.base import DeviceEngine
-from cu32.compiler import Source
 
 SOURCES = (Source("checks"),)
 

@@ -4,10 +4,10 @@ The key of a cubin covers the source with every header it includes, its macros, 
 compiler's version, so that a changed kernel is a new file and an old one is never wrong. Files are written whole or not
 at all, and carry a checksum; any number of processes may share the folder.
 
-``$ALPHA_CUBINS`` names a folder of cubins made ahead, on any machine, by ``python -m cu32.build sm_90 --out DIR``. They
-are taken before any other where they are made from exactly these sources, options and architecture: by this machine's
-version of the compiler if there is one, else by any, so that no compiler is needed; but by that of ``$ALPHA_NVCC``
-alone where that names a compiler. Nothing is written into that folder.
+``$ALPHA_CUBINS`` names a folder of cubins made ahead, on any machine, by ``python -m alpha.cu32.build sm_90 --out
+DIR``. They are taken before any other where they are made from exactly these sources, options and architecture: by
+this machine's version of the compiler if there is one, else by any, so that no compiler is needed; but by that of
+``$ALPHA_NVCC`` alone where that names a compiler. Nothing is written into that folder.
 """
 
 from __future__ import annotations
@@ -310,8 +310,8 @@ def cubin(source: Source, architecture: str) -> bytes:
         folder = os.environ["ALPHA_CUBINS"]
         raise EngineError(
             f"[cu32] expected a cubin of {source} for {architecture} in {folder} (ALPHA_CUBINS), or a CUDA compiler, "
-            f"got neither: python -m cu32.build {architecture} --out DIR makes it from these sources where there is a "
-            "compiler"
+            f"got neither: python -m alpha.cu32.build {architecture} --out DIR makes it from these sources where there "
+            "is a compiler"
         ) from error
     content = disk.load(KIND, name)
     if content is None:

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from alpha import bands, dtypes
+from alpha.cu32 import depthwise, few_channels, patches, planner, tables, tf32
+from alpha.cu32.base import MOST_BESIDE, DeviceEngine, c_type
+from alpha.cu32.compiler import Source
+from alpha.cu32.parts import sum_parts
+from alpha.cu32.planner import Plan, Problem
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import EngineError, ShapeError
 from alpha.geometry import Axis, Geometry
 from alpha.tensor import Storage, Tensor
-from cu32 import depthwise, few_channels, patches, planner, tables, tf32
-from cu32.base import MOST_BESIDE, DeviceEngine, c_type
-from cu32.compiler import Source
-from cu32.parts import sum_parts
-from cu32.planner import Plan, Problem
 
 MACS = {"conv2d": 0, "conv2d_input_grad": 0, "conv2d_weight_grad": 0}
 """Multiply-adds that the last call of each operator asked for: rows x taps x channels over its list of tiles."""

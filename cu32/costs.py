@@ -21,10 +21,10 @@ from functools import cache
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from cu32 import figures
+from alpha.cu32 import figures
 
 if TYPE_CHECKING:
-    from cu32.driver import Device
+    from alpha.cu32.driver import Device
 
 WARP = 32
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 import struct
 
+from alpha.cu32 import patches, selfcheck, tables
+from alpha.cu32.base import MOST_BESIDE, DeviceEngine, c_type
+from alpha.cu32.compiler import Source
+from alpha.cu32.parts import sum_parts
+from alpha.cu32.patches import Cover
+from alpha.cu32.tables import Classes
 from alpha.geometry import Geometry
 from alpha.tensor import Storage, Tensor
-from cu32 import patches, selfcheck, tables
-from cu32.base import MOST_BESIDE, DeviceEngine, c_type
-from cu32.compiler import Source
-from cu32.parts import sum_parts
-from cu32.patches import Cover
-from cu32.tables import Classes
 
 THREADS = 256
 """Threads a block; the kernels say the same."""

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from alpha.cu32 import selfcheck
+from alpha.cu32.compiler import OLDEST, Source, can_compile, cubin, made_ahead, makers, note_refused
 from alpha.errors import EngineError
-from cu32 import selfcheck
-from cu32.compiler import OLDEST, Source, can_compile, cubin, made_ahead, makers, note_refused
 
 _HELP = "alpha.engine('cpu') needs none of this"
 _current = threading.local()

@@ -7,11 +7,11 @@ import struct
 
 import numpy as np
 
+from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.compiler import Source
+from alpha.cu32.random import place_of_draw
 from alpha.dtypes import bool_, float32
 from alpha.tensor import Tensor
-from cu32.base import DeviceEngine, c_type
-from cu32.compiler import Source
-from cu32.random import place_of_draw
 
 SOURCES = (Source("dropout", REAL="float"), Source("dropout", REAL="double"))
 BLOCK = 256

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from cu32.arrays import ArrayOperations
-from cu32.convolution import ConvolutionOperations
-from cu32.dropout import DropoutOperations
-from cu32.graphs import GraphOperations
-from cu32.images import ImageOperations
-from cu32.indexing import IndexingOperations
-from cu32.losses import LossOperations
-from cu32.matrix import MatrixOperations
-from cu32.normalisation import NormalisationOperations
-from cu32.optimizers import OptimizerOperations
-from cu32.pooling import PoolingOperations
-from cu32.random import RandomOperations
-from cu32.reductions import ReductionOperations
+from alpha.cu32.arrays import ArrayOperations
+from alpha.cu32.convolution import ConvolutionOperations
+from alpha.cu32.dropout import DropoutOperations
+from alpha.cu32.graphs import GraphOperations
+from alpha.cu32.images import ImageOperations
+from alpha.cu32.indexing import IndexingOperations
+from alpha.cu32.losses import LossOperations
+from alpha.cu32.matrix import MatrixOperations
+from alpha.cu32.normalisation import NormalisationOperations
+from alpha.cu32.optimizers import OptimizerOperations
+from alpha.cu32.pooling import PoolingOperations
+from alpha.cu32.random import RandomOperations
+from alpha.cu32.reductions import ReductionOperations
 
 
 class CUDAEngine(

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from alpha.cu32 import costs, depthwise, few_channels, planner, selfcheck, tf32
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.costs import Chip, Job
+from alpha.cu32.planner import Problem
+from alpha.cu32.products import Product
 from alpha.dtypes import float32
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ArgumentError
 from alpha.explanation import Explanation, geometry_of
 from alpha.functions.conv import Ints
 from alpha.tensor import Shape, Tensor
-from cu32 import costs, depthwise, few_channels, planner, selfcheck, tf32
-from cu32.base import DeviceEngine
-from cu32.costs import Chip, Job
-from cu32.planner import Problem
-from cu32.products import Product
 
 ALGORITHMS = {
     "forward": "ConvV2",

@@ -18,14 +18,14 @@ import struct
 import numpy as np
 
 from alpha import dtypes
+from alpha.cu32 import patches, selfcheck, tables
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.compiler import Source
+from alpha.cu32.costs import Tile
+from alpha.cu32.parts import sum_parts
+from alpha.cu32.patches import Cover
 from alpha.geometry import Geometry
 from alpha.tensor import Storage, Tensor
-from cu32 import patches, selfcheck, tables
-from cu32.base import DeviceEngine
-from cu32.compiler import Source
-from cu32.costs import Tile
-from cu32.parts import sum_parts
-from cu32.patches import Cover
 
 WIDTHS = (1, 2, 3, 4)
 """Channels of a result that few_results.cu computes."""

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from alpha import graphs
+from alpha.cu32 import driver
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.checks import CheckOperations
+from alpha.cu32.compiler import Source
 from alpha.dtypes import uint8
 from alpha.errors import ArgumentError, GraphError, OutOfMemoryError
 from alpha.mempool import Block, Loan, MemoryPool
 from alpha.tensor import Storage, Tensor
-from cu32 import driver
-from cu32.base import DeviceEngine
-from cu32.checks import CheckOperations
-from cu32.compiler import Source
 
 SOURCES = (Source("graphs"),)
 

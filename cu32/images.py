@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.compiler import Source
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ShapeError
 from alpha.tensor import Tensor
-from cu32.base import DeviceEngine
-from cu32.compiler import Source
 
 SOURCES = (Source("images"),)
 BLOCK = 256

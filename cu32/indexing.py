@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from alpha.cu32.arrays import THREADS, VECTOR_BYTES, WORDS, moved, number, pointer
+from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.compiler import Source
+from alpha.cu32.strided import Layout, Plan, Shape, merged_axes, plan
 from alpha.dtypes import ALL, bool_, float64, int64, is_float
 from alpha.engine import Index, Operand
 from alpha.errors import DtypeError
 from alpha.tensor import Tensor, dense_strides
-from cu32.arrays import THREADS, VECTOR_BYTES, WORDS, moved, number, pointer
-from cu32.base import DeviceEngine, c_type
-from cu32.compiler import Source
-from cu32.strided import Layout, Plan, Shape, merged_axes, plan
 
 CHUNK = 32
 """Neighbours in sorted order that one thread adds up: CHUNK in kernels/accumulate.cu."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.compiler import Source
 from alpha.errors import ShapeError
 from alpha.tensor import Tensor
-from cu32.base import DeviceEngine, c_type
-from cu32.compiler import Source
 
 SOURCES = (Source("losses", REAL="float"), Source("losses", REAL="double"))
 BLOCK = 256

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import numpy as np
 
 from alpha import dtypes
+from alpha.cu32 import planner, products, selfcheck, tf32
+from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.compiler import Source
+from alpha.cu32.parts import sum_parts
+from alpha.cu32.planner import Plan
+from alpha.cu32.products import Axes, Operand, Product
 from alpha.dtypes import scalar
 from alpha.tensor import Shape, Storage, Tensor
-from cu32 import planner, products, selfcheck, tf32
-from cu32.base import DeviceEngine, c_type
-from cu32.compiler import Source
-from cu32.parts import sum_parts
-from cu32.planner import Plan
-from cu32.products import Axes, Operand, Product
 
 _LAYOUTS = ("ALONG", "ACROSS")
 

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.compiler import Source
 from alpha.dtypes import float32, float64, scalar
 from alpha.engine import BatchNormState
 from alpha.tensor import Tensor
-from cu32.base import DeviceEngine, c_type
-from cu32.compiler import Source
 
 SOURCES = (
     Source("normalisation", REAL="float", VEC=4),

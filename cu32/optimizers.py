@@ -10,9 +10,9 @@ import numpy as np
 
 from alpha import updates
 from alpha.changes import Action, at_once, deferred_interrupts
+from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.compiler import Source
 from alpha.tensor import Tensor
-from cu32.base import DeviceEngine, c_type
-from cu32.compiler import Source
 
 SOURCES = (Source("optimizers", REAL="float"), Source("optimizers", REAL="double"))
 BLOCK = 256

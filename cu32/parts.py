@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.compiler import Source
 from alpha.tensor import Storage, Tensor
-from cu32.base import DeviceEngine, c_type
-from cu32.compiler import Source
 
 SOURCES = tuple(Source("parts", REAL=real) for real in ("float", "double"))
 

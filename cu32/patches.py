@@ -6,11 +6,11 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from alpha.cu32 import tables
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.tables import Classes, PatchList
 from alpha.geometry import Axis, Geometry
 from alpha.tensor import Tensor
-from cu32 import tables
-from cu32.base import DeviceEngine
-from cu32.tables import Classes, PatchList
 
 
 @dataclass(frozen=True)

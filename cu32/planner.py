@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from alpha import search as setting
+from alpha.cu32 import costs, search, selfcheck, tables, tf32
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.costs import Chip, Job, Kernel, Lengths, Plan, Tile, float_kernel
+from alpha.cu32.search import Question
 from alpha.errors import ArgumentError
 from alpha.geometry import Geometry
-from cu32 import costs, search, selfcheck, tables, tf32
-from cu32.base import DeviceEngine
-from cu32.costs import Chip, Job, Kernel, Lengths, Plan, Tile, float_kernel
-from cu32.search import Question
 
 __all__ = ["Override", "Plan", "Problem", "Tile", "chosen", "outlook", "plan", "use"]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.compiler import Source
 from alpha.dtypes import float32
 from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ShapeError
 from alpha.geometry import Axis, Geometry, Pairs
 from alpha.tensor import Tensor
-from cu32.base import DeviceEngine, c_type
-from cu32.compiler import Source
 
 Array = np.ndarray[Any, Any]
 

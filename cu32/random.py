@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from alpha import random
+from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.compiler import Source
 from alpha.random import Draw
 from alpha.tensor import Tensor
-from cu32.base import DeviceEngine, c_type
-from cu32.compiler import Source
 
 SOURCES = (Source("random", REAL="float"), Source("random", REAL="double"))
 BLOCK = 256

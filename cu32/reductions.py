@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha import dtypes
+from alpha.cu32.base import MOST_BESIDE, DeviceEngine, c_type
+from alpha.cu32.compiler import Source
 from alpha.dtypes import bool_, int64, is_float
 from alpha.tensor import Tensor
-from cu32.base import MOST_BESIDE, DeviceEngine, c_type
-from cu32.compiler import Source
 
 _TYPES = tuple(c_type(dtype) for dtype in dtypes.ALL)
 SOURCES = tuple(Source(name, TYPE=kind) for name in ("reductions", "scan", "sort") for kind in _TYPES)

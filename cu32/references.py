@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 
 from alpha import random
+from alpha.cu32 import convolution, graphs, planner, tf32
+from alpha.cu32.base import Array, Constants, Extent
+from alpha.cu32.compiler import Source
+from alpha.cu32.driver import Device
+from alpha.cu32.engine import CUDAEngine
+from alpha.cu32.parts import sum_parts
+from alpha.cu32.selfcheck import Verdict
 from alpha.dtypes import float32, int32, int64
 from alpha.engine import RangeCheck
 from alpha.errors import IndexingError
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
-from cu32 import convolution, graphs, planner, tf32
-from cu32.base import Array, Constants, Extent
-from cu32.compiler import Source
-from cu32.driver import Device
-from cu32.engine import CUDAEngine
-from cu32.parts import sum_parts
-from cu32.selfcheck import Verdict
 
 MEMORY = 64 << 20
 """Most bytes of the device that a check may take; a few segments of 2 MiB do, and are given back."""

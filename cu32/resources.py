@@ -1,4 +1,4 @@
-"""``python -m cu32.resources``: registers, shared memory, stack and spills of every kernel, held to a table.
+"""``python -m alpha.cu32.resources``: registers, shared memory, stack and spills of every kernel, held to a table.
 
 The real nvcc compiles every variant and its assembler tells what each kernel needs; no GPU is asked for. The table,
 ``kernels/RESOURCES.md``, is of one compiler version: with that one every number must agree, with another only the
@@ -21,9 +21,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from alpha import cache as disk
+from alpha.cu32.build import sources
+from alpha.cu32.compiler import KERNELS, KIND, Nvcc, Source, content_key, nvccs
 from alpha.errors import AlphaError, EngineError
-from cu32.build import sources
-from cu32.compiler import KERNELS, KIND, Nvcc, Source, content_key, nvccs
 
 TABLE = KERNELS / "RESOURCES.md"
 ARCHITECTURES = ("sm_80", "sm_90")
@@ -130,10 +130,10 @@ def measure(nvcc: Nvcc, variants: Iterable[Source], jobs: int) -> dict[Key, Row]
 
 _HEAD = f"""# What each kernel needs
 
-Written by `python -m cu32.resources --update` with nvcc {PINNED}; `tests/cu32/test_resources.py` holds the kernels to
-it. Four numbers an architecture: registers a thread, bytes of static shared memory a block, bytes of stack and bytes of
-spills a thread. No kernel spills; the last column, written by hand and kept by `--update`, says why one takes more than
-{MOST_REGISTERS} registers.
+Written by `python -m alpha.cu32.resources --update` with nvcc {PINNED}; `tests/cu32/test_resources.py` holds the
+kernels to it. Four numbers an architecture: registers a thread, bytes of static shared memory a block, bytes of stack
+and bytes of spills a thread. No kernel spills; the last column, written by hand and kept by `--update`, says why one
+takes more than {MOST_REGISTERS} registers.
 
 """
 
@@ -212,7 +212,7 @@ def check(nvcc: Nvcc, jobs: int, variants: Iterable[Source] | None = None) -> tu
 
 def main() -> int:
     """The command; exit status 1 where something is out of bounds or not as the table has it."""
-    parser = argparse.ArgumentParser(prog="python -m cu32.resources", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m alpha.cu32.resources", description=__doc__.partition("\n")[0])
     parser.add_argument("--update", action="store_true", help="write the table anew")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="files compiled at a time (%(default)s)")
     options = parser.parse_args()

@@ -20,11 +20,11 @@ from statistics import median
 from typing import Any
 
 from alpha import cache as disk
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.compiler import KERNELS
+from alpha.cu32.costs import Chip, Job, Plan
+from alpha.cu32.driver import Device, Event
 from alpha.errors import OutOfMemoryError
-from cu32.base import DeviceEngine
-from cu32.compiler import KERNELS
-from cu32.costs import Chip, Job, Plan
-from cu32.driver import Device, Event
 
 CANDIDATES = 8
 """Plans that are timed, at most."""

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alpha import cache as disk
+from alpha.cu32 import compiler
 from alpha.errors import ArgumentError, EngineError, OutOfMemoryError
-from cu32 import compiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from alpha.cu32.driver import Device
     from alpha.engine import Engine
-    from cu32.driver import Device
 
 _log = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ def _failure(device: Device, family: str, verdict: Verdict) -> str:
 
 def _verdict(device: Device, family: str) -> Verdict | None:
     """The verdict that was kept, or made now; None where none can be made on this device."""
-    from cu32 import references  # which needs the engine, and that this module
+    from alpha.cu32 import references  # which needs the engine, and that this module
 
     if family not in references.FAMILIES:
         return None

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cu32.base import DeviceEngine
-from cu32.compiler import Source
-from cu32.costs import LATENCY, WARP, Chip, Kernel, Plan, Tile, panel_cycles
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.compiler import Source
+from alpha.cu32.costs import LATENCY, WARP, Chip, Kernel, Plan, Tile, panel_cycles
 
 LOAD = "TF32"
 """How a plan of these kernels names its loads."""

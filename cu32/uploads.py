@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cu32.driver import Device, Event
+from alpha.cu32.driver import Device, Event
 
 CHUNK = 8 << 20
 """Most bytes that go through one pinned buffer."""

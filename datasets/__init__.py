@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from datasets import transforms
-from datasets.cifar import CIFAR10, CIFAR100
-from datasets.dataset import ArrayDataset, BatchedDataset, Dataset
-from datasets.digits import Digits
-from datasets.faces import ORLFaces
-from datasets.folder import ImageFolder
-from datasets.loader import DataLoader
-from datasets.mnist import MNIST, FashionMNIST
-from datasets.scenes import DigitScenes
+from alpha.datasets import transforms
+from alpha.datasets.cifar import CIFAR10, CIFAR100
+from alpha.datasets.dataset import ArrayDataset, BatchedDataset, Dataset
+from alpha.datasets.digits import Digits
+from alpha.datasets.faces import ORLFaces
+from alpha.datasets.folder import ImageFolder
+from alpha.datasets.loader import DataLoader
+from alpha.datasets.mnist import MNIST, FashionMNIST
+from alpha.datasets.scenes import DigitScenes
 
 __all__ = [
     "CIFAR10",

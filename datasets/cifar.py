@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from alpha import errors
-from datasets import files
-from datasets.dataset import ArrayDataset
-from datasets.transforms import ToUnitRange, Transform
-from datasets.unpickle import load_dict
+from alpha.datasets import files
+from alpha.datasets.dataset import ArrayDataset
+from alpha.datasets.transforms import ToUnitRange, Transform
+from alpha.datasets.unpickle import load_dict
 
 _SIDE, _CHANNELS = 32, 3
 

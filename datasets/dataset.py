@@ -9,9 +9,9 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 
 from alpha import errors
-from datasets.files import one_line
-from datasets.pixels import Pixels, plan
-from datasets.transforms import Images, Transform
+from alpha.datasets.files import one_line
+from alpha.datasets.pixels import Pixels, plan
+from alpha.datasets.transforms import Images, Transform
 
 FloatImages = np.ndarray[Any, np.dtype[np.float32]]
 Labels = np.ndarray[Any, np.dtype[np.int64]]

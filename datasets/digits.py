@@ -7,9 +7,9 @@ import importlib
 import numpy as np
 
 from alpha import errors
-from datasets import files
-from datasets.dataset import ArrayDataset
-from datasets.transforms import ToUnitRange, Transform
+from alpha.datasets import files
+from alpha.datasets.dataset import ArrayDataset
+from alpha.datasets.transforms import ToUnitRange, Transform
 
 _SIDE = 8
 _LEVELS = 16  # pixels are counts 0..16

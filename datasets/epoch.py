@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets.dataset import Dataset, Fetched, fetch
+from alpha.datasets.dataset import Dataset, Fetched, fetch
 
 # One random stream for each purpose, beside each other under the seed.
 _ORDER, _BATCH = 0, 1

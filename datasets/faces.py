@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from alpha import errors
-from datasets import files
-from datasets.dataset import ArrayDataset
-from datasets.transforms import ToUnitRange, Transform
+from alpha.datasets import files
+from alpha.datasets.dataset import ArrayDataset
+from alpha.datasets.transforms import ToUnitRange, Transform
 
 _FOLDERS = (".", "orl_faces", "att_faces")
 _HEADER = re.compile(rb"P5(?:\s|#[^\n]*\n)+(\d+)(?:\s|#[^\n]*\n)+(\d+)(?:\s|#[^\n]*\n)+(\d+)\s")

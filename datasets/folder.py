@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from alpha import errors
-from datasets.dataset import Batch, Samples
-from datasets.transforms import Transform
+from alpha.datasets.dataset import Batch, Samples
+from alpha.datasets.transforms import Transform
 
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from alpha import errors
 from alpha.atomic import AtomicReference
-from datasets.dataset import Fetched
-from datasets.epoch import Epoch
-from datasets.files import one_line
-from datasets.pixels import Pixels
-from datasets.prefetch import PATIENCE, Prefetcher, Source
-from datasets.workers import PATIENCE as WORKERS_PATIENCE
-from datasets.workers import WorkerPool
+from alpha.datasets.dataset import Fetched
+from alpha.datasets.epoch import Epoch
+from alpha.datasets.files import one_line
+from alpha.datasets.pixels import Pixels
+from alpha.datasets.prefetch import PATIENCE, Prefetcher, Source
+from alpha.datasets.workers import PATIENCE as WORKERS_PATIENCE
+from alpha.datasets.workers import WorkerPool
 
 if TYPE_CHECKING:
     from alpha.engine import Engine

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from alpha import errors
 from alpha.atomic import AtomicReference
 from alpha.changes import Changes
-from datasets.dataset import Dataset
-from datasets.epoch import Epoch, count_batches
-from datasets.files import one_line
-from datasets.iteration import Iteration, Progress
+from alpha.datasets.dataset import Dataset
+from alpha.datasets.epoch import Epoch, count_batches
+from alpha.datasets.files import one_line
+from alpha.datasets.iteration import Iteration, Progress
 
 if TYPE_CHECKING:
     from alpha.engine import Engine
@@ -235,7 +235,7 @@ def _check_dataset(dataset: Any) -> None:
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise errors.ArgumentError(
             f"[DataLoader] expected a data set with __len__ and __getitem__, got {type(dataset).__name__}: see "
-            "datasets.Dataset"
+            "alpha.datasets.Dataset"
         )
     try:
         length = len(dataset)

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from alpha import errors
-from datasets import files
-from datasets.dataset import ArrayDataset
-from datasets.transforms import ToUnitRange, Transform
+from alpha.datasets import files
+from alpha.datasets.dataset import ArrayDataset
+from alpha.datasets.transforms import ToUnitRange, Transform
 
 _SIDE = 28
 _IMAGES, _LABELS = "{split}-images-idx3-ubyte", "{split}-labels-idx1-ubyte"

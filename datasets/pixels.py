@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datasets.transforms import Compose, Images, Normalize, RandomCrop, RandomHorizontalFlip, ToUnitRange, Transform
+from alpha.datasets.transforms import (
+    Compose,
+    Images,
+    Normalize,
+    RandomCrop,
+    RandomHorizontalFlip,
+    ToUnitRange,
+    Transform,
+)
 
 if TYPE_CHECKING:
     from alpha.engine import Engine

@@ -20,8 +20,8 @@ from functools import partial
 from typing import Protocol, cast
 
 from alpha import errors
-from datasets.dataset import Fetched
-from datasets.files import one_line
+from alpha.datasets.dataset import Fetched
+from alpha.datasets.files import one_line
 
 PATIENCE = 2.0
 """Seconds that closing waits for the batch in preparation; the thread is a daemon, so the end of Python never waits."""

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from alpha import errors
-from datasets.dataset import ArrayDataset, Batch, FloatImages, Labels, position_of
-from datasets.transforms import ToUnitRange
+from alpha.datasets.dataset import ArrayDataset, Batch, FloatImages, Labels, position_of
+from alpha.datasets.transforms import ToUnitRange
 
 Array = np.ndarray[Any, Any]
 

@@ -19,9 +19,9 @@ from multiprocessing.process import BaseProcess
 from typing import Any, cast
 
 from alpha import errors
-from datasets.dataset import Fetched
-from datasets.epoch import Epoch
-from datasets.files import one_line
+from alpha.datasets.dataset import Fetched
+from alpha.datasets.epoch import Epoch
+from alpha.datasets.files import one_line
 
 PATIENCE = 5.0
 """Seconds for a terminated process to go before it is killed."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import common
 
+from alpha.datasets.files import Unavailable
 from alpha.errors import DataError
-from datasets.files import Unavailable
 
 NOT_TO_BE_HAD = 3
 

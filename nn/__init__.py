@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from nn import functional, init, models, utils
-from nn.activation import GELU, LeakyReLU, ReLU, Sigmoid, SiLU, Softmax, Tanh
-from nn.containers import ModuleDict, ModuleList, Sequential
-from nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from nn.dropout import Dropout
-from nn.embedding import Embedding
-from nn.layer_norm import GroupNorm, InstanceNorm2d, LayerNorm
-from nn.linear import Linear
-from nn.loss import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
-from nn.module import Module
-from nn.norm import BatchNorm1d, BatchNorm2d
-from nn.parameter import Parameter
-from nn.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
-from nn.shape import Flatten, Identity
-from nn.upsample import Upsample
+from alpha.nn import functional, init, models, utils
+from alpha.nn.activation import GELU, LeakyReLU, ReLU, Sigmoid, SiLU, Softmax, Tanh
+from alpha.nn.containers import ModuleDict, ModuleList, Sequential
+from alpha.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from alpha.nn.dropout import Dropout
+from alpha.nn.embedding import Embedding
+from alpha.nn.layer_norm import GroupNorm, InstanceNorm2d, LayerNorm
+from alpha.nn.linear import Linear
+from alpha.nn.loss import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
+from alpha.nn.module import Module
+from alpha.nn.norm import BatchNorm1d, BatchNorm2d
+from alpha.nn.parameter import Parameter
+from alpha.nn.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from alpha.nn.shape import Flatten, Identity
+from alpha.nn.upsample import Upsample
 
 __all__ = [
     "GELU",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from alpha import Tensor
 from alpha import functions as F
 from alpha.functions.operands import number
-from nn.arguments import choice
-from nn.module import Module
+from alpha.nn.arguments import choice
+from alpha.nn.module import Module
 
 
 class ReLU(Module):

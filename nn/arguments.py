@@ -10,7 +10,7 @@ import numpy as np
 from alpha import Tensor, default_engine, float32
 from alpha.errors import ArgumentError, described
 from alpha.functions.operands import LARGEST, shape_of
-from nn.parameter import Parameter
+from alpha.nn.parameter import Parameter
 
 Size = int | tuple[int, int]
 """One number for rows and columns, or (rows, columns)."""

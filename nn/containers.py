@@ -7,9 +7,9 @@ from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Va
 from typing import Any, Self
 
 from alpha.errors import ArgumentError, IndexingError
-from nn import fusion
-from nn.arguments import sequence
-from nn.module import Module
+from alpha.nn import fusion
+from alpha.nn.arguments import sequence
+from alpha.nn.module import Module
 
 
 class _Container(Module):

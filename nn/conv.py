@@ -10,10 +10,10 @@ from alpha import functions as F
 from alpha.errors import ArgumentError
 from alpha.functions.conv import named_padding
 from alpha.functions.operands import flag
-from nn import init
-from nn.arguments import Sizes, empty_parameter, positive, several
-from nn.module import Module
-from nn.parameter import Parameter
+from alpha.nn import init
+from alpha.nn.arguments import Sizes, empty_parameter, positive, several
+from alpha.nn.module import Module
+from alpha.nn.parameter import Parameter
 
 
 class ConvNd(Module):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from alpha import Tensor
 from alpha import functions as F
-from nn.arguments import probability
-from nn.module import Module
+from alpha.nn.arguments import probability
+from alpha.nn.module import Module
 
 
 class Dropout(Module):

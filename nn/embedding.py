@@ -6,10 +6,10 @@ from alpha import Tensor
 from alpha import functions as F
 from alpha.errors import ArgumentError
 from alpha.functions.operands import whole
-from nn import init
-from nn.arguments import empty_parameter, positive
-from nn.module import Module
-from nn.parameter import Parameter
+from alpha.nn import init
+from alpha.nn.arguments import empty_parameter, positive
+from alpha.nn.module import Module
+from alpha.nn.parameter import Parameter
 
 
 class Embedding(Module):

@@ -14,10 +14,10 @@ from typing import Any
 
 from alpha import Tensor, graphs, is_grad_enabled
 from alpha import functions as F
-from nn.activation import LeakyReLU, ReLU
-from nn.conv import Conv2d
-from nn.module import Module
-from nn.norm import BatchNorm2d
+from alpha.nn.activation import LeakyReLU, ReLU
+from alpha.nn.conv import Conv2d
+from alpha.nn.module import Module
+from alpha.nn.norm import BatchNorm2d
 
 _FORWARDS: dict[type[Module], Callable[..., Any]] = {
     kind: kind.forward for kind in (Conv2d, BatchNorm2d, ReLU, LeakyReLU)

@@ -15,7 +15,7 @@ import numpy as np
 from alpha import Tensor, dtypes, random
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.operands import check_tensor, check_value, number, python_number
-from nn.state import assign
+from alpha.nn.state import assign
 
 Array = np.ndarray[Any, Any]
 

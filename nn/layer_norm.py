@@ -9,10 +9,10 @@ from alpha import Tensor
 from alpha import functions as F
 from alpha.errors import ArgumentError, ShapeError
 from alpha.functions.operands import flag, number
-from nn import init
-from nn.arguments import empty, empty_parameter, positive, probability
-from nn.module import Module
-from nn.parameter import Parameter
+from alpha.nn import init
+from alpha.nn.arguments import empty, empty_parameter, positive, probability
+from alpha.nn.module import Module
+from alpha.nn.parameter import Parameter
 
 
 class _Affine(Module):

@@ -7,10 +7,10 @@ import math
 from alpha import Tensor
 from alpha import functions as F
 from alpha.functions.operands import flag
-from nn import init
-from nn.arguments import empty_parameter, positive
-from nn.module import Module
-from nn.parameter import Parameter
+from alpha.nn import init
+from alpha.nn.arguments import empty_parameter, positive
+from alpha.nn.module import Module
+from alpha.nn.parameter import Parameter
 
 
 class Linear(Module):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from alpha import Tensor
 from alpha import functions as F
-from nn.arguments import choice, probability
-from nn.module import Module
+from alpha.nn.arguments import choice, probability
+from alpha.nn.module import Module
 
 _REDUCTIONS = ("mean", "sum", "none")
 

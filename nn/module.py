@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Self
 from alpha import Engine, Tensor
 from alpha.changes import Changes, at_once, clear_gradients, setting
 from alpha.errors import ArgumentError
-from nn import state
-from nn.parameter import Parameter
+from alpha.nn import state
+from alpha.nn.parameter import Parameter
 
 PreHook = Callable[["Module", tuple[Any, ...]], Any]
 Hook = Callable[["Module", tuple[Any, ...], Any], Any]
@@ -371,7 +371,7 @@ class Module:
         Args:
             input_shape: shape with the batch, (1, 32, 32, 3); zeros of it are run through in evaluation mode.
         """
-        from nn.summary import summarize
+        from alpha.nn.summary import summarize
 
         return summarize(self, input_shape)
 

@@ -8,10 +8,10 @@ from alpha import Tensor, int64, no_grad
 from alpha import functions as F
 from alpha.errors import ArgumentError, ShapeError
 from alpha.functions.operands import flag, number
-from nn import init
-from nn.arguments import empty, empty_parameter, positive
-from nn.module import Module
-from nn.parameter import Parameter
+from alpha.nn import init
+from alpha.nn.arguments import empty, empty_parameter, positive
+from alpha.nn.module import Module
+from alpha.nn.parameter import Parameter
 
 
 class _BatchNorm(Module):

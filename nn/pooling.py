@@ -5,8 +5,8 @@ from __future__ import annotations
 from alpha import Tensor
 from alpha import functions as F
 from alpha.functions.operands import flag
-from nn.arguments import Size, pair
-from nn.module import Module
+from alpha.nn.arguments import Size, pair
+from alpha.nn.module import Module
 
 
 class MaxPool2d(Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alpha import Tensor
-from nn.module import Module
+from alpha.nn.module import Module
 
 
 class Flatten(Module):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from alpha import Tensor
 from alpha import functions as F
 from alpha.errors import ArgumentError
-from nn.arguments import Size, choice
-from nn.module import Module
+from alpha.nn.arguments import Size, choice
+from alpha.nn.module import Module
 
 Scale = float | tuple[float, float]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from optim import lr_scheduler
-from optim.adam import Adam, AdamW
-from optim.averaging import AveragedModel
-from optim.clip import clip_grad_norm_, clip_grad_value_
-from optim.lr_scheduler import (
+from alpha.optim import lr_scheduler
+from alpha.optim.adam import Adam, AdamW
+from alpha.optim.averaging import AveragedModel
+from alpha.optim.clip import clip_grad_norm_, clip_grad_value_
+from alpha.optim.lr_scheduler import (
     CosineAnnealingLR,
     ExponentialLR,
     LambdaLR,
@@ -17,9 +17,9 @@ from optim.lr_scheduler import (
     SequentialLR,
     StepLR,
 )
-from optim.optimizer import Optimizer
-from optim.rmsprop import RMSprop
-from optim.sgd import SGD
+from alpha.optim.optimizer import Optimizer
+from alpha.optim.rmsprop import RMSprop
+from alpha.optim.sgd import SGD
 
 __all__ = [
     "SGD",

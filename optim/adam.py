@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from alpha.changes import at_once, putting
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, described
+from alpha.optim.optimizer import Group, Optimizer, gradients
 from alpha.tensor import Tensor
 from alpha.updates import Plan
-from optim.optimizer import Group, Optimizer, gradients
 
 
 class Adam(Optimizer):

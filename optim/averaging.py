@@ -11,8 +11,8 @@ import alpha
 from alpha.changes import Rewriting
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.operands import flag, number
+from alpha.nn.module import Module
 from alpha.tensor import Tensor
-from nn.module import Module
 
 Net = TypeVar("Net", bound=Module)
 

@@ -12,9 +12,9 @@ from alpha.changes import Rewriting
 from alpha.dtypes import float64
 from alpha.errors import ArgumentError, NumericsError
 from alpha.functions.operands import check_tensor, flag, number
+from alpha.optim.arguments import listed
+from alpha.optim.optimizer import gradients
 from alpha.tensor import Tensor, tensor
-from optim.arguments import listed
-from optim.optimizer import gradients
 
 
 @no_grad()

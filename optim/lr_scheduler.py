@@ -13,8 +13,8 @@ from alpha import graphs
 from alpha.changes import Action, Changes, at_once, putting, setting
 from alpha.errors import AlphaError, ArgumentError, CheckpointError, described
 from alpha.functions.operands import flag, number, whole
-from optim.arguments import finite, listed, power
-from optim.optimizer import Group, Optimizer, is_count, is_finite, shown
+from alpha.optim.arguments import finite, listed, power
+from alpha.optim.optimizer import Group, Optimizer, is_count, is_finite, shown
 
 
 class LRScheduler:

@@ -12,8 +12,8 @@ from alpha.changes import Action, Changes, appending, at_once, clear_gradients, 
 from alpha.dtypes import is_float
 from alpha.engine import Engine
 from alpha.errors import AlphaError, ArgumentError, CheckpointError, GraphError, described
+from alpha.optim.arguments import listed
 from alpha.tensor import Tensor
-from optim.arguments import listed
 
 Group = dict[str, Any]
 State = dict[str, Any]

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, ClassVar
 
 from alpha.engine import Engine
+from alpha.optim.optimizer import Group, Optimizer, gradients
 from alpha.tensor import Tensor
 from alpha.updates import Plan
-from optim.optimizer import Group, Optimizer, gradients
 
 
 class RMSprop(Optimizer):

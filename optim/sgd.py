@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 from alpha.engine import Engine
 from alpha.errors import ArgumentError
+from alpha.optim.optimizer import Group, Optimizer, gradients
 from alpha.tensor import Tensor
 from alpha.updates import Plan
-from optim.optimizer import Group, Optimizer, gradients
 
 
 class SGD(Optimizer):

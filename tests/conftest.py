@@ -13,8 +13,8 @@ import pytest
 
 import alpha
 from alpha.cpu.engine import CPUEngine
+from alpha.cu32.base import DeviceEngine
 from alpha.engine import Engine
-from cu32.base import DeviceEngine
 from tests.cuda_on_cpu import preload
 from tests.cuda_on_cpu.blocks import Watch
 

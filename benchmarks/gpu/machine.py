@@ -48,7 +48,7 @@ def build(session: Session) -> None:
     """Compiles ahead what is not compiled yet, for this device; nothing where small sizes are asked for."""
     if session.options.small:
         return
-    state, seconds, note = session.run("build", [PYTHON, "-m", "cu32.build"], session.options.build_limit)
+    state, seconds, note = session.run("build", [PYTHON, "-m", "alpha.cu32.build"], session.options.build_limit)
     session.say(f"kernels compiled ahead: {state} in {seconds:.0f} s{f' ({note})' if note else ''}")
 
 

@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from alpha.cu32 import figures
 from alpha.errors import AlphaError, ArgumentError, EngineError
 from benchmarks import matvec, operators, training
 from benchmarks.common import Setup, available_threads
 from benchmarks.gpu.serving import Channel
 from benchmarks.suites import SUITES, Layer, equal_batch
 from benchmarks.workers import Worker
-from cu32 import figures
 
 LAYOUTS = ("contiguous", "channels_last")
 FIGURES = "the device's figures"

@@ -197,8 +197,8 @@ def _kernel_driver() -> str:
 
 def _compiler() -> str:
     """The version of the CUDA compiler; why there is none, as kernels made ahead need none."""
+    from alpha.cu32.compiler import compiler
     from alpha.errors import EngineError
-    from cu32.compiler import compiler
 
     try:
         return compiler().version.splitlines()[-1]
@@ -211,7 +211,7 @@ def versions() -> dict[str, Any]:
     import pycuda
     from pycuda import driver as cuda
 
-    from cu32 import driver
+    from alpha.cu32 import driver
 
     device = driver.device(0)
     interface = cuda.get_driver_version()

@@ -103,7 +103,7 @@ class Serving:
 
 def _wait_for_device() -> str:
     """What the device says of the work so far: empty where all is well, or no test has used it."""
-    driver = sys.modules.get("cu32.driver")
+    driver = sys.modules.get("alpha.cu32.driver")
     if driver is None or driver.device.cache_info().currsize == 0:
         return ""
     try:

@@ -3,16 +3,16 @@ what pre-trains it: RBMs, DBN, denoising autoencoders."""
 
 from __future__ import annotations
 
-from nn.models.autoencoder import DenoisingAutoencoder, StackedDenoisingAutoencoder
-from nn.models.conv_rbm import ConvRBM
-from nn.models.dbn import DBN
-from nn.models.dcgan import DCGAN, DCGANDiscriminator, DCGANGenerator
-from nn.models.deeplab import DeepLabSmall, deeplab_small
-from nn.models.mlp import MLP
-from nn.models.rbm import RBM
-from nn.models.resnet import ResNet, resnet18, resnet34
-from nn.models.torch_weights import from_torch, to_torch
-from nn.models.vgg import VGG, vgg16, vgg19
+from alpha.nn.models.autoencoder import DenoisingAutoencoder, StackedDenoisingAutoencoder
+from alpha.nn.models.conv_rbm import ConvRBM
+from alpha.nn.models.dbn import DBN
+from alpha.nn.models.dcgan import DCGAN, DCGANDiscriminator, DCGANGenerator
+from alpha.nn.models.deeplab import DeepLabSmall, deeplab_small
+from alpha.nn.models.mlp import MLP
+from alpha.nn.models.rbm import RBM
+from alpha.nn.models.resnet import ResNet, resnet18, resnet34
+from alpha.nn.models.torch_weights import from_torch, to_torch
+from alpha.nn.models.vgg import VGG, vgg16, vgg19
 
 __all__ = [
     "DBN",

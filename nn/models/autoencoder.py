@@ -12,14 +12,14 @@ from typing import Any, Self
 from alpha import Tensor, no_grad
 from alpha import functions as F
 from alpha.errors import ArgumentError, ShapeError
-from nn import init
-from nn.arguments import choice, empty_parameter, positive
-from nn.containers import Sequential
-from nn.linear import Linear
-from nn.models import training
-from nn.models.mlp import ACTIVATIONS, MLP, check_sizes, copy_linear
-from nn.module import Module
-from nn.parameter import Parameter
+from alpha.nn import init
+from alpha.nn.arguments import choice, empty_parameter, positive
+from alpha.nn.containers import Sequential
+from alpha.nn.linear import Linear
+from alpha.nn.models import training
+from alpha.nn.models.mlp import ACTIVATIONS, MLP, check_sizes, copy_linear
+from alpha.nn.module import Module
+from alpha.nn.parameter import Parameter
 
 _LEARNING_RATE = 1e-3
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from alpha import Tensor
-from nn.conv import Conv2d, ConvTranspose2d
-from nn.fusion import conv_bn
-from nn.module import Module
-from nn.norm import BatchNorm2d
+from alpha.nn.conv import Conv2d, ConvTranspose2d
+from alpha.nn.fusion import conv_bn
+from alpha.nn.module import Module
+from alpha.nn.norm import BatchNorm2d
 
 
 class ConvBlock(Module):

@@ -8,9 +8,9 @@ from alpha import Tensor
 from alpha import functions as F
 from alpha.errors import ArgumentError, ShapeError
 from alpha.geometry import Geometry
-from nn.arguments import Size, pair, positive
-from nn.models import training
-from nn.models.rbm import BoltzmannMachine, Statistics
+from alpha.nn.arguments import Size, pair, positive
+from alpha.nn.models import training
+from alpha.nn.models.rbm import BoltzmannMachine, Statistics
 
 
 class ConvRBM(BoltzmannMachine):

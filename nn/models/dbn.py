@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from alpha import Tensor, no_grad
-from nn.models import training
-from nn.models.mlp import MLP, check_sizes, copy_linear
-from nn.models.rbm import RBM
-from nn.module import Module
+from alpha.nn.models import training
+from alpha.nn.models.mlp import MLP, check_sizes, copy_linear
+from alpha.nn.models.rbm import RBM
+from alpha.nn.module import Module
 
 
 class DBN(Module):

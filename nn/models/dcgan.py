@@ -11,15 +11,15 @@ from itertools import pairwise
 from alpha import Tensor
 from alpha import functions as F
 from alpha.errors import ArgumentError, ShapeError
-from nn import init
-from nn.activation import LeakyReLU
-from nn.arguments import positive
-from nn.containers import Sequential
-from nn.conv import Conv2d, ConvTranspose2d
-from nn.embedding import Embedding
-from nn.linear import Linear
-from nn.models.conv_block import ConvBlock
-from nn.module import Module
+from alpha.nn import init
+from alpha.nn.activation import LeakyReLU
+from alpha.nn.arguments import positive
+from alpha.nn.containers import Sequential
+from alpha.nn.conv import Conv2d, ConvTranspose2d
+from alpha.nn.embedding import Embedding
+from alpha.nn.linear import Linear
+from alpha.nn.models.conv_block import ConvBlock
+from alpha.nn.module import Module
 
 _SIDE = 4
 """Height and width of the smallest maps, where the generator begins and the discriminator ends."""

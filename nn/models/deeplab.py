@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from alpha import Tensor
 from alpha import functions as F
 from alpha.errors import ArgumentError
-from nn.arguments import positive
-from nn.containers import Sequential
-from nn.conv import Conv2d
-from nn.models.conv_block import ConvBlock
-from nn.models.resnet import BasicBlock
-from nn.module import Module
-from nn.pooling import AdaptiveAvgPool2d
+from alpha.nn.arguments import positive
+from alpha.nn.containers import Sequential
+from alpha.nn.conv import Conv2d
+from alpha.nn.models.conv_block import ConvBlock
+from alpha.nn.models.resnet import BasicBlock
+from alpha.nn.module import Module
+from alpha.nn.pooling import AdaptiveAvgPool2d
 
 
 class ASPP(Module):

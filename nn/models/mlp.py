@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 from alpha import Tensor, no_grad
 from alpha.errors import ArgumentError
-from nn.activation import GELU, LeakyReLU, ReLU, Sigmoid, SiLU, Tanh
-from nn.arguments import choice, positive, probability
-from nn.containers import Sequential
-from nn.dropout import Dropout
-from nn.linear import Linear
-from nn.module import Module
-from nn.shape import Flatten
+from alpha.nn.activation import GELU, LeakyReLU, ReLU, Sigmoid, SiLU, Tanh
+from alpha.nn.arguments import choice, positive, probability
+from alpha.nn.containers import Sequential
+from alpha.nn.dropout import Dropout
+from alpha.nn.linear import Linear
+from alpha.nn.module import Module
+from alpha.nn.shape import Flatten
 
 ACTIVATIONS: dict[str, Callable[[], Module]] = {
     "relu": ReLU,

@@ -13,11 +13,11 @@ from typing import Any, Self
 from alpha import Tensor, no_grad
 from alpha import functions as F
 from alpha.errors import ShapeError
-from nn import init
-from nn.arguments import empty, empty_parameter, positive
-from nn.models import training
-from nn.module import Module
-from nn.parameter import Parameter
+from alpha.nn import init
+from alpha.nn.arguments import empty, empty_parameter, positive
+from alpha.nn.models import training
+from alpha.nn.module import Module
+from alpha.nn.parameter import Parameter
 
 Statistics = tuple[Tensor, Tensor, Tensor]
 """Shaped as weight, visible_bias and hidden_bias."""

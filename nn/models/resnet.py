@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 from alpha import Tensor
 from alpha.errors import ArgumentError
-from nn import init
-from nn.activation import LeakyReLU
-from nn.arguments import choice, positive
-from nn.containers import Sequential
-from nn.conv import Conv2d
-from nn.dropout import Dropout
-from nn.fusion import conv_bn
-from nn.linear import Linear
-from nn.module import Module
-from nn.norm import BatchNorm2d
-from nn.pooling import AdaptiveAvgPool2d, MaxPool2d
-from nn.shape import Flatten, Identity
+from alpha.nn import init
+from alpha.nn.activation import LeakyReLU
+from alpha.nn.arguments import choice, positive
+from alpha.nn.containers import Sequential
+from alpha.nn.conv import Conv2d
+from alpha.nn.dropout import Dropout
+from alpha.nn.fusion import conv_bn
+from alpha.nn.linear import Linear
+from alpha.nn.module import Module
+from alpha.nn.norm import BatchNorm2d
+from alpha.nn.pooling import AdaptiveAvgPool2d, MaxPool2d
+from alpha.nn.shape import Flatten, Identity
 
 
 @dataclass(frozen=True)

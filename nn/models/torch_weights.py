@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from alpha.errors import ArgumentError
-from nn import state
-from nn.conv import ConvNd
-from nn.module import Module
+from alpha.nn import state
+from alpha.nn.conv import ConvNd
+from alpha.nn.module import Module
 
 Array = np.ndarray[Any, Any]
 Maps = Mapping[str, tuple[int, int]]

@@ -11,8 +11,8 @@ from tqdm import tqdm
 
 from alpha import Tensor, no_grad, random, tensor
 from alpha.errors import ArgumentError, NumericsError, ShapeError
-from nn.arguments import positive
-from nn.parameter import Parameter
+from alpha.nn.arguments import positive
+from alpha.nn.parameter import Parameter
 
 History = dict[str, list[float]]
 """Figures by name, a number an epoch."""
@@ -126,13 +126,13 @@ def _epoch(data: Sequence[Tensor], step: Callable[..., Tensor], batch_size: int,
 
 def sgd(groups: Sequence[dict[str, Any]], lr: float, momentum: float) -> Any:
     """``optim.SGD``; the package stands above this one, so it is loaded when something is trained and not before."""
-    from optim import SGD
+    from alpha.optim import SGD
 
     return SGD(groups, lr=lr, momentum=momentum)
 
 
 def adam(params: Iterable[Parameter], lr: float) -> Any:
     """``optim.Adam``, loaded likewise."""
-    from optim import Adam
+    from alpha.optim import Adam
 
     return Adam(params, lr=lr)

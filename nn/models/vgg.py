@@ -11,17 +11,17 @@ from collections.abc import Mapping
 
 from alpha import Tensor
 from alpha.errors import ArgumentError
-from nn import init
-from nn.activation import LeakyReLU, ReLU
-from nn.arguments import choice, positive
-from nn.containers import Sequential
-from nn.conv import Conv2d
-from nn.dropout import Dropout
-from nn.linear import Linear
-from nn.module import Module
-from nn.norm import BatchNorm2d
-from nn.pooling import AdaptiveAvgPool2d, MaxPool2d
-from nn.shape import Flatten, Identity
+from alpha.nn import init
+from alpha.nn.activation import LeakyReLU, ReLU
+from alpha.nn.arguments import choice, positive
+from alpha.nn.containers import Sequential
+from alpha.nn.conv import Conv2d
+from alpha.nn.dropout import Dropout
+from alpha.nn.linear import Linear
+from alpha.nn.module import Module
+from alpha.nn.norm import BatchNorm2d
+from alpha.nn.pooling import AdaptiveAvgPool2d, MaxPool2d
+from alpha.nn.shape import Flatten, Identity
 
 _CONVOLUTIONS = {"vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
 _NORMALISED = {"vgg16": 4, "vgg19": 5}  # how many of the paper's blocks end with a BatchNorm

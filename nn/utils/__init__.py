@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from nn.utils.spectral import remove_spectral_norm, spectral_norm
+from alpha.nn.utils.spectral import remove_spectral_norm, spectral_norm
 
 __all__ = ["remove_spectral_norm", "spectral_norm"]

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 from alpha import Tensor, functions, no_grad, random
 from alpha.changes import Changes, at_once, putting, setting
 from alpha.errors import ArgumentError, ShapeError
-from nn.arguments import positive
-from nn.conv import ConvNd, ConvTransposeNd
-from nn.module import Hooks, Module, RemovableHandle
-from nn.parameter import Parameter
+from alpha.nn.arguments import positive
+from alpha.nn.conv import ConvNd, ConvTransposeNd
+from alpha.nn.module import Hooks, Module, RemovableHandle
+from alpha.nn.parameter import Parameter
 
 Layer = TypeVar("Layer", bound=Module)
 

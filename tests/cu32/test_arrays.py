@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.cu32 import arrays
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.strided import plan
 from alpha.dtypes import ALL, is_float
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError
 from alpha.tensor import Tensor
-from cu32 import arrays
-from cu32.base import DeviceEngine
-from cu32.strided import plan
 
 Array = np.ndarray[Any, Any]
 Place = tuple[int, tuple[int, ...], tuple[int, ...]]  # offset, shape, strides

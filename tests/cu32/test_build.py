@@ -1,4 +1,4 @@
-"""Cubins made ahead: left in a folder by ``python -m cu32.build --out``, found there by ``ALPHA_CUBINS``."""
+"""Cubins made ahead: left in a folder by ``python -m alpha.cu32.build --out``, found there by ``ALPHA_CUBINS``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from alpha.cu32 import build, compiler
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.compiler import Compiler, Source
 from alpha.errors import EngineError
-from cu32 import build, compiler
-from cu32.base import DeviceEngine
-from cu32.compiler import Compiler, Source
 from tests.cu32.test_compiler import ADD, Counting
 
 SOURCES = tuple(Source("user", text=ADD, VALUE=value) for value in (1, 2))
@@ -209,8 +209,8 @@ def test_an_image_that_the_driver_refuses_is_compiled_here(
 
 COMMAND = """
 import sys
-from cu32 import build
-from cu32.compiler import Source
+from alpha.cu32 import build
+from alpha.cu32.compiler import Source
 build.sources = lambda: (Source("user", text='extern "C" __global__ void f(float* a) { }'),)
 sys.argv = ["build", *sys.argv[1:]]
 sys.exit(build.main())

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from alpha import cache as disk
+from alpha.cu32 import compiler
+from alpha.cu32.build import sources
+from alpha.cu32.compiler import Compiler, Nvcc, Nvrtc, Source, cubin, cubin_path
 from alpha.errors import EngineError
-from cu32 import compiler
-from cu32.build import sources
-from cu32.compiler import Compiler, Nvcc, Nvrtc, Source, cubin, cubin_path
 
 ADD = 'extern "C" __global__ void add(float* a) { a[threadIdx.x] += VALUE; }'
 

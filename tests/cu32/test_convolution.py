@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import alpha
+from alpha.cu32 import convolution, planner
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.convolution import MACS
 from alpha.engine import IMAGE_ORDER
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
-from cu32 import convolution, planner
-from cu32.base import DeviceEngine
-from cu32.convolution import MACS
 from tests import oracles
 from tests.engine.test_conv import Case, cases, draw_data, relative
 

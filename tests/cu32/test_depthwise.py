@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import alpha
+from alpha.cu32 import depthwise
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.convolution import MACS
 from alpha.engine import IMAGE_ORDER
-from cu32 import depthwise
-from cu32.base import DeviceEngine
-from cu32.convolution import MACS
 from tests import oracles
 from tests.cu32.test_convolution import check, compute, geometry_of
 from tests.engine.test_conv import Case, draw_data, relative

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.cu32 import driver
+from alpha.cu32.base import Constants, DeviceEngine
 from alpha.errors import ArgumentError, EngineError, OutOfMemoryError
 from alpha.mempool import GRAIN
-from cu32 import driver
-from cu32.base import Constants, DeviceEngine
 
 Array = np.ndarray[Any, Any]
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import alpha
+from alpha.cu32 import compiler, driver
+from alpha.cu32.base import DeviceEngine
 from alpha.errors import ArgumentError, EngineError
-from cu32 import compiler, driver
-from cu32.base import DeviceEngine
 
 
 def test_names_of_one_engine(cu32: DeviceEngine) -> None:
@@ -85,7 +85,7 @@ def test_no_driver_is_said() -> None:
         "        if name.startswith('pycuda'): raise ImportError('libcuda.so.1: cannot open shared object file')\n"
         "sys.meta_path.insert(0, Finder())\n"
         "import alpha\n"
-        "assert 'cu32.driver' not in sys.modules and 'pycuda' not in sys.modules\n"
+        "assert 'alpha.cu32.driver' not in sys.modules and 'pycuda' not in sys.modules\n"
         "try: alpha.engine('cu32')\n"
         "except alpha.errors.EngineError as error: print(error)\n"
         "print(alpha.ones(2).sum().item())\n"

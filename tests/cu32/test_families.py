@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cu32.base import DeviceEngine
-from cu32.engine import CUDAEngine
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.engine import CUDAEngine
 from tests.cuda_on_cpu import preload
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import alpha
+from alpha.cu32 import few_channels, planner
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.convolution import MACS
+from alpha.cu32.costs import Tile
 from alpha.engine import IMAGE_ORDER
-from cu32 import few_channels, planner
-from cu32.base import DeviceEngine
-from cu32.convolution import MACS
-from cu32.costs import Tile
 from tests import oracles
 from tests.cu32.test_convolution import check, compute, geometry_of
 from tests.engine.test_conv import Case, draw_data, relative

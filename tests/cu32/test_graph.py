@@ -12,8 +12,8 @@ import pytest
 
 import alpha
 from alpha import nn, optim
+from alpha.cu32.base import Constants, DeviceEngine
 from alpha.errors import ArgumentError, EngineError, GraphError, IndexingError
-from cu32.base import Constants, DeviceEngine
 
 Array = np.ndarray[Any, Any]
 Batch = tuple[alpha.Tensor, alpha.Tensor]

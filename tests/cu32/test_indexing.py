@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from alpha.cu32 import indexing
+from alpha.cu32.strided import plan
 from alpha.dtypes import ALL
 from alpha.engine import Engine
 from alpha.errors import DtypeError
 from alpha.tensor import Tensor
-from cu32 import indexing
-from cu32.strided import plan
 
 Array = np.ndarray[Any, Any]
 WHOLE = slice(None)

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.cu32 import convolution, depthwise, planner
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.compiler import Source
+from alpha.cu32.convolution import MACS
 from alpha.errors import EngineError
 from alpha.tensor import Tensor
 from benchmarks.common import Setup
 from benchmarks.sides import AlphaSide
-from cu32 import convolution, depthwise, planner
-from cu32.base import DeviceEngine
-from cu32.compiler import Source
-from cu32.convolution import MACS
 from tests import oracles
 from tests.cu32.test_convolution import Case, check, compute
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from alpha.cu32 import costs, planner, products
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.matrix import MatrixOperations
+from alpha.cu32.products import Product
 from alpha.tensor import Tensor
-from cu32 import costs, planner, products
-from cu32.base import DeviceEngine
-from cu32.matrix import MatrixOperations
-from cu32.products import Product
 from tests.cu32.test_planner import H100
 
 Array = np.ndarray[Any, Any]

@@ -9,8 +9,8 @@ import pytest
 
 import alpha
 from alpha import optim
+from alpha.cu32.optimizers import CHUNK, _most
 from alpha.engine import Engine
-from cu32.optimizers import CHUNK, _most
 from tests.cu32.captures import Captured, capturing
 
 Array = np.ndarray[Any, Any]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cu32.base import DeviceEngine
-from cu32.parts import sum_parts
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.parts import sum_parts
 
 # One rounding of a compensated sum, and one of each lane's.
 BOUND = {"float32": 1e-6, "float64": 1e-15}

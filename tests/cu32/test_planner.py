@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.cu32 import costs, planner, tf32
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.compiler import Source
+from alpha.cu32.convolution import SOURCES
+from alpha.cu32.costs import Chip, Job, Plan
+from alpha.cu32.explain import _problem, explain
+from alpha.cu32.planner import Problem, plan
+from alpha.cu32.products import Product
 from alpha.errors import ArgumentError, ShapeError
 from alpha.geometry import Geometry
-from cu32 import costs, planner, tf32
-from cu32.base import DeviceEngine
-from cu32.compiler import Source
-from cu32.convolution import SOURCES
-from cu32.costs import Chip, Job, Plan
-from cu32.explain import _problem, explain
-from cu32.planner import Problem, plan
-from cu32.products import Product
 
 H100 = Chip("NVIDIA H100 80GB HBM3", (9, 0), 132, 1_980_000_000, 232448, 233472)
 A100 = Chip("NVIDIA A100-SXM4-80GB", (8, 0), 108, 1_410_000_000, 166912, 167936)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from alpha.cu32 import resources
+from alpha.cu32.build import sources
+from alpha.cu32.compiler import KERNELS, Nvcc, Source
+from alpha.cu32.resources import Row, Usage
 from alpha.errors import EngineError
-from cu32 import resources
-from cu32.build import sources
-from cu32.compiler import KERNELS, Nvcc, Source
-from cu32.resources import Row, Usage
 
 REPORT = """\
 ptxas info    : 0 bytes gmem
@@ -101,4 +101,4 @@ def test_a_kernel_that_spills_is_seen(nvcc: Nvcc, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_no_kernel_spills_and_all_are_as_the_table_says(nvcc: Nvcc) -> None:
     _, problems = resources.check(nvcc, os.cpu_count() or 1)
-    assert not problems, "\n".join([*problems, "python -m cu32.resources --update writes the table anew"])
+    assert not problems, "\n".join([*problems, "python -m alpha.cu32.resources --update writes the table anew"])

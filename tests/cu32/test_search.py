@@ -18,14 +18,14 @@ import pytest
 
 import alpha
 from alpha import cache as disk
+from alpha.cu32 import planner, search
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.costs import Plan, plans
+from alpha.cu32.explain import explain
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ArgumentError, OutOfMemoryError
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
-from cu32 import planner, search
-from cu32.base import DeviceEngine
-from cu32.costs import Plan, plans
-from cu32.explain import explain
 from tests.cu32.test_planner import H100, LAYER
 
 Array = np.ndarray[Any, Any]

@@ -17,12 +17,12 @@ import pytest
 
 import alpha
 from alpha import cache as disk
+from alpha.cu32 import build, compiler, references, selfcheck
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.compiler import KERNELS, Source
+from alpha.cu32.explain import explain
 from alpha.errors import ArgumentError, EngineError
 from alpha.geometry import Geometry
-from cu32 import build, compiler, references, selfcheck
-from cu32.base import DeviceEngine
-from cu32.compiler import KERNELS, Source
-from cu32.explain import explain
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -138,7 +138,7 @@ def test_an_interrupted_check_is_made_later(fresh: DeviceEngine, monkeypatch: py
 
 
 def test_a_check_leaves_the_program_as_it_was(fresh: DeviceEngine) -> None:
-    from cu32.convolution import MACS
+    from alpha.cu32.convolution import MACS
 
     before, macs = fresh.memory.in_use, dict(MACS)
     state = alpha.random.get_state()
@@ -377,7 +377,7 @@ folders, mine = cache.directory, __import__("pathlib").Path(sys.argv[1])
 cache.directory = lambda kind: mine if kind == "selfchecks" else folders(kind)
 x = alpha.ones(4, engine="cu32")
 assert (x + x).numpy().tolist() == [2, 2, 2, 2]
-from cu32 import references
+from alpha.cu32 import references
 print(references._checker.cache_info().currsize)
 """
     command = [sys.executable, "-c", script, str(tmp_path)]

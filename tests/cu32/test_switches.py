@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.cu32.base import DeviceEngine
 from alpha.errors import EngineError
-from cu32.base import DeviceEngine
 
 
 @pytest.fixture(autouse=True)

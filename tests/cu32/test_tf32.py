@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.cu32 import planner, tf32
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.costs import Chip
+from alpha.cu32.planner import Problem, plan
 from alpha.engine import IMAGE_ORDER
 from alpha.geometry import Geometry
-from cu32 import planner, tf32
-from cu32.base import DeviceEngine
-from cu32.costs import Chip
-from cu32.planner import Problem, plan
 from tests.cu32.test_matrix import LAYOUTS, on_device
 from tests.cu32.test_planner import H100
 

@@ -10,9 +10,9 @@ import pytest
 
 import alpha
 from alpha import nn, optim
+from alpha.cu32.base import DeviceEngine
 from alpha.engine import Engine
 from alpha.errors import EngineError
-from cu32.base import DeviceEngine
 
 Array = np.ndarray[Any, Any]
 Step = Callable[[alpha.Tensor, alpha.Tensor], alpha.Tensor]

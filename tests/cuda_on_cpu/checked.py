@@ -15,13 +15,13 @@ import numpy as np
 
 import alpha
 from alpha import nn, optim
+from alpha.cu32 import planner, tf32
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.compiler import KERNELS, Source
+from alpha.datasets import ArrayDataset, DataLoader
+from alpha.datasets.transforms import Compose, RandomCrop, ToUnitRange
 from alpha.engine import Engine
 from alpha.tensor import Tensor
-from cu32 import planner, tf32
-from cu32.base import DeviceEngine
-from cu32.compiler import KERNELS, Source
-from datasets import ArrayDataset, DataLoader
-from datasets.transforms import Compose, RandomCrop, ToUnitRange
 from tests.cuda_on_cpu import preload
 
 Results = list[Tensor]

@@ -15,7 +15,7 @@ from alpha.cpu.engine import CPUEngine
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, ShapeError
 from alpha.geometry import Geometry
-from nn.models.deeplab import ASPP
+from alpha.nn.models.deeplab import ASPP
 from tests.engine.checks import sized
 
 Array = np.ndarray[Any, Any]

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from alpha.datasets import ArrayDataset, DataLoader
+from alpha.datasets.pixels import plan
+from alpha.datasets.transforms import Compose, Normalize, RandomCrop, RandomHorizontalFlip, ToUnitRange
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import ShapeError
-from datasets import ArrayDataset, DataLoader
-from datasets.pixels import plan
-from datasets.transforms import Compose, Normalize, RandomCrop, RandomHorizontalFlip, ToUnitRange
 
 KNOWN: list[tuple[Any, int]] = [
     (None, 3),

@@ -37,10 +37,10 @@ from alpha.cpu import convolution as on_cpu
 from alpha.cpu import planner, winograd
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.plans import dense_problem
+from alpha.cu32 import convolution as on_cuda
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.geometry import Axis, Geometry
 from alpha.tensor import Tensor, dense_strides
-from cu32 import convolution as on_cuda
 
 Array = np.ndarray[Any, Any]
 

@@ -13,7 +13,7 @@ import pytest
 import alpha
 from alpha import nn, optim
 from alpha.engine import Engine
-from nn import fusion
+from alpha.nn import fusion
 
 # Folding rounds each filter and bias some three times more: 2^-24 each, beside the bound of the convolution itself.
 BOUND = 5e-6

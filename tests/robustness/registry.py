@@ -6,8 +6,7 @@ import inspect
 from typing import Any
 
 import alpha
-import nn
-import optim
+from alpha import nn, optim
 from tests.robustness.records import RECORDS
 
 _NO_FUNCTION = "makes no tensor from tensors: it sets or tells a mode, an engine or a generator's place"

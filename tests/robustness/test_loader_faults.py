@@ -32,11 +32,10 @@ import numpy as np
 import pytest
 
 import alpha
-import datasets
-from alpha import errors
+from alpha import datasets, errors
 from alpha.atomic import AtomicReference
-from datasets import ArrayDataset, DataLoader, transforms
-from datasets import prefetch as prefetching
+from alpha.datasets import ArrayDataset, DataLoader, transforms
+from alpha.datasets import prefetch as prefetching
 
 LIMIT = 150.0  # seconds for a test; a busy machine stays far below
 ROOT = Path(alpha.__file__).parent.parent
@@ -333,7 +332,7 @@ def test_who_keeps_an_interrupts_traceback_keeps_no_thread(monkeypatch: pytest.M
     iteration = iter(make(24, 0, 2))
     got = [next(iteration)[1].numpy().tolist()]
     with monkeypatch.context() as patch:
-        patch.setattr("datasets.iteration._Batches._refuse_own_thread", interrupt)
+        patch.setattr("alpha.datasets.iteration._Batches._refuse_own_thread", interrupt)
         with pytest.raises(KeyboardInterrupt) as kept:
             next(iteration)
     assert own_threads() == [] and kept.value.__traceback__ is not None
@@ -569,7 +568,7 @@ def test_a_child_that_exits_as_a_script_does_leaves_its_parents_workers(tmp_path
     script = """
 import os, sys
 import numpy as np
-from datasets import DataLoader
+from alpha.datasets import DataLoader
 
 class Numbers:
     def __len__(self): return 40
@@ -828,7 +827,9 @@ def test_a_thread_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch
         if where.startswith("threading"):
             patch.setattr(threading, "_start_new_thread", fail)
         else:
-            patch.setattr("datasets.prefetch._thread", type("Fails", (), {"start_new_thread": staticmethod(fail)}))
+            patch.setattr(
+                "alpha.datasets.prefetch._thread", type("Fails", (), {"start_new_thread": staticmethod(fail)})
+            )
         with pytest.raises(errors.DataError, match="expected to start a thread that prepares batches, got"):
             iter(loader)
     assert prefetching._thread.start_new_thread is start and nothing_is_left()
@@ -847,7 +848,7 @@ def test_workers_end_with_a_killed_parent_in_the_middle_of_a_sample(tmp_path: Pa
     script = """
 import os, sys, time
 import numpy as np
-from datasets import DataLoader
+from alpha.datasets import DataLoader
 
 class Slow:
     def __len__(self): return 40

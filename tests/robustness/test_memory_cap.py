@@ -19,11 +19,11 @@ from alpha import bands, caches, geometry, random
 from alpha.cpu import depthwise, few_channels, image_lanes, panels, planner, plans, positions, tap_columns, tap_rows
 from alpha.cpu import pooling as cpu_pooling
 from alpha.cpu.engine import CPUEngine
+from alpha.cu32 import tables
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import AlphaError, ArgumentError, OutOfMemoryError
 from alpha.geometry import Axis, Geometry
 from alpha.tensor import Tensor
-from cu32 import tables
 from tests.robustness import memory
 
 MB = 1 << 20

@@ -364,9 +364,9 @@ def test_the_revision_is_that_of_the_content(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_what_is_compiled_on_the_device_compiles() -> None:
     """By the real compiler: the stand-in's takes what NVRTC does not."""
+    from alpha.cu32 import compiler
     from benchmarks import gpu_peak
     from benchmarks.gpu import smoke
-    from cu32 import compiler
 
     library = compiler._load_nvrtc()
     if library is None:
@@ -379,8 +379,8 @@ def test_the_figures_of_an_earlier_call_are_kept_for_the_cost_model(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The machine may be another one of the same kind, whose cache is empty."""
+    from alpha.cu32 import figures
     from benchmarks.gpu.measuring import Operators, _answer
-    from cu32 import figures
 
     monkeypatch.setenv("ALPHA_CACHE", str(tmp_path))
     speeds = {"fma_gflops": 6e4, "memory_gb_per_s": 4e3, "l2_gb_per_s": 6e3}

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from alpha.cu32.strided import MAX_AXES, OPERANDS, Layout, Piece, is_dense, merged_axes, packed_loop, plan, tiles
 from alpha.tensor import dense_strides
-from cu32.strided import MAX_AXES, OPERANDS, Layout, Piece, is_dense, merged_axes, packed_loop, plan, tiles
 
 Offsets = tuple[int, ...]
 

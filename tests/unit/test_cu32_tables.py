@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from alpha.cu32 import tables
 from alpha.errors import EngineError
 from alpha.geometry import Axis, Geometry
-from cu32 import tables
 from tests.oracles import nonzero_products
 from tests.unit.test_geometry import axes
 

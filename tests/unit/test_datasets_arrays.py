@@ -9,9 +9,9 @@ import pytest
 
 import alpha
 from alpha import errors
-from datasets import ArrayDataset, BatchedDataset, transforms
-from datasets.dataset import collate, fetch
-from datasets.transforms import Images
+from alpha.datasets import ArrayDataset, BatchedDataset, transforms
+from alpha.datasets.dataset import collate, fetch
+from alpha.datasets.transforms import Images
 
 
 def generator() -> np.random.Generator:

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import datasets
-from alpha import errors
+from alpha import datasets, errors
 
 COUNT = 3  # images in each file of the small archives
 

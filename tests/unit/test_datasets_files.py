@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import datasets
-from alpha import errors
-from datasets.unpickle import load_dict
+from alpha import datasets, errors
+from alpha.datasets.unpickle import load_dict
 
 COUNT = 4  # images in each small file
 

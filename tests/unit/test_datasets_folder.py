@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from alpha.datasets import DataLoader, ImageFolder
+from alpha.datasets.folder import centred_box, random_box
 from alpha.errors import ArgumentError, DataError
-from datasets.folder import centred_box, random_box
 
 Image = pytest.importorskip("PIL.Image")
 

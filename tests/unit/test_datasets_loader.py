@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import alpha
 from alpha import errors
-from datasets import ArrayDataset, DataLoader, transforms
+from alpha.datasets import ArrayDataset, DataLoader, transforms
 
 AUGMENT = transforms.Compose(
     [transforms.RandomCrop(4, 2), transforms.RandomHorizontalFlip(), transforms.ToUnitRange()],

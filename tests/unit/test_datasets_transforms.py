@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from alpha import errors
-from datasets import transforms
-from datasets.transforms import Images, Transform
+from alpha.datasets import transforms
+from alpha.datasets.transforms import Images, Transform
 
 
 def generator(seed: int = 0) -> np.random.Generator:

@@ -16,9 +16,9 @@ import pytest
 
 import alpha
 from alpha import errors
-from datasets import ArrayDataset, DataLoader, transforms
-from datasets.epoch import Epoch
-from datasets.workers import WorkerPool, WorkerTraceback
+from alpha.datasets import ArrayDataset, DataLoader, transforms
+from alpha.datasets.epoch import Epoch
+from alpha.datasets.workers import WorkerPool, WorkerTraceback
 
 ROOT = Path(alpha.__file__).parent.parent
 LIMIT = 180.0  # seconds; a hang fails the test rather than the whole run, a busy machine does not
@@ -172,7 +172,7 @@ def test_an_error_in_the_loops_body_ends_the_workers() -> None:
 SCRIPT = """
 import os, sys, time
 import numpy as np
-from datasets import DataLoader
+from alpha.datasets import DataLoader
 
 class Slow:
     def __init__(self, at): self.at = at

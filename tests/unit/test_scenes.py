@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alpha.datasets import ArrayDataset, DataLoader, DigitScenes
+from alpha.datasets import ArrayDataset, DataLoader, DigitScenes, scenes
 from alpha.errors import ArgumentError
-from datasets import scenes
 
 Array = np.ndarray[Any, Any]
 

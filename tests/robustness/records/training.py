@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 import alpha
-import nn
-import optim
+from alpha import nn, optim
 from tests.robustness.cases import Case, Draw, Input
 from tests.robustness.compare import Tolerance
 from tests.robustness.record import Record
