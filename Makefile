@@ -15,8 +15,7 @@ SEED =
 OUT =
 RESUME =
 
-# Of `make test`
-COMPARE =
+# Of `make test` and `make test-all`
 TORCH = torch==2.13.0
 TESTS =
 
@@ -33,7 +32,7 @@ OPTIONS = $(if $(DATA),--data '$(DATA)') $(if $(MODEL),--model '$(MODEL)') $(if 
 	$(if $(STEPS),--steps '$(STEPS)') $(if $(BATCH),--batch-size '$(BATCH)') $(if $(ENGINE),--engine '$(ENGINE)') \
 	$(if $(SEED),--seed '$(SEED)') $(if $(OUT),--out '$(OUT)') $(if $(RESUME),--resume '$(RESUME)')
 
-.PHONY: help train test gpu lint clean
+.PHONY: help train test test-all gpu lint clean
 .PHONY: gpu-tests gpu-operators gpu-training
 .NOTPARALLEL:
 
@@ -41,7 +40,9 @@ help:
 	@echo 'make train   train ResNet18 one epoch on CIFAR-10 and test it, leaving runs/NAME'
 	@echo '             DATA=DIR MODEL=NAME EPOCHS=N STEPS=N BATCH=N ENGINE=NAME SEED=N OUT=DIR'
 	@echo '             DATASET=cifar10|cifar100|digits RESUME=DIR'
-	@echo 'make test    run the tests; COMPARE=1 against PyTorch too, TESTS="..." for pytest'"'"'s arguments'
+	@echo 'make test    the quick tests, in three minutes from a fresh checkout'
+	@echo 'make test-all    all tests, with PyTorch as an oracle and a driver on which the CUDA engine runs without a GPU'
+	@echo '             of both: TESTS="..." for pytest'"'"'s arguments'
 	@echo 'make gpu     with a GPU, offline: gpu-tests, gpu-operators, gpu-training, each a command of its own that'
 	@echo '             takes under 8 minutes; called again they go on where they stopped'
 	@echo '             OUT=DIR WHEELS=DIR CUBINS=DIR ENGINE=cu32:N BUDGET=SECONDS'
@@ -62,11 +63,16 @@ train: $(VENV)/train.stamp $(if $(filter digits,$(DATASET)),$(VENV)/digits.stamp
 	fi; \
 	exec $(RUN) examples/train_cifar10.py $${dataset:+--dataset "$$dataset"} $(OPTIONS)
 
-# Without a GPU the CUDA engine runs on a driver of our own: built here with PyCUDA, or its tests skip with the reason.
 # A file of tests stays with one process, so that what it prepares for all of them is prepared once.
-test: $(VENV)/test.stamp $(if $(COMPARE),$(VENV)/compare.stamp)
+PYTEST = $(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+test: $(VENV)/test.stamp
+	@$(PYTEST) --tier quick $(or $(TESTS),tests/unit tests/engine tests/robustness/test_found.py)
+
+# Without a GPU the CUDA engine runs on a driver of our own, which is built here with PyCUDA.
+test-all: $(VENV)/test-all.stamp $(VENV)/compare.stamp $(VENV)/onnx.stamp
 	@$(RUN) -m tests.cuda_on_cpu.build
-	@$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TESTS)
+	@$(PYTEST) --tier all $(TESTS)
 
 # In the environment of $(PYTHON) itself, which has what this machine's GPU needs; WHEELS are put beside it.
 # What fails in one of them does not keep the next from running.
@@ -101,6 +107,7 @@ $(VENV)/train.stamp: EXTRA = plot
 $(VENV)/digits.stamp: EXTRA = digits
 $(VENV)/cuda.stamp: EXTRA = cuda
 $(VENV)/test.stamp: EXTRA = test
+$(VENV)/test-all.stamp: EXTRA = test-all
 $(VENV)/dev.stamp: EXTRA = dev
 $(VENV)/compare.stamp: EXTRA = compare
 $(VENV)/onnx.stamp: EXTRA = onnx

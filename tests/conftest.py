@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
@@ -19,15 +20,72 @@ from tests.cuda_on_cpu import preload
 from tests.cuda_on_cpu.blocks import Watch
 
 SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+_all = False  # whether everything is to be tested
 ENGINES = os.environ.get("ALPHA_TEST_ENGINES", "cpu,cu32").split(",")
 """Which engines the ``engine`` fixture has."""
 
 
+# -- tiers -------------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--tier``: how much is tested."""
+    parser.addoption(
+        "--tier",
+        choices=("quick", "all"),
+        help="quick: what takes minutes in a fresh checkout, with nothing optional installed. all: everything; what is "
+        "not installed is an error. Without it: everything; what is not installed is skipped",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Notes the tier for what has no configuration at hand."""
+    global _all
+    _all = config.getoption("--tier") == "all"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Chooses the tests of the tier, by the packages that they need, their engines and their time."""
+    tier = config.getoption("--tier")
+    if tier == "quick":
+        chosen = [item for item in items if not (_needed(item) or _is_slow(item))]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        items[:] = chosen
+        return
+    missing = sorted({name for item in items for name in _needed(item) if find_spec(name) is None})
+    if tier == "all" and missing:
+        raise pytest.UsageError(
+            f"[--tier all] expected {', '.join(missing)} to be installed, as an oracle of the tests: make test-all "
+            "installs what they need"
+        )
+    for item in items:
+        for name in set(_needed(item)) & set(missing):
+            item.add_marker(pytest.mark.skip(reason=f"{name} is not installed"))
+
+
+def _needed(item: pytest.Item) -> list[str]:
+    """The optional packages that a test is marked as needing."""
+    return [name for mark in item.iter_markers("needs") for name in mark.args]
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    """Whether a test is marked so, or runs on the CUDA engine, whose test driver takes a minute to build."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    cuda = parameters.get("engine") == "cu32" or "cu32" in getattr(item, "fixturenames", ())
+    return cuda or item.get_closest_marker("slow") is not None
+
+
+# -- engines -----------------------------------------------------------------------------------------------------
+
+
 def cuda_engine() -> DeviceEngine:
-    """The engine of the GPU, or of the driver that stands in for it; skips with the reason where there is neither."""
+    """The engine of the GPU, or of the driver that stands in for it.
+
+    Where there is neither, the test is skipped with the reason; with ``--tier all`` it fails.
+    """
     reason = preload.load()
     if reason is not None:
-        pytest.skip(f"cu32: {reason}")
+        (pytest.fail if _all else pytest.skip)(f"cu32: {reason}")
     return cast(DeviceEngine, alpha.engine("cu32"))
 
 

@@ -174,6 +174,7 @@ def test_fit_is_greedy(engine: Engine, rng: np.random.Generator) -> None:
     assert net.history == [layer.history for layer in layers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [False, True], ids=["own damage", "pairs"])
 def test_fine_tuning_restores(engine: Engine, rng: np.random.Generator, given: bool) -> None:
     alpha.manual_seed(1)

@@ -46,8 +46,9 @@ def test_the_average_is_exponential(engine: Engine, use_buffers: bool) -> None:
     assert not any(p.requires_grad for p in ema.parameters()) and all(p.requires_grad for p in net.parameters())
 
 
+@pytest.mark.needs("torch")
 def test_pytorch_averages_alike(engine: Engine) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
     from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
     ours, theirs = nn.Linear(3, 2).to(engine), torch.nn.Linear(3, 2)

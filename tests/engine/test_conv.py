@@ -115,6 +115,7 @@ def check(engine: Engine, case: Case, dtype: Any, image_order: bool) -> None:
     assert bias_error(b.grad, data[3]) <= 2
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=cases(), dtype=st.sampled_from([np.float32, np.float32, np.float64]), image_order=st.booleans())
 def test_random_configurations(engine: Engine, case: Case, dtype: Any, image_order: bool) -> None:
@@ -427,8 +428,10 @@ def test_bad_dtypes(engine: Engine) -> None:
         F.conv2d(x.astype("uint8"), alpha.zeros((4, 3, 3, 3), dtype="uint8", engine=engine))
 
 
+@pytest.mark.needs("torch")
 def test_against_torch(engine: Engine) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     case = Case(5, (11, 8), (12, 18), (3, 4), (2, 3), (2, 1), (1, 2), 3)
     x, w, b, dy = draw_data(case, np.float64)
     ours = [alpha.tensor(a, requires_grad=True, engine=engine) for a in (x, w, b)]

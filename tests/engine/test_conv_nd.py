@@ -239,11 +239,13 @@ LAYERS: list[tuple[str, tuple[Any, ...], dict[str, Any], tuple[int, ...]]] = [
 ]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(("name", "args", "options", "size"), LAYERS)
 def test_layers_match_pytorch(
     engine: Engine, name: str, args: tuple[Any, ...], options: dict[str, Any], size: tuple[int, ...]
 ) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = getattr(torch.nn, name)(*args, **options).double()
     ours = getattr(nn, name)(*args, **options)
     assert repr(ours) == repr(theirs)
@@ -265,9 +267,11 @@ def test_layers_match_pytorch(
         np.testing.assert_allclose(np.asarray(actual), reference, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.needs("torch")
 def test_spectral_norm_has_pytorchs_order(engine: Engine) -> None:
     """What is kept of volumes' filters is what PyTorch keeps, so that a checkpoint may be loaded."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     for name in ("Conv3d", "ConvTranspose3d"):
         theirs = torch.nn.utils.spectral_norm(getattr(torch.nn, name)(2, 3, (1, 2, 3)))
         ours = nn.utils.spectral_norm(getattr(nn, name)(2, 3, (1, 2, 3)).to(engine))

@@ -325,6 +325,7 @@ def test_depthwise(case: Case, dtype: Any, image_order: bool) -> None:
     check_depthwise(case, dtype, image_order)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     n=st.sampled_from([1, 2, 5, 9]),
@@ -352,6 +353,7 @@ def test_depthwise_of_any_geometry(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [{"FEW_IMAGES": 9}, {"COPY_BYTES": 1}, {"CHUNK_BYTES": 1, "STREAMED": 1}])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_depthwise_in_many_tasks(limits: dict[str, int], stride: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,7 @@ def test_a_sleeping_worker_is_woken(own: Workers) -> None:
     assert max(own.run(count, 2, (np.array([2, 0]),)) for _ in range(20)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs Linux")
 def test_a_sleeping_worker_may_use_every_processor(own: Workers) -> None:
     """While it is awake it is kept off one."""
@@ -169,6 +170,7 @@ def test_a_kernel_without_memory_raises_and_the_workers_go_on(own: Workers) -> N
     assert own.run(mark, 2, (marks, 10)) == 100
 
 
+@pytest.mark.slow
 def test_an_interpreter_ends_with_workers_awake() -> None:
     program = "import alpha; x = alpha.ones((64, 8, 8, 16)); print(alpha.nn.functional.leaky_relu(x).sum().item())"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
@@ -176,6 +178,7 @@ def test_an_interpreter_ends_with_workers_awake() -> None:
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.slow
 def test_compiling_says_so_once(tmp_path: Any) -> None:
     """On standard error, by the logger of alpha.cpu.compile; and not where the kernels are kept already."""
     program = "import alpha; x = alpha.ones(4); alpha.nn.functional.leaky_relu(alpha.nn.functional.leaky_relu(x), 0.5)"
@@ -194,6 +197,7 @@ def test_compiling_says_so_once(tmp_path: Any) -> None:
     assert said == [1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="processes end by signals on POSIX")
 @pytest.mark.parametrize("started", [0, 1])
 def test_an_interrupted_process_ends_as_one(started: int) -> None:

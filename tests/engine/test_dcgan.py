@@ -174,6 +174,7 @@ def step(
     return losses[0], losses[1]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("num_classes", [0, CLASSES])
 def test_training_is_pytorchs(engine: Engine, rng: np.random.Generator, num_classes: int) -> None:
     """Three steps from one set of weights, and the images and logits that then come out in evaluation mode.
@@ -182,7 +183,8 @@ def test_training_is_pytorchs(engine: Engine, rng: np.random.Generator, num_clas
     steps of the whole network. In float32 Adam carries the rounding of small gradients into whole steps: after five,
     losses differ by 1e-3, as PyTorch's do between its own two layouts.
     """
-    torch = pytest.importorskip("torch")
+    import torch
+
     net, twin = small(engine, num_classes).to(alpha.float64), torch_twin(torch, num_classes)
     twin.load_state_dict(nn.models.to_torch(net))
     parts, twins = (net.discriminator, net.generator), (twin.discriminator, twin.generator)

@@ -23,8 +23,8 @@ Array = np.ndarray[Any, Any]
 
 def twin(num_classes: int, in_channels: int = 3, base_width: int = 16, dilations: tuple[int, ...] = (6, 12, 18)) -> Any:
     """The same network in PyTorch, from its definition, with the names of ours."""
-    torch = pytest.importorskip("torch")
-    t = torch.nn
+    import torch
+    from torch import nn as t
 
     class Unit(t.Module):  # type: ignore[misc, name-defined]
         def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, dilation: int = 1) -> None:
@@ -88,7 +88,8 @@ def close(name: str, actual: Any, expected: Array) -> None:
 
 
 def channels_first(x: Array) -> Any:
-    torch = pytest.importorskip("torch")
+    import torch
+
     return torch.from_numpy(x.transpose(0, 3, 1, 2).copy())
 
 
@@ -100,6 +101,7 @@ CASES: list[tuple[tuple[int, int], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(("size", "options"), CASES)
 def test_loss_gradients_and_statistics_are_pytorchs(
     engine: Engine, rng: np.random.Generator, size: tuple[int, int], options: dict[str, Any]
@@ -108,7 +110,8 @@ def test_loss_gradients_and_statistics_are_pytorchs(
 
     BatchNorm over few values enlarges that where they lie close together: hence enough images, and drawn the same.
     """
-    torch = pytest.importorskip("torch")
+    import torch
+
     alpha.manual_seed(0)
     if max(size) > 20:
         size = sized(engine, size, (10, 13))
@@ -134,9 +137,11 @@ def test_loss_gradients_and_statistics_are_pytorchs(
         close(key, buffer, state[key])
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("size", [(13, 18), (4, 4), (1, 1)])
 def test_evaluation_of_one_image_is_pytorchs(engine: Engine, rng: np.random.Generator, size: tuple[int, int]) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = twin(3, base_width=2).double().eval()
     for module in theirs.modules():
         if isinstance(module, torch.nn.BatchNorm2d):  # other statistics than the initial ones

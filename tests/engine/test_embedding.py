@@ -52,9 +52,11 @@ def test_other_uses_of_the_table_keep_the_paddings_gradient(engine: Engine, rng:
     assert np.asarray(weight.grad).tolist() == [[4, 4], [2, 2], [2, 2], [2, 2]]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("padding", [None, 0, 4, -2])
 def test_matches_pytorch(engine: Engine, rng: np.random.Generator, padding: int | None) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = torch.nn.Embedding(7, 3, padding).double()
     ours = nn.Embedding(7, 3, padding).to(engine).to(alpha.float64)
     assert ours.padding_idx == theirs.padding_idx

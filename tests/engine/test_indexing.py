@@ -203,9 +203,11 @@ def test_assignment_to_a_leaf_in_the_graph_is_refused(engine: Engine) -> None:
 # -- by position along an axis -----------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("dim", [0, 1, 2, -1])
 def test_gather_is_pytorchs(engine: Engine, rng: np.random.Generator, dim: int) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     shape = [2, 3, 4]
     shape[dim] = 6
     index = rng.integers(0, X.shape[dim], shape)

@@ -126,10 +126,12 @@ LARGE: list[tuple[tuple[int, int, int, int], dict[str, Any]]] = [  # longer axes
 ]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize(("shape", "size"), SIZES + LARGE, ids=str)
 def test_layer_matches_pytorch(engine: Engine, rng: np.random.Generator, shape: Any, size: Any, mode: Any) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     ours, theirs = nn.Upsample(**size, **mode), torch.nn.Upsample(**size, **mode)
     compare(engine, torch, rng, ours, theirs, rng.normal(size=shape))
 
@@ -152,9 +154,11 @@ def weights(axis: Axis, corners: bool) -> Array:
     return matrix
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("lengths", [range(1, 12), range(12, 24), (31, 32, 33, 47, 64)], ids=str)
 def test_coordinates_are_pytorchs(lengths: Any) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     for length in lengths:
         # float32: in float64 PyTorch's own layouts, and its value and gradient, disagree where i * ratio is near whole.
         pixels = torch.arange(length, dtype=torch.float32).reshape(1, 1, length, 1)

@@ -36,6 +36,7 @@ def run(path: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [path.name for path in AVAILABLE if path is not ISA])
 def test_other_paths(path: str) -> None:
     process = run(path)

@@ -240,6 +240,7 @@ def test_there_are_as_many_axes_as_said() -> None:
     assert ALL or {one.size for one in met} == set(range(1, MOST + 1))
 
 
+@pytest.mark.slow
 def test_geometry_names_each_element_once() -> None:
     """Both ways in which tables list a result's elements, with their products, for all axes."""
     for steps in every():
@@ -260,6 +261,7 @@ ALGORITHMS = ("images", "positions", "lanes", "columns", None)
 """In turn: those of the CPU that add no rounding of their own, and its own choice among all."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=["tiles", "few results", "depthwise"])
 def test_every_element_is_written_once(engine: Engine, kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """And holds the number that it should; and as many products are computed as meet no zero, by the engine's count."""

@@ -150,12 +150,14 @@ LAYERS: list[tuple[str, tuple[Any, ...], dict[str, Any], tuple[int, ...]]] = [
 ]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize(("name", "args", "options", "shape"), LAYERS)
 def test_image_layers_match_pytorch(
     engine: Engine, rng: np.random.Generator, name: str, args: Any, options: Any, shape: Any, training: bool
 ) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = getattr(torch.nn, name)(*args, **options).double().train(training)
     ours = getattr(nn, name)(*args, **options).to(engine).to(alpha.float64).train(training)
     randomise(theirs, rng, torch)
@@ -164,6 +166,7 @@ def test_image_layers_match_pytorch(
         compare(engine, torch, rng, ours, theirs, draw(rng, shape))
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(
     ("args", "options", "shape"),
     [
@@ -177,7 +180,8 @@ def test_image_layers_match_pytorch(
 def test_layer_norm_matches_pytorch(
     engine: Engine, rng: np.random.Generator, args: Any, options: Any, shape: Any
 ) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = torch.nn.LayerNorm(*args, **options).double()
     ours = nn.LayerNorm(*args, **options).to(engine).to(alpha.float64)
     randomise(theirs, rng, torch)
@@ -185,8 +189,10 @@ def test_layer_norm_matches_pytorch(
     compare(engine, torch, rng, ours, theirs, draw(rng, shape), images=False)
 
 
+@pytest.mark.needs("torch")
 def test_layers_begin_as_pytorchs() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     for name, args in (("LayerNorm", (5,)), ("GroupNorm", (2, 4)), ("InstanceNorm2d", (3, 1e-5, 0.1, True, True))):
         ours, theirs = getattr(nn, name)(*args).state_dict(), getattr(torch.nn, name)(*args).state_dict()
         assert list(ours) == [key for key in theirs if key != "num_batches_tracked"]

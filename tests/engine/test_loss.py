@@ -88,13 +88,15 @@ def test_cross_entropy_gradient(
     assert gradcheck(lambda x: F.cross_entropy(x, target, reduction, **rest), engine.from_numpy(logits))
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_cross_entropy_and_its_gradient_are_pytorchs(
     engine: Engine, rng: np.random.Generator, options: dict[str, Any], reduction: str, dtype: str
 ) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     logits, labels, rest = problem(rng, (33, 10), options)
     a = engine.from_numpy(logits.astype(dtype)).requires_grad_()
     b = torch.tensor(logits.astype(dtype), requires_grad=True)
@@ -204,9 +206,11 @@ def test_element_wise_losses(engine: Engine, rng: np.random.Generator, kind: str
         assert gradcheck(lambda a, b, r=reduction: function(a, b, r), *both)
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("kind", ALIKE)
 def test_element_wise_losses_are_pytorchs(engine: Engine, rng: np.random.Generator, kind: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = {
         "mse": torch.nn.functional.mse_loss,
         "l1": torch.nn.functional.l1_loss,
@@ -222,9 +226,11 @@ def test_element_wise_losses_are_pytorchs(engine: Engine, rng: np.random.Generat
     assert_close(a.grad, b.grad.numpy())
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("weight_shape", [(), (5,), (3, 1)])
 def test_positive_weights(engine: Engine, rng: np.random.Generator, weight_shape: tuple[int, ...]) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     x, y, w = rng.standard_normal((3, 5)) * 5, rng.random((3, 5)), rng.random(weight_shape) * 4
     w = np.asarray(w)
     target, weight = engine.from_numpy(y), engine.from_numpy(w)

@@ -23,9 +23,11 @@ TORCH = {
 }
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("activation", TORCH)
 def test_values_and_gradients_are_pytorchs(engine: Engine, rng: np.random.Generator, activation: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     act = getattr(torch.nn, TORCH[activation])
     theirs = torch.nn.Sequential(
         torch.nn.Linear(6, 9), act(), torch.nn.Linear(9, 5), act(), torch.nn.Linear(5, 3)

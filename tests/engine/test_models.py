@@ -28,7 +28,6 @@ def make(name: str, style: str = "paper", **options: Any) -> nn.Module:
 
 
 def twin(name: str, style: str = "paper", **options: Any) -> Any:
-    pytest.importorskip("torch")
     return importlib.import_module("benchmarks.torch_models").torch_twin(name, style, **options)
 
 
@@ -53,6 +52,7 @@ def test_parameter_counts(name: str) -> None:
     assert count(make(name, "torchvision", num_classes=1000)) == TORCHVISION_COUNTS[name]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("style", ["paper", "torchvision"])
 @pytest.mark.parametrize("name", NAMES)
 def test_state_has_the_twins_names_and_shapes_in_its_order(name: str, style: str) -> None:
@@ -91,12 +91,14 @@ CASES = [
 ]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(("name", "style", "size", "options"), CASES)
 def test_loss_gradients_and_statistics_match_the_twin(
     engine: Engine, rng: np.random.Generator, name: str, style: str, size: int, options: dict[str, Any]
 ) -> None:
     """float64, so that both differ by rounding of about 1e-16 a step alone, through at most 34 layers."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     options = {"base_width": sized(engine, 8, 4), "num_classes": 5, "dropout": 0.0, **options}
     ours = make(name, style, **options).to(engine).to(alpha.float64)
     theirs = twin(name, style, **options).double()
@@ -129,11 +131,13 @@ def close(name: str, actual: Any, expected: Any) -> None:
     assert actual is not None and np.abs(np.asarray(actual) - expected).max() <= limit, name
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(("name", "style", "size", "options"), [*CASES[:1], *CASES[2:3], *CASES[4:6], *CASES[7:8]])
 def test_evaluation_matches_the_twin_after_weights_came_from_it(
     engine: Engine, rng: np.random.Generator, name: str, style: str, size: int, options: dict[str, Any]
 ) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     options = {"base_width": 4, "num_classes": 7, **options}
     theirs, ours = twin(name, style, **options).double().eval(), make(name, style, **options).to(engine)
     for module in theirs.modules():
@@ -197,8 +201,10 @@ def test_weights_without_torch_are_arrays(monkeypatch: pytest.MonkeyPatch) -> No
         np.testing.assert_array_equal(value, np.asarray(net.state_dict()[key]))
 
 
+@pytest.mark.needs("torch")
 def test_a_linear_layer_behind_flattened_maps_is_reordered(engine: Engine, rng: np.random.Generator) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(4 * 2 * 3, 5)).double()
     ours = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 2 * 3, 5)).to(engine).to(alpha.float64)
     x = rng.normal(size=(2, 4, 5, 3))
@@ -213,8 +219,10 @@ def test_a_linear_layer_behind_flattened_maps_is_reordered(engine: Engine, rng: 
         nn.models.from_torch(theirs.state_dict(), ours, flattened_maps={"2": (5, 7)})
 
 
+@pytest.mark.needs("torch")
 def test_the_count_of_batches_is_kept_where_it_is_needed() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = torch.nn.BatchNorm2d(3, momentum=None)
     theirs(torch.ones(2, 3, 4, 4))
     ours = nn.BatchNorm2d(3, momentum=None)
@@ -225,8 +233,10 @@ def test_the_count_of_batches_is_kept_where_it_is_needed() -> None:
     assert "num_batches_tracked" not in nn.models.from_torch(theirs.state_dict())
 
 
+@pytest.mark.needs("torch")
 def test_half_precision_weights_are_widened() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     for dtype in (torch.bfloat16, torch.float16):
         arrays = nn.models.from_torch(torch.nn.Linear(3, 2).to(dtype).state_dict())
         assert all(value.dtype == np.float32 for value in arrays.values())
@@ -281,6 +291,7 @@ def test_images_of_a_wrong_size_are_refused(engine: Engine) -> None:
         make("vgg16", base_width=4).to(engine)(x)
 
 
+@pytest.mark.needs("torch")
 def test_the_twin_says_what_it_knows_and_that_torch_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ArgumentError, match=r"\[torch_twin\] expected resnet18, resnet34, vgg16 or vgg19"):
         twin("alexnet")

@@ -62,12 +62,14 @@ IMAGE_LAYERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize(("name", "args", "options"), IMAGE_LAYERS)
 def test_image_layers_match_pytorch(
     engine: Engine, rng: np.random.Generator, name: str, args: tuple[Any, ...], options: dict[str, Any], training: bool
 ) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = getattr(torch.nn, name)(*args, **options).double().train(training)
     ours = getattr(nn, name)(*args, **options).to(engine).to(alpha.float64).train(training)
     randomise(theirs, rng, torch)
@@ -75,13 +77,15 @@ def test_image_layers_match_pytorch(
     compare(engine, torch, rng, ours, theirs, rng.normal(size=(3, 9, 7, 4)))
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("shape", [(5, 4), (3, 6, 4)])
 @pytest.mark.parametrize("options", [{}, {"momentum": None}, {"affine": False, "momentum": 0.5}])
 def test_batch_norm_1d_matches_pytorch(
     engine: Engine, rng: np.random.Generator, options: dict[str, Any], shape: tuple[int, ...], training: bool
 ) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = torch.nn.BatchNorm1d(4, **options).double().train(training)
     ours = nn.BatchNorm1d(4, **options).to(engine).to(alpha.float64).train(training)
     randomise(theirs, rng, torch)
@@ -90,9 +94,11 @@ def test_batch_norm_1d_matches_pytorch(
         compare(engine, torch, rng, ours, theirs, rng.normal(2, 3, size=shape))
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("shape", [(4,), (5, 4), (2, 3, 4)])
 def test_linear_matches_pytorch(engine: Engine, rng: np.random.Generator, shape: tuple[int, ...]) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     for bias in (True, False):
         theirs = torch.nn.Linear(4, 3, bias).double()
         ours = nn.Linear(4, 3, bias).to(engine).to(alpha.float64)
@@ -100,9 +106,11 @@ def test_linear_matches_pytorch(engine: Engine, rng: np.random.Generator, shape:
         compare(engine, torch, rng, ours, theirs, rng.normal(size=shape), images=False)
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_softmax_matches_pytorch(engine: Engine, rng: np.random.Generator, dim: int) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     compare(engine, torch, rng, nn.Softmax(dim), torch.nn.Softmax(dim), rng.normal(size=(3, 5)), images=False)
 
 
@@ -152,9 +160,11 @@ LOSSES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(("name", "options"), LOSSES)
 def test_losses_match_pytorch(engine: Engine, rng: np.random.Generator, name: str, options: dict[str, Any]) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     x = rng.normal(size=(6, 4))
     target = np.array([0, 3, 2, 1, 2, 0]) if name == "CrossEntropyLoss" else rng.uniform(size=(6, 4))
     arrays = {key: np.array(value) for key, value in options.items() if isinstance(value, tuple)}
@@ -202,10 +212,12 @@ LAYERS = {
 }
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("name", LAYERS)
 def test_signatures_are_pytorchs(name: str) -> None:
     """Same names and defaults; whatever may be given by position has PyTorch's position."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = inspect.signature(getattr(torch.nn, name)).parameters
     ours = inspect.signature(getattr(nn, name)).parameters
     assert set(ours) <= set(theirs)
@@ -219,6 +231,7 @@ def test_signatures_are_pytorchs(name: str) -> None:
     }
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(
     ("name", "args", "options"),
     [
@@ -231,7 +244,8 @@ def test_signatures_are_pytorchs(name: str) -> None:
 )
 def test_default_initialisation_is_pytorchs(name: str, args: tuple[int, ...], options: dict[str, Any]) -> None:
     """Both uniform on the same interval: compared by their largest values and deviations."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     alpha.manual_seed(0)
     torch.manual_seed(0)
     ours, theirs = getattr(nn, name)(*args, **options), getattr(torch.nn, name)(*args, **options)

@@ -148,12 +148,14 @@ def test_twenty_steps_follow_the_definition(
         compare(params, expected)
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @case
 def test_twenty_steps_follow_pytorch(
     engine: Engine, rng: np.random.Generator, kind: str, options: dict[str, Any], dtype: str
 ) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     start = [rng.standard_normal(shape).astype(dtype) for shape in SHAPES]
     ours = [leaf(engine, a) for a in start]
     theirs = [torch.nn.Parameter(torch.tensor(a)) for a in start]
@@ -274,9 +276,11 @@ def test_groups_have_their_own_options(engine: Engine) -> None:
     assert optimizer.param_groups[1]["momentum"] == 0.0
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop"])
 def test_defaults_are_pytorchs(engine: Engine, kind: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     ours = make(kind, [leaf(engine, np.zeros(1))], {}).defaults
     theirs = getattr(torch.optim, kind)([torch.nn.Parameter(torch.zeros(1))]).defaults
     assert ours == {key: theirs[key] for key in ours}
@@ -429,8 +433,10 @@ def test_clip_grad_norm(engine: Engine, rng: np.random.Generator, norm_type: flo
     np.testing.assert_allclose(flat(params), before * scale, rtol=1e-12)
 
 
+@pytest.mark.needs("torch")
 def test_clip_grad_norm_is_pytorchs(engine: Engine, rng: np.random.Generator) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     for norm_type in (2.0, 1.0, math.inf):
         params = with_gradients(engine, rng)
         theirs = [torch.nn.Parameter(torch.zeros(p.shape, dtype=torch.float64)) for p in params]

@@ -198,12 +198,14 @@ def nchw(torch: Any, x: Array) -> Any:
     return torch.tensor(x.transpose(0, 3, 1, 2).copy(), requires_grad=True)
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("window", MAXIMA)
 def test_maxima_and_means_are_pytorchs(
     engine: Engine, rng: np.random.Generator, window: Any, size: tuple[int, ...]
 ) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     nn = torch.nn.functional
     kernel, stride, padding, dilation, ceil = window
     if any(size[1 + a] + 2 * padding[a] < (kernel[a] - 1) * dilation[a] + 1 for a in (0, 1)):
@@ -222,9 +224,11 @@ def test_maxima_and_means_are_pytorchs(
         assert_close(a.grad, b.grad.numpy().transpose(0, 2, 3, 1), rtol=0, atol=1e-14)
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("output", [1, (3, 2), (7, 9), (5, 4), (2, None)])
 def test_adaptive_means_are_pytorchs(engine: Engine, rng: np.random.Generator, output: Any) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     x = rng.standard_normal((3, 7, 9, 5))
     a, b = image(engine, x).requires_grad_(), nchw(torch, x)
     out, expected = F.adaptive_avg_pool2d(a, output), torch.nn.functional.adaptive_avg_pool2d(b, output)

@@ -127,9 +127,10 @@ def test_parameters_and_metadata_are_saved(engine: Engine, tmp_path: Path) -> No
     assert alpha.load(path) == {}
 
 
+@pytest.mark.needs("torch")
 def test_pytorch_reads_and_writes_the_same_files(engine: Engine, rng: np.random.Generator, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
     import safetensors.torch as files
+    import torch
 
     values, path = rng.standard_normal((2, 3, 4, 5)).astype(np.float32), tmp_path / "x.safetensors"
     alpha.save({"w": in_image_order(engine, values)}, path)
@@ -194,13 +195,14 @@ def test_missing_files_and_folders_say_so(tmp_path: Path, reader: Callable[[Path
         reader(tmp_path)
 
 
+@pytest.mark.needs("torch")
 def test_dtypes_that_tensors_have_not(tmp_path: Path) -> None:
     path = tmp_path / "half.safetensors"
     safetensors.numpy.save_file({"w": np.ones(3, np.float16)}, path)
     with pytest.raises(CheckpointError, match=r"^\[load\] expected tensors of .*, got float16 for 'w' in "):
         alpha.load(path)
-    torch = pytest.importorskip("torch")
     import safetensors.torch as files
+    import torch
 
     files.save_file({"w": torch.ones(3, dtype=torch.bfloat16)}, path)
     with pytest.raises(CheckpointError, match=r"^\[load\] "):
@@ -302,6 +304,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="kills with SIGKILL")
 def test_killing_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     path, number = tmp_path / "checkpoint.safetensors", 0

@@ -31,6 +31,7 @@ def images(engine: Engine, rng: np.random.Generator, *shape: int) -> alpha.Tenso
     return alpha.tensor(rng.normal(size=shape), engine=engine)
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("iterations", [1, 3])
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize(("name", "args", "options", "shape"), LAYERS)
@@ -46,7 +47,8 @@ def test_matches_pytorch(
     iterations: int,
 ) -> None:
     """Values, gradients, u and v of several forwards, from PyTorch's state."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = getattr(torch.nn, name)(*args, **options).double().train(training)
     torch.nn.utils.spectral_norm(theirs, n_power_iterations=iterations)
     ours = normed(engine, getattr(nn, name)(*args, **options).train(training), n_power_iterations=iterations)

@@ -131,8 +131,10 @@ def test_array_protocol(engine: Engine) -> None:
     assert not np.shares_memory(np.array(x), np.asarray(x))
 
 
+@pytest.mark.needs("torch")
 def test_dlpack(engine: Engine, rng: np.random.Generator) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     x = rng.standard_normal((2, 3, 4)).astype(np.float32)
     t = alpha.tensor(x, engine=engine).permute(2, 0, 1)
     other = torch.from_dlpack(t)

@@ -68,9 +68,11 @@ def run_torch(torch: Any, record: Record, arguments: list[Array]) -> list[Array 
     return [*(y.detach().numpy() for y in results), *gradients]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("record", TRIED, ids=str)
 def test_results_are_pytorchs(record: Record) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     for empty, arguments in cases(record):
         try:
             theirs = run_torch(torch, record, arguments)

@@ -392,8 +392,10 @@ def results(lines: str, library: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.needs("torch")
 def test_tensors_behave_as_pytorchs_do() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     assert results(HABITS, alpha) == results(HABITS, torch)
 
 

@@ -34,9 +34,11 @@ def test_every_public_function_is_in_the_table() -> None:
 # -- against PyTorch ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("record", [record for record in RECORDS if record.special], ids=str)
 def test_values_and_gradients_are_pytorchs(record: Record) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     for dtype in (np.float32, np.float64):
         for sample in samples(record, dtype):
             for name, ours, theirs in _both(torch, record, sample):
@@ -286,10 +288,12 @@ OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(("name", "options"), OPTIMIZERS, ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_optimizers_are_pytorchs(engine: Engine, name: str, options: dict[str, Any], dtype: Any) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     values = np.array([0, -0.0, 1, -1, INF, -INF, NAN, MOST, 1e20, 1e-40], dtype)
     p, g = (part.reshape(-1).copy() for part in np.meshgrid(values, values))
     ours, theirs = nn.Parameter(alpha.tensor(p, engine=engine)), torch.nn.Parameter(torch.tensor(p))

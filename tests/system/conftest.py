@@ -31,7 +31,6 @@ def script(tmp_path: Path) -> Script:
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an uninterrupted run of 12 steps in 3 epochs, with augmentation."""
-    pytest.importorskip("sklearn")
     out = tmp_path_factory.mktemp("reference") / "run"
     command = arguments("train_cifar10.py", *TINY, "--augment", "--epochs", 3, "--out", out)
     process = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=False)

@@ -47,6 +47,7 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(
     assert re.match(rf"{name}: error: {message}", one_line_error(process))
 
 
+@pytest.mark.needs("sklearn")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -63,7 +64,6 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(
     ],
 )
 def test_bad_options_of_training(script: Script, tmp_path: Path, options: Sequence[str], message: str) -> None:
-    pytest.importorskip("sklearn")
     (tmp_path / "file").write_text("not a folder")
     (tmp_path / "old").mkdir()
     (tmp_path / "old/metrics.csv").write_text("somebody's results")
@@ -108,6 +108,7 @@ def test_debug_shows_the_traceback(script: Script) -> None:
     assert "EngineError" in process.stderr
 
 
+@pytest.mark.needs("sklearn")
 def test_a_run_is_resumed_only_with_what_shaped_it(reference: Path, script: Script) -> None:
     before = (reference / "checkpoint.safetensors").read_bytes()
     for option, value in (("--model", "vgg16"), ("--batch-size", 7), ("--seed", 5), ("--lr", 0.5)):
@@ -121,6 +122,7 @@ def test_a_run_is_resumed_only_with_what_shaped_it(reference: Path, script: Scri
     assert (reference / "checkpoint.safetensors").read_bytes() == before
 
 
+@pytest.mark.needs("sklearn")
 def test_a_checkpoint_that_is_corrupt_or_of_another_program(reference: Path, script: Script, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
@@ -139,6 +141,7 @@ def test_a_checkpoint_that_is_corrupt_or_of_another_program(reference: Path, scr
     assert "expected a checkpoint, got another safetensors file" in one_line_error(process)
 
 
+@pytest.mark.needs("sklearn")
 def test_evaluate_with_no_run_and_with_another_models_weights(reference: Path, script: Script, tmp_path: Path) -> None:
     none = script("evaluate.py", "none")
     assert none.returncode == 1

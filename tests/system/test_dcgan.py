@@ -21,11 +21,12 @@ TINY = ("--dataset", "digits", "--base-width", 2, "--latent", 4, "--batch-size",
 """Three steps an epoch."""
 PNG = b"\x89PNG"
 
+pytestmark = pytest.mark.needs("sklearn")
+
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an uninterrupted run of two epochs."""
-    pytest.importorskip("sklearn")
     out = tmp_path_factory.mktemp("dcgan") / "run"
     command = arguments("dcgan.py", *TINY, "--epochs", 2, "--out", out)
     process = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=False)
@@ -104,7 +105,6 @@ def test_the_conditional_form(whole: Path, script: Script, tmp_path: Path) -> No
 
 
 def test_losses_that_are_not_finite_end_the_run(script: Script) -> None:
-    pytest.importorskip("sklearn")
     process = script("dcgan.py", *TINY, "--lr", "1e38", "--out", "run")
     assert process.returncode == 1
     assert re.search(r"dcgan: error: \[dcgan\] expected a finite loss at step \d+, got .*: lower --lr", process.stderr)

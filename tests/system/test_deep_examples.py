@@ -18,8 +18,8 @@ from tests.system.scripts import EXAMPLES, Script, one_line_error
 PNG = b"\x89PNG"
 
 
+@pytest.mark.needs("sklearn")
 def test_a_network_learns_digits(script: Script) -> None:
-    pytest.importorskip("sklearn")
     process = script(
         "mnist_mlp.py", "--dataset", "digits", "--hidden", 64, "--epochs", 8, "--lr", 0.003, "--threads", 1
     )
@@ -31,9 +31,9 @@ def test_a_network_learns_digits(script: Script) -> None:
     assert float(match[1]) >= 90  # 96 with the default seed; chance is 10
 
 
+@pytest.mark.needs("sklearn")
 @pytest.mark.parametrize("options", [(), ("--persistent", "--k", 2)], ids=["CD", "PCD"])
 def test_a_machine_leaves_weights_curves_and_pictures(script: Script, tmp_path: Path, options: tuple[Any, ...]) -> None:
-    pytest.importorskip("sklearn")
     process = script(
         "rbm_mnist.py", "--dataset", "digits", "--hidden", 24, "--epochs", 3, "--out", "rbm", "--threads", 1, *options
     )

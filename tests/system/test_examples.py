@@ -54,10 +54,9 @@ def test_cifar10_is_found_trained_on_and_evaluated(made_up_cifar10: Path, script
     assert lines[-1] == last == f"test accuracy: {100 * right / images:.1f} %"
 
 
+@pytest.mark.needs("sklearn", "torch")
 @pytest.mark.parametrize(("model", "style", "optimizer"), [("resnet18", "paper", "adam"), ("vgg16", "paper", "sgd")])
 def test_float64_curves_are_pytorchs(script: Script, tmp_path: Path, model: str, style: str, optimizer: str) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("sklearn")
     process = script(
         "compare_pytorch.py", "--model", model, "--style", style, "--optimizer", optimizer, "--dataset", "digits",
         "--base-width", 8, "--batch-size", 16, "--steps", 4, "--dtype", "float64", "--threads", 1, "--out", "out",
@@ -70,9 +69,8 @@ def test_float64_curves_are_pytorchs(script: Script, tmp_path: Path, model: str,
     assert (tmp_path / "out/curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.needs("sklearn", "torch")
 def test_the_comparison_writes_what_its_report_says(script: Script, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("sklearn")
     process = script(
         "compare_pytorch.py", "--dataset", "digits", "--base-width", 8, "--batch-size", 700, "--steps", 3,
         "--threads", 1, "--out", "out",
@@ -95,8 +93,8 @@ def test_the_comparison_writes_what_its_report_says(script: Script, tmp_path: Pa
     assert "torch" in report["versions"]
 
 
+@pytest.mark.needs("sklearn")
 def test_custom_layer_is_checked_and_learns(script: Script) -> None:
-    pytest.importorskip("sklearn")
     process = script("custom_layer.py", "--epochs", 3)
     assert process.returncode == 0, process.stderr
     lines = process.stdout.splitlines()

@@ -80,8 +80,8 @@ def test_the_wheel_holds_alpha_alone(wheel: Path) -> None:
     assert "alpha/py.typed" in names
 
 
+@pytest.mark.needs("mypy")
 def test_type_checkers_see_what_is_installed(environment: Path, tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
     (tmp_path / "use.py").write_text("from alpha.nn import functional\n\nreveal_type(functional.relu)\n")
     python = environment.parent.parent.parent / "bin" / "python"
     command = (sys.executable, "-m", "mypy", "--strict", "--python-executable", python, "--cache-dir", tmp_path)

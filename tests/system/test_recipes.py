@@ -29,13 +29,14 @@ def recipes(monkeypatch: pytest.MonkeyPatch) -> Any:
         sys.modules.pop(name, None)
 
 
+@pytest.mark.needs("torch")
 def test_a_hundred_steps_are_pytorchs(recipes: Any) -> None:
     """In float64: losses, rates, weights and their average.
 
     Rounding begins at 1e-16 and grows with the steps; 1e-8 leaves it eight digits to do so, and no mistake would be so
     small.
     """
-    torch = pytest.importorskip("torch")
+    import torch
     from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
     from benchmarks.torch_models import torch_twin
@@ -83,8 +84,8 @@ def test_a_hundred_steps_are_pytorchs(recipes: Any) -> None:
             np.testing.assert_allclose(np.asarray(ours[name]), tensor.numpy(), rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.needs("sklearn")
 def test_a_modern_run_goes_on_to_the_bit(script: Script, tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
     whole = script("train_cifar10.py", *MODERN, "--out", "whole")
     first = script("train_cifar10.py", *MODERN, "--steps", 7, "--out", "run")
     other = script("train_cifar10.py", "--resume", "run", "--epochs", 4)
@@ -107,10 +108,10 @@ def test_a_modern_run_goes_on_to_the_bit(script: Script, tmp_path: Path) -> None
     assert rates == pytest.approx(expected)
 
 
+@pytest.mark.needs("sklearn")
 @pytest.mark.slow
 def test_a_modern_step_on_a_gpu(script: Script, tmp_path: Path) -> None:
     """On the CUDA engine, the test driver's or a real one: the first loss is the CPU's, in float32."""
-    pytest.importorskip("sklearn")
     env = device_environment()
     small = ("--dataset", "digits", "--base-width", 4, "--batch-size", 8, "--recipe", "modern", "--epochs", 3)
     for engine in ("cpu", "cu32"):
@@ -120,9 +121,8 @@ def test_a_modern_step_on_a_gpu(script: Script, tmp_path: Path) -> None:
     assert ours == pytest.approx(theirs, rel=1e-4)
 
 
+@pytest.mark.needs("sklearn", "tensorboard")
 def test_tensorboard_shows_what_metrics_csv_holds(script: Script, tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
-    pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     first = script("train_cifar10.py", *TINY, "--steps", 2, "--out", "run", "--tensorboard")

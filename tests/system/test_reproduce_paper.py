@@ -26,8 +26,6 @@ TINY = (
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of two runs of either side, with a published curve."""
-    pytest.importorskip("sklearn")
-    pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("paper")
     for name in ("alpha", "pytorch"):
         (folder / f"{name}-loss.csv").write_text("0, 2.3\n10,1.9\n20,1.5\n")
@@ -42,6 +40,7 @@ def result(folder: Path, side: str, run: int) -> dict[str, Any]:
     return dict(json.loads((folder / f"{side}-{run}" / "result.json").read_text()))
 
 
+@pytest.mark.needs("sklearn", "torch")
 def test_both_sides_start_alike_and_are_told_apart(experiment: Path) -> None:
     for run in range(2):
         ours, theirs = result(experiment, "alpha", run), result(experiment, "torch", run)
@@ -60,6 +59,7 @@ def test_both_sides_start_alike_and_are_told_apart(experiment: Path) -> None:
     assert (experiment / "report.md").read_text().count("| Dragon-Alpha |") == 1
 
 
+@pytest.mark.needs("sklearn", "torch")
 def test_what_was_stopped_goes_on_to_the_bit(experiment: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = arguments("reproduce_paper.py", *TINY, "--runs", 1, "--out", out)
@@ -81,6 +81,7 @@ def test_what_was_stopped_goes_on_to_the_bit(experiment: Path, tmp_path: Path) -
         assert result(out, side, 0)["losses"] == result(experiment, side, 0)["losses"]
 
 
+@pytest.mark.needs("sklearn", "torch")
 def test_more_runs_join_those_that_are_there(experiment: Path, script: Script, tmp_path: Path) -> None:
     out = shutil.copytree(experiment, tmp_path / "out")
     done = script("reproduce_paper.py", "--resume", out, "--runs", 3)
@@ -94,6 +95,7 @@ def test_more_runs_join_those_that_are_there(experiment: Path, script: Script, t
     assert fewer.returncode == 1 and "[--runs] expected at least the 3" in one_line_error(fewer)
 
 
+@pytest.mark.needs("sklearn", "torch")
 def test_bad_input_is_told_in_one_line(experiment: Path, script: Script, tmp_path: Path) -> None:
     for options, message in (
         (
@@ -112,7 +114,8 @@ def test_bad_input_is_told_in_one_line(experiment: Path, script: Script, tmp_pat
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
     """A folder of train and val, of few images of several sizes in three classes."""
-    image_module = pytest.importorskip("PIL.Image")
+    from PIL import Image
+
     rng = np.random.default_rng(0)
     for part, count in (("train", 6), ("val", 2)):
         for label, name in enumerate(("ant", "bee", "cow")):
@@ -120,13 +123,13 @@ def pictures(tmp_path: Path) -> Path:
             folder.mkdir(parents=True)
             for i in range(count):
                 pixels = rng.integers(80 * label, 80 * label + 90, (70 + i, 90 - i, 3), dtype=np.uint8)
-                image_module.fromarray(pixels).save(folder / f"{i}.png")
+                Image.fromarray(pixels).save(folder / f"{i}.png")
     return tmp_path / "images"
 
 
+@pytest.mark.needs("torch")
 def test_a_folder_of_images(pictures: Path, script: Script, tmp_path: Path) -> None:
     """ILSVRC2012's form, small: decoded by a process of its own, both sides on the same images and weights."""
-    pytest.importorskip("torch")
     options = ("--model", "vgg16", "--dataset", "imagefolder", "--data", pictures, "--size", 64, "--workers", 1)
     small = ("--base-width", 4, "--batch-size", 6, "--epochs", 1, "--every", 1, "--runs", 1, "--threads", 1)
     out, copy = tmp_path / "out", tmp_path / "copy.json"

@@ -37,8 +37,8 @@ def metrics(folder: Path) -> list[dict[str, float]]:
         return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
 
 
+@pytest.mark.needs("sklearn")
 def test_leaves_scores_weights_and_a_picture(script: Script, tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
     process = script("segment_digits.py", *TINY, "--epochs", 3, "--lr", 0.02)
     assert process.returncode == 0, process.stderr
     rows = metrics(tmp_path / "run")
@@ -65,9 +65,9 @@ def heard_interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.needs("sklearn")
 @pytest.mark.usefixtures("heard_interrupts")
 def test_an_interrupt_leaves_what_there_is(tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
     command = arguments("segment_digits.py", *TINY, "--epochs", 100_000)
     with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 120
@@ -88,9 +88,9 @@ def test_a_batch_of_one_is_refused(script: Script, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.needs("sklearn")
 @pytest.mark.usefixtures("examples")
 def test_train_and_test_share_neither_digits_nor_backgrounds() -> None:
-    pytest.importorskip("sklearn")
     options = argparse.Namespace(dataset="digits", data=None, scenes=4, test_scenes=4, size=24, batch_size=2, seed=3)
     train, test = importlib.import_module("segment_digits").load_scenes(options)
     assert len(train.digits) == 1437 and len(test.digits) == 360

@@ -39,6 +39,7 @@ def wait_for_step(process: subprocess.Popen[str], run: Path, step: int) -> None:
     pytest.fail(f"step {step} did not come in time")
 
 
+@pytest.mark.needs("sklearn")
 def test_a_run_leaves_all_its_files(reference: Path) -> None:
     lines = (reference / "stdout.txt").read_text().splitlines()
     assert re.fullmatch(r"test accuracy: \d+\.\d %", lines[-1])
@@ -63,6 +64,7 @@ def test_the_same_seed_gives_the_same_losses_and_another_gives_others(
     assert not set(losses(tmp_path / "other")) & set(losses(reference))
 
 
+@pytest.mark.needs("sklearn")
 def test_resumes_to_the_bit(reference: Path, script: Script, tmp_path: Path) -> None:
     # It stops within an epoch, and at a step that is no multiple of --checkpoint-every.
     first = script("train_cifar10.py", *LONG, "--steps", 7, "--out", "run")
@@ -95,6 +97,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
     assert losses(tmp_path / "a run") == losses(reference)
 
 
+@pytest.mark.needs("sklearn")
 def test_kill_9_again_and_again_costs_only_the_steps_since_the_checkpoint(reference: Path, tmp_path: Path) -> None:
     run, options = tmp_path / "run", (*LONG, "--checkpoint-every", 1, "--out", "run")
     # The delays put the kills at different places of a step and of the checkpoint that follows it.
@@ -114,6 +117,7 @@ def test_kill_9_again_and_again_costs_only_the_steps_since_the_checkpoint(refere
     assert (run / "model.safetensors").read_bytes() == (reference / "model.safetensors").read_bytes()
 
 
+@pytest.mark.needs("sklearn")
 def test_a_run_can_be_killed_before_its_first_step(reference: Path, tmp_path: Path) -> None:
     process = start(tmp_path, *LONG, "--out", "run")
     deadline = time.monotonic() + 240
@@ -126,10 +130,10 @@ def test_a_run_can_be_killed_before_its_first_step(reference: Path, tmp_path: Pa
     assert losses(tmp_path / "run") == losses(reference)[:4]
 
 
+@pytest.mark.needs("sklearn")
 def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_good_checkpoint(
     script: Script, tmp_path: Path
 ) -> None:
-    pytest.importorskip("sklearn")
     process = script(
         "train_cifar10.py", *TINY, "--optimizer", "sgd", "--lr", "1e38", "--epochs", 3, "--out", "run",
         "--checkpoint-every", 1,
@@ -141,8 +145,8 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_good_checkpoi
     assert state["progress"]["step"] < int(re.search(r"at step (\d+)", error)[1])
 
 
+@pytest.mark.needs("sklearn")
 def test_without_matplotlib_a_run_says_so_and_is_complete_otherwise(script: Script, tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden/matplotlib.py").write_text("raise ImportError('hidden')\n")
     path = f"{tmp_path / 'hidden'}:{ROOT}"

@@ -32,8 +32,10 @@ class Cube(alpha.Function):
 # -- assert_close ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("torch")
 def test_equal_values_of_every_kind() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     values = [[1.0, 2.0], [3.0, 4.0]]
     kinds = [
         alpha.tensor(values),

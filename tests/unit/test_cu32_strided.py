@@ -73,6 +73,7 @@ def layouts(draw: Any) -> tuple[Layout, list[Layout | None]]:
     return out, operands
 
 
+@pytest.mark.slow
 @given(layouts(), st.sampled_from([1, 2, 4, 16]), st.sampled_from([1 << 31, 100, 7]))
 @settings(max_examples=300, deadline=None)
 def test_every_element_is_reached_once(case: tuple[Layout, list[Layout | None]], width: int, limit: int) -> None:

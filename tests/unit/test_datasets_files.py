@@ -364,8 +364,11 @@ def test_the_real_mnist_test_set(shared_data: Path) -> None:
 # -- digits ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("sklearn")
 def test_digits_are_scikit_learns_enlarged_and_split() -> None:
-    source = pytest.importorskip("sklearn.datasets").load_digits()
+    import sklearn.datasets
+
+    source = sklearn.datasets.load_digits()
     train, test = datasets.Digits(), datasets.Digits(train=False)
     assert (len(train), len(test)) == (1437, 360) and train.images.shape[1:] == (32, 32, 3)
     assert len(np.unique(test.labels)) == 10
@@ -379,8 +382,8 @@ def test_digits_are_scikit_learns_enlarged_and_split() -> None:
     np.testing.assert_array_equal(datasets.Digits().images, train.images)  # the same split each time
 
 
+@pytest.mark.needs("sklearn")
 def test_digits_in_another_size() -> None:
-    pytest.importorskip("sklearn")
     assert datasets.Digits(size=8, channels=1).images.shape == (1437, 8, 8, 1)
     with pytest.raises(errors.ArgumentError, match="expected size a multiple of 8"):
         datasets.Digits(size=30)

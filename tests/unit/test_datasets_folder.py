@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from alpha.datasets import DataLoader, ImageFolder
 from alpha.datasets.folder import centred_box, random_box
 from alpha.errors import ArgumentError, DataError
-
-Image = pytest.importorskip("PIL.Image")
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from alpha.datasets.epoch import Epoch
 from alpha.datasets.workers import WorkerPool, WorkerTraceback
 
 ROOT = Path(alpha.__file__).parent.parent
+pytestmark = pytest.mark.slow  # processes that start, fail and end
+
 LIMIT = 180.0  # seconds; a hang fails the test rather than the whole run, a busy machine does not
 
 AUGMENT = transforms.Compose(

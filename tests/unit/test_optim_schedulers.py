@@ -59,10 +59,12 @@ def options_of(optimizer: Any) -> list[float]:
     return values + [group["betas"][0] for group in optimizer.param_groups if "betas" in group]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("kind", ["SGD", "Adam"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_step_is_pytorchs(schedule: str, kind: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     options = {"momentum": 0.9} if kind == "SGD" else {}
     params = [torch.nn.Parameter(torch.zeros(3)) for _ in range(3)]
     theirs = getattr(torch.optim, kind)([{"params": params[:2]}, {"params": params[2:], "lr": 0.02}], lr=0.3, **options)

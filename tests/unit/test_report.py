@@ -310,8 +310,8 @@ def test_a_folder_without_results_is_told(tmp_path: Path) -> None:
         report.read(tmp_path)
 
 
+@pytest.mark.needs("matplotlib")
 def test_pictures_are_drawn_and_old_ones_go(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     from benchmarks import pictures
 
     for old in ("old.svg", "old.png"):

@@ -94,8 +94,10 @@ def test_a_loader_gives_images_and_maps() -> None:
     assert repr(data) == "DigitScenes(5 scenes of (40, 40, 3), 3 classes)"
 
 
+@pytest.mark.needs("torch")
 def test_resizing_is_bilinear(rng: np.random.Generator) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     image = rng.random((5, 7, 3)).astype(np.float32)
     expected = torch.nn.functional.interpolate(
         torch.from_numpy(image.transpose(2, 0, 1))[None], (16, 16), mode="bilinear"
