@@ -14,7 +14,7 @@ from alpha import errors, functions, linalg, random
 from alpha.autograd import Function, enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from alpha.dtypes import bool_, float32, float64, int32, int64, uint8
 from alpha.engine import Engine
-from alpha.engines import default_engine, engine, set_default_engine
+from alpha.engines import default_engine, engine, register_engine, set_default_engine
 from alpha.functions import *  # noqa: F403
 from alpha.graphs import graph
 from alpha.precision import get_float32_precision, set_float32_precision
@@ -54,6 +54,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "manual_seed",
     "no_grad",
     "random",
+    "register_engine",
     "save",
     "set_default_engine",
     "set_float32_precision",

@@ -1,9 +1,14 @@
 """Engine: the contract between a differentiable function and the hardware.
 
 Functions (``alpha/functions``) call these methods and nothing else, so a new engine implements this class and gets the
-whole framework. An engine's methods know nothing of gradients: they take tensors and return new ones. They may trust
-that dtypes agree and that axes are in range (the functions check users' input); an engine checks what would make it
-follow a bad pointer. Unless said otherwise an argument may have any strides, and a result is dense.
+whole framework. Twelve operations are abstract, the core that an engine must have: ``synchronize``, ``allocate``,
+``from_numpy``, ``to_numpy``, ``copy``, ``elementwise``, ``reduce``, ``arg_reduce``, ``sort``, ``matmul``, ``gather``
+and ``scatter``. The others are written through them (``alpha/composed``), and an engine overrides what it does faster.
+``alpha/numpy_engine.py`` is the shortest engine.
+
+An engine's methods know nothing of gradients: they take tensors and return new ones. They may trust that dtypes agree
+and that axes are in range (the functions check users' input); an engine checks what would make it follow a bad
+pointer. Unless said otherwise an argument may have any strides, and a result is dense.
 """
 
 from __future__ import annotations
@@ -11,16 +16,17 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from alpha import precision
+from alpha.composed import arrays, convolution, losses, normalisation, optimizers, pooling, samples
 from alpha.dtypes import float32
-from alpha.errors import AlphaError, ArgumentError, EngineError, described
+from alpha.errors import ArgumentError, EngineError, described
 from alpha.geometry import Geometry
 from alpha.mempool import MemoryPool
+from alpha.records import IMAGE_ORDER, BatchNormState, Index, Operand, RangeCheck, Scalar, WeightedPairs
 from alpha.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -29,56 +35,16 @@ if TYPE_CHECKING:
     from alpha.tensor import Storage
     from alpha.updates import Plan
 
-Scalar = bool | int | float
-Operand = Any  # Tensor | Scalar; spelled out it makes every call site check what elementwise() checks
-Index = tuple[Any, ...]  # slices, ints, None, Ellipsis already resolved, and integer or bool Tensors
-
-IMAGE_ORDER = (1, 2, 0, 3)
-"""Memory order of activations behind the logical (N, H, W, C): rows, columns, images, channels."""
-
-
-@dataclass(frozen=True)
-class BatchNormState:
-    """What the forward of a BatchNorm keeps for its backward: per channel mean and 1/sqrt(var + eps).
-
-    ``invertible``: whether x can be recovered from the result (and the residual) without loss, for
-    ``batch_norm_inverse_grad``.
-    """
-
-    mean: Tensor
-    inverse_std: Tensor
-    invertible: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class WeightedPairs:
-    """For each position of a result the positions of the argument that it is made of, and the weight of each.
-
-    Those of position p are starts[p]..starts[p + 1] - 1 of ``sources`` (int64) and ``weights`` (float64).
-    """
-
-    starts: np.ndarray[Any, Any]
-    sources: np.ndarray[Any, Any]
-    weights: np.ndarray[Any, Any]
-
-    @staticmethod
-    def make(
-        owners: np.ndarray[Any, Any], sources: np.ndarray[Any, Any], weights: np.ndarray[Any, Any], positions: int
-    ) -> WeightedPairs:
-        """From pairs in the order of the positions that they belong to."""
-        return WeightedPairs(np.searchsorted(owners, np.arange(positions + 1)), sources, weights)
-
-
-@dataclass(frozen=True)
-class RangeCheck:
-    """The error for an index out of range: ``kind`` with the message, its {value} and {position} filled in."""
-
-    kind: type[AlphaError]
-    message: str
-
-    def error(self, value: object, position: object) -> AlphaError:
-        """The error for the element at a position (counted in row-major order)."""
-        return self.kind(self.message.format(value=value, position=position))
+__all__ = [
+    "IMAGE_ORDER",
+    "BatchNormState",
+    "Engine",
+    "Index",
+    "Operand",
+    "RangeCheck",
+    "Scalar",
+    "WeightedPairs",
+]
 
 
 class Engine(ABC):
@@ -127,9 +93,14 @@ class Engine(ABC):
         """What captures steps for ``alpha.graph``; None where a step is simply called."""
         return None
 
-    @abstractmethod
     def configure(self, *, memory: str | int | None = None, threads: int | None = None) -> None:
         """Changes the pool's cap or the number of threads; ArgumentError for what the engine does not have."""
+        if threads is not None:
+            raise ArgumentError(
+                f"[engine] expected no threads= for {self.name}, got {described(threads)}: only the CPU's has it"
+            )
+        if memory is not None:
+            self.memory.cap = memory  # the setter parses "8GB"
 
     def check_owner(self, function: str, *tensors: Tensor) -> None:
         """EngineError unless every tensor lives on this engine."""
@@ -158,6 +129,15 @@ class Engine(ABC):
         """A dense uninitialised tensor of the same shape and memory order."""
         return self.empty(tensor.shape, dtype or tensor.dtype, tensor.memory_order())
 
+    def dense(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
+        """x, or a copy, without gaps: in the given order of axes, or in whatever order it lies."""
+        wanted = x.memory_order() if order is None else order
+        if x.is_contiguous(wanted):
+            return x
+        out = self.empty(x.shape, x.dtype, order)
+        self.copy(x, out)
+        return out
+
     @abstractmethod
     def from_numpy(self, array: np.ndarray[Any, Any]) -> Tensor:
         """A copy of the array on this engine, in the array's memory order."""
@@ -185,7 +165,6 @@ class Engine(ABC):
         """The array that ``make()`` gives, to be read only: an engine may keep one tensor a key for good."""
         return self.from_numpy(make())
 
-    @abstractmethod
     def check_range(self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None) -> Tensor:
         """An int64 index whose elements may be in low..high-1 or equal to ``ignore``, as one safe to follow.
 
@@ -195,6 +174,7 @@ class Engine(ABC):
         wait, at the next point where it waits anyway; until then, and with ``check(False)`` for good, the result holds
         0 in its place.
         """
+        return arrays.check_range(self, index, low, high, check, ignore)
 
     def check_labels(self, labels: Tensor, classes: int, check: RangeCheck, ignore: int) -> tuple[Tensor, bool]:
         """``check_range`` of labels in 0..classes-1, and whether any may have been ignored."""
@@ -211,9 +191,9 @@ class Engine(ABC):
         """
         return None
 
-    @abstractmethod
     def fill(self, out: Tensor, value: Scalar) -> None:
         """``out[...] = value``."""
+        arrays.fill(self, out, value)
 
     # -- element-wise, reductions, indexing, products ------------------------------------------------------------
 
@@ -243,23 +223,23 @@ class Engine(ABC):
     def sort(self, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
         """Values in ascending stable order along an axis, and their int64 indices."""
 
-    @abstractmethod
     def cumsum(self, x: Tensor, axis: int) -> Tensor:
         """Running sums along an axis."""
+        return arrays.cumsum(self, x, axis)
 
     @abstractmethod
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
         """Batched matrix product of (..., M, K) and (..., K, N), batch axes broadcast; floats only."""
 
-    @abstractmethod
     def gemv(self, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:
         """The matrix ``a`` (M, N), or transposed, times a vector, and a vector added; floats only."""
+        return arrays.gemv(self, a, x, trans, plus)
 
-    @abstractmethod
     def ger(
         self, x: Tensor, y: Tensor, alpha: float = 1.0, a: Tensor | None = None, out: Tensor | None = None
     ) -> Tensor:
         """``a + alpha * outer(x, y)``, without ``a`` the product alone; ``out`` may be ``a`` itself. Floats only."""
+        return arrays.ger(self, x, y, alpha, a, out)
 
     @abstractmethod
     def gather(self, x: Tensor, index: Index) -> Tensor:
@@ -271,7 +251,6 @@ class Engine(ABC):
 
     # -- convolution: C-K-S --------------------------------------------------------------------------------------
 
-    @abstractmethod
     def conv2d(
         self,
         x: Tensor,
@@ -288,8 +267,8 @@ class Engine(ABC):
         x: (N, IH, IW, IC), w: (OC, FH, FW, IC/groups), bias: (OC,), residual and result: (N, OH, OW, OC). The result is
         added into ``accumulate`` where it is given.
         """
+        return convolution.conv2d(self, x, w, bias, geometry, groups, residual, slope, accumulate)
 
-    @abstractmethod
     def conv2d_input_grad(
         self,
         dy: Tensor,
@@ -303,18 +282,18 @@ class Engine(ABC):
 
         The result is added into ``accumulate`` where it is given, and bias (IC,) to each position.
         """
+        return convolution.conv2d_input_grad(self, dy, w, geometry, groups, bias, accumulate)
 
-    @abstractmethod
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
         """Sk-dilated-V2. Returns dw (OC, FH, FW, IC/groups)."""
+        return convolution.conv2d_weight_grad(self, x, dy, geometry, groups)
 
     # -- normalisation, activation, pooling ----------------------------------------------------------------------
 
-    @abstractmethod
     def channel_sum(self, x: Tensor) -> Tensor:
         """The sum over all axes but the last, accumulated in float64: a bias's gradient."""
+        return normalisation.channel_sum(self, x)
 
-    @abstractmethod
     def batch_norm(
         self,
         x: Tensor,
@@ -332,8 +311,10 @@ class Engine(ABC):
         act is LeakyReLU with ``slope`` (0 is ReLU), or nothing for None. The running statistics, where given, are
         updated in place with the unbiased variance.
         """
+        return normalisation.batch_norm(
+            self, x, weight, bias, running_mean, running_var, momentum, eps, residual, slope
+        )
 
-    @abstractmethod
     def batch_norm_inference(
         self,
         x: Tensor,
@@ -346,8 +327,8 @@ class Engine(ABC):
         slope: float | None,
     ) -> tuple[Tensor, BatchNormState]:
         """The same with given statistics."""
+        return normalisation.batch_norm_inference(self, x, weight, bias, mean, var, eps, residual, slope)
 
-    @abstractmethod
     def batch_norm_grad(
         self,
         dy: Tensor,
@@ -366,6 +347,7 @@ class Engine(ABC):
         activation's mask; without a residual the mask is computed again from x). With ``training`` False the
         statistics are constants.
         """
+        return normalisation.batch_norm_grad(self, dy, x, y, weight, bias, state, slope, need_residual, training)
 
     def batch_norm_inverse_grad(
         self,
@@ -385,25 +367,24 @@ class Engine(ABC):
         """
         raise EngineError(f"[batch_norm] expected an engine that recovers x from y, got {self.name}: keep x")
 
-    @abstractmethod
     def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
         """Weighted sums over an axis: y[:, p] is the sum of weight * x[:, source] over p's pairs.
 
         x: (count, length, values), dense; returns (count, positions, values). Nothing but a position's pairs is read.
         """
+        return pooling.combine(self, x, pairs)
 
-    @abstractmethod
     def leaky_relu(self, x: Tensor, slope: float) -> Tensor:
         """max(x, 0) + slope * min(x, 0); of -inf and a slope of 0 it is 0."""
+        return normalisation.leaky_relu(self, x, slope)
 
-    @abstractmethod
     def leaky_relu_grad(self, dy: Tensor, y: Tensor, slope: float) -> Tensor:
         """dy where y > 0, else slope * dy; y may be the function's argument, or its result where slope >= 0.
 
         With a slope of 0 it is 0 where y <= 0, whatever dy is, and dy where y is NaN.
         """
+        return normalisation.leaky_relu_grad(self, dy, y, slope)
 
-    @abstractmethod
     def max_pool2d(self, x: Tensor, geometry: Geometry, need_taps: bool = True) -> tuple[Tensor, Tensor | None]:
         """Maxima (N, OH, OW, C) over the taps inside x, and the int32 tap (fh * FW + fw) of each.
 
@@ -411,43 +392,43 @@ class Engine(ABC):
 
         Without ``need_taps`` an engine may give None for the taps.
         """
+        return pooling.max_pool2d(self, x, geometry, need_taps)
 
-    @abstractmethod
     def max_pool2d_grad(self, dy: Tensor, taps: Tensor, geometry: Geometry) -> Tensor:
         """dx of max_pool2d from the taps it returned."""
+        return pooling.max_pool2d_grad(self, dy, taps, geometry)
 
-    @abstractmethod
     def avg_pool2d(self, x: Tensor, geometry: Geometry, count_padding: bool) -> Tensor:
         """Means over windows, of FH * FW elements, or of those inside x where ``count_padding`` is False."""
+        return pooling.avg_pool2d(self, x, geometry, count_padding)
 
-    @abstractmethod
     def avg_pool2d_grad(self, dy: Tensor, geometry: Geometry, count_padding: bool) -> Tensor:
         """dx of avg_pool2d."""
+        return pooling.avg_pool2d_grad(self, dy, geometry, count_padding)
 
     # -- losses, random numbers, optimizers ----------------------------------------------------------------------
 
-    @abstractmethod
     def cross_entropy(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         """Per-row losses (N,) and softmax probabilities (N, C) of logits (N, C) and int64 labels (N,).
 
         A label out of range is not followed: its row's loss is NaN.
         Label smoothing e: the target is (1 - e) * onehot + e / C.
         """
+        return losses.cross_entropy(self, logits, labels, smoothing)
 
-    @abstractmethod
     def cross_entropy_grad(self, probabilities: Tensor, labels: Tensor, scale: Tensor, smoothing: float) -> Tensor:
         """d logits = scale * (probabilities - target); scale: (N,) gradients of the rows' losses."""
+        return losses.cross_entropy_grad(self, probabilities, labels, scale, smoothing)
 
     def random(self, draw: Draw) -> Tensor:
         """The numbers of ``alpha.random.draw_uniform`` or ``draw_normal``, equal to ``draw.numpy()`` to the bit."""
         return self.from_pieces(draw.shape, draw.dtype, draw.pieces())
 
-    @abstractmethod
     def dropout(self, x: Tensor, p: float, seed: int, offset: int) -> tuple[Tensor, Tensor]:
         """(y, mask): element i, counted in logical row-major order, is kept (and scaled by 1 / (1 - p)) when
         ``random.uniforms(seed, offset, ...)[i] >= p``; the mask is bool."""
+        return samples.dropout(self, x, p, seed, offset)
 
-    @abstractmethod
     def images_to_float(
         self,
         images: Tensor,
@@ -461,8 +442,8 @@ class Engine(ABC):
         places (N, 3) int32: first row, first column, and step to the next column (1 or -1) of a result in its image;
         pixels outside are 0.
         """
+        return samples.images_to_float(self, images, places, size, mean, divisor)
 
-    @abstractmethod
     def adam_step(
         self,
         parameters: Sequence[Tensor],
@@ -484,8 +465,10 @@ class Engine(ABC):
         by the keywords lr, betas, eps, weight_decay and step. ``plan``: nothing is updated yet, but checked and
         prepared, and added to the plan.
         """
+        optimizers.adam_step(
+            self, parameters, gradients, first, second, lr, betas, eps, weight_decay, decoupled, step, plan
+        )
 
-    @abstractmethod
     def sgd_step(
         self,
         parameters: Sequence[Tensor],
@@ -504,8 +487,10 @@ class Engine(ABC):
 
         ``refresh`` gives lr, momentum, dampening and weight_decay; a replay is no first step.
         """
+        optimizers.sgd_step(
+            self, parameters, gradients, momenta, lr, momentum, dampening, nesterov, weight_decay, first, plan
+        )
 
-    @abstractmethod
     def rmsprop_step(
         self,
         parameters: Sequence[Tensor],
@@ -525,6 +510,9 @@ class Engine(ABC):
 
         ``refresh`` gives lr, alpha, eps, weight_decay and momentum.
         """
+        optimizers.rmsprop_step(
+            self, parameters, gradients, squares, momenta, means, lr, alpha, eps, weight_decay, momentum, plan
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its name: what reads it has an engine of that name, or EngineError says why not."""

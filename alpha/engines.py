@@ -2,20 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+from alpha import dtypes
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, EngineError, described
 
+Factory = Callable[[], Engine] | Callable[[int], Engine]
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class _Kind(NamedTuple):
+    """Engines of one name: what makes them, and whether there is one for each device number."""
+
+    factory: Callable[..., Engine]
+    numbered: bool
+
+
+_kinds: dict[str, _Kind] = {}
 _engines: dict[str, Engine] = {}
 _default: Engine | None = None
+
+
+def register_engine(name: str, factory: Factory, numbered: bool = False) -> None:
+    """Makes an engine of one's own known by a name, for ``alpha.engine(name)``, ``.to(name)`` and pickles.
+
+    Args:
+        name: lower-case letters, digits and underscores, a letter first; not the name of an engine or a dtype.
+        factory: called without arguments when the engine is first asked for; the engine's ``name`` is this name.
+        numbered: whether there are several devices: the factory is then called with a device's number, its engine's
+            name is ``f"{name}:{number}"``, and ``name`` alone means ``f"{name}:0"``.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in map(str, dtypes.ALL):
+        raise ArgumentError(
+            "[register_engine] expected a name of lower-case letters, digits and underscores, a letter first and no "
+            f"dtype's, got {described(name)}"
+        )
+    if not callable(factory):
+        raise ArgumentError(f"[register_engine] expected a function that makes an engine, got {described(factory)}")
+    kind = _Kind(factory, numbered)
+    if _kinds.setdefault(name, kind) is not kind:
+        raise ArgumentError(f"[register_engine] expected a new name, got {name!r}, which is taken: choose another")
 
 
 def engine(name: str = "cpu", memory: str | int | None = None, threads: int | None = None) -> Engine:
     """The engine of a device. Asked for again it is the same engine, with what is given changed.
 
     Args:
-        name: ``"cpu"``, or ``"cu32"`` (also ``"cu32:0"``), ``"cu32:1"``, ...: NVIDIA GPUs.
+        name: ``"cpu"``; ``"cu32"`` (also ``"cu32:0"``), ``"cu32:1"``, ...: NVIDIA GPUs; ``"numpy"``: the reference
+            engine, slow and short; or a name given to ``register_engine``.
         memory: cap of its memory pool, as ``"8GB"`` or a number of bytes; at first 90 % of the machine's memory, or of
             the GPU's that is free.
         threads: threads that compute, of the CPU engine alone; at first as many as the process may use.
@@ -25,31 +63,44 @@ def engine(name: str = "cpu", memory: str | int | None = None, threads: int | No
     """
     if not isinstance(name, str):
         raise ArgumentError(f"[engine] expected an engine's name, got {described(name)}")
-    full = "cu32:0" if name == "cu32" else name
-    found = _engines.get(full)
+    found = _engines.get(name)
     if found is None:  # without a lock: should two threads make one at once, the first counts
-        found = _engines.setdefault(full, _make(full))
+        full, make = _maker(name)
+        found = _engines.get(full)
+        if found is None:
+            found = _engines.setdefault(full, _checked(full, make()))
     options: dict[str, Any] = {"memory": memory, "threads": threads}
     found.configure(**{key: value for key, value in options.items() if value is not None})
     return found
 
 
-def _make(name: str) -> Engine:
-    device, _, ordinal = name.partition(":")
-    if name == "cpu":
-        from alpha.cpu.engine import CPUEngine
+def is_name(text: str) -> bool:
+    """Whether a text begins with the name of an engine: ``.to(text)`` then means one."""
+    return text.partition(":")[0] in _kinds
 
-        return CPUEngine()
-    if device == "cu32" and ordinal.isdecimal() and str(int(ordinal)) == ordinal:
-        from alpha.cu32.compiler import check_compiler
-        from alpha.cu32.driver import device as find_device
 
-        found = find_device(int(ordinal))  # driver and package first: without them a compiler is of no use
-        check_compiler()
-        from alpha.cu32.engine import CUDAEngine
+def _maker(name: str) -> tuple[str, Callable[[], Engine]]:
+    """The engine's full name, and what makes it."""
+    first, colon, number = name.partition(":")
+    kind = _kinds.get(first)
+    if kind is not None and not kind.numbered and not colon:
+        return name, kind.factory
+    if kind is not None and kind.numbered and (not colon or (number.isdecimal() and str(int(number)) == number)):
+        device = int(number or 0)
+        return f"{first}:{device}", lambda: kind.factory(device)
+    names = ", ".join(
+        f'"{known}" or "{known}:" and a device\'s number' if listed.numbered else f'"{known}"'
+        for known, listed in _kinds.items()
+    )
+    raise EngineError(f"[engine] expected {names}, got {name!r}")
 
-        return CUDAEngine(found.ordinal)
-    raise EngineError(f'[engine] expected "cpu", "cu32" or "cu32:" and a device\'s number, got {name!r}')
+
+def _checked(name: str, made: Engine) -> Engine:
+    """What a factory made; EngineError unless it is an engine of that name, by which pickles find it again."""
+    if not isinstance(made, Engine) or made.name != name:
+        got = f"one named {made.name!r}" if isinstance(made, Engine) else described(made)
+        raise EngineError(f"[engine] expected the factory of {name!r} to make an engine of that name, got {got}")
+    return made
 
 
 def default_engine() -> Engine:
@@ -70,3 +121,31 @@ def resolve(value: Engine | str | None) -> Engine:
     if isinstance(value, Engine):
         return value
     return engine(value)
+
+
+def _cpu() -> Engine:
+    from alpha.cpu.engine import CPUEngine
+
+    return CPUEngine()
+
+
+def _cu32(device: int) -> Engine:
+    from alpha.cu32.compiler import check_compiler
+    from alpha.cu32.driver import device as find_device
+
+    found = find_device(device)  # driver and package first: without them a compiler is of no use
+    check_compiler()
+    from alpha.cu32.engine import CUDAEngine
+
+    return CUDAEngine(found.ordinal)
+
+
+def _numpy() -> Engine:
+    from alpha.numpy_engine import NumPyEngine
+
+    return NumPyEngine()
+
+
+register_engine("cpu", _cpu)
+register_engine("cu32", _cu32, numbered=True)
+register_engine("numpy", _numpy)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from alpha.changes import Action, at_once, finish, setting, versions
-from alpha.engine import Engine
 from alpha.errors import DtypeError, EngineError, ShapeError
-from alpha.tensor import Tensor
 
-Row = Sequence[Tensor]
+if TYPE_CHECKING:
+    from alpha.engine import Engine
+    from alpha.tensor import Tensor
+
+Row = Sequence["Tensor"]
 """A parameter, its gradient, and its states."""
 Refresh = Callable[[], Mapping[str, Any]]
 

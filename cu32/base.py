@@ -14,7 +14,7 @@ from alpha.cu32 import driver
 from alpha.cu32.compiler import Source
 from alpha.cu32.uploads import Uploader
 from alpha.engine import Engine
-from alpha.errors import ArgumentError, EngineError, GraphError, described
+from alpha.errors import EngineError, GraphError
 from alpha.mempool import GRAIN, MemoryPool
 from alpha.tensor import Storage, Tensor, as_array
 
@@ -113,12 +113,8 @@ class DeviceEngine(Engine):
         self._lock = threading.RLock()
 
     def configure(self, *, memory: str | int | None = None, threads: int | None = None) -> None:
-        if threads is not None:
-            raise ArgumentError(
-                f"[engine] expected no threads= for {self.name}, got {described(threads)}: the GPU has its own"
-            )
+        super().configure(memory=memory, threads=threads)
         if memory is not None:
-            self.memory.cap = memory  # the setter parses "8GB"
             self._limit_constants()
 
     def _limit_constants(self) -> None:
@@ -200,15 +196,6 @@ class DeviceEngine(Engine):
             self.device.download(host, source.address)
             self.raise_failed_checks()
         return host.transpose(np.argsort(order)) if order else host
-
-    def dense(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
-        """x, or a copy, without gaps: in the given order of axes, or in whatever order it lies."""
-        wanted = x.memory_order() if order is None else order
-        if x.is_contiguous(wanted):
-            return x
-        out = self.empty(x.shape, x.dtype, order)
-        self.copy(x, out)
-        return out
 
     # -- launches ------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from alpha.cpu.convolution import ConvolutionOperations
 from alpha.cpu.dropout import DropoutOperations
-from alpha.cpu.images import ImageOperations
 from alpha.cpu.losses import LossOperations
 from alpha.cpu.normalisation import NormalisationOperations
 from alpha.cpu.optimizers import OptimizerOperations
@@ -20,6 +19,5 @@ class CPUEngine(
     LossOperations,
     DropoutOperations,
     OptimizerOperations,
-    ImageOperations,
 ):
     """The host's processors: NumPy for the general families, compiled kernels for what training spends its time in."""

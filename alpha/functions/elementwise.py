@@ -867,7 +867,7 @@ def to(x: Tensor, target: Any) -> Tensor:
     check_tensor("to", x)
     if isinstance(target, Engine):
         engine = target
-    elif isinstance(target, str) and target.partition(":")[0] in ("cpu", "cu32"):
+    elif isinstance(target, str) and engines.is_name(target):
         engine = engines.resolve(target)
     else:
         return cast(x, dtypes.as_dtype(target, "to"))

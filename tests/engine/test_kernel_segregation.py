@@ -265,7 +265,7 @@ ALGORITHMS = ("images", "positions", "lanes", "columns", None)
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=["tiles", "few results", "depthwise"])
 def test_every_element_is_written_once(engine: Engine, kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """And holds the number that it should; and as many products are computed as meet no zero, by the engine's count."""
-    macs = (on_cpu if engine.name == "cpu" else on_cuda).MACS
+    macs = {"cpu": on_cpu.MACS, "cu32:0": on_cuda.MACS}.get(engine.name)  # other engines do not count
     for turn, (rows, columns) in enumerate(islice(pairs(), kind, None, len(KINDS))):
         problem = Problem(rows, columns, KINDS[kind])
         algorithm = ALGORITHMS[turn % len(ALGORITHMS)] if engine.name == "cpu" else None
@@ -273,7 +273,7 @@ def test_every_element_is_written_once(engine: Engine, kind: int, monkeypatch: p
             results = check(engine, problem, monkeypatch)
         for result in results:
             np.testing.assert_array_equal(result, problem.sums, f"{rows} x {columns}")
-        assert macs["conv2d_input_grad"] == problem.products, f"{rows} x {columns}"
+        assert macs is None or macs["conv2d_input_grad"] == problem.products, f"{rows} x {columns}"
 
 
 def test_winograd_writes_every_element_once(cpu: CPUEngine, monkeypatch: pytest.MonkeyPatch) -> None:

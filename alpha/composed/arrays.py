@@ -1,0 +1,91 @@
+"""Filling, casting, running sums, checked indices, and products with vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alpha.dtypes import float64, int64, is_float
+
+if TYPE_CHECKING:
+    from alpha.engine import Engine
+    from alpha.records import RangeCheck, Scalar
+    from alpha.tensor import Tensor
+
+
+def fill(engine: Engine, out: Tensor, value: Scalar) -> None:
+    """``out[...] = value``."""
+    with np.errstate(all="ignore"):
+        number = np.asarray(value).astype(out.dtype)
+    engine.copy(engine.from_numpy(number), out)
+
+
+def filled(
+    engine: Engine, shape: Sequence[int], value: Scalar, dtype: np.dtype[Any], order: Sequence[int] | None = None
+) -> Tensor:
+    """A dense tensor that holds one number everywhere."""
+    out = engine.empty(shape, dtype, order)
+    engine.fill(out, value)
+    return out
+
+
+def copied(engine: Engine, x: Tensor, dtype: np.dtype[Any], order: Sequence[int] | None = None) -> Tensor:
+    """A dense copy in another dtype, and in the given order of axes or in that in which it lies."""
+    out = engine.empty(x.shape, dtype, x.memory_order() if order is None else order)
+    engine.copy(x, out)
+    return out
+
+
+def cast(engine: Engine, x: Tensor, dtype: np.dtype[Any]) -> Tensor:
+    """The tensor in another dtype: itself where that is its own."""
+    return x if x.dtype == dtype else copied(engine, x, dtype)
+
+
+def check_range(
+    engine: Engine, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None
+) -> Tensor:
+    """The indices are checked on the host."""
+    values = np.array(engine.to_numpy(index))
+    ignored = np.zeros(values.shape, bool) if ignore is None else values == ignore
+    wrong = ~ignored & ((values < low) | (values >= high))
+    if wrong.any() and (engine.checking or high <= 0):  # where there is no element, none can stand in
+        position = int(np.argmax(wrong))
+        raise check.error(int(values.reshape(-1)[position]), position)
+    values[values < 0] += high
+    values[ignored | wrong] = 0
+    return engine.from_numpy(values)
+
+
+def cumsum(engine: Engine, x: Tensor, axis: int) -> Tensor:
+    """The sums are made on the host, those of floats in float64: a running sum has no pairwise form."""
+    wide = float64 if is_float(x.dtype) else int64
+    with np.errstate(all="ignore"):
+        sums = np.cumsum(engine.to_numpy(x), axis, wide)
+    return copied(engine, engine.from_numpy(sums), x.dtype if is_float(x.dtype) else int64, x.memory_order())
+
+
+def gemv(engine: Engine, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:
+    """The vector is a matrix of one column."""
+    column = x.view(x.offset, (*x.shape, 1), (*x.strides, 1))
+    y = engine.matmul(transposed(a) if trans else a, column)
+    y = y.view(y.offset, y.shape[:1], y.strides[:1])
+    return y if plus is None else engine.elementwise("add", y, plus)
+
+
+def ger(
+    engine: Engine, x: Tensor, y: Tensor, alpha: float = 1.0, a: Tensor | None = None, out: Tensor | None = None
+) -> Tensor:
+    """A column times a row, broadcast."""
+    column = x.view(x.offset, (*x.shape, 1), (*x.strides, 1))
+    scaled = engine.elementwise("mul", column, alpha)
+    if a is None:
+        return engine.elementwise("mul", scaled, y, out=out)
+    return engine.elementwise("add", a, engine.elementwise("mul", scaled, y), out=out)
+
+
+def transposed(x: Tensor) -> Tensor:
+    """A view with the last two axes exchanged."""
+    shape, strides = x.shape, x.strides
+    return x.view(x.offset, (*shape[:-2], *shape[:-3:-1]), (*strides[:-2], *strides[:-3:-1]))

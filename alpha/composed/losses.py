@@ -1,0 +1,63 @@
+"""Cross entropy and its gradient, from their definitions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alpha.composed.arrays import cast
+from alpha.dtypes import float64
+from alpha.errors import ShapeError
+
+if TYPE_CHECKING:
+    from alpha.engine import Engine
+    from alpha.tensor import Tensor
+
+
+def cross_entropy(engine: Engine, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """log(sum(exp(x - max))) - (x[label] - max), in float64."""
+    _check("cross_entropy", logits, labels)
+    do = engine.elementwise
+    rows, classes = logits.shape
+    shifted = cast(engine, do("sub", logits, engine.reduce("max", logits, (1,), True)), float64)
+    powers = do("exp", shifted)
+    total = engine.reduce("sum", powers, (1,), True)
+    valid = do("logical_and", do("ge", labels, 0), do("lt", labels, classes))
+    followed = do("where", valid, labels, 0)
+    target = engine.gather(shifted, (engine.from_numpy(np.arange(rows)), followed))
+    if smoothing != 0:
+        mean = do("div", engine.reduce("sum", shifted, (1,), False), classes)
+        target = do("add", do("mul", target, 1 - smoothing), do("mul", mean, smoothing))
+    logs = do("log", total.view(total.offset, total.shape[:1], total.strides[:1]))
+    losses = do("where", valid, do("sub", logs, target), math.nan)
+    return cast(engine, losses, logits.dtype), cast(engine, do("div", powers, total), logits.dtype)
+
+
+def cross_entropy_grad(
+    engine: Engine, probabilities: Tensor, labels: Tensor, scale: Tensor, smoothing: float
+) -> Tensor:
+    """An infinite scale is inf - inf at the label, as PyTorch's, which scales each term by itself."""
+    _check("cross_entropy_grad", probabilities, labels)
+    if scale.shape != labels.shape:
+        raise ShapeError(f"[cross_entropy_grad] expected a scale a row, {labels.shape}, got {scale.shape}")
+    do = engine.elementwise
+    classes = probabilities.shape[1]
+    label, factor = _column(labels), _column(scale)
+    others = do("sub", probabilities, smoothing / classes)
+    hot = do("add", do("mul", do("sub", others, 1 - smoothing), factor), do("sub", factor, factor))
+    is_label = do("eq", label, engine.from_numpy(np.arange(classes)))
+    return do("where", is_label, hot, do("mul", others, factor))
+
+
+def _column(x: Tensor) -> Tensor:
+    """A vector as a matrix of one column."""
+    return x.view(x.offset, (*x.shape, 1), (*x.strides, 1))
+
+
+def _check(function: str, rows: Tensor, labels: Tensor) -> None:
+    if rows.ndim != 2 or labels.shape != rows.shape[:1] or (rows.shape[0] and not rows.shape[1]):
+        raise ShapeError(
+            f"[{function}] expected rows (N, C), C >= 1, and labels (N,), got {rows.shape} and {labels.shape}"
+        )

@@ -1,0 +1,129 @@
+"""BatchNorm with its fused activation and residual, its gradient, and LeakyReLU; sums are taken in float64."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alpha.changes import Rewriting
+from alpha.composed.arrays import cast, copied
+from alpha.dtypes import float64
+from alpha.records import BatchNormState
+
+if TYPE_CHECKING:
+    from alpha.engine import Engine
+    from alpha.tensor import Tensor
+
+
+def channel_sum(engine: Engine, x: Tensor) -> Tensor:
+    """The sum over all axes but the last."""
+    return cast(engine, _sums(engine, cast(engine, x, float64)), x.dtype)
+
+
+def batch_norm(
+    engine: Engine,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    momentum: float,
+    eps: float,
+    residual: Tensor | None,
+    slope: float | None,
+) -> tuple[Tensor, BatchNormState]:
+    """Mean and variance in two passes; the running statistics are written both or neither."""
+    do, count, wide = engine.elementwise, _count(x), cast(engine, x, float64)
+    mean = do("div", _sums(engine, wide), count)
+    var = do("div", _sums(engine, do("square", do("sub", wide, mean))), count)
+    unbiased = do("mul", var, count / max(count - 1, 1))
+
+    def blended(running: Tensor, value: Tensor) -> Tensor:
+        return do("add", do("mul", cast(engine, running, float64), 1 - momentum), do("mul", value, momentum))
+
+    pairs = ((running_mean, mean), (running_var, unbiased))
+    given = [(running, value) for running, value in pairs if running is not None]
+    Rewriting([(running, lambda r=running, v=value: blended(r, v)) for running, value in given]).make()  # type: ignore[misc]
+    return batch_norm_inference(engine, x, weight, bias, mean, var, eps, residual, slope)
+
+
+def batch_norm_inference(
+    engine: Engine,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    eps: float,
+    residual: Tensor | None,
+    slope: float | None,
+) -> tuple[Tensor, BatchNormState]:
+    """The state has copies of the statistics: the given ones may change before backward."""
+    do = engine.elementwise
+    inverse_std = do("reciprocal", do("sqrt", do("add", cast(engine, var, float64), eps)))
+    state = BatchNormState(copied(engine, mean, float64), inverse_std)
+    y = _affine(engine, x, weight, bias, state)
+    y = y if residual is None else do("add", y, residual)
+    return (y if slope is None else engine.leaky_relu(y, slope)), state
+
+
+def batch_norm_grad(
+    engine: Engine,
+    dy: Tensor,
+    x: Tensor,
+    y: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    state: BatchNormState,
+    slope: float | None,
+    need_residual: bool,
+    training: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """dx = weight * inverse_std * (g - mean(g) - n * mean(g * n)), n the normalised x and g the masked dy."""
+    do = engine.elementwise
+    if slope is not None:
+        dy = engine.leaky_relu_grad(dy, _affine(engine, x, weight, bias, state) if y is None else y, slope)
+    g, normal, count = cast(engine, dy, float64), _normalised(engine, x, state), _count(x)
+    dbias, dweight = _sums(engine, g), _sums(engine, do("mul", g, normal))
+    dx = g
+    if training:
+        dx = do("sub", do("sub", g, do("div", dbias, count)), do("mul", normal, do("div", dweight, count)))
+    dx = do("mul", dx, cast(engine, state.inverse_std, float64))
+    dx = dx if weight is None else do("mul", dx, cast(engine, weight, float64))
+    dx, dweight, dbias = (cast(engine, gradient, x.dtype) for gradient in (dx, dweight, dbias))
+    return dx, dweight, dbias, dy if need_residual else None
+
+
+def leaky_relu(engine: Engine, x: Tensor, slope: float) -> Tensor:
+    """Without a slope nothing is multiplied: -inf * 0 would be NaN. A zero keeps its sign."""
+    do = engine.elementwise
+    return do("where", do("lt", x, 0), 0, x) if slope == 0 else do("where", do("gt", x, 0), x, do("mul", x, slope))
+
+
+def leaky_relu_grad(engine: Engine, dy: Tensor, y: Tensor, slope: float) -> Tensor:
+    """Without a slope nothing is multiplied, as above."""
+    do = engine.elementwise
+    return do("where", do("le", y, 0), 0, dy) if slope == 0 else do("where", do("gt", y, 0), dy, do("mul", dy, slope))
+
+
+def _count(x: Tensor) -> int:
+    """Elements of a channel."""
+    return x.numel() // max(x.shape[-1], 1)
+
+
+def _sums(engine: Engine, x: Tensor) -> Tensor:
+    """Of each channel."""
+    return engine.reduce("sum", x, tuple(range(x.ndim - 1)), False)
+
+
+def _normalised(engine: Engine, x: Tensor, state: BatchNormState) -> Tensor:
+    """(x - mean) / std, in float64."""
+    mean, inverse_std = (cast(engine, value, float64) for value in (state.mean, state.inverse_std))
+    return engine.elementwise("mul", engine.elementwise("sub", cast(engine, x, float64), mean), inverse_std)
+
+
+def _affine(engine: Engine, x: Tensor, weight: Tensor | None, bias: Tensor | None, state: BatchNormState) -> Tensor:
+    """BatchNorm without activation and residual, computed in float64 and rounded to the dtype of x."""
+    y = _normalised(engine, x, state)
+    y = y if weight is None else engine.elementwise("mul", y, cast(engine, weight, float64))
+    y = y if bias is None else engine.elementwise("add", y, cast(engine, bias, float64))
+    return cast(engine, y, x.dtype)

@@ -1,0 +1,81 @@
+"""Memory of the host, for the pools of engines that compute in it, and tensors in it as NumPy's arrays."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from alpha.tensor import Tensor
+
+Array = np.ndarray[Any, Any]
+_PAGE = mmap.PAGESIZE
+
+
+class Export:
+    """Shows a tensor to NumPy, and keeps its storage alive as the base of the array made from it."""
+
+    __slots__ = ("__array_interface__", "storage")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.storage = tensor.storage
+        item = tensor.dtype.itemsize
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": tensor.dtype.str,
+            "shape": tensor.shape,
+            "strides": tuple([stride * item for stride in tensor.strides]),
+            "data": (tensor.storage.address + tensor.offset * item, False),
+        }
+
+
+def allocate(nbytes: int) -> tuple[int, Array]:
+    """The address of so many bytes at the beginning of a page, and the array that holds them."""
+    raw = np.empty(nbytes + _PAGE, np.uint8)
+    return -(-raw.ctypes.data // _PAGE) * _PAGE, raw
+
+
+def reserve(nbytes: int) -> tuple[int, mmap.mmap, int] | None:
+    """Addresses for a segment that may grow to all of the machine's memory; None where the system gives them not.
+
+    A page takes memory when it is written to first.
+    """
+    room = max(_physical_memory(), nbytes)
+    if not hasattr(mmap, "MADV_DONTNEED"):
+        return None
+    try:
+        place = mmap.mmap(-1, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0))
+    except (OSError, OverflowError):  # a limit on addresses, or a system that counts them all as memory
+        return None
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a system built without
+            place.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(place, np.uint8).ctypes.data, place, room
+
+
+def discard(handle: object, address: int, nbytes: int) -> None:
+    """Gives the whole pages of a part of a reserved place back to the system."""
+    if not isinstance(handle, mmap.mmap):
+        return
+    start = address - np.frombuffer(handle, np.uint8).ctypes.data
+    first, end = -(-start // _PAGE) * _PAGE, (start + nbytes) // _PAGE * _PAGE
+    if end > first:
+        handle.madvise(mmap.MADV_DONTNEED, first, end - first)
+
+
+def usable_memory() -> int:
+    """Bytes of memory that this process may use: the machine's, or its control group's limit where that is lower."""
+    total = _physical_memory()
+    try:
+        with open("/sys/fs/cgroup/memory.max") as file:
+            return min(total, int(file.read()))
+    except (OSError, ValueError):  # no control groups, or "max"
+        return total
+
+
+def _physical_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 4 << 30
