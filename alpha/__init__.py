@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from alpha import cpu as cpu
     from alpha import cu32 as cu32
     from alpha import datasets as datasets
+    from alpha import engine_suite as engine_suite
     from alpha import nn as nn
     from alpha import optim as optim
     from alpha import testing as testing
@@ -68,6 +69,6 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
 
 def __getattr__(name: str) -> Any:
     """Packages that are loaded when first used."""
-    if name in ("cpu", "cu32", "datasets", "nn", "optim", "testing"):
+    if name in ("cpu", "cu32", "datasets", "engine_suite", "nn", "optim", "testing"):
         return importlib.import_module(f"alpha.{name}")
     raise AttributeError(f"module 'alpha' has no attribute {name!r}")

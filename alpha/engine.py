@@ -4,7 +4,7 @@ Functions (``alpha/functions``) call these methods and nothing else, so a new en
 whole framework. Twelve operations are abstract, the core that an engine must have: ``synchronize``, ``allocate``,
 ``from_numpy``, ``to_numpy``, ``copy``, ``elementwise``, ``reduce``, ``arg_reduce``, ``sort``, ``matmul``, ``gather``
 and ``scatter``. The others are written through them (``alpha/composed``), and an engine overrides what it does faster.
-``alpha/numpy_engine.py`` is the shortest engine.
+``alpha/numpy_engine.py`` is the shortest engine, ``alpha.engine_suite`` what every engine must pass.
 
 An engine's methods know nothing of gradients: they take tensors and return new ones. They may trust that dtypes agree
 and that axes are in range (the functions check users' input); an engine checks what would make it follow a bad

@@ -7,7 +7,6 @@ a pool of the host's, so a tensor is an array: an address, a shape, strides. It 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,18 +17,16 @@ from alpha.engine import Engine, Index, Operand
 from alpha.mempool import MemoryPool
 from alpha.tensor import Storage, Tensor, as_array
 
-Array = np.ndarray[Any, Any]
-
 _ANSWERS = ["eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not", "isfinite"]
 """Operations whose results are bool."""
 _NUMPY_NAMES = {"neg": "negative", "sub": "subtract", "mul": "multiply", "div": "divide"} | {
     "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"
 }  # fmt: skip
-_OWN: dict[str, Callable[..., Any]] = {
+# As in PyTorch the sign of NaN is 0, and a remainder of 0 has the sign of x.
+_OWN: dict[str, Any] = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": np.vectorize(math.erf, otypes=[float]),
-    "sign": lambda x: np.where(np.isnan(x), 0, np.sign(x)),  # of NaN 0, as in PyTorch
-    # A remainder of 0 has the sign of x, as in PyTorch.
+    "sign": lambda x: np.where(np.isnan(x), 0, np.sign(x)),
     "remainder": lambda x, y: np.where((rest := np.remainder(x, y)) == 0, x * 0, rest),
 }
 
@@ -48,14 +45,14 @@ class NumPyEngine(Engine):
     def allocate(self, nbytes: int) -> Storage:
         return Storage(self, self.memory, nbytes)
 
-    def from_numpy(self, array: Array) -> Tensor:
+    def from_numpy(self, array: np.ndarray[Any, Any]) -> Tensor:
         array = as_array("from_numpy", array)
         order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
         out = self.empty(array.shape, as_dtype(array.dtype, "from_numpy"), order)
         self.to_numpy(out)[...] = array
         return out
 
-    def to_numpy(self, tensor: Tensor) -> Array:
+    def to_numpy(self, tensor: Tensor) -> np.ndarray[Any, Any]:
         return np.asarray(host.Export(tensor))
 
     @np.errstate(all="ignore")
@@ -66,11 +63,10 @@ class NumPyEngine(Engine):
     def elementwise(self, op: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
         tensors = [x for x in operands if isinstance(x, Tensor)]
         function, dtype = _OWN.get(op) or getattr(np, _NUMPY_NAMES.get(op, op)), tensors[-1].dtype
-        arrays = [self.to_numpy(x) if isinstance(x, Tensor) else x for x in operands]
-        if op in _ANSWERS:
-            result = function(*arrays)
-        else:  # numbers beside tensors take their dtype; integers wrap around as the tensors' own
-            result = function(*(x if isinstance(x, np.ndarray) else np.array(x).astype(dtype) for x in arrays))
+        values = self._as_arrays(operands)
+        if op not in _ANSWERS:  # a number beside tensors takes their dtype
+            values = tuple(x if isinstance(x, np.ndarray) else np.array(x).astype(dtype) for x in values)
+        result = function(*values)
         if out is None:
             like = max(tensors, key=Tensor.numel)
             order = like.memory_order() if like.ndim == np.ndim(result) else None
@@ -80,14 +76,13 @@ class NumPyEngine(Engine):
 
     @np.errstate(all="ignore")
     def reduce(self, op: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-        kept = [n for axis, n in enumerate(x.shape) if axis not in axes]
         lines = np.moveaxis(self.to_numpy(x), axes, range(-len(axes), 0))
-        lines = lines.reshape(*kept, math.prod(x.shape[axis] for axis in axes))  # dense: NumPy then adds pairwise
-        if op in ("sum", "prod"):
-            wide, dtype = (float64, x.dtype) if is_float(x.dtype) else (int64, int64)
-            result = np.asarray(getattr(np, op)(lines, axis=-1, dtype=wide)).astype(dtype)
-        else:
-            result = np.asarray(getattr(np, op)(lines, axis=-1))
+        kept, length = lines.shape[: x.ndim - len(axes)], math.prod(x.shape[axis] for axis in axes)
+        lines = lines.reshape(*kept, length)  # dense: NumPy then adds pairwise
+        wide, dtype = (float64, x.dtype) if is_float(x.dtype) else (int64, int64)
+        options = {"dtype": wide} if op in ("sum", "prod") else {}
+        result = np.asarray(getattr(np, op)(lines, axis=-1, **options))
+        result = result.astype(dtype) if options else result
         return self.from_numpy(np.expand_dims(result, axes) if keepdims else result)
 
     def arg_reduce(self, op: str, x: Tensor, axis: int) -> Tensor:
@@ -106,11 +101,11 @@ class NumPyEngine(Engine):
 
     @np.errstate(all="ignore")
     def scatter(self, out: Tensor, index: Index, values: Operand, accumulate: bool) -> None:
-        target, (places, new) = self.to_numpy(out), (self._as_arrays(index), *self._as_arrays((values,)))
+        target, places, (new,) = self.to_numpy(out), self._as_arrays(index), self._as_arrays((values,))
         if accumulate:
             np.add.at(target, places, new)
         else:
             target[places] = new
 
-    def _as_arrays(self, index: Index) -> Index:
-        return tuple(self.to_numpy(x) if isinstance(x, Tensor) else x for x in index)
+    def _as_arrays(self, values: tuple[Operand, ...]) -> tuple[Any, ...]:
+        return tuple(self.to_numpy(x) if isinstance(x, Tensor) else x for x in values)

@@ -18,11 +18,17 @@ from alpha.cu32.base import DeviceEngine
 from alpha.engine import Engine
 from tests.cuda_on_cpu import preload
 from tests.cuda_on_cpu.blocks import Watch
+from tests.toy_engine import ToyEngine
 
 SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 _all = False  # whether everything is to be tested
-ENGINES = os.environ.get("ALPHA_TEST_ENGINES", "cpu,cu32").split(",")
-"""Which engines the ``engine`` fixture has."""
+ENGINES = os.environ.get("ALPHA_TEST_ENGINES", "cpu,cu32,numpy").split(",")
+"""Which engines the ``engine`` fixture has; "toy" is one more."""
+NUMPY_TOO = ("test_conv.py", "test_norm.py", "test_pooling.py", "test_suite.py")
+"""Files whose tests the NumPy engine runs too where ``$ALPHA_TEST_ENGINES`` is not set: they hold most of what is
+written through the core. With ``ALPHA_TEST_ENGINES=numpy`` it runs all files."""
+
+alpha.register_engine("toy", ToyEngine)
 
 
 # -- tiers -------------------------------------------------------------------------------------------------------
@@ -47,10 +53,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Chooses the tests of the tier, by the packages that they need, their engines and their time."""
     tier = config.getoption("--tier")
+    if "ALPHA_TEST_ENGINES" not in os.environ:
+        _keep(config, items, [item for item in items if _engine(item) != "numpy" or item.path.name in NUMPY_TOO])
     if tier == "quick":
-        chosen = [item for item in items if not (_needed(item) or _is_slow(item))]
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
-        items[:] = chosen
+        _keep(config, items, [item for item in items if not (_needed(item) or _is_slow(item))])
         return
     missing = sorted({name for item in items for name in _needed(item) if find_spec(name) is None})
     if tier == "all" and missing:
@@ -63,6 +69,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"{name} is not installed"))
 
 
+def _keep(config: pytest.Config, items: list[pytest.Item], chosen: list[pytest.Item]) -> None:
+    """Deselects all tests but the chosen ones."""
+    kept = set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = chosen
+
+
+def _engine(item: pytest.Item) -> object:
+    """The name of the engine that a test's fixture ``engine`` has, if it has one."""
+    return item.callspec.params.get("engine") if hasattr(item, "callspec") else None
+
+
 def _needed(item: pytest.Item) -> list[str]:
     """The optional packages that a test is marked as needing."""
     return [name for mark in item.iter_markers("needs") for name in mark.args]
@@ -70,8 +88,7 @@ def _needed(item: pytest.Item) -> list[str]:
 
 def _is_slow(item: pytest.Item) -> bool:
     """Whether a test is marked so, or runs on the CUDA engine, whose test driver takes a minute to build."""
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    cuda = parameters.get("engine") == "cu32" or "cu32" in getattr(item, "fixturenames", ())
+    cuda = _engine(item) == "cu32" or "cu32" in getattr(item, "fixturenames", ())
     return cuda or item.get_closest_marker("slow") is not None
 
 
@@ -119,7 +136,7 @@ def cpu() -> CPUEngine:
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """Every engine, or those that ``$ALPHA_TEST_ENGINES`` asks for; skipped where it cannot run."""
+    """Every engine, or those that ``$ALPHA_TEST_ENGINES`` asks for; skipped where it cannot run. See ``NUMPY_TOO``."""
     if request.param == "cu32":
         yield from watched_engine()
     else:

@@ -90,7 +90,7 @@ def batch_norm_grad(
     dx = do("mul", dx, cast(engine, state.inverse_std, float64))
     dx = dx if weight is None else do("mul", dx, cast(engine, weight, float64))
     dx, dweight, dbias = (cast(engine, gradient, x.dtype) for gradient in (dx, dweight, dbias))
-    return dx, dweight, dbias, dy if need_residual else None
+    return dx, dweight, dbias, engine.dense(dy) if need_residual else None
 
 
 def leaky_relu(engine: Engine, x: Tensor, slope: float) -> Tensor:

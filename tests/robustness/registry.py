@@ -35,6 +35,7 @@ EXCLUDED: dict[str, str] = {
             "alpha.get_search",
             "alpha.is_grad_enabled",
             "alpha.no_grad",
+            "alpha.register_engine",
             "alpha.set_default_engine",
             "alpha.set_float32_precision",
             "alpha.set_grad_enabled",

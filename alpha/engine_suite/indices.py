@@ -1,0 +1,105 @@
+"""Checks of gather and scatter, and that an index is checked before it is followed."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from alpha.engine import Engine, RangeCheck
+from alpha.engine_suite.checks import LAYOUTS, Checks, expect, expect_equal, numbers, placed
+from alpha.engine_suite.core import DTYPES
+from alpha.errors import CheckError, IndexingError
+
+CHECKS = Checks()
+ALL = slice(None)
+OUTSIDE = RangeCheck(IndexingError, "[suite] got {value} at {position}")
+INDICES: dict[str, tuple[Any, ...]] = {
+    "rows": (np.array([2, 0, 2]), ALL, ALL),
+    "columns": (ALL, ALL, np.array([[1, 0], [3, 3]])),
+    "elements": (np.array([0, 2, 1]), np.array([1, 1, 0]), np.array([3, 0, 2])),
+    "broadcast": (np.array([[0], [2]]), np.array([1, 0]), ALL),
+    "parts": (slice(0, 3, 2), np.array([1, 0, 1]), slice(1, 4)),
+    "mask": (np.array([[True, False], [False, True], [True, True]]), ALL),
+    "none": (np.zeros(0, np.int64), ALL, ALL),
+}
+
+
+def _on(engine: Engine, index: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(engine.from_numpy(entry) if isinstance(entry, np.ndarray) else entry for entry in index)
+
+
+@CHECKS.over(*product(INDICES, DTYPES))
+def gather(engine: Engine, kind: str, dtype: str) -> None:
+    x, index = numbers(3, 2, 4, dtype=dtype), INDICES[kind]
+    for layout in LAYOUTS:
+        expect(engine, engine.gather(placed(engine, x, layout), _on(engine, index)), x[index])
+
+
+@CHECKS.over(*product((kind for kind in INDICES if kind != "rows"), DTYPES))
+def scatter(engine: Engine, kind: str, dtype: str) -> None:
+    """Places that an index names twice get the same value twice."""
+    index = INDICES[kind]
+    for layout in LAYOUTS:
+        x = numbers(3, 2, 4, dtype=dtype)
+        values = np.broadcast_to(numbers(dtype=dtype, seed=1), x[index].shape)
+        out = engine.from_numpy(x)
+        engine.scatter(out, _on(engine, index), placed(engine, values, layout), False)
+        x[index] = values
+        expect(engine, out, x)
+        engine.scatter(out, _on(engine, index), 1, False)
+        x[index] = 1
+        expect(engine, out, x)
+
+
+@CHECKS.over(*product(INDICES, ("float32", "float64", "int64")))
+def scatter_adds_up(engine: Engine, kind: str, dtype: str) -> None:
+    x, index = numbers(3, 2, 4, dtype=dtype), INDICES[kind]
+    values = numbers(*x[index].shape, dtype=dtype, seed=1)
+    for layout in LAYOUTS:
+        out, expected = engine.from_numpy(x), x.copy()
+        engine.scatter(out, _on(engine, index), placed(engine, values, layout), True)
+        np.add.at(expected, index, values)
+        expect(engine, out, expected)
+
+
+@CHECKS.over(*LAYOUTS)
+def indices_are_made_safe(engine: Engine, layout: str) -> None:
+    index = np.array([[0, -1, 4], [-5, 3, -9]])
+    given = placed(engine, index, layout)
+    found = engine.check_range(given, -5, 5, OUTSIDE, ignore=-9)
+    expect(engine, found, np.array([[0, 4, 4], [0, 3, 0]]))
+    engine.fill(given, 99)
+    expect(engine, found, np.array([[0, 4, 4], [0, 3, 0]]))  # in memory of its own
+
+
+@CHECKS.once
+def indices_out_of_range(engine: Engine) -> None:
+    """An error, when the engine next waits at the latest; unchecked, an index is 0."""
+    index = engine.from_numpy(np.array([1, 7, -1, 5]))
+    message = ""
+    try:
+        engine.check_range(index, 0, 5, OUTSIDE)
+        engine.synchronize()
+    except IndexingError as error:
+        message = str(error)
+    expect_equal("the error", message, "[suite] got 7 at 1")
+    was = engine.checking
+    try:
+        engine.check(False)
+        expect(engine, engine.check_range(index, 0, 5, OUTSIDE), np.array([1, 0, 0, 0]))
+        engine.synchronize()
+    finally:
+        engine.check(was)
+
+
+@CHECKS.once
+def indices_into_nothing(engine: Engine) -> None:
+    """Where there is no element, none can stand in: checked or not it is an error."""
+    try:
+        engine.check_range(engine.from_numpy(np.array([0])), 0, 0, OUTSIDE)
+        engine.synchronize()
+    except IndexingError:
+        return
+    raise CheckError("[engine_suite] expected IndexingError for an index into an axis of length 0, got none")

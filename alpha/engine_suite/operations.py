@@ -1,0 +1,293 @@
+"""Checks of what can be written through the core: an engine's own version against the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from alpha.engine import Engine, WeightedPairs
+from alpha.engine_suite.checks import Checks, expect, expect_same, numbers
+from alpha.engine_suite.core import FLOATS, NUMBERS
+from alpha.geometry import Axis, Geometry
+from alpha.tensor import Tensor
+
+CHECKS = Checks()
+Results = Sequence[Tensor | None]
+
+PROBLEMS: dict[str, tuple[Geometry, int, int, int]] = {
+    "3x3": (Geometry(Axis(6, 3, 1, (1, 1)), Axis(5, 3, 1, (1, 1))), 4, 8, 1),
+    "stride": (Geometry(Axis(8, 3, 2, (1, 1)), Axis(7, 3, 2, (1, 1))), 3, 5, 1),
+    "stem": (Geometry(Axis(9, 7, 2, (3, 3)), Axis(9, 7, 2, (3, 3))), 3, 8, 1),
+    "dilation": (Geometry(Axis(9, 3, 1, (2, 2), 2), Axis(8, 2, 2, (1, 0), 3)), 4, 4, 1),
+    "1x1": (Geometry(Axis(4, 1), Axis(5, 1)), 8, 4, 1),
+    "groups": (Geometry(Axis(6, 3, 1, (1, 1)), Axis(6, 3, 1, (1, 1))), 6, 4, 2),
+    "depthwise": (Geometry(Axis(6, 3, 1, (1, 1)), Axis(5, 3, 2, (1, 1))), 8, 8, 8),
+    "padding": (Geometry(Axis(2, 3, 2, (4, 4)), Axis(3, 2, 3, (5, 0))), 2, 3, 1),
+}
+"""Geometry, input channels, output channels, groups."""
+
+WINDOWS = {
+    "2x2": Geometry(Axis(6, 2, 2), Axis(4, 2, 2)),
+    "3x3": Geometry(Axis(7, 3, 2, (1, 1)), Axis(6, 3, 2, (1, 1))),
+    "uneven": Geometry(Axis(5, 3, 1, (0, 1)), Axis(6, 2, 3, (1, 1))),
+    "whole": Geometry(Axis(5, 5), Axis(4, 4)),
+    "dilation": Geometry(Axis(7, 2, 1, (1, 1), 3), Axis(6, 3, 1, (2, 2), 2)),
+}
+
+IMAGES = 3
+ROUNDING = {"float32": 1e-5, "float64": 1e-12}
+"""Sums of a few hundred products of numbers up to 2: an absolute error, for they may cancel."""
+
+
+# -- products and sums -------------------------------------------------------------------------------------------
+
+
+@CHECKS.over(*NUMBERS)
+def cumsum(engine: Engine, dtype: str) -> None:
+    for axis in range(3):
+        expect_same(engine, lambda place, x, axis=axis: [place.cumsum(x, axis)], numbers(3, 4, 2, dtype=dtype))
+
+
+@CHECKS.over(*product(FLOATS, (False, True)))
+def gemv(engine: Engine, dtype: str, trans: bool) -> None:
+    a, x, plus = (
+        numbers(7, 5, dtype=dtype),
+        numbers(7 if trans else 5, dtype=dtype),
+        numbers(5 if trans else 7, dtype=dtype),
+    )
+    limits = {"rtol": ROUNDING[dtype], "atol": ROUNDING[dtype]}
+    expect_same(engine, lambda place, a, x, plus: [place.gemv(a, x, trans, plus)], a, x, plus, **limits)
+    expect_same(engine, lambda place, a, x: [place.gemv(a, x, trans)], a, x, **limits)
+
+
+@CHECKS.over(*FLOATS)
+def ger(engine: Engine, dtype: str) -> None:
+    x, y, a = numbers(7, dtype=dtype), numbers(5, dtype=dtype, seed=1), numbers(7, 5, dtype=dtype, seed=2)
+    limits = {"rtol": ROUNDING[dtype], "atol": ROUNDING[dtype]}
+    expect_same(engine, lambda place, x, y: [place.ger(x, y)], x, y, **limits)
+    expect_same(engine, lambda place, x, y, a: [place.ger(x, y, -0.5, a)], x, y, a, **limits)
+
+    def in_place(place: Engine, x: Tensor, y: Tensor, a: Tensor) -> Results:
+        out = place.dense(place.ger(x, y, 2.0, a, a))
+        return [out]
+
+    expect_same(engine, in_place, x, y, a, **limits)
+
+
+@CHECKS.over(*FLOATS)
+def channel_sum(engine: Engine, dtype: str) -> None:
+    expect_same(engine, lambda place, x: [place.channel_sum(x)], numbers(3, 4, 5, 6, dtype=dtype), atol=ROUNDING[dtype])
+
+
+@CHECKS.over(*FLOATS)
+def combine(engine: Engine, dtype: str) -> None:
+    pairs = WeightedPairs.make(np.array([0, 0, 2, 3, 3]), np.array([1, 4, 0, 2, 2]), np.array([0.5, 2, 1, -1, 3]), 5)
+    x = numbers(2, 5, 3, dtype=dtype)
+    x[:, 3] = np.nan  # which no pair reads
+    expect_same(engine, lambda place, x: [place.combine(place.dense(x, range(3)), pairs)], x)
+
+
+# -- convolution and pooling -------------------------------------------------------------------------------------
+
+
+@CHECKS.over(*product(PROBLEMS, FLOATS))
+def conv2d(engine: Engine, name: str, dtype: str) -> None:
+    geometry, inputs, outputs, groups = PROBLEMS[name]
+    x = numbers(IMAGES, *geometry.input, inputs, dtype=dtype)
+    w = numbers(outputs, *geometry.filter, inputs // groups, dtype=dtype, seed=1)
+    bias, beside = (
+        numbers(outputs, dtype=dtype, seed=2),
+        numbers(IMAGES, *geometry.output, outputs, dtype=dtype, seed=3),
+    )
+    limits = {"rtol": 1e-5, "atol": 10 * ROUNDING[dtype]}
+    expect_same(engine, lambda place, x, w: [place.conv2d(x, w, None, geometry, groups)], x, w, **limits)
+
+    def fused(place: Engine, x: Tensor, w: Tensor, bias: Tensor, residual: Tensor) -> Results:
+        return [place.conv2d(x, w, bias, geometry, groups, residual, 0.1)]
+
+    def added(place: Engine, x: Tensor, w: Tensor, bias: Tensor, sums: Tensor) -> Results:
+        return [place.conv2d(x, w, bias, geometry, groups, accumulate=place.dense(sums))]
+
+    expect_same(engine, fused, x, w, bias, beside, **limits)
+    expect_same(engine, added, x, w, bias, beside, **limits)
+
+
+@CHECKS.over(*product(PROBLEMS, FLOATS))
+def conv2d_gradients(engine: Engine, name: str, dtype: str) -> None:
+    geometry, inputs, outputs, groups = PROBLEMS[name]
+    x, bias = numbers(IMAGES, *geometry.input, inputs, dtype=dtype), numbers(inputs, dtype=dtype, seed=2)
+    w = numbers(outputs, *geometry.filter, inputs // groups, dtype=dtype, seed=1)
+    dy = numbers(IMAGES, *geometry.output, outputs, dtype=dtype, seed=3)
+    limits = {"rtol": 1e-5, "atol": 10 * ROUNDING[dtype]}
+    expect_same(engine, lambda place, dy, w: [place.conv2d_input_grad(dy, w, geometry, groups)], dy, w, **limits)
+    expect_same(engine, lambda place, x, dy: [place.conv2d_weight_grad(x, dy, geometry, groups)], x, dy, **limits)
+
+    def added(place: Engine, dy: Tensor, w: Tensor, bias: Tensor, sums: Tensor) -> Results:
+        return [place.conv2d_input_grad(dy, w, geometry, groups, bias, place.dense(sums))]
+
+    expect_same(engine, added, dy, w, bias, x, **limits)
+
+
+@CHECKS.over(*product(WINDOWS, FLOATS))
+def max_pool2d(engine: Engine, name: str, dtype: str) -> None:
+    geometry = WINDOWS[name]
+    x = np.round(numbers(IMAGES, *geometry.input, 5, dtype=dtype))  # so that there are ties
+    x[0, 1, 1, 0] = np.nan
+    x[1] = -np.inf
+    dy = numbers(IMAGES, *geometry.output, 5, dtype=dtype, seed=1)
+
+    def run(place: Engine, x: Tensor, dy: Tensor) -> Results:
+        y, taps = place.max_pool2d(x, geometry)
+        assert taps is not None
+        return [y, taps, place.max_pool2d_grad(dy, taps, geometry), place.max_pool2d(x, geometry, need_taps=False)[0]]
+
+    expect_same(engine, run, x, dy)
+
+
+@CHECKS.over(*product(WINDOWS, FLOATS, (False, True)))
+def avg_pool2d(engine: Engine, name: str, dtype: str, count_padding: bool) -> None:
+    geometry = WINDOWS[name]
+    x = numbers(IMAGES, *geometry.input, 5, dtype=dtype)
+    dy = numbers(IMAGES, *geometry.output, 5, dtype=dtype, seed=1)
+
+    def run(place: Engine, x: Tensor, dy: Tensor) -> Results:
+        return [place.avg_pool2d(x, geometry, count_padding), place.avg_pool2d_grad(dy, geometry, count_padding)]
+
+    expect_same(engine, run, x, dy)
+
+
+# -- normalisation, activation -----------------------------------------------------------------------------------
+
+
+@CHECKS.over(*product(FLOATS, (None, 0.0, 0.1), (False, True), (False, True)))
+def batch_norm(engine: Engine, dtype: str, slope: float | None, has_residual: bool, training: bool) -> None:
+    shape = 3, 4, 2, 5
+    x, dy = numbers(*shape, dtype=dtype), numbers(*shape, dtype=dtype, seed=1)
+    residual = numbers(*shape, dtype=dtype, seed=2) if has_residual else None
+    weight, bias, mean, var = (numbers(5, dtype=dtype, seed=seed) for seed in (3, 4, 5, 6))
+
+    def run(place: Engine, x: Tensor, dy: Tensor, residual: Tensor | None, *channels: Tensor) -> Results:
+        weight, bias, mean, var = (place.dense(values) for values in channels)
+        if training:
+            y, state = place.batch_norm(x, weight, bias, mean, var, 0.1, 1e-3, residual, slope)
+        else:
+            y, state = place.batch_norm_inference(x, weight, bias, mean, var, 1e-3, residual, slope)
+        kept = y if residual is not None and slope is not None else None
+        gradients = place.batch_norm_grad(dy, x, kept, weight, bias, state, slope, has_residual, training)
+        return [y, mean, var, *gradients]
+
+    expect_same(engine, run, x, dy, residual, weight, bias, mean, abs(var), rtol=1e-4, atol=10 * ROUNDING[dtype])
+
+
+@CHECKS.over(*FLOATS)
+def batch_norm_without_weights(engine: Engine, dtype: str) -> None:
+    def run(place: Engine, x: Tensor) -> Results:
+        y, state = place.batch_norm(x, None, None, None, None, 0.1, 1e-5, None, None)
+        return [y, *place.batch_norm_grad(x, x, None, None, None, state, None, False, False)]
+
+    expect_same(engine, run, numbers(30, 5, dtype=dtype), rtol=1e-4, atol=10 * ROUNDING[dtype])
+
+
+@CHECKS.over(*product(FLOATS, (0.0, 0.1, 1.5)))
+def leaky_relu(engine: Engine, dtype: str, slope: float) -> None:
+    x = np.array([[0, 1, -1, np.inf], [-np.inf, np.nan, -2.5, 2.5]], dtype)
+    dy = np.array([[1, 2, 3, 4], [np.inf, 5, np.nan, 6]], dtype)
+    expect_same(engine, lambda place, x: [place.leaky_relu(x, slope)], x)
+    expect_same(engine, lambda place, dy, x: [place.leaky_relu_grad(dy, x, slope)], dy, x)
+
+
+# -- losses, samples ---------------------------------------------------------------------------------------------
+
+
+@CHECKS.over(*product(FLOATS, (0.0, 0.1)))
+def cross_entropy(engine: Engine, dtype: str, smoothing: float) -> None:
+    logits, scale = 10 * numbers(6, 5, dtype=dtype), numbers(6, dtype=dtype, seed=1)
+    logits[3, 2] = -np.inf
+    labels = np.array([0, 4, 2, 1, -1, 5])  # the last two are no classes
+
+    def run(place: Engine, logits: Tensor, labels: Tensor, scale: Tensor) -> Results:
+        losses, probabilities = place.cross_entropy(logits, labels, smoothing)
+        return [losses, probabilities, place.cross_entropy_grad(probabilities, labels, scale, smoothing)]
+
+    expect_same(engine, run, logits, labels, scale, rtol=10 * ROUNDING[dtype], atol=ROUNDING[dtype])
+
+
+@CHECKS.over(*product(FLOATS, (0.0, 0.3, 1.0)))
+def dropout(engine: Engine, dtype: str, p: float) -> None:
+    """The same elements are kept on every engine, in every memory order."""
+    x = numbers(4, 5, 6, dtype=dtype)
+    expect_same(engine, lambda place, x: place.dropout(x, p, 1234567890123, 77), x)
+
+
+@CHECKS.once
+def images_to_float(engine: Engine) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (3, 6, 5, 3)).astype(np.uint8)
+    places = np.array([[0, 0, 1], [-2, 5, -1], [3, 2, 1]], np.int32)
+    mean, divisor = np.array([1, 2, 3], np.float32), np.array([50, 60, 70], np.float32)
+
+    def run(place: Engine, images: Tensor, places: Tensor) -> Results:
+        return [
+            place.images_to_float(place.dense(images, range(4)), place.dense(places, (0, 1)), (5, 4), mean, divisor)
+        ]
+
+    expect_same(engine, run, images, places)
+
+
+# -- optimizers --------------------------------------------------------------------------------------------------
+
+STEPS: dict[str, tuple[int, dict[str, Any]]] = {
+    "adam": (2, {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-6, "weight_decay": 0.1, "decoupled": False, "step": 3}),
+    "adamw": (2, {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-6, "weight_decay": 0.1, "decoupled": True, "step": 3}),
+    "sgd": (1, {"lr": 0.1, "momentum": 0.9, "dampening": 0.1, "nesterov": False, "weight_decay": 0.1, "first": False}),
+    "sgd first": (
+        1,
+        {"lr": 0.1, "momentum": 0.9, "dampening": 0.1, "nesterov": True, "weight_decay": 0.0, "first": True},
+    ),
+    "sgd plain": (
+        0,
+        {"lr": 0.1, "momentum": 0.0, "dampening": 0.0, "nesterov": False, "weight_decay": 0.1, "first": True},
+    ),
+    "rmsprop": (3, {"lr": 0.1, "alpha": 0.9, "eps": 1e-6, "weight_decay": 0.1, "momentum": 0.9}),
+    "rmsprop plain": (1, {"lr": 0.1, "alpha": 0.9, "eps": 1e-6, "weight_decay": 0.0, "momentum": 0.0}),
+}
+"""How many states there are, and the options."""
+
+
+@CHECKS.over(*product(STEPS, FLOATS))
+def optimizer_steps(engine: Engine, name: str, dtype: str) -> None:
+    """Two parameters, whose versions tell that they were written to."""
+    states, options = STEPS[name]
+    kind = name.partition(" ")[0].removesuffix("w")
+
+    def run(place: Engine, *tensors: Tensor) -> Results:
+        width = 2 + states
+        lists: list[Any] = [[tensors[i], tensors[width + i]] for i in range(width)]
+        lists += [None] * ({"adam": 4, "sgd": 3, "rmsprop": 5}[kind] - width)
+        versions = [tensor.version for tensor in lists[0]]
+        getattr(place, f"{kind}_step")(*lists, **options)
+        if any(tensor.version == before for tensor, before in zip(lists[0], versions, strict=True)):
+            raise AssertionError(
+                "[engine_suite] expected new versions of the parameters after a step, got the old ones"
+            )
+        return [place.dense(tensor) for tensor in tensors]
+
+    # Of squares; RMSprop's more than those of its means.
+    least = {"adam": {3: 0.0}, "rmsprop": {2: 5.0, 4: 0.0}}.get(kind, {})
+    arrays = []
+    for shape, seed in product(((3, 4), (7,)), range(2 + states)):
+        values = numbers(*shape, dtype=dtype, seed=seed)
+        arrays.append(values if seed not in least else (abs(values) + least[seed]).astype(dtype))
+    expect_same(engine, run, *arrays, atol=ROUNDING[dtype])
+
+
+@CHECKS.over(*FLOATS)
+def random_numbers(engine: Engine, dtype: str) -> None:
+    """To the bit what the host makes."""
+    from alpha.random import Draw
+
+    for distribution in ("uniform", "normal"):
+        draw = Draw(distribution, (3, 5), np.dtype(dtype), -1.0, 2.0, 42, 7)
+        expect(engine, engine.random(draw), draw.numpy(), rtol=0, atol=0)
