@@ -11,6 +11,7 @@ import numpy as np
 from alpha.engine import Engine, WeightedPairs
 from alpha.engine_suite.checks import Checks, expect, expect_same, numbers
 from alpha.engine_suite.core import FLOATS, NUMBERS
+from alpha.errors import CheckError
 from alpha.geometry import Axis, Geometry
 from alpha.tensor import Tensor
 
@@ -141,7 +142,8 @@ def max_pool2d(engine: Engine, name: str, dtype: str) -> None:
 
     def run(place: Engine, x: Tensor, dy: Tensor) -> Results:
         y, taps = place.max_pool2d(x, geometry)
-        assert taps is not None
+        if taps is None:
+            raise CheckError("[engine_suite] expected the taps of max_pool2d, got None")
         return [y, taps, place.max_pool2d_grad(dy, taps, geometry), place.max_pool2d(x, geometry, need_taps=False)[0]]
 
     expect_same(engine, run, x, dy)
@@ -269,9 +271,7 @@ def optimizer_steps(engine: Engine, name: str, dtype: str) -> None:
         versions = [tensor.version for tensor in lists[0]]
         getattr(place, f"{kind}_step")(*lists, **options)
         if any(tensor.version == before for tensor, before in zip(lists[0], versions, strict=True)):
-            raise AssertionError(
-                "[engine_suite] expected new versions of the parameters after a step, got the old ones"
-            )
+            raise CheckError("[engine_suite] expected new versions of the parameters after a step, got the old ones")
         return [place.dense(tensor) for tensor in tensors]
 
     # Of squares; RMSprop's more than those of its means.

@@ -1,0 +1,86 @@
+"""What is written through an engine's core is done or not done, wherever an interrupt comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import optim
+from tests.robustness.inject import everywhere
+
+FILES = (
+    "alpha/composed/optimizers.py", "alpha/composed/normalisation.py", "alpha/updates.py", "alpha/changes.py",
+    "alpha/numpy_engine.py",
+)  # fmt: skip
+
+OPTIMIZERS: dict[str, Callable[[Any], optim.Optimizer]] = {
+    "adam": lambda parameters: optim.Adam(parameters, lr=0.1),
+    "sgd": lambda parameters: optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "rmsprop": lambda parameters: optim.RMSprop(parameters, lr=0.1, momentum=0.9, centered=True),
+}
+
+
+def _found(*tensors: alpha.Tensor) -> list[Any]:
+    return [x.detach().tolist() for x in tensors] + [x.version for x in tensors]
+
+
+def _stepped(name: str) -> tuple[optim.Optimizer, list[alpha.Tensor]]:
+    """An optimizer that has made one step, so that there are states, and its parameters."""
+    parameters = [alpha.tensor(values, engine="numpy", requires_grad=True) for values in ([1.0, 2.0], [[3.0], [4.0]])]
+    optimizer = OPTIMIZERS[name](parameters)
+    for parameter in parameters:
+        parameter.grad = alpha.full(parameter.shape, 0.5, engine="numpy")
+    return optimizer.step(), parameters
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_of_optimizers(name: str) -> None:
+    """Parameters and states both: the step after tells."""
+
+    def state(optimizer: optim.Optimizer, parameters: list[alpha.Tensor]) -> list[Any]:
+        found = _found(*parameters)
+        optimizer.step()
+        return found + _found(*parameters)[: len(parameters)]
+
+    def step() -> None:
+        optimizer.step()
+
+    before = state(*_stepped(name))
+    optimizer, parameters = _stepped(name)
+    after = state(optimizer.step(), parameters)
+    seen = set()
+    optimizer, parameters = _stepped(name)
+    for place in everywhere(step, *FILES):
+        found = state(optimizer, parameters)
+        assert found in (before, after), place
+        seen.add(found == after)
+        optimizer, parameters = _stepped(name)
+    assert seen == {False, True}
+
+
+def test_running_statistics() -> None:
+    x = alpha.tensor(np.arange(12.0).reshape(4, 3), engine="numpy")
+    engine = x.engine
+
+    def prepared() -> tuple[alpha.Tensor, alpha.Tensor]:
+        return alpha.zeros(3, engine=engine, dtype=x.dtype), alpha.ones(3, engine=engine, dtype=x.dtype)
+
+    def run() -> None:
+        engine.batch_norm(x, None, None, mean, var, 0.1, 1e-5, None, None)
+
+    mean, var = prepared()
+    before = _found(mean, var)
+    run()
+    after = _found(mean, var)
+    seen = set()
+    mean, var = prepared()
+    for place in everywhere(run, *FILES):
+        found = _found(mean, var)
+        assert found in (before, after), place
+        seen.add(found == after)
+        mean, var = prepared()
+    assert seen == {False, True}
