@@ -248,7 +248,7 @@ class _Plan:
             self.inputs = [self.engine.empty_like(x) for x in inputs]
         for given, own in zip(inputs, self.inputs, strict=True):
             self.engine.copy(given, own)
-            own.storage.version += 1
+            own.storage.touch()
         if recorded is None:
             recorded = self.capture()
         return recorded.launch()

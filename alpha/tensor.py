@@ -60,6 +60,13 @@ class Storage:
         self.waiting: weakref.ref[Function] | None = None  # who wants to know when a function saves the contents
         self.exported = False  # whether arrays that the version does not see may write to it
 
+    def touch(self, writes: int = 1) -> None:
+        """Gives the contents a new version after writes: what was saved or derived of the old ones serves no more.
+
+        ``changes.versions`` does so where an interrupt must find all of a change made or none.
+        """
+        self.version += writes
+
     def __reduce__(self) -> tuple[Any, ...]:
         return copying.reduced_storage(self)
 
@@ -386,7 +393,7 @@ class Tensor:
             self.grad = grad
             return
         self.engine.copy(grad, before)
-        before.storage.version += 1
+        before.storage.touch()
 
     # -- element-wise --------------------------------------------------------------------------------------------
 

@@ -253,7 +253,7 @@ class DeviceEngine(Engine):
             self.launch(text, name, grid, block, *arguments, shared=shared)
             for value in arguments:  # any of them may have been written to
                 if isinstance(value, Tensor):
-                    value.storage.version += 1
+                    value.storage.touch()
 
         return run
 

@@ -95,7 +95,7 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     value = python_number("constant_", val)
     check_value("constant_", value, tensor.dtype)
     tensor.engine.fill(tensor, value)
-    tensor.storage.version += 1
+    tensor.storage.touch()
     return tensor
 
 
@@ -180,7 +180,7 @@ def _float(tensor: Tensor, function: str) -> np.dtype[Any]:
 
 def _draw(tensor: Tensor, draw: random.Draw) -> Tensor:
     tensor.engine.copy(tensor.engine.random(draw), tensor)
-    tensor.storage.version += 1
+    tensor.storage.touch()
     return tensor
 
 

@@ -50,11 +50,11 @@ def write(name: str, x: Tensor, function: type[Function], *args: Any, **kwargs: 
     out: Tensor | None = None
     try:
         out = call(function, _alias(x), *args, **kwargs)
-        x.storage.version += 1
+        x.storage.touch()
         if record:
             _settle(x, base, out)
     except KeyboardInterrupt:
-        x.storage.version += 1  # x may have been written to: what was saved of it must not be taken for the same
+        x.storage.touch()  # x may have been written to: what was saved of it must not be taken for the same
         if record and out is not None:
             _settle(x, base, out)
         raise

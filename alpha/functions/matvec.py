@@ -83,7 +83,7 @@ def ger_(A: Tensor, x: Tensor, y: Tensor, alpha: Number = 1.0) -> Tensor:
     if A._base is not None or 0 in A.strides or enters_graph(A, x, y):
         return write("ger_", A, Ger, x, y, alpha, in_place=True)
     A.engine.ger(x, y, alpha, A, A)  # nothing to record: small updates are made often
-    A.storage.version += 1
+    A.storage.touch()
     return A
 
 

@@ -182,7 +182,7 @@ def _blend(running: Running, mean: Tensor, var: Tensor) -> None:
         total = new.engine.reduce("sum", new.view(new.offset, (samples, channels), (channels, 1)), (0,), False)
         compute("mul", total, running.momentum / samples, out=total)
         compute("add", compute("mul", own, 1 - running.momentum, out=own), total, out=own)
-        own.storage.version += 1
+        own.storage.touch()
 
 
 # -- the functions -----------------------------------------------------------------------------------------------
