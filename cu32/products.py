@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from alpha.arguments import Shape
 from alpha.cu32 import tf32
 from alpha.cu32.costs import Chip, Job, Kernel, Lengths, Plan, Tile, float_kernel
 from alpha.errors import ShapeError
-from alpha.tensor import Shape, Tensor
+from alpha.tensor import Tensor
 
 LONGEST = 32768
 """Most products in one running sum: its float32 roundings then stay below 5e-6 of the largest result."""

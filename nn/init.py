@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from alpha import Tensor, dtypes, random
+from alpha.arguments import number
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
-from alpha.functions.operands import check_tensor, check_value, number, python_number
+from alpha.functions.operands import check_tensor, check_value, python_number
 from alpha.nn.state import assign
 
 Array = np.ndarray[Any, Any]

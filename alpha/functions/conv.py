@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from alpha.arguments import number, whole
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.nothing import nothing
-from alpha.functions.operands import check_room, check_tensor, number, whole
+from alpha.functions.operands import check_room, check_tensor
 from alpha.geometry import Axis, Geometry, transposed_input
 from alpha.tensor import Tensor
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from alpha.arguments import whole
 from alpha.autograd import Function
 from alpha.functions.conv import (
     Conv2dFunction,
@@ -27,7 +28,6 @@ from alpha.functions.conv import (
     transposed_axes,
 )
 from alpha.functions.nothing import nothing
-from alpha.functions.operands import whole
 from alpha.functions.shape import reshape
 from alpha.geometry import Axis, Geometry, VolumeGeometry
 

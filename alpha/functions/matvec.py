@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from alpha.arguments import flag, number
 from alpha.autograd import Function, enters_graph
 from alpha.errors import DtypeError, ShapeError
 from alpha.functions.inplace import write
-from alpha.functions.operands import Number, call, check_float, flag, is_number, number
+from alpha.functions.operands import Number, call, check_float, is_number
 from alpha.tensor import Tensor
 
 

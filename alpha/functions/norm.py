@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+from alpha.arguments import flag, number
 from alpha.autograd import Function
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.conv import slope_of
 from alpha.functions.nothing import nothing
-from alpha.functions.operands import check_tensor, flag, number
+from alpha.functions.operands import check_tensor
 from alpha.tensor import Tensor
 
 __all__ = ["batch_norm"]

@@ -6,25 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from alpha.arguments import Shape, flag, number, shape_of, whole
 from alpha.autograd import Function
 from alpha.engine import BatchNormState
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.elementwise import cast
 from alpha.functions.norm import batch_norm
 from alpha.functions.nothing import nothing
-from alpha.functions.operands import (
-    call,
-    check_float,
-    check_tensor,
-    compute,
-    filled,
-    flag,
-    number,
-    shape_of,
-    sum_to,
-    whole,
-)
-from alpha.tensor import Shape, Tensor, dense_strides
+from alpha.functions.operands import call, check_float, check_tensor, compute, filled, sum_to
+from alpha.tensor import Tensor, dense_strides
 
 __all__ = ["group_norm", "instance_norm", "layer_norm"]
 
