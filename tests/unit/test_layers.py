@@ -138,3 +138,54 @@ def test_a_function_is_its_own_method(name: str) -> None:
     """One definition, with its documentation."""
     assert getattr(alpha.Tensor, name) is getattr(alpha, name)
     assert getattr(alpha.Tensor, name).__doc__
+
+
+# -- parameters --------------------------------------------------------------------------------------------------
+
+MOST_PARAMETERS = 8
+PUBLIC = {
+    "alpha/cpu/explanations.py:explain",
+    "alpha/functions/conv.py:conv2d",
+    "alpha/functions/norm.py:batch_norm",
+    "nn/conv.py:__init__",
+    "nn/models/autoencoder.py:fine_tune",
+    "nn/models/rbm.py:fit",
+    "nn/models/training.py:train",
+    "optim/lr_scheduler.py:__init__",
+}
+"""With more, for users give them by name."""
+
+_NORMALISATION = ("batch_norm", "batch_norm_grad", "batch_norm_inverse_grad")
+_UPDATES = ("adam_step", "sgd_step", "rmsprop_step")
+LEFT = {
+    "alpha/cpu/convolution.py:_in_bands",
+    "cu32/depthwise.py:convolve",
+    *(f"alpha/engine.py:{name}" for name in (*_NORMALISATION, *_UPDATES)),
+    *(f"alpha/cpu/normalisation.py:{name}" for name in _NORMALISATION),
+    *(f"alpha/cpu/optimizers.py:{name}" for name in _UPDATES),
+    *(f"cu32/normalisation.py:{name}" for name in _NORMALISATION[:2]),
+    *(f"cu32/optimizers.py:{name}" for name in _UPDATES),
+}
+"""With more, to be given records: this list may only shrink."""
+
+
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Parameters of a function, ``self`` and ``cls`` not counted."""
+    given = function.args
+    names = [parameter.arg for parameter in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return len(names) - (names[:1] in (["self"], ["cls"])) + bool(given.vararg) + bool(given.kwarg)
+
+
+def test_long_lists_of_parameters_are_records() -> None:
+    """Kernels aside: compiled code is handed numbers and addresses one by one."""
+    found = {
+        f"{path.relative_to(ROOT)}:{node.name}"
+        for path in _files(*PACKAGES)
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _parameters(node) > MOST_PARAMETERS
+        if "kernels" not in path.parts
+    }
+    new = found - PUBLIC - LEFT
+    assert not new, f"expected at most {MOST_PARAMETERS} parameters, got more in {sorted(new)}: hand over a record"
+    gone = (PUBLIC | LEFT) - found
+    assert not gone, f"expected these to be long still, got shorter ones: take {sorted(gone)} off the list"
