@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 if not (Path(__file__).parent / "nn").is_dir():  # a checkout whose links to the folders beside this one were not made
     __path__.append(str(Path(__file__).parent.parent))
 
-from alpha.tensor import Tensor, tensor  # isort: skip  (first: the modules below need Tensor)
-from alpha import errors, functions, linalg, random
+from alpha import errors, functions, linalg, methods, random
 from alpha.autograd import Function, enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from alpha.conversion import tensor
 from alpha.dtypes import bool_, float32, float64, int32, int64, uint8
 from alpha.engine import Engine
 from alpha.engines import default_engine, engine, register_engine, set_default_engine
@@ -21,6 +21,7 @@ from alpha.precision import get_float32_precision, set_float32_precision
 from alpha.random import manual_seed
 from alpha.search import get_search, set_search
 from alpha.serialization import load, save
+from alpha.tensor import Tensor
 
 if TYPE_CHECKING:
     from alpha import cpu as cpu
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from alpha import nn as nn
     from alpha import optim as optim
     from alpha import testing as testing
+
+methods.attach()
 
 __version__ = "0.1.0"
 

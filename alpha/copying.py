@@ -3,51 +3,55 @@
 from __future__ import annotations
 
 import copy
+import copyreg
 from typing import Any
 
 import numpy as np
 
-import alpha.tensor as _tensor
 from alpha.dtypes import uint8
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, GraphError
+from alpha.tensor import Storage, Tensor, is_within
 
 Array = np.ndarray[Any, Any]
 
 
-def reduced(tensor: _tensor.Tensor) -> tuple[Any, ...]:
-    """How a tensor is made again from its parts; a subclass's own attributes come as its state."""
+def reduced(tensor: Tensor, protocol: Any) -> tuple[Any, ...]:
+    """What ``pickle`` and ``copy.copy`` make a tensor of: memory, layout, dtype; a leaf, without its gradient.
+
+    A subclass's own attributes come as its state.
+    """
     layout = (tensor.storage, tensor.offset, tensor.shape, tensor.strides, tensor.dtype, tensor.requires_grad)
     return rebuilt, (type(tensor), *layout), getattr(tensor, "__dict__", None) or None
 
 
-def reduced_storage(storage: _tensor.Storage) -> tuple[Any, ...]:
+def reduced_storage(storage: Storage) -> tuple[Any, ...]:
     """Memory as its engine and its bytes."""
     return filled, (storage.engine, _bytes_of(storage))
 
 
 def rebuilt(
-    kind: type[_tensor.Tensor],
-    storage: _tensor.Storage,
+    kind: type[Tensor],
+    storage: Storage,
     offset: int,
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     dtype: np.dtype[Any],
     requires_grad: bool,
-) -> _tensor.Tensor:
+) -> Tensor:
     """A leaf over memory; ArgumentError where it would reach beyond, as damaged pickles have it."""
-    if not _tensor.is_within(storage, dtype, offset, shape, strides):
+    if not is_within(storage, dtype, offset, shape, strides):
         raise ArgumentError(
             f"[pickle] expected a tensor within its memory of {storage.nbytes} bytes, got shape {shape}, strides "
             f"{strides} at {offset}: pickle it again"
         )
     out = kind.__new__(kind)
-    _tensor.Tensor.__init__(out, storage, offset, shape, strides, dtype)
+    Tensor.__init__(out, storage, offset, shape, strides, dtype)
     out.requires_grad = requires_grad
     return out
 
 
-def filled(engine: Engine, data: Array) -> _tensor.Storage:
+def filled(engine: Engine, data: Array) -> Storage:
     """Memory of an engine with these bytes."""
     storage = engine.allocate(data.size)
     if data.size:
@@ -55,8 +59,8 @@ def filled(engine: Engine, data: Array) -> _tensor.Storage:
     return storage
 
 
-def deep_copy(tensor: _tensor.Tensor, memo: dict[int, Any]) -> _tensor.Tensor:
-    """``copy.deepcopy`` of a leaf."""
+def deep_copy(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+    """A leaf with memory of its own on the same engine, its gradient copied too; what shared memory shares it."""
     if tensor._node is not None:
         raise GraphError("[deepcopy] expected a leaf, got a function's result: use .detach() first")
     storage = tensor.storage
@@ -73,11 +77,14 @@ def deep_copy(tensor: _tensor.Tensor, memo: dict[int, Any]) -> _tensor.Tensor:
     return out
 
 
-def _whole(storage: _tensor.Storage) -> _tensor.Tensor:
+def _whole(storage: Storage) -> Tensor:
     """A storage's bytes as a tensor."""
-    return _tensor.Tensor(storage, 0, (storage.nbytes,), (1,), uint8)
+    return Tensor(storage, 0, (storage.nbytes,), (1,), uint8)
 
 
-def _bytes_of(storage: _tensor.Storage) -> Array:
+def _bytes_of(storage: Storage) -> Array:
     """A storage's bytes on the host; where the host reaches them, without a copy of its own."""
     return np.asarray(storage.engine.to_numpy(_whole(storage)))
+
+
+copyreg.pickle(Storage, reduced_storage)

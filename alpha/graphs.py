@@ -2,22 +2,23 @@
 
 Capturing runs the step's Python once while the engine notes down the kernels it launches instead of running them. A
 replay launches them all at once; no Python of the step runs, so what the host does in a step must be known: numbers
-that change from step to step (``Capture.live``), effects on the host (``each_call``), gradients of leaves
-(``note_leaf``).
+that change from step to step (``Capture.live``), effects on the host (``steps.each_call``), gradients of leaves
+(``steps.note_leaf``).
 """
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
-import alpha.tensor as _tensor
-from alpha import autograd, engines, random
+from alpha import engines, random
+from alpha.autograd import is_grad_enabled
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, GraphError, described
+from alpha.steps import Guard, Watch, holds, is_watched, watching
+from alpha.tensor import Storage, Tensor
 
 Step = Callable[..., Any]
 _RECORDINGS = 4
@@ -31,11 +32,11 @@ class Capture(ABC):
     """What an engine notes down while it captures a step; ``engine.capture`` at that time."""
 
     @abstractmethod
-    def keep(self, *tensors: _tensor.Tensor | _tensor.Storage) -> None:
+    def keep(self, *tensors: Tensor | Storage) -> None:
         """Keeps memory that the captured work uses from being freed; every launch calls it with its arguments."""
 
     @abstractmethod
-    def live(self, values: Any, refresh: Callable[[], bytes] | None) -> _tensor.Tensor:
+    def live(self, values: Any, refresh: Callable[[], bytes] | None) -> Tensor:
         """Device memory holding ``values`` (bytes, or an array's) at the first launch and ``refresh()`` at later ones.
 
         ``refresh`` returns as many bytes; without it the values stay.
@@ -60,100 +61,6 @@ class Recorder(ABC):
     @abstractmethod
     def capture(self) -> AbstractContextManager[Recording]:
         """``with recorder.capture() as recording:`` captures what is launched within instead of running it."""
-
-
-# -- the step being watched on this thread -------------------------------------------------------------------------
-
-
-Guard = tuple[Callable[[], Hashable], Hashable]
-"""Something that a step depends on, and what it was."""
-
-
-def holds(guards: Iterable[Guard]) -> bool:
-    """Whether all is as it was."""
-    return all(current() == then for current, then in guards)
-
-
-class _Watch:
-    """A step that is rehearsed or captured.
-
-    Attributes:
-        engine: the step's.
-        leaves: those that got gradients, with the ones they had.
-        guards: what the step said that it depends on.
-        tables: what it used of ``engine.constant``, by key.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.leaves: dict[_tensor.Tensor, _tensor.Tensor | None] = {}
-        self.guards: list[Guard] = []
-        self.tables: dict[Hashable, _tensor.Tensor] = {}
-
-
-class _Thread(threading.local):
-    watch: _Watch | None = None
-
-
-_thread = _Thread()
-
-
-@contextmanager
-def _watching(watch: _Watch) -> Iterator[_Watch]:
-    try:
-        try:
-            _thread.watch = watch
-            yield watch
-        finally:
-            _thread.watch = None
-    finally:
-        _thread.watch = None  # once more, if an interrupt came before the first time
-
-
-def note_leaf(leaf: _tensor.Tensor, before: _tensor.Tensor | None) -> None:
-    """Called before a leaf's gradient changes, with what it is before."""
-    if _thread.watch is not None:
-        _thread.watch.leaves.setdefault(leaf, before)
-
-
-def note_table(engine: Engine, key: Hashable, table: _tensor.Tensor) -> None:
-    """Called by an engine for each table that an operation uses: a capture must find what its rehearsal used."""
-    if _thread.watch is not None and _thread.watch.engine is engine:
-        _thread.watch.tables[key] = table
-
-
-def rehearsed_table(key: Hashable) -> _tensor.Tensor | None:
-    """During a capture, the table that the rehearsal used under a key."""
-    return _thread.watch.tables.get(key) if _thread.watch is not None else None
-
-
-def refuse(engine: Engine, got: str, advice: str) -> None:
-    """GraphError where this thread rehearses or captures a step on the engine: for what no replay could repeat."""
-    if _thread.watch is not None and _thread.watch.engine is engine:
-        raise GraphError(f"[graph] expected a step that stays on {engine.name}, got {got}: {advice}")
-
-
-def is_watched() -> bool:
-    """Whether this thread rehearses or captures a step: what is kept from it would not change in a replay."""
-    return _thread.watch is not None
-
-
-def each_call(effect: Callable[[], object]) -> None:
-    """Runs an effect on the host that belongs to a step: now, and at each replay of a step that is being captured."""
-    effect()
-    capture = _capture()
-    if capture is not None:
-        capture.host(effect)
-
-
-def guard(current: Callable[[], Hashable]) -> None:
-    """Has the step that is being captured, if one is, captured anew once ``current()`` is no longer what it is now."""
-    if _thread.watch is not None:
-        _thread.watch.guards.append((current, current()))
-
-
-def _capture() -> Capture | None:
-    return _thread.watch.engine.capture if _thread.watch is not None else None
 
 
 # -- alpha.graph ---------------------------------------------------------------------------------------------------
@@ -200,17 +107,17 @@ class GraphedStep:
         self._recorders: dict[Engine, Recorder | None] = {}
         self._plans: dict[Hashable, _Plan] = {}
 
-    def __call__(self, *inputs: _tensor.Tensor) -> Any:
+    def __call__(self, *inputs: Tensor) -> Any:
         engine = _engine_of(inputs)
         if engine not in self._recorders:
             self._recorders[engine] = engine.recorder()
         recorder = self._recorders[engine]
-        if _thread.watch is not None:  # within another step: a part of that one
+        if is_watched():  # within another step: a part of that one
             return self._step(*inputs)
         if recorder is None:
             return _each_tensor(_detached, self._step(*inputs))
         shapes = tuple((x.shape, x.memory_order(), x.dtype) for x in inputs)
-        key = (engine, engine.precision, engine.checking, autograd.is_grad_enabled(), shapes)
+        key = (engine, engine.precision, engine.checking, is_grad_enabled(), shapes)
         plan = self._plans.setdefault(key, _Plan(self._step, engine, recorder))
         return plan.call(inputs, self._warmup)
 
@@ -233,11 +140,11 @@ class _Plan:
     def __init__(self, step: Step, engine: Engine, recorder: Recorder) -> None:
         self.step, self.engine, self.recorder = step, engine, recorder
         self.calls = self.captures = 0
-        self.rehearsal: _Watch | None = None
-        self.inputs: list[_tensor.Tensor] = []
+        self.rehearsal: Watch | None = None
+        self.inputs: list[Tensor] = []
         self.recorded: list[_Recorded] = []
 
-    def call(self, inputs: Sequence[_tensor.Tensor], warmup: int) -> Any:
+    def call(self, inputs: Sequence[Tensor], warmup: int) -> Any:
         self.calls += 1
         if self.calls < warmup:
             return _each_tensor(_detached, self.step(*inputs))
@@ -248,14 +155,14 @@ class _Plan:
             self.inputs = [self.engine.empty_like(x) for x in inputs]
         for given, own in zip(inputs, self.inputs, strict=True):
             self.engine.copy(given, own)
-            own.storage.version += 1
+            own.storage.touch()
         if recorded is None:
             recorded = self.capture()
         return recorded.launch()
 
-    def rehearse(self, inputs: Sequence[_tensor.Tensor]) -> Any:
+    def rehearse(self, inputs: Sequence[Tensor]) -> Any:
         """Runs the step as it is, and refuses what no capture could hold."""
-        with _watching(_Watch(self.engine)) as watch:
+        with watching(Watch(self.engine)) as watch:
             result = _each_tensor(_detached, self.step(*inputs))
         watch.leaves = dict.fromkeys(watch.leaves)  # their old gradients are of no more use
         self.rehearsal = watch
@@ -263,14 +170,14 @@ class _Plan:
 
     def capture(self) -> _Recorded:
         """Captures the step, which then is as good as run on the host, and waits to be launched."""
-        watch = _Watch(self.engine)
-        before: dict[_tensor.Tensor, _tensor.Tensor | None] = {}
+        watch = Watch(self.engine)
+        before: dict[Tensor, Tensor | None] = {}
         if self.rehearsal is not None:
             before = {leaf: leaf.grad for leaf in self.rehearsal.leaves}
             watch.tables = dict(self.rehearsal.tables)
         state = random.get_state()
         try:
-            with self.recorder.capture() as recording, _watching(watch):
+            with self.recorder.capture() as recording, watching(watch):
                 result = _each_tensor(_detached, self.step(*self.inputs))
         except BaseException:
             random.set_state(state)
@@ -295,7 +202,7 @@ class _Leaf:
 
     __slots__ = ("_after", "_before", "_found", "_storage", "leaf")
 
-    def __init__(self, leaf: _tensor.Tensor, before: _tensor.Tensor | None, found: _tensor.Tensor | None) -> None:
+    def __init__(self, leaf: Tensor, before: Tensor | None, found: Tensor | None) -> None:
         self.leaf, self._after, self._storage = leaf, leaf.grad, leaf.storage
         self._before, self._found = before, found
 
@@ -332,7 +239,7 @@ class _Recorded:
             leaf.restore()
         return _each_tensor(self._copied, self.result)
 
-    def _copied(self, captured: _tensor.Tensor) -> _tensor.Tensor:
+    def _copied(self, captured: Tensor) -> Tensor:
         if captured.engine is not self.engine:
             return captured
         out = self.engine.empty_like(captured)
@@ -343,7 +250,7 @@ class _Recorded:
 def _engine_of(inputs: Sequence[Any]) -> Engine:
     """The engine of a step's arguments; ArgumentError for what is no tensor, EngineError for several engines."""
     for value in inputs:
-        if not isinstance(value, _tensor.Tensor):
+        if not isinstance(value, Tensor):
             raise ArgumentError(
                 f"[graph] expected tensors as the step's arguments, got {type(value).__name__}: a replay knows no "
                 "others; bind them with functools.partial, or graph a step for each"
@@ -360,9 +267,9 @@ def _engine_of(inputs: Sequence[Any]) -> Engine:
     return engine
 
 
-def _each_tensor(change: Callable[[_tensor.Tensor], _tensor.Tensor], value: Any) -> Any:
+def _each_tensor(change: Callable[[Tensor], Tensor], value: Any) -> Any:
     """A step's result with each tensor in it changed; ArgumentError for a part that is neither tensor nor None."""
-    if isinstance(value, _tensor.Tensor):
+    if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, tuple | list):
         parts = [_each_tensor(change, part) for part in value]
@@ -377,5 +284,5 @@ def _each_tensor(change: Callable[[_tensor.Tensor], _tensor.Tensor], value: Any)
     )
 
 
-def _detached(value: _tensor.Tensor) -> _tensor.Tensor:
+def _detached(value: Tensor) -> Tensor:
     return value.detach()

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from alpha import host
+from alpha.arguments import as_array
 from alpha.dtypes import as_dtype, bool_, float64, int64, is_float
 from alpha.engine import Engine, Index, Operand
 from alpha.mempool import MemoryPool
-from alpha.tensor import Storage, Tensor, as_array
+from alpha.tensor import Storage, Tensor
 
 _ANSWERS = ["eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not", "isfinite"]
 """Operations whose results are bool."""

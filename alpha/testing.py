@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes
+from alpha.arguments import as_array, number, whole
 from alpha.autograd import no_grad
+from alpha.conversion import tensor
 from alpha.errors import ArgumentError, CheckError, DtypeError
-from alpha.functions.operands import check_room, number, whole
-from alpha.tensor import Tensor, as_array, tensor
+from alpha.functions.operands import check_room
+from alpha.tensor import Tensor
 
 __all__ = ["TOLERANCES", "assert_close", "gradcheck"]
 

@@ -70,7 +70,7 @@ class Alpha(AlphaSide):
         dy = engine.dense(dy, IMAGE_ORDER)
 
         def forward() -> Any:
-            w.storage.version += 1  # as after an optimizer's step: the filters are packed anew
+            w.storage.touch()  # as after an optimizer's step: the filters are packed anew
             return engine.conv2d(x, w, None, geometry, groups)
 
         self._calls = {

@@ -61,7 +61,7 @@ def _conv(engine: Any, layer: Layer, x: Any, w: Any, _dy: Any, name: str) -> Cal
         x, geometry = padded(engine, x, layer.padding), _both(unpadded(geometry.rows))
 
     def call() -> Any:
-        w.storage.version += 1  # as after an optimizer's step: the filters are packed anew
+        w.storage.touch()  # as after an optimizer's step: the filters are packed anew
         return engine.conv2d(x, w, None, geometry, layer.groups)
 
     return call

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from alpha import caches, dtypes, graphs
+from alpha import caches, dtypes, steps
+from alpha.arguments import as_array
 from alpha.cu32 import driver
 from alpha.cu32.compiler import Source
 from alpha.cu32.uploads import Uploader
 from alpha.engine import Engine
 from alpha.errors import EngineError, GraphError
 from alpha.mempool import GRAIN, MemoryPool
-from alpha.tensor import Storage, Tensor, as_array
+from alpha.tensor import Storage, Tensor
 
 Array = np.ndarray[Any, Any]
 Extent = int | Sequence[int]
@@ -122,7 +123,7 @@ class DeviceEngine(Engine):
         self.constants.most = min(CONSTANT_BYTES, self.memory.cap // caches.SHARE)
 
     def synchronize(self) -> None:
-        graphs.refuse(self, "a wait for the device", "synchronise outside the step")
+        steps.refuse(self, "a wait for the device", "synchronise outside the step")
         self._leave_captures_alone()
         self.device.synchronize()
         self.raise_failed_checks()
@@ -166,13 +167,13 @@ class DeviceEngine(Engine):
                 if found is None:
                     found = self._uploaded(make()) if self.capture is None else _rehearsed(key)
                     self.constants.put(key, found)
-        graphs.note_table(self, key, found)
+        steps.note_table(self, key, found)
         if self.capture is not None:
             self.capture.keep(found)  # kernels may get its address within a struct
         return found
 
     def from_numpy(self, array: Array) -> Tensor:
-        graphs.refuse(self, "data from the host", "make the tensor outside the step, and pass it as an argument")
+        steps.refuse(self, "data from the host", "make the tensor outside the step, and pass it as an argument")
         return self._uploaded(array)
 
     def _uploaded(self, array: Array) -> Tensor:
@@ -187,7 +188,7 @@ class DeviceEngine(Engine):
         return out
 
     def to_numpy(self, tensor: Tensor) -> Array:
-        graphs.refuse(self, "a value read by the host", "return the tensor, and read it outside the step")
+        steps.refuse(self, "a value read by the host", "return the tensor, and read it outside the step")
         self._leave_captures_alone()
         source = self.dense(tensor)
         order = source.memory_order()
@@ -240,7 +241,7 @@ class DeviceEngine(Engine):
             self.launch(text, name, grid, block, *arguments, shared=shared)
             for value in arguments:  # any of them may have been written to
                 if isinstance(value, Tensor):
-                    value.storage.version += 1
+                    value.storage.touch()
 
         return run
 
@@ -251,7 +252,7 @@ class DeviceEngine(Engine):
 
 def _rehearsed(key: Hashable) -> Tensor:
     """The table that a capture's rehearsal used; EngineError if there is none, for a capture can upload nothing."""
-    found = graphs.rehearsed_table(key)
+    found = steps.rehearsed_table(key)
     if found is None:
         raise EngineError(f"[graph] expected the table {key} used in the call before the capture, got none: call again")
     return found

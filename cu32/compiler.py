@@ -40,7 +40,7 @@ KIND = "cu32"
 
 KERNELS = Path(__file__).parent / "kernels"
 OPTIONS = ("-std=c++17", "-lineinfo")
-_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 OLDEST = (7, 5)
 """The oldest compute capability that CUDA 13 compiles for; an older toolkit takes older ones."""
 
@@ -262,7 +262,7 @@ def compiler() -> Compiler:
 @cache
 def _headers(code: str) -> bytes:
     """A digest of the headers beside the kernels that a text includes, and of those that they include."""
-    digest, found, left = hashlib.sha256(), set[str](), _INCLUDE.findall(code)
+    digest, found, left = hashlib.sha256(), set[str](), INCLUDE.findall(code)
     while left:
         name = left.pop(0)
         header = KERNELS / name
@@ -270,7 +270,7 @@ def _headers(code: str) -> bytes:
             found.add(name)
             text = header.read_text("utf-8")
             digest.update(f"{name}\0{text}\0".encode())
-            left += _INCLUDE.findall(text)
+            left += INCLUDE.findall(text)
     return digest.digest()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,14 @@ from alpha.cu32.base import MOST_BESIDE, DeviceEngine, c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.parts import sum_parts
 from alpha.cu32.planner import Plan, Problem
+from alpha.cu32.structs import KernelStruct
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import EngineError, ShapeError
 from alpha.geometry import Axis, Geometry
 from alpha.tensor import Storage, Tensor
+
+GATHER = KernelStruct("tile.cuh", "Gather")
+LEAP = KernelStruct("leap.cuh", "Leap")
 
 MACS = {"conv2d": 0, "conv2d_input_grad": 0, "conv2d_weight_grad": 0}
 """Multiply-adds that the last call of each operator asked for: rows x taps x channels over its list of tiles."""
@@ -304,21 +307,26 @@ class ConvolutionOperations(DeviceEngine):
         out_tiles = math.ceil(p.out_channels / plan.tile.rows)
         in_tiles = math.ceil(p.in_channels / plan.tile.columns)
         rows, columns = (self._runs(axis, tap) for axis, tap in zip((g.rows, g.columns), first, strict=True))
-        sizes = struct.pack(
-            "17q",
-            p.images,
-            p.in_channels,
-            p.out_channels,
-            in_tiles,
-            out_tiles,
-            dw.shape[2],
-            *x.strides[:3],
-            x.strides[1] * g.rows.stride,
-            x.strides[2] * g.columns.stride,
-            *dy.strides[:3],
-            plan.parts,
-            dw.numel(),
-            p.in_channels % 4 == 0,
+        x_image, x_row, x_column = x.strides[:3]
+        y_image, y_row, y_column = dy.strides[:3]
+        sizes = LEAP.pack(
+            images=p.images,
+            in_width=p.in_channels,
+            out_width=p.out_channels,
+            in_tiles=in_tiles,
+            out_tiles=out_tiles,
+            filter_columns=dw.shape[2],
+            x_image=x_image,
+            x_row=x_row,
+            x_column=x_column,
+            x_step_row=x_row * g.rows.stride,
+            x_step_column=x_column * g.columns.stride,
+            y_image=y_image,
+            y_row=y_row,
+            y_column=y_column,
+            parts=plan.parts,
+            part_stride=dw.numel(),
+            aligned=p.in_channels % 4 == 0,
         )
         source_file, kernel, shared = _kernel(plan)
         self.launch(
@@ -371,33 +379,37 @@ def _kernel(plan: Plan) -> tuple[Source, str, int]:
 
 
 def _gather_sizes(plan: Plan, source: Tensor, w: Tensor, out: Tensor, column_tiles: int, accumulate: bool) -> bytes:
-    """``struct Gather`` of kernels/tile.cuh."""
+    """The sizes and strides of a convolution or an input gradient."""
     p, g = plan.problem, plan.problem.geometry
     forward = p.operator == "forward"
     rows, columns = ((tables.by_output if forward else tables.by_input)(axis) for axis in (g.rows, g.columns))
     depth, width = (p.in_channels, p.out_channels) if forward else (p.out_channels, p.in_channels)
     row, column, one_filter = w.shape[2] * w.shape[3], w.shape[3], math.prod(w.shape[1:])
-    return struct.pack(
-        "24q",
-        p.images,
-        depth,
-        width,
-        p.groups,
-        column_tiles,
-        *source.strides[:3],
-        rows.step_a * source.strides[1],
-        columns.step_a * source.strides[2],
-        *((1, one_filter) if forward else (one_filter, 1)),
-        p.out_channels * one_filter,
-        row,
-        column,
-        rows.step_b * row,
-        columns.step_b * column,
-        *out.strides[:3],
-        out.numel(),
-        plan.parts,
-        width % 4 == 0 and out.address % 16 == 0,
-        accumulate,
+    return GATHER.pack(
+        images=p.images,
+        depth=depth,
+        width=width,
+        groups=p.groups,
+        column_tiles=column_tiles,
+        a_image=source.strides[0],
+        a_row=source.strides[1],
+        a_column=source.strides[2],
+        a_tap_row=rows.step_a * source.strides[1],
+        a_tap_column=columns.step_a * source.strides[2],
+        b_depth=1 if forward else one_filter,
+        b_width=one_filter if forward else 1,
+        b_group=p.out_channels * one_filter,
+        b_row=row,
+        b_column=column,
+        b_tap_row=rows.step_b * row,
+        b_tap_column=columns.step_b * column,
+        out_image=out.strides[0],
+        out_row=out.strides[1],
+        out_column=out.strides[2],
+        part_stride=out.numel(),
+        parts=plan.parts,
+        aligned=width % 4 == 0 and out.address % 16 == 0,
+        accumulate=accumulate,
     )
 
 

@@ -9,16 +9,19 @@ for 512 images of 32 channels of 112 x 112 and a 3x3 filter at stride 1, 1.64 GB
 from __future__ import annotations
 
 import math
-import struct
 
 from alpha.cu32 import patches, selfcheck, tables
 from alpha.cu32.base import MOST_BESIDE, DeviceEngine, c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.parts import sum_parts
 from alpha.cu32.patches import Cover
+from alpha.cu32.structs import KernelStruct
 from alpha.cu32.tables import Classes
 from alpha.geometry import Geometry
 from alpha.tensor import Storage, Tensor
+
+DEPTHWISE = KernelStruct("depthwise.cu", "Depthwise")
+WEIGHT_SIZES = KernelStruct("depthwise_weight.cu", "Sizes")
 
 THREADS = 256
 """Threads a block; the kernels say the same."""
@@ -116,8 +119,13 @@ def convolve(
         out,
         bias,
         patches.addresses(held),
-        cover.pack(source, w, out, accumulate)
-        + struct.pack("4q", out.shape[3], width, 1 if forward else filters, filters if forward else 1),
+        DEPTHWISE.pack(
+            patches=cover.pack(source, w, out, accumulate),
+            channels=out.shape[3],
+            width=width,
+            filters=1 if forward else filters,
+            divisor=filters if forward else 1,
+        ),
     )
     return cover.listed.products * out.shape[0]
 
@@ -169,24 +177,32 @@ def _parts(items: int, threads: int, wanted: float) -> int:
 
 
 def _weight_sizes(x: Tensor, dy: Tensor, dw: Tensor, g: Geometry, width: int, items: int) -> bytes:
-    """``struct Sizes`` of kernels/depthwise_weight.cu."""
-    return struct.pack(
-        "24q",
-        x.shape[0],
-        dy.shape[3],
-        dy.shape[3] // x.shape[3],
-        *g.output,
-        *g.input,
-        *g.filter,
-        g.rows.stride,
-        g.columns.stride,
-        g.rows.padding[0],
-        g.columns.padding[0],
-        g.rows.dilation,
-        g.columns.dilation,
-        *x.strides[:3],
-        *dy.strides[:3],
-        width,
-        items,
-        dw.numel(),
+    """The sizes and strides of a filter gradient."""
+    x_image, x_row, x_column = x.strides[:3]
+    y_image, y_row, y_column = dy.strides[:3]
+    return WEIGHT_SIZES.pack(
+        images=x.shape[0],
+        channels=dy.shape[3],
+        divisor=dy.shape[3] // x.shape[3],
+        out_rows=g.output[0],
+        out_columns=g.output[1],
+        in_rows=g.input[0],
+        in_columns=g.input[1],
+        filter_rows=g.filter[0],
+        filter_columns=g.filter[1],
+        stride_row=g.rows.stride,
+        stride_column=g.columns.stride,
+        padding_row=g.rows.padding[0],
+        padding_column=g.columns.padding[0],
+        dilation_row=g.rows.dilation,
+        dilation_column=g.columns.dilation,
+        x_image=x_image,
+        x_row=x_row,
+        x_column=x_column,
+        y_image=y_image,
+        y_row=y_row,
+        y_column=y_column,
+        width=width,
+        items=items,
+        part_stride=dw.numel(),
     )

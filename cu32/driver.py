@@ -106,7 +106,7 @@ def architectures() -> list[str]:
 def _driver_version(driver: Any) -> str:
     version = str(driver.get_driver_version())
     with suppress(OSError):
-        version += " " + Path("/sys/module/nvidia/version").read_text("utf-8").strip()
+        return f"{version} {Path('/sys/module/nvidia/version').read_text('utf-8').strip()}"
     return version
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from alpha.arguments import Shape
 from alpha.cu32 import costs, depthwise, few_channels, planner, selfcheck, tf32
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.costs import Chip, Job
@@ -15,7 +16,7 @@ from alpha.engine import IMAGE_ORDER
 from alpha.errors import ArgumentError
 from alpha.explanation import Explanation, geometry_of
 from alpha.functions.conv import Ints
-from alpha.tensor import Shape, Tensor
+from alpha.tensor import Tensor
 
 ALGORITHMS = {
     "forward": "ConvV2",

@@ -13,7 +13,6 @@ of 64 rows. Memory has to read the other side once, 4 * channels bytes a positio
 from __future__ import annotations
 
 import math
-import struct
 
 import numpy as np
 
@@ -24,8 +23,12 @@ from alpha.cu32.compiler import Source
 from alpha.cu32.costs import Tile
 from alpha.cu32.parts import sum_parts
 from alpha.cu32.patches import Cover
+from alpha.cu32.structs import KernelStruct
 from alpha.geometry import Geometry
 from alpha.tensor import Storage, Tensor
+
+FEW_RESULTS = KernelStruct("few_results.cu", "Few")
+FEW_WEIGHT = KernelStruct("few_weight.cu", "FewWeight")
 
 WIDTHS = (1, 2, 3, 4)
 """Channels of a result that few_results.cu computes."""
@@ -112,8 +115,12 @@ def convolve(
         out,
         bias,
         patches.addresses(held),
-        cover.pack(source, w, out, accumulate)
-        + struct.pack("3q", source.shape[3], width, w.strides[0] if forward else w.strides[3]),
+        FEW_RESULTS.pack(
+            patches=cover.pack(source, w, out, accumulate),
+            depth=source.shape[3],
+            width=width,
+            b_column=w.strides[0] if forward else w.strides[3],
+        ),
     )
     return cover.listed.products * images
 
@@ -185,26 +192,34 @@ def _part_terms(sizes: list[int], slots: int, most_parts: int) -> int:
 
 
 def _weight_sizes(few: Tensor, many: Tensor, dw: Tensor, g: Geometry, inputs: bool, column_tiles: int) -> bytes:
-    """``struct FewWeight`` of kernels/few_weight.cu."""
+    """The sizes and strides of a filter gradient; x is the side with few channels, y the one with many."""
     rows, columns = patches.classes(g, inputs)
     channel, tap = math.prod(dw.shape[1:]), dw.shape[3]
-    return struct.pack(
-        "24q",
-        few.shape[0],
-        few.shape[3],
-        many.shape[3],
-        column_tiles,
-        *g.filter,
-        *few.strides[:3],
-        few.strides[1] * rows.member_step,
-        few.strides[2] * columns.member_step,
-        few.strides[1] * rows.step_a,
-        few.strides[2] * columns.step_a,
-        *many.strides[:3],
-        many.strides[1] * rows.index_step,
-        many.strides[2] * columns.index_step,
-        rows.step_b or 1,
-        columns.step_b or 1,
-        *((channel, tap, 1) if inputs else (1, tap, channel)),
-        dw.numel(),
+    x_image, x_row, x_column = few.strides[:3]
+    y_image, y_row, y_column = many.strides[:3]
+    return FEW_WEIGHT.pack(
+        images=few.shape[0],
+        x_channels=few.shape[3],
+        y_channels=many.shape[3],
+        column_tiles=column_tiles,
+        filter_rows=g.filter[0],
+        filter_columns=g.filter[1],
+        x_image=x_image,
+        x_row=x_row,
+        x_column=x_column,
+        x_step_row=x_row * rows.member_step,
+        x_step_column=x_column * columns.member_step,
+        x_tap_row=x_row * rows.step_a,
+        x_tap_column=x_column * columns.step_a,
+        y_image=y_image,
+        y_row=y_row,
+        y_column=y_column,
+        y_step_row=y_row * rows.index_step,
+        y_step_column=y_column * columns.index_step,
+        tap_row=rows.step_b or 1,
+        tap_column=columns.step_b or 1,
+        out_row=channel if inputs else 1,
+        out_tap=tap,
+        out_channel=1 if inputs else channel,
+        part_stride=dw.numel(),
     )

@@ -140,7 +140,7 @@ class Capture(graphs.Capture, graphs.Recording):
             for effect in self._before:
                 effect()
             for storage, count in self._written:
-                storage.version += count
+                storage.touch(count)
         self._launches += 1
         for memory in self._live:
             memory.store(self.engine)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from alpha import dtypes
+from alpha.arguments import Shape
 from alpha.cu32 import planner, products, selfcheck, tf32
 from alpha.cu32.base import DeviceEngine, c_type
 from alpha.cu32.compiler import Source
@@ -14,7 +15,7 @@ from alpha.cu32.parts import sum_parts
 from alpha.cu32.planner import Plan
 from alpha.cu32.products import Axes, Operand, Product
 from alpha.dtypes import scalar
-from alpha.tensor import Shape, Storage, Tensor
+from alpha.tensor import Storage, Tensor
 
 _LAYOUTS = ("ALONG", "ACROSS")
 

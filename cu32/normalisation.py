@@ -83,7 +83,7 @@ class NormalisationOperations(DeviceEngine):
             )  # fmt: skip
         for running in (running_mean, running_var):
             if running is not None:
-                running.storage.version += 1
+                running.storage.touch()
         return self._normalise(x, weight, bias, state, residual, slope), state
 
     def batch_norm_inference(

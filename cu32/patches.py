@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from alpha.cu32 import tables
 from alpha.cu32.base import DeviceEngine
+from alpha.cu32.structs import KernelStruct
 from alpha.cu32.tables import Classes, PatchList
 from alpha.geometry import Axis, Geometry
 from alpha.tensor import Tensor
+
+GATHER_TABLES = KernelStruct("tile.cuh", "GatherTables")
+PATCHES = KernelStruct("patches.cuh", "Patches")
 
 
 @dataclass(frozen=True)
@@ -41,23 +44,26 @@ class Cover:
         return gather_tables(engine, place, geometry, self.forward)
 
     def pack(self, source: Tensor, w: Tensor, out: Tensor, accumulate: bool) -> bytes:
-        """``struct Patches``."""
+        """The struct that kernels compute the patches by."""
         rows, columns = self.classes
-        return struct.pack(
-            "17q",
-            source.shape[0],
-            len(self.listed.tiles),
-            rows.member_step,
-            columns.member_step,
-            rows.step_a or 1,
-            columns.step_a or 1,
-            *source.strides[:3],
-            w.strides[1],
-            w.strides[2],
-            rows.step_b * w.strides[1],
-            columns.step_b * w.strides[2],
-            *out.strides[:3],
-            accumulate,
+        return PATCHES.pack(
+            images=source.shape[0],
+            entries=len(self.listed.tiles),
+            member_row=rows.member_step,
+            member_column=columns.member_step,
+            tap_row=rows.step_a or 1,
+            tap_column=columns.step_a or 1,
+            a_image=source.strides[0],
+            a_row=source.strides[1],
+            a_column=source.strides[2],
+            b_row=w.strides[1],
+            b_column=w.strides[2],
+            b_tap_row=rows.step_b * w.strides[1],
+            b_tap_column=columns.step_b * w.strides[2],
+            out_image=out.strides[0],
+            out_row=out.strides[1],
+            out_column=out.strides[2],
+            accumulate=accumulate,
         )
 
 
@@ -77,8 +83,15 @@ def gather_tables(engine: DeviceEngine, tiles: Tensor, geometry: Geometry, forwa
 
 
 def addresses(held: Iterable[Tensor]) -> bytes:
-    """``struct GatherTables`` of kernels/tile.cuh."""
-    return struct.pack("5q", *(table.address for table in held))
+    """What ``gather_tables`` found, as a kernel finds it."""
+    tiles, row_classes, row_members, column_classes, column_members = (table.address for table in held)
+    return GATHER_TABLES.pack(
+        tiles=tiles,
+        row_classes=row_classes,
+        row_members=row_members,
+        column_classes=column_classes,
+        column_members=column_members,
+    )
 
 
 def steps_fit(source: Tensor, geometry: Geometry, forward: bool) -> bool:

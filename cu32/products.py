@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from alpha.arguments import Shape
 from alpha.cu32 import tf32
 from alpha.cu32.costs import Chip, Job, Kernel, Lengths, Plan, Tile, float_kernel
+from alpha.cu32.structs import KernelStruct
 from alpha.errors import ShapeError
-from alpha.tensor import Shape, Tensor
+from alpha.tensor import Tensor
 
 LONGEST = 32768
 """Most products in one running sum: its float32 roundings then stay below 5e-6 of the largest result."""
@@ -29,7 +30,7 @@ Axes = tuple[tuple[int, int, int], ...]
 PENALTY = {"VECTOR": 1.0, "SCALAR": 1.15}
 """What moving one element at a time costs."""
 
-_PRODUCT = struct.Struct("<17q")
+PRODUCT = KernelStruct("products.cuh", "Product")
 
 
 @dataclass(frozen=True)
@@ -202,13 +203,22 @@ def _split(tile: int, parts: int, depth: int) -> Split:
 
 
 def pack(a: Operand, b: Operand, axes: Axes, shares: Split) -> bytes:
-    """The struct Product of kernels/products.cuh."""
+    """The sizes and strides of a product."""
     padded = ((1, 0, 0),) * (BATCH_AXES - len(axes)) + axes
     sizes, left, right = zip(*padded, strict=True)
-    return _PRODUCT.pack(
-        a.edges, b.edges, a.depth, a.leading, b.leading, batches(axes), shares.parts, shares.part,
-        *sizes, *left, *right,
-    )  # fmt: skip
+    return PRODUCT.pack(
+        rows=a.edges,
+        columns=b.edges,
+        depth=a.depth,
+        a_leading=a.leading,
+        b_leading=b.leading,
+        batches=batches(axes),
+        parts=shares.parts,
+        part=shares.part,
+        size=sizes,
+        a_stride=left,
+        b_stride=right,
+    )
 
 
 def transposed(x: Tensor) -> Tensor:

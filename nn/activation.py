@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alpha import Tensor
 from alpha import functions as F
-from alpha.functions.operands import number
+from alpha.arguments import number
 from alpha.nn.arguments import choice
 from alpha.nn.module import Module
 

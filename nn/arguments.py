@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from alpha import Tensor, default_engine, float32
+from alpha.arguments import LARGEST, shape_of
 from alpha.errors import ArgumentError, described
-from alpha.functions.operands import LARGEST, shape_of
 from alpha.nn.parameter import Parameter
 
 Size = int | tuple[int, int]

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from alpha import Tensor
 from alpha import functions as F
+from alpha.arguments import flag
 from alpha.errors import ArgumentError
 from alpha.functions.conv import named_padding
-from alpha.functions.operands import flag
 from alpha.nn import init
 from alpha.nn.arguments import Sizes, empty_parameter, positive, several
 from alpha.nn.module import Module

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from alpha import Tensor
 from alpha import functions as F
+from alpha.arguments import whole
 from alpha.errors import ArgumentError
-from alpha.functions.operands import whole
 from alpha.nn import init
 from alpha.nn.arguments import empty_parameter, positive
 from alpha.nn.module import Module

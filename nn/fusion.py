@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from alpha import Tensor, graphs, is_grad_enabled
+from alpha import Tensor, is_grad_enabled, steps
 from alpha import functions as F
 from alpha.nn.activation import LeakyReLU, ReLU
 from alpha.nn.conv import Conv2d
@@ -109,7 +109,7 @@ def _folded(conv: Any, bn: Any) -> tuple[Tensor, Tensor] | None:
     weight: Tensor = conv.weight
     kept = weight.storage.cache
     parts = (weight, conv.bias, bn.weight, bn.bias, bn.running_mean, bn.running_var)
-    if bn.training or is_grad_enabled() or graphs.is_watched() or not _folds(parts):
+    if bn.training or is_grad_enabled() or steps.is_watched() or not _folds(parts):
         kept.pop(_KEY, None)  # training gets the memory back
         return None
     entry = kept.get(_KEY)

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from alpha import Tensor, dtypes, random
+from alpha.arguments import number
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
-from alpha.functions.operands import check_tensor, check_value, number, python_number
+from alpha.functions.operands import check_tensor, check_value, python_number
 from alpha.nn.state import assign
 
 Array = np.ndarray[Any, Any]
@@ -95,7 +96,7 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     value = python_number("constant_", val)
     check_value("constant_", value, tensor.dtype)
     tensor.engine.fill(tensor, value)
-    tensor.storage.version += 1
+    tensor.storage.touch()
     return tensor
 
 
@@ -180,7 +181,7 @@ def _float(tensor: Tensor, function: str) -> np.dtype[Any]:
 
 def _draw(tensor: Tensor, draw: random.Draw) -> Tensor:
     tensor.engine.copy(tensor.engine.random(draw), tensor)
-    tensor.storage.version += 1
+    tensor.storage.touch()
     return tensor
 
 

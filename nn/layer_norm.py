@@ -7,8 +7,8 @@ from typing import Any
 
 from alpha import Tensor
 from alpha import functions as F
+from alpha.arguments import flag, number
 from alpha.errors import ArgumentError, ShapeError
-from alpha.functions.operands import flag, number
 from alpha.nn import init
 from alpha.nn.arguments import empty, empty_parameter, positive, probability
 from alpha.nn.module import Module

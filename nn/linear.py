@@ -6,7 +6,7 @@ import math
 
 from alpha import Tensor
 from alpha import functions as F
-from alpha.functions.operands import flag
+from alpha.arguments import flag
 from alpha.nn import init
 from alpha.nn.arguments import empty_parameter, positive
 from alpha.nn.module import Module

@@ -6,8 +6,8 @@ import math
 
 from alpha import Tensor, int64, no_grad
 from alpha import functions as F
+from alpha.arguments import flag, number
 from alpha.errors import ArgumentError, ShapeError
-from alpha.functions.operands import flag, number
 from alpha.nn import init
 from alpha.nn.arguments import empty, empty_parameter, positive
 from alpha.nn.module import Module

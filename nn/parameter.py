@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from alpha import Tensor, dtypes, tensor
+from alpha.arguments import flag
 from alpha.errors import DtypeError
-from alpha.functions.operands import flag
 
 
 class Parameter(Tensor):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alpha import Tensor
 from alpha import functions as F
-from alpha.functions.operands import flag
+from alpha.arguments import flag
 from alpha.nn.arguments import Size, pair
 from alpha.nn.module import Module
 

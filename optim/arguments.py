@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from alpha.arguments import number
 from alpha.errors import ArgumentError, described
-from alpha.functions.operands import number
 from alpha.tensor import Tensor
 
 MOST = 1 << 20

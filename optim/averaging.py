@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 import alpha
+from alpha.arguments import flag, number
 from alpha.changes import Rewriting
 from alpha.errors import ArgumentError, ShapeError, described
-from alpha.functions.operands import flag, number
 from alpha.nn.module import Module
 from alpha.tensor import Tensor
 

@@ -7,14 +7,16 @@ from collections.abc import Iterable
 from functools import partial
 
 from alpha import functions as F
+from alpha.arguments import flag, number
 from alpha.autograd import no_grad
 from alpha.changes import Rewriting
+from alpha.conversion import tensor
 from alpha.dtypes import float64
 from alpha.errors import ArgumentError, NumericsError
-from alpha.functions.operands import check_tensor, flag, number
+from alpha.functions.operands import check_tensor
 from alpha.optim.arguments import listed
 from alpha.optim.optimizer import gradients
-from alpha.tensor import Tensor, tensor
+from alpha.tensor import Tensor
 
 
 @no_grad()

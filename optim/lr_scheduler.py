@@ -9,10 +9,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from alpha import graphs
+from alpha import steps
+from alpha.arguments import flag, number, whole
 from alpha.changes import Action, Changes, at_once, putting, setting
 from alpha.errors import AlphaError, ArgumentError, CheckpointError, described
-from alpha.functions.operands import flag, number, whole
 from alpha.optim.arguments import finite, listed, power
 from alpha.optim.optimizer import Group, Optimizer, is_count, is_finite, shown
 
@@ -70,7 +70,7 @@ class LRScheduler:
 
     def step(self) -> Self:
         """Goes one step on. An error or a KeyboardInterrupt finds ``last_epoch`` and rates as before, or as after."""
-        graphs.each_call(self._advance)
+        steps.each_call(self._advance)
         return self
 
     def _advance(self) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, ClassVar, Self
 
-from alpha import graphs, updates
+from alpha import steps, updates
 from alpha.autograd import no_grad
 from alpha.changes import Action, Changes, appending, at_once, clear_gradients, fill_with_zeros, putting, setting
 from alpha.dtypes import is_float
@@ -138,7 +138,7 @@ class Optimizer:
 
         (An optimizer that overrides ``update`` itself is as interruptible as that is.)
         """
-        graphs.guard(self._structure)
+        steps.guard(self._structure)
         counted: list[Action] = [setting(self, "steps", self.steps + 1)]
         plan = updates.Plan()
         for group in self.param_groups:
@@ -150,11 +150,11 @@ class Optimizer:
                 else:
                     with no_grad():
                         self.update(engine, chosen, group)
-        watched = graphs.is_watched()
+        watched = steps.is_watched()
         plan.actions += [] if watched else counted
         plan.make()
         if watched:  # counted again by each replay
-            graphs.each_call(self._count_step)
+            steps.each_call(self._count_step)
         return self
 
     def _count_step(self) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from alpha import caches, host
+from alpha.arguments import as_array
 from alpha.cpu import workers
 from alpha.dtypes import as_dtype
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, described
 from alpha.mempool import MemoryPool
-from alpha.tensor import Storage, Tensor, as_array
+from alpha.tensor import Storage, Tensor
 
 Array = np.ndarray[Any, Any]
 

@@ -255,7 +255,7 @@ class NormalisationOperations(HostEngine):
     def _blend(self, running: Tensor, value: Array, momentum: float) -> None:
         array = self.array(running)
         array[...] = (1 - momentum) * array.astype(np.float64) + momentum * value
-        running.storage.version += 1
+        running.storage.touch()
 
     def _per_channel(self, values: Array, like: Tensor) -> Tensor:
         out = self.empty(values.shape, like.dtype)

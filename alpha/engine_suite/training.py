@@ -8,9 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from alpha import engines, random
+from alpha.conversion import tensor
 from alpha.engine import Engine
 from alpha.engine_suite.checks import Array, Checks, expect_equal, numbers
-from alpha.tensor import Tensor, tensor
+from alpha.tensor import Tensor
 from alpha.testing import assert_close, gradcheck
 
 CHECKS = Checks()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from alpha.arguments import number, one_axis
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, described
 from alpha.functions.elementwise import gt, mul, where
-from alpha.functions.operands import call, check_float, compute, filled, number, one_axis
+from alpha.functions.operands import call, check_float, compute, filled
 from alpha.tensor import Tensor
 
 __all__ = ["gelu", "leaky_relu", "log_softmax", "relu", "silu", "softmax", "softplus"]

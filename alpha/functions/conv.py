@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from alpha.arguments import number, whole
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.nothing import nothing
-from alpha.functions.operands import check_room, check_tensor, number, whole
+from alpha.functions.operands import check_room, check_tensor
 from alpha.geometry import Axis, Geometry, transposed_input
 from alpha.tensor import Tensor
 
@@ -109,7 +110,7 @@ def conv2d(
         ShapeError, DtypeError, EngineError, ArgumentError: what does not fit, with both shapes.
     """
     groups = groups if type(groups) is int else whole("conv2d", "groups", groups)
-    steps = convolution_steps("conv2d", 2, x, weight, bias, stride, padding, dilation, groups)
+    steps = convolution_steps(Given("conv2d", 2, x, weight, bias, groups), stride, padding, dilation)
     geometry = named("conv2d", Geometry.make, x.shape[1:3], weight.shape[1:3], *steps)
     slope = slope_of("conv2d", activation, negative_slope)
     if residual is not None:
@@ -144,7 +145,9 @@ def conv_transpose2d(
         (N, OH, OW, OC), OH = (IH - 1) * stride - 2 * padding + dilation * (FH - 1) + output_padding + 1.
     """
     groups = groups if type(groups) is int else whole("conv_transpose2d", "groups", groups)
-    axes = transposed_axes("conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    axes = transposed_axes(
+        Given("conv_transpose2d", 2, x, weight, bias, groups), stride, padding, output_padding, dilation
+    )
     if not x.shape[0]:
         return nothing((0, *(axis.input for axis in axes), weight.shape[3] * groups), x, weight, bias)
     result: Tensor = ConvTranspose2dFunction.apply(x, weight, bias, Geometry(*axes), groups)
@@ -154,19 +157,23 @@ def conv_transpose2d(
 # -- what convolutions of one, two and three axes ask of their arguments ------------------------------------------
 
 
+class Given(NamedTuple):
+    """What any convolution is called with: the function's name for errors, the number of axes, tensors and groups."""
+
+    function: str
+    axes: int
+    x: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    groups: int
+
+
 def convolution_steps(
-    function: str,
-    axes: int,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Ints,
-    padding: Ints | str,
-    dilation: Ints,
-    groups: int,
+    given: Given, stride: Ints, padding: Ints | str, dilation: Ints
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """(stride, padding, dilation) of each axis of a convolution whose tensors fit each other."""
-    _check(function, axes, x, weight, bias, groups)
+    _check(given)
+    function, axes, x, weight, bias, groups = given
     if x.shape[-1] != weight.shape[-1] * groups:
         last = axes + 1
         raise ShapeError(
@@ -186,20 +193,10 @@ def convolution_steps(
     return strides, numbers(function, "padding", padding, axes), dilations
 
 
-def transposed_axes(
-    function: str,
-    axes: int,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Ints,
-    padding: Ints,
-    output_padding: Ints,
-    groups: int,
-    dilation: Ints,
-) -> list[Axis]:
+def transposed_axes(given: Given, stride: Ints, padding: Ints, output_padding: Ints, dilation: Ints) -> list[Axis]:
     """The axes of the convolution that is transposed, of tensors that fit each other."""
-    _check(function, axes, x, weight, bias, groups)
+    _check(given)
+    function, axes, x, weight, bias, groups = given
     if x.shape[-1] != weight.shape[0] or weight.shape[0] % groups:
         raise ShapeError(
             f"[{function}] expected x.shape[{axes + 1}] == w.shape[0] (input channels), divisible by groups "
@@ -301,8 +298,9 @@ def _check_residual(residual: Tensor, x: Tensor, shape: tuple[int, ...]) -> None
         )
 
 
-def _check(function: str, axes: int, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:
+def _check(given: Given) -> None:
     """What convolutions and transposed ones ask of their arguments."""
+    function, axes, x, weight, bias, groups = given
     if not isinstance(x, Tensor) or not isinstance(weight, Tensor) or not (bias is None or isinstance(bias, Tensor)):
         check_tensor(function, x, weight, *(() if bias is None else (bias,)))
     if x.ndim != axes + 2 or weight.ndim != axes + 2:

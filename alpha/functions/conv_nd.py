@@ -17,17 +17,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from alpha.arguments import whole
 from alpha.autograd import Function
 from alpha.functions.conv import (
     Conv2dFunction,
     ConvTranspose2dFunction,
+    Given,
     Ints,
     convolution_steps,
     named,
     transposed_axes,
 )
 from alpha.functions.nothing import nothing
-from alpha.functions.operands import whole
 from alpha.functions.shape import reshape
 from alpha.geometry import Axis, Geometry, VolumeGeometry
 
@@ -61,7 +62,7 @@ def conv1d(
     ``conv2d``.
     """
     groups = groups if type(groups) is int else whole("conv1d", "groups", groups)
-    steps = convolution_steps("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
+    steps = convolution_steps(Given("conv1d", 1, x, weight, bias, groups), stride, padding, dilation)
     (s,), (p,), (d,) = steps
     geometry = named("conv1d", Geometry.make, (1, x.shape[1]), (1, weight.shape[1]), (1, s), (0, p), (1, d))
     if not len(x):
@@ -85,7 +86,9 @@ def conv_transpose1d(
     ``conv_transpose2d``.
     """
     groups = groups if type(groups) is int else whole("conv_transpose1d", "groups", groups)
-    axes = transposed_axes("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    axes = transposed_axes(
+        Given("conv_transpose1d", 1, x, weight, bias, groups), stride, padding, output_padding, dilation
+    )
     if not len(x):
         return nothing((0, axes[0].input, weight.shape[2] * groups), x, weight, bias)
     return _sequence(ConvTranspose2dFunction.apply(_row(x), _row(weight), bias, Geometry(Axis(1, 1), *axes), groups))
@@ -166,7 +169,7 @@ def conv3d(
     for ``conv2d``.
     """
     groups = groups if type(groups) is int else whole("conv3d", "groups", groups)
-    steps = convolution_steps("conv3d", 3, x, weight, bias, stride, padding, dilation, groups)
+    steps = convolution_steps(Given("conv3d", 3, x, weight, bias, groups), stride, padding, dilation)
     geometry = named("conv3d", VolumeGeometry.make, x.shape[1:4], weight.shape[1:4], *steps)
     if not len(x):
         return nothing((0, *geometry.output, weight.shape[0]), x, weight, bias)
@@ -191,7 +194,7 @@ def conv_transpose3d(
     """
     groups = groups if type(groups) is int else whole("conv_transpose3d", "groups", groups)
     depths, *others = transposed_axes(
-        "conv_transpose3d", 3, x, weight, bias, stride, padding, output_padding, groups, dilation
+        Given("conv_transpose3d", 3, x, weight, bias, groups), stride, padding, output_padding, dilation
     )
     geometry = VolumeGeometry(depths, Geometry(*others))
     if not len(x):

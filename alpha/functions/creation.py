@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes, engines, random
+from alpha.arguments import Shape, shape_of
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, described
-from alpha.functions.operands import Number, check_tensor, check_value, filled, shape_of
-from alpha.tensor import Shape, Tensor
+from alpha.functions.operands import Number, check_tensor, check_value, filled
+from alpha.tensor import Tensor
 
 __all__ = [
     "arange",

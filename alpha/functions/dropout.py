@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from alpha import random
+from alpha.arguments import flag
 from alpha.autograd import Function
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DtypeError, described
-from alpha.functions.operands import flag
 from alpha.tensor import Tensor
 
 __all__ = ["dropout"]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes, engines
+from alpha.arguments import axes_in_order
 from alpha.autograd import Function
 from alpha.engine import Engine, RangeCheck
 from alpha.errors import ArgumentError, DtypeError
 from alpha.functions.operands import (
     Number,
     TensorLike,
-    axes_in_order,
     broadcast_shape,
     call,
     check_tensor,
@@ -323,9 +323,9 @@ def remainder(x: TensorLike, y: TensorLike) -> Tensor:
     return call(Remainder, *convert("remainder", x, y))
 
 
-def pow(x: TensorLike, y: TensorLike) -> Tensor:
-    """x ** y, broadcast; ArgumentError for an integer to a negative integer power."""
-    base, exponent = convert("pow", x, y)
+def pow(x: TensorLike, exponent: TensorLike) -> Tensor:
+    """x ** exponent, broadcast; ArgumentError for an integer to a negative integer power."""
+    base, exponent = convert("pow", x, exponent)
     dtype = common_dtype([base, exponent])
     if not dtypes.is_float(dtype):
         _check_not_negative(exponent, dtype)

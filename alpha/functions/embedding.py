@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from alpha import dtypes
+from alpha.arguments import whole
 from alpha.autograd import Function
 from alpha.engine import RangeCheck
 from alpha.errors import ArgumentError, DtypeError, IndexingError, ShapeError
-from alpha.functions.operands import call, check_float, check_tensor, whole
+from alpha.functions.operands import call, check_float, check_tensor
 from alpha.tensor import Tensor
 
 __all__ = ["embedding"]

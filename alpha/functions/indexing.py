@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes
+from alpha.arguments import Shape, as_array, one_axis, whole
 from alpha.autograd import Function
+from alpha.conversion import tensor
 from alpha.engine import RangeCheck
 from alpha.errors import DtypeError, IndexingError, ShapeError, described
 from alpha.functions.elementwise import where
@@ -23,12 +25,10 @@ from alpha.functions.operands import (
     copied,
     grid,
     numbers,
-    one_axis,
     sum_to,
-    whole,
 )
 from alpha.functions.shape import broadcast_to
-from alpha.tensor import Shape, Tensor, as_array, tensor
+from alpha.tensor import Tensor
 
 __all__ = [
     "gather",

@@ -1,18 +1,18 @@
 """In-place functions: they write into a tensor's memory and give the tensor a new place in the graph.
 
 A tensor that is a view shares its memory with its base. A write to the view then becomes part of the base's history
-too (``Overwrite``), and other views of the base take their history from it anew when they are next used (``Region``).
+too (``Overwrite``), and other views of the base take their history from it anew when they are next used
+(``follow_base``).
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from alpha import dtypes
-from alpha.autograd import Function, is_grad_enabled
+from alpha.autograd import Function, Overwrite, follow_base, is_grad_enabled
 from alpha.errors import DtypeError, GraphError, ShapeError
 from alpha.functions.elementwise import Add, Div, Mul, Sub, cast
 from alpha.functions.operands import call, check_tensor, check_value, operands, sum_to
@@ -28,7 +28,7 @@ def write(name: str, x: Tensor, function: type[Function], *args: Any, **kwargs: 
 
     The function's first argument is x as it was in the graph before; ``kwargs`` are handed on.
     """
-    x._follow_base()
+    follow_base(x)
     base = x if x._base is None else x._base
     for tensor in (x, base):
         if any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, tensor.strides, strict=True)):
@@ -50,11 +50,11 @@ def write(name: str, x: Tensor, function: type[Function], *args: Any, **kwargs: 
     out: Tensor | None = None
     try:
         out = call(function, _alias(x), *args, **kwargs)
-        x.storage.version += 1
+        x.storage.touch()
         if record:
             _settle(x, base, out)
     except KeyboardInterrupt:
-        x.storage.version += 1  # x may have been written to: what was saved of it must not be taken for the same
+        x.storage.touch()  # x may have been written to: what was saved of it must not be taken for the same
         if record and out is not None:
             _settle(x, base, out)
         raise
@@ -86,68 +86,6 @@ def _move(x: Tensor, out: Tensor) -> None:
         x._enter(node, out._output)
         x.retain_grad()
     x._enter(node, out._output)
-
-
-class Overwrite(Function):
-    """The base after one of its views was overwritten: the gradient of the region goes to what was written."""
-
-    fresh = True
-
-    def forward(self, base: Tensor, view: Tensor) -> Tensor:
-        self.base, self.region = _layout(base), _layout(view)
-        return base
-
-    def backward(self, grad: Tensor) -> tuple[Tensor, Tensor]:
-        whole = _laid_out(grad, self.base)
-        region = _at(whole, self.base, self.region)
-        written = region.clone()
-        grad.engine.fill(region, 0)
-        return whole, written
-
-
-class Region(Function):
-    """A view of the base by its place in memory."""
-
-    fresh = True
-
-    def forward(self, base: Tensor, view: Tensor) -> Tensor:
-        self.base, self.region = _layout(base), _layout(view)
-        return view.detach()
-
-    def backward(self, grad: Tensor) -> Tensor:
-        zero = grad.engine.empty((), grad.dtype)
-        grad.engine.fill(zero, 0)
-        whole = _laid_out(zero, self.base)
-        grad.engine.copy(grad, _at(whole, self.base, self.region))
-        return whole
-
-
-def follow(view: Tensor, base: Tensor) -> None:
-    """Gives a view the place in the graph that its base's present contents have."""
-    out = call(Region, base, view.detach())
-    if out._node is not None:
-        view._enter(out._node, out._output)
-
-
-Layout = tuple[int, tuple[int, ...], tuple[int, ...]]
-
-
-def _layout(x: Tensor) -> Layout:
-    return x.offset, x.shape, x.strides
-
-
-def _laid_out(grad: Tensor, layout: Layout) -> Tensor:
-    """A copy of a gradient with the strides that its tensor has."""
-    _, shape, strides = layout
-    span = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) if math.prod(shape) else 0
-    storage = grad.engine.allocate(span * grad.dtype.itemsize)
-    out = Tensor(storage, 0, shape, strides, grad.dtype)
-    grad.engine.copy(grad, out)
-    return out
-
-
-def _at(whole: Tensor, base: Layout, region: Layout) -> Tensor:
-    return whole.view(region[0] - base[0], region[1], region[2])
 
 
 # -- arithmetic --------------------------------------------------------------------------------------------------

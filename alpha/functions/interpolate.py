@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha import caches
+from alpha.arguments import flag, number
 from alpha.autograd import Function
 from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.conv import MOST_STEP
-from alpha.functions.operands import call, check_float, check_room, flag, number
+from alpha.functions.operands import call, check_float, check_room
 from alpha.tensor import Tensor
 
 __all__ = ["interpolate"]

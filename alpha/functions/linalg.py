@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 
+from alpha.arguments import Shape
 from alpha.autograd import Function, enters_graph
 from alpha.errors import DtypeError, ShapeError
 from alpha.functions.matvec import Gemv, add_outer
 from alpha.functions.operands import TensorLike, call, check_float, operands, sum_to
 from alpha.functions.shape import reshape, transpose, unsqueeze
 from alpha.geometry import Geometry
-from alpha.tensor import Shape, Tensor
+from alpha.tensor import Tensor
 
 __all__ = ["dot", "linear", "matmul", "outer"]
 

@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
-import alpha.functions as F
+from alpha.arguments import whole
 from alpha.autograd import Function
 from alpha.dtypes import int64, is_float
 from alpha.engine import RangeCheck
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.functions.activation import log_softmax
+from alpha.functions.elementwise import where
 from alpha.functions.indexing import Gather
-from alpha.functions.operands import call, numbers, whole
+from alpha.functions.operands import call, numbers
+from alpha.functions.shape import reshape
 from alpha.tensor import Tensor
 
 __all__ = ["binary_cross_entropy_with_logits", "cross_entropy", "l1_loss", "mse_loss", "nll_loss"]
@@ -84,7 +87,7 @@ def cross_entropy(
     rows, labels, kept = _rows(name, logits, target, ignore_index)
     losses: Tensor
     if weight is not None and label_smoothing > 0:
-        log_p = F.log_softmax(rows, -1)
+        log_p = log_softmax(rows, -1)
         smooth = -(log_p * weight).sum(-1) * (label_smoothing / rows.shape[1])
         losses = (1 - label_smoothing) * (_picked(log_p, labels) * -_of_class(weight, labels, kept)) + smooth
     else:
@@ -156,7 +159,7 @@ def _rows(function: str, logits: Tensor, target: Tensor, ignore_index: int) -> t
     ArgumentError naming the first label out of range.
     """
     classes, ignore_index = logits.shape[-1], whole(function, "ignore_index", ignore_index)
-    labels = F.reshape(target.detach(), (-1,))
+    labels = reshape(target.detach(), (-1,))
     message = (
         f"[{function}] expected labels in 0..{classes - 1} for {classes} classes, got {{value}} at row {{position}}: "
         "check the labels, or the last layer's size"
@@ -164,7 +167,7 @@ def _rows(function: str, logits: Tensor, target: Tensor, ignore_index: int) -> t
     check = RangeCheck(ArgumentError, message)
     safe, ignored = logits.engine.check_labels(labels, classes, check, ignore_index)
     kept = (labels != ignore_index).astype(logits.dtype) if ignored else None
-    return F.reshape(logits, (-1, classes)), safe, kept
+    return reshape(logits, (-1, classes)), safe, kept
 
 
 def _picked(rows: Tensor, labels: Tensor) -> Tensor:
@@ -175,7 +178,7 @@ def _picked(rows: Tensor, labels: Tensor) -> Tensor:
 def _of_class(weight: Tensor, labels: Tensor, kept: Tensor | None) -> Tensor:
     """The weight of each row's class, 0 of a row that is ignored: its label stands for none."""
     factors = call(Gather, weight, (labels,))
-    return factors if kept is None else F.where(kept != 0, factors, 0.0)
+    return factors if kept is None else where(kept != 0, factors, 0.0)
 
 
 def _reduce_rows(
@@ -183,9 +186,9 @@ def _reduce_rows(
 ) -> Tensor:
     if kept is not None:
         # Not a product: the loss of an ignored row may be infinite.
-        losses = F.where(kept != 0, losses, 0.0)
+        losses = where(kept != 0, losses, 0.0)
     if reduction == "none":
-        return F.reshape(losses, target.shape)
+        return reshape(losses, target.shape)
     total = losses.sum()
     if reduction == "sum":
         return total

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from alpha.arguments import flag, number
 from alpha.autograd import Function, enters_graph
 from alpha.errors import DtypeError, ShapeError
 from alpha.functions.inplace import write
-from alpha.functions.operands import Number, call, check_float, flag, is_number, number
+from alpha.functions.operands import Number, call, check_float, is_number
 from alpha.tensor import Tensor
 
 
@@ -83,7 +84,7 @@ def ger_(A: Tensor, x: Tensor, y: Tensor, alpha: Number = 1.0) -> Tensor:
     if A._base is not None or 0 in A.strides or enters_graph(A, x, y):
         return write("ger_", A, Ger, x, y, alpha, in_place=True)
     A.engine.ger(x, y, alpha, A, A)  # nothing to record: small updates are made often
-    A.storage.version += 1
+    A.storage.touch()
     return A
 
 

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
+from alpha.arguments import flag, number
 from alpha.autograd import Function
 from alpha.dtypes import is_float
+from alpha.engine import BatchNormState
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.conv import slope_of
 from alpha.functions.nothing import nothing
-from alpha.functions.operands import check_tensor, flag, number
+from alpha.functions.operands import check_tensor
 from alpha.tensor import Tensor
 
 __all__ = ["batch_norm"]
+
+
+class Statistics(NamedTuple):
+    """Whose mean and variance BatchNorm takes: in training the batch's, which go into the running ones; else those."""
+
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    training: bool
+    momentum: float
+    eps: float
 
 
 class BatchNormFunction(Function):
@@ -24,14 +37,11 @@ class BatchNormFunction(Function):
         weight: Tensor | None,
         bias: Tensor | None,
         residual: Tensor | None,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        training: bool,
-        momentum: float,
-        eps: float,
+        statistics: Statistics,
         slope: float | None,
     ) -> Tensor:
         engine = x.engine
+        running_mean, running_var, training, momentum, eps = statistics
         if training or running_mean is None or running_var is None:
             y, state = engine.batch_norm(x, weight, bias, running_mean, running_var, momentum, eps, residual, slope)
         else:
@@ -51,8 +61,6 @@ class BatchNormFunction(Function):
         return y
 
     def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
-        from alpha.engine import BatchNormState
-
         x, y, residual, weight, bias, mean, inverse_std = self.saved
         others = (weight, bias, BatchNormState(mean, inverse_std), self._slope, self.needs[3], self._training)
         if x is None:
@@ -114,7 +122,6 @@ def batch_norm(
         raise ArgumentError("[batch_norm] expected running statistics outside training, got none: pass training=True")
     if not rows or not channels:
         return nothing(x.shape, x, weight, bias, residual)
-    result: Tensor = BatchNormFunction.apply(
-        x, weight, bias, residual, running_mean, running_var, training, momentum, eps, slope
-    )
+    statistics = Statistics(running_mean, running_var, training, momentum, eps)
+    result: Tensor = BatchNormFunction.apply(x, weight, bias, residual, statistics, slope)
     return result

@@ -6,25 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from alpha.arguments import Shape, flag, number, shape_of, whole
 from alpha.autograd import Function
 from alpha.engine import BatchNormState
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.elementwise import cast
 from alpha.functions.norm import batch_norm
 from alpha.functions.nothing import nothing
-from alpha.functions.operands import (
-    call,
-    check_float,
-    check_tensor,
-    compute,
-    filled,
-    flag,
-    number,
-    shape_of,
-    sum_to,
-    whole,
-)
-from alpha.tensor import Shape, Tensor, dense_strides
+from alpha.functions.operands import call, check_float, check_tensor, compute, filled, sum_to
+from alpha.tensor import Tensor, dense_strides
 
 __all__ = ["group_norm", "instance_norm", "layer_norm"]
 
@@ -182,7 +172,7 @@ def _blend(running: Running, mean: Tensor, var: Tensor) -> None:
         total = new.engine.reduce("sum", new.view(new.offset, (samples, channels), (channels, 1)), (0,), False)
         compute("mul", total, running.momentum / samples, out=total)
         compute("add", compute("mul", own, 1 - running.momentum, out=own), total, out=own)
-        own.storage.version += 1
+        own.storage.touch()
 
 
 # -- the functions -----------------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from alpha.arguments import Shape
 from alpha.autograd import Function
 from alpha.functions.operands import call
-from alpha.tensor import Shape, Tensor
+from alpha.tensor import Tensor
 
 
 class Nothing(Function):

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
-import alpha.functions as F
+from alpha.arguments import flag
 from alpha.autograd import Function
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.conv import MOST_STEP
-from alpha.functions.operands import check_room, flag
+from alpha.functions.elementwise import mul
+from alpha.functions.operands import check_room
+from alpha.functions.reduction import mean
+from alpha.functions.shape import concat
 from alpha.geometry import Axis, Geometry
 from alpha.tensor import Tensor
 
@@ -90,7 +93,7 @@ def avg_pool2d(
     out: Tensor = AvgPool2d.apply(x, geometry, count_include_pad)
     axes = (geometry.rows, geometry.columns)
     if count_include_pad and any(axis.padding[1] > p for axis, p in zip(axes, padding_, strict=True)):
-        out = F.mul(out, _correction(x, axes, padding_))
+        out = mul(out, _correction(x, axes, padding_))
     return out
 
 
@@ -115,7 +118,7 @@ def _adaptive_mean(x: Tensor, axis: int, output: int) -> Tensor:
     size = x.shape[axis]
     bounds = [(i * size // output, -(-(i + 1) * size // output)) for i in range(output)]
     rest = (slice(None),) * axis
-    return F.concat([F.mean(x[(*rest, slice(low, high))], axis, True) for low, high in bounds], axis)
+    return concat([mean(x[(*rest, slice(low, high))], axis, True) for low, high in bounds], axis)
 
 
 def _correction(x: Tensor, axes: tuple[Axis, Axis], padding: tuple[int, int]) -> Tensor:

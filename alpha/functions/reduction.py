@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from alpha.arguments import Shape, all_axes, flag, number, one_axis
 from alpha.autograd import Function
 from alpha.dtypes import float64, int64
 from alpha.errors import ArgumentError, ShapeError
@@ -12,21 +13,17 @@ from alpha.functions.elementwise import abs as _abs
 from alpha.functions.elementwise import cast
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import (
-    all_axes,
     broadcast_view,
     call,
     check_float,
     check_tensor,
     compute,
     filled,
-    flag,
     grid,
-    number,
-    one_axis,
     still_in_range,
 )
 from alpha.functions.shape import flip, reshape
-from alpha.tensor import Shape, Tensor
+from alpha.tensor import Tensor
 
 __all__ = [
     "all",

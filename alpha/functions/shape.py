@@ -10,23 +10,21 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes
+from alpha.arguments import Shape, all_axes, one_axis, shape_of
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.elementwise import cast
 from alpha.functions.operands import (
-    all_axes,
     broadcast_view,
     call,
     check_room,
     check_tensor,
     check_value,
     common_dtype,
-    one_axis,
     python_number,
-    shape_of,
     sum_to,
 )
-from alpha.tensor import Shape, Tensor, dense_strides
+from alpha.tensor import Tensor, dense_strides
 
 __all__ = [
     "broadcast_to",

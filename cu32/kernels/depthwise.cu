@@ -13,7 +13,6 @@
 
 constexpr int THREADS = 256, DOWN = 2, ACROSS = STEP == 1 ? 4 : 2;  // at stride 2 two positions share almost nothing
 
-// cu32/depthwise.py packs it in this order.
 struct Depthwise {
     Patches patches;
     int64 channels;          // of the result

@@ -12,7 +12,6 @@
 
 constexpr int THREADS = 256, ACROSS = STEP == 1 ? 4 : 2, TAPS = SIDE * SIDE;
 
-// cu32/depthwise.py packs it in this order.
 struct Sizes {
     int64 images, channels, divisor;      // channels of dy; how many of them share one of x
     int64 out_rows, out_columns, in_rows, in_columns;

@@ -12,7 +12,6 @@
 constexpr int THREADS = 256, LANES = 8, ACROSS = 8;
 using Position = Patch<1, ACROSS>;
 
-// cu32/few_channels.py packs it in this order.
 struct Few {
     Patches patches;
     int64 depth;     // channels summed over, a multiple of four

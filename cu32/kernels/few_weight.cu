@@ -14,7 +14,7 @@ constexpr int DEPTH = 16;
 using Tally = Sums<float, TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS>;
 constexpr int THREADS = Tally::THREADS;
 
-// cu32/few_channels.py packs it in this order. Steps: from a position of a class to the next.
+// Steps: from a position of a class to the next.
 struct FewWeight {
     int64 images, x_channels, y_channels, column_tiles;
     int64 filter_rows, filter_columns;

@@ -27,7 +27,7 @@ struct Run {
     int count, source, output, unused;
 };
 
-// A gather's sizes and strides, in elements; cu32/convolution.py packs them in this order.
+// A gather's sizes and strides, in elements; cu32/convolution.py gives them by name.
 struct Gather {
     int64 images;                              // rows are position * images + image
     int64 depth, width;                        // channels summed over and channels of the result, of one group

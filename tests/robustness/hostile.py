@@ -136,11 +136,11 @@ class Samples:
             "minimum",
             "mul",
             "ne",
-            "pow",
             "remainder",
             "sub",
         ]:
             found[name] = {"x": x, "y": f(2, 3)}
+        found["pow"] = {"x": x, "exponent": f(2, 3)}
         for name in ("logical_and", "logical_or", "logical_xor"):
             found[name] = {"x": x.detach() > 1, "y": x.detach() > 1}
         for name in ["all", "any", "logsumexp", "mean", "prod", "sum"]:
@@ -255,11 +255,11 @@ class Samples:
             "fill_": {"self": flat, "value": 1.0}, "view": {"offset": 0, "shape": (3,), "strides": (1,)},
             "backward": {"gradient": self.floats(2, 3, grad=False), "retain_graph": False},
             "requires_grad_": {"requires_grad": True}, "register_hook": {"hook": lambda grad: grad},
-            "__getitem__": {"key": 0}, "__setitem__": {"self": flat, "key": 0, "value": 1.0}, "__add__": {"other": x},
-            "__radd__": {"other": 1.0}, "__sub__": {"other": x}, "__mul__": {"other": x}, "__truediv__": {"other": x},
-            "__rtruediv__": {"other": 1.0}, "__pow__": {"other": 2}, "__rpow__": {"other": 2}, "__mod__": {"other": 2},
-            "__floordiv__": {"other": 2}, "__matmul__": {"other": self.floats(3, 2)}, "__eq__": {"other": x},
-            "__lt__": {"other": x}, "__and__": {"self": flat > 1, "other": flat > 1},
+            "__getitem__": {"key": 0}, "__setitem__": {"self": flat, "key": 0, "value": 1.0}, "__add__": {"y": x},
+            "__radd__": {"other": 1.0}, "__sub__": {"y": x}, "__mul__": {"y": x}, "__truediv__": {"y": x},
+            "__rtruediv__": {"other": 1.0}, "__pow__": {"exponent": 2}, "__rpow__": {"other": 2}, "__mod__": {"y": 2},
+            "__floordiv__": {"y": 2}, "__matmul__": {"y": self.floats(3, 2)}, "__eq__": {"other": x},
+            "__lt__": {"y": x}, "__and__": {"self": flat > 1, "other": flat > 1},
             "__iadd__": {"self": flat, "other": 1.0},
                 }  # fmt: skip
 

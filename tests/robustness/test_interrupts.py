@@ -24,7 +24,7 @@ from alpha.mempool import MemoryPool
 from tests.robustness.inject import Kind, inject
 
 MB = 1 << 20
-CORE = ("alpha/autograd.py", "alpha/tensor.py", "alpha/scopes.py", "alpha/functions/inplace.py", "alpha/locks.py")
+CORE = tuple(f"alpha/{name}.py" for name in ("autograd", "walk", "tensor", "scopes", "functions/inplace", "locks"))
 
 
 class Backing:

@@ -1,0 +1,129 @@
+"""What functions do with arguments that are no tensors: check axes, shapes, numbers, flags, arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from alpha.errors import AlphaError, ArgumentError, OutOfMemoryError, ShapeError, described
+
+Shape = tuple[int, ...]
+
+LARGEST = 2**60 - 1
+"""Most elements of a shape, zeros not counted: offsets in bytes must fit int64."""
+
+MOST_AXES = 64
+"""NumPy's arrays have no more."""
+
+
+def one_axis(function: str, dim: Any, ndim: int) -> int:
+    """A non-negative axis; ShapeError outside -ndim..ndim-1."""
+    if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
+        raise ShapeError(f"[{function}] expected an axis as an int, got {described(dim)}")
+    if not -ndim <= dim < ndim:
+        raise ShapeError(
+            f"[{function}] expected an axis in {-ndim}..{ndim - 1} of a tensor of {ndim} axes, got {described(dim)}"
+        )
+    return int(dim) % ndim
+
+
+def whole(function: str, name: str, value: Any, least: int = -(2**63), most: int = 2**63 - 1) -> int:
+    """An int of Python's or NumPy's within bounds; ArgumentError for anything else."""
+    if type(value) is not int:
+        if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+            raise ArgumentError(f"[{function}] expected {name} as an int, got {described(value)}")
+        value = int(value)
+    if not least <= value <= most:
+        bounds = f">= {least}" if value < least else f"<= {most}"
+        raise ArgumentError(f"[{function}] expected {name} {bounds}, got {described(value)}")
+    return int(value)
+
+
+def flag(function: str, name: str, value: Any) -> bool:
+    """True or False of what counts as either; ArgumentError for what does not say, such as an array of several."""
+    if value is True or value is False:
+        return value
+    try:
+        return bool(value)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"[{function}] expected {name} as True or False, got {described(value)}") from None
+
+
+def number(function: str, name: str, value: Any) -> float:
+    """A float of a Python or NumPy number; ArgumentError for anything else. Infinities and NaN are numbers."""
+    if type(value) is float:
+        return value
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ArgumentError(f"[{function}] expected {name} as a number, got {described(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ArgumentError(f"[{function}] expected {name} within a float's range, got an int beyond it") from None
+
+
+def all_axes(function: str, dim: Any, ndim: int) -> tuple[int, ...]:
+    """Sorted non-negative axes of None (all of them), one or several."""
+    if dim is None:
+        return tuple(range(ndim))
+    given = dim if isinstance(dim, tuple | list) else (dim,)
+    axes = sorted(one_axis(function, d, ndim) for d in given)
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"[{function}] expected different axes, got {described(tuple(given))}")
+    return tuple(axes)
+
+
+def _is_axis(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def axes_in_order(function: str, order: Any, ndim: int) -> tuple[int, ...]:
+    """Each axis once, outermost first; row-major for None."""
+    if order is None:
+        return tuple(range(ndim))
+    if isinstance(order, tuple | list | range) and len(order) == ndim:
+        axes = [int(a) for a in order if _is_axis(a)]
+        if sorted(axes) == list(range(ndim)):
+            return tuple(axes)
+    raise ArgumentError(f"[{function}] expected an order of {ndim} axes, got {described(order)}: name each axis once")
+
+
+def shape_of(function: str, shape: Any) -> Shape:
+    """A shape from ints or a sequence of them; ShapeError for negative or other entries, or too many elements."""
+    if len(shape) == 1 and isinstance(shape[0], tuple | list):
+        shape = shape[0]
+    if len(shape) > MOST_AXES:
+        raise ShapeError(f"[{function}] expected a shape of at most {MOST_AXES} axes, got {len(shape)}")
+    elements = 1
+    for n in shape:
+        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
+            raise ShapeError(f"[{function}] expected a shape of ints >= 0, got {described(tuple(shape))}")
+        elements *= int(n) or 1
+    if elements > LARGEST:
+        raise ShapeError(
+            f"[{function}] expected a shape whose lengths multiply to less than 2 ** 60, got {described(tuple(shape))}"
+        )
+    return tuple(int(n) for n in shape)
+
+
+def as_array(function: str, data: Any) -> np.ndarray[Any, Any]:
+    """``np.asarray(data)``; ArgumentError for what no array can be made of, OutOfMemoryError for too much."""
+    try:
+        return within_memory(function, lambda: np.asarray(data))
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        if isinstance(error, AlphaError):
+            raise
+        raise ArgumentError(
+            f"[{function}] expected an array or nested lists of one shape, got {described(data)}: {error}"
+        ) from error
+
+
+def within_memory(function: str, make: Callable[[], np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """``make()``; OutOfMemoryError where NumPy finds no room for what it makes."""
+    try:
+        return make()
+    except MemoryError as error:
+        if isinstance(error, OutOfMemoryError):
+            raise
+        raise OutOfMemoryError(f"[{function}] expected room for an array beside the pool, got: {error}") from error

@@ -1,0 +1,42 @@
+"""alpha.tensor: tensors made of arrays, numbers and nested lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alpha import dtypes, engines
+from alpha.arguments import as_array, within_memory
+from alpha.engine import Engine
+from alpha.errors import DtypeError
+from alpha.tensor import Tensor
+
+
+def tensor(
+    data: Any,
+    dtype: dtypes.DtypeLike | None = None,
+    requires_grad: bool = False,
+    engine: Engine | str | None = None,
+) -> Tensor:
+    """A tensor with a copy of an array, a number or nested lists, on an engine (by default the default engine).
+
+    Without ``dtype`` arrays keep theirs; Python floats become float32, ints int64.
+    """
+    target = engines.resolve(engine)
+    if isinstance(data, Tensor):
+        data = data.engine.to_numpy(data.detach())
+    array = as_array("tensor", data)
+    if dtype is None:
+        python = not hasattr(data, "dtype")
+        dtype = dtypes.float32 if python and array.dtype == np.float64 else array.dtype
+    wanted = dtypes.as_dtype(dtype, "tensor")
+    if array.dtype != wanted:
+        if array.dtype.kind not in "biuf":
+            raise DtypeError(f"[tensor] expected numbers, got an array of {array.dtype}: convert it first")
+        if array.size * wanted.itemsize > target.memory.cap:
+            target.allocate(array.size * wanted.itemsize)  # which says so before NumPy tries
+        with np.errstate(all="ignore"):  # what does not fit becomes what NumPy makes of it
+            array = within_memory("tensor", lambda: array.astype(wanted))
+    out = target.from_numpy(array)
+    return out.requires_grad_(requires_grad) if requires_grad is not False else out

@@ -1,0 +1,258 @@
+"""Tensor's methods that lie above it: the functions that are methods as well, and what is written through functions.
+
+``exp = elementwise.exp`` makes a function a method, with its parameters and its documentation: the tensor is its first
+argument. Type checkers see ``Methods`` as Tensor's base class. Where the program runs it cannot be that, for functions
+need Tensor first: there ``attach`` gives Tensor the methods, once, when ``alpha`` is imported.
+"""
+
+from __future__ import annotations
+
+import builtins
+from types import FunctionType
+from typing import Any
+
+from alpha import copying, dtypes, walk
+from alpha.errors import ArgumentError, DtypeError, ScalarError
+from alpha.functions import activation, elementwise, indexing, inplace, linalg, reduction
+from alpha.functions import shape as shapes
+from alpha.functions.operands import is_operand
+from alpha.tensor import Tensor
+
+
+class Methods:  # noqa: PLW1641 (Tensor has its __hash__)
+    """What Tensor has beside its own methods; ``self`` is a Tensor."""
+
+    # -- operators ---------------------------------------------------------------------------------------------------
+
+    __add__ = elementwise.add
+    __sub__ = elementwise.sub
+    __mul__ = elementwise.mul
+    __truediv__ = elementwise.div
+    __floordiv__ = elementwise.floor_divide
+    __mod__ = elementwise.remainder
+    __pow__ = elementwise.pow
+    __matmul__ = linalg.matmul
+    __neg__ = elementwise.neg
+    __abs__ = elementwise.abs
+    __lt__ = elementwise.lt
+    __le__ = elementwise.le
+    __gt__ = elementwise.gt
+    __ge__ = elementwise.ge
+
+    def __radd__(self: Any, other: Any) -> Tensor:
+        return elementwise.add(other, self)
+
+    def __rsub__(self: Any, other: Any) -> Tensor:
+        return elementwise.sub(other, self)
+
+    def __rmul__(self: Any, other: Any) -> Tensor:
+        return elementwise.mul(other, self)
+
+    def __rtruediv__(self: Any, other: Any) -> Tensor:
+        return elementwise.div(other, self)
+
+    def __rfloordiv__(self: Any, other: Any) -> Tensor:
+        return elementwise.floor_divide(other, self)
+
+    def __rmod__(self: Any, other: Any) -> Tensor:
+        return elementwise.remainder(other, self)
+
+    def __rpow__(self: Any, other: Any) -> Tensor:
+        return elementwise.pow(other, self)
+
+    def __rmatmul__(self: Any, other: Any) -> Tensor:
+        return linalg.matmul(other, self)
+
+    def __invert__(self: Any) -> Tensor:
+        return elementwise.logical_not(_boolean("~", self))
+
+    def __and__(self: Any, other: Any) -> Tensor:
+        return elementwise.logical_and(_boolean("&", self), _boolean("&", other))
+
+    def __rand__(self: Any, other: Any) -> Tensor:
+        return elementwise.logical_and(_boolean("&", other), _boolean("&", self))
+
+    def __or__(self: Any, other: Any) -> Tensor:
+        return elementwise.logical_or(_boolean("|", self), _boolean("|", other))
+
+    def __ror__(self: Any, other: Any) -> Tensor:
+        return elementwise.logical_or(_boolean("|", other), _boolean("|", self))
+
+    def __xor__(self: Any, other: Any) -> Tensor:
+        return elementwise.logical_xor(_boolean("^", self), _boolean("^", other))
+
+    def __rxor__(self: Any, other: Any) -> Tensor:
+        return elementwise.logical_xor(_boolean("^", other), _boolean("^", self))
+
+    # What no function takes (None, a string) is unequal, as everywhere in Python.
+    def __eq__(self: Any, other: object) -> Tensor:  # type: ignore[override]
+        return elementwise.eq(self, other) if is_operand(other) else NotImplemented
+
+    def __ne__(self: Any, other: object) -> Tensor:  # type: ignore[override]
+        return elementwise.ne(self, other) if is_operand(other) else NotImplemented
+
+    def __reversed__(self: Any) -> Tensor:
+        """The entries along the first axis in reverse order, as a tensor."""
+        return shapes.flip(self, (0,)) if self.shape else self
+
+    def __contains__(self: Any, value: object) -> builtins.bool:
+        """Whether any element equals a number (or those of a tensor, broadcast)."""
+        if not is_operand(value):
+            raise ArgumentError(
+                f"[in] expected a number or a tensor to look for, got {type(value).__name__}: in a list of tensors "
+                "compare by any(x is y for y in tensors)"
+            )
+        return builtins.bool(reduction.any(elementwise.eq(self, value)).item())
+
+    # -- element-wise ------------------------------------------------------------------------------------------------
+
+    abs = elementwise.abs
+    pow = elementwise.pow
+    square = elementwise.square
+    exp = elementwise.exp
+    log = elementwise.log
+    sqrt = elementwise.sqrt
+    sin = elementwise.sin
+    cos = elementwise.cos
+    tanh = elementwise.tanh
+    sigmoid = elementwise.sigmoid
+    relu = activation.relu
+    clamp = elementwise.clamp
+    softmax = activation.softmax
+    log_softmax = activation.log_softmax
+    isfinite = elementwise.isfinite
+
+    # -- dtype, engine, layout ---------------------------------------------------------------------------------------
+
+    to = elementwise.to
+    clone = elementwise.clone
+    contiguous = elementwise.contiguous
+
+    def astype(self: Any, dtype: dtypes.DtypeLike) -> Tensor:
+        """The values in another dtype; floats keep their place in the graph."""
+        return elementwise.cast(self, dtypes.as_dtype(dtype, "astype"))
+
+    def float(self: Any) -> Tensor:
+        """As float32."""
+        return elementwise.cast(self, dtypes.float32)
+
+    def double(self: Any) -> Tensor:
+        """As float64."""
+        return elementwise.cast(self, dtypes.float64)
+
+    def long(self: Any) -> Tensor:
+        """As int64."""
+        return elementwise.cast(self, dtypes.int64)
+
+    def int(self: Any) -> Tensor:
+        """As int32."""
+        return elementwise.cast(self, dtypes.int32)
+
+    def bool(self: Any) -> Tensor:
+        """As bool: where elements differ from 0."""
+        return elementwise.cast(self, dtypes.bool_)
+
+    def cpu(self: Any) -> Tensor:
+        """On the CPU engine; itself if it is there."""
+        return elementwise.to(self, "cpu")
+
+    def cuda(self: Any, device: builtins.int = 0) -> Tensor:
+        """On the CUDA engine of a device; itself if it is there."""
+        return elementwise.to(self, f"cu32:{device}")
+
+    # -- reductions --------------------------------------------------------------------------------------------------
+
+    sum = reduction.sum
+    mean = reduction.mean
+    var = reduction.var
+    std = reduction.std
+    prod = reduction.prod
+    max = reduction.max
+    min = reduction.min
+    logsumexp = reduction.logsumexp
+    norm = reduction.norm
+    argmax = reduction.argmax
+    argmin = reduction.argmin
+    any = reduction.any
+    all = reduction.all
+    cumsum = reduction.cumsum
+    sort = reduction.sort
+
+    # -- shape -------------------------------------------------------------------------------------------------------
+
+    transpose = shapes.transpose
+    flatten = shapes.flatten
+    squeeze = shapes.squeeze
+    unsqueeze = shapes.unsqueeze
+    split = shapes.split
+    chunk = shapes.chunk
+    gather = indexing.gather
+    masked_fill = indexing.masked_fill
+    __getitem__ = indexing.getitem
+
+    @property
+    def T(self: Any) -> Tensor:
+        """The axes in reverse order."""
+        return shapes.permute(self, tuple(reversed(range(self.ndim))))
+
+    def reshape(self: Any, *shape: Any) -> Tensor:
+        """Another shape for the same elements in row-major order; a view where the strides allow it."""
+        return shapes.reshape(self, _sequence(shape))
+
+    def permute(self: Any, *axes: Any) -> Tensor:
+        """The axes in another order; a view."""
+        return shapes.permute(self, _sequence(axes))
+
+    def expand(self: Any, *shape: Any) -> Tensor:
+        """Broadcast to a shape; a view."""
+        return shapes.expand(self, _sequence(shape))
+
+    def flip(self: Any, *dims: builtins.int) -> Tensor:
+        """The elements in reverse order along axes; a copy."""
+        return shapes.flip(self, _sequence(dims))
+
+    # -- in place ----------------------------------------------------------------------------------------------------
+
+    add_ = __iadd__ = inplace.add_
+    sub_ = __isub__ = inplace.sub_
+    mul_ = __imul__ = inplace.mul_
+    div_ = __itruediv__ = inplace.div_
+    copy_ = inplace.copy_
+    __setitem__ = indexing.setitem
+
+    def __delitem__(self: Any, key: Any) -> None:
+        raise ScalarError("[del] expected a list, got a tensor, whose shape stays: select what remains, or use a mask")
+
+    def fill_(self: Any, value: Any) -> Tensor:
+        """Every element set to a number."""
+        return inplace.copy_(self, value)
+
+    def zero_(self: Any) -> Tensor:
+        """Every element set to 0."""
+        return inplace.copy_(self, False)  # which every dtype holds
+
+    # -- the graph, and copies ---------------------------------------------------------------------------------------
+
+    backward = walk.backward
+    __deepcopy__ = copying.deep_copy
+    __reduce_ex__ = copying.reduced
+
+
+def _boolean(operator: str, value: Any) -> Any:
+    """An operand of a logical operator; DtypeError unless it is bool, for integers' bits have no such functions."""
+    dtype = getattr(value, "dtype", None)
+    if dtype != dtypes.bool_ if dtype is not None else not isinstance(value, bool):
+        raise DtypeError(f"[{operator}] expected bool, got {dtype or type(value).__name__}: compare first, as in x > 0")
+    return value
+
+
+def _sequence(values: tuple[Any, ...]) -> tuple[int, ...]:
+    """``f(1, 2)`` and ``f((1, 2))`` alike."""
+    return tuple(values[0]) if len(values) == 1 and isinstance(values[0], tuple | list) else values
+
+
+def attach() -> None:
+    """Gives Tensor the methods."""
+    for name, method in vars(Methods).items():
+        if isinstance(method, FunctionType | property):
+            setattr(Tensor, name, method)

@@ -1,0 +1,263 @@
+"""The backward walk: gradients go from results back to the leaves, through each function's ``backward`` once."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+from alpha import steps
+from alpha.autograd import BACKWARD, SECOND_BACKWARD, THREAD, Function, follow_base
+from alpha.changes import finish
+from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError, described
+from alpha.locks import RobustLock
+from alpha.tensor import Tensor
+
+
+def backward(result: Tensor, gradient: Tensor | None = None, retain_graph: bool = False) -> None:
+    """Adds the gradient of a result to ``.grad`` of every leaf that requires one.
+
+    Args:
+        gradient: gradient of the final result with respect to this one; 1 for a tensor of one element.
+        retain_graph: keep the saved tensors for another backward.
+    """
+    follow_base(result)
+    if not result.requires_grad:
+        raise GraphError(
+            "[backward] expected a tensor made from one that requires grad, got one outside the graph: set "
+            "requires_grad=True on an input, and compute outside no_grad"
+        )
+    if gradient is None:
+        if result.numel() != 1:
+            raise GraphError(
+                f"[backward] expected a gradient for a tensor of shape {result.shape}, got none: reduce it to one "
+                "element (.sum(), .mean()) or pass gradient="
+            )
+        gradient = result.engine.empty_like(result)
+        result.engine.fill(gradient, 1)
+    elif not isinstance(gradient, Tensor):
+        raise DtypeError(f"[backward] expected a Tensor as gradient, got {described(gradient)}")
+    elif gradient.shape != result.shape:
+        raise ShapeError(f"[backward] expected a gradient of shape {result.shape}, got {gradient.shape}")
+    _walk_from(result, gradient, retain_graph)
+
+
+def _walk_from(root: Tensor, grad: Tensor, retain_graph: bool) -> None:
+    """Walks the graph from its root and adds to ``.grad`` of every leaf that requires a gradient.
+
+    Nodes run in the reverse order of their making, so each runs once, after all that used its outputs. Unless
+    ``retain_graph`` each node's saved tensors are freed as soon as it has run. The leaves get their gradients when the
+    walk is over, all of them: an error or an interrupt on the way leaves every ``.grad`` as it was.
+    """
+    call, outer = THREAD.call, THREAD.walk
+    walk = Walk(retain_graph)
+    try:
+        try:
+            THREAD.call, THREAD.walk = BACKWARD, walk
+            walk.deliver((root._node or root, root._output), grad, False)
+            walk.run()
+            walk.settle()
+        finally:
+            THREAD.call, THREAD.walk = call, outer
+    finally:
+        THREAD.call, THREAD.walk = call, outer  # once more, if an interrupt came before the first time
+
+
+class _Pending:
+    """A gradient that waits for its node, and whether the walk alone holds it."""
+
+    __slots__ = ("grad", "owned")
+
+    def __init__(self, grad: Tensor, owned: bool) -> None:
+        self.grad, self.owned = grad, owned
+
+    def own(self, before: Tensor | None) -> Tensor:
+        """A tensor of nobody else's that holds this gradient, added to the one before if there is one."""
+        if before is not None:
+            if before.shape != self.grad.shape or before.engine is not self.grad.engine:
+                raise ShapeError(
+                    f"[backward] expected a leaf's .grad of shape {self.grad.shape} on {self.grad.engine.name} to add "
+                    f"to, got {before.shape} on {before.engine.name}: set it to None"
+                )
+            return before.engine.elementwise("add", before, self.grad, out=self.grad if self.owned else None)
+        # The caller's tensor may be held elsewhere: .grad must be one that optimizers may write to.
+        return self.grad if self.owned else self.grad.clone()
+
+
+class Walk:
+    """One backward: the nodes that wait, the gradients that wait for them, and those for the leaves.
+
+    All of it belongs to the walk, not to the graph, so a walk that is given up leaves nothing behind.
+    """
+
+    def __init__(self, retain_graph: bool) -> None:
+        self.retain_graph = retain_graph
+        self.queue: list[tuple[int, Function]] = []
+        self.pending: dict[Function, dict[int, _Pending]] = {}
+        self.leaves: dict[Tensor, _Pending] = {}
+
+    def run(self) -> None:
+        """Runs every node that a gradient reaches."""
+        while self.queue:
+            self._run(heapq.heappop(self.queue)[1])
+
+    def _run(self, function: Function) -> None:
+        if function._saved is None:
+            raise GraphError(SECOND_BACKWARD)
+        pending = self.pending.pop(function)
+        outgoing: list[Tensor | None] = [
+            pending[index].grad if index in pending else None for index in range(len(function._outputs))
+        ]
+        pending.clear()
+        if function._hooks or function._retained:
+            outgoing = [
+                None if grad is None else self._observe(function, index, grad) for index, grad in enumerate(outgoing)
+            ]
+        result = function.backward(*outgoing)
+        outgoing.clear()
+        incoming = list(result) if isinstance(result, tuple | list) else [result]
+        if len(incoming) > len(function._edges):
+            raise GraphError(
+                f"[{type(function).__name__}.backward] expected at most {len(function._edges)} gradients, one an "
+                f"argument of forward, got {len(incoming)}"
+            )
+        del result
+        edges, fresh = function._edges, function.fresh
+        if not self.retain_graph:
+            function._release()
+        for argument, edge in enumerate(edges[: len(incoming)]):
+            grad, incoming[argument] = incoming[argument], None
+            if edge is not None and grad is not None:
+                if not isinstance(grad, Tensor):
+                    raise ArgumentError(
+                        f"[{type(function).__name__}.backward] expected tensors or None as gradients, got "
+                        f"{type(grad).__name__} for argument {argument}: return tensors"
+                    )
+                self.deliver(edge, grad, fresh)
+
+    def _observe(self, function: Function, index: int, grad: Tensor) -> Tensor:
+        """Runs the hooks of an output, and keeps its gradient where ``retain_grad`` asked for it."""
+        for hook in tuple(function._hooks.get(index, ())):
+            grad = checked_hook(hook, grad)
+        tensor = function._retained[index]() if index in function._retained else None
+        if tensor is not None:
+            _add(self.leaves, tensor, grad, False)
+        return grad
+
+    def deliver(self, edge: tuple[Any, int], grad: Tensor, owned: bool) -> None:
+        """Adds a gradient to those that wait for a node or a leaf."""
+        target, index = edge
+        if not isinstance(target, Function):
+            self._deliver_leaf(target, grad, owned)
+            return
+        if target._saved is None:
+            raise GraphError(SECOND_BACKWARD)
+        shape, engine, dtype = target._outputs[index]
+        if grad.shape != shape or grad.storage.engine is not engine:
+            raise _misshapen(f"the result of {type(target).__name__}", shape, engine, grad)
+        if grad.dtype is not dtype and grad.dtype != dtype:
+            grad, owned = grad.astype(dtype), True
+        waiting = self.pending.get(target)
+        if waiting is None:
+            self.pending[target] = {index: _Pending(grad, owned)}
+            heapq.heappush(self.queue, (-target._sequence, target))
+        else:
+            _add(waiting, index, grad, owned)
+
+    def _deliver_leaf(self, leaf: Tensor, grad: Tensor, owned: bool) -> None:
+        if grad.shape != leaf.shape or grad.storage.engine is not leaf.storage.engine:
+            raise _misshapen("a leaf", leaf.shape, leaf.engine, grad)
+        if grad.dtype is not leaf.dtype and grad.dtype != leaf.dtype:
+            grad, owned = grad.astype(leaf.dtype), True
+        if leaf._leaf_hooks:
+            for hook in tuple(leaf._leaf_hooks):
+                replaced = checked_hook(hook, grad)
+                grad, owned = replaced, owned and replaced is grad
+        _add(self.leaves, leaf, grad, owned)
+
+    def settle(self) -> None:
+        """Gives the leaves their gradients.
+
+        An interrupt ends nothing half way: what remains is done before it goes on. So each step must come to the same
+        when it is done twice: the sums are made beforehand, in the gradients that the walk alone holds, then copied.
+        """
+        lock = _settling
+        while not (mutex := lock.mutex).acquire(False):
+            if lock.wait(mutex):
+                self._settle()
+                return
+        try:
+            self._settle()
+        finally:
+            mutex.release()
+
+    def _settle(self) -> None:
+        prepared = [
+            (leaf, before, waiting.grad if waiting.owned and before is None else waiting.own(before))
+            for leaf, waiting in self.leaves.items()
+            for before in (leaf.grad,)
+        ]
+
+        def give() -> None:
+            for leaf, before, grad in prepared:
+                _settle_grad(leaf, before, grad)
+
+        try:
+            give()
+        except KeyboardInterrupt:
+            finish(give)
+            raise
+
+
+def _misshapen(target: str, shape: tuple[int, ...], engine: Any, grad: Tensor) -> ShapeError:
+    return ShapeError(
+        f"[backward] expected a gradient of shape {shape} on {engine.name} for {target}, got {grad.shape} on "
+        f"{grad.engine.name}: return gradients shaped as the arguments"
+    )
+
+
+def _add(pending: dict[Any, _Pending], key: Any, grad: Tensor, owned: bool) -> None:
+    """Adds a gradient to what waits under a key."""
+    found = pending.get(key)
+    if found is None:
+        pending[key] = _Pending(grad, owned)
+    elif found.owned and grad is found.grad:
+        return  # the function added its part into accumulator()
+    elif found.owned:
+        grad.engine.elementwise("add", found.grad, grad, out=found.grad)
+    else:
+        pending[key] = _Pending(grad.engine.elementwise("add", found.grad, grad), True)
+
+
+def _settle_grad(leaf: Tensor, before: Tensor | None, grad: Tensor) -> None:
+    """Makes ``grad`` a leaf's gradient, in the memory of the one before if there was one; twice is as once."""
+    if leaf._node is None:
+        steps.note_leaf(leaf, before)
+    if before is None:
+        leaf.grad = grad
+        return
+    leaf.engine.copy(grad, before)
+    before.storage.touch()
+
+
+def checked_hook(hook: Callable[[Tensor], Any], grad: Tensor) -> Tensor:
+    """What a hook makes of a gradient: itself for None; an error unless it is another of the same kind."""
+    replaced = hook(grad)
+    if replaced is None:
+        return grad
+    if not isinstance(replaced, Tensor):
+        raise ArgumentError(f"[register_hook] expected a hook that returns a tensor or None, got {replaced!r}")
+    if replaced.shape != grad.shape or replaced.engine is not grad.engine:
+        raise ShapeError(
+            f"[register_hook] expected a hook that returns a gradient of shape {grad.shape} on {grad.engine.name}, got "
+            f"{replaced.shape} on {replaced.engine.name}: return it shaped as the one that it was given"
+        )
+    if replaced.dtype != grad.dtype:
+        raise DtypeError(
+            f"[register_hook] expected a hook that returns {grad.dtype}, got {replaced.dtype}: cast it back"
+        )
+    return replaced
+
+
+_settling = RobustLock(Walk.settle)
+"""Threads that share leaves add to their gradients one after the other."""

@@ -1,0 +1,191 @@
+"""The layers of the sources, read from their text: who imports whom, and what stands in one place alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import alpha
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PACKAGES = {"alpha": "alpha", **{name: f"alpha.{name}" for name in ("nn", "optim", "datasets", "cu32")}}
+"""The names of the packages in the folders at the top."""
+
+
+def _modules() -> dict[str, Path]:
+    """The modules of the installed packages."""
+    found = {}
+    for folder, package in PACKAGES.items():
+        for path in _files(folder):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            found[".".join((package, *(part for part in parts if part != "__init__")))] = path
+    return found
+
+
+def _files(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if not any(parent.is_symlink() for parent in path.parents):
+                yield path
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"), str(path))
+
+
+# -- imports -----------------------------------------------------------------------------------------------------
+
+
+def _run_on_import(statements: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports that run when a module is imported: not those within functions, nor for type checkers alone."""
+    for statement in statements:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            yield statement
+        elif isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test):
+            yield from _run_on_import(statement.orelse)
+        elif not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            for name in ("body", "orelse", "finalbody"):
+                yield from _run_on_import(getattr(statement, name, []))
+            for handler in getattr(statement, "handlers", []):
+                yield from _run_on_import(handler.body)
+
+
+def _imported(module: str, path: Path, known: dict[str, Path]) -> set[str]:
+    """The known modules that a module imports when it is imported."""
+    found = set()
+    for statement in _run_on_import(_tree(path).body):
+        if isinstance(statement, ast.Import):
+            found |= {alias.name for alias in statement.names}
+        else:
+            assert not statement.level, f"{path}: expected absolute imports, got a relative one"
+            source = statement.module or ""
+            names = [f"{source}.{alias.name}" for alias in statement.names]
+            found |= {name if name in known else source for name in names}
+    return (found & known.keys()) - {module}
+
+
+def _circle(graph: dict[str, set[str]]) -> list[str]:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    modules = _modules()
+    assert len(modules) > 200
+    circle = _circle({name: _imported(name, path, modules) for name, path in modules.items()})
+    assert not circle, f"expected layers, got a circle: {' <- '.join(circle)}"
+
+
+def test_a_circle_is_found(tmp_path: Path) -> None:
+    """Within try blocks, if blocks and classes too, but neither within functions nor for type checkers alone."""
+    texts = {
+        "a": "try:\n    import b\nexcept ImportError:\n    pass",
+        "b": "class B:\n    from c import thing",
+        "c": "def later():\n    import a",
+        "d": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import b\nelse:\n    import a",
+    }
+    modules = {name: tmp_path / f"{name}.py" for name in texts}
+    for name, text in texts.items():
+        modules[name].write_text(text)
+    graph = {name: _imported(name, path, modules) for name, path in modules.items()}
+    assert graph == {"a": {"b"}, "b": {"c"}, "c": set(), "d": {"a"}}
+    assert not _circle(graph)
+    assert set(_circle({**graph, "c": {"a"}})) == {"a", "b", "c"}
+
+
+def test_tensor_imports_nothing_above_itself() -> None:
+    """Not even within functions: errors, dtypes and the checks of arguments are all it needs."""
+    modules = _modules()
+    body = [node for node in ast.walk(_tree(modules["alpha.tensor"])) if isinstance(node, ast.FunctionDef)]
+    assert not [line for function in body for line in _run_on_import(function.body)]
+    below: set[str] = set()
+    waiting = ["alpha.tensor"]
+    while waiting:
+        module = waiting.pop()
+        waiting += _imported(module, modules[module], modules) - below
+        below |= _imported(module, modules[module], modules)
+    assert below == {"alpha.arguments", "alpha.dtypes", "alpha.errors"}
+
+
+def test_no_import_stands_below_other_code() -> None:
+    excused = [str(path) for path in _files(*PACKAGES, "benchmarks", "examples") if "E402" in path.read_text("utf-8")]
+    assert not excused
+
+
+# -- one place ---------------------------------------------------------------------------------------------------
+
+
+def test_one_place_counts_the_writes_to_memory() -> None:
+    places = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in _files(*PACKAGES, "benchmarks", "examples")
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if "version +=" in line
+    ]
+    assert len(places) == 1, f"expected Storage.touch() alone to count the writes, got {places}: call storage.touch()"
+    assert places[0].startswith("alpha/tensor.py")
+
+
+@pytest.mark.parametrize("name", ["sum", "exp", "clamp", "sort", "masked_fill", "add_"])
+def test_a_function_is_its_own_method(name: str) -> None:
+    """One definition, with its documentation."""
+    assert getattr(alpha.Tensor, name) is getattr(alpha, name)
+    assert getattr(alpha.Tensor, name).__doc__
+
+
+# -- parameters --------------------------------------------------------------------------------------------------
+
+MOST_PARAMETERS = 8
+PUBLIC = {
+    "alpha/functions/conv.py:conv2d",
+    "alpha/functions/norm.py:batch_norm",
+    "nn/conv.py:__init__",
+    "nn/models/autoencoder.py:fine_tune",
+    "nn/models/rbm.py:fit",
+    "nn/models/training.py:train",
+    "optim/lr_scheduler.py:__init__",
+}
+"""With more, for users give them by name."""
+
+LEFT = {
+    "alpha/cpu/convolution.py:_in_bands",
+    *(f"{operation} of an engine" for operation in ("batch_norm", "batch_norm_grad", "batch_norm_inverse_grad")),
+    *(f"{operation} of an engine" for operation in ("adam_step", "sgd_step", "rmsprop_step")),
+}
+"""With more, to be given records: this list may only shrink."""
+
+
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Parameters of a function without what it belongs to: ``self``, ``cls``, or the engine that it is a part of."""
+    given = function.args
+    names = [parameter.arg for parameter in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return len(names) - (names[:1] in (["self"], ["cls"], ["engine"])) + bool(given.vararg) + bool(given.kwarg)
+
+
+def _place(path: Path, function: str) -> str:
+    """The function's place in the lists; of an engine's operation, which every engine has, its name alone."""
+    operation = f"{function} of an engine"
+    place = f"{path.relative_to(ROOT)}:{function}"
+    return operation if operation in LEFT and place not in PUBLIC else place
+
+
+def test_long_lists_of_parameters_are_records() -> None:
+    """Kernels aside: compiled code is handed numbers and addresses one by one."""
+    found = {
+        _place(path, node.name)
+        for path in _files(*PACKAGES)
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _parameters(node) > MOST_PARAMETERS
+        if "kernels" not in path.parts
+    }
+    new = found - PUBLIC - LEFT
+    assert not new, f"expected at most {MOST_PARAMETERS} parameters, got more in {sorted(new)}: hand over a record"
+    gone = (PUBLIC | LEFT) - found
+    assert not gone, f"expected these to be long still, got shorter ones: take {sorted(gone)} off the list"
