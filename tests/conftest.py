@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -45,9 +46,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Notes the tier for what has no configuration at hand."""
+    """Notes the tier for what has no configuration at hand, and lets interrupts through.
+
+    A shell starts what runs in its background with SIGINT ignored, and the children of the tests would ignore it too.
+    """
     global _all
     _all = config.getoption("--tier") == "all"
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
