@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,11 +35,12 @@ def test_checks_of_engines_that_are_their_core(name: str, check: engine_suite.Ch
     check(alpha.engine(name))
 
 
-def test_an_engine_is_twelve_operations() -> None:
+def test_an_engine_is_twelve_operations_and_a_hundred_lines() -> None:
     assert len(Engine.__abstractmethods__) == 12
     for kind in (NumPyEngine, ToyEngine):
         overridden = {name for name in vars(kind) if name in vars(Engine) and not name.startswith("_")}
         assert overridden - {"name"} == Engine.__abstractmethods__
+        assert len(Path(inspect.getfile(kind)).read_text().splitlines()) <= 110
 
 
 def test_names_of_checks_differ() -> None:
