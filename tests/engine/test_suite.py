@@ -66,7 +66,7 @@ class Forgetting(NumPyEngine):
 
 
 class Sharing(NumPyEngine):
-    """Casts nothing and copies nothing where the dtype fits."""
+    """Gives back the index that was checked, which its owner may still write to."""
 
     def check_range(self, index: Tensor, *options: Any, **more: Any) -> Tensor:
         super().check_range(index, *options, **more)
@@ -127,7 +127,7 @@ def test_names_that_are_taken(name: str) -> None:
     assert type(alpha.engine("toy")) is ToyEngine
 
 
-@pytest.mark.parametrize("name", ["", "Toy", "2d", "toy:0", "my toy", "float32", "bool", None, 3])
+@pytest.mark.parametrize("name", ["", "Toy", "2d", "toy:0", "my toy", "float32", "half", "bool", None, 3])
 def test_names_that_are_none(name: Any) -> None:
     with pytest.raises(ArgumentError, match=r"^\[register_engine\] expected a name of lower-case letters.*, got "):
         alpha.register_engine(name, ToyEngine)
