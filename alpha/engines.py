@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from alpha import dtypes
+import numpy as np
+
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, EngineError, described
 
@@ -36,7 +37,7 @@ def register_engine(name: str, factory: Factory, numbered: bool = False) -> None
         numbered: whether there are several devices: the factory is then called with a device's number, its engine's
             name is ``f"{name}:{number}"``, and ``name`` alone means ``f"{name}:0"``.
     """
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in map(str, dtypes.ALL):
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or _is_dtype(name):
         raise ArgumentError(
             "[register_engine] expected a name of lower-case letters, digits and underscores, a letter first and no "
             f"dtype's, got {described(name)}"
@@ -77,6 +78,15 @@ def engine(name: str = "cpu", memory: str | int | None = None, threads: int | No
 def is_name(text: str) -> bool:
     """Whether a text begins with the name of an engine: ``.to(text)`` then means one."""
     return text.partition(":")[0] in _kinds
+
+
+def _is_dtype(name: str) -> bool:
+    """Whether NumPy takes a name for a dtype: ``.to(name)`` then means that."""
+    try:
+        np.dtype(name)
+    except TypeError:
+        return False
+    return True
 
 
 def _maker(name: str) -> tuple[str, Callable[[], Engine]]:

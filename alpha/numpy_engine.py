@@ -7,6 +7,7 @@ a pool of the host's, so a tensor is an array: an address, a shape, strides. It 
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,9 @@ from alpha.tensor import Storage, Tensor
 
 _ANSWERS = ["eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not", "isfinite"]
 """Operations whose results are bool."""
-_NUMPY_NAMES = {"neg": "negative", "sub": "subtract", "mul": "multiply", "div": "divide"} | {
-    "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"
-}  # fmt: skip
 # As in PyTorch the sign of NaN is 0, and a remainder of 0 has the sign of x.
 _OWN: dict[str, Any] = {
+    "div": np.divide,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": np.vectorize(math.erf, otypes=[float]),
     "sign": lambda x: np.where(np.isnan(x), 0, np.sign(x)),
@@ -63,7 +62,7 @@ class NumPyEngine(Engine):
     @np.errstate(all="ignore")
     def elementwise(self, op: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
         tensors = [x for x in operands if isinstance(x, Tensor)]
-        function, dtype = _OWN.get(op) or getattr(np, _NUMPY_NAMES.get(op, op)), tensors[-1].dtype
+        function, dtype = _OWN.get(op) or getattr(operator, op, None) or getattr(np, op), tensors[-1].dtype
         values = self._as_arrays(operands)
         if op not in _ANSWERS:  # a number beside tensors takes their dtype
             values = tuple(x if isinstance(x, np.ndarray) else np.array(x).astype(dtype) for x in values)
@@ -77,9 +76,8 @@ class NumPyEngine(Engine):
 
     @np.errstate(all="ignore")
     def reduce(self, op: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-        lines = np.moveaxis(self.to_numpy(x), axes, range(-len(axes), 0))
-        kept, length = lines.shape[: x.ndim - len(axes)], math.prod(x.shape[axis] for axis in axes)
-        lines = lines.reshape(*kept, length)  # dense: NumPy then adds pairwise
+        lines = np.moveaxis(self.to_numpy(x), axes, range(-len(axes), 0))  # NumPy adds dense ones pairwise
+        lines = lines.reshape(*lines.shape[: x.ndim - len(axes)], math.prod(x.shape[axis] for axis in axes))
         wide, dtype = (float64, x.dtype) if is_float(x.dtype) else (int64, int64)
         options = {"dtype": wide} if op in ("sum", "prod") else {}
         result = np.asarray(getattr(np, op)(lines, axis=-1, **options))

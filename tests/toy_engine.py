@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from alpha.mempool import MemoryPool
 from alpha.tensor import Storage, Tensor
 
 BYTES = 1 << 30
-NAMES = {"neg": "negative", "sub": "subtract", "mul": "multiply", "eq": "equal", "ne": "not_equal", "lt": "less"}
-NAMES |= {"le": "less_equal", "gt": "greater", "ge": "greater_equal", "div": "divide"}
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 OWN: dict[str, Any] = {
+    "div": np.divide,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": np.vectorize(math.erf, otypes=[float]),
     "sign": lambda x: np.nan_to_num(np.sign(x)),
@@ -33,27 +34,25 @@ class ToyEngine(alpha.Engine):
     def take(self, nbytes: int) -> tuple[int, None]:
         if self.used + nbytes > BYTES:
             raise MemoryError
-        address, self.used = self.used, self.used + -(-nbytes // 4096) * 4096
+        address, self.used = self.used, self.used + nbytes
         return address, None
 
     def read(self, x: Any) -> Any:
-        return self.bytes.view(x.dtype)[self.places(x)] if isinstance(x, Tensor) else x
+        return np.asarray(self.bytes.view(x.dtype)[self.places(x)]) if isinstance(x, Tensor) else x
 
     def write(self, x: Tensor, values: Any) -> Tensor:
         with np.errstate(all="ignore"):
             self.bytes.view(x.dtype)[self.places(x)] = np.asarray(values).astype(x.dtype)
         return x
 
-    def places(self, x: Tensor) -> Any:
-        """Where each element lies, counted in elements."""
+    def places(self, x: Tensor) -> Any:  # of its elements in the memory, counted in elements
         places = np.array(x.address // x.dtype.itemsize)
         for length, stride in zip(x.shape, x.strides, strict=True):
             places = places[..., None] + np.arange(length) * stride
         return places
 
     def new(self, values: Any, order: Any = None) -> Tensor:
-        array = np.asarray(values)
-        return self.write(self.empty(array.shape, array.dtype, order), array)
+        return self.write(self.empty(np.shape(values), np.asarray(values).dtype, order), values)
 
     def synchronize(self) -> None: ...
 
@@ -72,11 +71,12 @@ class ToyEngine(alpha.Engine):
     @np.errstate(all="ignore")
     def elementwise(self, op: str, *operands: Any, out: Tensor | None = None) -> Tensor:
         tensors = [x for x in operands if isinstance(x, Tensor)]
-        values = [self.read(x) for x in operands]
-        result = np.asarray((OWN.get(op) or getattr(np, NAMES.get(op, op)))(*values))
-        result = result if result.dtype == bool and op != "where" else result.astype(tensors[-1].dtype)
-        largest = max(tensors, key=Tensor.numel)
-        order = largest.memory_order() if largest.ndim == result.ndim else None
+        like, dtype = max(tensors, key=Tensor.numel), tensors[-1].dtype
+        function, as_it_is = OWN.get(op) or getattr(operator, op, None) or getattr(np, op), op in COMPARISONS
+        values = [self.read(x) if as_it_is or isinstance(x, Tensor) else np.array(x).astype(dtype) for x in operands]
+        result = np.asarray(function(*values))
+        result = result if result.dtype == bool else result.astype(dtype)
+        order = like.memory_order() if like.ndim == result.ndim else None
         return self.new(result, order) if out is None else self.write(out, result)
 
     @np.errstate(all="ignore")

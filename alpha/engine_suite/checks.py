@@ -81,7 +81,9 @@ def expect(engine: Engine, found: Tensor, expected: Any, rtol: float | None = No
     expect_equal("shape", found.shape, wanted.shape)
     if not found.is_contiguous(found.memory_order()):
         raise CheckError(f"[engine_suite] expected a dense result, got strides {found.strides} of shape {found.shape}")
-    assert_close(engine.to_numpy(found), wanted, rtol, atol)
+    array = engine.to_numpy(found)
+    expect_equal("type", type(array), np.ndarray)  # of a tensor without axes too
+    assert_close(array, wanted, rtol, atol)
 
 
 def expect_equal(what: str, found: object, wanted: object) -> None:

@@ -141,6 +141,15 @@ def two_operands(engine: Engine, op: str, dtype: str) -> None:
     _two(engine, op, TWO[op], x, y, 3)
 
 
+@CHECKS.once
+def numbers_take_the_dtype(engine: Engine) -> None:
+    """Integers wrap around; comparisons compare the number as it is."""
+    x = engine.from_numpy(np.array([250, 3], np.uint8))
+    expect(engine, engine.elementwise("add", x, 300), np.array([38, 47], np.uint8))
+    expect(engine, engine.elementwise("lt", x, 300), np.array([True, True]))
+    expect(engine, engine.elementwise("eq", 259, x), np.array([False, False]))
+
+
 @CHECKS.over(*product(("div", "pow"), FLOATS))
 def two_float_operands(engine: Engine, op: str, dtype: str) -> None:
     function: Callable[..., Any] = np.true_divide if op == "div" else np.power
