@@ -82,10 +82,17 @@ def test_the_wheel_holds_alpha_alone(wheel: Path) -> None:
 
 @pytest.mark.needs("mypy")
 def test_type_checkers_see_what_is_installed(environment: Path, tmp_path: Path) -> None:
-    (tmp_path / "use.py").write_text("from alpha.nn import functional\n\nreveal_type(functional.relu)\n")
+    (tmp_path / "use.py").write_text(
+        "import alpha\n"
+        "from alpha.nn import functional\n\n"
+        "reveal_type(functional.relu)\n"
+        "reveal_type(alpha.tensor([1.0]).sum)\n"
+    )
     python = environment.parent.parent.parent / "bin" / "python"
     command = (sys.executable, "-m", "mypy", "--strict", "--python-executable", python, "--cache-dir", tmp_path)
-    assert '"def (x: alpha.tensor.Tensor) -> alpha.tensor.Tensor"' in _run(*command, "use.py", cwd=tmp_path)
+    seen = _run(*command, "use.py", cwd=tmp_path)
+    assert '"def (x: alpha.tensor.Tensor) -> alpha.tensor.Tensor"' in seen
+    assert '"def (dim: Any =, keepdim: bool =) -> alpha.tensor.Tensor"' in seen  # functions attached as methods, too
 
 
 @pytest.mark.slow
