@@ -34,9 +34,10 @@ import numpy as np
 import pytest
 
 from alpha.cpu import convolution as on_cpu
-from alpha.cpu import planner, winograd
+from alpha.cpu import planner
+from alpha.cpu.conv import winograd
+from alpha.cpu.conv.problem import INPUT_GRAD, dense_problem
 from alpha.cpu.engine import CPUEngine
-from alpha.cpu.plans import dense_problem
 from alpha.cu32 import convolution as on_cuda
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.geometry import Axis, Geometry
@@ -281,7 +282,7 @@ def test_winograd_writes_every_element_once(cpu: CPUEngine, monkeypatch: pytest.
     served = 0
     for steps in every():
         problem = Problem(steps, steps, Channels(3, 2)) if steps.stride <= 2 else None
-        if problem is None or not winograd.serves(dense_problem(problem.geometry, IMAGES, 2, 3, 1), by_output=False):
+        if problem is None or not winograd.serves(dense_problem(INPUT_GRAD, problem.geometry, IMAGES, 2, 3, 1)):
             continue
         served += 1
         with planner.use("winograd"):
