@@ -15,7 +15,6 @@ from alpha.cpu.conv.algorithm import Call
 from alpha.cpu.conv.problem import FORWARD, INPUT_GRAD, RUN_CHANNELS, WEIGHT_GRAD, Problem, problem_of
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import convolution as kernels
-from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ShapeError
 from alpha.geometry import Geometry
@@ -102,8 +101,7 @@ class ConvolutionOperations(HostEngine):
             return self._weight_grad_in_bands(x, dy, geometry, groups)
         problem = problem_of(WEIGHT_GRAD, x, dy, geometry, groups)
         dw = self.empty((dy.shape[3], *geometry.filter, problem.group_in), x.dtype)
-        call = Call(x, dy, dw, geometry, x.dtype.type(0))
-        MACS["conv2d_weight_grad"] = planner.choose(problem).run(self, problem, call)
+        MACS["conv2d_weight_grad"] = planner.choose(problem).run(self, problem, Call(x, dy, dw, geometry))
         return dw
 
     def _in_bands(
@@ -193,17 +191,6 @@ class ConvolutionOperations(HostEngine):
         wanted = (problem.out_channels, *problem.geometry.filter, problem.group_in)
         if w.shape != wanted or w.dtype != x.dtype:  # what the plans' offsets trust
             raise ShapeError(f"[convolution] expected filters {wanted} of {x.dtype}, got {w.shape} of {w.dtype}")
-        ends, *_alive = self._ends(out, bias, residual, slope is not None)
-        call = Call(x, w, out, geometry, x.dtype.type(slope or 0), ends)
-        return planner.choose(problem).run(self, problem, call)
-
-    def _ends(
-        self, out: Tensor, bias: Tensor | None, residual: Tensor | None, activates: bool
-    ) -> tuple[tuple[int, ...], Tensor | None, Tensor | None]:
-        """How results are finished: the kernels' arguments, and the tensors that they point to, to be kept alive.
-
-        The kernels find the residual's elements by one distance from the result's.
-        """
         for name, tensor, shape in (("bias", bias, out.shape[3:]), ("residual", residual, out.shape)):
             if tensor is not None and (tensor.shape != shape or tensor.dtype != out.dtype):
                 raise ShapeError(
@@ -212,11 +199,8 @@ class ConvolutionOperations(HostEngine):
         bias = None if bias is None else self.dense(bias, (0,))
         if residual is not None and not _lies_as(residual, out):
             residual = self.dense(residual, IMAGE_ORDER)
-        mode = ACTIVATE if activates else STORE
-        mode |= BIAS if bias is not None else STORE
-        mode |= ADD if residual is not None else STORE
-        distance = 0 if residual is None else residual.address - out.address
-        return (out.address, mode, 0 if bias is None else bias.address, distance), bias, residual
+        call = Call(x, w, out, geometry, bias, residual, slope)
+        return planner.choose(problem).run(self, problem, call)
 
     def _target(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], accumulate: Tensor | None

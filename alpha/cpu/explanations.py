@@ -62,8 +62,7 @@ def explain(
     algorithm = planner.choose(computed)
     cycles, tasks = algorithm.cycles(computed, packs=True), algorithm.tasks(computed)
     threads = max(1, min(engine.threads, tasks))
-    g, channels = problem.geometry, (problem.images, problem.in_channels, problem.out_channels, problem.groups)
-    useful = 2 * g.macs(*channels)
+    g, useful = problem.geometry, 2 * problem.macs
     return Explanation(
         f"{operator} of {problem.images} x {g.input}, {problem.in_channels} to {problem.out_channels} channels",
         TITLES[operator] + algorithm.title,
@@ -72,6 +71,7 @@ def explain(
         useful // g.useful * geometry.nominal,
         1e3 * cycles * _seconds_a_cycle(engine) / threads,
         1e3 * _measured(engine, _call(engine, problem)) if measure else None,
+        algorithm.name,
     )
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import alpha
 from alpha.cpu import convolution, planner
 from alpha.cpu.conv import blocking, columns, depthwise, filters, lanes, panels, positions, taps, winograd
+from alpha.cpu.conv.algorithm import Algorithm
 from alpha.cpu.conv.algorithms import ALGORITHMS
 from alpha.cpu.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Problem, dense_problem, problem_of
 from alpha.cpu.convolution import MACS
@@ -27,13 +28,8 @@ from alpha.engine import IMAGE_ORDER
 from alpha.errors import ArgumentError, ShapeError
 from alpha.geometry import Geometry
 from tests import oracles
+from tests.engine.algorithms import BOUND, check_algorithm
 from tests.engine.test_conv import EXACT, PICKED, Case, cases, draw_data, relative
-
-# F(2, 3) adds up to four inputs and multiplies by 1/4 at most, and stays as near to float64 as direct sums do. Factors
-# of F(4, 3) are up to 1.5 ** 3 on either side: measured, its error is five times as large, 1e-6 to 3e-6 of the greatest
-# result at 16 to 512 channels (PyTorch's own sums: 0.5e-6 to 4e-6); that of F(3, 3) less than twice. So the bound for
-# direct sums holds for all.
-BOUND = 5e-6
 
 WINOGRADS = [algorithm.name for algorithm in ALGORITHMS if isinstance(algorithm, winograd.Winograd)]
 
@@ -95,14 +91,6 @@ def error(actual: alpha.Tensor, expected: Any, squares: Any) -> float:
 
 def leaky(x: np.ndarray[Any, Any], slope: float) -> np.ndarray[Any, Any]:
     return np.where(x > 0, x, slope * x)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("case", PICKED, ids=str)
-@pytest.mark.parametrize("algorithm", ["images", "positions"])
-def test_picked(case: Case, dtype: Any, algorithm: str) -> None:
-    """Several blocks of taps and channels among them: results are finished once, with the last."""
-    check(case, dtype, algorithm)
 
 
 @settings(max_examples=100, deadline=None)
@@ -320,6 +308,38 @@ DEPTHWISE = [
 ]
 
 
+LARGE = Case(1, (4, 4), (256, 256), (3, 3), padding=(1, 1))
+"""Filters of whole panels, and large."""
+
+EVERY = [*PICKED, *DEPTHWISE[:2], LARGE]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", EVERY, ids=str)
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: f"{algorithm.name} {algorithm.operators[-1]}")
+def test_every_algorithm(algorithm: Algorithm, case: Case, dtype: Any) -> None:
+    """Several blocks of taps and channels among them: results are finished once, with the last."""
+    check_algorithm(algorithm, case, dtype)
+
+
+def test_every_algorithm_is_met_with_each_of_its_operators() -> None:
+    for algorithm in ALGORITHMS:
+        for operator in algorithm.operators:
+            assert any(algorithm.serves(dense_problem_of(operator, case)) for case in EVERY), (algorithm.name, operator)
+
+
+def dense_problem_of(operator: str, case: Case) -> Problem:
+    geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation).reached
+    return dense_problem(operator, geometry, case.n, *case.channels, case.groups)
+
+
+def test_names_are_files_and_belong_to_one_algorithm_of_an_operator() -> None:
+    for algorithm in ALGORITHMS:
+        assert type(algorithm).__module__.startswith("alpha.cpu.conv." + algorithm.name.rstrip("34"))
+        for operator in algorithm.operators:
+            assert planner.named(algorithm.name, operator) is algorithm
+
+
 @pytest.mark.parametrize("image_order", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("case", DEPTHWISE, ids=str)
@@ -496,21 +516,6 @@ def test_winograd_computes_fewer_products() -> None:
         engine.conv2d_input_grad(dy, w, geometry, 1)
     assert MACS["conv2d"] == MACS["conv2d_input_grad"] == 36 * (2 * 2) * 20 * 32 * 48
     assert MACS["conv2d"] < geometry.macs(20, 32, 48) / 3.1
-
-
-@pytest.mark.parametrize("case", PICKED, ids=str)
-@pytest.mark.parametrize("algorithm", ["images", "positions"])
-def test_no_zero_enters_a_product(case: Case, algorithm: str) -> None:
-    """Each kernel counts what it issues; brute force counts the products that meet no zero of padding or dilation."""
-    engine = alpha.engine("cpu")
-    x, w, _, dy = (alpha.tensor(array, engine=engine) for array in draw_data(case, np.float32))
-    geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
-    with planner.use(algorithm):
-        engine.conv2d(x, w, None, geometry, case.groups)
-        engine.conv2d_input_grad(dy, w, geometry, case.groups)
-        engine.conv2d_weight_grad(x, dy, geometry, case.groups)
-    pairs = oracles.nonzero_products(case.size, case.filter, case.stride, case.padding, case.dilation)
-    assert set(MACS.values()) == {pairs * case.n * case.channels[0] * case.channels[1] // case.groups}
 
 
 @pytest.mark.parametrize("image_order", [False, True])

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv.problem import FORWARD, INPUT_GRAD, Problem
+from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
 
@@ -20,16 +21,35 @@ class Call(NamedTuple):
         other: the filters, or dy of a filter gradient.
         out: what is written: y, dx or dw.
         geometry: as called; a problem's may be flattened.
-        tag: a number whose type tells the kernels theirs, and whose value is the activation's slope.
-        ends: the kernels' arguments for how results are finished; none of a filter gradient.
+        bias: what is added to results, a number for each channel; of a filter gradient nothing.
+        residual: likewise images that lie as ``out`` does, or ``out`` itself.
+        slope: of the LeakyReLU that results then pass.
     """
 
     source: Tensor
     other: Tensor
     out: Tensor
     geometry: Geometry
-    tag: Any
-    ends: tuple[int, ...] = ()
+    bias: Tensor | None = None
+    residual: Tensor | None = None
+    slope: float | None = None
+
+    @property
+    def tag(self) -> Any:
+        """A number whose type tells the kernels theirs, and whose value is the activation's slope."""
+        return self.source.dtype.type(self.slope or 0)
+
+    @property
+    def ends(self) -> tuple[int, int, int, int]:
+        """The kernels' arguments for what is written, and how results are finished.
+
+        They find the residual's elements by one distance from the result's.
+        """
+        out, bias, residual = self.out.address, self.bias, self.residual
+        mode = (STORE if self.slope is None else ACTIVATE) | (STORE if bias is None else BIAS)
+        if residual is None:
+            return out, mode, 0 if bias is None else bias.address, 0
+        return out, mode | ADD, 0 if bias is None else bias.address, residual.address - out
 
 
 class Algorithm(ABC):
