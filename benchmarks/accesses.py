@@ -8,15 +8,17 @@ position, whose left operand is what its taps meet; so does im2col count, with t
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from alpha.cpu import planner, winograd
-from alpha.cpu.plans import Problem
+from alpha.cpu import planner
+from alpha.cpu.conv.algorithm import filter_numbers
+from alpha.cpu.conv.problem import FORWARD, Problem
 from benchmarks.zero_insertion import ZeroInsertion
 
 
 def forward(problem: Problem, packs: bool) -> int:
     """Of our transposed convolution, the input gradient of a problem; with the filters' packing, or packed before."""
-    return _convolution(problem, False, packs)
+    return _convolution(problem, packs)
 
 
 def training(problem: Problem) -> int:
@@ -24,7 +26,8 @@ def training(problem: Problem) -> int:
     g, s = problem.geometry, problem
     pairs = g.useful * s.images * (s.in_channels + s.out_channels)  # of each tap: what it meets on either side
     copies = 2 * s.images * (math.prod(g.input) * s.in_channels + math.prod(g.output) * s.out_channels)
-    return forward(problem, True) + _convolution(problem, True, True) + pairs + copies + _filters(problem)
+    source = _convolution(replace(problem, operator=FORWARD), True)  # the gradient of what the layer reads
+    return forward(problem, True) + source + pairs + copies + filter_numbers(problem)
 
 
 def baseline_forward(layer: ZeroInsertion, images: int, channels: tuple[int, int]) -> int:
@@ -58,28 +61,6 @@ def _weights(layer: ZeroInsertion, channels: tuple[int, int]) -> int:
     return layer.filter**2 * math.prod(channels)
 
 
-def _filters(problem: Problem) -> int:
-    return math.prod(problem.geometry.filter) * problem.in_channels * problem.group_out
-
-
-def _convolution(problem: Problem, by_output: bool, packs: bool) -> int:
+def _convolution(problem: Problem, packs: bool) -> int:
     """A convolution or an input gradient by the algorithm that the planner takes."""
-    g, algorithm, filters = problem.geometry, planner.algorithm(problem, by_output, packs), _filters(problem)
-    source, result, size = problem.in_channels, problem.out_channels, g.output
-    if not by_output:
-        source, result, size = result, source, g.input
-    results = problem.images * math.prod(size) * result
-    if algorithm in winograd.RESULTS:
-        plan = winograd.plan(problem, by_output, winograd.RESULTS[algorithm])
-        tiles = len(plan.rows_to) * len(plan.columns_to) * problem.images
-        inputs = tiles * (plan.form.inputs**2 + 2 * plan.form.places) * source
-        products = 2 * tiles * plan.form.places * result
-        packed = math.prod(plan.packed_shape)
-        return inputs + products + results + packed + (filters + packed if packs else 0)
-    met = g.useful * problem.images * source
-    made = 0
-    if algorithm == "columns":
-        width = g.columns.input if by_output else g.columns.output
-        met = g.rows.useful * width * problem.images * source
-        made = size[0] * problem.images * result * (width * g.columns.filter + g.columns.useful)
-    return met + made + results + filters + (2 * filters if packs else 0)
+    return planner.choose(problem, packs).accesses(problem, packs)

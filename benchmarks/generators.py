@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from alpha.cpu.plans import Problem, dense_problem
+from alpha.cpu.conv.problem import INPUT_GRAD, Problem, dense_problem
 from alpha.geometry import Axis, Geometry
 from benchmarks.zero_insertion import ZeroInsertion
 
@@ -42,7 +42,7 @@ class Generator:
 
     def problem(self, batch: int) -> Problem:
         """What the CPU engine plans, of images in its own order."""
-        return dense_problem(self.geometry, batch, self.out_channels, self.in_channels, 1)
+        return dense_problem(INPUT_GRAD, self.geometry, batch, self.out_channels, self.in_channels, 1)
 
     def useful_gflop(self, batch: int) -> float:
         """10^9 floating-point operations of it, or of one of its gradients, without any zero."""

@@ -4,42 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from alpha import bands
-from alpha.autograd import is_inference
-from alpha.cpu import (
-    depthwise,
-    few_channels,
-    image_lanes,
-    panels,
-    planner,
-    plans,
-    positions,
-    tap_columns,
-    tap_rows,
-    winograd,
-    winograd_gradient,
-)
-from alpha.cpu.base import Array, HostEngine
+from alpha.cpu import planner
+from alpha.cpu.base import HostEngine
+from alpha.cpu.conv.algorithm import Call
+from alpha.cpu.conv.problem import FORWARD, INPUT_GRAD, RUN_CHANNELS, WEIGHT_GRAD, Problem, problem_of
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import convolution as kernels
-from alpha.cpu.kernels import depthwise as depthwise_kernels
-from alpha.cpu.kernels import few_channels as few_channels_kernels
-from alpha.cpu.kernels import image_lanes as image_lanes_kernels
-from alpha.cpu.kernels import panels as panels_kernels
-from alpha.cpu.kernels import positions as positions_kernels
-from alpha.cpu.kernels import tap_columns as tap_columns_kernels
-from alpha.cpu.kernels import tap_rows as tap_rows_kernels
-from alpha.cpu.kernels import winograd as winograd_kernels
-from alpha.cpu.kernels import winograd_gradient as winograd_gradient_kernels
-from alpha.cpu.kernels import winograd_stages
-from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE
 from alpha.engine import IMAGE_ORDER
-from alpha.errors import EngineError, ShapeError
+from alpha.errors import ShapeError
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
 
@@ -52,9 +29,6 @@ SET_BYTES, WAYS = 4096, 8
 
 APART = 5 * 64
 """Bytes between the copies of images: a tile's fall into sets all over the cache, as its panel of filters does."""
-
-FEW_BYTES = 1 << 20
-"""Of a copy that may lie beside the pool."""
 
 SPREAD_WORK = 1000
 """Least operations for each number of x that repay its copy."""
@@ -82,11 +56,11 @@ class ConvolutionOperations(HostEngine):
         out, added = self._target(shape, x.dtype, accumulate if plain else None)
         added = residual if added is None else added
         if geometry.long_output:
-            MACS["conv2d"] = self._in_bands(geometry, True, groups, x, w, out, bias, added, slope)
+            MACS["conv2d"] = self._in_bands(FORWARD, geometry, groups, x, w, out, bias, added, slope)
             return self._accumulated(out, accumulate)
         w, geometry = _reaching(w, geometry), geometry.reached
-        problem = _problem(x, out, geometry, groups)
-        MACS["conv2d"] = self._convolve(problem, True, x, w, out, bias, added, slope)
+        problem = problem_of(FORWARD, x, out, geometry, groups)
+        MACS["conv2d"] = self._convolve(problem, geometry, x, w, out, bias, added, slope)
         return self._accumulated(out, accumulate)
 
     def conv2d_input_grad(
@@ -101,11 +75,11 @@ class ConvolutionOperations(HostEngine):
         dy = self._image(dy)
         out, added = self._target((dy.shape[0], *geometry.input, w.shape[3] * groups), dy.dtype, accumulate)
         if geometry.long_input:
-            MACS["conv2d_input_grad"] = self._in_bands(geometry, False, groups, dy, w, out, bias, added, None)
+            MACS["conv2d_input_grad"] = self._in_bands(INPUT_GRAD, geometry, groups, dy, w, out, bias, added, None)
             return self._accumulated(out, accumulate)
         w, geometry = _reaching(w, geometry), geometry.reached
-        problem = _problem(out, dy, geometry, groups)
-        MACS["conv2d_input_grad"] = self._convolve(problem, False, dy, w, out, bias, added)
+        problem = problem_of(INPUT_GRAD, out, dy, geometry, groups)
+        MACS["conv2d_input_grad"] = self._convolve(problem, geometry, dy, w, out, bias, added)
         return self._accumulated(out, accumulate)
 
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
@@ -125,35 +99,15 @@ class ConvolutionOperations(HostEngine):
             return self._weight_grad_by_taps(x, dy, geometry, groups)
         if geometry.long_output:
             return self._weight_grad_in_bands(x, dy, geometry, groups)
-        problem = _problem(x, dy, geometry, groups)
-        algorithm = planner.weight_algorithm(problem)
-        if algorithm == "depthwise":
-            return self._depthwise_weight_grad(depthwise.plan(problem, True, True), problem, x, dy)
-        if algorithm == "tap rows":
-            if dy.shape[0] > 1 and dy.strides[0] > dy.strides[2]:  # its products read a pixel's images side by side
-                dy = self.dense(dy, IMAGE_ORDER)
-                problem = _problem(x, dy, geometry, groups)
-            return self._tap_rows(tap_rows.plan(problem), problem, x, dy)
-        if algorithm == "few channels":
-            return self._few_channels(few_channels.plan(problem), problem, x, dy)
-        if algorithm in winograd.RESULTS:
-            tiled = winograd_gradient.plan(problem, winograd.RESULTS[algorithm])
-            return self._winograd_gradient(tiled, problem, x, dy)
-        plan = plans.weight_grad(problem)
+        problem = problem_of(WEIGHT_GRAD, x, dy, geometry, groups)
         dw = self.empty((dy.shape[3], *geometry.filter, problem.group_in), x.dtype)
-        target = dw if plan.parts == 1 else self.empty((plan.parts, *dw.shape), x.dtype)
-        if plan.clear:
-            self.array(target).fill(0)
-        MACS["conv2d_weight_grad"] = self.launch(
-            kernels.leap, _tag(x), plan.rows, plan.columns, plan.sizes, plan.pack, x.address, dy.address,
-            target.address, tasks=plan.tasks,
-        )  # fmt: skip
-        return self._sum_of_parts(target, dw)
+        MACS["conv2d_weight_grad"] = planner.choose(problem).run(self, problem, Call(x, dy, dw, geometry))
+        return dw
 
     def _in_bands(
         self,
+        operator: str,
         geometry: Geometry,
-        by_output: bool,
         groups: int,
         x: Tensor,
         w: Tensor,
@@ -163,6 +117,7 @@ class ConvolutionOperations(HostEngine):
         slope: float | None,
     ) -> int:
         """``_convolve``, a band of the result after the other."""
+        by_output = operator == FORWARD
         parts, all_positions = bands.parts(geometry, by_output)
         if residual is not None and residual is not out:
             residual = self.dense(residual, IMAGE_ORDER)
@@ -175,7 +130,8 @@ class ConvolutionOperations(HostEngine):
             added = to if residual is out else None if residual is None else target(residual)
             cut, reached = _reaching(w, part.geometry), part.geometry.reached
             ends = (from_x, to) if by_output else (to, from_x)
-            macs += self._convolve(_problem(*ends, reached, groups), by_output, from_x, cut, to, bias, added, slope)
+            problem = problem_of(operator, *ends, reached, groups)
+            macs += self._convolve(problem, reached, from_x, cut, to, bias, added, slope)
         return macs
 
     def _between_bands(self, out: Tensor, bias: Tensor | None, residual: Tensor | None, slope: float | None) -> None:
@@ -220,73 +176,10 @@ class ConvolutionOperations(HostEngine):
         MACS["conv2d_weight_grad"] = macs
         return dw
 
-    def _depthwise_weight_grad(
-        self, plan: depthwise.DepthwisePlan, problem: plans.Problem, x: Tensor, dy: Tensor
-    ) -> Tensor:
-        dw = self.empty((problem.groups, *problem.geometry.filter, 1), x.dtype)
-        target = dw if plan.parts == 1 else self.empty((plan.parts, *dw.shape), x.dtype)
-        MACS["conv2d_weight_grad"] = self.launch(
-            depthwise_kernels.depthwise_weight, _tag(x), plan.starts, plan.rows, plan.columns, plan.sizes,
-            x.address, dy.address, self.array(target).reshape(plan.parts, problem.groups, -1), tasks=plan.tasks,
-        )  # fmt: skip
-        return self._sum_of_parts(target, dw)
-
-    def _few_channels(self, plan: few_channels.FewPlan, problem: plans.Problem, x: Tensor, dy: Tensor) -> Tensor:
-        dw = self.empty((dy.shape[3], *problem.geometry.filter, problem.group_in), x.dtype)
-        target = dw if plan.parts == 1 else self.empty((plan.parts, *dw.shape), x.dtype)
-        filters = self.array(target).reshape(plan.parts, problem.groups, problem.group_out, dw.shape[1], -1)
-        MACS["conv2d_weight_grad"] = self.launch(
-            few_channels_kernels.few_channels, _tag(x), plan.rows, plan.columns, plan.sizes, x.address,
-            dy.address, filters, tasks=plan.parts * problem.groups,
-        )  # fmt: skip
-        return self._sum_of_parts(target, dw)
-
-    def _tap_rows(self, plan: tap_rows.TapRowsPlan, problem: plans.Problem, x: Tensor, dy: Tensor) -> Tensor:
-        height, width = problem.geometry.filter
-        shape = (problem.groups, height, width * problem.group_in, problem.group_out)
-        parts = self.empty((plan.parts, *shape), x.dtype)
-        MACS["conv2d_weight_grad"] = self.launch(
-            tap_rows_kernels.tap_rows, _tag(x), plan.tables, plan.sizes, x.address, dy.address,
-            self.array(parts), tasks=plan.parts * problem.groups,
-        )  # fmt: skip
-        turned = self.array(parts)[0]
-        if plan.parts > 1:
-            turned = self.array(self._sum_of_parts(parts, self.empty(shape, x.dtype)))
-        dw = self.empty((dy.shape[3], height, width, problem.group_in), x.dtype)
-        filters = self.array(dw).reshape(problem.groups, problem.group_out, height, -1)
-        np.copyto(filters, turned.transpose(0, 3, 1, 2))
-        return dw
-
-    def _winograd_gradient(
-        self, plan: winograd_gradient.GradientPlan, problem: plans.Problem, x: Tensor, dy: Tensor
-    ) -> Tensor:
-        form = winograd_gradient_kernels.transforms(plan.form)
-        sums = self.empty(plan.shape)
-        parts = sums if plan.sizes.parts == 1 else self.empty((plan.sizes.parts, *plan.shape))
-        MACS["conv2d_weight_grad"] = self.launch(
-            winograd_gradient_kernels.sums, _tag(x), form, plan.rows_from, plan.rows_to, plan.columns_from,
-            plan.columns_to, plan.sizes, x.address, dy.address, parts.address, tasks=plan.tasks,
-        )  # fmt: skip
-        self._sum_of_parts(parts, sums)
-        dw = self.empty((dy.shape[3], *problem.geometry.filter, problem.group_in))
-        self.launch(
-            winograd_gradient_kernels.filters, _tag(x), form, plan.sizes, sums.address, dw.address,
-            tasks=dy.shape[3],
-        )  # fmt: skip
-        return dw
-
-    def _sum_of_parts(self, parts: Tensor, total: Tensor) -> Tensor:
-        """The sum over the first axis, which one part alone does not have."""
-        if parts is not total:
-            count, tasks = parts.shape[0], -(-total.numel() // kernels.PART_NUMBERS)
-            flat = self.array(parts).reshape(count, -1)
-            self.launch(kernels.add_parts, flat, self.array(total).ravel(), tasks=tasks)
-        return total
-
     def _convolve(
         self,
-        problem: plans.Problem,
-        by_output: bool,
+        problem: Problem,
+        geometry: Geometry,
         x: Tensor,
         w: Tensor,
         out: Tensor,
@@ -294,70 +187,10 @@ class ConvolutionOperations(HostEngine):
         residual: Tensor | None,
         slope: float | None = None,
     ) -> int:
-        """A convolution (``by_output``) or an input gradient, from ``x`` into ``out``, by the planner's algorithm."""
+        """A convolution or an input gradient from ``x`` into ``out``, by the planner's algorithm; the multiply-adds."""
         wanted = (problem.out_channels, *problem.geometry.filter, problem.group_in)
         if w.shape != wanted or w.dtype != x.dtype:  # what the plans' offsets trust
             raise ShapeError(f"[convolution] expected filters {wanted} of {x.dtype}, got {w.shape} of {w.dtype}")
-        ends = self._ends(out, bias, residual, slope is not None)
-        tag, algorithm = x.dtype.type(slope or 0), planner.algorithm(problem, by_output)
-        if algorithm == "depthwise":
-            each = depthwise.plan(problem, by_output, False)
-            taps = self._dense_array(self.array(w)).reshape(problem.groups, -1)
-            macs: int = self.launch(
-                depthwise_kernels.depthwise, tag, each.starts, each.rows, each.columns, each.sizes,
-                x.address, taps, *ends.arguments, tasks=each.tasks,
-            )  # fmt: skip
-        elif algorithm in winograd.RESULTS:
-            tiled = winograd.plan(problem, by_output, winograd.RESULTS[algorithm])
-            packed = self._kept(
-                w, tiled.packed_shape, tiled.form.name, lambda packed: self._transform(w, tiled, packed)
-            )
-            if tiled.stages:
-                return sum(self._winograd_stages(tiled, stages, tag, x, packed, ends) for stages in tiled.stages)
-            form = winograd_kernels.transforms(tiled.form)
-            macs = self.launch(
-                winograd_kernels.winograd, tag, form, tiled.rows_from, tiled.rows_to, tiled.columns_from,
-                tiled.columns_to, tiled.sizes, x.address, packed.address, *ends.arguments, tasks=tiled.tasks,
-            )  # fmt: skip
-        elif algorithm == "panels":
-            own = panels.plan(problem, by_output)
-            kind, filters = self._own_panels(w, own.packed_shape, by_output)
-            macs = self.launch(
-                panels_kernels.panels, tag, kind, own.blocks, own.rows, own.columns, own.sizes,
-                x.address, filters.address, *ends.arguments, tasks=own.tasks,
-            )  # fmt: skip
-        elif algorithm == "lanes":
-            across = image_lanes.plan(problem, by_output)
-            packed = self._packed(w, across.packed_shape, by_output)
-            macs = self.launch(
-                image_lanes_kernels.image_lanes, tag, across.bands, across.rows, across.columns,
-                across.heights, across.sizes, x.address, packed.address, *ends.arguments, tasks=across.tasks,
-            )  # fmt: skip
-        elif algorithm == "columns":
-            beside = tap_columns.plan(problem, by_output)
-            packed = self._packed_rows(w, beside.packed_shape, by_output)
-            macs = self.launch(
-                tap_columns_kernels.tap_columns, tag, beside.rows, beside.columns, beside.sizes, x.address,
-                packed.address, *ends.arguments, tasks=beside.tasks,
-            )  # fmt: skip
-        elif algorithm == "positions":
-            few = positions.plan(problem, by_output)
-            packed = self._packed(w, few.packed_shape, by_output)
-            macs = self.launch(
-                positions_kernels.positions, tag, few.blocks, few.rows, few.columns, few.sizes, x.address,
-                packed.address, *ends.arguments, tasks=few.tasks,
-            )  # fmt: skip
-        else:
-            plan = plans.forward(problem) if by_output else plans.input_grad(problem)
-            packed = self._packed(w, plan.packed_shape, by_output)
-            macs = self.launch(
-                kernels.gather, tag, plan.order, plan.rows, plan.columns, plan.runs, plan.sizes, x.address,
-                packed.address, *ends.arguments, tasks=plan.tasks,
-            )  # fmt: skip
-        return macs
-
-    def _ends(self, out: Tensor, bias: Tensor | None, residual: Tensor | None, activates: bool) -> _Ends:
-        """How results are finished: the kernels find the residual's elements by one distance from the result's."""
         for name, tensor, shape in (("bias", bias, out.shape[3:]), ("residual", residual, out.shape)):
             if tensor is not None and (tensor.shape != shape or tensor.dtype != out.dtype):
                 raise ShapeError(
@@ -366,11 +199,8 @@ class ConvolutionOperations(HostEngine):
         bias = None if bias is None else self.dense(bias, (0,))
         if residual is not None and not _lies_as(residual, out):
             residual = self.dense(residual, IMAGE_ORDER)
-        mode = ACTIVATE if activates else STORE
-        mode |= BIAS if bias is not None else STORE
-        mode |= ADD if residual is not None else STORE
-        distance = 0 if residual is None else residual.address - out.address
-        return _Ends((out.address, mode, 0 if bias is None else bias.address, distance), (bias, residual))
+        call = Call(x, w, out, geometry, bias, residual, slope)
+        return planner.choose(problem).run(self, problem, call)
 
     def _target(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], accumulate: Tensor | None
@@ -394,7 +224,7 @@ class ConvolutionOperations(HostEngine):
         """x, or a copy with room after each image, where a tile's images would lie in one set of the first cache."""
         pixel, item = x.shape[3], x.dtype.itemsize
         apart = x.strides[0] * item % SET_BYTES or min(x.shape[0], ISA.rows) <= WAYS
-        if pixel >= plans.RUN_CHANNELS or apart:
+        if pixel >= RUN_CHANNELS or apart:
             return x
         if 2 * channels * geometry.useful < SPREAD_WORK * math.prod(geometry.input):
             return x
@@ -405,109 +235,10 @@ class ConvolutionOperations(HostEngine):
             self.copy(x, out)
             return out
         self.launch(
-            kernels.spread, _tag(x), x.shape[0], x.address, x.strides[0] * item, out.address, image * item,
+            kernels.spread, x.dtype.type(0), x.shape[0], x.address, x.strides[0] * item, out.address, image * item,
             x.shape[1] * row * item,
         )  # fmt: skip
         return out
-
-    def _transform(self, w: Tensor, plan: winograd.WinogradPlan, packed: Tensor) -> None:
-        """Winograd's filters, in the panels that the plan wants."""
-        kernel = winograd_kernels.pack_by_output if plan.by_output else winograd_kernels.pack_by_input
-        w = self.dense(w, range(4))
-        form = winograd_kernels.transforms(plan.form)
-        self.launch(kernel, _tag(w), form, w.address, plan.sizes, packed.address)
-
-    def _winograd_stages(
-        self,
-        plan: winograd.WinogradPlan,
-        stages: winograd_stages.StageSizes,
-        tag: Any,
-        x: Tensor,
-        w: Tensor,
-        ends: _Ends,
-    ) -> int:
-        """Winograd's algorithm for some images, with all inputs, all products and all results one after the other."""
-        form, places = winograd_kernels.transforms(plan.form), plan.form.places
-        values = self.empty((places * stages.step // 4,))
-        products = self.empty((plan.packed_shape[0] * places * stages.rows * plan.sizes.panel,))
-        self.launch(
-            winograd_stages.inputs, form, plan.rows_from, plan.columns_from, plan.sizes, stages,
-            x.address, values.address, tasks=stages.tiles,
-        )  # fmt: skip
-        macs: int = self.launch(
-            winograd_stages.products, tag, places, plan.sizes, stages, values.address, w.address,
-            products.address, tasks=plan.product_tasks(stages),
-        )  # fmt: skip
-        self.launch(
-            winograd_stages.results, tag, form, plan.rows_to, plan.columns_to, plan.sizes, stages,
-            products.address, *ends.arguments, tasks=stages.tiles,
-        )  # fmt: skip
-        return macs
-
-    def _packed(self, w: Tensor, shape: tuple[int, ...], by_output: bool) -> Tensor:
-        """The filters in the panels that the plan wants."""
-        groups, _, taps, _, _ = shape
-
-        def pack(packed: Tensor) -> None:
-            source = self._dense_array(self.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
-            kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
-            self.launch(kernel, source, self.array(packed))
-
-        return self._kept(w, shape, "by output" if by_output else "by input", pack)
-
-    def _dense_array(self, array: Array) -> Array:
-        """The array, or a row-major copy: a large one in the pool."""
-        if array.flags.c_contiguous or array.nbytes <= FEW_BYTES:
-            return np.ascontiguousarray(array)
-        copy = self.array(self.empty(array.shape, array.dtype))
-        np.copyto(copy, array)
-        return copy
-
-    def _own_panels(self, w: Tensor, shape: tuple[int, ...], by_output: bool) -> tuple[int, Tensor]:
-        """The filters for tasks that read their own panels, and their kind: packed only where they serve again."""
-        if is_inference() and not w.storage.exported:
-            return panels_kernels.PACKED, self._packed(w, shape, by_output)
-        return panels_kernels.BY_OUTPUT if by_output else panels_kernels.BY_INPUT, self.dense(w, range(4))
-
-    def _packed_rows(self, w: Tensor, shape: tuple[int, ...], by_output: bool) -> Tensor:
-        """The filters' rows in the panels that the plan wants: their taps and result channels are the columns."""
-        groups, _, taps, depth, _ = shape
-
-        def pack(packed: Tensor) -> None:
-            filters = self.array(w)
-            if by_output:
-                turned = filters.reshape(groups, -1, *filters.shape[1:]).transpose(0, 3, 1, 2, 4)
-                source = self._dense_array(turned).reshape(groups, -1, taps, depth)
-                self.launch(kernels.pack_by_output, source, self.array(packed))
-            else:
-                source = self._dense_array(filters).reshape(groups, depth, taps, -1)
-                self.launch(kernels.pack_by_input, source, self.array(packed))
-
-        return self._kept(w, shape, "rows by output" if by_output else "rows by input", pack)
-
-    def _kept(self, w: Tensor, shape: tuple[int, ...], how: str, pack: Callable[[Tensor], None]) -> Tensor:
-        """The filters packed to a shape in some way, anew where they have changed.
-
-        Inference keeps them with the filters' storage, and packs once. Training changes filters before they serve
-        again, so they go back to the pool, as where a NumPy array shares the storage and may change it unseen.
-        """
-        key = ("packed", how, w.offset, w.shape, w.strides, shape)
-        kept: tuple[int, Tensor] | None = w.storage.cache.pop(key, None)
-        if kept is not None and kept[0] == w.version and not w.storage.exported:
-            packed = kept[1]
-        else:
-            packed = self.empty(shape, w.dtype)
-            pack(packed)
-        if not w.storage.exported and is_inference():
-            w.storage.cache[key] = (w.version, packed)
-        return packed
-
-
-class _Ends(NamedTuple):
-    """The kernels' arguments for what is written, and the tensors that they point to, kept alive."""
-
-    arguments: tuple[int, int, int, int]
-    tensors: tuple[Tensor | None, Tensor | None]
 
 
 def _lies_as(x: Tensor, other: Tensor) -> bool:
@@ -519,7 +250,9 @@ def _lies_as(x: Tensor, other: Tensor) -> bool:
 
 def _is_image(x: Tensor) -> bool:
     """Whether channels are contiguous, and each pixel a run of memory of its own."""
-    return (x.strides[3] == 1 or x.shape[3] == 1) and min(x.strides[:3]) >= x.shape[3]
+    image, row, column, step = x.strides
+    channels = x.shape[3]
+    return (step == 1 or channels == 1) and image >= channels and row >= channels and column >= channels
 
 
 def _reaching(w: Tensor, geometry: Geometry) -> Tensor:
@@ -529,18 +262,3 @@ def _reaching(w: Tensor, geometry: Geometry) -> Tensor:
     rows, columns = geometry.rows.reaching, geometry.columns.reaching
     offset = w.offset + rows.start * w.strides[1] + columns.start * w.strides[2]
     return w.view(offset, (w.shape[0], len(rows), len(columns), w.shape[3]), w.strides)
-
-
-def _problem(x: Tensor, y: Tensor, geometry: Geometry, groups: int) -> plans.Problem:
-    """The plan's key; EngineError where images are not of the geometry's sizes, which the plan's offsets trust."""
-    if x.shape[1:3] != geometry.input or y.shape[1:3] != geometry.output or x.shape[0] != y.shape[0]:
-        raise EngineError(
-            f"[convolution] expected images of {geometry.input} and results of {geometry.output}, got x: {x.shape} and "
-            f"y: {y.shape}"
-        )
-    return plans.called(geometry, x.shape[0], x.shape[3], y.shape[3], groups, x.dtype.itemsize, x.strides, y.strides)
-
-
-def _tag(x: Tensor) -> Any:
-    """A number whose type tells the kernels theirs."""
-    return x.dtype.type(0)

@@ -11,7 +11,7 @@ from numba import float32, float64, int64
 from alpha.cpu import compile, workers
 from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.compile import Entry
-from alpha.cpu.depthwise import STREAMED
+from alpha.cpu.conv.depthwise import STREAMED
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import matvec as kernels
 from alpha.errors import ShapeError

@@ -15,45 +15,43 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alpha
-from alpha.cpu import (
-    convolution,
-    depthwise,
-    few_channels,
-    image_lanes,
-    panels,
-    planner,
-    plans,
-    positions,
-    tap_columns,
-    tap_rows,
-    winograd,
-)
+from alpha.cpu import convolution, planner
+from alpha.cpu.conv import blocking, columns, depthwise, filters, lanes, panels, positions, taps, winograd
+from alpha.cpu.conv.algorithm import Algorithm
+from alpha.cpu.conv.algorithms import ALGORITHMS
+from alpha.cpu.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Problem, dense_problem, problem_of
 from alpha.cpu.convolution import MACS
-from alpha.cpu.convolution import _problem as problem_of
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import winograd as winograd_kernels
 from alpha.cpu.kernels.winograd_forms import FORMS, Key
-from alpha.cpu.plans import Problem
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ArgumentError, ShapeError
 from alpha.geometry import Geometry
 from tests import oracles
+from tests.engine.algorithms import BOUND, check_algorithm
 from tests.engine.test_conv import EXACT, PICKED, Case, cases, draw_data, relative
 
-# F(2, 3) adds up to four inputs and multiplies by 1/4 at most, and stays as near to float64 as direct sums do. Factors
-# of F(4, 3) are up to 1.5 ** 3 on either side: measured, its error is five times as large, 1e-6 to 3e-6 of the greatest
-# result at 16 to 512 channels (PyTorch's own sums: 0.5e-6 to 4e-6); that of F(3, 3) less than twice. So the bound for
-# direct sums holds for all.
-BOUND = 5e-6
+WINOGRADS = [algorithm.name for algorithm in ALGORITHMS if isinstance(algorithm, winograd.Winograd)]
 
 
 def problem(
-    n: int, size: tuple[int, int], ic: int, oc: int, item: int = 4, filter: tuple[int, int] = (3, 3), stride: int = 1
+    n: int,
+    size: tuple[int, int],
+    ic: int,
+    oc: int,
+    item: int = 4,
+    filter: tuple[int, int] = (3, 3),
+    stride: int = 1,
+    operator: str = FORWARD,
 ) -> Problem:
     """Images in the engine's own order, padding 1."""
     geometry = Geometry.make(size, filter, (stride, stride), (1, 1))
-    strides = [(c, shape[1] * n * c, n * c) for shape, c in ((size, ic), (geometry.output, oc))]
-    return Problem(geometry, n, ic, oc, 1, item, strides[0], strides[1])
+    return replace(dense_problem(operator, geometry, n, ic, oc, 1), item=item)
+
+
+def chosen(*shape: Any, **options: Any) -> str:
+    """The algorithm that the planner takes for a ``problem``."""
+    return planner.choose(problem(*shape, **options)).name
 
 
 def check(case: Case, dtype: Any, algorithm: str | None, image_order: bool = True) -> None:
@@ -95,14 +93,6 @@ def leaky(x: np.ndarray[Any, Any], slope: float) -> np.ndarray[Any, Any]:
     return np.where(x > 0, x, slope * x)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("case", PICKED, ids=str)
-@pytest.mark.parametrize("algorithm", ["images", "positions"])
-def test_picked(case: Case, dtype: Any, algorithm: str) -> None:
-    """Several blocks of taps and channels among them: results are finished once, with the last."""
-    check(case, dtype, algorithm)
-
-
 @settings(max_examples=100, deadline=None)
 @given(case=cases(), dtype=st.sampled_from([np.float32, np.float64]), image_order=st.booleans())
 def test_positions_as_rows(case: Case, dtype: Any, image_order: bool) -> None:
@@ -133,7 +123,7 @@ def test_panels(
         patched.setattr(panels, "LEAST_BYTES", 1)
         patched.setattr(panels, "PACKED_BYTES", packed_bytes)
         patched.setattr(panels, "plan", lru_cache(panels.plan.__wrapped__))
-        patched.setattr(convolution, "is_inference", lambda: again)
+        patched.setattr(filters, "is_inference", lambda: again)
         check(whole, dtype, "panels", image_order)
         assert panels.plan.cache_info().misses >= 2  # of either operator: they were taken
     geometry = Geometry.make(whole.size, whole.filter, whole.stride, whole.padding, whole.dilation)
@@ -143,21 +133,21 @@ def test_panels(
 def test_panels_serve_what_is_whole_and_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole panels of results, whole vectors of what is summed, and panels enough to share; elsewhere others do it."""
     panel = ISA.panel(4)
-    assert not panels.serves(problem(1, (4, 4), 128, 128), True)  # 0.6 MB
-    assert panels.serves(problem(1, (4, 4), 256, 256), True)
+    assert not panels.serves(problem(1, (4, 4), 128, 128))  # 0.6 MB
+    assert panels.serves(problem(1, (4, 4), 256, 256))
     with planner.use("panels"):
-        assert planner.algorithm(problem(1, (4, 4), 300, 500), True) != "panels"
+        assert chosen(1, (4, 4), 300, 500) != "panels"
     # Filters of 9 MiB that meet one image are packed by who reads them.
-    assert planner._cheapest(problem(1, (7, 7), 512, 512), True, True) == "panels"
+    assert planner.choose(problem(1, (7, 7), 512, 512), packs=True).name == "panels"
     # A generator's filters of 50 MiB are read in order by their tasks, also where they are packed for all calls.
-    generator = plans.dense_problem(Geometry.make((8, 8), (5, 5), (2, 2), (2, 2)), 1, 512, 1024, 1)
-    assert planner._cheapest(generator, False, False) == "panels"
+    generator = dense_problem(INPUT_GRAD, Geometry.make((8, 8), (5, 5), (2, 2), (2, 2)), 1, 512, 1024, 1)
+    assert planner.choose(generator, packs=False).name == "panels"
     monkeypatch.setattr(panels, "LEAST_BYTES", 1)
     for input, output, serves in ((panel, 8 * panel, True), (panel // 2, 8 * panel, True), (panel, 7 * panel, False)):
-        assert panels.serves(problem(1, (4, 4), input, output), True) is serves
-        assert panels.serves(problem(1, (4, 4), output, input), False) is serves
-    assert not panels.serves(problem(1, (4, 4), panel, 8 * panel + 1), True)
-    assert not panels.serves(problem(1, (4, 4), panel + 1, 8 * panel), True)
+        assert panels.serves(problem(1, (4, 4), input, output)) is serves
+        assert panels.serves(problem(1, (4, 4), output, input, operator=INPUT_GRAD)) is serves
+    assert not panels.serves(problem(1, (4, 4), panel, 8 * panel + 1))
+    assert not panels.serves(problem(1, (4, 4), panel + 1, 8 * panel))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -171,7 +161,7 @@ def test_packed_by_output(shape: tuple[int, int, int, int], dtype: Any) -> None:
     width = ISA.panel_of(channels, np.dtype(dtype).itemsize)
     count = -(-channels // width)
     w = np.arange(1, groups * channels * taps * depth + 1, dtype=dtype).reshape(groups * channels, 1, taps, depth)
-    packed = engine._packed(engine.from_numpy(w), (groups, count, taps, depth, width), True)  # type: ignore[attr-defined]
+    packed = filters.packed(engine, engine.from_numpy(w), (groups, count, taps, depth, width), True)  # type: ignore[arg-type]
     expected = np.zeros((groups, count * width, taps, depth), dtype)
     expected[:, :channels] = w.reshape(shape)
     expected = expected.reshape(groups, count, width, taps, depth).transpose(0, 1, 3, 4, 2)
@@ -187,7 +177,7 @@ def test_packed_by_output(shape: tuple[int, int, int, int], dtype: Any) -> None:
     taps=st.sampled_from([3, 3, 5]),
     steps=st.sampled_from([(2, (1, 1)), (1, (1, 1)), (1, (1, 1)), (1, (2, 2)), (1, (1, 3)), (1, (4, 2))]),
     groups=st.sampled_from([1, 1, 2, 3]),
-    algorithm=st.sampled_from([*winograd.RESULTS]),
+    algorithm=st.sampled_from(WINOGRADS),
 )
 def test_winograd(
     n: int,
@@ -256,7 +246,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("staged")
-@pytest.mark.parametrize("algorithm", winograd.RESULTS)
+@pytest.mark.parametrize("algorithm", WINOGRADS)
 @pytest.mark.parametrize("image_order", [False, True])
 @pytest.mark.parametrize(
     "case",
@@ -279,10 +269,10 @@ def test_winograd_in_stages(case: Case, image_order: bool, algorithm: str) -> No
 
 def test_large_filters_have_stages() -> None:
     def stages(n: int, size: tuple[int, int], channels: int) -> tuple[Any, ...]:
-        return winograd.plan(problem(n, size, channels, channels), True).stages
+        return winograd.plan(problem(n, size, channels, channels)).stages
 
     assert len(stages(1, (7, 7), 512)) == 1 and len(stages(512, (4, 4), 512)) > 1
-    assert len(winograd.plan(problem(1, (7, 7), 512, 512), True, 4).stages) == 1
+    assert len(winograd.plan(problem(1, (7, 7), 512, 512), 4).stages) == 1
     assert stages(128, (16, 16), 64) == ()
     first, *_, last = stages(500, (4, 4), 512)
     assert first.first == 0 and last.first + last.images == 500
@@ -316,6 +306,38 @@ DEPTHWISE = [
     Case(2, (1, 1), (5, 5), (5, 5), padding=(2, 2), groups=5),
     Case(60, (9, 9), (130, 130), (3, 3), padding=(1, 1), groups=130),  # several chunks of images
 ]
+
+
+LARGE = Case(1, (4, 4), (256, 256), (3, 3), padding=(1, 1))
+"""Filters of whole panels, and large."""
+
+EVERY = [*PICKED, *DEPTHWISE[:2], LARGE]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", EVERY, ids=str)
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: f"{algorithm.name} {algorithm.operators[-1]}")
+def test_every_algorithm(algorithm: Algorithm, case: Case, dtype: Any) -> None:
+    """Several blocks of taps and channels among them: results are finished once, with the last."""
+    check_algorithm(algorithm, case, dtype)
+
+
+def test_every_algorithm_is_met_with_each_of_its_operators() -> None:
+    for algorithm in ALGORITHMS:
+        for operator in algorithm.operators:
+            assert any(algorithm.serves(dense_problem_of(operator, case)) for case in EVERY), (algorithm.name, operator)
+
+
+def dense_problem_of(operator: str, case: Case) -> Problem:
+    geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation).reached
+    return dense_problem(operator, geometry, case.n, *case.channels, case.groups)
+
+
+def test_names_are_files_and_belong_to_one_algorithm_of_an_operator() -> None:
+    for algorithm in ALGORITHMS:
+        assert type(algorithm).__module__.startswith("alpha.cpu.conv." + algorithm.name.rstrip("34"))
+        for operator in algorithm.operators:
+            assert planner.named(algorithm.name, operator) is algorithm
 
 
 @pytest.mark.parametrize("image_order", [False, True])
@@ -429,7 +451,7 @@ def test_filters_that_do_not_fit_are_told_before_they_are_read() -> None:
     engine = alpha.engine("cpu")
     x = alpha.zeros((2, 8, 8, 32), engine=engine).contiguous(IMAGE_ORDER)
     geometry = Geometry.make((8, 8), (3, 3), padding=(1, 1))
-    for algorithm in planner.ALGORITHMS:
+    for algorithm in planner.names():
         with planner.use(algorithm), pytest.raises(ShapeError, match=r"expected filters \(32, 3, 3, 32\)"):
             engine.conv2d(x, alpha.zeros((32, 3, 3, 16), engine=engine), None, geometry, 1)
 
@@ -437,11 +459,11 @@ def test_filters_that_do_not_fit_are_told_before_they_are_read() -> None:
 def test_winograd_computes_fewer_products_of_steps_and_of_five_taps() -> None:
     """By two results a tile and remainder: 25 for 36 products of 3 x 3 at stride 2, 49 for 100 of 5 x 5."""
     engine = alpha.engine("cpu")
-    for taps, stride, dilation, factor in (
+    for filter, stride, dilation, factor in (
         (3, 2, 1, 25 / 36), (5, 1, 1, 49 / 100), (5, 2, 1, 49 / 100), (3, 1, 3, 16 / 36), (5, 1, 2, 49 / 100)
     ):  # fmt: skip
-        pad = dilation * (taps // 2)
-        case = Case(20, (24, 24), (32, 48), (taps, taps), (stride, stride), (pad, pad), (dilation, dilation))
+        pad = dilation * (filter // 2)
+        case = Case(20, (24, 24), (32, 48), (filter, filter), (stride, stride), (pad, pad), (dilation, dilation))
         x, w, _, dy = (alpha.tensor(a, engine=engine) for a in draw_data(case, np.float32))
         x, dy = x.contiguous(IMAGE_ORDER), dy.contiguous(IMAGE_ORDER)
         geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
@@ -465,7 +487,7 @@ def test_long_sums_of_winograd_are_cut(staged_bytes: int, monkeypatch: pytest.Mo
     x, w, _, _ = draw_data(case, np.float32)
     geometry = Geometry.make(case.size, case.filter, padding=case.padding)
     images, filters = alpha.tensor(x, engine=engine).contiguous(IMAGE_ORDER), alpha.tensor(w, engine=engine)
-    assert bool(winograd.plan(problem(8, (8, 8), 512, 64), True, 4).stages) == (staged_bytes == 0)
+    assert bool(winograd.plan(problem(8, (8, 8), 512, 64), 4).stages) == (staged_bytes == 0)
     with planner.use("winograd4"):
         y = engine.conv2d(images, filters, None, geometry, 1).numpy()
     winograd.plan.cache_clear()
@@ -496,21 +518,6 @@ def test_winograd_computes_fewer_products() -> None:
     assert MACS["conv2d"] < geometry.macs(20, 32, 48) / 3.1
 
 
-@pytest.mark.parametrize("case", PICKED, ids=str)
-@pytest.mark.parametrize("algorithm", ["images", "positions"])
-def test_no_zero_enters_a_product(case: Case, algorithm: str) -> None:
-    """Each kernel counts what it issues; brute force counts the products that meet no zero of padding or dilation."""
-    engine = alpha.engine("cpu")
-    x, w, _, dy = (alpha.tensor(array, engine=engine) for array in draw_data(case, np.float32))
-    geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
-    with planner.use(algorithm):
-        engine.conv2d(x, w, None, geometry, case.groups)
-        engine.conv2d_input_grad(dy, w, geometry, case.groups)
-        engine.conv2d_weight_grad(x, dy, geometry, case.groups)
-    pairs = oracles.nonzero_products(case.size, case.filter, case.stride, case.padding, case.dilation)
-    assert set(MACS.values()) == {pairs * case.n * case.channels[0] * case.channels[1] // case.groups}
-
-
 @pytest.mark.parametrize("image_order", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
@@ -531,21 +538,18 @@ def test_no_zero_enters_a_product(case: Case, algorithm: str) -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("algorithm", ["tap rows", "few channels"])
-def test_filter_gradient_of_few_channels(
-    case: Case, dtype: Any, image_order: bool, algorithm: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("algorithm", ["tap_rows", "few_channels"])
+def test_filter_gradient_of_few_channels(case: Case, dtype: Any, image_order: bool, algorithm: str) -> None:
     """Those of the algorithms that serve, whichever the planner would choose."""
     engine = alpha.engine("cpu")
     x, w, _, dy = draw_data(case, dtype)
     geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
     order = IMAGE_ORDER if image_order else None
     images, grads = (alpha.tensor(a, engine=engine).contiguous(order) for a in (x, dy))
-    serves = {"tap rows": tap_rows.serves, "few channels": few_channels.serves}[algorithm]
-    if not serves(problem_of(images, grads, geometry, case.groups)):
-        pytest.skip("this algorithm does not serve")
-    monkeypatch.setattr(planner, "weight_algorithm", lambda _: algorithm)
-    dw = engine.conv2d_weight_grad(images, grads, geometry, case.groups)
+    with planner.use(algorithm):
+        if planner.choose(problem_of(WEIGHT_GRAD, images, grads, geometry, case.groups)).name != algorithm:
+            pytest.skip("this algorithm does not serve")
+        dw = engine.conv2d_weight_grad(images, grads, geometry, case.groups)
     _, expected = oracles.conv2d_gradients(x, w, dy, case.stride, case.padding, case.dilation, case.groups)
     assert relative(dw, expected) <= (1e-5 if dtype == np.float32 else EXACT)
     assert MACS["conv2d_weight_grad"] == geometry.macs(case.n, *case.channels, case.groups)
@@ -567,19 +571,18 @@ def test_filter_gradient_in_many_blocks(
     engine = alpha.engine("cpu")
     x, w, _, dy = draw_data(case, dtype)
     geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
-    plans.weight_grad.cache_clear()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planner, "weight_algorithm", lambda _: "taps")
+    taps.plan.cache_clear()
+    with pytest.MonkeyPatch.context() as patch, planner.use("taps"):
         for name, value in limits.items():
-            patch.setattr(plans, name, value)
+            patch.setattr(blocking if hasattr(blocking, name) else taps, name, value)
         dw = engine.conv2d_weight_grad(*(alpha.tensor(a, engine=engine) for a in (x, dy)), geometry, 1)
-    plans.weight_grad.cache_clear()
+    taps.plan.cache_clear()
     _, expected = oracles.conv2d_gradients(x, w, dy, case.stride, case.padding, case.dilation, 1)
     assert relative(dw, expected) <= (1e-5 if dtype == np.float32 else EXACT)
     assert MACS["conv2d_weight_grad"] == geometry.macs(case.n, *case.channels, 1)
 
 
-@pytest.mark.parametrize("x_copy", [1, plans.X_COPY])
+@pytest.mark.parametrize("x_copy", [1, taps.X_COPY])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     "case",
@@ -597,28 +600,27 @@ def test_filter_gradient_copies_only_the_rows_that_a_dilated_filter_reads(case: 
     x, w, _, dy = draw_data(case, dtype)
     images, grads = (alpha.tensor(a, engine=engine).contiguous(IMAGE_ORDER) for a in (x, dy))
     geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
-    plans.weight_grad.cache_clear()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planner, "weight_algorithm", lambda _: "taps")
-        patch.setattr(plans, "X_COPY", x_copy)
-        pack = plans.weight_grad(problem_of(images, grads, geometry, 1)).pack
+    taps.plan.cache_clear()
+    with pytest.MonkeyPatch.context() as patch, planner.use("taps"):
+        patch.setattr(taps, "X_COPY", x_copy)
+        pack = taps.plan(problem_of(WEIGHT_GRAD, images, grads, geometry, 1)).pack
         dw = engine.conv2d_weight_grad(images, grads, geometry, 1)
-    plans.weight_grad.cache_clear()
+    taps.plan.cache_clear()
     assert x_copy > 1 or (pack.bands, pack.band_rows) == (case.filter[0], 1)
     _, expected = oracles.conv2d_gradients(x, w, dy, case.stride, case.padding, case.dilation, 1)
     assert relative(dw, expected) <= (1e-5 if dtype == np.float32 else EXACT)
     assert MACS["conv2d_weight_grad"] == geometry.macs(case.n, *case.channels, 1)
 
 
-@pytest.mark.parametrize("by_output", [True, False])
-def test_positions_in_several_passes(by_output: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("operator", [FORWARD, INPUT_GRAD])
+def test_positions_in_several_passes(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task's panels meet its blocks some at a time: every row and channel is computed once."""
     for name, value in {"FILTER_BYTES": 1, "TASKS": 1000, "SHARES": 2, "ROWS": 8}.items():
         monkeypatch.setattr(positions, name, value)
     positions.plan.cache_clear()
     case = Case(3, (12, 11), (70, 70), (3, 3), (2, 2), (1, 1))
     geometry = Geometry.make(case.size, case.filter, case.stride, case.padding)
-    sizes = positions.plan(plans.dense_problem(geometry, case.n, *case.channels, 1), by_output).sizes
+    sizes = positions.plan(dense_problem(operator, geometry, case.n, *case.channels, 1)).sizes
     assert sizes.blocks > 1
     assert sizes.together < sizes.panels
     check(case, np.float32, "positions")
@@ -636,57 +638,57 @@ def test_taps_as_columns(case: Case, dtype: Any, image_order: bool) -> None:
 def test_taps_as_columns_in_every_cut(channels: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of images with a rest, bands of rows with a rest, several panels, groups, positions of no tap."""
     for name, value in {"PRODUCTS": 1 << 10, "BAND": 4, "TASKS": 1}.items():
-        monkeypatch.setattr(tap_columns, name, value)
-    tap_columns.plan.cache_clear()
+        monkeypatch.setattr(columns, name, value)
+    columns.plan.cache_clear()
     deconvolved = Case(23, (9, 8), (channels, 21), (4, 5), (2, 3), (1, 0))
     geometry = Geometry.make(deconvolved.size, deconvolved.filter, deconvolved.stride, deconvolved.padding)
-    shape = plans.dense_problem(geometry, deconvolved.n, *deconvolved.channels, 1)
-    assert tap_columns.serves(shape, False) and not tap_columns.serves(shape, True)
-    sizes = tap_columns.plan(shape, False).sizes
+    shape = dense_problem(INPUT_GRAD, geometry, deconvolved.n, *deconvolved.channels, 1)
+    assert columns.serves(shape) and not columns.serves(replace(shape, operator=FORWARD))
+    sizes = columns.plan(shape).sizes
     assert 1 < sizes.chunk < sizes.images and sizes.images % sizes.chunk and sizes.rows % sizes.band
     check(deconvolved, dtype, "columns")
     check(Case(7, (9, 7), (18, 2 * channels), (3, 5), (1, 1), (0, 1), (2, 2), groups=2), dtype, "columns")
     check(Case(1, (9, 7), (17, channels), (3, 3), (1, 1), (4, 4)), dtype, "columns")
-    tap_columns.plan.cache_clear()
+    columns.plan.cache_clear()
 
 
 def test_choice() -> None:
     """Winograd where it saves products; positions where images are few; filters of few channels as columns."""
-    assert planner.algorithm(problem(128, (16, 16), 64, 64), True) == "winograd4"
-    assert planner.algorithm(problem(128, (16, 16), 64, 64), False) == "winograd4"
-    assert planner.algorithm(problem(128, (6, 9), 64, 64), True) == "winograd3"
-    assert planner.algorithm(problem(128, (2, 6), 64, 64), True) == "winograd"  # half of larger tiles is outside
-    assert planner.algorithm(problem(128, (2, 2), 500, 500), True) == "images"  # as many products as the direct way
-    assert planner.algorithm(problem(128, (16, 16), 64, 64, item=8), True) == "images"
-    assert planner.algorithm(problem(128, (16, 16), 64, 64, stride=2), False) == "winograd"
-    assert planner.algorithm(problem(32, (16, 16), 64, 64, filter=(5, 5)), True) == "winograd"
-    assert planner.algorithm(problem(128, (16, 16), 64, 64, filter=(3, 1), stride=2), True) == "images"
-    assert planner.algorithm(problem(128, (16, 16), 64, 64, filter=(3, 1)), True) == "images"
-    assert planner.algorithm(problem(1, (16, 16), 64, 64, filter=(3, 1), stride=2), True) == "positions"
+    assert chosen(128, (16, 16), 64, 64) == "winograd4"
+    assert chosen(128, (16, 16), 64, 64, operator=INPUT_GRAD) == "winograd4"
+    assert chosen(128, (6, 9), 64, 64) == "winograd3"
+    assert chosen(128, (2, 6), 64, 64) == "winograd"  # half of larger tiles is outside
+    assert chosen(128, (2, 2), 500, 500) == "images"  # as many products as the direct way
+    assert chosen(128, (16, 16), 64, 64, item=8) == "images"
+    assert chosen(128, (16, 16), 64, 64, stride=2, operator=INPUT_GRAD) == "winograd"
+    assert chosen(32, (16, 16), 64, 64, filter=(5, 5)) == "winograd"
+    assert chosen(128, (16, 16), 64, 64, filter=(3, 1), stride=2) == "images"
+    assert chosen(128, (16, 16), 64, 64, filter=(3, 1)) == "images"
+    assert chosen(1, (16, 16), 64, 64, filter=(3, 1), stride=2) == "positions"
     few_lanes = ISA.lanes(4) == 4  # three channels all but fill a vector
-    assert planner.weight_algorithm(problem(128, (32, 32), 3, 64)) == ("winograd4" if few_lanes else "tap rows")
+    assert chosen(128, (32, 32), 3, 64, operator=WEIGHT_GRAD) == ("winograd4" if few_lanes else "tap_rows")
     dilated = Geometry.make((32, 32), (3, 3), padding=(2, 2), dilation=(2, 2))
-    assert planner.weight_algorithm(plans.dense_problem(dilated, 128, 1, 64, 1)) == "few channels"
-    assert planner.weight_algorithm(problem(128, (32, 32), 64, 64, item=8)) == "taps"
-    assert planner.algorithm(problem(128, (32, 32), 3, 64), False) == "lanes"
-    assert planner.algorithm(problem(128, (32, 32), 64, 3), True) == "lanes"
-    assert planner.algorithm(problem(128, (32, 32), 3, 64), True) == "images"
+    assert planner.choose(dense_problem(WEIGHT_GRAD, dilated, 128, 1, 64, 1)).name == "few_channels"
+    assert chosen(128, (32, 32), 64, 64, item=8, operator=WEIGHT_GRAD) == "taps"
+    assert chosen(128, (32, 32), 3, 64, operator=INPUT_GRAD) == "lanes"
+    assert chosen(128, (32, 32), 64, 3) == "lanes"
+    assert chosen(128, (32, 32), 3, 64) == "images"
     few = "positions" if few_lanes else "columns"  # one image is one lane
-    assert planner.algorithm(problem(1, (32, 32), 3, 64, stride=2), False) == few
-    assert not image_lanes.serves(problem(128, (32, 32), 64, 64), False)
+    assert chosen(1, (32, 32), 3, 64, stride=2, operator=INPUT_GRAD) == few
+    assert not lanes.serves(problem(128, (32, 32), 64, 64, operator=INPUT_GRAD))
 
 
 def test_use() -> None:
     """It holds within its block only, gives way where it cannot serve, and refuses other names."""
     small = problem(128, (2, 2), 500, 500)
     with planner.use("winograd"):
-        assert planner.algorithm(small, True) == "winograd"
-        assert planner.algorithm(problem(128, (2, 2), 500, 500, item=8), True) == "images"
+        assert planner.choose(small).name == "winograd"
+        assert chosen(128, (2, 2), 500, 500, item=8) == "images"
         with planner.use("images"):
-            assert planner.algorithm(problem(1, (16, 16), 64, 64), True) == "images"
-    assert planner.algorithm(small, True) == "images"
+            assert chosen(1, (16, 16), 64, 64) == "images"
+    assert planner.choose(small).name == "images"
     with pytest.raises(
         ArgumentError,
-        match=r"\[planner.use\] expected one of images, .*, winograd3, winograd4, lanes, columns, got 'fft'",
+        match=r"\[planner.use\] expected one of .*, images, .*, winograd3, winograd4, lanes, columns, got 'fft'",
     ):
         planner.use("fft").__enter__()

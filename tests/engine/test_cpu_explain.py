@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
 import pytest
 
-from alpha.cpu import costs, explain, planner
+from alpha.cpu import explain, planner
+from alpha.cpu.conv.algorithms import ALGORITHMS
+from alpha.cpu.conv.problem import FORWARD, dense_problem
+from alpha.cpu.convolution import MACS
 from alpha.cpu.engine import CPUEngine
-from alpha.cpu.plans import dense_problem
+from alpha.engine import IMAGE_ORDER
 from alpha.errors import ArgumentError, ShapeError
 from alpha.geometry import Geometry
+from tests.engine.algorithms import COUNTERS, taken
+from tests.engine.test_conv import Case
 
 
 @pytest.mark.parametrize(
@@ -63,6 +72,56 @@ def test_it_tells_what_is_done(cpu: CPUEngine, operator: str, x, w, options, alg
     assert told.predicted_ms > 0 and told.measured_ms is None
 
 
+def test_what_it_tells_of_is_what_runs(cpu: CPUEngine) -> None:
+    """100 random problems, each with its three operators: the algorithm, and where it is exact the products too."""
+    rng = np.random.default_rng(22)
+    seen = set()
+    for case in itertools.islice(random_cases(rng), 100):
+        geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
+        x, dy = (
+            cpu.dense(cpu.from_numpy(rng.standard_normal((case.n, *size, channels), np.float32)), IMAGE_ORDER)
+            for size, channels in zip((geometry.input, geometry.output), case.channels, strict=True)
+        )
+        w_shape = (case.channels[1], *case.filter, case.channels[0] // case.groups)
+        w = cpu.from_numpy(rng.standard_normal(w_shape, np.float32))
+        calls = {
+            "forward": lambda: cpu.conv2d(x, w, None, geometry, case.groups),  # noqa: B023
+            "input_grad": lambda: cpu.conv2d_input_grad(dy, w, geometry, case.groups),  # noqa: B023
+            "weight_grad": lambda: cpu.conv2d_weight_grad(x, dy, geometry, case.groups),  # noqa: B023
+        }
+        for operator, call in calls.items():
+            steps = case.stride, case.padding, case.dilation, case.groups
+            told = explain(cpu, operator, (case.n, *case.size, case.channels[0]), w_shape, *steps)
+            with taken() as names:
+                call()
+            assert names == [told.name], (operator, case)
+            assert told.name is not None
+            algorithm = planner.named(told.name, operator)
+            assert algorithm is not None
+            if algorithm.exact:
+                assert 2 * MACS[COUNTERS[operator]] == told.useful
+            seen.add(algorithm)
+    assert len(seen) >= 10
+
+
+def random_cases(rng: np.random.Generator) -> Iterator[Case]:
+    """Small and large channels, groups, one channel a group; sizes that the filter fits into."""
+
+    def pair(*values: int) -> tuple[int, int]:
+        """The same for both axes, mostly."""
+        row, column = rng.choice(values, 2).tolist()
+        return (row, row) if rng.random() < 0.7 else (row, column)
+
+    while True:
+        filter, stride, dilation = pair(1, 2, 3, 3, 5), pair(1, 1, 2, 3), pair(1, 1, 1, 2)
+        extents = [(taps - 1) * step + 1 for taps, step in zip(filter, dilation, strict=True)]
+        padding = int(rng.integers(0, extents[0] // 2 + 1)), int(rng.integers(0, extents[1] // 2 + 1))
+        size = int(rng.integers(extents[0], extents[0] + 12)), int(rng.integers(extents[1], extents[1] + 12))
+        groups, images = int(rng.choice([1, 1, 1, 2, 8])), int(rng.choice([1, 2, 5, 16, 70]))
+        inputs, outputs = (groups * int(rng.choice([1, 1, 3, 8, 16, 24, 64])) for _ in range(2))
+        yield Case(images, size, (inputs, outputs), filter, stride, padding, dilation, groups)
+
+
 def test_it_measures_when_asked(cpu: CPUEngine) -> None:
     told = explain(cpu, "forward", (2, 8, 8, 16), (16, 3, 3, 16), padding=1, measure=True)
     assert told.measured_ms is not None and told.measured_ms > 0
@@ -79,14 +138,16 @@ def test_bad_input(cpu: CPUEngine) -> None:
 def test_the_model_ranks() -> None:
     """More of the same work costs more, and each algorithm is the cheapest where it is meant to be."""
 
-    def cost(images: int, size: int, channels: int, algorithm: str) -> float:
+    def cost(images: int, size: int, channels: int, name: str) -> float:
         geometry = Geometry.make((size, size), (3, 3), padding=(1, 1))
-        return costs.cycles(dense_problem(geometry, images, channels, channels, 1), True, algorithm)
+        algorithm = planner.named(name, FORWARD)
+        assert algorithm is not None
+        return algorithm.cycles(dense_problem(FORWARD, geometry, images, channels, channels, 1), packs=False)
 
-    for algorithm in planner.ALGORITHMS:
+    for name in (algorithm.name for algorithm in ALGORITHMS if FORWARD in algorithm.operators and not algorithm.always):
         # A few images may cost as much as some more: a tile's latency, or the reading of its filters.
-        assert cost(2, 8, 64, algorithm) < cost(100, 8, 64, algorithm) < cost(100, 16, 64, algorithm)
-        assert cost(2, 8, 64, algorithm) < cost(2, 8, 128, algorithm)
+        assert cost(2, 8, 64, name) < cost(100, 8, 64, name) < cost(100, 16, 64, name)
+        assert cost(2, 8, 64, name) < cost(2, 8, 128, name)
     assert cost(1, 14, 64, "positions") < cost(1, 14, 64, "images")
     assert cost(64, 16, 64, "winograd") < cost(64, 16, 64, "images")
     assert cost(128, 2, 512, "images") < cost(128, 2, 512, "winograd")

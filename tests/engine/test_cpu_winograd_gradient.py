@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alpha
-from alpha.cpu import planner, plans, winograd, winograd_gradient
+from alpha.cpu import planner
+from alpha.cpu.conv import winograd_gradient
+from alpha.cpu.conv.algorithms import ALGORITHMS
+from alpha.cpu.conv.problem import WEIGHT_GRAD, dense_problem, problem_of
 from alpha.cpu.convolution import MACS
-from alpha.cpu.convolution import _problem as problem_of
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.kernels.winograd_forms import FORMS, Key
 from alpha.engine import IMAGE_ORDER
@@ -26,6 +28,9 @@ from tests.engine.test_conv import Case, draw_data
 # As of Winograd's convolutions: the transforms add up to nine numbers and multiply by 1/4 at least, and float32's
 # rounding of each is of the size of the terms, whose root of squares the error is divided by.
 BOUND = 5e-6
+
+WINOGRADS = {made.name: made.results for made in ALGORITHMS if isinstance(made, winograd_gradient.WinogradGradient)}
+"""Results of a run of taps along an axis, by name."""
 
 
 @pytest.fixture(params=[{}, {"IN_BLOCK": 32, "OUT_BLOCKS": (20,), "ROWS": 6, "PART_UNITS": 1}], ids=["as is", "small"])
@@ -43,8 +48,8 @@ def check(case: Case, algorithm: str) -> None:
     x, _, _, dy = draw_data(case, np.float32)
     geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
     images, grads = (alpha.tensor(a, engine=engine).contiguous(IMAGE_ORDER) for a in (x, dy))
-    problem = problem_of(images, grads, geometry.reached, case.groups)
-    made = winograd.RESULTS[algorithm]
+    problem = problem_of(WEIGHT_GRAD, images, grads, geometry.reached, case.groups)
+    made = WINOGRADS[algorithm]
     if not winograd_gradient.serves(problem, made):
         assert geometry.reached is not geometry or made > 2  # the taps that reach x have no form
         return
@@ -63,7 +68,7 @@ def check(case: Case, algorithm: str) -> None:
 
 
 @pytest.mark.usefixtures("limits")
-@pytest.mark.parametrize("algorithm", winograd.RESULTS)
+@pytest.mark.parametrize("algorithm", WINOGRADS)
 @pytest.mark.parametrize(
     "case",
     [
@@ -95,7 +100,7 @@ def test_picked(case: Case, algorithm: str) -> None:
     taps=st.sampled_from([3, 3, 5]),
     steps=st.sampled_from([(2, (1, 1)), (1, (1, 1)), (1, (1, 1)), (1, (2, 2)), (1, (1, 3)), (1, (4, 2))]),
     groups=st.sampled_from([1, 1, 2, 3]),
-    algorithm=st.sampled_from([*winograd.RESULTS]),
+    algorithm=st.sampled_from([*WINOGRADS]),
 )
 def test_any_shape(
     n: int,
@@ -135,7 +140,7 @@ def test_sums_are_the_same_on_any_number_of_threads(cpu: CPUEngine) -> None:
     geometry = Geometry.make((8, 8), (3, 3), padding=(1, 1))
     images, grads = (alpha.tensor(a, engine=cpu).contiguous(IMAGE_ORDER) for a in (x, dy))
     before, results = cpu.threads, []
-    assert winograd_gradient.plan(problem_of(images, grads, geometry, 1)).sizes.parts > 1
+    assert winograd_gradient.plan(problem_of(WEIGHT_GRAD, images, grads, geometry, 1)).sizes.parts > 1
     try:
         for threads in (1, 2, 3):
             cpu.configure(threads=threads)
@@ -151,8 +156,8 @@ def test_choice() -> None:
 
     def chosen(n: int, size: int, channels: int, item: int = 4) -> str:
         geometry = Geometry.make((size, size), (3, 3), padding=(1, 1))
-        problem = plans.dense_problem(geometry, n, channels, channels, 1)
-        return planner.weight_algorithm(replace(problem, item=item))
+        problem = dense_problem(WEIGHT_GRAD, geometry, n, channels, channels, 1)
+        return planner.choose(replace(problem, item=item)).name
 
     assert chosen(128, 32, 64) == chosen(128, 8, 256) == "winograd4"
     assert chosen(128, 32, 64, item=8) == "taps"

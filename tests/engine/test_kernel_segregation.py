@@ -34,9 +34,11 @@ import numpy as np
 import pytest
 
 from alpha.cpu import convolution as on_cpu
-from alpha.cpu import planner, winograd
+from alpha.cpu import planner
+from alpha.cpu.conv import winograd
+from alpha.cpu.conv.algorithms import ALGORITHMS
+from alpha.cpu.conv.problem import INPUT_GRAD, dense_problem
 from alpha.cpu.engine import CPUEngine
-from alpha.cpu.plans import dense_problem
 from alpha.cu32 import convolution as on_cuda
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.geometry import Axis, Geometry
@@ -257,8 +259,8 @@ def test_geometry_names_each_element_once() -> None:
 KINDS = (Channels(3, 2), Channels(16, 3), Channels(4, 4, 4))
 """For each of the kernels of cu32 that serve transposed convolutions: tiles, few results, depthwise."""
 
-ALGORITHMS = ("images", "positions", "lanes", "columns", None)
-"""In turn: those of the CPU that add no rounding of their own, and its own choice among all."""
+EXACT = (*(each.name for each in ALGORITHMS if each.exact and INPUT_GRAD in each.operators), None)
+"""In turn: the CPU's algorithms that multiply nothing else, each where it serves, and its own choice among all."""
 
 
 @pytest.mark.slow
@@ -268,7 +270,7 @@ def test_every_element_is_written_once(engine: Engine, kind: int, monkeypatch: p
     macs = {"cpu": on_cpu.MACS, "cu32:0": on_cuda.MACS}.get(engine.name)  # other engines do not count
     for turn, (rows, columns) in enumerate(islice(pairs(), kind, None, len(KINDS))):
         problem = Problem(rows, columns, KINDS[kind])
-        algorithm = ALGORITHMS[turn % len(ALGORITHMS)] if engine.name == "cpu" else None
+        algorithm = EXACT[turn % len(EXACT)] if engine.name == "cpu" else None
         with planner.use(algorithm) if algorithm else nullcontext():
             results = check(engine, problem, monkeypatch)
         for result in results:
@@ -281,7 +283,7 @@ def test_winograd_writes_every_element_once(cpu: CPUEngine, monkeypatch: pytest.
     served = 0
     for steps in every():
         problem = Problem(steps, steps, Channels(3, 2)) if steps.stride <= 2 else None
-        if problem is None or not winograd.serves(dense_problem(problem.geometry, IMAGES, 2, 3, 1), by_output=False):
+        if problem is None or not winograd.serves(dense_problem(INPUT_GRAD, problem.geometry, IMAGES, 2, 3, 1)):
             continue
         served += 1
         with planner.use("winograd"):

@@ -16,8 +16,10 @@ import pytest
 import alpha
 import alpha.nn.functional as F
 from alpha import bands, caches, geometry, random
-from alpha.cpu import depthwise, few_channels, image_lanes, panels, planner, plans, positions, tap_columns, tap_rows
+from alpha.cpu import planner
 from alpha.cpu import pooling as cpu_pooling
+from alpha.cpu.conv import images as images_as_rows
+from alpha.cpu.conv.problem import FORWARD, OPERATORS, WEIGHT_GRAD, dense_problem
 from alpha.cpu.engine import CPUEngine
 from alpha.cu32 import tables
 from alpha.engine import IMAGE_ORDER, Engine
@@ -51,15 +53,11 @@ def test_a_process_stays_within_the_cap_over_random_shapes() -> None:
 def plans_of(size: tuple[int, int], filter: tuple[int, int], channels: tuple[int, int, int], images: int) -> list[Any]:
     """Every plan that convolutions of these sizes could take: of an algorithm that serves them."""
     g = Geometry.make(size, filter, padding=(filter[0] // 2, filter[1] // 2))
-    problem = plans.dense_problem(g, images, *channels)
-    made: list[Any] = [plans.forward(problem), plans.input_grad(problem), plans.weight_grad(problem)]
-    for by_output in (True, False):
-        made += [positions.plan(problem, by_output), cpu_pooling._tables(g, by_output)]
-        kinds = (kind for kind in (image_lanes, panels, tap_columns) if kind.serves(problem, by_output))
-        made += [kind.plan(problem, by_output) for kind in kinds]
-        made += [depthwise.plan(problem, by_output, False)] if depthwise.serves(problem) else []
-        made += [depthwise.plan(problem, True, True)] if depthwise.sums(problem) else []
-    return [*made, *(kind.plan(problem) for kind in (few_channels, tap_rows) if kind.serves(problem))]
+    made: list[Any] = [cpu_pooling._tables(g, by_output) for by_output in (True, False)]
+    for operator in OPERATORS:
+        problem = dense_problem(operator, g, images, *channels)
+        made += [algorithm.plan(problem) for algorithm in planner.candidates(problem)]
+    return made
 
 
 SIDES = [((1, 8000), (1, 3)), ((8000, 1), (3, 1)), ((1, 4000), (1, 999)), ((400, 500), (3, 3)), ((300, 300), (31, 31))]
@@ -116,14 +114,15 @@ def test_no_table_of_the_device_is_made_position_by_position() -> None:
     assert steps_of(lambda: tables_of(1200)) < 2 * steps_of(lambda: tables_of(12))
 
 
-@pytest.mark.parametrize("by_output", [True, False])
-def test_the_algorithms_of_wide_images_take_little_of_their_own(by_output: bool) -> None:
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_the_algorithms_of_wide_images_take_little_of_their_own(operator: str) -> None:
     """Those that copy a row of images at a time do not serve where it is long."""
-    wide = plans.dense_problem(Geometry.make((1, 16000), (1, 5), padding=(0, 2)), 64, 16, 16, 1)
-    assert not image_lanes.serves(wide, by_output)
-    assert not tap_columns.serves(wide, by_output)
-    assert not tap_rows.serves(plans.dense_problem(wide.geometry, 64, 8, 16, 1))
-    assert planner.algorithm(wide, by_output) in planner.ALGORITHMS
+    channels = 8 if operator == WEIGHT_GRAD else 16
+    geometry = Geometry.make((1, 16000), (1, 5), padding=(0, 2))
+    wide = dense_problem(operator, geometry, 64, channels, 16, 1)
+    serving = {algorithm.name for algorithm in planner.candidates(wide)}
+    assert serving and not serving & {"lanes", "columns", "tap_rows"}
+    assert planner.choose(wide).name in serving
 
 
 # -- caches ------------------------------------------------------------------------------------------------------
@@ -156,7 +155,7 @@ def test_an_engine_of_little_memory_keeps_little() -> None:
     engine = CPUEngine(memory="16MB")
     assert caches.statistics().budget <= MB
     for length in range(3000, 3200):
-        plans.forward(plans.dense_problem(Geometry.make((1, length), (1, 3)), 1, 2, 2, 1))
+        images_as_rows.plan(dense_problem(FORWARD, Geometry.make((1, length), (1, 3)), 1, 2, 2, 1))
     assert caches.statistics().nbytes <= MB
     engine.configure(memory="32MB")
     assert caches.statistics().budget <= 2 * MB

@@ -1,21 +1,27 @@
-"""Plans of convolutions and input gradients of few images and large filters, of which each task reads its own."""
+"""panels: a panel of filters a task, which alone reads it, for few images and large filters."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from alpha import caches
-from alpha.cpu import plans
+from alpha.cpu.base import HostEngine
+from alpha.cpu.conv import costs, filters, images
+from alpha.cpu.conv.algorithm import Algorithm, Call
+from alpha.cpu.conv.positions import ROWS
+from alpha.cpu.conv.problem import Problem
 from alpha.cpu.isa import ISA
+from alpha.cpu.kernels import panels as kernels
+from alpha.cpu.kernels.microkernel import SCATTERED_ROWS
 from alpha.cpu.kernels.panels import PanelSizes
-from alpha.cpu.kernels.positions import COUNT, Block, Patterns
-from alpha.cpu.plans import Problem
-from alpha.cpu.positions import ROWS
+from alpha.cpu.kernels.positions import COUNT, TAPS, Block, Patterns
 from alpha.geometry import Axis
+from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -34,6 +40,10 @@ MOST_ROWS = 1 << 22
 LEAST_BYTES = 1 << 20
 """Of the filters: smaller ones stay in the second cache once they are packed, whoever does it."""
 
+PACK = 0.8
+"""Cycles a number of a panel that its only reader packs, where filters are not packed before: written in the second
+cache."""
+
 
 @dataclass(frozen=True)
 class PanelPlan:
@@ -47,17 +57,15 @@ class PanelPlan:
     """Of filters that are packed before."""
     macs: int
 
-    @property
+    @cached_property
     def tasks(self) -> int:
         """Panels."""
         return self.sizes.groups * self.sizes.channels // self.sizes.panel
 
 
-def serves(problem: Problem, by_output: bool) -> bool:
+def serves(problem: Problem) -> bool:
     """Whether panels and vectors are whole, panels enough for threads to share, and filters large."""
-    depth, channels = problem.group_in, problem.group_out
-    if not by_output:
-        depth, channels = channels, depth
+    depth, channels = (side.channels for side in problem.sides)
     panel = ISA.panel(problem.item)
     whole = depth % ISA.lanes(problem.item) == 0 and channels % panel == 0
     nbytes = math.prod(problem.geometry.filter) * problem.groups * depth * channels * problem.item
@@ -66,13 +74,11 @@ def serves(problem: Problem, by_output: bool) -> bool:
 
 
 @caches.kept
-def plan(problem: Problem, by_output: bool) -> PanelPlan:
-    """The plan of a convolution (``by_output``) or an input gradient that it serves."""
-    gather = plans.forward(problem) if by_output else plans.input_grad(problem)  # it has checked the offsets
+def plan(problem: Problem) -> PanelPlan:
+    """The plan of a problem that it serves."""
+    gather = images.plan(problem)  # it has checked the offsets
     g, item, panel = problem.geometry, problem.item, gather.sizes.panel
-    source, target = (problem.x_strides, problem.y_strides)
-    if not by_output:
-        source, target = target, source
+    by_output, (source, target) = problem.by_output, (side.strides for side in problem.sides)
     rows = _by_tap(g.rows, by_output, source[1] * item, g.columns.filter, target[1] * item)
     columns = _by_tap(g.columns, by_output, source[2] * item, 1, target[2] * item)
     taps, lanes, depth = g.rows.filter * g.columns.filter, ISA.lanes(item), gather.sizes.depth
@@ -134,3 +140,47 @@ def _blocks(rows: Patterns, columns: Patterns, images: int) -> Array:
     table[:, 3] = np.minimum(ROWS, total[pair] - table[:, 2])
     table[:, 4], table[:, 5] = 0, images
     return table
+
+
+class Panels(Algorithm):
+    """A task takes each tap of its panel to all positions at once."""
+
+    name = "panels"
+
+    def serves(self, problem: Problem) -> bool:
+        return serves(problem)
+
+    def plan(self, problem: Problem) -> PanelPlan:
+        return plan(problem)
+
+    def cycles(self, problem: Problem, packs: bool) -> float:
+        planned = plan(problem)
+        s, rows, columns = planned.sizes, planned.rows, planned.columns
+        taps = rows.table[TAPS, planned.blocks[:, 0]] * columns.table[TAPS, planned.blocks[:, 1]]
+        tiles = -(-planned.blocks[:, 3] // SCATTERED_ROWS)
+        parts = math.ceil(s.depth / s.depth_block)
+        terms = float((tiles * taps).sum()) * s.depth * costs.step(SCATTERED_ROWS)
+        begun = float(tiles.sum()) * parts * (costs.TILE + SCATTERED_ROWS * ISA.vectors * costs.ADDED)
+        finding = float(planned.blocks[:, 3].sum()) * parts * costs.ROW
+        packing = PACK * s.taps * s.depth * s.panel if packs else 0
+        computing = planned.tasks * (terms + begun + finding + packing)
+        return costs.with_reading(computing, 1, math.prod(planned.packed_shape) * s.item)
+
+    def describe(self, problem: Problem) -> str:
+        return f"a panel of filters a task, {plan(problem).sizes.depth_block} channels at a time"
+
+    def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
+        planned = plan(problem)
+        kind, packed = _filters(engine, call.other, planned.packed_shape, problem.by_output)
+        macs: int = engine.launch(
+            kernels.panels, call.tag, kind, planned.blocks, planned.rows, planned.columns, planned.sizes,
+            call.source.address, packed.address, *call.ends, tasks=planned.tasks,
+        )  # fmt: skip
+        return macs
+
+
+def _filters(engine: HostEngine, w: Tensor, shape: tuple[int, ...], by_output: bool) -> tuple[int, Tensor]:
+    """The filters for tasks that read their own panels, and their kind: packed only where they serve again."""
+    if filters.serve_again(w):
+        return kernels.PACKED, filters.packed(engine, w, shape, by_output)
+    return kernels.BY_OUTPUT if by_output else kernels.BY_INPUT, engine.dense(w, range(4))

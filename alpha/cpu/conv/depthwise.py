@@ -1,18 +1,24 @@
-"""Plans of depthwise convolutions: chunks of images and channels whose lines the caches hold."""
+"""depthwise: channels as lanes where each has one filter of its own, in chunks whose lines the caches hold."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from alpha import caches
-from alpha.cpu import plans
+from alpha.cpu.base import HostEngine
+from alpha.cpu.conv import filters, images
+from alpha.cpu.conv.algorithm import Algorithm, Call
+from alpha.cpu.conv.blocking import SCRATCH
+from alpha.cpu.conv.problem import OPERATORS, WEIGHT_GRAD, Problem
+from alpha.cpu.conv.tables import pairs_of
 from alpha.cpu.isa import ISA
+from alpha.cpu.kernels import depthwise as kernels
 from alpha.cpu.kernels.depthwise import JOINED, PAIR, RATIOS, TILE, DepthwiseSizes, Runs
-from alpha.cpu.plans import Problem
 from alpha.geometry import Pairs, stretches
 
 Array = np.ndarray[Any, Any]
@@ -63,7 +69,7 @@ class DepthwisePlan:
         s = self.sizes
         return math.ceil(s.images / s.chunk_images), math.ceil(s.channels / s.chunk_channels)
 
-    @property
+    @cached_property
     def tasks(self) -> int:
         """Chunks times parts of the rows."""
         return math.prod(self.chunks) * (len(self.starts) - 1)
@@ -75,13 +81,10 @@ class DepthwisePlan:
 
 
 def serves(problem: Problem) -> bool:
-    """Whether each channel has one filter, and its own."""
-    return problem.groups == problem.in_channels == problem.out_channels and problem.groups > 1
-
-
-def sums(problem: Problem) -> bool:
-    """Whether the filter's gradient can be computed so: what a worker copies of x and dy is not too much."""
-    return serves(problem) and _copies(plan(problem, True, True).sizes) <= plans.SCRATCH
+    """Whether each channel has one filter, and its own; and a filter gradient's worker copies not too much."""
+    if not problem.groups == problem.in_channels == problem.out_channels or problem.groups == 1:
+        return False
+    return problem.operator != WEIGHT_GRAD or _copies(plan(problem).sizes) <= SCRATCH
 
 
 def _copies(sizes: DepthwiseSizes) -> int:
@@ -97,15 +100,13 @@ def cycles(problem: Problem) -> float:
 
 
 @caches.kept
-def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePlan:
-    """The plan of a convolution (``by_output``), an input gradient, or, as the convolution's sums, a filter's."""
-    _ = plans.forward(problem) if by_output else plans.input_grad(problem)  # checks the offsets
-    g, item = problem.geometry, problem.item
-    source, target = problem.x_strides, problem.y_strides
-    widths = g.columns.input, g.columns.output
-    if not by_output:
-        source, target, widths = target, source, widths[::-1]
-    down, across = plans.pairs_of(g.rows, by_output), plans.pairs_of(g.columns, by_output)
+def plan(problem: Problem) -> DepthwisePlan:
+    """The plan of a problem that it serves; a filter's gradient are sums of its convolution."""
+    _ = images.plan(problem)  # checks the offsets
+    g, item, by_output, summed = problem.geometry, problem.item, problem.by_output, problem.operator == WEIGHT_GRAD
+    source, target = (side.strides for side in problem.sides)
+    widths = problem.sides[0].size[1], problem.sides[1].size[1]
+    down, across = pairs_of(g.rows, by_output), pairs_of(g.columns, by_output)
     height, steps = len(down.count), (1, 1) if by_output else (g.rows.stride, g.columns.stride)
     held = (int(np.abs(down.last - down.first).max()) + 1, 1)
     elements = math.prod(g.input) + math.prod(g.output)
@@ -113,14 +114,14 @@ def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePl
     if whole:
         held = g.rows.input, g.rows.output
     if summed:
-        images, channels = _copied(problem, COPY_BYTES // (held[0] * widths[0] + held[1] * widths[1]))
+        some, channels = _copied(problem, COPY_BYTES // (held[0] * widths[0] + held[1] * widths[1]))
     else:
-        images, channels = _chunk(problem, CHUNK_BYTES // (held[0] * widths[0]))
-    chunks = math.ceil(problem.images / images) * math.ceil(problem.groups / channels)
+        some, channels = _chunk(problem, CHUNK_BYTES // (held[0] * widths[0]))
+    chunks = math.ceil(problem.images / some) * math.ceil(problem.groups / channels)
     small = cycles(problem) < SMALL
     parts = 1 if small else min(math.ceil(TASKS / chunks), math.ceil(height / 4))
     rows = runs_of(down, steps[0], math.ceil(height / parts) if whole else 1, 0)
-    pitch = images * channels * item
+    pitch = some * channels * item
     if pitch // LINE % 2 == 0:  # an odd number of lines from column to column fills all sets of the caches
         pitch += LINE
     sizes = DepthwiseSizes(
@@ -128,7 +129,7 @@ def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePl
         channels=problem.groups,
         taps=g.rows.filter * g.columns.filter,
         filter_columns=g.columns.filter,
-        chunk_images=images,
+        chunk_images=some,
         chunk_channels=channels,
         source_columns=widths[0],
         target_columns=widths[1],
@@ -145,7 +146,7 @@ def plan(problem: Problem, by_output: bool, summed: bool = False) -> DepthwisePl
         streamed=int(_streamed(problem, target, widths[1] * height)),
     )
     # Of many images the last column of a run is better alone than in a tile of its own.
-    split = TILE if images > 1 and not summed else 0
+    split = TILE if some > 1 and not summed else 0
     return DepthwisePlan(_starts(rows.count, parts), rows, runs_of(across, steps[1], len(across.count), split), sizes)
 
 
@@ -226,3 +227,47 @@ def _joined(taps: Array, source_step: Array, tap_step: int, filter_step: int) ->
         np.where(one, source_step, tap_step),
         np.where(one, 0, filter_step),
     )
+
+
+class Depthwise(Algorithm):
+    """Vectors of channels, each with its own filter; no products of matrices."""
+
+    name = "depthwise"
+    operators = OPERATORS
+    always = True
+
+    def serves(self, problem: Problem) -> bool:
+        return serves(problem)
+
+    def plan(self, problem: Problem) -> DepthwisePlan:
+        return plan(problem)
+
+    def cycles(self, problem: Problem, packs: bool) -> float:
+        return cycles(problem)
+
+    def describe(self, problem: Problem) -> str:
+        if problem.operator == WEIGHT_GRAD:
+            return "channels as lanes"
+        return f"channels as lanes, chunks of {plan(problem).sizes.chunk_channels} channels"
+
+    def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
+        planned = plan(problem)
+        if problem.operator == WEIGHT_GRAD:
+            return _sum(engine, planned, call)
+        taps = filters.dense_array(engine, engine.array(call.other)).reshape(problem.groups, -1)
+        macs: int = engine.launch(
+            kernels.depthwise, call.tag, planned.starts, planned.rows, planned.columns, planned.sizes,
+            call.source.address, taps, *call.ends, tasks=planned.tasks,
+        )  # fmt: skip
+        return macs
+
+
+def _sum(engine: HostEngine, plan: DepthwisePlan, call: Call) -> int:
+    """A filter's gradient."""
+    parts = filters.parts_of(engine, call.out, plan.parts)
+    macs: int = engine.launch(
+        kernels.depthwise_weight, call.tag, plan.starts, plan.rows, plan.columns, plan.sizes, call.source.address,
+        call.other.address, engine.array(parts).reshape(plan.parts, plan.sizes.channels, -1), tasks=plan.tasks,
+    )  # fmt: skip
+    filters.sum_parts(engine, parts, call.out)
+    return macs

@@ -1,16 +1,23 @@
-"""Plans of the filter gradient of few input channels: positions of each axis in classes by their trim."""
+"""few_channels: filter gradients of few input channels: all taps and channels of a trim as a product's columns."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from alpha import caches
+from alpha.cpu.base import HostEngine
+from alpha.cpu.conv import costs, filters
+from alpha.cpu.conv.algorithm import Algorithm, Call
+from alpha.cpu.conv.blocking import image_part
+from alpha.cpu.conv.problem import RUN_CHANNELS, WEIGHT_GRAD, Problem
+from alpha.cpu.conv.tables import check_offsets, extent
 from alpha.cpu.isa import ISA
+from alpha.cpu.kernels import few_channels as kernels
 from alpha.cpu.kernels.few_channels import FewSizes, Trims
-from alpha.cpu.plans import RUN_CHANNELS, Problem, check_offsets, contiguous_runs, extent, image_part
 from alpha.geometry import Axis, stretches
 
 DEPTH = 64
@@ -22,6 +29,9 @@ IMAGES = 8
 MOST_TRIMS = 64
 """Pairs of an axis' trims: more, where a filter is about as large as its input, are sums too many."""
 
+COPY = 30.0
+"""Cycles a vector of x that is copied for a position and an image, in pieces that overlap."""
+
 
 @dataclass(frozen=True)
 class FewPlan:
@@ -30,8 +40,14 @@ class FewPlan:
     rows: Trims
     columns: Trims
     sizes: FewSizes
+    groups: int
     parts: int
     macs: int
+
+    @cached_property
+    def tasks(self) -> int:
+        """Parts of the images times groups."""
+        return self.parts * self.groups
 
 
 def serves(problem: Problem) -> bool:
@@ -73,7 +89,7 @@ def plan(problem: Problem) -> FewPlan:
         x_tap_row=g.rows.dilation * x_row,
         x_tap_column=g.columns.dilation * x_column,
         dy_image=y_image,
-        joined=contiguous_runs(problem),
+        joined=problem.contiguous_runs,
         copy_row=math.ceil((widest * item + ISA.bytes) / 64) * 64,
         sums=taps * problem.group_in * problem.group_out,
     )
@@ -88,8 +104,7 @@ def plan(problem: Problem) -> FewPlan:
     check_offsets(
         "dy", (rows.other, columns.other), (problem.images - 1) * y_image + problem.out_channels * item, y_limit
     )
-    macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
-    return FewPlan(rows, columns, sizes, math.ceil(problem.images / part), macs)
+    return FewPlan(rows, columns, sizes, problem.groups, math.ceil(problem.images / part), problem.macs)
 
 
 def _trims(axis: Axis, source_step: int, other_step: int) -> Trims:
@@ -102,3 +117,38 @@ def _trims(axis: Axis, source_step: int, other_step: int) -> Trims:
     return Trims(
         pairs.other[index], pairs.count[index], start, pairs.first[outputs] * source_step, outputs * other_step
     )
+
+
+class FewChannels(Algorithm):
+    """One product for each class of positions that have the same trim."""
+
+    name = "few_channels"
+    operators = (WEIGHT_GRAD,)
+
+    def serves(self, problem: Problem) -> bool:
+        return serves(problem)
+
+    def plan(self, problem: Problem) -> FewPlan:
+        return plan(problem)
+
+    def cycles(self, problem: Problem, packs: bool) -> float:
+        g, s = problem.geometry, problem
+        taps = g.rows.filter * g.columns.filter  # of the widest trim
+        columns = taps * s.group_in
+        panels, copies = math.ceil(columns / ISA.panel(s.item)), COPY * math.ceil(columns / ISA.lanes(s.item))
+        term = costs.terms(s.group_out)[0]
+        return s.groups * g.useful / taps * s.images * (panels * term * (1 + costs.COPIES) + copies)
+
+    def describe(self, problem: Problem) -> str:
+        return "all taps and channels of a trim as columns"
+
+    def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
+        planned, dw = plan(problem), call.out
+        parts = filters.parts_of(engine, dw, planned.parts)
+        sums = engine.array(parts).reshape(planned.parts, problem.groups, problem.group_out, dw.shape[1], -1)
+        macs: int = engine.launch(
+            kernels.few_channels, call.tag, planned.rows, planned.columns, planned.sizes, call.source.address,
+            call.other.address, sums, tasks=planned.tasks,
+        )  # fmt: skip
+        filters.sum_parts(engine, parts, dw)
+        return macs

@@ -1,18 +1,26 @@
-"""Plans of the filter gradient of few input channels and more output channels: filter rows, trims of columns."""
+"""tap_rows: filter gradients of few input channels: a filter row's taps and channels as the rows of the products."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from alpha import caches
+from alpha.cpu.base import HostEngine
+from alpha.cpu.conv import costs, filters
+from alpha.cpu.conv.algorithm import Algorithm, Call
+from alpha.cpu.conv.blocking import SCRATCH, image_part
+from alpha.cpu.conv.problem import RUN_CHANNELS, WEIGHT_GRAD, Problem, problem_of
+from alpha.cpu.conv.tables import check_offsets, extent
 from alpha.cpu.isa import ISA
+from alpha.cpu.kernels import tap_rows as kernels
 from alpha.cpu.kernels.microkernel import TALL_HEIGHTS, WIDE_HEIGHTS
-from alpha.cpu.kernels.tap_rows import TapRows, TapRowsSizes
-from alpha.cpu.plans import RUN_CHANNELS, SCRATCH, Problem, check_offsets, extent, image_part
+from alpha.cpu.kernels.tap_rows import TapRowsSizes
+from alpha.engine import IMAGE_ORDER
 from alpha.geometry import Axis, stretches
 
 Array = np.ndarray[Any, Any]
@@ -43,10 +51,16 @@ TILE = 8
 class TapRowsPlan:
     """Tables and sizes."""
 
-    tables: TapRows
+    tables: kernels.TapRows
     sizes: TapRowsSizes
+    groups: int
     parts: int
     macs: int
+
+    @cached_property
+    def tasks(self) -> int:
+        """Parts of the images times groups."""
+        return self.parts * self.groups
 
 
 def serves(problem: Problem) -> bool:
@@ -101,8 +115,7 @@ def plan(problem: Problem) -> TapRowsPlan:
         x_bytes=rows_read * chunk * copy_row + 128,
     )
     _check(problem)
-    macs = g.macs(problem.images, problem.in_channels, problem.out_channels, problem.groups)
-    return TapRowsPlan(_tables(problem), sizes, math.ceil(problem.images / part), macs)
+    return TapRowsPlan(_tables(problem), sizes, problem.groups, math.ceil(problem.images / part), problem.macs)
 
 
 def heights(rows: int) -> list[int]:
@@ -139,7 +152,7 @@ def _classes(axis: Axis) -> _Classes:
     return _Classes(pairs.other[index], pairs.count[index], index, alike.number[some])
 
 
-def _tables(problem: Problem) -> TapRows:
+def _tables(problem: Problem) -> kernels.TapRows:
     g = problem.geometry
     leaps = g.rows.pairs_by_tap
     classes = _classes(g.columns)
@@ -154,7 +167,7 @@ def _tables(problem: Problem) -> TapRows:
         [height for cut in cuts for height in cut],
         [cut[0] in TALL_HEIGHTS for cut in cuts],
     )
-    return TapRows(*(np.array(table, np.int64) for table in tables))
+    return kernels.TapRows(*(np.array(table, np.int64) for table in tables))
 
 
 def _check(problem: Problem) -> None:
@@ -168,3 +181,48 @@ def _check(problem: Problem) -> None:
         tail = ((problem.images - 1) * strides[0] + channels) * item
         ends = tuple(np.array([0, (n - 1) * step * item]) for n, step in zip(size, strides[1:], strict=True))
         check_offsets(what, (ends[0], ends[1]), tail, extent((problem.images, *size), channels, strides, item))
+
+
+class TapRows(Algorithm):
+    """One product for each filter row, group and trim of the columns."""
+
+    name = "tap_rows"
+    operators = (WEIGHT_GRAD,)
+
+    def serves(self, problem: Problem) -> bool:
+        return serves(problem)
+
+    def plan(self, problem: Problem) -> TapRowsPlan:
+        return plan(problem)
+
+    def cycles(self, problem: Problem, packs: bool) -> float:
+        """As if no column were trimmed."""
+        g, s = problem.geometry, problem
+        rows = g.columns.filter * s.group_in
+        vectors = 1 if rows in TALL_HEIGHTS else ISA.vectors
+        panels = math.ceil(s.group_out / (vectors * ISA.lanes(s.item)))
+        term = sum(costs.step(height, vectors) for height in heights(rows)) * panels
+        pieces = 2 * math.prod(g.input)  # a row's are copied one by one
+        terms = term * g.useful / g.columns.filter * (1 + costs.COPIES)
+        return s.groups * s.images * (terms + pieces * costs.PIECE)
+
+    def describe(self, problem: Problem) -> str:
+        return "a filter row's taps and channels as rows"
+
+    def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
+        dy, dw, groups = call.other, call.out, problem.groups
+        if dy.shape[0] > 1 and dy.strides[0] > dy.strides[2]:  # products read a pixel's images side by side
+            dy = engine.dense(dy, IMAGE_ORDER)
+            problem = problem_of(WEIGHT_GRAD, call.source, dy, call.geometry, groups)
+        planned, (height, width) = plan(problem), problem.geometry.filter
+        shape = (groups, height, width * problem.group_in, problem.group_out)
+        turned = engine.empty(shape, dw.dtype)
+        parts = filters.parts_of(engine, turned, planned.parts)
+        macs: int = engine.launch(
+            kernels.tap_rows, call.tag, planned.tables, planned.sizes, call.source.address, dy.address,
+            engine.array(parts).reshape(planned.parts, *shape), tasks=planned.tasks,
+        )  # fmt: skip
+        filters.sum_parts(engine, parts, turned)
+        target = engine.array(dw).reshape(groups, problem.group_out, height, -1)
+        np.copyto(target, engine.array(turned).transpose(0, 3, 1, 2))
+        return macs

@@ -1,19 +1,25 @@
-"""Plans of convolutions and input gradients of few result channels: bands of result rows, chunks of images as lanes."""
+"""lanes: images in the lanes of the vectors, for few result channels: bands of result rows, chunks of images."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from alpha import caches
-from alpha.cpu import plans
+from alpha.cpu.base import HostEngine
+from alpha.cpu.conv import costs, filters, images
+from alpha.cpu.conv.algorithm import Algorithm, Call
+from alpha.cpu.conv.blocking import SCRATCH
+from alpha.cpu.conv.problem import Problem
+from alpha.cpu.conv.tables import pairs_of, table
 from alpha.cpu.isa import ISA
+from alpha.cpu.kernels import image_lanes as kernels
 from alpha.cpu.kernels.convolution import AxisTable
 from alpha.cpu.kernels.image_lanes import HEIGHTS, VECTORS, Band, LaneSizes
-from alpha.cpu.plans import Problem
 from alpha.geometry import Pairs
 
 Array = np.ndarray[Any, Any]
@@ -23,6 +29,9 @@ DEPTH = 16
 
 COPY = 256 << 10
 """Bytes of the source's copy, about: it stays in the second cache."""
+
+TURN = 2.5
+"""Cycles a vector of images to transpose it."""
 
 
 @dataclass(frozen=True)
@@ -37,20 +46,18 @@ class LanePlan:
     packed_shape: tuple[int, ...]
     macs: int
 
-    @property
+    @cached_property
     def tasks(self) -> int:
         """Bands times chunks of images times groups."""
         return len(self.bands) * math.ceil(self.sizes.images / self.sizes.chunk) * self.sizes.groups
 
 
-def serves(problem: Problem, by_output: bool) -> bool:
+def serves(problem: Problem) -> bool:
     """Whether the result has fewer channels than a panel, and a row of images as lanes is not too wide."""
-    depth, channels, g = problem.group_in, problem.group_out, problem.geometry
-    source, result = g.columns.input, g.columns.output
-    if not by_output:
-        depth, channels, source, result = channels, depth, result, source
-    row = (source * min(depth, 2 * DEPTH) + result * channels) * VECTORS * ISA.lanes(problem.item) * problem.item
-    return channels < ISA.panel(problem.item) and row <= plans.SCRATCH
+    source, target = problem.sides
+    numbers = source.size[1] * min(source.channels, 2 * DEPTH) + target.size[1] * target.channels
+    row = numbers * VECTORS * ISA.lanes(problem.item) * problem.item
+    return target.channels < ISA.panel(problem.item) and row <= SCRATCH
 
 
 def heights(channels: int) -> list[int]:
@@ -60,16 +67,12 @@ def heights(channels: int) -> list[int]:
 
 
 @caches.kept
-def plan(problem: Problem, by_output: bool) -> LanePlan:
-    """The plan of a convolution (``by_output``) or an input gradient."""
+def plan(problem: Problem) -> LanePlan:
+    """The plan of a problem that it serves."""
     g, item = problem.geometry, problem.item
-    gather = plans.forward(problem) if by_output else plans.input_grad(problem)  # it has checked the offsets
-    source, target = problem.x_strides, problem.y_strides
-    depth, channels = problem.group_in, problem.group_out
-    size, result = g.input, g.output
-    if not by_output:
-        source, target, depth, channels, size, result = target, source, channels, depth, result, size
-    pairs = plans.pairs_of(g.rows, by_output), plans.pairs_of(g.columns, by_output)
+    gather = images.plan(problem)  # it has checked the offsets
+    (size, depth, source), (result, channels, target) = problem.sides
+    pairs = pairs_of(g.rows, problem.by_output), pairs_of(g.columns, problem.by_output)
     chunk = VECTORS * ISA.lanes(item)
     deep = math.ceil(depth / max(1, round(depth / DEPTH)))
     row_bytes = size[1] * deep * chunk * item
@@ -98,8 +101,8 @@ def plan(problem: Problem, by_output: bool) -> LanePlan:
         copy_bytes=int((bands[:, 3] - bands[:, 2]).max()) * row_bytes + 64,
         sums_bytes=most * result[1] * channels * chunk * item + 64,
     )
-    rows = plans.table(pairs[0], 1, g.columns.filter)
-    columns = plans.table(pairs[1], 1, 1)
+    rows = table(pairs[0], 1, g.columns.filter)
+    columns = table(pairs[1], 1, 1)
     shape = (problem.groups, 1, taps, depth, channels)
     return LanePlan(bands, rows, columns, np.array(heights(channels), np.int64), sizes, shape, gather.macs)
 
@@ -135,3 +138,41 @@ def _cut(count: int, total: int, read: Array, first: Array, last: Array) -> Arra
         table[some, 2] = np.minimum.reduceat(first, low[some])
         table[some, 3] = np.maximum.reduceat(last, low[some]) + 1
     return table
+
+
+class Lanes(Algorithm):
+    """Sums of a band of result rows, each vector over as many images as it has lanes."""
+
+    name = "lanes"
+
+    def serves(self, problem: Problem) -> bool:
+        return serves(problem)
+
+    def plan(self, problem: Problem) -> LanePlan:
+        return plan(problem)
+
+    def cycles(self, problem: Problem, packs: bool) -> float:
+        planned = plan(problem)
+        s, bands = planned.sizes, planned.bands
+        chunks, blocks = s.groups * math.ceil(s.images / s.chunk), math.ceil(s.depth / s.depth_block)
+        rows = planned.heights.tolist()
+        term = sum(max(n * VECTORS / 2, costs.LATENCY * (1 if n < 4 else 2)) for n in rows)
+        tiles = planned.rows.pairs.shape[1] * s.columns * blocks * len(rows)
+        turned = int((bands[:, 3] - bands[:, 2]).sum()) * s.source_columns * s.depth * VECTORS
+        written = planned.rows.pairs.shape[1] * s.columns * s.channels * s.chunk
+        cycles = term * problem.geometry.useful * s.depth + tiles * costs.TILE + turned * TURN + written * costs.WRITE
+        nbytes = math.prod(planned.packed_shape) * s.item
+        return float(chunks * cycles) + costs.packing(nbytes, s.item, packs)
+
+    def describe(self, problem: Problem) -> str:
+        planned = plan(problem)
+        return f"images as lanes, {planned.sizes.chunk} a task, {len(planned.bands)} bands"
+
+    def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
+        planned = plan(problem)
+        packed = filters.packed(engine, call.other, planned.packed_shape, problem.by_output)
+        macs: int = engine.launch(
+            kernels.image_lanes, call.tag, planned.bands, planned.rows, planned.columns, planned.heights,
+            planned.sizes, call.source.address, packed.address, *call.ends, tasks=planned.tasks,
+        )  # fmt: skip
+        return macs

@@ -1,16 +1,24 @@
-"""Plans of Winograd's algorithm for the filter's gradient: blocks of channels, and parts of the tiles and images."""
+"""winograd, winograd3, winograd4 of filter gradients: blocks of channels, and parts of the tiles and images."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from alpha import caches
+from alpha.cpu.base import HostEngine
+from alpha.cpu.conv import costs, filters
+from alpha.cpu.conv.algorithm import Algorithm, Call
+from alpha.cpu.conv.blocking import FEW_TASKS, PART_BYTES, PARTS
+from alpha.cpu.conv.problem import WEIGHT_GRAD, Problem
+from alpha.cpu.conv.tables import Array, check_offsets, extent
+from alpha.cpu.conv.winograd import Winograd, form_of, inside, tile_offsets
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.winograd_forms import Form
+from alpha.cpu.kernels import winograd_gradient as kernels
+from alpha.cpu.kernels.winograd import operations
+from alpha.cpu.kernels.winograd_forms import Form, transposed
 from alpha.cpu.kernels.winograd_gradient import GradientSizes
-from alpha.cpu.plans import FEW_TASKS, PART_BYTES, PARTS, Array, Problem, check_offsets, extent
-from alpha.cpu.winograd import form_of, inside, tile_offsets
 from alpha.errors import EngineError
 
 IN_BLOCK, OUT_BLOCKS = 64, (128, 64, 32)
@@ -22,6 +30,9 @@ ROWS = 64
 
 PART_UNITS = 3
 """Least times that a part adds to its sums."""
+
+SCATTER, SUMS = 0.55, 1.3
+"""Cycles an operation on transformed tiles, and of the sums' terms against those of other tiles."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +58,7 @@ class GradientPlan:
     shape: tuple[int, ...]
     macs: int
 
-    @property
+    @cached_property
     def tasks(self) -> int:
         """Parts of pairs of blocks of channels."""
         return self.sizes.parts * math.prod(self.shape[:3])
@@ -57,13 +68,13 @@ def serves(problem: Problem, results: int = 2) -> bool:
     """Whether the algorithm can compute it: there is a form, float32, images side by side."""
     beside = (problem.in_channels, problem.out_channels) == (problem.x_strides[0], problem.y_strides[0])
     fits = problem.item == 4 and (problem.images == 1 or beside)
-    return fits and form_of(problem, True, results) is not None
+    return fits and form_of(problem, results) is not None
 
 
 @caches.kept
 def plan(problem: Problem, results: int = 2) -> GradientPlan:
     """The plan of a problem that it serves."""
-    form = form_of(problem, True, results)
+    form = form_of(problem, results)
     if form is None:
         raise EngineError(f"[winograd] expected a problem that has a form, got {problem.geometry}: ask serves first")
     g, item = problem.geometry, problem.item
@@ -113,3 +124,61 @@ def plan(problem: Problem, results: int = 2) -> GradientPlan:
 def _parts(blocks: int, units: int, nbytes: int) -> int:
     """So many that there are about PARTS tasks; never by thread count, for the same order of sums on any machine."""
     return max(1, min(math.ceil(PARTS / blocks), units // PART_UNITS, PART_BYTES // nbytes))
+
+
+class WinogradGradient(Algorithm):
+    """Sums of products of transformed tiles of x and dy, transformed once at the end.
+
+    ``results``: of a run of taps along an axis.
+    """
+
+    operators = (WEIGHT_GRAD,)
+    exact = False
+    title = Winograd.title
+
+    def __init__(self, name: str, results: int) -> None:
+        self.name, self.results = name, results
+
+    def serves(self, problem: Problem) -> bool:
+        return serves(problem, self.results)
+
+    def plan(self, problem: Problem) -> GradientPlan:
+        return plan(problem, self.results)
+
+    def cycles(self, problem: Problem, packs: bool) -> float:
+        planned = plan(problem, self.results)
+        s, form, (_, out_blocks, in_blocks, places, _, out_block, panel) = planned.sizes, planned.form, planned.shape
+        images = len(planned.rows_to) * len(planned.columns_to) * s.images
+        products, (whole, rest) = 0.0, divmod(s.in_channels, panel)
+        narrow = 0 < rest <= ISA.lanes(4)
+        for vectors, count in ((ISA.vectors, whole + (rest > 0) - narrow), (1, narrow)):
+            term, made = costs.terms(out_block, vectors)
+            added = planned.units * (made * costs.TILE + out_block * vectors * costs.ADDED)
+            products += out_blocks * count * places * (images * term * SUMS + added)
+        x_vectors, dy_vectors = (math.ceil(channels / ISA.lanes(4)) for channels in (s.in_channels, s.out_channels))
+        transforms = out_blocks * x_vectors * operations(form.b)
+        transforms += in_blocks * dy_vectors * operations(transposed(form.a))
+        moved = (s.parts + 1) * math.prod(planned.shape[1:]) * 4 / costs.NEAR
+        ends = s.out_channels * x_vectors * costs.TRANSFORM * operations(transposed(form.g)) + moved
+        return s.groups * (products + images * SCATTER * transforms + ends) + costs.LAUNCHES
+
+    def describe(self, problem: Problem) -> str:
+        planned = plan(problem, self.results)
+        return f"{planned.macs / 1e9:.4g} G products instead, {planned.sizes.parts} parts of the tiles and images"
+
+    def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
+        planned = plan(problem, self.results)
+        form = kernels.transforms(planned.form)
+        sums = engine.empty(planned.shape)
+        parts = filters.parts_of(engine, sums, planned.sizes.parts)
+        macs: int = engine.launch(
+            kernels.sums, call.tag, form, planned.rows_from, planned.rows_to, planned.columns_from,
+            planned.columns_to, planned.sizes, call.source.address, call.other.address, parts.address,
+            tasks=planned.tasks,
+        )  # fmt: skip
+        filters.sum_parts(engine, parts, sums)
+        engine.launch(
+            kernels.filters, call.tag, form, planned.sizes, sums.address, call.out.address,
+            tasks=problem.out_channels,
+        )  # fmt: skip
+        return macs

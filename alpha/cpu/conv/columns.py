@@ -1,0 +1,184 @@
+"""columns: a filter row's taps and channels as the columns of the products, for few result channels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from alpha import caches
+from alpha.cpu.base import HostEngine
+from alpha.cpu.conv import costs, filters
+from alpha.cpu.conv.algorithm import Algorithm, Call, filter_numbers
+from alpha.cpu.conv.blocking import SCRATCH
+from alpha.cpu.conv.problem import Problem
+from alpha.cpu.conv.tables import check_offsets, extent, pairs_of, sources, table
+from alpha.cpu.isa import ISA
+from alpha.cpu.kernels import convolution
+from alpha.cpu.kernels import tap_columns as kernels
+from alpha.cpu.kernels.convolution import COUNT, AxisTable
+from alpha.cpu.kernels.tap_columns import TapColumnsSizes
+from alpha.tensor import Tensor
+
+PRODUCTS = 128 << 10
+"""Bytes of a row's products, about: they stay in the second cache."""
+
+SOURCES = 256 << 10
+"""Bytes of the source rows that a result row reads, about: they stay there for the next row."""
+
+BAND, TASKS = 8, 32
+"""Most result rows a task, and tasks at least where there are so many rows and chunks of images."""
+
+SUM = 1.5
+"""Cycles a number to add a tap's product to its result."""
+
+
+@dataclass(frozen=True)
+class ColumnsPlan:
+    """Tables and sizes; ``rows`` has offsets, ``columns`` source columns and the first number of their tap's products.
+
+    ``packed_shape`` is (groups, panels, filter rows, depth, panel).
+    """
+
+    rows: AxisTable
+    columns: AxisTable
+    sizes: TapColumnsSizes
+    packed_shape: tuple[int, ...]
+
+    @cached_property
+    def tasks(self) -> int:
+        """Bands of result rows times chunks of images times groups."""
+        bands = math.ceil(self.sizes.rows / self.sizes.band)
+        return bands * math.ceil(self.sizes.images / self.sizes.chunk) * self.sizes.groups
+
+
+def serves(problem: Problem) -> bool:
+    """Whether result channels are fewer than a panel's, columns have several taps, and source images lie side by side.
+
+    A convolution with strides would drop most of what it computes.
+    """
+    columns, images = problem.geometry.columns, problem.images
+    (size, depth, strides), (_, channels, _) = problem.sides
+    source = depth * problem.groups
+    dense = images == 1 or (strides[0] == source and strides[2] == images * source)
+    few = channels < ISA.panel(problem.item) and columns.filter > 1
+    row = size[1] * min(images, ISA.rows) * (columns.filter * channels + ISA.panel(problem.item)) * problem.item
+    return dense and few and row <= SCRATCH and not (problem.by_output and columns.stride > 1)
+
+
+@caches.kept
+def plan(problem: Problem) -> ColumnsPlan:
+    """The plan of a problem that it serves."""
+    g, item = problem.geometry, problem.item
+    (size, depth, source), (result, channels, target) = problem.sides
+    pairs = pairs_of(g.rows, problem.by_output), pairs_of(g.columns, problem.by_output)
+    width = ISA.panel_of(g.columns.filter * channels, item)
+    panels = math.ceil(g.columns.filter * channels / width)
+    tap_bytes = depth * width * item
+    source_image = source[0] * item if problem.images > 1 else source[2] * item
+    taps = int(pairs[0].count.max())
+    chunk = _chunk(problem.images, size[1] * panels * width * item, taps * size[1] * depth * item)
+    rows_in_all = result[0] * math.ceil(problem.images / chunk) * problem.groups
+    sizes = TapColumnsSizes(
+        images=problem.images,
+        chunk=chunk,
+        band=max(1, min(BAND, result[0], rows_in_all // TASKS)),
+        rows=result[0],
+        columns=result[1],
+        source_columns=size[1],
+        groups=problem.groups,
+        depth=depth,
+        channels=channels,
+        panels=panels,
+        panel=width,
+        item=item,
+        source_image=source_image,
+        source_column=source[2] * item,
+        target_image=target[0] * item,
+        target_row=target[1] * item,
+        target_column=target[2] * item,
+        most_taps=g.rows.filter,
+        panel_bytes=g.rows.filter * tap_bytes,
+    )
+    rows = table(pairs[0], source[1] * item, tap_bytes)
+    columns = table(pairs[1], 1, channels * item)
+    last = (problem.images - 1) * source_image + problem.groups * depth * item
+    limit = extent((problem.images, *size), problem.groups * depth, source, item)
+    check_offsets("the source", (sources(rows), np.array([0, (size[1] - 1) * source[2] * item])), last, limit)
+    ends = tuple(np.array([0, (n - 1) * step * item]) for n, step in zip(result, target[1:], strict=True))
+    last = ((problem.images - 1) * target[0] + problem.groups * channels) * item
+    limit = extent((problem.images, *result), problem.groups * channels, target, item)
+    check_offsets("the target", (ends[0], ends[1]), last, limit)
+    return ColumnsPlan(rows, columns, sizes, (problem.groups, panels, g.rows.filter, depth, width))
+
+
+def _chunk(images: int, products: int, sources: int) -> int:
+    """Images a task, of so many bytes each: equal chunks of whole tiles, or all."""
+    chunks = math.ceil(max(images * products / PRODUCTS, images * sources / SOURCES))
+    return min(images, math.ceil(math.ceil(images / chunks) / ISA.rows) * ISA.rows)
+
+
+class Columns(Algorithm):
+    """All taps' products of a filter row over the source rows, added where they belong; some belong nowhere."""
+
+    name = "columns"
+    exact = False
+
+    def serves(self, problem: Problem) -> bool:
+        return serves(problem)
+
+    def plan(self, problem: Problem) -> ColumnsPlan:
+        return plan(problem)
+
+    def cycles(self, problem: Problem, packs: bool) -> float:
+        planned = plan(problem)
+        s, whole = planned.sizes, planned.sizes.chunk == planned.sizes.images
+        vectors = s.panel // ISA.lanes(s.item)
+        runs, factor = (1, s.source_columns) if whole else (s.source_columns, 1)
+        terms, tiles = costs.in_chunks(s.images, s.chunk, vectors, factor)
+        taps = int(planned.rows.pairs[COUNT].sum())
+        products = s.panels * runs * (terms * taps * s.depth + tiles * s.rows * costs.TILE)
+        sums = s.columns * costs.WRITE + int(planned.columns.pairs[COUNT].sum()) * SUM
+        added = s.images * s.rows * s.channels * sums
+        nbytes = math.prod(planned.packed_shape) * s.item
+        return float(s.groups * (products + added)) + costs.packing(nbytes, s.item, packs)
+
+    def describe(self, problem: Problem) -> str:
+        return f"a filter row's taps as columns, {plan(problem).sizes.chunk} images a task"
+
+    def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
+        planned = plan(problem)
+        packed = _packed(engine, call.other, planned.packed_shape, problem.by_output)
+        macs: int = engine.launch(
+            kernels.tap_columns, call.tag, planned.rows, planned.columns, planned.sizes, call.source.address,
+            packed.address, *call.ends, tasks=planned.tasks,
+        )  # fmt: skip
+        return macs
+
+    def accesses(self, problem: Problem, packs: bool) -> int:
+        """Likewise, with what source rows meet, and the products that are made of them and added."""
+        g, (source, target) = problem.geometry, problem.sides
+        numbers, width = problem.images * problem.groups, source.size[1]
+        met = g.rows.useful * width * numbers * source.channels
+        made = target.size[0] * numbers * target.channels * (width * g.columns.filter + g.columns.useful)
+        results = math.prod(target.size) * numbers * target.channels
+        return met + made + results + filter_numbers(problem) * (3 if packs else 1)
+
+
+def _packed(engine: HostEngine, w: Tensor, shape: tuple[int, ...], by_output: bool) -> Tensor:
+    """The filters' rows in the panels that the plan wants: their taps and result channels are the columns."""
+    groups, _, taps, depth, _ = shape
+
+    def pack(packed: Tensor) -> None:
+        array = engine.array(w)
+        if by_output:
+            turned = array.reshape(groups, -1, *array.shape[1:]).transpose(0, 3, 1, 2, 4)
+            source = filters.dense_array(engine, turned).reshape(groups, -1, taps, depth)
+            engine.launch(convolution.pack_by_output, source, engine.array(packed))
+        else:
+            source = filters.dense_array(engine, array).reshape(groups, depth, taps, -1)
+            engine.launch(convolution.pack_by_input, source, engine.array(packed))
+
+    return filters.kept(engine, w, shape, "rows by output" if by_output else "rows by input", pack)

@@ -1,0 +1,75 @@
+"""Filters packed into panels, and kept where they serve again; filter gradients summed from parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from alpha.autograd import is_inference
+from alpha.cpu.base import HostEngine
+from alpha.cpu.kernels import convolution as kernels
+from alpha.tensor import Tensor
+
+Array = np.ndarray[Any, Any]
+
+FEW_BYTES = 1 << 20
+"""Of a copy that may lie beside the pool."""
+
+
+def packed(engine: HostEngine, w: Tensor, shape: tuple[int, ...], by_output: bool) -> Tensor:
+    """The filters in panels: (groups, panels, taps, depth, panel)."""
+    groups, _, taps, _, _ = shape
+
+    def pack(packed: Tensor) -> None:
+        source = dense_array(engine, engine.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
+        kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
+        engine.launch(kernel, source, engine.array(packed))
+
+    return kept(engine, w, shape, "by output" if by_output else "by input", pack)
+
+
+def kept(engine: HostEngine, w: Tensor, shape: tuple[int, ...], how: str, pack: Callable[[Tensor], None]) -> Tensor:
+    """The filters packed to a shape in some way, anew where they have changed.
+
+    Inference keeps them with the filters' storage, and packs once. Training changes filters before they serve
+    again, so they go back to the pool, as where a NumPy array shares the storage and may change it unseen.
+    """
+    key = ("packed", how, w.offset, w.shape, w.strides, shape)
+    found: tuple[int, Tensor] | None = w.storage.cache.pop(key, None)
+    if found is not None and found[0] == w.version and not w.storage.exported:
+        packed = found[1]
+    else:
+        packed = engine.empty(shape, w.dtype)
+        pack(packed)
+    if serve_again(w):
+        w.storage.cache[key] = (w.version, packed)
+    return packed
+
+
+def serve_again(w: Tensor) -> bool:
+    """Whether these filters, once packed, are kept for calls to come."""
+    return not w.storage.exported and is_inference()
+
+
+def dense_array(engine: HostEngine, array: Array) -> Array:
+    """The array, or a row-major copy: a large one in the pool."""
+    if array.flags.c_contiguous or array.nbytes <= FEW_BYTES:
+        return np.ascontiguousarray(array)
+    copy = engine.array(engine.empty(array.shape, array.dtype))
+    np.copyto(copy, array)
+    return copy
+
+
+def parts_of(engine: HostEngine, total: Tensor, parts: int) -> Tensor:
+    """Memory for so many parts of a sum: the sum's own where there is but one."""
+    return total if parts == 1 else engine.empty((parts, *total.shape), total.dtype)
+
+
+def sum_parts(engine: HostEngine, parts: Tensor, total: Tensor) -> None:
+    """Sums over the first axis, which one part alone does not have."""
+    if parts is not total:
+        count, tasks = parts.shape[0], -(-total.numel() // kernels.PART_NUMBERS)
+        flat = engine.array(parts).reshape(count, -1)
+        engine.launch(kernels.add_parts, flat, engine.array(total).ravel(), tasks=tasks)
