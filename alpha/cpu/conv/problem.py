@@ -134,17 +134,18 @@ def flattened(problem: Problem) -> Problem:
 def called(
     operator: str,
     geometry: Geometry,
-    images: int,
-    in_channels: int,
-    out_channels: int,
+    sizes: tuple[int, int, int],
     groups: int,
     item: int,
     x_strides: tuple[int, ...],
     y_strides: tuple[int, ...],
 ) -> Problem:
-    """The problem of a call, flattened: the same object for the same call, which plans are found by fast."""
+    """The problem of a call, flattened: the same object for the same call, which plans are found by fast.
+
+    ``sizes``: images, channels of x, channels of y.
+    """
     x, y = ((strides[0], strides[1], strides[2]) for strides in (x_strides, y_strides))
-    return flattened(Problem(operator, geometry, images, in_channels, out_channels, groups, item, x, y))
+    return flattened(Problem(operator, geometry, *sizes, groups, item, x, y))
 
 
 def problem_of(operator: str, x: Tensor, y: Tensor, geometry: Geometry, groups: int) -> Problem:
@@ -154,5 +155,5 @@ def problem_of(operator: str, x: Tensor, y: Tensor, geometry: Geometry, groups: 
             f"[convolution] expected images of {geometry.input} and results of {geometry.output}, got x: {x.shape} and "
             f"y: {y.shape}"
         )
-    item = x.dtype.itemsize
-    return called(operator, geometry, x.shape[0], x.shape[3], y.shape[3], groups, item, x.strides, y.strides)
+    sizes = x.shape[0], x.shape[3], y.shape[3]
+    return called(operator, geometry, sizes, groups, x.dtype.itemsize, x.strides, y.strides)
