@@ -1,6 +1,6 @@
 """Drivers of the three convolution operators: each walks tables of taps and calls the micro-kernel.
 
-Addresses arrive as integers: the plan (``alpha/cpu/plans.py``) has checked that every offset stays inside its tensor.
+Addresses arrive as integers: plans (``alpha/cpu/conv/``) have checked that every offset stays inside its tensor.
 Every driver returns the multiply-adds it executed, counted where they are issued.
 """
 
