@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import alpha
-from alpha.cpu import base
+from alpha import host
 from alpha.cpu.engine import CPUEngine
 from alpha.tensor import Tensor
 
@@ -22,7 +22,7 @@ def filled(engine: CPUEngine, megabytes: int, value: float) -> Tensor:
 
 
 def reserves() -> bool:
-    return base._reserve(MB) is not None
+    return host.reserve(MB) is not None
 
 
 def test_neighbours_that_fall_free_serve_a_larger_request() -> None:
@@ -60,7 +60,7 @@ def test_where_no_addresses_are_reserved_blocks_come_singly(monkeypatch: pytest.
     def refuse(*arguments: Any) -> mmap.mmap:
         raise OSError("no")
 
-    monkeypatch.setattr(base.mmap, "mmap", refuse)
+    monkeypatch.setattr(host.mmap, "mmap", refuse)
     engine = CPUEngine(memory="64MB")
     tensors = [filled(engine, 8, i) for i in range(3)]
     total = sum(float(np.asarray(tensor).sum(dtype=np.float64)) for tensor in tensors)
