@@ -150,7 +150,7 @@ class Prod(Function):
 
     def backward(self, grad: Tensor) -> Tensor:
         (x,) = self.saved
-        if not self.axes:  # each number is a product by itself
+        if not self.axes:  # Each number is a product by itself; a copy, for what is returned must be newly made.
             return compute("mul", grad, 1.0)
         engine, whole = x.engine, tuple(range(x.ndim))
         zero = compute("eq", x, 0)
