@@ -296,7 +296,8 @@ def test_commands_share_a_folder(tmp_path: Path) -> None:
     assert status == 1 and "another command writes to" in text
     taken.close()
     (tmp_path / "summary.txt").write_text("make gpu-tests: done\nall passed\n\nmake gpu-training: old\n")
-    assert run("training", tmp_path, "--budget", "1")[0] == 1
+    # The second may end while the kernels compile, which then were late (1), or after them, where they were kept (3).
+    assert run("training", tmp_path, "--budget", "1")[0] in (1, 3)
     summary = (tmp_path / "summary.txt").read_text()
     assert (
         summary.startswith("make gpu-tests: done\nall passed\n\nmake gpu-training: its 1 s are over")
