@@ -26,7 +26,17 @@ from alpha.dtypes import float32
 from alpha.errors import ArgumentError, EngineError, described
 from alpha.geometry import Geometry
 from alpha.mempool import MemoryPool
-from alpha.records import IMAGE_ORDER, BatchNormState, Index, Operand, RangeCheck, Scalar, WeightedPairs
+from alpha.records import (
+    IMAGE_ORDER,
+    BatchNormState,
+    Epilogue,
+    Index,
+    Operand,
+    RangeCheck,
+    RunningStatistics,
+    Scalar,
+    WeightedPairs,
+)
 from alpha.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -39,9 +49,11 @@ __all__ = [
     "IMAGE_ORDER",
     "BatchNormState",
     "Engine",
+    "Epilogue",
     "Index",
     "Operand",
     "RangeCheck",
+    "RunningStatistics",
     "Scalar",
     "WeightedPairs",
 ]
@@ -262,7 +274,7 @@ class Engine(ABC):
         slope: float | None = None,
         accumulate: Tensor | None = None,
     ) -> Tensor:
-        """ConvV2: act(conv(x, w) + bias + residual), act as in ``batch_norm``.
+        """ConvV2: act(conv(x, w) + bias + residual), act as in ``Epilogue``.
 
         x: (N, IH, IW, IC), w: (OC, FH, FW, IC/groups), bias: (OC,), residual and result: (N, OH, OW, OC). The result is
         added into ``accumulate`` where it is given.
@@ -295,49 +307,27 @@ class Engine(ABC):
         return normalisation.channel_sum(self, x)
 
     def batch_norm(
-        self,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        momentum: float,
-        eps: float,
-        residual: Tensor | None,
-        slope: float | None,
+        self, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
         """Training BatchNorm over all axes but the last: act(weight * (x - mean) / sqrt(var + eps) + bias + residual).
 
-        act is LeakyReLU with ``slope`` (0 is ReLU), or nothing for None. The running statistics, where given, are
-        updated in place with the unbiased variance.
+        Mean and biased variance are x's own; the running statistics, where there are any, are updated in place.
         """
-        return normalisation.batch_norm(
-            self, x, weight, bias, running_mean, running_var, momentum, eps, residual, slope
-        )
+        return normalisation.batch_norm(self, x, running, eps, epilogue, residual)
 
     def batch_norm_inference(
-        self,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        mean: Tensor,
-        var: Tensor,
-        eps: float,
-        residual: Tensor | None,
-        slope: float | None,
+        self, x: Tensor, mean: Tensor, var: Tensor, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
-        """The same with given statistics."""
-        return normalisation.batch_norm_inference(self, x, weight, bias, mean, var, eps, residual, slope)
+        """The same with the given mean and variance."""
+        return normalisation.batch_norm_inference(self, x, mean, var, eps, epilogue, residual)
 
     def batch_norm_grad(
         self,
         dy: Tensor,
         x: Tensor,
         y: Tensor | None,
-        weight: Tensor | None,
-        bias: Tensor | None,
+        epilogue: Epilogue,
         state: BatchNormState,
-        slope: float | None,
         need_residual: bool,
         training: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -347,17 +337,15 @@ class Engine(ABC):
         activation's mask; without a residual the mask is computed again from x). With ``training`` False the
         statistics are constants.
         """
-        return normalisation.batch_norm_grad(self, dy, x, y, weight, bias, state, slope, need_residual, training)
+        return normalisation.batch_norm_grad(self, dy, x, y, epilogue, state, need_residual, training)
 
     def batch_norm_inverse_grad(
         self,
         dy: Tensor,
         y: Tensor,
         residual: Tensor | None,
-        weight: Tensor | None,
-        bias: Tensor | None,
+        epilogue: Epilogue,
         state: BatchNormState,
-        slope: float | None,
         need_residual: bool,
         training: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,12 +20,41 @@ IMAGE_ORDER = (1, 2, 0, 3)
 """Memory order of activations behind the logical (N, H, W, C): rows, columns, images, channels."""
 
 
-@dataclass(frozen=True)
-class BatchNormState:
-    """What the forward of a BatchNorm keeps for its backward: per channel mean and 1/sqrt(var + eps).
+class RunningStatistics(NamedTuple):
+    """Running statistics, which normalisation in training updates in place.
 
-    ``invertible``: whether x can be recovered from the result (and the residual) without loss, for
-    ``batch_norm_inverse_grad``.
+    Attributes:
+        mean: (C,), or None where none is kept.
+        var: (C,), or None where none is kept; takes the unbiased variance of a batch.
+        momentum: the share that the newest batch has in them.
+    """
+
+    mean: Tensor | None = None
+    var: Tensor | None = None
+    momentum: float = 0.1
+
+
+class Epilogue(NamedTuple):
+    """What a BatchNorm does with the normalised x: act(weight * x + bias + residual).
+
+    Attributes:
+        weight: (C,), or None for 1.
+        bias: (C,), or None for 0.
+        slope: act is LeakyReLU with this slope (0 is ReLU), or nothing for None.
+    """
+
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    slope: float | None = None
+
+
+class BatchNormState(NamedTuple):
+    """What the forward of a BatchNorm keeps for its backward.
+
+    Attributes:
+        mean: (C,), of the numbers that were normalised.
+        inverse_std: (C,), 1 / sqrt(var + eps).
+        invertible: whether ``batch_norm_inverse_grad`` can recover x from the result (and the residual) without loss.
     """
 
     mean: Tensor

@@ -14,7 +14,7 @@ from alpha.cu32.compiler import Source
 from alpha.cu32.parts import sum_parts
 from alpha.cu32.planner import Plan, Problem
 from alpha.cu32.structs import KernelStruct
-from alpha.engine import IMAGE_ORDER
+from alpha.engine import IMAGE_ORDER, Epilogue
 from alpha.errors import EngineError, ShapeError
 from alpha.geometry import Axis, Geometry
 from alpha.tensor import Storage, Tensor
@@ -99,7 +99,7 @@ class ConvolutionOperations(DeviceEngine):
         channels = out.shape[3]
         mean = self.constant(("zeros", channels, out.dtype), lambda: np.zeros(channels, out.dtype))
         var = self.constant(("ones", channels, out.dtype), lambda: np.ones(channels, out.dtype))
-        return self.batch_norm_inference(out, None, None, mean, var, 0.0, residual, slope)[0]
+        return self.batch_norm_inference(out, mean, var, 0.0, Epilogue(slope=slope), residual)[0]
 
     def conv2d_input_grad(
         self,

@@ -9,7 +9,7 @@ import numpy as np
 from alpha.cu32.base import DeviceEngine, c_type
 from alpha.cu32.compiler import Source
 from alpha.dtypes import float32, float64, scalar
-from alpha.engine import BatchNormState
+from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.tensor import Tensor
 
 SOURCES = (
@@ -61,41 +61,24 @@ class NormalisationOperations(DeviceEngine):
         return out
 
     def batch_norm(
-        self,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        momentum: float,
-        eps: float,
-        residual: Tensor | None,
-        slope: float | None,
+        self, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
         x = self._channels_dense(x)
         state = self._empty_state(x)
         if state.mean.numel():
             source, vec = _source(x)
-            strides = [1 if t is None else t.strides[0] for t in (running_mean, running_var)]
+            strides = [1 if t is None else t.strides[0] for t in (running.mean, running.var)]
             self._sum_rows(
-                source, "statistics", x, vec, 2, x, running_mean, running_var, state.mean, state.inverse_std,
-                after=(*strides, np.float64(momentum), np.float64(eps)),
+                source, "statistics", x, vec, 2, x, running.mean, running.var, state.mean, state.inverse_std,
+                after=(*strides, np.float64(running.momentum), np.float64(eps)),
             )  # fmt: skip
-        for running in (running_mean, running_var):
-            if running is not None:
-                running.storage.touch()
-        return self._normalise(x, weight, bias, state, residual, slope), state
+        for kept in (running.mean, running.var):
+            if kept is not None:
+                kept.storage.touch()
+        return self._normalise(x, state, epilogue, residual), state
 
     def batch_norm_inference(
-        self,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        mean: Tensor,
-        var: Tensor,
-        eps: float,
-        residual: Tensor | None,
-        slope: float | None,
+        self, x: Tensor, mean: Tensor, var: Tensor, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
         x = self._channels_dense(x)
         state = self._empty_state(x)
@@ -105,24 +88,23 @@ class NormalisationOperations(DeviceEngine):
                 _source(x)[0], "given_statistics", -(-channels // THREADS), THREADS, self.dense(mean), self.dense(var),
                 state.mean, state.inverse_std, channels, np.float64(eps),
             )  # fmt: skip
-        return self._normalise(x, weight, bias, state, residual, slope), state
+        return self._normalise(x, state, epilogue, residual), state
 
     def batch_norm_grad(
         self,
         dy: Tensor,
         x: Tensor,
         y: Tensor | None,
-        weight: Tensor | None,
-        bias: Tensor | None,
+        epilogue: Epilogue,
         state: BatchNormState,
-        slope: float | None,
         need_residual: bool,
         training: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        slope = epilogue.slope
         x = self._channels_dense(x)
         dy = self._ordered_as(dy, x)
         y = None if y is None or slope is None else self._ordered_as(y, x)
-        weight, bias = self._optional(weight), self._optional(bias)
+        weight, bias = self._optional(epilogue.weight), self._optional(epilogue.bias)
         # Past the activation dy is a new tensor, which the residual's gradient wants; without one it is dy itself.
         masked = self.empty_like(x) if need_residual and y is not None else None
         channels = x.shape[-1]
@@ -163,15 +145,8 @@ class NormalisationOperations(DeviceEngine):
             source = Source("activation", REAL=c_type(dtype))
             self.launch(source, kernel, grid, THREADS, *tensors, n, scalar(dtype, slope), _aligned(*tensors))
 
-    def _normalise(
-        self,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        state: BatchNormState,
-        residual: Tensor | None,
-        slope: float | None,
-    ) -> Tensor:
+    def _normalise(self, x: Tensor, state: BatchNormState, epilogue: Epilogue, residual: Tensor | None) -> Tensor:
+        weight, bias, slope = epilogue
         out = self.empty_like(x)
         added = None if residual is None else self._ordered_as(residual, x)
         self._apply_rows(

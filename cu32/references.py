@@ -23,7 +23,7 @@ from alpha.cu32.engine import CUDAEngine
 from alpha.cu32.parts import sum_parts
 from alpha.cu32.selfcheck import Verdict
 from alpha.dtypes import float32, int32, int64
-from alpha.engine import RangeCheck
+from alpha.engine import Epilogue, RangeCheck, RunningStatistics
 from alpha.errors import IndexingError
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
@@ -443,11 +443,11 @@ def few_weight(e: Checker) -> Sequence[Result]:
 def normalisation(e: Checker) -> Sequence[Result]:
     x, dy = _normal(3, 5, 6, 8), _normal(3, 5, 6, 8, seed=1)
     a, wide, axes = e.from_numpy(x), x.astype(np.float64), (0, 1, 2)
-    y, state = e.batch_norm(a, None, None, None, None, 0.1, 1e-5, None, 0.0)
+    epilogue = Epilogue(slope=0.0)
+    y, state = e.batch_norm(a, RunningStatistics(), 1e-5, epilogue, None)
     inverse = 1 / np.sqrt(wide.var(axes) + 1e-5)
     normal = (wide - wide.mean(axes)) * inverse
-    arguments = (a, None, None, None, state, 0.0, False, True)
-    dx, _, dbias, _ = e.batch_norm_grad(e.from_numpy(dy), *arguments)
+    dx, _, dbias, _ = e.batch_norm_grad(e.from_numpy(dy), a, None, epilogue, state, False, True)
     passed = np.where(normal > 0, dy.astype(np.float64), 0)
     right = inverse * (passed - passed.mean(axes) - normal * (passed * normal).mean(axes))
     return [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from alpha.changes import Rewriting
 from alpha.composed.arrays import cast, copied
 from alpha.dtypes import float64
-from alpha.records import BatchNormState
+from alpha.records import BatchNormState, Epilogue, RunningStatistics
 
 if TYPE_CHECKING:
     from alpha.engine import Engine
@@ -20,50 +20,34 @@ def channel_sum(engine: Engine, x: Tensor) -> Tensor:
 
 
 def batch_norm(
-    engine: Engine,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    momentum: float,
-    eps: float,
-    residual: Tensor | None,
-    slope: float | None,
+    engine: Engine, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue, residual: Tensor | None
 ) -> tuple[Tensor, BatchNormState]:
     """Mean and variance in two passes; the running statistics are written both or neither."""
     do, count, wide = engine.elementwise, _count(x), cast(engine, x, float64)
+    running_mean, running_var, momentum = running
     mean = do("div", _sums(engine, wide), count)
     var = do("div", _sums(engine, do("square", do("sub", wide, mean))), count)
     unbiased = do("mul", var, count / max(count - 1, 1))
 
-    def blended(running: Tensor, value: Tensor) -> Tensor:
-        return do("add", do("mul", cast(engine, running, float64), 1 - momentum), do("mul", value, momentum))
+    def blended(kept: Tensor, value: Tensor) -> Tensor:
+        return do("add", do("mul", cast(engine, kept, float64), 1 - momentum), do("mul", value, momentum))
 
     pairs = ((running_mean, mean), (running_var, unbiased))
-    given = [(running, value) for running, value in pairs if running is not None]
-    Rewriting([(running, lambda r=running, v=value: blended(r, v)) for running, value in given]).make()  # type: ignore[misc]
-    return batch_norm_inference(engine, x, weight, bias, mean, var, eps, residual, slope)
+    given = [(kept, value) for kept, value in pairs if kept is not None]
+    Rewriting([(kept, lambda k=kept, v=value: blended(k, v)) for kept, value in given]).make()  # type: ignore[misc]
+    return batch_norm_inference(engine, x, mean, var, eps, epilogue, residual)
 
 
 def batch_norm_inference(
-    engine: Engine,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mean: Tensor,
-    var: Tensor,
-    eps: float,
-    residual: Tensor | None,
-    slope: float | None,
+    engine: Engine, x: Tensor, mean: Tensor, var: Tensor, eps: float, epilogue: Epilogue, residual: Tensor | None
 ) -> tuple[Tensor, BatchNormState]:
     """The state has copies of the statistics: the given ones may change before backward."""
     do = engine.elementwise
     inverse_std = do("reciprocal", do("sqrt", do("add", cast(engine, var, float64), eps)))
     state = BatchNormState(copied(engine, mean, float64), inverse_std)
-    y = _affine(engine, x, weight, bias, state)
+    y = _affine(engine, x, epilogue, state)
     y = y if residual is None else do("add", y, residual)
-    return (y if slope is None else engine.leaky_relu(y, slope)), state
+    return (y if epilogue.slope is None else engine.leaky_relu(y, epilogue.slope)), state
 
 
 def batch_norm_grad(
@@ -71,17 +55,15 @@ def batch_norm_grad(
     dy: Tensor,
     x: Tensor,
     y: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
+    epilogue: Epilogue,
     state: BatchNormState,
-    slope: float | None,
     need_residual: bool,
     training: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """dx = weight * inverse_std * (g - mean(g) - n * mean(g * n)), n the normalised x and g the masked dy."""
-    do = engine.elementwise
+    do, weight, slope = engine.elementwise, epilogue.weight, epilogue.slope
     if slope is not None:
-        dy = engine.leaky_relu_grad(dy, _affine(engine, x, weight, bias, state) if y is None else y, slope)
+        dy = engine.leaky_relu_grad(dy, _affine(engine, x, epilogue, state) if y is None else y, slope)
     g, normal, count = cast(engine, dy, float64), _normalised(engine, x, state), _count(x)
     dbias, dweight = _sums(engine, g), _sums(engine, do("mul", g, normal))
     dx = g
@@ -121,9 +103,9 @@ def _normalised(engine: Engine, x: Tensor, state: BatchNormState) -> Tensor:
     return engine.elementwise("mul", engine.elementwise("sub", cast(engine, x, float64), mean), inverse_std)
 
 
-def _affine(engine: Engine, x: Tensor, weight: Tensor | None, bias: Tensor | None, state: BatchNormState) -> Tensor:
+def _affine(engine: Engine, x: Tensor, epilogue: Epilogue, state: BatchNormState) -> Tensor:
     """BatchNorm without activation and residual, computed in float64 and rounded to the dtype of x."""
-    y = _normalised(engine, x, state)
+    y, (weight, bias, _) = _normalised(engine, x, state), epilogue
     y = y if weight is None else engine.elementwise("mul", y, cast(engine, weight, float64))
     y = y if bias is None else engine.elementwise("add", y, cast(engine, bias, float64))
     return cast(engine, y, x.dtype)

@@ -56,11 +56,11 @@ class ConvolutionOperations(HostEngine):
         out, added = self._target(shape, x.dtype, accumulate if plain else None)
         added = residual if added is None else added
         if geometry.long_output:
-            MACS["conv2d"] = self._in_bands(FORWARD, geometry, groups, x, w, out, bias, added, slope)
+            MACS["conv2d"] = self._in_bands(FORWARD, groups, Call(x, w, out, geometry, bias, added, slope))
             return self._accumulated(out, accumulate)
         w, geometry = _reaching(w, geometry), geometry.reached
         problem = problem_of(FORWARD, x, out, geometry, groups)
-        MACS["conv2d"] = self._convolve(problem, geometry, x, w, out, bias, added, slope)
+        MACS["conv2d"] = self._convolve(problem, Call(x, w, out, geometry, bias, added, slope))
         return self._accumulated(out, accumulate)
 
     def conv2d_input_grad(
@@ -75,11 +75,11 @@ class ConvolutionOperations(HostEngine):
         dy = self._image(dy)
         out, added = self._target((dy.shape[0], *geometry.input, w.shape[3] * groups), dy.dtype, accumulate)
         if geometry.long_input:
-            MACS["conv2d_input_grad"] = self._in_bands(INPUT_GRAD, geometry, groups, dy, w, out, bias, added, None)
+            MACS["conv2d_input_grad"] = self._in_bands(INPUT_GRAD, groups, Call(dy, w, out, geometry, bias, added))
             return self._accumulated(out, accumulate)
         w, geometry = _reaching(w, geometry), geometry.reached
         problem = problem_of(INPUT_GRAD, out, dy, geometry, groups)
-        MACS["conv2d_input_grad"] = self._convolve(problem, geometry, dy, w, out, bias, added)
+        MACS["conv2d_input_grad"] = self._convolve(problem, Call(dy, w, out, geometry, bias, added))
         return self._accumulated(out, accumulate)
 
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
@@ -104,19 +104,9 @@ class ConvolutionOperations(HostEngine):
         MACS["conv2d_weight_grad"] = planner.choose(problem).run(self, problem, Call(x, dy, dw, geometry))
         return dw
 
-    def _in_bands(
-        self,
-        operator: str,
-        geometry: Geometry,
-        groups: int,
-        x: Tensor,
-        w: Tensor,
-        out: Tensor,
-        bias: Tensor | None,
-        residual: Tensor | None,
-        slope: float | None,
-    ) -> int:
+    def _in_bands(self, operator: str, groups: int, call: Call) -> int:
         """``_convolve``, a band of the result after the other."""
+        x, w, out, geometry, bias, residual, slope = call
         by_output = operator == FORWARD
         parts, all_positions = bands.parts(geometry, by_output)
         if residual is not None and residual is not out:
@@ -131,7 +121,7 @@ class ConvolutionOperations(HostEngine):
             cut, reached = _reaching(w, part.geometry), part.geometry.reached
             ends = (from_x, to) if by_output else (to, from_x)
             problem = problem_of(operator, *ends, reached, groups)
-            macs += self._convolve(problem, reached, from_x, cut, to, bias, added, slope)
+            macs += self._convolve(problem, Call(from_x, cut, to, reached, bias, added, slope))
         return macs
 
     def _between_bands(self, out: Tensor, bias: Tensor | None, residual: Tensor | None, slope: float | None) -> None:
@@ -176,18 +166,12 @@ class ConvolutionOperations(HostEngine):
         MACS["conv2d_weight_grad"] = macs
         return dw
 
-    def _convolve(
-        self,
-        problem: Problem,
-        geometry: Geometry,
-        x: Tensor,
-        w: Tensor,
-        out: Tensor,
-        bias: Tensor | None,
-        residual: Tensor | None,
-        slope: float | None = None,
-    ) -> int:
-        """A convolution or an input gradient from ``x`` into ``out``, by the planner's algorithm; the multiply-adds."""
+    def _convolve(self, problem: Problem, call: Call) -> int:
+        """A convolution or an input gradient, by the planner's algorithm; the multiply-adds.
+
+        The bias and the residual may lie in any way.
+        """
+        x, w, out, geometry, bias, residual, slope = call
         wanted = (problem.out_channels, *problem.geometry.filter, problem.group_in)
         if w.shape != wanted or w.dtype != x.dtype:  # what the plans' offsets trust
             raise ShapeError(f"[convolution] expected filters {wanted} of {x.dtype}, got {w.shape} of {w.dtype}")
@@ -199,7 +183,8 @@ class ConvolutionOperations(HostEngine):
         bias = None if bias is None else self.dense(bias, (0,))
         if residual is not None and not _lies_as(residual, out):
             residual = self.dense(residual, IMAGE_ORDER)
-        call = Call(x, w, out, geometry, bias, residual, slope)
+        if bias is not call.bias or residual is not call.residual:
+            call = Call(x, w, out, geometry, bias, residual, slope)
         return planner.choose(problem).run(self, problem, call)
 
     def _target(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from alpha.cpu.kernels import inverse
 from alpha.cpu.kernels import normalisation as kernels
 from alpha.cpu.kernels.normalisation import MASK_X, MASK_Y, PLAIN
 from alpha.dtypes import scalar
-from alpha.engine import BatchNormState
+from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.tensor import Tensor
 
 TASKS = 32
@@ -48,40 +49,23 @@ class NormalisationOperations(HostEngine):
 
     @np.errstate(all="ignore")
     def batch_norm(
-        self,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        momentum: float,
-        eps: float,
-        residual: Tensor | None,
-        slope: float | None,
+        self, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
         x = self._channels_dense(x)
         mean, var, count = self._statistics(x)
-        if running_mean is not None:
-            self._blend(running_mean, mean, momentum)
-        if running_var is not None:
-            self._blend(running_var, var * (count / max(count - 1, 1)), momentum)
-        return self._normalise(x, weight, bias, mean, var, eps, residual, slope)
+        if running.mean is not None:
+            self._blend(running.mean, mean, running.momentum)
+        if running.var is not None:
+            self._blend(running.var, var * (count / max(count - 1, 1)), running.momentum)
+        return self._normalise(x, mean, var, eps, epilogue, residual)
 
     @np.errstate(all="ignore")
     def batch_norm_inference(
-        self,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        mean: Tensor,
-        var: Tensor,
-        eps: float,
-        residual: Tensor | None,
-        slope: float | None,
+        self, x: Tensor, mean: Tensor, var: Tensor, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
         x = self._channels_dense(x)
         given_mean, given_var = (self.array(t).astype(np.float64) for t in (mean, var))
-        return self._normalise(x, weight, bias, given_mean, given_var, eps, residual, slope)
+        return self._normalise(x, given_mean, given_var, eps, epilogue, residual)
 
     @np.errstate(all="ignore")
     def batch_norm_grad(
@@ -89,17 +73,16 @@ class NormalisationOperations(HostEngine):
         dy: Tensor,
         x: Tensor,
         y: Tensor | None,
-        weight: Tensor | None,
-        bias: Tensor | None,
+        epilogue: Epilogue,
         state: BatchNormState,
-        slope: float | None,
         need_residual: bool,
         training: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        slope = epilogue.slope
         x = self._channels_dense(x)
         dy = self._ordered_as(dy, x)
         rows = self._rows(x)
-        scale, shift = self._scale_shift(weight, bias, state)
+        scale, shift = self._scale_shift(epilogue, state)
         typed = tuple(v.astype(x.dtype) for v in (scale, shift))
         mask = PLAIN if slope is None else MASK_X if y is None else MASK_Y
         factor = scalar(x.dtype, 1 if slope is None else slope)
@@ -134,20 +117,18 @@ class NormalisationOperations(HostEngine):
         dy: Tensor,
         y: Tensor,
         residual: Tensor | None,
-        weight: Tensor | None,
-        bias: Tensor | None,
+        epilogue: Epilogue,
         state: BatchNormState,
-        slope: float | None,
         need_residual: bool,
         training: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         y = self._channels_dense(y)
         rows, g_rows = self._rows(y), self._rows(self._ordered_as(dy, y))
-        scale, shift = (v.astype(y.dtype).astype(np.float64) for v in self._scale_shift(weight, bias, state))
+        scale, shift = (v.astype(y.dtype).astype(np.float64) for v in self._scale_shift(epilogue, state))
         # The forward's numbers as they were rounded: t = act^-1(y) - residual - exact is (x - mean) * scale.
         exact = self.array(state.mean) * scale + shift
         offset = exact.astype(y.dtype)
-        factor = scalar(y.dtype, 1 if slope is None else slope)
+        factor = scalar(y.dtype, 1 if epilogue.slope is None else epilogue.slope)
         activation = (offset, factor, scalar(y.dtype, 1 / float(factor)))
         dx = self.empty_like(y)
         past = self.empty_like(y) if need_residual else dx
@@ -195,19 +176,12 @@ class NormalisationOperations(HostEngine):
         return mean, squares / count, count
 
     def _normalise(
-        self,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        mean: Array,
-        var: Array,
-        eps: float,
-        residual: Tensor | None,
-        slope: float | None,
+        self, x: Tensor, mean: Array, var: Array, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
+        bias, slope = epilogue.bias, epilogue.slope
         inverse_std = 1.0 / np.sqrt(var + eps)
         state = BatchNormState(self._per_channel(mean, x), self._per_channel(inverse_std, x))
-        scale, shift = self._scale_shift(weight, bias, state)
+        scale, shift = self._scale_shift(epilogue, state)
         typed = (scale.astype(x.dtype), shift.astype(x.dtype))
         out = self.empty_like(x)
         rows = self._rows(x)
@@ -229,13 +203,13 @@ class NormalisationOperations(HostEngine):
             )  # fmt: skip
         if recovers:
             spread = abs(scale) * np.sqrt(var)
-            # Far enough above the least normal number that nothing is rounded by more than a share of itself.
-            least = np.finfo(x.dtype).tiny / np.finfo(x.dtype).eps / min(float(factor), 1.0)
-            state = replace(state, invertible=bool(np.all((others <= CONDITION * spread) & (spread >= least))))
+            least = _least_spread(x.dtype) / min(float(factor), 1.0)
+            state = state._replace(invertible=bool(np.all((others <= CONDITION * spread) & (spread >= least))))
         return out, state
 
-    def _scale_shift(self, weight: Tensor | None, bias: Tensor | None, state: BatchNormState) -> tuple[Array, Array]:
+    def _scale_shift(self, epilogue: Epilogue, state: BatchNormState) -> tuple[Array, Array]:
         """BatchNorm as x * scale + shift, in float64."""
+        weight, bias, _ = epilogue
         scale = self.array(state.inverse_std).astype(np.float64)
         if weight is not None:
             scale = scale * self.array(weight)
@@ -275,6 +249,13 @@ class NormalisationOperations(HostEngine):
         """A dense tensor as (rows, channels)."""
         channels = x.shape[-1]
         return self.array(x.view(x.offset, (x.numel() // channels, channels), (channels, 1)))
+
+
+@cache
+def _least_spread(dtype: np.dtype[Any]) -> float:
+    """Far enough above the least normal number that nothing is rounded by more than a share of itself."""
+    limits = np.finfo(dtype)
+    return float(limits.tiny / limits.eps)
 
 
 def _blocks(count: int, size: int) -> int:

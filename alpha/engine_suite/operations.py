@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.engine import Engine, WeightedPairs
+from alpha.engine import Engine, Epilogue, RunningStatistics, WeightedPairs
 from alpha.engine_suite.checks import Checks, expect, expect_same, numbers
 from alpha.engine_suite.core import FLOATS, NUMBERS
 from alpha.errors import CheckError
@@ -173,12 +173,13 @@ def batch_norm(engine: Engine, dtype: str, slope: float | None, has_residual: bo
 
     def run(place: Engine, x: Tensor, dy: Tensor, residual: Tensor | None, *channels: Tensor) -> Results:
         weight, bias, mean, var = (place.dense(values) for values in channels)
+        epilogue = Epilogue(weight, bias, slope)
         if training:
-            y, state = place.batch_norm(x, weight, bias, mean, var, 0.1, 1e-3, residual, slope)
+            y, state = place.batch_norm(x, RunningStatistics(mean, var), 1e-3, epilogue, residual)
         else:
-            y, state = place.batch_norm_inference(x, weight, bias, mean, var, 1e-3, residual, slope)
+            y, state = place.batch_norm_inference(x, mean, var, 1e-3, epilogue, residual)
         kept = y if residual is not None and slope is not None else None
-        gradients = place.batch_norm_grad(dy, x, kept, weight, bias, state, slope, has_residual, training)
+        gradients = place.batch_norm_grad(dy, x, kept, epilogue, state, has_residual, training)
         return [y, mean, var, *gradients]
 
     expect_same(engine, run, x, dy, residual, weight, bias, mean, abs(var), rtol=1e-4, atol=10 * ROUNDING[dtype])
@@ -187,8 +188,8 @@ def batch_norm(engine: Engine, dtype: str, slope: float | None, has_residual: bo
 @CHECKS.over(*FLOATS)
 def batch_norm_without_weights(engine: Engine, dtype: str) -> None:
     def run(place: Engine, x: Tensor) -> Results:
-        y, state = place.batch_norm(x, None, None, None, None, 0.1, 1e-5, None, None)
-        return [y, *place.batch_norm_grad(x, x, None, None, None, state, None, False, False)]
+        y, state = place.batch_norm(x, RunningStatistics(), 1e-5, Epilogue(), None)
+        return [y, *place.batch_norm_grad(x, x, None, Epilogue(), state, False, False)]
 
     expect_same(engine, run, numbers(30, 5, dtype=dtype), rtol=1e-4, atol=10 * ROUNDING[dtype])
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from alpha.arguments import flag, number
 from alpha.autograd import Function
 from alpha.dtypes import is_float
-from alpha.engine import BatchNormState
+from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.conv import slope_of
 from alpha.functions.nothing import nothing
@@ -16,16 +15,6 @@ from alpha.functions.operands import check_tensor
 from alpha.tensor import Tensor
 
 __all__ = ["batch_norm"]
-
-
-class Statistics(NamedTuple):
-    """Whose mean and variance BatchNorm takes: in training the batch's, which go into the running ones; else those."""
-
-    running_mean: Tensor | None
-    running_var: Tensor | None
-    training: bool
-    momentum: float
-    eps: float
 
 
 class BatchNormFunction(Function):
@@ -37,15 +26,16 @@ class BatchNormFunction(Function):
         weight: Tensor | None,
         bias: Tensor | None,
         residual: Tensor | None,
-        statistics: Statistics,
+        running: RunningStatistics,
+        eps: float,
         slope: float | None,
+        training: bool,
     ) -> Tensor:
-        engine = x.engine
-        running_mean, running_var, training, momentum, eps = statistics
-        if training or running_mean is None or running_var is None:
-            y, state = engine.batch_norm(x, weight, bias, running_mean, running_var, momentum, eps, residual, slope)
+        engine, epilogue = x.engine, Epilogue(weight, bias, slope)
+        if training or running.mean is None or running.var is None:
+            y, state = engine.batch_norm(x, running, eps, epilogue, residual)
         else:
-            y, state = engine.batch_norm_inference(x, weight, bias, running_mean, running_var, eps, residual, slope)
+            y, state = engine.batch_norm_inference(x, running.mean, running.var, eps, epilogue, residual)
         self._training, self._slope = training, slope
         # Where the residual is all of dy, it is handed through and no longer ours alone.
         self.fresh = not (residual is not None and slope is None)
@@ -62,7 +52,7 @@ class BatchNormFunction(Function):
 
     def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, y, residual, weight, bias, mean, inverse_std = self.saved
-        others = (weight, bias, BatchNormState(mean, inverse_std), self._slope, self.needs[3], self._training)
+        others = (Epilogue(weight, bias, self._slope), BatchNormState(mean, inverse_std), self.needs[3], self._training)
         if x is None:
             return dy.engine.batch_norm_inverse_grad(dy, y, residual, *others)
         return dy.engine.batch_norm_grad(dy, x, y, *others)
@@ -122,6 +112,7 @@ def batch_norm(
         raise ArgumentError("[batch_norm] expected running statistics outside training, got none: pass training=True")
     if not rows or not channels:
         return nothing(x.shape, x, weight, bias, residual)
-    statistics = Statistics(running_mean, running_var, training, momentum, eps)
-    result: Tensor = BatchNormFunction.apply(x, weight, bias, residual, statistics, slope)
+    running = RunningStatistics(running_mean, running_var, momentum)
+    settings = {"running": running, "eps": eps, "slope": slope, "training": training}
+    result: Tensor = BatchNormFunction.apply(x, weight, bias, residual, **settings)
     return result

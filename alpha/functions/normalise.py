@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from alpha.arguments import Shape, flag, number, shape_of, whole
 from alpha.autograd import Function
-from alpha.engine import BatchNormState
+from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.elementwise import cast
 from alpha.functions.norm import batch_norm
@@ -19,14 +18,6 @@ from alpha.tensor import Tensor, dense_strides
 __all__ = ["group_norm", "instance_norm", "layer_norm"]
 
 Axes = tuple[int, ...]
-
-
-class Running(NamedTuple):
-    """Running statistics (C,) of samples (N, ..., C), and the share of the newest batch in them."""
-
-    mean: Tensor
-    var: Tensor
-    momentum: float
 
 
 # -- over the last axes ------------------------------------------------------------------------------------------
@@ -100,21 +91,22 @@ class GroupNorm(Function):
         bias: Tensor | None,
         groups: int,
         eps: float,
-        running: Running | None = None,
+        running: RunningStatistics | None = None,
     ) -> Tensor:
         engine, self.eps, self.shape = x.engine, eps, x.shape
         self.groups = (len(x), groups, x.shape[-1] // groups)
         columns = _columns(x)
         factor, shift = [None if v is None else _repeated(v, (len(x), x.shape[-1])) for v in (weight, bias)]
         mean, var = [filled(columns.view(0, columns.shape[1:], (1,)), 0) for _ in range(2)]
-        y, state = engine.batch_norm(columns, factor, shift, mean, var, 1.0, eps, None, None)
+        epilogue = Epilogue(factor, shift)
+        y, state = engine.batch_norm(columns, RunningStatistics(mean, var, 1.0), eps, epilogue, None)
         if running is not None:
             _blend(running, mean, var)
         if self.groups[2] > 1:
             biased = compute("mul", var, 1 - 1 / len(columns))
             shared = self._shared(mean)
             var = self._shared(compute("add", biased, compute("square", compute("sub", mean, shared))))
-            y, state = engine.batch_norm_inference(columns, factor, shift, shared, var, eps, None, None)
+            y, state = engine.batch_norm_inference(columns, shared, var, eps, epilogue, None)
         self.save(columns, factor, shift, var, state.mean, state.inverse_std)
         return _samples(y, self.shape)
 
@@ -122,7 +114,7 @@ class GroupNorm(Function):
         columns, factor, shift, var, mean, inverse_std = self.saved
         state, alone = BatchNormState(mean, inverse_std), self.groups[2] == 1
         dx, dfactor, dshift, _ = dy.engine.batch_norm_grad(
-            _columns(dy), columns, None, factor, shift, state, None, False, alone
+            _columns(dy), columns, None, Epilogue(factor, shift), state, False, alone
         )
         if not alone and self.needs[0]:
             # An engine may keep statistics in a wider dtype than its operations beside x take.
@@ -132,7 +124,7 @@ class GroupNorm(Function):
                 compute("mul", self._shared(part if factor is None else compute("mul", part, factor)), scale)
                 for part in (dfactor, dshift)
             ]
-            dx, _ = dy.engine.batch_norm_inference(columns, slope, offset, mean, var, self.eps, dx, None)
+            dx, _ = dy.engine.batch_norm_inference(columns, mean, var, self.eps, Epilogue(slope, offset), dx)
         dweight, dbias = [
             dy.engine.reduce("sum", part.view(part.offset, (len(dy), dy.shape[-1]), (dy.shape[-1], 1)), (0,), False)
             for part in (dfactor, dshift)
@@ -164,10 +156,12 @@ def _repeated(x: Tensor, shape: Shape) -> Tensor:
     return out
 
 
-def _blend(running: Running, mean: Tensor, var: Tensor) -> None:
+def _blend(running: RunningStatistics, mean: Tensor, var: Tensor) -> None:
     """Takes the means over the samples of the columns' statistics into the running ones."""
-    channels = running.mean.shape[0]
     for own, new in ((running.mean, mean), (running.var, var)):
+        if own is None:
+            continue
+        channels = own.shape[0]
         samples = new.numel() // channels
         total = new.engine.reduce("sum", new.view(new.offset, (samples, channels), (channels, 1)), (0,), False)
         compute("mul", total, running.momentum / samples, out=total)
@@ -277,7 +271,7 @@ def instance_norm(
         return nothing(x.shape, x, weight, bias)
     running = None
     if running_mean is not None and running_var is not None:
-        running = Running(running_mean, running_var, momentum)
+        running = RunningStatistics(running_mean, running_var, momentum)
     return call(GroupNorm, x, weight, bias, x.shape[-1], eps, running)
 
 

@@ -12,6 +12,7 @@ from alpha.cu32 import convolution, depthwise, planner
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.compiler import Source
 from alpha.cu32.convolution import MACS
+from alpha.engine import Epilogue, RunningStatistics
 from alpha.errors import EngineError
 from alpha.tensor import Tensor
 from benchmarks.common import Setup
@@ -109,7 +110,7 @@ def test_streams_do_not_share_counters(cu32: DeviceEngine, monkeypatch: pytest.M
         sums = [
             x.sum(),
             cu32.channel_sum(x).sum(),
-            cu32.batch_norm(x, None, None, None, None, 0.1, 1e-5, None, None)[0].sum(),
+            cu32.batch_norm(x, RunningStatistics(), 1e-5, Epilogue(), None)[0].sum(),
         ]
         return [value.item() for value in sums]
 

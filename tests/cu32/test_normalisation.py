@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alpha.engine import IMAGE_ORDER, Engine
+from alpha.engine import IMAGE_ORDER, Engine, Epilogue, RunningStatistics
 from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -55,7 +55,7 @@ def test_every_tiling(cu32: Engine, rng: np.random.Generator, size: tuple[int, i
     tx, tdy, tr, tw, tb = (place(array) for array in (x, dy, residual, weight, bias))
     mean, inverse_std = statistics(x)
     before = (x - mean) * inverse_std * weight + bias + residual
-    y, state = cu32.batch_norm(tx, tw, tb, None, None, 0.1, EPS, tr, 0.25)
+    y, state = cu32.batch_norm(tx, RunningStatistics(), EPS, Epilogue(tw, tb, 0.25), tr)
     assert relative(cu32.to_numpy(y), np.where(before > 0, before, 0.25 * before)) <= 5e-6
     assert relative(cu32.to_numpy(state.mean), mean) <= 1e-6
     assert relative(cu32.to_numpy(state.inverse_std), inverse_std) <= 1e-6
@@ -64,7 +64,7 @@ def test_every_tiling(cu32: Engine, rng: np.random.Generator, size: tuple[int, i
         return
     expected = gradients(dy, x, cu32.to_numpy(y), weight, 0.25)
     for need_residual in (True, False):
-        found = cu32.batch_norm_grad(tdy, tx, y, tw, tb, state, 0.25, need_residual, True)
+        found = cu32.batch_norm_grad(tdy, tx, y, Epilogue(tw, tb, 0.25), state, need_residual, True)
         for name, value in zip(("x", "weight", "bias", "residual"), found, strict=True):
             assert (value is None) == (name == "residual" and not need_residual)
             if value is not None:
@@ -80,9 +80,9 @@ def test_tensors_with_gaps_and_other_orders(cu32: Engine, rng: np.random.Generat
     turned = cu32.from_numpy(np.ascontiguousarray(expected.transpose(1, 2, 0, 3))).view(0, (3, 4, 5, 6), (6, 90, 18, 1))
     assert turned.is_contiguous(IMAGE_ORDER)
     for tensor in (gaps, turned):
-        y, state = cu32.batch_norm(tensor, None, None, None, None, 0.1, EPS, gaps, None)
+        y, state = cu32.batch_norm(tensor, RunningStatistics(), EPS, Epilogue(), gaps)
         assert relative(cu32.to_numpy(y), (expected - mean) * inverse_std + expected) <= 5e-6
-        dx, *_ = cu32.batch_norm_grad(gaps, tensor, None, None, None, state, None, False, True)
+        dx, *_ = cu32.batch_norm_grad(gaps, tensor, None, Epilogue(), state, False, True)
         # The gradient of dy = x is all but nothing: what is left of 1 is eps / var.
         assert np.abs(cu32.to_numpy(dx)).max() <= 1e-4
         assert relative(cu32.to_numpy(cu32.channel_sum(tensor)), expected.astype(np.float64).sum((0, 1, 2))) <= 1e-6
@@ -93,7 +93,7 @@ def test_running_statistics_in_a_strided_view(cu32: Engine, rng: np.random.Gener
     both = cu32.from_numpy(np.ones((5, 2), np.float32))
     mean, var = both.view(0, (5,), (2,)), both.view(1, (5,), (2,))
     before = both.version
-    cu32.batch_norm(cu32.from_numpy(x), None, None, mean, var, 0.25, EPS, None, None)
+    cu32.batch_norm(cu32.from_numpy(x), RunningStatistics(mean, var, 0.25), EPS, Epilogue(), None)
     assert both.version > before
     found = cu32.to_numpy(both)
     assert relative(found[:, 0], 0.75 + 0.25 * x.astype(np.float64).mean(0)) <= 1e-6
@@ -105,11 +105,11 @@ def test_a_large_mean_costs_no_digit(cu32: Engine, rng: np.random.Generator, mea
     """An element is normalised by the mean in float64: only the rounding of x is left, which the reference shares."""
     x = (rng.standard_normal((2000, 8)) + mean).astype(np.float32)
     dy = rng.standard_normal(x.shape).astype(np.float32)
-    y, state = cu32.batch_norm(cu32.from_numpy(x), None, None, None, None, 0.1, EPS, None, None)
+    y, state = cu32.batch_norm(cu32.from_numpy(x), RunningStatistics(), EPS, Epilogue(), None)
     exact, inverse_std = statistics(x)
     assert relative(cu32.to_numpy(state.inverse_std), inverse_std) <= 1e-6
     assert relative(cu32.to_numpy(y), (x - exact) * inverse_std) <= 1e-6
-    found = cu32.batch_norm_grad(cu32.from_numpy(dy), cu32.from_numpy(x), None, None, None, state, None, False, True)
+    found = cu32.batch_norm_grad(cu32.from_numpy(dy), cu32.from_numpy(x), None, Epilogue(), state, False, True)
     expected = gradients(dy, x, np.ones_like(x), np.ones(8), 1.0)
     for name, value in zip(("x", "weight", "bias"), found[:3], strict=True):
         assert value is not None and relative(cu32.to_numpy(value), expected[name]) <= 1e-5, name
@@ -119,14 +119,14 @@ def test_outliers_do_not_spoil_the_variance(cu32: Engine) -> None:
     """The first and the last row, from which deviations are taken, are a thousand deviations off."""
     x = np.random.default_rng(1).standard_normal((4000, 8)).astype(np.float32)
     x[0], x[-1] = 1000, -1000
-    _, state = cu32.batch_norm(cu32.from_numpy(x), None, None, None, None, 0.1, EPS, None, None)
+    _, state = cu32.batch_norm(cu32.from_numpy(x), RunningStatistics(), EPS, Epilogue(), None)
     assert relative(cu32.to_numpy(state.inverse_std), statistics(x)[1]) <= 5e-6
 
 
 def test_a_nan_stays_in_its_channel(cu32: Engine, rng: np.random.Generator) -> None:
     x = rng.standard_normal((600, 9)).astype(np.float32)
     x[77, 4] = np.nan
-    y, _ = cu32.batch_norm(cu32.from_numpy(x), None, None, None, None, 0.1, EPS, None, 0.0)
+    y, _ = cu32.batch_norm(cu32.from_numpy(x), RunningStatistics(), EPS, Epilogue(slope=0.0), None)
     found = np.isnan(cu32.to_numpy(y))
     assert found[:, 4].all() and found.sum() == 600
 
@@ -135,8 +135,8 @@ def test_two_runs_are_equal_to_the_bit(cu32: Engine, rng: np.random.Generator) -
     x, dy = (cu32.from_numpy(rng.standard_normal((3000, 20)).astype(np.float32)) for _ in range(2))
     runs = []
     for _ in range(2):
-        y, state = cu32.batch_norm(x, None, None, None, None, 0.1, EPS, None, 0.1)
-        grads = cu32.batch_norm_grad(dy, x, None, None, None, state, 0.1, False, True)
+        y, state = cu32.batch_norm(x, RunningStatistics(), EPS, Epilogue(slope=0.1), None)
+        grads = cu32.batch_norm_grad(dy, x, None, Epilogue(slope=0.1), state, False, True)
         runs.append([cu32.to_numpy(t) for t in (y, state.mean, state.inverse_std, *grads[:3])])
     assert all(np.array_equal(a, b) for a, b in zip(*runs, strict=True))
 
@@ -144,9 +144,9 @@ def test_two_runs_are_equal_to_the_bit(cu32: Engine, rng: np.random.Generator) -
 def test_the_mask_is_the_forwards(cu32: Engine, rng: np.random.Generator) -> None:
     """The backward's recomputed sign and the forward's result agree in every element, at zero too."""
     x = rng.integers(-2, 3, (512, 6)).astype(np.float32)
-    y, state = cu32.batch_norm(cu32.from_numpy(x), None, None, None, None, 0.1, EPS, None, 0.0)
+    y, state = cu32.batch_norm(cu32.from_numpy(x), RunningStatistics(), EPS, Epilogue(slope=0.0), None)
     ones = cu32.from_numpy(np.ones_like(x))
-    dx, *_ = cu32.batch_norm_grad(ones, cu32.from_numpy(x), None, None, None, state, 0.0, False, False)
+    dx, *_ = cu32.batch_norm_grad(ones, cu32.from_numpy(x), None, Epilogue(slope=0.0), state, False, False)
     assert np.array_equal(cu32.to_numpy(dx) > 0, cu32.to_numpy(y) > 0)
 
 
@@ -155,8 +155,8 @@ def test_nothing_to_normalise(cu32: Engine) -> None:
     for shape in ((0, 3), (2, 0)):
         x = cu32.from_numpy(np.ones(shape, np.float32))
         stats = vector if shape[1] else cu32.from_numpy(np.ones(0, np.float32))
-        y, state = cu32.batch_norm_inference(x, None, None, stats, stats, EPS, None, 0.0)
-        dx, dweight, dbias, _ = cu32.batch_norm_grad(x, x, None, None, None, state, 0.0, False, False)
+        y, state = cu32.batch_norm_inference(x, stats, stats, EPS, Epilogue(slope=0.0), None)
+        dx, dweight, dbias, _ = cu32.batch_norm_grad(x, x, None, Epilogue(slope=0.0), state, False, False)
         assert y.shape == dx.shape == shape
         for vector_grad in (dweight, dbias, cu32.channel_sum(x)):
             assert cu32.to_numpy(vector_grad).tolist() == [0] * shape[1]

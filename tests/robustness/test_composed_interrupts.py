@@ -10,6 +10,7 @@ import pytest
 
 import alpha
 from alpha import optim
+from alpha.engine import Epilogue, RunningStatistics
 from tests.robustness.inject import everywhere
 
 FILES = (
@@ -70,7 +71,7 @@ def test_running_statistics() -> None:
         return alpha.zeros(3, engine=engine, dtype=x.dtype), alpha.ones(3, engine=engine, dtype=x.dtype)
 
     def run() -> None:
-        engine.batch_norm(x, None, None, mean, var, 0.1, 1e-5, None, None)
+        engine.batch_norm(x, RunningStatistics(mean, var), 1e-5, Epilogue(), None)
 
     mean, var = prepared()
     before = _found(mean, var)

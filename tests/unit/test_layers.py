@@ -155,8 +155,6 @@ PUBLIC = {
 """With more, for users give them by name."""
 
 LEFT = {
-    "alpha/cpu/convolution.py:_in_bands",
-    *(f"{operation} of an engine" for operation in ("batch_norm", "batch_norm_grad", "batch_norm_inverse_grad")),
     *(f"{operation} of an engine" for operation in ("adam_step", "sgd_step", "rmsprop_step")),
 }
 """With more, to be given records: this list may only shrink."""
