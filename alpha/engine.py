@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from alpha.graphs import Capture, Recorder
     from alpha.random import Draw
     from alpha.tensor import Storage
-    from alpha.updates import Plan
+    from alpha.update_rules import UpdateRule
+    from alpha.updates import Plan, Refresh, Row
 
 __all__ = [
     "IMAGE_ORDER",
@@ -432,75 +433,15 @@ class Engine(ABC):
         """
         return samples.images_to_float(self, images, places, size, mean, divisor)
 
-    def adam_step(
-        self,
-        parameters: Sequence[Tensor],
-        gradients: Sequence[Tensor],
-        first: Sequence[Tensor],
-        second: Sequence[Tensor],
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float,
-        decoupled: bool,
-        step: int,
-        refresh: Callable[[], Mapping[str, Any]] | None = None,
-        plan: Plan | None = None,
+    def optimizer_step(
+        self, rows: Sequence[Row], rule: UpdateRule, refresh: Refresh | None = None, plan: Plan | None = None
     ) -> None:
-        """One Adam (or, decoupled, AdamW) update in place; ``step`` counts from 1. Kingma & Ba, arXiv 1412.6980.
+        """One update in place of each row's parameter and states, from its gradient.
 
-        ``refresh``, here and below: a captured graph calls it before each replay for the numbers of the next step,
-        by the keywords lr, betas, eps, weight_decay and step. ``plan``: nothing is updated yet, but checked and
-        prepared, and added to the plan.
+        ``refresh``: a captured graph calls it before each replay for the rule of the next step. ``plan``: nothing is
+        updated yet, but checked and prepared, and added to the plan.
         """
-        optimizers.adam_step(
-            self, parameters, gradients, first, second, lr, betas, eps, weight_decay, decoupled, step, plan
-        )
-
-    def sgd_step(
-        self,
-        parameters: Sequence[Tensor],
-        gradients: Sequence[Tensor],
-        momenta: Sequence[Tensor] | None,
-        lr: float,
-        momentum: float,
-        dampening: float,
-        nesterov: bool,
-        weight_decay: float,
-        first: bool,
-        refresh: Callable[[], Mapping[str, Any]] | None = None,
-        plan: Plan | None = None,
-    ) -> None:
-        """One SGD update in place, PyTorch's form; ``first`` starts the momenta at the gradient.
-
-        ``refresh`` gives lr, momentum, dampening and weight_decay; a replay is no first step.
-        """
-        optimizers.sgd_step(
-            self, parameters, gradients, momenta, lr, momentum, dampening, nesterov, weight_decay, first, plan
-        )
-
-    def rmsprop_step(
-        self,
-        parameters: Sequence[Tensor],
-        gradients: Sequence[Tensor],
-        squares: Sequence[Tensor],
-        momenta: Sequence[Tensor] | None,
-        means: Sequence[Tensor] | None,
-        lr: float,
-        alpha: float,
-        eps: float,
-        weight_decay: float,
-        momentum: float,
-        refresh: Callable[[], Mapping[str, Any]] | None = None,
-        plan: Plan | None = None,
-    ) -> None:
-        """One RMSprop update in place, PyTorch's form; ``means`` makes it centered.
-
-        ``refresh`` gives lr, alpha, eps, weight_decay and momentum.
-        """
-        optimizers.rmsprop_step(
-            self, parameters, gradients, squares, momenta, means, lr, alpha, eps, weight_decay, momentum, plan
-        )
+        optimizers.optimizer_step(self, rows, rule, refresh, plan)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its name: what reads it has an engine of that name, or EngineError says why not."""

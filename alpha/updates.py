@@ -1,9 +1,8 @@
-"""What a fused optimizer step checks and computes before it launches, the same on every engine."""
+"""What an optimizer's step checks and prepares before it launches, the same on every engine."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,68 +12,37 @@ from alpha.errors import DtypeError, EngineError, ShapeError
 if TYPE_CHECKING:
     from alpha.engine import Engine
     from alpha.tensor import Tensor
+    from alpha.update_rules import UpdateRule
 
 Row = Sequence["Tensor"]
 """A parameter, its gradient, and its states."""
-Refresh = Callable[[], Mapping[str, Any]]
+Refresh = Callable[[], "UpdateRule"]
+"""Gives the rule of a captured step's next replay."""
 
 
-def adam_scalars(
-    *, lr: float, betas: tuple[float, float], eps: float, weight_decay: float, decoupled: bool, step: int
-) -> tuple[float, ...]:
-    """(step size, correction, 1 - b1, b2, 1 - b2, eps, decay, shrink): p = shrink p - step size m / (sqrt(v) /
-    correction + eps), the bias corrections computed once, in float64."""
-    beta1, beta2 = betas
-    return (
-        lr / (1 - beta1**step),
-        math.sqrt(1 - beta2**step),
-        1 - beta1,
-        beta2,
-        1 - beta2,
-        eps,
-        0.0 if decoupled else weight_decay,
-        1 - lr * weight_decay if decoupled else 1.0,
-    )
+def check_rows(engine: Engine, rule: UpdateRule, rows: Sequence[Row]) -> None:
+    """Errors unless each row has the rule's states, lives on the engine and agrees in shape and float dtype."""
+    length = 2 + rule.states
+    for row in rows:
+        if len(row) != length:
+            raise ShapeError(f"[optimizer_step] expected {length} tensors a row by {rule}, got {len(row)}")
+        _check(engine, row)
 
 
-def sgd_scalars(*, lr: float, momentum: float, dampening: float, weight_decay: float) -> tuple[float, ...]:
-    """(lr, momentum, 1 - dampening, decay)."""
-    return lr, momentum, 1 - dampening, weight_decay
-
-
-def rmsprop_scalars(*, lr: float, alpha: float, eps: float, weight_decay: float, momentum: float) -> tuple[float, ...]:
-    """(lr, alpha, 1 - alpha, eps, decay, momentum)."""
-    return lr, alpha, 1 - alpha, eps, weight_decay, momentum
-
-
-def rows(engine: Engine, function: str, *lists: Sequence[Tensor] | None) -> list[Row]:
-    """Parameters, gradients and states (None where absent) tensor by tensor.
-
-    Errors unless the lists are of one length and each row lives on the engine and agrees in shape and float dtype.
-    """
-    present = [tensors for tensors in lists if tensors is not None]
-    if any(len(tensors) != len(present[0]) for tensors in present):
-        raise ShapeError(f"[{function}] expected lists of one length, got {[len(tensors) for tensors in present]}")
-    found: list[Row] = list(zip(*present, strict=True))
-    for row in found:
-        _check(engine, function, row)
-    return found
-
-
-def _check(engine: Engine, function: str, row: Row) -> None:
+def _check(engine: Engine, row: Row) -> None:
     parameter = row[0]
     if parameter.dtype.kind != "f":
-        raise DtypeError(f"[{function}] expected float32 or float64 parameters, got {parameter.dtype}")
+        raise DtypeError(f"[optimizer_step] expected float32 or float64 parameters, got {parameter.dtype}")
     for tensor in row:
         if tensor.storage.engine is not engine:
-            raise EngineError(f"[{function}] expected tensors on {engine.name}, got {tensor.engine.name}")
+            raise EngineError(f"[optimizer_step] expected tensors on {engine.name}, got {tensor.engine.name}")
         if tensor.shape != parameter.shape:
             raise ShapeError(
-                f"[{function}] expected tensors shaped as their parameter {parameter.shape}, got {tensor.shape}"
+                f"[optimizer_step] expected tensors shaped as their parameter {parameter.shape}, got {tensor.shape}"
             )
         if tensor.dtype != parameter.dtype:
             raise DtypeError(
-                f"[{function}] expected tensors of their parameter's dtype {parameter.dtype}, got {tensor.dtype}"
+                f"[optimizer_step] expected tensors of their parameter's dtype {parameter.dtype}, got {tensor.dtype}"
             )
 
 
@@ -167,6 +135,14 @@ class Plan:
         for launch in self.launches:
             if not launch.done:
                 launch.run()
+
+
+def submit(launches: list[Launch], plan: Plan | None) -> None:
+    """Adds launches to a plan; without one they are made."""
+    own = plan or Plan()
+    own.launches += launches
+    if plan is None:
+        own.make()
 
 
 def with_actions(kernel: Callable[..., Any], actions: list[Action]) -> Callable[..., None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from alpha.changes import Action, at_once, deferred_interrupts
 from alpha.cu32.base import DeviceEngine, c_type
 from alpha.cu32.compiler import Source
 from alpha.tensor import Tensor
+from alpha.update_rules import AdamRule, RMSpropRule, SGDRule, UpdateRule
 
 SOURCES = (Source("optimizers", REAL="float"), Source("optimizers", REAL="double"))
 BLOCK = 256
@@ -21,102 +22,32 @@ CHUNK = 2048
 TABLE_BYTES = 3936
 """What a table may take of the 4096 bytes of a kernel's parameters; as in the kernels."""
 
-Scalars = Callable[..., tuple[float, ...]]
-
 
 class OptimizerOperations(DeviceEngine):
     """Fused updates: every parameter is read and written once a step, large and small ones in one grid."""
 
-    def adam_step(
+    def optimizer_step(
         self,
-        parameters: Sequence[Tensor],
-        gradients: Sequence[Tensor],
-        first: Sequence[Tensor],
-        second: Sequence[Tensor],
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float,
-        decoupled: bool,
-        step: int,
+        rows: Sequence[updates.Row],
+        rule: UpdateRule,
         refresh: updates.Refresh | None = None,
         plan: updates.Plan | None = None,
     ) -> None:
-        def scalars(**numbers: Any) -> tuple[float, ...]:
-            return updates.adam_scalars(decoupled=decoupled, **numbers)
-
-        numbers = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "step": step}
-        again = None if refresh is None else lambda: scalars(**refresh())
-        lists = (parameters, gradients, first, second)
-        self._update_tensors("adam_step", "adam", lists, scalars(**numbers), again, plan)
-
-    def sgd_step(
-        self,
-        parameters: Sequence[Tensor],
-        gradients: Sequence[Tensor],
-        momenta: Sequence[Tensor] | None,
-        lr: float,
-        momentum: float,
-        dampening: float,
-        nesterov: bool,
-        weight_decay: float,
-        first: bool,
-        refresh: updates.Refresh | None = None,
-        plan: updates.Plan | None = None,
-    ) -> None:
-        def scalars(first: bool, **numbers: float) -> tuple[float, ...]:
-            return *updates.sgd_scalars(**numbers), float(first), float(nesterov)
-
-        numbers = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
-        again = None if refresh is None else lambda: scalars(False, **refresh())
-        kernel = "sgd" if momenta is None else "sgd_momentum"
-        lists = (parameters, gradients, momenta)
-        self._update_tensors("sgd_step", kernel, lists, scalars(first, **numbers), again, plan)
-
-    def rmsprop_step(
-        self,
-        parameters: Sequence[Tensor],
-        gradients: Sequence[Tensor],
-        squares: Sequence[Tensor],
-        momenta: Sequence[Tensor] | None,
-        means: Sequence[Tensor] | None,
-        lr: float,
-        alpha: float,
-        eps: float,
-        weight_decay: float,
-        momentum: float,
-        refresh: updates.Refresh | None = None,
-        plan: updates.Plan | None = None,
-    ) -> None:
-        scalars = updates.rmsprop_scalars(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum)
-        again = None if refresh is None else lambda: updates.rmsprop_scalars(**refresh())
-        kernel = "rmsprop" + "_centered" * (means is not None) + "_momentum" * (momenta is not None)
-        lists = (parameters, gradients, squares, momenta, means)
-        self._update_tensors("rmsprop_step", kernel, lists, scalars, again, plan)
-
-    def _update_tensors(
-        self,
-        function: str,
-        kernel: str,
-        lists: tuple[Sequence[Tensor] | None, ...],
-        scalars: tuple[float, ...],
-        again: Callable[[], tuple[float, ...]] | None,
-        plan: updates.Plan | None,
-    ) -> None:
-        """Checks every tensor, then adds a launch of the kernel for each dtype; makes a plan of its own if none is
-        given. ``again`` gives a replay's scalars."""
-        own = plan or updates.Plan()
-        rows = updates.rows(self, function, *lists)
+        kernel = _kernel(rule)
+        if kernel is None:
+            super().optimizer_step(rows, rule, refresh, plan)
+            return
+        updates.check_rows(self, rule, rows)
+        launches = []
         dtypes = list(dict.fromkeys(row[0].dtype for row in rows))
-        for dtype, numbers in zip(dtypes, self._live_scalars(dtypes, scalars, again), strict=True):
+        for dtype, numbers in zip(dtypes, self._live_numbers(dtypes, rule, refresh), strict=True):
             chosen = [row for row in rows if row[0].dtype == dtype]
             dense = [updates.aligned(self, row) for row in chosen]
             filled = [row for row in dense if row[0].numel()]
             tensors, back = updates.written(chosen, dense)
             run = partial(self._launch_noted, kernel, dtype, filled, *numbers)
-            own.launches.append(updates.Launch(run, tensors, back, dense))
-        if plan is None:
-            own.make()
+            launches.append(updates.Launch(run, tensors, back, dense))
+        updates.submit(launches, plan)
 
     def _launch_noted(
         self,
@@ -134,22 +65,19 @@ class OptimizerOperations(DeviceEngine):
             self._launch_table(kernel, dtype, rows, given, live)
             at_once(actions)
 
-    def _live_scalars(
-        self,
-        dtypes: Sequence[np.dtype[Any]],
-        scalars: tuple[float, ...],
-        again: Callable[[], tuple[float, ...]] | None,
+    def _live_numbers(
+        self, dtypes: Sequence[np.dtype[Any]], rule: UpdateRule, refresh: updates.Refresh | None
     ) -> list[tuple[bytes, Tensor | None]]:
-        """For each dtype the scalars by value, and while a graph is captured in memory that its replays rewrite."""
-        given = [np.array(scalars, dtype).tobytes() for dtype in dtypes]
-        if self.capture is None or again is None:
+        """For each dtype the rule's numbers, and while a graph is captured the memory that its replays rewrite."""
+        given = [_packed(rule, dtype) for dtype in dtypes]
+        if self.capture is None or refresh is None:
             return [(numbers, None) for numbers in given]
-        latest: list[float] = []
+        latest: list[UpdateRule] = []
 
         def refreshed(first: bool, dtype: np.dtype[Any]) -> bytes:
             if first:  # one replay is one step, of all dtypes
-                latest[:] = again()
-            return np.array(latest, dtype).tobytes()
+                latest[:] = [refresh()]
+            return _packed(latest[0], dtype)
 
         refreshes = [partial(refreshed, index == 0, dtype) for index, dtype in enumerate(dtypes)]
         return [(numbers, self.capture.live(numbers, one)) for numbers, one in zip(given, refreshes, strict=True)]
@@ -167,6 +95,26 @@ class OptimizerOperations(DeviceEngine):
             table = np.zeros((len(part[0]), most), np.int64)
             table[:, : len(part)] = np.array([[tensor.address for tensor in row] for row in part], np.int64).T
             self.launch(source, kernel, blocks, BLOCK, table.tobytes() + sizes + firsts, given, live)
+
+
+def _kernel(rule: UpdateRule) -> str | None:
+    """The kernel for a rule, if there is one."""
+    # A rule derived from these has a formula of its own.
+    if type(rule) is AdamRule:
+        return "adam"
+    if type(rule) is SGDRule:
+        return "sgd_momentum" if rule.states else "sgd"
+    if type(rule) is RMSpropRule:
+        return "rmsprop" + "_centered" * rule.centered + "_momentum" * (rule.momentum != 0)
+    return None
+
+
+def _packed(rule: Any, dtype: np.dtype[Any]) -> bytes:
+    """The struct with a rule's numbers that its kernel takes."""
+    numbers = rule.numbers()
+    if type(rule) is SGDRule:
+        numbers = (*numbers, rule.first, rule.nesterov)
+    return np.array(numbers, dtype).tobytes()
 
 
 def _most(rows: int) -> int:

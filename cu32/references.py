@@ -27,6 +27,7 @@ from alpha.engine import Epilogue, RangeCheck, RunningStatistics
 from alpha.errors import IndexingError
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
+from alpha.update_rules import AdamRule, SGDRule
 
 MEMORY = 64 << 20
 """Most bytes of the device that a check may take; a few segments of 2 MiB do, and are given back."""
@@ -498,8 +499,8 @@ def optimizers(e: Checker) -> Sequence[Result]:
     wide, slope = p.astype(np.float64), g.astype(np.float64)
     plain, adapted, first, second = (e.from_numpy(x) for x in (p, p, np.zeros_like(p), np.zeros_like(p)))
     gradient = e.from_numpy(g)
-    e.sgd_step([plain], [gradient], None, 0.1, 0.0, 0.0, False, 0.01, True)
-    e.adam_step([adapted], [gradient], [first], [second], 0.1, (0.9, 0.999), 1e-8, 0.0, False, 1)
+    e.optimizer_step([(plain, gradient)], SGDRule(0.1, 0.0, 0.0, 0.01))
+    e.optimizer_step([(adapted, gradient, first, second)], AdamRule(0.1, (0.9, 0.999), 1e-8, 0.0, 1))
     return [
         (plain, wide - 0.1 * (slope + 0.01 * wide), ROUNDED),
         (adapted, wide - 0.1 * np.sign(slope), 10 * ROUNDED),  # a first step's; eps counts where a gradient is small

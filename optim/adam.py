@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 from alpha.changes import at_once, putting
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, described
-from alpha.optim.optimizer import Group, Optimizer, gradients
+from alpha.optim.optimizer import Group, Optimizer
 from alpha.tensor import Tensor
+from alpha.update_rules import AdamRule
 from alpha.updates import Plan
 
 
@@ -49,32 +50,22 @@ class Adam(Optimizer):
         for param in params:
             by_step.setdefault(self._step_of(param) + 1, []).append(param)
         for step, chosen in by_step.items():
-            first, second = self._moments(plan, chosen, step)
-            engine.adam_step(
-                chosen,
-                gradients(chosen),
-                first,
-                second,
-                decoupled=self.decoupled,
-                **_numbers(options, step),
-                refresh=partial(self._next, chosen, options),
-                plan=plan,
-            )
-
-    def _moments(self, plan: Plan, params: list[Tensor], step: int) -> tuple[list[Tensor], list[Tensor]]:
-        """The moments of parameters that take a step of this number; the plan enters it."""
-        moments = [self.prepared(plan, p, "exp_avg", "exp_avg_sq", step=step) for p in params]
-        return [pair[0] for pair in moments], [pair[1] for pair in moments]
+            rows = self.rows(plan, chosen, "exp_avg", "exp_avg_sq", step=step)
+            engine.optimizer_step(rows, self._rule(options, step), partial(self._next, chosen, options), plan)
 
     def _step_of(self, param: Tensor) -> int:
         step: int = self.state[param]["step"] if param in self.state else 0
         return step
 
-    def _next(self, params: list[Tensor], options: Group) -> dict[str, Any]:
-        """What a captured step asks for before it runs again: counts it, and gives its numbers."""
+    def _rule(self, options: Group, step: int) -> AdamRule:
+        betas, weight_decay = tuple(options["betas"]), options["weight_decay"]
+        return AdamRule(options["lr"], betas, options["eps"], weight_decay, step, self.decoupled)
+
+    def _next(self, params: list[Tensor], options: Group) -> AdamRule:
+        """What a captured step asks for before it runs again: counts it, and gives its rule."""
         step = self._step_of(params[0]) + 1
         at_once([putting(self.state[param], "step", step) for param in params])
-        return _numbers(options, step)
+        return self._rule(options, step)
 
 
 class AdamW(Adam):
@@ -94,14 +85,3 @@ class AdamW(Adam):
         weight_decay: float = 1e-2,
     ) -> None:
         super().__init__(params, lr, betas, eps, weight_decay)
-
-
-def _numbers(options: Group, step: int) -> dict[str, Any]:
-    """The numbers of one step of a group, by adam_step's keywords."""
-    return {
-        "lr": options["lr"],
-        "betas": tuple(options["betas"]),
-        "eps": options["eps"],
-        "weight_decay": options["weight_decay"],
-        "step": step,
-    }

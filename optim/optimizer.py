@@ -202,6 +202,13 @@ class Optimizer:
             plan.actions.append(putting(self.state, param, entered))
         return list(found.values())
 
+    def rows(self, plan: updates.Plan, params: list[Tensor], *keys: str, **numbers: Any) -> list[updates.Row]:
+        """For ``Engine.optimizer_step``: each parameter, its gradient, and its state's tensors as ``prepared``."""
+        pairs = zip(params, gradients(params), strict=True)
+        if not keys:
+            return list(pairs)
+        return [(p, gradient, *self.prepared(plan, p, *keys, **numbers)) for p, gradient in pairs]
+
     # -- state -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:

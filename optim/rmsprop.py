@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any, ClassVar
 
 from alpha.engine import Engine
-from alpha.optim.optimizer import Group, Optimizer, gradients
+from alpha.optim.optimizer import Group, Optimizer
 from alpha.tensor import Tensor
+from alpha.update_rules import RMSpropRule
 from alpha.updates import Plan
 
 
@@ -47,20 +48,11 @@ class RMSprop(Optimizer):
             keys.append("momentum_buffer")
         if options["centered"]:
             keys.append("grad_avg")
-        states = [dict(zip(keys, self.prepared(plan, p, *keys), strict=True)) for p in params]
-        numbers = partial(_numbers, options)
-        engine.rmsprop_step(
-            params,
-            gradients(params),
-            [state["square_avg"] for state in states],
-            [state["momentum_buffer"] for state in states] if "momentum_buffer" in keys else None,
-            [state["grad_avg"] for state in states] if "grad_avg" in keys else None,
-            **numbers(),
-            refresh=numbers,
-            plan=plan,
-        )
+        rule = partial(_rule, options)
+        engine.optimizer_step(self.rows(plan, params, *keys), rule(), rule, plan)
 
 
-def _numbers(options: Group) -> dict[str, Any]:
-    """The numbers of a group's next step, by rmsprop_step's keywords."""
-    return {key: options[key] for key in ("lr", "alpha", "eps", "weight_decay", "momentum")}
+def _rule(options: Group) -> RMSpropRule:
+    """A group's next step."""
+    names = ("lr", "alpha", "eps", "weight_decay", "momentum", "centered")
+    return RMSpropRule(**{name: options[name] for name in names})

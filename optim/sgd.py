@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 from alpha.engine import Engine
 from alpha.errors import ArgumentError
-from alpha.optim.optimizer import Group, Optimizer, gradients
+from alpha.optim.optimizer import Group, Optimizer
 from alpha.tensor import Tensor
+from alpha.update_rules import SGDRule
 from alpha.updates import Plan
 
 
@@ -47,38 +48,16 @@ class SGD(Optimizer):
             )
 
     def prepare(self, plan: Plan, engine: Engine, params: list[Tensor], options: Group) -> None:
-        if options["momentum"] == 0:
-            self._prepare(plan, engine, params, options, None, False)
-            return
         fresh = [p for p in params if p not in self.state]
         moving = [p for p in params if p in self.state]
-        for chosen, first in ((fresh, True), (moving, False)):
+        momentum = options["momentum"] != 0
+        for chosen, first in ((fresh, True), (moving, False)) if momentum else ((params, False),):
             if chosen:
-                momenta = [self.prepared(plan, p, "momentum_buffer")[0] for p in chosen]
-                self._prepare(plan, engine, chosen, options, momenta, first)
-
-    def _prepare(
-        self,
-        plan: Plan,
-        engine: Engine,
-        params: list[Tensor],
-        options: Group,
-        momenta: list[Tensor] | None,
-        first: bool,
-    ) -> None:
-        numbers = partial(_numbers, options)
-        engine.sgd_step(
-            params,
-            gradients(params),
-            momenta,
-            nesterov=options["nesterov"],
-            first=first,
-            **numbers(),
-            refresh=numbers,
-            plan=plan,
-        )
+                rows = self.rows(plan, chosen, *(("momentum_buffer",) if momentum else ()))
+                engine.optimizer_step(rows, _rule(options, first), partial(_rule, options), plan)
 
 
-def _numbers(options: Group) -> dict[str, Any]:
-    """The numbers of a group's next step, by sgd_step's keywords."""
-    return {key: options[key] for key in ("lr", "momentum", "dampening", "weight_decay")}
+def _rule(options: Group, first: bool = False) -> SGDRule:
+    """A group's next step."""
+    names = ("lr", "momentum", "dampening", "weight_decay", "nesterov")
+    return SGDRule(**{name: options[name] for name in names}, first=first)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from alpha.engine_suite.core import FLOATS, NUMBERS
 from alpha.errors import CheckError
 from alpha.geometry import Axis, Geometry
 from alpha.tensor import Tensor
+from alpha.update_rules import AdamRule, RMSpropRule, SGDRule, UpdateRule
 
 CHECKS = Checks()
 Results = Sequence[Tensor | None]
@@ -241,44 +241,38 @@ def images_to_float(engine: Engine) -> None:
 
 # -- optimizers --------------------------------------------------------------------------------------------------
 
-STEPS: dict[str, tuple[int, dict[str, Any]]] = {
-    "adam": (2, {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-6, "weight_decay": 0.1, "decoupled": False, "step": 3}),
-    "adamw": (2, {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-6, "weight_decay": 0.1, "decoupled": True, "step": 3}),
-    "sgd": (1, {"lr": 0.1, "momentum": 0.9, "dampening": 0.1, "nesterov": False, "weight_decay": 0.1, "first": False}),
-    "sgd first": (
-        1,
-        {"lr": 0.1, "momentum": 0.9, "dampening": 0.1, "nesterov": True, "weight_decay": 0.0, "first": True},
-    ),
-    "sgd plain": (
-        0,
-        {"lr": 0.1, "momentum": 0.0, "dampening": 0.0, "nesterov": False, "weight_decay": 0.1, "first": True},
-    ),
-    "rmsprop": (3, {"lr": 0.1, "alpha": 0.9, "eps": 1e-6, "weight_decay": 0.1, "momentum": 0.9}),
-    "rmsprop plain": (1, {"lr": 0.1, "alpha": 0.9, "eps": 1e-6, "weight_decay": 0.0, "momentum": 0.0}),
+RULES: dict[str, UpdateRule] = {
+    "adam": AdamRule(0.1, (0.9, 0.99), 1e-6, 0.1, 3),
+    "adamw": AdamRule(0.1, (0.9, 0.99), 1e-6, 0.1, 3, decoupled=True),
+    "sgd": SGDRule(0.1, 0.9, 0.1, 0.1),
+    "sgd first": SGDRule(0.1, 0.9, 0.1, 0.0, nesterov=True, first=True),
+    "sgd plain": SGDRule(0.1, 0.0, 0.0, 0.1),
+    "rmsprop": RMSpropRule(0.1, 0.9, 1e-6, 0.1, 0.9, centered=True),
+    "rmsprop centered": RMSpropRule(0.1, 0.9, 1e-6, 0.0, centered=True),
+    "rmsprop momentum": RMSpropRule(0.1, 0.9, 1e-6, 0.1, 0.9),
+    "rmsprop plain": RMSpropRule(0.1, 0.9, 1e-6, 0.0),
 }
-"""How many states there are, and the options."""
+LEAST: dict[type[UpdateRule], dict[int, float]] = {AdamRule: {3: 0.0}, RMSpropRule: {2: 5.0, 4: 0.0}}
+"""Of the tensors of a row that are means of squares, the least value."""
 
 
-@CHECKS.over(*product(STEPS, FLOATS))
+@CHECKS.over(*product(RULES, FLOATS))
 def optimizer_steps(engine: Engine, name: str, dtype: str) -> None:
     """Two parameters, whose versions tell that they were written to."""
-    states, options = STEPS[name]
-    kind = name.partition(" ")[0].removesuffix("w")
+    rule = RULES[name]
+    width = 2 + rule.states
 
     def run(place: Engine, *tensors: Tensor) -> Results:
-        width = 2 + states
-        lists: list[Any] = [[tensors[i], tensors[width + i]] for i in range(width)]
-        lists += [None] * ({"adam": 4, "sgd": 3, "rmsprop": 5}[kind] - width)
-        versions = [tensor.version for tensor in lists[0]]
-        getattr(place, f"{kind}_step")(*lists, **options)
-        if any(tensor.version == before for tensor, before in zip(lists[0], versions, strict=True)):
+        rows = [tensors[:width], tensors[width:]]
+        versions = [row[0].version for row in rows]
+        place.optimizer_step(rows, rule)
+        if any(row[0].version == before for row, before in zip(rows, versions, strict=True)):
             raise CheckError("[engine_suite] expected new versions of the parameters after a step, got the old ones")
         return [place.dense(tensor) for tensor in tensors]
 
-    # Of squares; RMSprop's more than those of its means.
-    least = {"adam": {3: 0.0}, "rmsprop": {2: 5.0, 4: 0.0}}.get(kind, {})
+    least = LEAST.get(type(rule), {})
     arrays = []
-    for shape, seed in product(((3, 4), (7,)), range(2 + states)):
+    for shape, seed in product(((3, 4), (7,)), range(width)):
         values = numbers(*shape, dtype=dtype, seed=seed)
         arrays.append(values if seed not in least else (abs(values) + least[seed]).astype(dtype))
     expect_same(engine, run, *arrays, atol=ROUNDING[dtype])

@@ -142,12 +142,12 @@ class DenoisingAutoencoder(Module):
             callback, progress: ``callback(epoch, figures)`` after each epoch; whether a bar is shown.
         """
         data = self.targets(x, "DenoisingAutoencoder.fit")
-        self.history = _descend(
-            self,
-            [data],
-            lambda rows: self.loss(self.encode(self.corrupt(rows)), rows),
-            lr, optimizer, epochs=epochs, batch_size=batch_size, seed=seed, callback=callback, progress=progress,
-        )  # fmt: skip
+
+        def loss(rows: Tensor) -> Tensor:
+            return self.loss(self.encode(self.corrupt(rows)), rows)
+
+        course = training.Epochs(epochs, batch_size, seed, callback, progress)
+        self.history = _descend(self, [data], loss, lr, optimizer, course)
         return self
 
     def transform(self, x: Any) -> Tensor:
@@ -271,10 +271,8 @@ class StackedDenoisingAutoencoder(Module):
             start = lowest.corrupt(rows) if target is None else rows
             return lowest.loss(self._decode_upper(self.encode(start)), wanted)
 
-        self.fine_tuning = _descend(
-            self, [given, goal], loss, lr, optimizer,
-            epochs=epochs, batch_size=batch_size, seed=seed, callback=callback, progress=progress,
-        )  # fmt: skip
+        course = training.Epochs(epochs, batch_size, seed, callback, progress)
+        self.fine_tuning = _descend(self, [given, goal], loss, lr, optimizer, course)
         return self
 
     def transform(self, x: Any) -> Tensor:
@@ -311,7 +309,7 @@ def _descend(
     loss: Any,
     lr: float,
     make: training.OptimizerMaker | None,
-    **options: Any,
+    epochs: training.Epochs,
 ) -> training.History:
     """Trains a network's parameters down a loss of a batch of each of the data."""
     optimizer = training.adam(net.parameters(), lr) if make is None else make(net.parameters())
@@ -323,7 +321,7 @@ def _descend(
         optimizer.step()
         return value
 
-    return training.train(type(net).__name__, data, step, **options)
+    return training.train(type(net).__name__, data, step, epochs)
 
 
 def _level(level: float, corruption: str) -> float:

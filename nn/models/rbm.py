@@ -205,10 +205,8 @@ class BoltzmannMachine(Module):
                     figures["held_out_free_energy"] = float(self.free_energy(others).mean())
             return figures
 
-        self.history = training.train(
-            name, [data], step, epochs=epochs, batch_size=batch_size, seed=seed, measure=measure,
-            callback=callback, progress=progress,
-        )  # fmt: skip
+        course = training.Epochs(epochs, batch_size, seed, callback, progress)
+        self.history = training.train(name, [data], step, course, measure)
         return self
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
@@ -21,6 +21,25 @@ Callback = Callable[[int, Figures], Any]
 """Called after each epoch with its number, from 1, and its figures."""
 OptimizerMaker = Callable[[Iterable[Parameter]], Any]
 """Makes an optimizer of parameters: ``lambda params: optim.Adam(params, lr=1e-3)``."""
+
+
+class Epochs(NamedTuple):
+    """How the rows are gone through.
+
+    Attributes:
+        passes: how often, each time in an order of its own.
+        batch_size: rows in a batch; the last one may have fewer.
+        seed: of order and draws; None for the global sequence to go on.
+        callback: called after each epoch.
+        progress: whether a bar is shown.
+    """
+
+    passes: int
+    batch_size: int
+    seed: int | None = None
+    callback: Callback | None = None
+    progress: bool = False
+
 
 ERROR = "error"
 """The figure that every history has: the mean of what ``step`` returned, over the rows."""
@@ -70,13 +89,8 @@ def train(
     title: str,
     data: Sequence[Tensor],
     step: Callable[..., Tensor],
-    *,
-    epochs: int,
-    batch_size: int,
-    seed: int | None = None,
+    epochs: Epochs,
     measure: Callable[[], Figures] | None = None,
-    callback: Callback | None = None,
-    progress: bool = False,
 ) -> History:
     """Goes through rows in shuffled batches and returns the history.
 
@@ -84,19 +98,18 @@ def train(
         title: whose fit it is, for errors and the bar.
         data: tensors whose rows belong together.
         step: takes a batch of each and trains on it; returns the batch's mean error, a tensor of one element.
-        epochs, batch_size: passes over the rows, rows in a batch (the last one may have fewer).
-        seed: of order and draws; by default the global sequence goes on.
+        epochs: how the rows are gone through.
         measure: gives more figures after each epoch.
-        callback, progress: called after each epoch; whether a bar is shown.
 
     Raises:
         NumericsError: the error of an epoch is not finite.
     """
-    positive(epochs, "epochs", title)
+    passes, batch_size, seed, callback, progress = epochs
+    positive(passes, "epochs", title)
     positive(batch_size, "batch_size", title)
     history: History = {}
-    with seeded(seed), tqdm(total=epochs * len(data[0]), desc=title, unit=" rows", disable=not progress) as bar:
-        for epoch in range(1, epochs + 1):
+    with seeded(seed), tqdm(total=passes * len(data[0]), desc=title, unit=" rows", disable=not progress) as bar:
+        for epoch in range(1, passes + 1):
             error = _epoch(data, step, batch_size, bar)
             if not math.isfinite(error):
                 raise NumericsError(f"[{title}] expected a finite error, got {error} in epoch {epoch}: lower lr")

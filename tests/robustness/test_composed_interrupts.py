@@ -14,8 +14,8 @@ from alpha.engine import Epilogue, RunningStatistics
 from tests.robustness.inject import everywhere
 
 FILES = (
-    "alpha/composed/optimizers.py", "alpha/composed/normalisation.py", "alpha/updates.py", "alpha/changes.py",
-    "alpha/numpy_engine.py",
+    "alpha/composed/optimizers.py", "alpha/composed/normalisation.py", "alpha/update_rules.py", "alpha/updates.py",
+    "alpha/changes.py", "alpha/numpy_engine.py",
 )  # fmt: skip
 
 OPTIMIZERS: dict[str, Callable[[Any], optim.Optimizer]] = {

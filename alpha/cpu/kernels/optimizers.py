@@ -1,7 +1,7 @@
 """Kernels of the fused optimizers: tasks over lists of tensors given by address.
 
-``addresses`` has a row for the parameters, the gradients and each state, a column a tensor; all of a column are dense
-in one order, which the engine has checked. A task is a run of one tensor's elements.
+``addresses`` has ROWS rows, for the parameters, the gradients and each state, and a column per parameter; all of a
+column are dense in one order, which the engine has checked. A task is a run of one tensor's elements.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from numba.extending import intrinsic
 
 from alpha.cpu.board import take_task
 from alpha.cpu.compile import compiled, inlined
+
+ROWS = 5
+"""A parameter, its gradient, and the states of the rule that has most."""
 
 
 @intrinsic
@@ -42,7 +45,7 @@ def _decayed(grad, decay, parameter):  # type: ignore[no-untyped-def]
 
 @compiled
 def adam(counter, owners, starts, lengths, addresses, scalars):  # type: ignore[no-untyped-def]
-    """Adam, and AdamW through ``shrink``; scalars: see ``OptimizerOperations.adam_step``."""
+    """Adam, and AdamW through ``shrink``; scalars: see ``AdamRule.numbers``."""
     step_size, correction, gain1 = scalars[0], scalars[1], scalars[2]
     beta2, gain2, eps, decay, shrink = scalars[3], scalars[4], scalars[5], scalars[6], scalars[7]
     while True:
@@ -107,7 +110,7 @@ def rmsprop(counter, owners, starts, lengths, addresses, scalars, has_momentum, 
         s = _run(addresses, 2, tensor, start, length, scalars)
         # An absent state's run is never indexed.
         b = _run(addresses, 3, tensor, start, length, scalars)
-        mean = _run(addresses, 4, tensor, start, length, scalars)
+        mean = _run(addresses, 3 + has_momentum, tensor, start, length, scalars)
         for i in range(length):
             grad = _decayed(g[i], decay, p[i])
             s[i] = alpha * s[i] + gain * grad * grad
