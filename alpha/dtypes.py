@@ -1,12 +1,19 @@
-"""The dtypes a Tensor may have, and how two of them combine."""
+"""The dtypes a Tensor may have: one table of what the framework needs to know of each, and how two of them combine.
+
+A new dtype is a row of ``TABLE``. Nothing elsewhere compares with a dtype's name or lists several: it asks the table
+(``info``, ``is_float``, ``FLOATS``). What an engine computes with its own kernels is the engine's to extend.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from alpha.errors import DtypeError, described
+
+DType = np.dtype[Any]
 
 float32 = np.dtype(np.float32)
 float64 = np.dtype(np.float64)
@@ -15,40 +22,104 @@ int32 = np.dtype(np.int32)
 int64 = np.dtype(np.int64)
 bool_ = np.dtype(np.bool_)
 
-ALL = (float32, float64, uint8, int32, int64, bool_)
-FLOATS = (float32, float64)
-# Within one category the later wins; a later category wins over an earlier one (as in PyTorch).
-_RANK = {bool_: 0, uint8: 1, int32: 2, int64: 3, float32: 4, float64: 5}
-# uint8 and a signed type meet in the signed one, which holds every uint8.
+default_float = float32
+"""The dtype of Python's floats, of floats made from integers, and of tensors made without a dtype."""
+default_int = int64
+"""The dtype of Python's ints, of indices and class labels, and of the sums of integers."""
+widest_float = float64
+"""The dtype of statistics that are rounded once at the end: norms, means and variances of whole layers."""
+
+BOOL, INTEGER, FLOAT = range(3)
+"""Categories: of two dtypes the one of the higher category wins, whatever their sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What the framework needs to know of a dtype.
+
+    Attributes:
+        category: BOOL, INTEGER or FLOAT. Gradients flow through floats alone.
+        total: the dtype in which sums, products and running sums come.
+        accumulator: the dtype in which they are added up, at least.
+        safetensors: its name in safetensors files.
+        c_name: its name in CUDA kernels.
+        vector: numbers that the CUDA kernels of layers read at once where memory allows it: 16 bytes, or one number.
+        digits: binary digits of a float's significand; 0 for others.
+        tolerance: rtol and atol that ``alpha.testing.assert_close`` grants a result of the dtype.
+    """
+
+    category: int
+    total: DType
+    accumulator: DType
+    safetensors: str
+    c_name: str
+    vector: int = 1
+    digits: int = 0
+    tolerance: tuple[float, float] = (0.0, 0.0)
+
+
+TABLE: dict[DType, Info] = {
+    # Tolerances: about a hundred roundings of 2 ** -24, what a product of a few hundred terms or a chain of functions
+    # gathers; as many of 2 ** -53, with room for references that sum in another order.
+    float32: Info(FLOAT, float32, float64, "F32", "float", vector=4, digits=24, tolerance=(1e-5, 1e-6)),
+    float64: Info(FLOAT, float64, float64, "F64", "double", digits=53, tolerance=(1e-12, 1e-13)),
+    uint8: Info(INTEGER, int64, int64, "U8", "uint8"),
+    int32: Info(INTEGER, int64, int64, "I32", "int"),
+    int64: Info(INTEGER, int64, int64, "I64", "int64"),
+    bool_: Info(BOOL, int64, int64, "BOOL", "bool"),
+}
+
+ALL = tuple(TABLE)
+FLOATS = tuple(dtype for dtype, row in TABLE.items() if row.category == FLOAT)
 
 DtypeLike = Any
 """Whatever ``numpy.dtype`` takes: ``alpha.float32``, ``numpy.float32``, ``"float32"``, ``float``."""
 
 
-def as_dtype(value: DtypeLike, function: str = "dtype") -> np.dtype[Any]:
-    """Returns one of the six dtypes; DtypeError for anything else. Python's ``float`` means float32, ``int`` int64."""
+def as_dtype(value: DtypeLike, function: str = "dtype") -> DType:
+    """One of the table's dtypes; DtypeError for anything else. Python's ``float`` means float32, ``int`` int64."""
     if value is float:
-        return float32
+        return default_float
     try:
         dtype = np.dtype(value)
     except Exception as error:  # NumPy raises what it meets on the way
         raise DtypeError(f"[{function}] expected a dtype, got {described(value)}: one of {names()}") from error
-    if dtype not in _RANK:
+    if dtype not in TABLE:
         raise DtypeError(f"[{function}] expected one of the dtypes {names()}, got {dtype}: convert the array first")
     return dtype
 
 
 def names() -> str:
     """The dtypes' names, for messages."""
-    return ", ".join(str(dtype) for dtype in ALL)
+    return ", ".join(map(str, TABLE))
 
 
-def is_float(dtype: np.dtype[Any]) -> bool:
+def float_names() -> str:
+    """The names of those that carry gradients, for messages: "float32 or float64"."""
+    return " or ".join(str(dtype) for dtype in TABLE if is_float(dtype))
+
+
+def info(dtype: DType) -> Info:
+    """The table's row of a dtype."""
+    return TABLE[dtype]
+
+
+def is_float(dtype: DType) -> bool:
     """Whether gradients can flow through the dtype."""
-    return dtype in FLOATS
+    return TABLE[dtype].category == FLOAT
 
 
-def scalar(dtype: np.dtype[Any], value: float) -> Any:
+def is_integer(dtype: DType) -> bool:
+    """Whether it counts: signed or unsigned, not bool."""
+    return TABLE[dtype].category == INTEGER
+
+
+def is_bool(dtype: DType) -> bool:
+    """Whether it is bool; of any NumPy dtype."""
+    return dtype == bool_
+
+
+def scalar(dtype: DType, value: float) -> Any:
     """A Python number in a float dtype; one beyond its range is infinite, of which NumPy is not to warn."""
     if -3e38 < value < 3e38:
         return dtype.type(value)
@@ -56,26 +127,44 @@ def scalar(dtype: np.dtype[Any], value: float) -> Any:
         return dtype.type(value)
 
 
-def of_scalar(value: bool | int | float) -> np.dtype[Any]:
-    """The weakest dtype that takes a Python number: bool, int64 or float32."""
+# -- how dtypes combine ------------------------------------------------------------------------------------------
+
+
+def category(dtype: DType) -> int:
+    """BOOL, INTEGER or FLOAT: a Python number changes a tensor's dtype only by a higher category."""
+    return TABLE[dtype].category
+
+
+def of_scalar(value: bool | int | float) -> DType:
+    """The dtype of a Python number: bool, int64 or float32."""
     if isinstance(value, bool | np.bool_):
         return bool_
     if isinstance(value, int | np.integer):
-        return int64
-    return float32
+        return default_int
+    return default_float
 
 
-def promote(first: np.dtype[Any], second: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which two tensors meet: bool < uint8 < int32 < int64 < float32 < float64."""
-    return first if _RANK[first] >= _RANK[second] else second
+def promote(first: DType, second: DType) -> DType:
+    """The dtype in which two tensors meet: that of the higher category, in one category the wider.
+
+    So bool < uint8 < int32 < int64 < float32 < float64, as in PyTorch.
+    """
+    if first is second:
+        return first
+    one, other = TABLE[first].category, TABLE[second].category
+    if one != other:
+        return first if one > other else second
+    return first if first.itemsize >= second.itemsize else second
 
 
-def category(dtype: np.dtype[Any]) -> int:
-    """0 for bool, 1 for integers, 2 for floats: a Python number changes a tensor's dtype only by a higher category."""
-    return 0 if dtype == bool_ else 2 if is_float(dtype) else 1
+def combine(*dtypes: DType | None) -> DType:
+    """The dtype of a result from the strongest to the weakest of its operands' dtypes, None where there are none.
 
-
-def promote_scalar(dtype: np.dtype[Any], value: bool | int | float) -> np.dtype[Any]:
-    """The dtype in which a tensor and a Python number meet: the tensor's, unless the number's category is higher."""
-    scalar = of_scalar(value)
-    return dtype if category(dtype) >= category(scalar) else scalar
+    A weaker one counts only by a higher category: tensors with axes come first, then those without axes, then Python
+    numbers (PyTorch's rule). Where all are None the result is bool.
+    """
+    result, reached = bool_, -1
+    for dtype in dtypes:
+        if dtype is not None and TABLE[dtype].category > reached:
+            result, reached = dtype, TABLE[dtype].category
+    return result

@@ -15,7 +15,7 @@ from alpha import copying, dtypes, walk
 from alpha.errors import ArgumentError, DtypeError, ScalarError
 from alpha.functions import activation, elementwise, indexing, inplace, linalg, reduction
 from alpha.functions import shape as shapes
-from alpha.functions.operands import is_operand
+from alpha.functions.operands import is_bool, is_operand
 from alpha.tensor import Tensor
 
 
@@ -240,9 +240,9 @@ class Methods:  # noqa: PLW1641 (Tensor has its __hash__)
 
 def _boolean(operator: str, value: Any) -> Any:
     """An operand of a logical operator; DtypeError unless it is bool, for integers' bits have no such functions."""
-    dtype = getattr(value, "dtype", None)
-    if dtype != dtypes.bool_ if dtype is not None else not isinstance(value, bool):
-        raise DtypeError(f"[{operator}] expected bool, got {dtype or type(value).__name__}: compare first, as in x > 0")
+    if not is_bool(value):
+        got = getattr(value, "dtype", None) or type(value).__name__
+        raise DtypeError(f"[{operator}] expected bool, got {got}: compare first, as in x > 0")
     return value
 
 

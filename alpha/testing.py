@@ -15,17 +15,9 @@ from alpha.errors import ArgumentError, CheckError, DtypeError
 from alpha.functions.operands import check_room
 from alpha.tensor import Tensor
 
-__all__ = ["TOLERANCES", "assert_close", "gradcheck"]
+__all__ = ["assert_close", "gradcheck"]
 
 Array = np.ndarray[Any, Any]
-
-TOLERANCES = {
-    # About a hundred roundings of 2 ** -24, what a product of a few hundred terms or a chain of functions gathers.
-    dtypes.float32: (1e-5, 1e-6),
-    # The same number of roundings of 2 ** -53, with room for references that sum in another order.
-    dtypes.float64: (1e-12, 1e-13),
-}
-"""(rtol, atol) of assert_close by the coarser dtype of the two; integers and bools must be equal."""
 
 MOST_ELEMENTS = 400
 """Inputs of at most so many elements are checked element by element, larger ones along ``DIRECTIONS``."""
@@ -39,7 +31,7 @@ def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: fl
 
     Args:
         actual: a Tensor, array, PyTorch tensor, number or nested lists; ``expected`` likewise, of the same shape.
-        rtol: relative tolerance; by default ``TOLERANCES`` of the coarser float dtype, 0 for integers and bools.
+        rtol: relative tolerance; by default 1e-5 where one of them is float32, else 1e-12 of float64, else 0.
         atol: absolute tolerance, likewise.
 
     NaN equals NaN, infinities equal themselves. The dtypes may differ.
@@ -75,8 +67,7 @@ def _array(value: Any) -> Array:
 
 def _default_tolerance(*arrays: Array) -> tuple[float, float]:
     # Python floats and float64 references say nothing of how the other side was computed: the coarser one decides.
-    found = [TOLERANCES[a.dtype] for a in arrays if a.dtype in TOLERANCES]
-    return max(found) if found else (0.0, 0.0)
+    return max(dtypes.info(a.dtype).tolerance if a.dtype in dtypes.TABLE else (0.0, 0.0) for a in arrays)
 
 
 def _report(a: Array, b: Array, difference: Array, close: Array, limits: tuple[float, float]) -> str:

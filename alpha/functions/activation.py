@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+from alpha import dtypes
 from alpha.arguments import number, one_axis
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, described
-from alpha.functions.elementwise import gt, mul, where
-from alpha.functions.operands import call, check_float, compute, filled
+from alpha.functions.elementwise import gt, maximum, mul, where
+from alpha.functions.operands import call, check_float, check_tensor, compute, filled
 from alpha.tensor import Tensor
 
 __all__ = ["gelu", "leaky_relu", "log_softmax", "relu", "silu", "softmax", "softplus"]
@@ -32,7 +33,10 @@ class LeakyReLU(Function):
 
 
 def relu(x: Tensor) -> Tensor:
-    """max(x, 0); the gradient at 0 is 0."""
+    """max(x, 0), of integers too; the gradient at 0 is 0."""
+    check_tensor("relu", x)
+    if dtypes.is_integer(x.dtype):
+        return maximum(x, 0)
     check_float("relu", x)
     return call(LeakyReLU, x, 0.0)
 

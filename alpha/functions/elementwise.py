@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,11 @@ from alpha.functions.operands import (
     common_dtype,
     compute,
     filled,
+    is_bool,
     is_number,
     operands,
     sum_to,
+    widest_dtype,
 )
 from alpha.tensor import Tensor
 
@@ -258,7 +260,13 @@ class Minimum(Extremum):
     op = "minimum"
 
 
-def convert(name: str, *values: Any, floating: bool = False, logical: bool = False) -> list[Any]:
+def convert(
+    name: str,
+    *values: Any,
+    floating: bool = False,
+    logical: bool = False,
+    dtype_of: Callable[[Sequence[Tensor | Number]], np.dtype[Any]] = common_dtype,
+) -> list[Any]:
     """Arguments as tensors of one dtype (and numbers) on one engine whose shapes broadcast.
 
     ``floating`` makes float32 of integers; bool is refused unless ``logical``.
@@ -266,10 +274,10 @@ def convert(name: str, *values: Any, floating: bool = False, logical: bool = Fal
     if _alike(values):
         return list(values)
     found = operands(name, *values)
-    dtype = common_dtype(found)
+    dtype = dtype_of(found)
     if floating and not dtypes.is_float(dtype):
-        dtype = dtypes.float32
-    if dtype == dtypes.bool_ and not logical:
+        dtype = dtypes.default_float
+    if not logical and dtypes.is_bool(dtype):
         raise DtypeError(f"[{name}] expected numbers, got bool: cast it, or use the logical functions")
     broadcast_shape(name, *found)
     return [cast(value, dtype) if isinstance(value, Tensor) else value for value in found]
@@ -299,8 +307,15 @@ def add(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 def sub(x: TensorLike, y: TensorLike) -> Tensor:
-    """x - y, broadcast."""
-    return call(Sub, *convert("sub", x, y))
+    """x - y, broadcast; of numbers alone: a bool on either side is refused, as in PyTorch."""
+    return call(Sub, *convert("sub", x, y, dtype_of=_dtype_of_numbers))
+
+
+def _dtype_of_numbers(values: Sequence[Tensor | Number]) -> np.dtype[Any]:
+    """The common dtype of values none of which is a bool; DtypeError where one is."""
+    if any(map(is_bool, values)):
+        raise DtypeError("[sub] expected numbers, got bool: cast it, or use the logical functions")
+    return common_dtype(values)
 
 
 def mul(x: TensorLike, y: TensorLike) -> Tensor:
@@ -340,7 +355,7 @@ _INT64_MAX = 2**63 - 1
 def _check_not_negative(exponent: Tensor | Number, dtype: np.dtype[Any]) -> None:
     check = RangeCheck(ArgumentError, "[pow] expected integers to powers >= 0, got {value}: cast x with .float()")
     if isinstance(exponent, Tensor):
-        exponent.engine.check_range(cast(exponent.detach(), dtypes.int64), 0, _INT64_MAX, check)
+        exponent.engine.check_range(cast(exponent.detach(), dtypes.default_int), 0, _INT64_MAX, check)
     elif exponent < 0 or np.array(exponent).astype(dtype) < 0:  # a number takes the tensor's dtype, and wraps around
         raise check.error(exponent, 0)
 
@@ -581,8 +596,9 @@ def rsqrt(x: TensorLike) -> Tensor:
 
 
 def square(x: TensorLike) -> Tensor:
-    """x * x."""
-    return call(Square, _numeric("square", x))
+    """x * x; of bools int64."""
+    value: Tensor = convert("square", x, logical=True)[0]
+    return call(Square, cast(value, dtypes.default_int) if dtypes.is_bool(value.dtype) else value)
 
 
 def reciprocal(x: TensorLike) -> Tensor:
@@ -616,8 +632,9 @@ def erf(x: TensorLike) -> Tensor:
 
 
 def sign(x: TensorLike) -> Tensor:
-    """-1, 0 or 1; its gradient is 0."""
-    return call(Step, _numeric("sign", x), "sign")
+    """-1, 0 or 1; its gradient is 0. A bool is its own sign."""
+    value: Tensor = convert("sign", x, logical=True)[0]
+    return clone(value) if dtypes.is_bool(value.dtype) else call(Step, value, "sign")
 
 
 def floor(x: TensorLike) -> Tensor:
@@ -712,10 +729,10 @@ class ClampBetween(Function):
 def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
     """x where the condition (bool) holds, else y; the three broadcast."""
     mask, x, y = operands("where", np.asarray(condition) if is_number(condition) else condition, x, y)
-    if mask.dtype != dtypes.bool_:
+    if not dtypes.is_bool(mask.dtype):
         raise DtypeError(f"[where] expected a condition of bool, got {mask.dtype}: compare it first")
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
-        x = filled(mask.view(mask.offset, (), ()), x, dtypes.promote(dtypes.of_scalar(x), dtypes.of_scalar(y)))
+        x = filled(mask.view(mask.offset, (), ()), x, common_dtype((x, y)))
     values = x, y
     dtype = common_dtype(values)
     broadcast_shape("where", mask, *values)
@@ -746,7 +763,7 @@ def _clamp_between(x: TensorLike, *bounds: TensorLike | None) -> Tensor:
 
 
 def _compare(name: str, x: TensorLike, y: TensorLike) -> Tensor:
-    return compute(name, *_detached(convert(name, x, y, logical=True)))
+    return compute(name, *_detached(convert(name, x, y, logical=True, dtype_of=widest_dtype)))
 
 
 def eq(x: TensorLike, y: TensorLike) -> Tensor:

@@ -15,7 +15,7 @@ from alpha import dtypes
 from alpha.autograd import Function, Overwrite, follow_base, is_grad_enabled
 from alpha.errors import DtypeError, GraphError, ShapeError
 from alpha.functions.elementwise import Add, Div, Mul, Sub, cast
-from alpha.functions.operands import call, check_tensor, check_value, operands, sum_to
+from alpha.functions.operands import call, check_tensor, check_value, is_bool, operands, sum_to
 from alpha.tensor import Tensor
 
 __all__ = ["add_", "copy_", "div_", "mul_", "sub_"]
@@ -119,8 +119,6 @@ def check_fits(name: str, x: Tensor, value: Tensor) -> None:
 
 def _arithmetic(name: str, function: type[Function], x: Tensor, other: Any) -> Tensor:
     value = written_value(name, x, other)
-    if name != "add_" and name != "mul_" and x.dtype == dtypes.bool_:
-        raise DtypeError(f"[{name}] expected numbers, got bool: cast it first")
     if isinstance(value, Tensor) and value.storage is x.storage:
         value = value.clone()  # it is read again by backward, and must not change under the write
     return write(name, x, function, value, in_place=True)
@@ -132,7 +130,9 @@ def add_(x: Tensor, other: Any) -> Tensor:
 
 
 def sub_(x: Tensor, other: Any) -> Tensor:
-    """``x -= other``; other broadcasts to x's shape. Returns x."""
+    """``x -= other``; other broadcasts to x's shape, neither is bool. Returns x."""
+    if is_bool(x) or is_bool(other):
+        raise DtypeError("[sub_] expected numbers, got bool: cast it, or use the logical functions")
     return _arithmetic("sub_", Sub, x, other)
 
 
@@ -142,10 +142,10 @@ def mul_(x: Tensor, other: Any) -> Tensor:
 
 
 def div_(x: Tensor, other: Any) -> Tensor:
-    """``x /= other``; other broadcasts to x's shape, x is float32 or float64. Returns x."""
+    """``x /= other``; other broadcasts to x's shape, x is of a float dtype. Returns x."""
     check_tensor("div_", x)
     if not dtypes.is_float(x.dtype):
-        raise DtypeError(f"[div_] expected float32 or float64 to divide in place, got {x.dtype}: use x = x / other")
+        raise DtypeError(f"[div_] expected {dtypes.float_names()} to divide in place, got {x.dtype}: use x = x / other")
     return _arithmetic("div_", Div, x, other)
 
 

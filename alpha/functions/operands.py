@@ -54,20 +54,20 @@ def check_tensor(function: str, *values: Any) -> None:
 
 
 def check_float(function: str, *tensors: Tensor) -> None:
-    """DtypeError unless every value is a Tensor of float32 or float64."""
+    """DtypeError unless every value is a Tensor of a float dtype."""
     check_tensor(function, *tensors)
     for x in tensors:
         if not dtypes.is_float(x.dtype):
-            raise DtypeError(f"[{function}] expected float32 or float64, got {x.dtype}: cast it with .float()")
+            raise DtypeError(f"[{function}] expected {dtypes.float_names()}, got {x.dtype}: cast it with .float()")
 
 
 def check_value(function: str, value: Any, dtype: np.dtype[Any]) -> None:
     """ArgumentError unless a value is a number that a dtype holds: infinities and NaN are numbers of floats alone."""
     number = value.item() if isinstance(value, np.generic) else value
     if isinstance(number, bool | int | float):
-        if dtype.kind == "b" or isinstance(number, bool):
+        if dtypes.is_bool(dtype) or isinstance(number, bool):
             return
-        if dtype.kind == "f":
+        if dtypes.is_float(dtype):
             most = float(np.finfo(dtype).max)
             if -most <= number <= most or (isinstance(number, float) and not math.isfinite(number)):
                 return
@@ -81,6 +81,12 @@ def check_value(function: str, value: Any, dtype: np.dtype[Any]) -> None:
 def is_number(value: Any) -> bool:
     """Whether a value counts as a Python number: NumPy's scalars do."""
     return isinstance(value, _NUMBERS)
+
+
+def is_bool(value: Any) -> bool:
+    """Whether a tensor, an array or a number is of bools."""
+    dtype = getattr(value, "dtype", None)
+    return isinstance(value, bool) if dtype is None else dtypes.is_bool(dtype)
 
 
 def is_operand(value: Any) -> bool:
@@ -130,14 +136,31 @@ def python_number(function: str, value: Any) -> Number:
 
 
 def common_dtype(values: Sequence[Tensor | Number]) -> np.dtype[Any]:
-    """The dtype in which tensors and numbers meet; a number changes a tensor's only by a higher category."""
-    found = [value.dtype for value in values if isinstance(value, Tensor)]
-    dtype = found[0]
-    for other in found[1:]:
-        dtype = dtypes.promote(dtype, other)
+    """The dtype in which tensors and numbers meet, as in PyTorch.
+
+    A tensor without axes changes the dtype of those with axes only by a higher category, and so does a number.
+    """
+    found: list[np.dtype[Any] | None] = [None, None, None]  # of tensors with axes, of those without, of numbers
     for value in values:
-        if not isinstance(value, Tensor):
-            dtype = dtypes.promote_scalar(dtype, value)
+        if isinstance(value, Tensor):
+            place, dtype = (0 if value.shape else 1), value.dtype
+        else:
+            place, dtype = 2, dtypes.of_scalar(value)
+        before = found[place]
+        found[place] = dtype if before is None else dtypes.promote(before, dtype)
+    return dtypes.combine(*found)
+
+
+def widest_dtype(values: Sequence[Tensor | Number]) -> np.dtype[Any]:
+    """The dtype in which values are compared: their common one, but of integers one that holds them all.
+
+    A comparison has no dtype to keep: that a tensor without axes gives way would only change its value.
+    """
+    dtype = common_dtype(values)
+    if dtypes.is_integer(dtype):
+        for value in values:
+            if isinstance(value, Tensor):
+                dtype = dtypes.promote(dtype, value.dtype)
     return dtype
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from alpha import dtypes
 from alpha.arguments import Shape, all_axes, flag, number, one_axis
 from alpha.autograd import Function
-from alpha.dtypes import float64, int64
 from alpha.errors import ArgumentError, ShapeError
 from alpha.functions.elementwise import abs as _abs
 from alpha.functions.elementwise import cast
@@ -173,11 +173,11 @@ def _product_of_others(x: Tensor, zero: Tensor, axes: Axes) -> Tensor:
     engine = x.engine
     unknown = compute("ne", x, x)
     infinite = compute("logical_not", compute("logical_or", compute("isfinite", x), unknown))
-    factors = cast(compute("where", infinite, compute("sign", x), x), float64)
+    factors = cast(compute("where", infinite, compute("sign", x), x), dtypes.widest_float)
     factors = compute("where", compute("logical_or", zero, unknown), 1.0, factors)
     others = compute("div", engine.reduce("prod", factors, axes, True), factors)
     for found, effect in ((zero, 0.0), (infinite, math.inf), (unknown, math.nan)):
-        count = compute("sub", engine.reduce("sum", found, axes, True), cast(found, int64))
+        count = compute("sub", engine.reduce("sum", found, axes, True), cast(found, dtypes.default_int))
         # Of finite factors: their product may have overflowed, which does not make 0 times it NaN.
         changed = compute("mul", compute("sign", others) if found is zero else others, effect)
         others = compute("where", compute("gt", count, 0), changed, others)
@@ -490,8 +490,9 @@ def _raised(x: Tensor, p: float) -> Tensor:
 
 
 def logsumexp(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """log(sum(exp(x))) over an axis, several, or all, without overflow."""
-    check_float("logsumexp", x)
+    """log(sum(exp(x))) over an axis, several, or all, without overflow; of bools and integers float32."""
+    check_tensor("logsumexp", x)
+    x = x if dtypes.is_float(x.dtype) else cast(x, dtypes.default_float)
     keepdim = flag("logsumexp", "keepdim", keepdim)
     axes = all_axes("logsumexp", dim, x.ndim)
     if not _count(x.shape, axes):

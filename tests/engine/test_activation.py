@@ -109,7 +109,7 @@ def test_extremes(engine: Engine) -> None:
 
 def test_errors(engine: Engine) -> None:
     whole = alpha.tensor([1, 2], engine=engine)
-    for name in ("relu", "leaky_relu", "gelu", "silu", "softplus", "softmax", "log_softmax"):
+    for name in ("leaky_relu", "gelu", "silu", "softplus", "softmax", "log_softmax"):
         with pytest.raises(DtypeError, match=rf"\[{name}\] expected float32 or float64, got int64"):
             getattr(alpha, name)(whole)
     with pytest.raises(ArgumentError, match=r"\[gelu\]"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from collections.abc import Callable
@@ -166,21 +165,6 @@ def test_memory_order_of_the_largest_operand_is_kept(engine: Engine, rng: np.ran
         assert y.memory_order() == x.memory_order() == (1, 2, 0, 3)
         assert y.is_contiguous((1, 2, 0, 3))
     assert_close(x + channels, x.numpy() + channels.numpy())
-
-
-@pytest.mark.needs("torch")
-@pytest.mark.parametrize("first, second", list(itertools.product(alpha.dtypes.ALL, repeat=2)))
-def test_promotion_is_pytorchs(engine: Engine, first: Any, second: Any) -> None:
-    import torch
-
-    x, y = np.ones((2,), first), np.ones((2,), second)
-    t, u = alpha.tensor(x, engine=engine), alpha.tensor(y, engine=engine)
-    a, b = torch.from_numpy(x), torch.from_numpy(y)
-    for name in ("add", "mul", "div", "maximum"):
-        assert str(getattr(alpha, name)(t, u).dtype) == str(getattr(torch, name)(a, b).dtype).removeprefix("torch.")
-    for number in (True, 2, 2.5):
-        got = str((t + number).dtype)
-        assert got == str((a + number).dtype).removeprefix("torch."), (first, number)
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
