@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu import side_by_side
+from alpha.cpu import numpy_threads
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.compile import alone
 from alpha.cpu.kernels import indexing as kernels
@@ -22,16 +22,16 @@ PARALLEL_SIZE = 1 << 18
 """Elements from which an element-wise operation is split between threads: below, waking them costs more."""
 
 PIECE = 1 << 18
-"""Elements about which NumPy makes results of in memory of its own."""
+"""About how many elements NumPy works on at a time where it allocates its result itself."""
 
 SUM_BLOCK = 128
-"""Rows that are added up one after another before their sum joins the others': the blocks of a pairwise sum."""
+"""Rows per block of a blocked sum: rows are added one after another within a block, then the blocks' sums."""
 
 SMALL_TABLE = 1 << 16
-"""Elements up to which a table with gaps is looked up as a dense one is: NumPy copies it first."""
+"""Most elements of a table with gaps between its rows that ``gather`` leaves to ``np.take``, which copies it first."""
 
 LARGE_GATHER = 1 << 18
-"""Bytes of rows looked up from which threads share it."""
+"""Bytes of looked-up rows from which a ``gather`` is split between threads."""
 
 _COMPARISONS = {
     "eq": np.equal,
@@ -100,16 +100,18 @@ class ArrayOperations(HostEngine):
             target = self.array(out)
         else:
             target = self.array(out)
-            inputs = [_apart(value, target) for value in inputs]
+            inputs = [_copy_if_overlapping(value, target) for value in inputs]
         self._run(loop, inputs, target, out)
         return out
 
     def copy(self, source: Tensor, out: Tensor) -> None:
         value, target = self.array(source), self.array(out)
-        if target.size < PARALLEL_SIZE or np.may_share_memory(value, target):  # pieces of itself would be overwritten
-            _quietly(_copied, [value], target)
+        if target.size < PARALLEL_SIZE or np.may_share_memory(
+            value, target
+        ):  # splitting could overwrite what is still to be read
+            _quietly(_copy, [value], target)
         else:
-            self._run(_copied, [value], target, out)
+            self._run(_copy, [value], target, out)
 
     def _result(self, tensors: Sequence[Tensor], dtype: np.dtype[Any]) -> Tensor:
         """An empty tensor of the operands' broadcast shape, in the memory order of the largest."""
@@ -124,17 +126,17 @@ class ArrayOperations(HostEngine):
         return self.empty(shape, dtype, largest.view(0, shape, strides).memory_order())
 
     def _run(self, loop: Loop, inputs: Sequence[Any], out: Array, tensor: Tensor) -> None:
-        """Calls the loop, on pieces along the outermost long axis in memory where the result is large."""
+        """Calls the loop; for a large result on pieces along the outermost long axis in memory, a thread per piece."""
         if out.size < PARALLEL_SIZE or self.threads == 1:
             _quietly(loop, inputs, out)
             return
         order = tensor.memory_order()
         axis = next((a for a in order if out.shape[a] >= 4 * self.threads), max(order, key=lambda a: out.shape[a]))
-        jobs = []
+        calls = []
         for piece in _pieces(out.shape[axis], self.threads):
             cut = (slice(None),) * axis + (piece,)
-            jobs.append((loop, [_cut(value, out, axis, piece) for value in inputs], out[cut]))
-        side_by_side.share(_quietly, jobs)
+            calls.append((loop, [_cut(value, out, axis, piece) for value in inputs], out[cut]))
+        numpy_threads.share(_quietly, calls)
 
     def reduce(self, op: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
         array = self.array(x)
@@ -163,10 +165,10 @@ class ArrayOperations(HostEngine):
 
     def sort(self, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
         values, indices = self.empty_like(x), self.empty_like(x, int64)
-        # Some lines at a time: NumPy makes its results in memory of its own.
-        for array, ordered, places in _lines(axis, self.array(x), self.array(values), self.array(indices)):
+        # A few lines at a time: NumPy allocates the results of these calls itself, outside the pool.
+        for array, ordered, positions in _lines(axis, self.array(x), self.array(values), self.array(indices)):
             order = np.argsort(array, axis=axis, kind="stable")
-            np.copyto(places, order)
+            np.copyto(positions, order)
             if array.ndim == 1:
                 np.take(array, order, out=ordered, mode="wrap")
             else:
@@ -180,7 +182,7 @@ class ArrayOperations(HostEngine):
             if x.dtype == dtype and dtype != float32:
                 np.add.accumulate(self.array(x), axis=axis, out=self.array(out))
                 return out
-            # Sums of float32 run in float64: a running sum has no pairwise form. Some lines at a time, a part of each.
+            # float32 is summed in float64, a few lines at a time: a running sum has no pairwise form.
             for array, target in _lines(axis, self.array(x), self.array(out)):
                 _running_sums(np.moveaxis(array, axis, 0), np.moveaxis(target, axis, 0))
         return out
@@ -194,7 +196,7 @@ class ArrayOperations(HostEngine):
         return out
 
     def _for_blas(self, x: Tensor) -> Array:
-        """The tensor as an array that BLAS takes as it is; a copy where it does not."""
+        """The tensor as an array whose strides BLAS accepts: a copy where its own strides are not accepted."""
         array = self.array(x)
         return array if _suits_blas(array) else self.array(self.dense(x, range(x.ndim)))
 
@@ -205,9 +207,9 @@ class ArrayOperations(HostEngine):
             shape = x.shape[:axis] + native[axis].shape + x.shape[axis + 1 :]
             out = self.empty(shape, x.dtype)
             if axis == 0 and out.nbytes >= LARGE_GATHER and x.is_contiguous():
-                places, rows = native[0].reshape(-1), self.array(out).reshape(native[0].size, -1)
-                tasks = -(-places.size // kernels.ROWS)
-                self.launch(kernels.take_rows, places, array.reshape(len(array), -1), rows, tasks=tasks)
+                indices, rows = native[0].reshape(-1), self.array(out).reshape(native[0].size, -1)
+                tasks = -(-indices.size // kernels.ROWS)
+                self.launch(kernels.take_rows, indices, array.reshape(len(array), -1), rows, tasks=tasks)
                 return out
             # "wrap" because "raise" makes NumPy gather into a buffer first; the indices are in range.
             np.take(array, native[axis], axis=axis, out=self.array(out), mode="wrap")
@@ -223,9 +225,9 @@ class ArrayOperations(HostEngine):
         if not accumulate:
             target[native] = source
         elif self._adds_rows(out, native, values):
-            places, rows = np.ascontiguousarray(native[0]).reshape(-1), np.ascontiguousarray(source)
+            indices, rows = np.ascontiguousarray(native[0]).reshape(-1), np.ascontiguousarray(source)
             self.launch(
-                kernels.add_rows, places, rows.reshape(places.size, -1), target.reshape(len(target), -1),
+                kernels.add_rows, indices, rows.reshape(indices.size, -1), target.reshape(len(target), -1),
                 tasks=-(-out.numel() // len(target) // kernels.COLUMNS),
             )  # fmt: skip
         else:
@@ -236,7 +238,7 @@ class ArrayOperations(HostEngine):
                     target[native] += source
 
     def _adds_rows(self, out: Tensor, index: tuple[Any, ...], values: Operand) -> bool:
-        """Whether whole rows of a dense float tensor are added to, as the kernel does it."""
+        """Whether ``scatter`` adds to whole rows of a dense float tensor, which ``kernels.add_rows`` does."""
         if not isinstance(values, Tensor) or not out.ndim or not is_float(out.dtype) or values.dtype != out.dtype:
             return False
         return (
@@ -255,7 +257,7 @@ class ArrayOperations(HostEngine):
     def _checked(
         self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None
     ) -> tuple[Tensor, bool]:
-        """The indices in memory of their own, and whether any were ignored."""
+        """A copy of the indices, those to ignore replaced, and whether there were any to ignore."""
         count = index.numel()
         if index.is_contiguous():
             source, out = index, self.empty(index.shape, int64)
@@ -265,34 +267,34 @@ class ArrayOperations(HostEngine):
             return out, False
         checking = self.checking or high <= 0  # no element can stand in where there is none
         may_ignore = ignore is not None
-        verdict = kernels.check_range(
+        result = kernels.check_range(
             source.address, out.address, count, low, high, ignore if may_ignore else 0, may_ignore, checking
         )
-        if verdict >= 0:
-            raise check.error(self.array(out).reshape(-1)[verdict], verdict)
-        return out, verdict == kernels.SOME_IGNORED
+        if result >= 0:  # the position of an index out of range
+            raise check.error(self.array(out).reshape(-1)[result], result)
+        return out, result == kernels.SOME_IGNORED
 
     def _native(self, index: Index) -> tuple[Any, ...]:
-        """The index as NumPy takes it. A mask is copied: NumPy counts its elements first and then follows them."""
-        found = []
+        """The index as NumPy takes it. A mask is copied: NumPy reads it twice, and it may change in between."""
+        entries = []
         for entry in index:
             if isinstance(entry, Tensor):
                 array = self.array(entry)
-                found.append(array.copy() if entry.dtype == bool_ else array)
+                entries.append(array.copy() if entry.dtype == bool_ else array)
             else:
-                found.append(entry)
-        return tuple(found)
+                entries.append(entry)
+        return tuple(entries)
 
 
 # -- element-wise loops ------------------------------------------------------------------------------------------
 
 
 def _quietly(loop: Loop, inputs: Sequence[Any], out: Array) -> None:
-    with np.errstate(all="ignore"):  # infinities and NaN are values here; the error state is a thread's own
+    with np.errstate(all="ignore"):  # infinities and NaN are values here; the error state is per thread
         loop(*inputs, out=out)
 
 
-def _copied(x: Any, out: Array) -> None:
+def _copy(x: Any, out: Array) -> None:
     np.copyto(out, x, casting="unsafe")
 
 
@@ -304,15 +306,15 @@ def _sigmoid(x: Any, out: Array) -> None:
 
 
 def _sign(x: Any, out: Array) -> None:
-    """-1, 0 or 1; of NaN 0, as in PyTorch."""
-    unknown = np.isnan(x) if out.dtype.kind == "f" else None
+    """-1, 0 or 1, and 0 for NaN, as in PyTorch."""
+    is_nan = np.isnan(x) if out.dtype.kind == "f" else None
     np.sign(x, out=out)
-    if unknown is not None and unknown.any():
-        np.copyto(out, 0, where=unknown)
+    if is_nan is not None and is_nan.any():
+        np.copyto(out, 0, where=is_nan)
 
 
 def _remainder(x: Any, y: Any, out: Array) -> None:
-    """The remainder with the divisor's sign, but of a zero that of x, as in PyTorch."""
+    """The remainder with the divisor's sign; a remainder of zero has the sign of x, as in PyTorch."""
     if out.dtype.kind != "f":
         np.remainder(x, y, out=out)
         return
@@ -364,8 +366,8 @@ _LOOPS: dict[str, Loop] = {
 }
 
 
-def _apart(value: Any, out: Array) -> Any:
-    """An operand that is the result's memory itself or shares none of it: one that lies across it is copied first."""
+def _copy_if_overlapping(value: Any, out: Array) -> Any:
+    """An operand that is exactly the result's memory or shares none of it: one that partly overlaps is copied."""
     if not isinstance(value, np.ndarray) or not np.may_share_memory(value, out):
         return value
     same = value.ctypes.data == out.ctypes.data and value.strides == out.strides and value.shape == out.shape
@@ -373,7 +375,7 @@ def _apart(value: Any, out: Array) -> Any:
 
 
 def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:
-    """A Python number as an operand beside tensors of a dtype; integers wrap as the tensors' own arithmetic does."""
+    """A Python number as an operand for tensors of a dtype; integers wrap around as the tensors' arithmetic does."""
     return float(value) if is_float(dtype) else np.asarray(value).astype(dtype)
 
 
@@ -381,26 +383,26 @@ def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _pieces(length: int, count: int) -> Iterator[slice]:
-    """Runs of nearly equal length that cover ``range(length)``."""
+    """``count`` slices of nearly equal length that cover ``range(length)``."""
     edges = [length * i // count for i in range(count + 1)]
     return (slice(a, b) for a, b in pairwise(edges) if b > a)
 
 
 def _cut(value: Any, out: Array, axis: int, piece: slice) -> Any:
-    """The part of an operand that meets a piece of the result along one of the result's axes."""
+    """The part of an operand that is broadcast to a piece of the result along one of the result's axes."""
     if not isinstance(value, np.ndarray):
         return value
-    own = axis - (out.ndim - value.ndim)
-    if own < 0 or value.shape[own] == 1:
+    value_axis = axis - (out.ndim - value.ndim)
+    if value_axis < 0 or value.shape[value_axis] == 1:
         return value
-    return value[(slice(None),) * own + (piece,)]
+    return value[(slice(None),) * value_axis + (piece,)]
 
 
 # -- reductions, products, indices -------------------------------------------------------------------------------
 
 
 def _order_without(x: Tensor, axes: tuple[int, ...]) -> tuple[int, ...]:
-    """The memory order of what is left of a tensor without some axes."""
+    """The memory order of a tensor's remaining axes once some are removed."""
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     return tuple(kept.index(axis) for axis in x.memory_order() if axis in kept)
 
@@ -436,10 +438,10 @@ def _blocked_sum(array: Array, axis: int) -> Array:
 
 
 def _suits_blas(array: Array) -> bool:
-    """Whether one of the last two axes is dense, which BLAS takes as it is; NumPy's own loop is far slower."""
-    (rows, columns), (down, across), item = array.shape[-2:], array.strides[-2:], array.itemsize
-    by_rows = across == item and down >= columns * item
-    by_columns = down == item and across >= rows * item
+    """Whether rows or columns are dense, as BLAS needs it; NumPy multiplies other matrices far more slowly."""
+    (rows, columns), (row_stride, column_stride), item = array.shape[-2:], array.strides[-2:], array.itemsize
+    by_rows = column_stride == item and row_stride >= columns * item
+    by_columns = row_stride == item and column_stride >= rows * item
     return by_rows or by_columns
 
 

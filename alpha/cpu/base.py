@@ -1,4 +1,4 @@
-"""HostEngine: what every family of the CPU engine stands on: memory, array views of tensors, and launches."""
+"""HostEngine: the base of the CPU engine's families of operations: memory, array views of tensors, and launches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 class HostEngine(Engine):
-    """Tensors in the host's memory. Families of operations subclass it, and ``CPUEngine`` gathers them.
+    """Keeps tensors in the host's memory. Families of operations subclass it, and ``CPUEngine`` gathers them.
 
     Args:
         memory: the pool's cap; by default 90 % of the machine's memory.
@@ -53,7 +53,7 @@ class HostEngine(Engine):
         return Storage(self, self.memory, nbytes)
 
     def array(self, tensor: Tensor) -> Array:
-        """The tensor's memory as an array; it keeps the storage alive."""
+        """The tensor's memory as a NumPy array, which keeps the storage alive."""
         view: Array | None = tensor._array
         if view is None:
             view = tensor._array = np.asarray(host.Export(tensor))
@@ -89,9 +89,9 @@ class HostEngine(Engine):
         return self.array(x.view(x.offset, (x.numel(),), (1,)))
 
     def launch(self, kernel: Callable[..., Any], *arguments: Any, tasks: int | None = None) -> Any:
-        """Runs a compiled kernel on this engine's threads; the sum of what they return.
+        """Runs a compiled kernel on this engine's threads; returns the sum of what it returned to each.
 
-        ``tasks``, where the caller knows their number, leaves threads asleep that would find none.
+        ``tasks``: their number, where the caller knows it: threads that would find none are not woken.
         """
         threads = self.threads
         if tasks is not None and tasks < threads:

@@ -1,4 +1,4 @@
-"""Compilation of the CPU engine's kernels: Numba, with a cache of our own (``alpha.cpu.kernel_cache``)."""
+"""Compilation of the CPU engine's kernels by Numba, with this project's cache (``alpha.cpu.kernel_cache``)."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
 from alpha import cache
-from alpha.cpu import board, sharing
+from alpha.cpu import sharing
+from alpha.cpu.job_slot import JOB_SLOT, make_job
 from alpha.cpu.kernel_cache import KIND, KernelCache
 
 _log = logging.getLogger(__name__)
-# FMA contraction is wanted; nothing that would let the compiler ignore NaN, infinity or the order of sums.
+# Allows fused multiply-add, and nothing that would let the compiler ignore NaN, infinity or the order of sums.
 _FASTMATH = {"contract", "nsz"}
 
 Entry = Callable[[int, int, tuple[Any, ...]], Any]
-"""A kernel for arguments of known types: called with a board, a number of threads and the other arguments."""
+"""A kernel for arguments of known types: called with a job slot's address, a number of threads and the rest."""
 
 
 def compiled(function: Callable[..., Any]) -> Any:
     """Decorator for a kernel: compiled on first use for each set of argument types, cached on disk.
 
     Every thread that takes part calls it with the same arguments, the first of which is the address of a counter: from
-    it the kernel draws tasks (``take_task``) until none is left. What comes back is called with a board, which holds
-    the counter, a number of threads and the kernel's other arguments, releases the GIL, and returns the sum of what
-    the threads returned. See ``alpha.cpu.workers`` and ``HostEngine.launch``.
+    it the kernel draws tasks (``take_task``) until none is left. The decorated function is called with the address of
+    a job slot, which holds the counter, a number of threads and the kernel's other arguments. It releases the GIL, and
+    returns the sum of what the threads returned. See ``alpha.cpu.workers`` and ``HostEngine.launch``.
     """
     source = function.__code__
-    # What is kept is known by these.
+    # The cache knows a compiled function by its file, line and name: by the kernel's, not those of _launch.
     code = _launch.__code__.replace(
         co_filename=source.co_filename, co_firstlineno=source.co_firstlineno, co_name=function.__name__
     )
     names = {
         "kernel": inlined(function),
-        "job": board.job,
+        "make_job": make_job,
         "share": sharing.share,
-        "TASKS": board.TASKS,
+        "TASKS": JOB_SLOT.tasks,
         "__name__": function.__module__,
     }
     launch = types.FunctionType(code, names, function.__name__)
@@ -52,23 +53,23 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 
 def entry(kernel: Any, *kinds: Any) -> Entry:
-    """A kernel for arguments of these Numba types, at which it looks no more: a call costs half a microsecond less."""
+    """A kernel for arguments of these Numba types, which it no longer checks: a call costs half a microsecond less."""
     found: Entry = kernel.compile((numba_types.int64, numba_types.int64, numba_types.Tuple(kinds)))
     return found
 
 
 def alone(function: Callable[..., Any]) -> Any:
-    """Decorator for a function that one thread runs: compiled as a kernel is, without the GIL, cached on disk."""
+    """Decorator for a function that one thread runs: compiled as a kernel is, runs without the GIL, cached on disk."""
     return _cached(function)
 
 
 def called(function: Callable[..., Any], signature: str, name: str, **names: Any) -> Any:
-    """A function compiled by itself, which kernels call by its ``address`` (see ``call``), not into each of them.
+    """A function compiled once, which kernels call by its ``address`` (see ``call``) instead of inlining it.
 
     Args:
-        function: what it does; ``names`` are globals of its own.
+        function: the Python function to compile; ``names`` are globals added to its module's.
         signature: its types, as Numba writes them.
-        name: tells it from others made of the same function; what is kept is known by it.
+        name: tells it from others made of the same function, in the cache too.
     """
     code = function.__code__.replace(co_name=name, co_qualname=name)
     copy = types.FunctionType(code, {**function.__globals__, **names}, name)
@@ -98,10 +99,10 @@ def inlined(function: Callable[..., Any]) -> Any:
     return njit(nogil=True, fastmath=_FASTMATH, error_model="numpy", inline="never")(function)
 
 
-def _launch(shared, threads, *arguments):  # type: ignore[no-untyped-def]
-    """What ``compiled`` makes of a kernel, under the kernel's name; its globals are given there."""
-    entry, kept = job(kernel, (shared + TASKS, *arguments))  # type: ignore[name-defined]  # noqa: F821
-    return share(shared, threads, entry, kept)  # type: ignore[name-defined]  # noqa: F821
+def _launch(slot, threads, *arguments):  # type: ignore[no-untyped-def]
+    """Template of the function that ``compiled`` makes for a kernel, which gives it its name and its globals."""
+    entry, kept = make_job(kernel, (slot + TASKS, *arguments))  # type: ignore[name-defined]  # noqa: F821
+    return share(slot, threads, entry, kept)  # type: ignore[name-defined]  # noqa: F821
 
 
 def _cached(function: Callable[..., Any]) -> Any:
@@ -110,11 +111,11 @@ def _cached(function: Callable[..., Any]) -> Any:
     return dispatcher
 
 
-class _Note(event.Listener):  # type: ignore[misc, unused-ignore]
-    """Says, when the first of the engine's own kernels is compiled, why this process takes so long to begin."""
+class _CompilationNotice(event.Listener):  # type: ignore[misc, unused-ignore]
+    """Logs, when the first of the engine's kernels is compiled, why this process takes so long to start."""
 
     def on_start(self, compilation: Any) -> None:
-        function = getattr(compilation.data.get("dispatcher"), "py_func", None)  # any of the program's, not ours alone
+        function = getattr(compilation.data.get("dispatcher"), "py_func", None)  # the program may compile functions too
         if str(getattr(function, "__module__", None)).startswith("alpha.cpu."):
             if cache.can_keep(KIND):
                 _log.warning(
@@ -125,7 +126,7 @@ class _Note(event.Listener):  # type: ignore[misc, unused-ignore]
             event.unregister("numba:compile", self)
 
     def on_end(self, compilation: Any) -> None:
-        """Nothing is said then."""
+        """Logs nothing."""
 
 
-event.register("numba:compile", _Note())
+event.register("numba:compile", _CompilationNotice())

@@ -1,4 +1,4 @@
-"""The CPU engine's dropout: counter-based random numbers, the same whatever the threads and the memory order."""
+"""The CPU engine's dropout: counter-based random numbers, equal for any number of threads and any memory order."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from alpha.tensor import Tensor
 
 
 class DropoutOperations(HostEngine):
-    """Element i, counted in logical row-major order, uses the same random word in every memory order."""
+    """Dropout. Element i, counted in logical row-major order, uses the same random word in every memory order."""
 
     def dropout(self, x: Tensor, p: float, seed: int, offset: int) -> tuple[Tensor, Tensor]:
         y, mask = self.empty_like(x), self.empty_like(x, np.dtype(np.bool_))
         if x.strides != y.strides:  # gaps, or broadcast axes
             source, x = x, self.empty_like(x)
             self.copy(source, x)
-        # uniform >= p, both exact: (word >> 8) * 2**-24 >= p.
+        # Keeps where uniform >= p, computed exactly: (word >> 8) * 2**-24 >= p.
         threshold = math.ceil(p * 2**24)
         scale = x.dtype.type(1 / (1 - p) if p < 1 else 0)
         self.launch(

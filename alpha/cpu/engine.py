@@ -20,4 +20,4 @@ class CPUEngine(
     DropoutOperations,
     OptimizerOperations,
 ):
-    """The host's processors: NumPy for the general families, compiled kernels for what training spends its time in."""
+    """Computes on the host: NumPy for general operations, compiled kernels where training spends its time."""

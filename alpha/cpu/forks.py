@@ -1,4 +1,4 @@
-"""Forks: a child finds no lock held by a thread that it does not have."""
+"""Locks that no other thread holds while the process forks: a child has only the thread that forked."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Protocol
 
 
 class Lock(Protocol):
-    """What can be taken, also by the thread that has it, and given back."""
+    """A reentrant lock."""
 
     def acquire(self) -> object:
-        """Takes it, waiting for another thread that has it."""
+        """Takes the lock, waiting for another thread that holds it."""
 
     def release(self) -> object:
-        """Gives it back."""
+        """Gives the lock back."""
 
 
 def hold_while_forking(lock: Lock) -> None:
-    """Has forks wait until no other thread is within a lock, so that what it protects is whole in the child."""
+    """Makes forks wait until no other thread holds the lock, so that what it protects is complete in the child."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 

@@ -1,4 +1,4 @@
-"""The instruction path: register tile of the micro-kernels for this processor, or the one asked for."""
+"""The instruction path: which vectors and which register tile the kernels use on this processor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Isa:
-    """A path's register tile: ``rows`` x ``vectors`` accumulators of ``bytes`` each.
+    """An instruction path and its register tile: ``rows`` x ``vectors`` accumulators of ``bytes`` each.
 
     The tile, its operands' registers and one broadcast fill the register file: 32 of 64 bytes for AVX-512, 16 of 32
     for AVX2. The generic path's 16-byte vectors exist on every 64-bit processor.
@@ -28,15 +28,15 @@ class Isa:
     requires: tuple[str, ...]
 
     def lanes(self, itemsize: int) -> int:
-        """Numbers in a vector."""
+        """Numbers per vector."""
         return self.bytes // itemsize
 
     def panel(self, itemsize: int) -> int:
-        """Columns of a tile: the width of a packed filter panel."""
+        """Columns per tile: the width of a packed filter panel."""
         return self.lanes(itemsize) * self.vectors
 
     def panel_of(self, channels: int, itemsize: int) -> int:
-        """The width of the panels for so many channels: of one vector where they fit into it."""
+        """The panels' width for so many channels: a single vector where they fit into it."""
         return self.lanes(itemsize) if channels <= self.lanes(itemsize) else self.panel(itemsize)
 
 
@@ -50,7 +50,7 @@ PATHS = (
 def _detect() -> Isa:
     """The widest path of this processor, or the one that ``ALPHA_CPU_ISA`` names.
 
-    A path beyond the processor is for testing its tiles: LLVM makes its vectors of narrower ones, slowly.
+    A path that the processor lacks serves to test that path's tiles: LLVM makes its vectors of narrower ones, slowly.
     """
     features = llvm.get_host_cpu_features()
     available = [path for path in PATHS if all(features.get(feature, False) for feature in path.requires)]
@@ -69,4 +69,4 @@ def _detect() -> Isa:
 
 
 ISA = _detect()
-"""The path of this process."""
+"""The instruction path of this process."""

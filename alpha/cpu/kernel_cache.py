@@ -35,11 +35,11 @@ KIND = "cpu"
 """The folder in the cache."""
 
 _FORMAT = "1"
-"""What a file holds: changes with this module, which decides no machine code and is no part of the sources' digest."""
+"""Version of the files' format: raised when this module, which is not in the sources' digest, changes the format."""
 
 _CPU = Path(__file__).parent
 _SHARED = _CPU / "compile.py"
-"""Decides about every kernel, whether its source imports it or not."""
+"""A source that every kernel's digest covers, whether the kernel imports it or not: it decides how all are compiled."""
 
 _SETTINGS = (
     "BOUNDSCHECK",
@@ -63,7 +63,7 @@ are part of what its code generator tells of itself."""
 
 
 class KernelCache:
-    """What Numba asks for the kept machine code of one function, and gives new code to."""
+    """The cache that Numba asks for the compiled code of one function, and hands new code to."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function: Any = function
@@ -87,7 +87,7 @@ class KernelCache:
             return None
         try:
             return CompileResult._rebuild(target, *pickle.loads(content))
-        except Exception as error:  # what was written, by a Numba that says it is this version and differs
+        except Exception as error:  # written by a Numba of the same version number that differs
             _log.info("%s cannot be loaded (%r): made anew", name, error)
             return None
 
@@ -103,11 +103,11 @@ class KernelCache:
             cache.keep(KIND, name, dumps(result._reduce()))
 
     def flush(self) -> None:
-        """Has all compiled anew, as Numba's ``recompile`` asks."""
+        """Ignores what is cached, as Numba's ``recompile`` asks."""
         self._flushed = True
 
     def _file(self, signature: Any, codegen: Any) -> str | None:
-        """A name that covers all that decides the code; None where that cannot be told."""
+        """The file's name, a digest of all that decides the code; None where a source cannot be read."""
         parts = [*_process(), repr(codegen.magic_tuple()), repr(signature)]
         try:
             parts += _values(self._function, set())
@@ -125,7 +125,7 @@ class _UnknownSource(Exception):
 
 
 def _process() -> list[str]:
-    """What is the same for all kernels of a process."""
+    """What decides the code of all kernels of this process alike."""
     versions = (numba.__version__, llvmlite.__version__, np.__version__, sys.version, sys.implementation.cache_tag)
     system = (platform.system(), platform.machine(), getattr(sys, "abiflags", ""), sys.flags.optimize)
     settings = (f"{name}={getattr(config, name, None)!s}" for name in _SETTINGS)
@@ -133,7 +133,7 @@ def _process() -> list[str]:
 
 
 def _values(function: FunctionType, seen: set[FunctionType]) -> Iterator[str]:
-    """A function's code, its sources, the constants that it uses, and those of the compiled functions that it calls."""
+    """A function's code, sources and constants, and the same for each compiled function that it calls."""
     if function in seen:
         return
     seen.add(function)
@@ -151,7 +151,7 @@ def _values(function: FunctionType, seen: set[FunctionType]) -> Iterator[str]:
 
 
 def _value(name: str, value: Any, seen: set[FunctionType]) -> Iterator[str]:
-    """A name that a function uses; of what is neither a constant nor a compiled function its source decides."""
+    """A global that a function uses, if it is a constant or a compiled function; anything else its source covers."""
     compiled = getattr(value, "py_func", None)
     if isinstance(compiled, FunctionType):
         yield name
@@ -159,14 +159,14 @@ def _value(name: str, value: Any, seen: set[FunctionType]) -> Iterator[str]:
     elif isinstance(value, (bool, int, float, complex, str, bytes, type(None), np.generic)):
         yield f"{name}={value!r}"
     elif isinstance(value, tuple):
-        for index, one in enumerate(value):
-            yield from _value(f"{name}[{index}]", one, seen)
+        for index, element in enumerate(value):
+            yield from _value(f"{name}[{index}]", element, seen)
 
 
 @once
 def sources_digest(path: Path) -> str | None:
-    """A digest of a source file and of those of the CPU engine that it imports from, and they; None where one cannot
-    be read. It knows files by their place in the package, not by that of the package, nor by their times."""
+    """A digest of a source file and of the CPU engine's files that it imports, directly or not; None where one cannot
+    be read. Files count by content and by path within the package: not by where the package lies, nor by time."""
     digest = hashlib.sha256()
     try:
         for name, source in sorted((_package_name(file), file) for file in sources(path)):
@@ -178,7 +178,7 @@ def sources_digest(path: Path) -> str | None:
 
 
 def sources(path: Path) -> set[Path]:
-    """A module's file, those of the CPU engine that it imports from, and theirs; but not this one."""
+    """A module's file and the CPU engine's files that it imports, directly or not, except this one."""
     found: set[Path] = set()
     waiting = {path, _SHARED}
     while waiting:
@@ -207,7 +207,7 @@ _COMMENT = re.compile(r"#[^\n]*")
 
 @once
 def _imports(path: Path) -> frozenset[Path]:
-    """The files of the CPU engine that a file's import statements name: found in a fraction of a parser's time."""
+    """The CPU engine's files that a file's import statements name, found by pattern: faster than by parsing."""
     found: set[Path] = set()
     for statement in _IMPORT.finditer(_text(path)):
         words = _COMMENT.sub("", statement["names"]).strip("()").replace("\\", " ").split(",")
@@ -217,13 +217,13 @@ def _imports(path: Path) -> frozenset[Path]:
             continue
         module = statement["module"] + ("" if statement["module"].endswith(".") else ".")
         for name in names:
-            # What is no module of a package is the package's own.
+            # A name that is no module of the package is defined in the package itself.
             found.update([*_files(module + name, path)] or _files(statement["module"], path))
     return frozenset(found - {Path(__file__)})
 
 
 def _files(module: str, importer: Path) -> Iterator[Path]:
-    """The file of a module, or package, of the CPU engine; none of another."""
+    """The file of a module or package of the CPU engine; nothing for any other."""
     name = module.lstrip(".")
     parts = name.split(".") if name else []
     if module != name:
@@ -233,6 +233,6 @@ def _files(module: str, importer: Path) -> Iterator[Path]:
     else:
         return
     file = base.joinpath(*parts)
-    for one in (file.with_name(f"{file.name}.py"), file / "__init__.py"):
-        if one.is_relative_to(_CPU) and one.is_file():
-            yield one
+    for candidate in (file.with_name(f"{file.name}.py"), file / "__init__.py"):
+        if candidate.is_relative_to(_CPU) and candidate.is_file():
+            yield candidate

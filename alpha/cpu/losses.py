@@ -9,7 +9,7 @@ from alpha.tensor import Tensor
 
 
 class LossOperations(HostEngine):
-    """A row is a sample, or a pixel of one."""
+    """Cross entropy. A row of logits is a sample, or a pixel of one."""
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         _check("cross_entropy", logits, labels)
@@ -24,7 +24,7 @@ class LossOperations(HostEngine):
     def cross_entropy_grad(self, probabilities: Tensor, labels: Tensor, scale: Tensor, smoothing: float) -> Tensor:
         _check("cross_entropy_grad", probabilities, labels)
         if scale.shape != labels.shape:
-            raise ShapeError(f"[cross_entropy_grad] expected a scale a row, {labels.shape}, got {scale.shape}")
+            raise ShapeError(f"[cross_entropy_grad] expected one scale per row, {labels.shape}, got {scale.shape}")
         out = self.empty(probabilities.shape, probabilities.dtype)
         self.launch(
             kernels.cross_entropy_grad, self._in_order(probabilities), self._in_order(labels),
@@ -33,7 +33,7 @@ class LossOperations(HostEngine):
         return out
 
     def _in_order(self, x: Tensor) -> Array:
-        """The elements as the kernels index them: row-major."""
+        """The elements in row-major order, as the kernels index them."""
         return self.array(self.dense(x, range(x.ndim)))
 
 

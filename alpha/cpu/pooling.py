@@ -1,4 +1,4 @@
-"""The CPU engine's pooling: tables of pairs from the geometry, so that padding is never visited."""
+"""The CPU engine's pooling: the geometry gives tables of (window, input) pairs, so that padding is never read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from alpha.tensor import Tensor
 
 
 class Tables(NamedTuple):
-    """Pairs of rows and of columns, which stand for those of all positions: by their product."""
+    """(Window, input) pairs along rows and along columns; the pairs of an image are all combinations of both."""
 
     rows: Array
     columns: Array
@@ -25,7 +25,7 @@ class Tables(NamedTuple):
 
 
 class PoolingOperations(HostEngine):
-    """Results lie in image order (H, W, N, C); arguments in another order are copied into it."""
+    """Pooling. Results lie in image order (H, W, N, C); arguments in another memory order are copied into it."""
 
     def max_pool2d(self, x: Tensor, geometry: Geometry, need_taps: bool = True) -> tuple[Tensor, Tensor | None]:
         _check("max_pool2d", x, geometry.input)
@@ -89,7 +89,7 @@ class PoolingOperations(HostEngine):
         return out
 
     def _matrix(self, tensor: Tensor) -> Array:
-        """Memory as (H * W, N * C); a copy where the tensor does not lie in image order."""
+        """The tensor's memory as (H * W, N * C); a copy where the tensor does not lie in image order."""
         if not tensor.is_contiguous(IMAGE_ORDER):
             source, tensor = tensor, self.empty(tensor.shape, tensor.dtype, IMAGE_ORDER)
             self.copy(source, tensor)
@@ -106,16 +106,17 @@ def _check(function: str, x: Tensor, size: tuple[int, int]) -> None:
 
 @caches.kept
 def _tables(geometry: Geometry, by_output: bool) -> Tables:
-    """What lies under each output position's window, by its tap, or which windows hold an input position, and where."""
-    down, rows = _table(geometry.rows, by_output)
-    across, columns = _table(geometry.columns, by_output)
+    """The input positions of each window, or, if not ``by_output``, the windows that hold each input position."""
+    row_pairs, row_steps = _table(geometry.rows, by_output)
+    column_pairs, column_steps = _table(geometry.columns, by_output)
     width = geometry.columns.input if by_output else geometry.columns.output
-    most = int(down[kernels.COUNT].max()) * int(across[kernels.COUNT].max())
-    return Tables(down, across, kernels.PoolSizes(width, geometry.columns.filter, most, *rows, *columns))
+    most = int(row_pairs[kernels.COUNT].max()) * int(column_pairs[kernels.COUNT].max())
+    sizes = kernels.PoolSizes(width, geometry.columns.filter, most, *row_steps, *column_steps)
+    return Tables(row_pairs, column_pairs, sizes)
 
 
 def _table(axis: Axis, by_output: bool) -> tuple[Array, tuple[int, int]]:
-    """An axis' table, made a part after the other, and the steps from a pair to the next."""
+    """An axis' table, made one part after another, and the steps from one pair to the next."""
     size = axis.output if by_output else axis.input
     table, steps = np.empty((3, size), np.int64), (0, 0)
     for first in range(0, size, LONGEST):

@@ -17,30 +17,30 @@ from alpha.cpu.kernels import matvec as kernels
 from alpha.errors import ShapeError
 from alpha.tensor import Tensor
 
-ALONE = 256 << 10
-"""Bytes of a matrix from which a second thread takes part: below, it comes too late."""
+PARALLEL_BYTES = 256 << 10
+"""Bytes of a matrix from which several threads share a product: below, a second one would come too late."""
 
-TASKS = 8
-"""Tasks a thread, so that one whose core is busy elsewhere leaves little to wait for."""
+TASKS_PER_THREAD = 8
+"""So that a thread whose core is busy with something else leaves little to wait for."""
 
-NEAR, NEAR_TASKS = 4 << 20, 2
-"""Bytes of a matrix below which there are fewer: threads that draw the same parts again find them in their caches."""
+CACHED_BYTES, CACHED_TASKS_PER_THREAD = 4 << 20, 2
+"""A matrix of fewer bytes stays in the caches, and has fewer tasks: a thread then often draws what its cache holds."""
 
 ROWS = max(kernels.DOT_ROWS, kernels.UPDATE_ROWS)
-"""Rows that a turn of a kernel works on at once."""
+"""Most rows that an iteration of a kernel works on at once."""
 
-STRIP = 128, 2048
-"""Least and most columns of a task of the transposed product: long runs of memory, and sums that stay in the cache."""
+MIN_TASK_COLUMNS, MAX_TASK_COLUMNS = 128, 2048
+"""Columns per task of the transposed product: long runs of memory, and sums that stay in the L1 cache."""
 
 
 class ProductOperations(ArrayOperations):
-    """A vector's products read every element of the matrix once, as it lies; without dense rows or columns a copy."""
+    """Products. One with a vector reads the matrix once, in place where rows or columns are dense."""
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
         if x.ndim != 2 or y.ndim != 2 or 1 not in (x.shape[0], x.shape[1], y.shape[1]):
             return super().matmul(x, y)
         (rows, depth), columns = x.shape, y.shape[1]
-        # A row of no rows is not read: these are no views that the memory must hold.
+        # Not by view(), which checks that memory holds every element: with no rows or columns nothing is read.
         row = Tensor(x.storage, x.offset, (depth,), x.strides[1:], x.dtype)
         column = Tensor(y.storage, y.offset, (depth,), y.strides[:1], y.dtype)
         if columns == 1:
@@ -117,7 +117,7 @@ class ProductOperations(ArrayOperations):
         return target
 
     def _vector(self, x: Tensor) -> Tensor:
-        """x with its elements side by side."""
+        """The vector with its elements next to each other in memory."""
         return x if x.strides[0] == 1 else self.dense(x, (0,))
 
 
@@ -126,7 +126,7 @@ def _fits(matrix: Tensor | None, shape: tuple[int, int], dtype: np.dtype[Any]) -
 
 
 def _check_vectors(like: Tensor, *vectors: tuple[Tensor | None, int]) -> None:
-    """Vectors of the lengths and the dtype that the kernels trust: they follow raw pointers."""
+    """Checks lengths and dtypes of vectors: the kernels follow raw pointers."""
     for vector, length in vectors:
         if vector is not None and (vector.shape != (length,) or vector.dtype != like.dtype):
             raise ShapeError(
@@ -136,31 +136,31 @@ def _check_vectors(like: Tensor, *vectors: tuple[Tensor | None, int]) -> None:
 
 @lru_cache(maxsize=8192)
 def _product(rows: int, columns: int, item: int, trans: bool, threads: int) -> tuple[Entry, int, int]:
-    """The kernel of a product, the rows or columns of a task, and how many threads share the tasks."""
+    """The kernel of a matrix-vector product, rows or columns per task, and how many threads share the tasks."""
     kernel = kernels.vector_matrix if trans else kernels.matrix_vector
     return _entry(kernel, item, 9), *_tasks(rows, columns, item, trans, threads)
 
 
 @lru_cache(maxsize=8192)
 def _update(rows: int, columns: int, item: int, threads: int) -> tuple[Entry, int, int]:
-    """The same of an update of rank one."""
+    """The kernel of an update of rank one, rows per task, and how many threads share the tasks."""
     return _entry(kernels.rank_one, item, 11), *_tasks(rows, columns, item, False, threads)
 
 
 def _tasks(rows: int, columns: int, item: int, by_columns: bool, threads: int) -> tuple[int, int]:
-    """Rows of a task, in whole turns of the kernels, or its columns; and how many threads find one."""
+    """Rows per task, a multiple of ROWS, or columns per task; and how many threads have a task to do."""
     length = columns if by_columns else rows
-    if rows * columns * item < ALONE or threads == 1:
+    if rows * columns * item < PARALLEL_BYTES or threads == 1:
         return max(1, length), 1
     if by_columns:
-        task = min(max(columns // threads, STRIP[0]), STRIP[1])
+        task = min(max(columns // threads, MIN_TASK_COLUMNS), MAX_TASK_COLUMNS)
     else:
-        shares = threads * (TASKS if rows * columns * item >= NEAR else NEAR_TASKS)
+        shares = threads * (TASKS_PER_THREAD if rows * columns * item >= CACHED_BYTES else CACHED_TASKS_PER_THREAD)
         task = max(ROWS, rows // shares // ROWS * ROWS)
     return task, min(threads, -(-length // task))
 
 
 @cache
 def _entry(kernel: Any, item: int, integers: int) -> Entry:
-    """A kernel for numbers of so many bytes, and so many integers after the first argument."""
+    """A kernel for numbers of ``item`` bytes, with ``integers`` integers after its first argument."""
     return compile.entry(kernel, float32 if item == 4 else float64, *[int64] * integers)

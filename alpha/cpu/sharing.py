@@ -1,70 +1,61 @@
-"""Sharing: the thread that launches a job, and the workers that join it.
+"""How the thread that launches a job runs it together with the workers that join it.
 
-The caller works too, closes the job when it finds no more tasks, and waits for those alone who had joined by then: a
-worker whose core is busy elsewhere joins late or not at all, and holds up nobody.
+The launching thread works too, closes the job when it finds no more tasks, and then waits only for those workers that
+have joined: a worker whose core is busy with something else joins late or not at all, and delays nobody.
 """
 
 from __future__ import annotations
 
 from numba import njit
 
-from alpha.cpu.board import (
-    ARGUMENTS,
-    ENTRY,
-    EPOCH,
-    FAILED,
-    LIMIT,
-    OPEN,
-    RESULT,
-    STATE,
-    TASKS,
-    add,
-    call,
-    load,
-    pause,
-    replace,
-    store,
-    unseen,
-)
-from alpha.cpu.sleep import SLEEPS, wake
+from alpha.cpu.atomics import add, compare_exchange, load, pause, store
+from alpha.cpu.job_slot import JOB_SLOT, JOINABLE, call, has_new_job
+from alpha.cpu.sleep import CAN_SLEEP, wake
 
 
 @njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
-def share(board, threads, entry, arguments):  # type: ignore[no-untyped-def]
+def share(slot, threads, entry, arguments):  # type: ignore[no-untyped-def]
     """Runs a job on this thread and, if they come while it lasts, on ``threads - 1`` workers; the sum of their results.
 
-    The caller must be alone with the board.
+    No other thread may post a job in the slot meanwhile.
     """
-    store(board + ENTRY, entry)
-    store(board + ARGUMENTS, arguments)
-    store(board + LIMIT, threads)
-    store(board + TASKS, 0)
-    store(board + RESULT, 0)
-    store(board + FAILED, 0)
+    store(slot + JOB_SLOT.entry, entry)
+    store(slot + JOB_SLOT.arguments, arguments)
+    store(slot + JOB_SLOT.threads, threads)
+    store(slot + JOB_SLOT.tasks, 0)
+    store(slot + JOB_SLOT.result, 0)
+    store(slot + JOB_SLOT.failures, 0)
     if threads > 1:
-        add(board + EPOCH, 1)
-        add(board + STATE, OPEN)
-        if SLEEPS:
-            wake(board, threads - 1)
-    call(board, entry, arguments)
+        add(slot + JOB_SLOT.number, 1)
+        add(slot + JOB_SLOT.joined, JOINABLE)
+        if CAN_SLEEP:
+            wake(slot, threads - 1)
+    call(slot, entry, arguments)
     if threads > 1:
-        add(board + STATE, -OPEN)
-        while load(board + STATE) != 0:
+        add(slot + JOB_SLOT.joined, -JOINABLE)
+        while load(slot + JOB_SLOT.joined) != 0:
             pause()
-    if load(board + FAILED) != 0:
+    if load(slot + JOB_SLOT.failures) != 0:
         raise MemoryError("no memory for a kernel's own buffers")
-    return load(board + RESULT)
+    return load(slot + JOB_SLOT.result)
 
 
 @njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
-def join(board, worker, last):  # type: ignore[no-untyped-def]
-    """Takes part in the job on the board, if one is open that is not number ``last``; the number of the one done."""
-    state = load(board + STATE)
-    if not unseen(board, last) or state < OPEN or not replace(board + STATE, state, state + 1):
+def join(slot, worker, last):  # type: ignore[no-untyped-def]
+    """Takes part in the slot's job if it may be joined and its number is not ``last``.
+
+    Returns the number of the last job that this worker knows of.
+    """
+    joined = load(slot + JOB_SLOT.joined)
+    if (
+        not has_new_job(slot, last)
+        or joined < JOINABLE
+        or not compare_exchange(slot + JOB_SLOT.joined, joined, joined + 1)
+    ):
         return last
-    # From here on the job stays: who posted it waits for those who have joined.
-    last = load(board + EPOCH)
-    if worker < load(board + LIMIT):
-        call(board, load(board + ENTRY), load(board + ARGUMENTS))
-    add(board + STATE, -1)
+    # From here on the job stays: the thread that posted it waits for those who have joined.
+    last = load(slot + JOB_SLOT.number)
+    if worker < load(slot + JOB_SLOT.threads):
+        call(slot, load(slot + JOB_SLOT.entry), load(slot + JOB_SLOT.arguments))
+    add(slot + JOB_SLOT.joined, -1)
     return last

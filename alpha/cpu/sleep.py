@@ -1,39 +1,59 @@
 """Sleep: how a native worker waits without a core and without the GIL, and how a launch wakes it.
 
-Each worker has a bed: a flag that tells whether it sleeps, and the POSIX mutex and condition that it sleeps on. Beds
-form a list that begins at the board. Whoever clears a flag wakes the sleeper: a launch pays for that once, and nothing
-where all are awake.
+Each worker has a ``Sleeper``: a flag that tells whether it sleeps, and the POSIX mutex and condition variable that it
+sleeps on. Sleepers form a linked list that begins in the job slot. Whoever clears a flag wakes that worker: a launch
+pays for that once, and nothing where all are awake.
 
 Linux may wake a thread on the processor of the one that woke it, which goes on computing there: until its scheduler
-looks again, some milliseconds later, one of the two stands still. So a sleeper is kept off that processor while it is
-awake, and permitted it again before it sleeps.
+looks again, some milliseconds later, one of the two stands still. So a worker that is woken is kept off that processor
+while it is awake, and may use it again before it sleeps.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import njit, types
 
-from alpha.cpu.board import BEDS, LINE, load, replace, stopping, store, unseen
+from alpha.cpu.atomics import compare_exchange, load, store
+from alpha.cpu.job_slot import CACHE_LINE, JOB_SLOT, has_new_job, lay_out, must_stop
 
-ASLEEP, NEXT, THREAD, KEPT_OFF = 0, 8, 16, 24
-"""Where a bed holds: whether its worker sleeps; the next bed, or 0; the worker's number in the system; and whether
-it is kept off a processor."""
+_PROCESSOR_SET = 128
+"""Bytes of a set of processors, a bit per processor, as Linux has it for up to 1024 of them."""
 
-MUTEX, CONDITION, ALLOWED, OTHERS = LINE, 3 * LINE, 5 * LINE, 7 * LINE
-"""And what it sleeps on; the processors that it may use, a bit each, and those but the waking thread's."""
 
-BED = 9 * LINE
-"""Bytes of a bed."""
+class Sleeper(NamedTuple):
+    """Offsets in bytes of the fields of what a worker sleeps on; the first four are int64."""
 
-_PROCESSORS = OTHERS - ALLOWED
-"""Bytes of a set of processors, as Linux has it for up to 1024 of them."""
+    asleep: int
+    """1 while the worker sleeps."""
+    next: int
+    """Address of the next worker's ``Sleeper``, or 0."""
+    thread: int
+    """The worker's thread id in the operating system."""
+    kept_off: int
+    """1 while the worker is kept off the processor of the thread that woke it."""
+    mutex: int
+    """A ``pthread_mutex_t``."""
+    condition: int
+    """A ``pthread_cond_t``."""
+    allowed: int
+    """The processors that the worker may use."""
+    others: int
+    """The same without the waking thread's processor."""
+    nbytes: int
+    """Size of the whole record."""
 
-SLEEPS = os.name == "posix"
-"""Whether workers can sleep here; elsewhere they look at the board from time to time."""
+
+SLEEPER: Sleeper = lay_out(
+    Sleeper,
+    {"mutex": 2 * CACHE_LINE, "condition": 2 * CACHE_LINE, "allowed": _PROCESSOR_SET, "others": _PROCESSOR_SET},
+)
+
+CAN_SLEEP = os.name == "posix"
+"""Whether workers can sleep here; elsewhere they look for a job from time to time."""
 
 
 def _external(name: str, arguments: int) -> Any:
@@ -44,65 +64,63 @@ _init_mutex, _init_condition = _external("pthread_mutex_init", 2), _external("pt
 _lock, _unlock = _external("pthread_mutex_lock", 1), _external("pthread_mutex_unlock", 1)
 _wait, _signal = _external("pthread_cond_wait", 2), _external("pthread_cond_signal", 1)
 
-_PLACES = sys.platform == "linux"
-_here, _allowed, _allow = (
-    _external("sched_getcpu", 0),
-    _external("sched_getaffinity", 3),
-    _external("sched_setaffinity", 3),
-)
+_HAS_AFFINITY = sys.platform == "linux"
+_current_processor = _external("sched_getcpu", 0)
+_get_affinity, _set_affinity = _external("sched_getaffinity", 3), _external("sched_setaffinity", 3)
 
 
 @njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
-def make(bed):  # type: ignore[no-untyped-def]
-    """Prepares a bed in zeroed memory; 0, or the system's error."""
-    failed = _init_mutex(bed + MUTEX, 0)
-    return failed if failed else _init_condition(bed + CONDITION, 0)
+def initialize(sleeper):  # type: ignore[no-untyped-def]
+    """Prepares a ``Sleeper`` in zeroed memory; returns 0, or the system's error number."""
+    error = _init_mutex(sleeper + SLEEPER.mutex, 0)
+    return error if error else _init_condition(sleeper + SLEEPER.condition, 0)
 
 
 @njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
-def rest(board, bed, last):  # type: ignore[no-untyped-def]
-    """Sleeps until woken, unless there is a job that is not number ``last``."""
-    if _PLACES and load(bed + KEPT_OFF) != 0:
-        store(bed + KEPT_OFF, 0)
-        _allow(0, _PROCESSORS, bed + ALLOWED)
-    store(bed + ASLEEP, 1)
-    if (unseen(board, last) or stopping(board)) and replace(bed + ASLEEP, 1, 0):
+def sleep_until_woken(slot, sleeper, last):  # type: ignore[no-untyped-def]
+    """Sleeps until woken, unless there is a job whose number is not ``last``, or the workers must end."""
+    if _HAS_AFFINITY and load(sleeper + SLEEPER.kept_off) != 0:
+        store(sleeper + SLEEPER.kept_off, 0)
+        _set_affinity(0, _PROCESSOR_SET, sleeper + SLEEPER.allowed)
+    store(sleeper + SLEEPER.asleep, 1)
+    # A launch that came before the flag was set did not see it: so look once more before waiting.
+    if (has_new_job(slot, last) or must_stop(slot)) and compare_exchange(sleeper + SLEEPER.asleep, 1, 0):
         return
-    _lock(bed + MUTEX)
-    while load(bed + ASLEEP) != 0:
-        _wait(bed + CONDITION, bed + MUTEX)
-    _unlock(bed + MUTEX)
+    _lock(sleeper + SLEEPER.mutex)
+    while load(sleeper + SLEEPER.asleep) != 0:
+        _wait(sleeper + SLEEPER.condition, sleeper + SLEEPER.mutex)
+    _unlock(sleeper + SLEEPER.mutex)
 
 
 @njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _forbid_here(bed):  # type: ignore[no-untyped-def]
-    """Keeps a sleeper off this thread's processor, where it may use another."""
-    thread, here = load(bed + THREAD), _here()
-    if here < 0 or here >= 8 * _PROCESSORS:
+def _keep_off_this_processor(sleeper):  # type: ignore[no-untyped-def]
+    """Keeps a sleeping worker off this thread's processor, where it may use another."""
+    thread, processor = load(sleeper + SLEEPER.thread), _current_processor()
+    if processor < 0 or processor >= 8 * _PROCESSOR_SET:
         return
-    if load(bed + KEPT_OFF) == 0 and _allowed(thread, _PROCESSORS, bed + ALLOWED) < 0:
+    if load(sleeper + SLEEPER.kept_off) == 0 and _get_affinity(thread, _PROCESSOR_SET, sleeper + SLEEPER.allowed) < 0:
         return
-    left = 0
-    for word in range(0, _PROCESSORS, 8):
-        bits = load(bed + ALLOWED + word)
-        if word == here // 64 * 8:
-            bits &= ~(1 << (here % 64))
-        store(bed + OTHERS + word, bits)
-        left |= bits
-    if left != 0 and _allow(thread, _PROCESSORS, bed + OTHERS) == 0:
-        store(bed + KEPT_OFF, 1)
+    others = 0
+    for offset in range(0, _PROCESSOR_SET, 8):
+        bits = load(sleeper + SLEEPER.allowed + offset)
+        if offset == processor // 64 * 8:
+            bits &= ~(1 << (processor % 64))
+        store(sleeper + SLEEPER.others + offset, bits)
+        others |= bits
+    if others != 0 and _set_affinity(thread, _PROCESSOR_SET, sleeper + SLEEPER.others) == 0:
+        store(sleeper + SLEEPER.kept_off, 1)
 
 
 @njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
-def wake(board, workers):  # type: ignore[no-untyped-def]
-    """Wakes those of the first so many workers that sleep."""
-    bed = load(board + BEDS)
-    while workers > 0 and bed != 0:
-        if load(bed + ASLEEP) != 0 and replace(bed + ASLEEP, 1, 0):
-            if _PLACES:
-                _forbid_here(bed)
-            _lock(bed + MUTEX)
-            _signal(bed + CONDITION)
-            _unlock(bed + MUTEX)
-        bed = load(bed + NEXT)
+def wake(slot, workers):  # type: ignore[no-untyped-def]
+    """Wakes those that sleep among the first ``workers`` workers."""
+    sleeper = load(slot + JOB_SLOT.first_sleeper)
+    while workers > 0 and sleeper != 0:
+        if load(sleeper + SLEEPER.asleep) != 0 and compare_exchange(sleeper + SLEEPER.asleep, 1, 0):
+            if _HAS_AFFINITY:
+                _keep_off_this_processor(sleeper)
+            _lock(sleeper + SLEEPER.mutex)
+            _signal(sleeper + SLEEPER.condition)
+            _unlock(sleeper + SLEEPER.mutex)
+        sleeper = load(sleeper + SLEEPER.next)
         workers -= 1

@@ -1,4 +1,4 @@
-"""Workers: this process's native threads, which wait for launches and share them."""
+"""Workers: this process's native threads, which take part in launched jobs and sleep in between."""
 
 from __future__ import annotations
 
@@ -15,54 +15,56 @@ from numba import types
 from numba.core.compiler_lock import global_compiler_lock
 
 from alpha.cpu import forks, sleep
-from alpha.cpu.board import BEDS, BOARD, LINE, STOP, pause, stopping, store
+from alpha.cpu.atomics import pause, store
 from alpha.cpu.compile import Entry, alone
+from alpha.cpu.job_slot import CACHE_LINE, JOB_SLOT, must_stop
 from alpha.cpu.sharing import join
 from alpha.locks import RobustLock
 
 _log = logging.getLogger(__name__)
 
-PATIENCE = 1e-3
-"""Seconds that a worker watches the board before it goes to sleep: to wake it takes a small part of that."""
+SPIN_SECONDS = 1e-3
+"""How long a worker looks for a job before it goes to sleep: to wake it takes a small part of that."""
 
-_ALONE = 64
-"""Looks at the board between two offers of the core to other threads, from the _TURNS-th on."""
+_LOOKS_BEFORE_YIELD = 1024
+"""After so many looks for a job in vain, a worker offers its core to other threads."""
 
-_TURNS = 1024
+_LOOKS_PER_YIELD = 64
+"""Looks from one such offer to the next."""
 
 _POSIX = os.name == "posix"
 _yield: Any = types.ExternalFunction("sched_yield", types.int32()) if _POSIX else None
 
 
 @alone
-def _watch(board, bed, worker, last, turns):  # type: ignore[no-untyped-def]
-    """Takes part in jobs until the workers are to end, asleep after so many looks at the board in vain; -1.
+def _take_part_in_jobs(slot, sleeper, worker, last, max_looks):  # type: ignore[no-untyped-def]
+    """Takes part in jobs until the workers must end, and sleeps after ``max_looks`` looks for one in vain; returns -1.
 
-    Without a bed it returns after so many looks, with the last job's number.
+    Without a sleeper (0) it returns after so many looks, with the last job's number.
     """
-    turn = 0
-    while not stopping(board):
-        done = join(board, worker, last)
+    looks = 0
+    while not must_stop(slot):
+        done = join(slot, worker, last)
         if done != last:
             last = done
-            turn = 0
+            looks = 0
             continue
-        turn += 1
+        looks += 1
         pause()
-        if _POSIX and turn > _TURNS and turn % _ALONE == 0:
+        if _POSIX and looks > _LOOKS_BEFORE_YIELD and looks % _LOOKS_PER_YIELD == 0:
             _yield()
-        if turn >= turns:
-            if bed == 0:
+        if looks >= max_looks:
+            if sleeper == 0:
                 return last
-            if sleep.SLEEPS:
-                sleep.rest(board, bed, last)
-            turn = 0
+            if sleep.CAN_SLEEP:
+                sleep.sleep_until_woken(slot, sleeper, last)
+            looks = 0
     return -1
 
 
 @alone
-def _make_bed(bed):  # type: ignore[no-untyped-def]
-    return sleep.make(bed)
+def _initialize_sleeper(sleeper):  # type: ignore[no-untyped-def]
+    return sleep.initialize(sleeper)
 
 
 @alone
@@ -71,84 +73,87 @@ def _write(address, value):  # type: ignore[no-untyped-def]
 
 
 @alone
-def _stop(board, workers):  # type: ignore[no-untyped-def]
-    """Has the workers end, the sleeping ones too."""
-    store(board + STOP, 1)
-    if sleep.SLEEPS:
-        sleep.wake(board, workers)
+def _stop(slot, workers):  # type: ignore[no-untyped-def]
+    """Makes the workers end, the sleeping ones too."""
+    store(slot + JOB_SLOT.stop, 1)
+    if sleep.CAN_SLEEP:
+        sleep.wake(slot, workers)
 
 
-class _OwnBoard(threading.local):
-    """A board for each Python thread, on which it launches what it runs alone."""
+class _ThreadSlot(threading.local):
+    """A job slot per Python thread, for what the thread runs without workers."""
 
     def __init__(self) -> None:
-        self._memory, self.address = _lines(BOARD)
+        self._memory, self.address = _aligned_zeros(JOB_SLOT.nbytes)
 
 
-def _lines(nbytes: int) -> tuple[Any, int]:
-    """Zeroed memory that begins with a cache line: what keeps it, and its address."""
-    memory = np.zeros(nbytes + LINE, np.uint8)
-    return memory, -(-memory.ctypes.data // LINE) * LINE
+def _aligned_zeros(nbytes: int) -> tuple[Any, int]:
+    """Zeroed memory: the array that holds it, and an address in it that begins a cache line."""
+    memory = np.zeros(nbytes + CACHE_LINE, np.uint8)
+    return memory, -(-memory.ctypes.data // CACHE_LINE) * CACHE_LINE
 
 
 class Workers:
-    """Threads that share one launch at a time. They start when first wanted, and sleep while nothing is launched.
+    """Threads that share one launch at a time. They start when first needed, and sleep while nothing is launched.
 
     The launching thread computes too and waits only for workers that have joined: one that is asleep, or whose core is
     taken by another process, makes a launch no slower than it would be without it. Where the system gives no more
-    threads, launches do with those that there are.
+    threads, launches run on those that there are.
     """
 
     def __init__(self) -> None:
         self._lock = RobustLock(Workers.run, Workers.enter)
-        self._memory, self._board = _lines(BOARD)
-        self._own = _OwnBoard()
+        self._memory, self._slot = _aligned_zeros(JOB_SLOT.nbytes)
+        self._thread_slot = _ThreadSlot()
         self._threads: list[threading.Thread] = []
-        self._beds: list[tuple[Any, int]] = []
+        self._sleepers: list[tuple[Any, int]] = []  # the memory of each, and its address
         self._enlisting = threading.Lock()  # taken by workers alone, which no signal handler interrupts
-        self._turns = 0
-        self._most: int | None = None  # workers that the system gives, once it has refused one
+        self._looks_before_sleep = 0
+        self._max_workers: int | None = None  # workers that the system gives, once it has refused one
 
     def run(self, kernel: Callable[..., Any], threads: int, arguments: tuple[Any, ...]) -> Any:
-        """Runs a compiled kernel on up to so many threads, this one among them; the sum of their results."""
+        """Runs a compiled kernel on up to ``threads`` threads with this one; returns the sum of their results."""
         if threads == 1:
-            return kernel(self._own.address, 1, *arguments)
+            return kernel(self._thread_slot.address, 1, *arguments)
         lock = self._lock
         while not (mutex := lock.mutex).acquire(False):
             if lock.wait(mutex):
-                return kernel(self._own.address, 1, *arguments)
+                return kernel(self._thread_slot.address, 1, *arguments)
         try:
-            return kernel(self._shared_board(threads), threads, *arguments)
+            return kernel(self._shared_slot(threads), threads, *arguments)
         finally:
             mutex.release()
 
     def enter(self, entry: Entry, threads: int, arguments: tuple[Any, ...]) -> Any:
-        """As ``run``, by a kernel's entry for the types of these arguments (``alpha.cpu.compile.entry``)."""
+        """Like ``run``, but calls a kernel's entry for the types of these arguments (``alpha.cpu.compile.entry``)."""
         if threads == 1:
-            return entry(self._own.address, 1, arguments)
+            return entry(self._thread_slot.address, 1, arguments)
         lock = self._lock
         while not (mutex := lock.mutex).acquire(False):
             if lock.wait(mutex):
-                return entry(self._own.address, 1, arguments)
+                return entry(self._thread_slot.address, 1, arguments)
         try:
-            return entry(self._shared_board(threads), threads, arguments)
+            return entry(self._shared_slot(threads), threads, arguments)
         finally:
             mutex.release()
 
-    def _shared_board(self, threads: int) -> int:
-        """The board that so many threads look at; the lock is held."""
-        while len(self._threads) < threads - 1 and self._most is None:
+    def _shared_slot(self, threads: int) -> int:
+        """The job slot that the workers watch, once ``threads - 1`` of them have started. The caller holds the lock."""
+        while len(self._threads) < threads - 1 and self._max_workers is None:
             self._start(threads)
-        return self._board
+        return self._slot
 
     def _start(self, wanted: int) -> None:
-        """Starts a worker of the threads that are wanted, and waits until it has enlisted."""
-        if not self._turns:
-            self._turns = _turns()
+        """Starts a worker of the ``wanted`` threads, and waits until it has enlisted."""
+        if not self._looks_before_sleep:
+            self._looks_before_sleep = _looks_in(SPIN_SECONDS)
         enlisted, before = threading.Lock(), len(self._threads)
         enlisted.acquire()
-        # What the worker writes to is kept by what it calls: this object may be gone before it ends.
-        arguments = (self._threads, self._beds, self._enlisting, self._memory, self._board, self._turns, enlisted)
+        # The worker holds what it writes to itself: this object may be gone before it ends.
+        arguments = (
+            self._threads, self._sleepers, self._enlisting, self._memory, self._slot,
+            self._looks_before_sleep, enlisted,
+        )  # fmt: skip
         try:
             threading.Thread(target=_work, args=arguments, name="alpha-cpu", daemon=True).start()
         except (RuntimeError, MemoryError) as error:  # "can't start new thread"
@@ -159,69 +164,69 @@ class Workers:
             self._do_without(wanted, "no memory for a worker")
 
     def _do_without(self, wanted: int, cause: object) -> None:
-        """Notes that the system gives no more workers, and says so."""
-        self._most = len(self._threads)
+        """Notes that the system gives no more workers, and logs it."""
+        self._max_workers = len(self._threads)
         _log.warning(
             "[cpu] expected %d threads to compute with, got %d (%s): results are the same, only slower; raise the "
             "limit on threads, or ask for fewer with alpha.engine('cpu', threads=...)",
             wanted,
-            self._most + 1,
+            self._max_workers + 1,
             cause,
         )
 
     def stop(self) -> None:
-        """Ends the threads, before the interpreter takes down what they stand on."""
+        """Ends the threads, before the interpreter frees what they use."""
         if not self._threads:
             return
-        _stop(self._board, len(self._threads))
+        _stop(self._slot, len(self._threads))
         for thread in self._threads:
             thread.join(1)
 
 
 def _work(
     threads: list[threading.Thread],
-    beds: list[tuple[Any, int]],
+    sleepers: list[tuple[Any, int]],
     enlisting: threading.Lock,
-    _board_memory: Any,
-    board: int,
-    turns: int,
+    _slot_memory: Any,
+    slot: int,
+    looks_before_sleep: int,
     enlisted: threading.Lock,
 ) -> None:
-    """A worker's life. It enlists by itself: an interrupt of the launching thread leaves no half of a worker."""
+    """What a worker runs. It enlists by itself: an interrupt of the launching thread leaves no half of a worker."""
     try:
-        memory, bed = _lines(sleep.BED)
-        sleeps = sleep.SLEEPS and _make_bed(bed) == 0
+        memory, sleeper = _aligned_zeros(sleep.SLEEPER.nbytes)
+        can_sleep = sleep.CAN_SLEEP and _initialize_sleeper(sleeper) == 0
         with enlisting:
-            _write(bed + sleep.THREAD, threading.get_native_id())
-            _write(beds[-1][1] + sleep.NEXT if beds else board + BEDS, bed)
-            beds.append((memory, bed))
+            _write(sleeper + sleep.SLEEPER.thread, threading.get_native_id())
+            _write(sleepers[-1][1] + sleep.SLEEPER.next if sleepers else slot + JOB_SLOT.first_sleeper, sleeper)
+            sleepers.append((memory, sleeper))
             threads.append(threading.current_thread())
             worker = len(threads)
     except MemoryError:
         return
     finally:
-        enlisted.release()  # enlisted or not: the launching thread waits for this
+        enlisted.release()  # even if it failed: the launching thread waits for this
     last = 0
     while last >= 0:
-        last = _watch(board, bed if sleeps else 0, worker, last, turns)
-        if not sleeps:
-            time.sleep(PATIENCE)
+        last = _take_part_in_jobs(slot, sleeper if can_sleep else 0, worker, last, looks_before_sleep)
+        if not can_sleep:
+            time.sleep(SPIN_SECONDS)
 
 
-def _turns() -> int:
-    """Looks at an empty board that take about ``PATIENCE``."""
-    _memory, board = _lines(BOARD)
+def _looks_in(seconds: float) -> int:
+    """How often a worker looks at an empty job slot in so many seconds, about."""
+    _memory, slot = _aligned_zeros(JOB_SLOT.nbytes)
     tried = 20_000
-    _watch(board, 0, 0, 0, 1)  # compiled
+    _take_part_in_jobs(slot, 0, 0, 0, 1)  # compiles it
     start = time.perf_counter()
-    _watch(board, 0, 0, 0, tried)
+    _take_part_in_jobs(slot, 0, 0, 0, tried)
     elapsed = time.perf_counter() - start
-    _stop(board, 0)  # compiled now, not while the interpreter ends
-    return max(1, int(tried * PATIENCE / elapsed))
+    _stop(slot, 0)  # compiles it now, not while the interpreter ends
+    return max(1, int(tried * seconds / elapsed))
 
 
 WORKERS = Workers()
-"""This process's."""
+"""The workers of this process, which all CPU engines share."""
 
 
 def _at_exit() -> None:
@@ -229,7 +234,7 @@ def _at_exit() -> None:
 
 
 def _after_fork() -> None:
-    """A child has none of its parent's threads, and may find a lock held by one."""
+    """A child process has none of its parent's threads, and may find a lock held by one."""
     global WORKERS
     WORKERS = Workers()
 

@@ -16,7 +16,7 @@ import pytest
 import alpha
 from alpha import functions as F
 from alpha.cpu import sleep, workers
-from alpha.cpu.board import take_task
+from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.workers import Workers
@@ -39,12 +39,12 @@ def mark(counter, marks, work):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def count(counter, board):  # type: ignore[no-untyped-def]
-    """How many threads take part until ``board[0]`` of them have come, or a while has passed."""
-    place = board[1:].ctypes.data
-    take_task(place)
+def count(counter, expected_and_come):  # type: ignore[no-untyped-def]
+    """How many threads take part until ``expected_and_come[0]`` of them have come, or a while has passed."""
+    come = expected_and_come[1:].ctypes.data
+    take_task(come)
     turns = 0
-    while board[1] < board[0] and turns < 2_000_000:
+    while expected_and_come[1] < expected_and_come[0] and turns < 2_000_000:
         turns += take_task(counter) >= 0
     return 1
 
@@ -57,75 +57,77 @@ def allocate(counter, size):  # type: ignore[no-untyped-def]
 
 
 @pytest.fixture
-def own() -> Any:
-    """Workers of the test's own."""
+def private_workers() -> Any:
+    """Workers that only one test uses."""
     made = Workers()
     yield made
     made.stop()
 
 
 def flag(workers: Workers, worker: int) -> Any:
-    """Whether a worker sleeps: a view of one int64 in its bed."""
-    memory, bed = workers._beds[worker]
-    start = bed + sleep.ASLEEP - memory.ctypes.data
+    """Whether a worker sleeps: a view of one int64 in its ``Sleeper``."""
+    memory, sleeper = workers._sleepers[worker]
+    start = sleeper + sleep.SLEEPER.asleep - memory.ctypes.data
     return memory[start : start + 8].view(np.int64)
 
 
 def asleep(workers: Workers) -> bool:
-    """Whether all of them are."""
-    return all(flag(workers, worker)[0] for worker in range(len(workers._beds)))
+    """Whether all workers sleep."""
+    return all(flag(workers, worker)[0] for worker in range(len(workers._sleepers)))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
-def test_every_task_is_done_once(own: Workers, threads: int) -> None:
+def test_every_task_is_done_once(private_workers: Workers, threads: int) -> None:
     for tasks, work in ((1, 0), (3, 10), (1000, 1), (64, 10_000)):
         for _ in range(50):
             marks = np.zeros(tasks, np.int64)
-            assert own.run(mark, threads, (marks, work)) == tasks
+            assert private_workers.run(mark, threads, (marks, work)) == tasks
             assert (marks == 1).all()
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_as_many_threads_as_asked_take_part(own: Workers, threads: int) -> None:
-    own.run(mark, 4, (np.zeros(10, np.int64), 0))  # more of them exist than are asked
+def test_as_many_threads_as_asked_take_part(private_workers: Workers, threads: int) -> None:
+    private_workers.run(mark, 4, (np.zeros(10, np.int64), 0))  # more of them exist than are asked
     most = 0
     for _ in range(20):  # one that the system does not let run in time is not waited for
-        joined = own.run(count, threads, (np.array([threads, 0]),))
+        joined = private_workers.run(count, threads, (np.array([threads, 0]),))
         assert 1 <= joined <= threads
         most = max(most, joined)
     assert most == threads
 
 
-def test_a_sleeping_worker_is_woken(own: Workers) -> None:
+def test_a_sleeping_worker_is_woken(private_workers: Workers) -> None:
     for _ in range(5):
-        assert own.run(mark, 2, (np.zeros(10, np.int64), 0)) == 10
-        while not asleep(own):
+        assert private_workers.run(mark, 2, (np.zeros(10, np.int64), 0)) == 10
+        while not asleep(private_workers):
             threading.Event().wait(0.01)
-    assert max(own.run(count, 2, (np.array([2, 0]),)) for _ in range(20)) == 2
+    assert max(private_workers.run(count, 2, (np.array([2, 0]),)) for _ in range(20)) == 2
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs Linux")
-def test_a_sleeping_worker_may_use_every_processor(own: Workers) -> None:
+def test_a_sleeping_worker_may_use_every_processor(private_workers: Workers) -> None:
     """While it is awake it is kept off one."""
     for _ in range(5):
-        assert max(own.run(count, 3, (np.array([3, 0]),)) for _ in range(20)) == 3
-        while not asleep(own):
+        assert max(private_workers.run(count, 3, (np.array([3, 0]),)) for _ in range(20)) == 3
+        while not asleep(private_workers):
             threading.Event().wait(0.01)
-        assert [os.sched_getaffinity(thread.native_id or 0) for thread in own._threads] == [os.sched_getaffinity(0)] * 2
+        assert [os.sched_getaffinity(thread.native_id or 0) for thread in private_workers._threads] == [
+            os.sched_getaffinity(0)
+        ] * 2
 
 
-def test_a_worker_that_never_comes_holds_up_nobody(own: Workers) -> None:
+def test_a_worker_that_never_comes_holds_up_nobody(private_workers: Workers) -> None:
     """As one whose core another process has: nothing is ever released for it."""
-    own.run(mark, 2, (np.zeros(10, np.int64), 0))
-    while not asleep(own):
+    private_workers.run(mark, 2, (np.zeros(10, np.int64), 0))
+    while not asleep(private_workers):
         threading.Event().wait(0.01)
-    flag(own, 0)[0] = 0  # no launch wakes it now
+    flag(private_workers, 0)[0] = 0  # no launch wakes it now
     for _ in range(100):
         marks = np.zeros(100, np.int64)
-        assert own.run(mark, 2, (marks, 100)) == 100
+        assert private_workers.run(mark, 2, (marks, 100)) == 100
         assert (marks == 1).all()
-    flag(own, 0)[0] = 1
+    flag(private_workers, 0)[0] = 1
 
 
 def test_launches_from_many_threads(cpu: CPUEngine) -> None:
@@ -163,11 +165,11 @@ def test_a_child_process_has_workers_of_its_own(cpu: CPUEngine) -> None:
     np.testing.assert_array_equal(F.conv2d(x, w, padding=1).numpy(), expected)
 
 
-def test_a_kernel_without_memory_raises_and_the_workers_go_on(own: Workers) -> None:
+def test_a_kernel_without_memory_raises_and_the_workers_go_on(private_workers: Workers) -> None:
     with pytest.raises(MemoryError):
-        own.run(allocate, 2, (1 << 58,))
+        private_workers.run(allocate, 2, (1 << 58,))
     marks = np.zeros(100, np.int64)
-    assert own.run(mark, 2, (marks, 10)) == 100
+    assert private_workers.run(mark, 2, (marks, 10)) == 100
 
 
 @pytest.mark.slow

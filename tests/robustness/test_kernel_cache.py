@@ -285,16 +285,16 @@ def test_the_imports_of_a_source_are_found() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "from alpha.cpu import isa as i, board",
-        "if x:\n    from alpha.cpu import (  # the (first)\n        isa,  # and\n        board as b,\n    )",
-        "from alpha.cpu import isa, \\\n    board",
-        "import alpha.cpu.isa, alpha.cpu.board as b",
-        "from alpha.cpu.isa import ISA\r\nfrom alpha.cpu.board import *\r\n",
+        "from alpha.cpu import isa as i, atomics",
+        "if x:\n    from alpha.cpu import (  # the (first)\n        isa,  # and\n        atomics as b,\n    )",
+        "from alpha.cpu import isa, \\\n    atomics",
+        "import alpha.cpu.isa, alpha.cpu.atomics as b",
+        "from alpha.cpu.isa import ISA\r\nfrom alpha.cpu.atomics import *\r\n",
     ],
 )
 def test_every_form_of_import_is_found(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.py").write_text(text)
-    assert {file.name for file in kernel_cache._imports(tmp_path / "a.py")} == {"isa.py", "board.py"}
+    assert {file.name for file in kernel_cache._imports(tmp_path / "a.py")} == {"isa.py", "atomics.py"}
 
 
 def test_relative_imports_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_checkouts_of_equal_sources_share_and_others_do_not(processes: Processes
     (first,) = processes.run(case(tmp_path / "cache"))
     with Processes(other) as there:
         (same,) = there.run(case(tmp_path / "cache"))
-    with (other / "alpha" / "cpu" / "board.py").open("a") as file:
+    with (other / "alpha" / "cpu" / "atomics.py").open("a") as file:
         file.write("\n# changed\n")
     with Processes(other) as there:
         (changed,) = there.run(case(tmp_path / "cache"))

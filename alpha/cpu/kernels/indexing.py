@@ -7,7 +7,7 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from alpha.cpu.board import take_task
+from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import alone, compiled
 from alpha.cpu.kernels.vectors import I64
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpha.cpu.board import take_task
+from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.kernels.normalisation import BLOCK
 

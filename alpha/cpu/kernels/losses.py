@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from alpha.cpu.board import take_task
+from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
 
 ROWS = 256

@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.board import take_task
+from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.kernels.vectors import Vectors, integer, read_number, write_number
 

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import carray, types
 from numba.extending import intrinsic
 
-from alpha.cpu.board import take_task
+from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled, inlined
 
 ROWS = 5

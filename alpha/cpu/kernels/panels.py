@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from alpha.cpu.board import take_task
+from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, copy_panels, scattered_product, scattered_rows

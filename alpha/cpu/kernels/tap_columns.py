@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from alpha.cpu.board import take_task
+from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.kernels.convolution import COUNT, OTHER, SOURCE
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE, panel_product

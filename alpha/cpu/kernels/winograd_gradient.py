@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.board import take_task
+from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import call, called, compiled
 from alpha.cpu.forks import compilation_lock
 from alpha.cpu.isa import ISA

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from alpha.cpu.board import take_task
+from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import call, compiled
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import ADD, STORE, panel_product

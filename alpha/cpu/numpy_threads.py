@@ -1,8 +1,8 @@
-"""Side by side: calls of NumPy's loops, which release the GIL, shared among threads of this process.
+"""Threads that share calls of NumPy's loops, which release the GIL.
 
-The calling thread works too, and waits for those calls alone that another thread has begun. So a thread that comes
-late, or that the system did not give, holds up nobody; and an interrupt leaves no thread behind that writes to memory
-which the caller gives up.
+The calling thread works too, and waits only for calls that another thread has begun. So a thread that comes late, or
+that the system did not give, delays nobody; and an interrupt leaves no thread behind that writes to memory which the
+caller frees.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from typing import Any
 
 Calls = Sequence[tuple[Any, ...]]
 
-_LONGEST_WAIT = 0.05
-"""Seconds until the caller looks again, should the news of a call's end have been lost to an interrupt."""
+_POLL_SECONDS = 0.05
+"""How long the caller waits before it looks again, in case an interrupt lost the message that a call ended."""
 
 
 class _Batch:
-    """Calls of one function. Lists and counters are changed by single C calls, so no lock is needed."""
+    """Calls of one function, for threads to share. Single C calls change its lists and counters: it needs no lock."""
 
     def __init__(self, function: Callable[..., None], calls: Calls) -> None:
         self._function, self._calls = function, calls
         self._numbers = itertools.count()
         self._begun: list[int] = []
         self._ended: list[int] = []
-        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._end_messages: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.errors: list[BaseException] = []
 
     def work(self) -> None:
-        """Makes calls that nobody has begun, until there are none."""
+        """Makes calls that no thread has begun, until none is left."""
         for number in self._numbers:
             if number >= len(self._calls):
                 return
             self._function(*self._calls[number])
 
     def help(self) -> None:
-        """As ``work``, on another thread than the one that closes the batch."""
+        """Does what ``work`` does, on a thread other than the one that closes the batch."""
         for number in self._numbers:
             self._begun.append(number)
-            calls = self._calls  # after saying so: who closes the batch then waits, or has left no calls
+            calls = self._calls  # read after _begun says so: close() then waits for this call, or has removed the calls
             try:
                 if number >= len(calls):
                     return
@@ -53,16 +53,16 @@ class _Batch:
             finally:
                 del calls
                 self._ended.append(number)
-                self._news.put(None)
+                self._end_messages.put(None)
 
     def close(self) -> None:
-        """Has nobody begin another call, and waits for those begun; an interrupt is raised after that."""
+        """Lets no thread begin another call, and waits for those begun; raises an interrupt only after that."""
         self._calls = ()
         interrupt: BaseException | None = None
         while len(self._ended) < len(self._begun):
             try:
                 with suppress(queue.Empty):
-                    self._news.get(timeout=_LONGEST_WAIT)
+                    self._end_messages.get(timeout=_POLL_SECONDS)
             except BaseException as error:
                 interrupt = error
         if interrupt is not None:
@@ -70,16 +70,16 @@ class _Batch:
 
 
 class _Helpers:
-    """The threads that help; they start when first wanted."""
+    """The threads that help; they start when first needed."""
 
     def __init__(self) -> None:
         self.batches: queue.SimpleQueue[_Batch] = queue.SimpleQueue()
         self._count = 0
 
     def want(self, count: int) -> None:
-        """Starts threads until there are so many, or the system gives no more."""
+        """Starts threads until there are ``count`` or as many as other processors, or the system gives no more."""
         while self._count < min(count, (os.cpu_count() or 1) - 1):
-            self._count += 1  # first: an interrupt then costs a thread, not the count
+            self._count += 1  # counted first: an interrupt may cost one thread, but never starts too many
             try:
                 threading.Thread(target=_help, args=(self.batches,), name="alpha-cpu-numpy", daemon=True).start()
             except (RuntimeError, MemoryError):  # "can't start new thread": the calls are made without it
@@ -94,13 +94,13 @@ def _help(batches: queue.SimpleQueue[_Batch]) -> None:
 _helpers = _Helpers()
 
 
-def _forget() -> None:
+def _after_fork() -> None:
     global _helpers
     _helpers = _Helpers()
 
 
 if hasattr(os, "register_at_fork"):  # a child process has none of its parent's threads
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def share(function: Callable[..., None], calls: Calls) -> None:
@@ -116,6 +116,6 @@ def share(function: Callable[..., None], calls: Calls) -> None:
         finally:
             batch.close()
     finally:
-        batch.close()  # once more, if an interrupt came before the first time
+        batch.close()  # again, if an interrupt came before the first close
     if batch.errors:
         raise batch.errors[0]
