@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from alpha.conv.problem import FORWARD
 from alpha.cpu import planner
 from alpha.cpu.conv.algorithm import filter_numbers
-from alpha.cpu.conv.problem import FORWARD, Problem
+from alpha.cpu.conv.problem import Problem
 from benchmarks.zero_insertion import ZeroInsertion
 
 

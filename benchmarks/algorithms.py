@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from typing import NamedTuple, cast
 
 import alpha
+from alpha.conv.problem import OPERATORS as DIRECTIONS
 from alpha.cpu import explain, planner
-from alpha.cpu.conv.problem import OPERATORS as DIRECTIONS
 from alpha.cpu.engine import CPUEngine
 from alpha.explanation import Explanation
 from benchmarks import common

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from alpha.cpu.conv.problem import INPUT_GRAD, Problem, dense_problem
+from alpha.conv.problem import INPUT_GRAD
+from alpha.cpu.conv.problem import Problem, dense_problem
 from alpha.geometry import Axis, Geometry
 from benchmarks.zero_insertion import ZeroInsertion
 

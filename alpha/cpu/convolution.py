@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from alpha import bands
+from alpha.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD
 from alpha.cpu import planner
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv.algorithm import Call
-from alpha.cpu.conv.problem import FORWARD, INPUT_GRAD, RUN_CHANNELS, WEIGHT_GRAD, Problem, problem_of
+from alpha.cpu.conv.problem import RUN_CHANNELS, Problem, problem_of
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import convolution as kernels
 from alpha.engine import IMAGE_ORDER

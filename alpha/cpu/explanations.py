@@ -9,8 +9,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from alpha.conv.problem import FORWARD, OPERATORS, TITLES
 from alpha.cpu import planner
-from alpha.cpu.conv.problem import FORWARD, OPERATORS, Problem, dense_problem, flattened
+from alpha.cpu.conv.problem import Problem, dense_problem, flattened
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ArgumentError
@@ -18,9 +19,6 @@ from alpha.explanation import Explanation, geometry_of
 from alpha.functions.conv import Ints
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
-
-TITLES = dict(zip(OPERATORS, ("ConvV2", "KS-deconv-V2", "Sk-dilated-V2"), strict=True))
-"""The operators of C-K-S."""
 
 REPEATS = 5
 """Calls that a measured time is the median of, after one more."""

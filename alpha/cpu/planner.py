@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import lru_cache
 
 from alpha.autograd import is_inference
+from alpha.conv.problem import WEIGHT_GRAD
+from alpha.conv.registry import Registry, within
 from alpha.cpu.conv.algorithm import Algorithm
 from alpha.cpu.conv.algorithms import ALGORITHMS
-from alpha.cpu.conv.problem import WEIGHT_GRAD, Problem
-from alpha.errors import ArgumentError
+from alpha.cpu.conv.problem import Problem
 
 _wanted: ContextVar[str | None] = ContextVar("alpha_cpu_algorithm", default=None)
 
 
-@contextmanager
-def use(algorithm: str) -> Iterator[None]:
+def use(algorithm: str) -> AbstractContextManager[None]:
     """Within it, convolutions and their gradients take this algorithm wherever it can compute them.
 
     Filter gradients that it cannot compute take the cheapest algorithm that multiplies just what meets no zero.
@@ -36,28 +35,8 @@ def use(algorithm: str) -> Iterator[None]:
     Raises:
         ArgumentError: for another algorithm.
     """
-    if algorithm not in names():
-        raise ArgumentError(f"[planner.use] expected one of {', '.join(names())}, got {algorithm!r}")
-    outer = _wanted.get()
-    try:
-        try:
-            _wanted.set(algorithm)
-            yield
-        finally:
-            _wanted.set(outer)
-    finally:
-        _wanted.set(outer)  # once more, if an interrupt came before the first time
-
-
-def names() -> tuple[str, ...]:
-    """What ``use`` takes, in order of preference."""
-    return tuple(dict.fromkeys(algorithm.name for algorithm in ALGORITHMS))
-
-
-def named(name: str, operator: str) -> Algorithm | None:
-    """The algorithm of a name for an operator, if there is one."""
-    found = (algorithm for algorithm in ALGORITHMS if algorithm.name == name and operator in algorithm.operators)
-    return next(found, None)
+    _registry.check(algorithm)
+    return within(_wanted, algorithm)
 
 
 def choose(problem: Problem, packs: bool | None = None) -> Algorithm:
@@ -75,11 +54,6 @@ def choose(problem: Problem, packs: bool | None = None) -> Algorithm:
     return _cheapest(problem, not is_inference() if packs is None else packs, False)
 
 
-def candidates(problem: Problem) -> list[Algorithm]:
-    """The algorithms that serve a problem, in order of preference."""
-    return [each for each in ALGORITHMS if problem.operator in each.operators and each.serves(problem)]
-
-
 @lru_cache(maxsize=4096)
 def _cheapest(problem: Problem, packs: bool, exact: bool) -> Algorithm:
     """By the algorithms' models, the first of equals; of the exact ones alone if asked.
@@ -91,18 +65,6 @@ def _cheapest(problem: Problem, packs: bool, exact: bool) -> Algorithm:
     return next(settled, None) or min(serving, key=lambda each: each.cycles(problem, packs))
 
 
-def register(algorithm: Algorithm) -> None:
-    """Adds an algorithm to the list, last in preference; ArgumentError where its name is taken for an operator."""
-    taken = [operator for operator in algorithm.operators if named(algorithm.name, operator) is not None]
-    if taken:
-        raise ArgumentError(
-            f"[planner.register] expected a name that no algorithm of {', '.join(taken)} has, got {algorithm.name!r}"
-        )
-    ALGORITHMS.append(algorithm)
-    _cheapest.cache_clear()
-
-
-def unregister(algorithm: Algorithm) -> None:
-    """Takes an algorithm off the list; ValueError where it is not on it."""
-    ALGORITHMS.remove(algorithm)
-    _cheapest.cache_clear()
+_registry = Registry(ALGORITHMS, _cheapest.cache_clear)
+names, named, candidates = _registry.names, _registry.named, _registry.candidates
+register, unregister = _registry.register, _registry.unregister

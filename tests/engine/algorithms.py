@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cpu import planner
 from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.algorithms import ALGORITHMS
-from alpha.cpu.conv.problem import FORWARD, INPUT_GRAD, Problem, problem_of
+from alpha.cpu.conv.problem import Problem, problem_of
 from alpha.cpu.convolution import MACS
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import IMAGE_ORDER

@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alpha
+from alpha.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD
 from alpha.cpu import convolution, planner
 from alpha.cpu.conv import blocking, columns, depthwise, filters, lanes, panels, positions, taps, winograd
 from alpha.cpu.conv.algorithm import Algorithm
 from alpha.cpu.conv.algorithms import ALGORITHMS
-from alpha.cpu.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Problem, dense_problem, problem_of
+from alpha.cpu.conv.problem import Problem, dense_problem, problem_of
 from alpha.cpu.convolution import MACS
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import winograd as winograd_kernels

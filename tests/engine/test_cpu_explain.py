@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from alpha.conv.problem import FORWARD
 from alpha.cpu import explain, planner
 from alpha.cpu.conv.algorithms import ALGORITHMS
-from alpha.cpu.conv.problem import FORWARD, dense_problem
+from alpha.cpu.conv.problem import dense_problem
 from alpha.cpu.convolution import MACS
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import IMAGE_ORDER

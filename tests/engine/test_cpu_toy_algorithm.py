@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.conv.problem import FORWARD, INPUT_GRAD, OPERATORS
 from alpha.cpu import planner
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv.algorithm import Algorithm, Call
-from alpha.cpu.conv.problem import FORWARD, INPUT_GRAD, OPERATORS, Problem
+from alpha.cpu.conv.problem import Problem
 from alpha.cpu.engine import CPUEngine
 from alpha.errors import ArgumentError
 from alpha.geometry import Axis, Geometry

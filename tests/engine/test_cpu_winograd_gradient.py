@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alpha
+from alpha.conv.problem import WEIGHT_GRAD
 from alpha.cpu import planner
 from alpha.cpu.conv import winograd_gradient
 from alpha.cpu.conv.algorithms import ALGORITHMS
-from alpha.cpu.conv.problem import WEIGHT_GRAD, dense_problem, problem_of
+from alpha.cpu.conv.problem import dense_problem, problem_of
 from alpha.cpu.convolution import MACS
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.kernels.winograd_forms import FORMS, Key

@@ -33,11 +33,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from alpha.conv.problem import INPUT_GRAD
 from alpha.cpu import convolution as on_cpu
 from alpha.cpu import planner
 from alpha.cpu.conv import winograd
 from alpha.cpu.conv.algorithms import ALGORITHMS
-from alpha.cpu.conv.problem import INPUT_GRAD, dense_problem
+from alpha.cpu.conv.problem import dense_problem
 from alpha.cpu.engine import CPUEngine
 from alpha.cu32 import convolution as on_cuda
 from alpha.engine import IMAGE_ORDER, Engine

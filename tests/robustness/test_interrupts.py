@@ -352,7 +352,7 @@ def test_a_choice_of_algorithm_ends_with_its_block() -> None:
 
     at, reached = 0, True
     while reached:
-        reached = inject(use, ["alpha/cpu/planner.py"], at=at)
+        reached = inject(use, ["alpha/cpu/planner.py", "alpha/conv/registry.py"], at=at)
         gc.collect()
         assert planner._wanted.get() is None, at
         at += 1

@@ -16,10 +16,11 @@ import pytest
 import alpha
 import alpha.nn.functional as F
 from alpha import bands, caches, geometry, random
+from alpha.conv.problem import FORWARD, OPERATORS, WEIGHT_GRAD
 from alpha.cpu import planner
 from alpha.cpu import pooling as cpu_pooling
 from alpha.cpu.conv import images as images_as_rows
-from alpha.cpu.conv.problem import FORWARD, OPERATORS, WEIGHT_GRAD, dense_problem
+from alpha.cpu.conv.problem import dense_problem
 from alpha.cpu.engine import CPUEngine
 from alpha.cu32 import tables
 from alpha.engine import IMAGE_ORDER, Engine

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from abc import abstractmethod
+from typing import Any, NamedTuple
 
+from alpha.conv import algorithm
 from alpha.cpu.base import HostEngine
-from alpha.cpu.conv.problem import FORWARD, INPUT_GRAD, Problem
+from alpha.cpu.conv.problem import Problem
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
@@ -52,26 +53,8 @@ class Call(NamedTuple):
         return out, mode | ADD, 0 if bias is None else bias.address, residual.address - out
 
 
-class Algorithm(ABC):
-    """A way to compute some operators.
-
-    Attributes:
-        name: as ``planner.use`` takes it, and as the file that holds it is called.
-        operators: those that it computes.
-        exact: whether it issues the multiply-adds that meet no zero of padding, stride or dilation, and no others.
-        always: whether it is taken wherever it serves, whatever others would cost.
-        title: what ``explain`` says of it after the operator's own name in C-K-S.
-    """
-
-    name: str
-    operators: ClassVar[tuple[str, ...]] = (FORWARD, INPUT_GRAD)
-    exact: ClassVar[bool] = True
-    always: ClassVar[bool] = False
-    title: ClassVar[str] = ""
-
-    def serves(self, problem: Problem) -> bool:
-        """Whether it can compute a problem of its operators."""
-        return True
+class Algorithm(algorithm.Algorithm[Problem]):
+    """A way to compute some operators on the CPU: its plan, its cost in cycles, and how it runs."""
 
     def suits(self, problem: Problem) -> bool:
         """Whether it may be the cheapest for a problem that it serves."""

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from alpha import caches
+from alpha.conv.problem import OPERATORS, WEIGHT_GRAD
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv import filters, images
 from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.blocking import SCRATCH
-from alpha.cpu.conv.problem import OPERATORS, WEIGHT_GRAD, Problem
+from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import pairs_of
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import depthwise as kernels

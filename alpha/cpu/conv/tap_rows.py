@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha import caches
+from alpha.conv.problem import WEIGHT_GRAD
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv import costs, filters
 from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.blocking import SCRATCH, image_part
-from alpha.cpu.conv.problem import RUN_CHANNELS, WEIGHT_GRAD, Problem, problem_of
+from alpha.cpu.conv.problem import RUN_CHANNELS, Problem, problem_of
 from alpha.cpu.conv.tables import check_offsets, extent
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import tap_rows as kernels

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from alpha import caches
+from alpha.conv.problem import WEIGHT_GRAD
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv import costs, filters
 from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.blocking import FEW_TASKS, PARTS, block_rows, image_part
-from alpha.cpu.conv.problem import WEIGHT_GRAD, Problem
+from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import check_offsets, extent, others, sources, table
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import convolution as kernels

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from alpha import caches
+from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv import costs, filters
 from alpha.cpu.conv.algorithm import Algorithm, Call, filter_numbers
 from alpha.cpu.conv.blocking import FEW_TASKS
-from alpha.cpu.conv.problem import FORWARD, INPUT_GRAD, Problem
+from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import check_offsets, extent
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import winograd as kernels

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from alpha import caches
+from alpha.conv.problem import WEIGHT_GRAD
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv import costs, filters
 from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.blocking import FEW_TASKS, PART_BYTES, PARTS
-from alpha.cpu.conv.problem import WEIGHT_GRAD, Problem
+from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import Array, check_offsets, extent
 from alpha.cpu.conv.winograd import Winograd, form_of, inside, tile_offsets
 from alpha.cpu.isa import ISA

@@ -1,0 +1,108 @@
+"""Problem: what one call of a convolution's operator is to compute, as a value that plans and choices are kept by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from alpha.errors import EngineError
+from alpha.geometry import Geometry
+from alpha.tensor import Tensor
+
+FORWARD, INPUT_GRAD, WEIGHT_GRAD = "forward", "input_grad", "weight_grad"
+
+OPERATORS = FORWARD, INPUT_GRAD, WEIGHT_GRAD
+"""The convolution, and its gradients by input and by filter."""
+
+TITLES = {FORWARD: "ConvV2", INPUT_GRAD: "KS-deconv-V2", WEIGHT_GRAD: "Sk-dilated-V2"}
+"""The operators' names in C-K-S."""
+
+Strides = tuple[int, int, int]
+"""Of images, in elements over (N, H, W); channels have stride 1."""
+
+
+class Side(NamedTuple):
+    """The images of one side of a problem.
+
+    Attributes:
+        size: (H, W).
+        channels: those of one group.
+        strides: in elements over (N, H, W).
+    """
+
+    size: tuple[int, int]
+    channels: int
+    strides: Strides
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a plan is made for. Engines add what their own plans depend on.
+
+    Attributes:
+        operator: one of ``OPERATORS``.
+        in_channels, out_channels: of x and of y, all groups together.
+        item: bytes of a number.
+        x_strides, y_strides: of the convolution's input and its output, or of their gradients.
+    """
+
+    operator: str
+    geometry: Geometry
+    images: int
+    in_channels: int
+    out_channels: int
+    groups: int
+    item: int
+    x_strides: Strides
+    y_strides: Strides
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Kept: plans are looked up by it in every call."""
+        sizes = self.operator, self.images, self.in_channels, self.out_channels, self.groups, self.item
+        return hash((self.geometry, sizes, self.x_strides, self.y_strides))
+
+    @property
+    def group_in(self) -> int:
+        """Input channels of a group."""
+        return self.in_channels // self.groups
+
+    @property
+    def group_out(self) -> int:
+        """Output channels of a group."""
+        return self.out_channels // self.groups
+
+    @property
+    def by_output(self) -> bool:
+        """Whether what meets is grouped by output position, as for all but the input gradient."""
+        return self.operator != INPUT_GRAD
+
+    @cached_property
+    def sides(self) -> tuple[Side, Side]:
+        """Source and target of a convolution or an input gradient; x and dy of a filter gradient."""
+        x = Side(self.geometry.input, self.group_in, self.x_strides)
+        y = Side(self.geometry.output, self.group_out, self.y_strides)
+        return (x, y) if self.by_output else (y, x)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds that meet no zero of padding, stride or dilation."""
+        return self.geometry.macs(self.images, self.in_channels, self.out_channels, self.groups)
+
+
+def dense_strides(size: tuple[int, int], images: int, channels: int) -> Strides:
+    """Those of images without gaps in the engines' order: (H, W, N, C) in memory."""
+    return channels, size[1] * images * channels, images * channels
+
+
+def check_sizes(x: Tensor, y: Tensor, geometry: Geometry) -> None:
+    """EngineError unless images have the geometry's sizes, which plans' offsets trust."""
+    if x.shape[1:3] != geometry.input or y.shape[1:3] != geometry.output or x.shape[0] != y.shape[0]:
+        raise EngineError(
+            f"[convolution] expected images of {geometry.input} and results of {geometry.output}, got x: {x.shape} and "
+            f"y: {y.shape}"
+        )

@@ -1,0 +1,74 @@
+"""Registry: an engine's one list of convolution algorithms, found by name, added to, and chosen from by ``use``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Generic, TypeVar
+
+from alpha.conv.algorithm import Algorithm
+from alpha.errors import ArgumentError
+
+AlgorithmT = TypeVar("AlgorithmT", bound=Algorithm[Any])
+Value = TypeVar("Value")
+
+
+class Registry(Generic[AlgorithmT]):
+    """A list of algorithms, in order of preference. One name belongs to one algorithm of an operator.
+
+    Args:
+        algorithms: the list.
+        forget: drops the choices that were made among them, after a change of the list.
+    """
+
+    def __init__(self, algorithms: list[AlgorithmT], forget: Callable[[], None]) -> None:
+        self.algorithms, self._forget = algorithms, forget
+
+    def names(self) -> tuple[str, ...]:
+        """What ``use`` takes, in order of preference."""
+        return tuple(dict.fromkeys(algorithm.name for algorithm in self.algorithms))
+
+    def named(self, name: str, operator: str) -> AlgorithmT | None:
+        """The algorithm of a name for an operator, if there is one."""
+        of_name = (algorithm for algorithm in self.algorithms if algorithm.name == name)
+        return next((algorithm for algorithm in of_name if operator in algorithm.operators), None)
+
+    def candidates(self, problem: Any) -> list[AlgorithmT]:
+        """The algorithms that serve a problem, in order of preference."""
+        return [each for each in self.algorithms if problem.operator in each.operators and each.serves(problem)]
+
+    def check(self, name: str) -> None:
+        """ArgumentError unless some algorithm has the name."""
+        if name not in self.names():
+            raise ArgumentError(f"[planner.use] expected one of {', '.join(self.names())}, got {name!r}")
+
+    def register(self, algorithm: AlgorithmT) -> None:
+        """Adds an algorithm to the list, last in preference; ArgumentError where its name is taken for an operator."""
+        taken = [operator for operator in algorithm.operators if self.named(algorithm.name, operator) is not None]
+        if taken:
+            raise ArgumentError(
+                f"[planner.register] expected a name that no algorithm of {', '.join(taken)} has, got "
+                f"{algorithm.name!r}"
+            )
+        self.algorithms.append(algorithm)
+        self._forget()
+
+    def unregister(self, algorithm: AlgorithmT) -> None:
+        """Takes an algorithm off the list; ValueError where it is not on it."""
+        self.algorithms.remove(algorithm)
+        self._forget()
+
+
+@contextmanager
+def within(variable: ContextVar[Value], value: Value) -> Iterator[None]:
+    """Within it the variable has the value; after it the one from before, whatever interrupts."""
+    outer = variable.get()
+    try:
+        try:
+            variable.set(value)
+            yield
+        finally:
+            variable.set(outer)
+    finally:
+        variable.set(outer)  # once more, if an interrupt came before the first time
