@@ -242,18 +242,18 @@ def test_a_worker_without_memory_holds_up_nobody(monkeypatch: pytest.MonkeyPatch
     from alpha.cpu import workers
     from tests.engine.test_cpu_workers import mark  # a kernel that counts its tasks
 
-    own = workers.Workers()
-    lines = workers._lines
+    made = workers.Workers()
+    allocate = workers._aligned_zeros
 
     def refuse(nbytes: int) -> object:
         if threading.current_thread() is not threading.main_thread():
             raise MemoryError
-        return lines(nbytes)
+        return allocate(nbytes)
 
-    monkeypatch.setattr(workers, "_lines", refuse)
+    monkeypatch.setattr(workers, "_aligned_zeros", refuse)
     marks = np.zeros(20, np.int64)
-    assert own.run(mark, 3, (marks, 0)) == 20 and (marks == 1).all()
-    assert own._threads == []
+    assert made.run(mark, 3, (marks, 0)) == 20 and (marks == 1).all()
+    assert made._threads == []
 
 
 # -- what users' functions and hooks return ------------------------------------------------------------------------

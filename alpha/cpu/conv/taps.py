@@ -16,7 +16,7 @@ from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import check_offsets, extent, others, sources, table
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import convolution as kernels
-from alpha.cpu.kernels.convolution import COUNT, GAP, AxisTable, LeapSizes, PackSizes
+from alpha.cpu.kernels.convolution import COUNT, TILE_GAP_BYTES, AxisTable, LeapSizes, PackSizes
 from alpha.cpu.kernels.microkernel import NARROW_WIDE_ROWS
 from alpha.geometry import Axis
 
@@ -154,7 +154,7 @@ def _pack_sizes(problem: Problem, sizes: LeapSizes) -> PackSizes:
         dy_row=problem.y_strides[1] * item,
         dy_column=problem.y_strides[2] * item,
         x_bytes=_x_copy(problem, sizes.row_chunk, sizes.column_chunk, sizes.chunk) + room,
-        dy_bytes=tiles * (dy_pixels * sizes.tile * item + GAP) + room,
+        dy_bytes=tiles * (dy_pixels * sizes.tile * item + TILE_GAP_BYTES) + room,
     )
 
 

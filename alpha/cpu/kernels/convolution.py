@@ -1,7 +1,7 @@
-"""Drivers of the three convolution operators: each walks tables of taps and calls the micro-kernel.
+"""Kernels of the three convolution operators: each walks tables of taps and calls the micro-kernel.
 
 Addresses arrive as integers: plans (``alpha/cpu/conv/``) have checked that every offset stays inside its tensor.
-Every driver returns the multiply-adds it executed, counted where they are issued.
+Each returns the multiply-adds that it computed, counted where they are issued.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
 
 COUNT, SOURCE, OTHER = range(3)
-"""Rows of the pairs of an axis' table."""
+"""Rows of an ``AxisTable``'s pairs."""
 
 
 class AxisTable(NamedTuple):
-    """Pairs of one axis: of index i (source + k * source_step, other + k * other_step) for k < count, by its column."""
+    """The pairs of an axis: of index i (source + k * source_step, other + k * other_step), k < count, by column i."""
 
     pairs: Int64s
-    """(3, indices): how many; the offset of the first one's element in the tensor read, in bytes; that of its tap in
-    the packed filter. For the weight's gradient instead of offsets the indices in x and of the position in dy."""
+    """(3, indices): the number of pairs, and for the first pair the offset of its element in the tensor that is read
+    and of its tap in the packed filter, in bytes. For the weight's gradient, instead of offsets, indices in x and
+    dy."""
     source_step: int
     other_step: int
 
@@ -51,20 +52,20 @@ class GatherSizes(NamedTuple):
 
     images: int
     chunk: int
-    """Images a task."""
+    """Images per task."""
     columns: int
     """Positions in a row of the result."""
     groups: int
     depth: int
-    """Channels summed a tap and group."""
+    """Channels summed per tap and group."""
     channels: int
-    """Channels of the result a group."""
+    """Channels of the result per group."""
     panel: int
-    """Channels a filter panel."""
+    """Channels per filter panel."""
     tap_block: int
     """Taps whose products are summed before the result is stored."""
     depth_block: int
-    """Channels of them."""
+    """Channels whose products are summed before the result is stored."""
     item: int
     source_image: int
     target_image: int
@@ -77,7 +78,7 @@ class GatherSizes(NamedTuple):
 def gather(  # type: ignore[no-untyped-def]
     counter, tag, order, rows, columns, runs, sizes, x, w, y, mode, bias, residual
 ):
-    """ConvV2 and KS-deconv-V2: each result position is the sum of its taps' products, no other is visited.
+    """ConvV2 and KS-deconv-V2: each result position is the sum of its taps' products; no other product is computed.
 
     A task is a position and a chunk of images; positions are drawn in ``order``. ``runs[c]`` multiplies the depth of
     column c: where a filter's taps along a row and their channels are contiguous, a whole run is one tap.
@@ -119,7 +120,7 @@ def gather(  # type: ignore[no-untyped-def]
                 channel = panel * sizes.panel
                 at = (group * sizes.channels + channel) * sizes.item
                 filters = w + (group * panels + panel) * sizes.panel_bytes
-                # A block of filters small enough for the first cache meets all rows before the next one does.
+                # A block of filters that fits into the L1 cache is multiplied with all rows before the next block is.
                 # A position without taps has one empty block: its result is zero, or the bias.
                 block_mode, added = mode & ~ACTIVATE, residual
                 tap = k = 0
@@ -161,24 +162,24 @@ class LeapSizes(NamedTuple):
 
     images: int
     part: int
-    """Images a part; each part sums into a filter of its own."""
+    """Images per part; each part sums into a filter gradient that no other part writes."""
     chunk: int
     """Images whose taps are summed at a time."""
     output_rows: int
     row_chunk: int
     """Output rows whose taps are summed at a time."""
     column_chunk: int
-    """Output columns of them: all, where it is several rows."""
+    """Output columns whose taps are summed at a time: all of them where ``row_chunk`` is several rows."""
     groups: int
     in_channels: int
     out_channels: int
     slice: int
-    """Output channels a task."""
+    """Output channels per task."""
     panels: int
-    """Panels of input channels a task."""
+    """Panels of input channels per task."""
     panel: int
     tile: int
-    """Rows of a whole micro-tile, which are output channels."""
+    """Rows of a whole register tile: output channels."""
     item: int
     x_image: int
     dy_image: int
@@ -189,31 +190,31 @@ class LeapSizes(NamedTuple):
     filter_bytes: int
 
 
-GAP = 64
-"""Bytes between the tiles' copies of dy."""
+TILE_GAP_BYTES = 64
+"""Bytes between the copies of dy for neighbouring tiles."""
 
 
-FEW = 8
-"""Fewer images of a pixel are not worth a loop of their own."""
+MIN_LOOP_IMAGES = 8
+"""Fewer images than this are not worth an inner loop over images."""
 
 
 class PackSizes(NamedTuple):
-    """What ``leap`` needs besides, to copy a chunk: steps in bytes, row arithmetic, room for the copies."""
+    """What ``leap`` needs to copy a chunk: steps in bytes, arithmetic of rows and columns, sizes of the copies."""
 
     input_rows: int
     input_columns: int
     output_columns: int
     stride: int
-    """Of rows."""
+    """The stride along rows."""
     padding: int
     bands: int
-    """Bands of rows of x that are copied: one of all that a chunk's taps read, or one for each tap row."""
+    """Bands of rows of x that are copied: one band of all that a chunk's taps read, or one band per tap row."""
     band_rows: int
     """Rows of a whole chunk's band."""
     band_extent: int
     """Rows that one output row reads in a band."""
     band_step: int
-    """Rows from one band's first to the next one's."""
+    """Rows from one band's first row to the next band's."""
     column_stride: int
     column_padding: int
     column_extent: int
@@ -232,9 +233,9 @@ def leap(counter, tag, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[n
     A task is a part of the images, a slice of the output channels and some panels of input channels. A tap's pairs lie
     in successive output rows and columns. Filters of taps without pairs must be zero beforehand.
 
-    A chunk's x and dy are copied to lie in the order in which every tap and every tile read them: in place, images are
-    a power of two of bytes apart, and a panel's lines fall into few sets of the first cache. Columns of x are copied by
-    their remainder of the stride, so that those of a tap lie side by side and all pairs of a row are one run.
+    A chunk's x and dy are copied into the order in which taps and tiles read them: in place, images are a power of two
+    bytes apart, so that a panel's lines would share few sets of the L1 cache. Columns of x are grouped by their
+    remainder of the stride, so that those of a tap lie next to each other and all pairs of a row are one run.
     """
     parts = (sizes.images + sizes.part - 1) // sizes.part
     slices = (sizes.out_channels + sizes.slice - 1) // sizes.slice
@@ -255,7 +256,7 @@ def leap(counter, tag, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[n
         task = take_task(counter)
         if task >= tasks:
             break
-        # Taken anew for each task: Numba frees an array after its last use, and does not know of addresses.
+        # Taken again for each task: Numba frees an array after its last use, and does not count uses of its address.
         x_base = (x_copy.ctypes.data + 63) // 64 * 64
         dy_base = (dy_copy.ctypes.data + 63) // 64 * 64
         part = task // (sizes.groups * slices * chunks)
@@ -280,8 +281,8 @@ def leap(counter, tag, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[n
                 right = min(left + sizes.column_chunk, pack.output_columns)
                 low_column = max(0, left * stride - pack.column_padding)
                 high_column = min(pack.input_columns, (right - 1) * stride - pack.column_padding + pack.column_extent)
-                # A copy of a tile's row runs up to a vector over its end: the gap keeps the next tile's first.
-                dy_block = (output_end - output) * (right - left) * count * tile_row + GAP
+                # Copying a tile's row writes up to a vector beyond its end: the gap protects the next tile's copy.
+                dy_block = (output_end - output) * (right - left) * count * tile_row + TILE_GAP_BYTES
                 for o in range(output, output_end):
                     for c in range(left, right):
                         source = dy_at + o * pack.dy_row + c * pack.dy_column
@@ -306,9 +307,10 @@ def leap(counter, tag, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[n
                         for phase in range(min(stride, high_column - low_column)):
                             source = x_at + i * pack.x_row + (low_column + phase) * pack.x_column + panel * sizes.item
                             target = x_base + (row * stride + phase) * slots * count * panel_row
-                            across = (high_column - low_column - phase + stride - 1) // stride
-                            # The longer loop inside. A narrow panel's pieces run over their end: they keep their order.
-                            if count < FEW and panel_row == PANEL_BYTES:
+                            phase_columns = (high_column - low_column - phase + stride - 1) // stride
+                            # The longer loop is the inner one, except that pieces of a narrow panel, each of which
+                            # writes beyond its end, must be written in order.
+                            if count < MIN_LOOP_IMAGES and panel_row == PANEL_BYTES:
                                 for n in range(count):
                                     copy_panels(
                                         tag,
@@ -316,10 +318,10 @@ def leap(counter, tag, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[n
                                         stride * pack.x_column,
                                         target + n * panel_row,
                                         count * panel_row,
-                                        across,
+                                        phase_columns,
                                     )
                             else:
-                                for c in range(across):
+                                for c in range(phase_columns):
                                     copy_panels(
                                         tag,
                                         source + c * stride * pack.x_column,
@@ -350,28 +352,29 @@ def leap(counter, tag, rows, columns, sizes, pack, x, dy, dw):  # type: ignore[n
                                 dy_row = (i - output) * (right - left)
                                 from_x[i - i0] = (x_row + slot) * count * panel_row
                                 from_dy[i - i0] = (dy_row + j0 - left) * count * tile_row
-                            # The first pairs of a tap overwrite whatever its filter held.
+                            # A tap's first pairs overwrite whatever its filter element held.
                             fresh = image == part * sizes.part and i0 == first_row and j0 == first_column
                             add = STORE if fresh else ADD
                             at = filters + tap_row * sizes.tap_row + (q * sizes.in_channels + panel) * sizes.item
-                            terms, across = count * (j1 - j0), sizes.in_channels - panel
-                            # The steps of x's copy are constants, or the compiler keeps one more pointer a loop.
+                            terms, channels = count * (j1 - j0), sizes.in_channels - panel
+                            # Constant steps of x's copy: with variable ones the compiler keeps one more pointer per
+                            # loop.
                             if panel_row == PANEL_BYTES:
                                 outer_product(
                                     tag, height, dy_block, dy_base, from_dy.ctypes.data, x_base, from_x.ctypes.data,
-                                    i1 - i0, tile_row, PANEL_BYTES, terms, at, sizes.out_channel, add, 0, 0, across,
+                                    i1 - i0, tile_row, PANEL_BYTES, terms, at, sizes.out_channel, add, 0, 0, channels,
                                 )  # fmt: skip
                             else:
                                 narrow_outer_product(
                                     tag, height, dy_block, dy_base, from_dy.ctypes.data, x_base, from_x.ctypes.data,
-                                    i1 - i0, tile_row, VECTOR_BYTES, terms, at, sizes.out_channel, add, 0, 0, across,
+                                    i1 - i0, tile_row, VECTOR_BYTES, terms, at, sizes.out_channel, add, 0, 0, channels,
                                 )  # fmt: skip
-                            done += (i1 - i0) * terms * height * min(sizes.panel, across)
+                            done += (i1 - i0) * terms * height * min(sizes.panel, channels)
     return done
 
 
 PART_NUMBERS = 16384
-"""Numbers that a task of ``add_parts`` takes."""
+"""Numbers per task of ``add_parts``."""
 
 
 @compiled
@@ -392,7 +395,7 @@ def add_parts(counter, parts, total):  # type: ignore[no-untyped-def]
 
 @compiled
 def spread(counter, tag, images, x, step, out, out_step, nbytes):  # type: ignore[no-untyped-def]
-    """Copies images that are runs of ``nbytes`` to places further apart, up to 63 bytes over their ends."""
+    """Copies images of ``nbytes`` contiguous bytes to places further apart; writes up to 63 bytes beyond each."""
     while True:
         image = take_task(counter)
         if image >= images:
@@ -402,12 +405,12 @@ def spread(counter, tag, images, x, step, out, out_step, nbytes):  # type: ignor
 
 
 ROW_BLOCK = 8
-"""Output channels that a task of ``pack_by_input`` takes."""
+"""Output channels per task of ``pack_by_input``."""
 
 
 @compiled
 def pack_by_output(counter, w, packed):  # type: ignore[no-untyped-def]
-    """Filters (G, OC, T, IC) as panels of output channels (G, panels, T, IC, panel), zero where channels run out."""
+    """Packs filters (G, OC, T, IC) by output channels: (G, panels, T, IC, panel); zeros fill the last panel."""
     groups, panels, taps, depth, width = packed.shape
     channels = w.shape[1]
     tasks = groups * panels * taps
@@ -443,9 +446,9 @@ def pack_by_output(counter, w, packed):  # type: ignore[no-untyped-def]
 
 @compiled
 def pack_by_input(counter, w, packed):  # type: ignore[no-untyped-def]
-    """Filters (G, OC, T, IC) as panels of input channels (G, panels, T, OC, panel), zero where channels run out.
+    """Packs filters (G, OC, T, IC) by input channels: (G, panels, T, OC, panel); zeros fill the last panel.
 
-    A task takes ROW_BLOCK output channels, so that it reads as many streams and writes as many rows at a time.
+    A task takes ROW_BLOCK output channels: it reads that many streams and writes that many rows at a time.
     """
     groups, panels, taps, depth, width = packed.shape
     channels = w.shape[3]

@@ -1,7 +1,7 @@
-"""Depthwise convolutions: a filter for each channel, so that channels are the lanes and nothing is summed over them.
+"""Depthwise convolutions: one filter per channel, so channels fill the lanes of vectors and are not summed.
 
 Memory is the limit: a task is some channels of some images, few enough for the caches to hold what its lines share.
-Columns of one trim, side by side, share what is loaded of x and of the filter.
+Neighbouring columns of one trim share what is loaded of x and of the filter.
 """
 
 from __future__ import annotations
@@ -23,48 +23,51 @@ from alpha.cpu.kernels.vectors import I64, Vectors, integer
 ISA_BYTES = ISA.bytes
 
 PAIR = 2
-"""Vectors of channels whose sums are held in registers at a time: a line of the caches, or so."""
+"""Vectors of channels whose sums are kept in registers at a time: about a cache line."""
 
 TILE = 4
-"""Columns whose sums are held in registers at a time."""
+"""Columns whose sums are kept in registers at a time."""
 
 JOINED = 3
-"""Taps of a row that are computed together, so that what neighbouring columns share is loaded once; and rows and
-columns of taps of the filter gradient whose sums are held in registers at a time."""
+"""Taps of a row that are computed together, so that what neighbouring columns share is loaded once. In the filter
+gradient: rows and columns of taps whose sums are kept in registers at a time."""
 
 RATIOS = (1, 2)
-"""Strides at which neighbouring columns share what their taps meet."""
+"""Strides at which the taps of neighbouring columns read the same values."""
 
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
 
 class Runs(NamedTuple):
-    """Target indices of an axis a step apart whose taps are alike, run by run; all in indices."""
+    """Runs of an axis' target indices that lie a step apart and have the same taps.
+
+    Every array has one entry per run.
+    """
 
     taps: Int64s
-    """Of a run: how many, by their sources; they are ``each_source`` and ``each_filter`` apart."""
+    """Number of taps. Neighbouring taps' sources lie ``source_stride`` apart, in the filter ``filter_stride``."""
     tap_source: Int64s
-    """Of a run: its first tap's source at its first target."""
+    """Source index of the first tap at the first target."""
     tap_filter: Int64s
-    """Of a run: its first tap's index in the filter."""
+    """The first tap's index in the filter."""
     count: Int64s
-    """Of a run: its targets."""
+    """Number of targets."""
     source_step: Int64s
-    """Of a run: from a target's sources to the next one's."""
+    """Step from one target's sources to the next target's."""
     target: Int64s
-    """Of a run: its first target."""
+    """The first target."""
     target_step: Int64s
     joined: Int64s
-    """Of a run: taps that are computed together, 1 to JOINED: all of them where they lie evenly and targets share them,
-    else one at a time."""
+    """Taps that are computed together, 1 to JOINED: all of them where they lie evenly and targets share them, else
+    1."""
     ratio: Int64s
-    """Of a run: the step of its sources over its taps', up to RATIOS; 0 where they meet no other target's."""
+    """``source_step / tap_step`` if it is one of RATIOS; 0 where targets share no sources."""
     tap_step: Int64s
-    """Of a run: from a tap's source to the next one's."""
+    """Step from one tap's source to the next tap's."""
     filter_step: Int64s
-    """Of a run: likewise in the filter."""
-    each_source: int
-    each_filter: int
+    """The same step in the filter."""
+    source_stride: int
+    filter_stride: int
 
 
 class DepthwiseSizes(NamedTuple):
@@ -75,17 +78,17 @@ class DepthwiseSizes(NamedTuple):
     taps: int
     filter_columns: int
     chunk_images: int
-    """Of a task."""
+    """Images per task."""
     chunk_channels: int
-    """Of a task, whole pairs of vectors."""
+    """Channels per task: whole pairs of vectors."""
     source_columns: int
     target_columns: int
     source_held: int
-    """Lines of x that a worker of the filter gradient keeps a copy of."""
+    """Lines of x of which a thread that computes the filter gradient keeps copies."""
     target_held: int
-    """Likewise of dy."""
+    """Lines of dy of which it keeps copies."""
     pitch: int
-    """From column to column of a copy."""
+    """Bytes from column to column of a copy."""
     item: int
     source_image: int
     source_row: int
@@ -94,17 +97,17 @@ class DepthwiseSizes(NamedTuple):
     target_row: int
     target_column: int
     streamed: int
-    """Whether the result goes to memory past the caches, which are too small for it."""
+    """Whether the result is written past the caches, because they are too small for it."""
 
 
 def _kept(vectors: Vectors, count: int) -> list[Any]:
-    """Variables for so many vectors, which LLVM keeps in registers."""
+    """Variables for ``count`` vectors, which LLVM keeps in registers."""
     return [cgutils.alloca_once(vectors.builder, vectors.vector) for _ in range(count)]
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def _copy(_typing: Any, tag: Any, source: Any, target: Any, count: Any) -> Any:
-    """So many numbers, up to whole vectors at the target."""
+    """Copies ``count`` numbers; at the target it writes whole vectors."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vectors = Vectors(builder, tag)
@@ -123,14 +126,14 @@ def _copy(_typing: Any, tag: Any, source: Any, target: Any, count: Any) -> Any:
 
 
 class _Tile:
-    """Emits the sums over taps of some columns, for one pair of vectors of channels."""
+    """Emits sums over taps for some columns and one pair of vectors of channels."""
 
     def __init__(self, vectors: Vectors, columns: int) -> None:
         self.vectors, self.builder, self.columns = vectors, vectors.builder, columns
         self.sums = [_kept(vectors, PAIR) for _ in range(columns)]
 
     def begin(self, mode: Any, bias: Any, channels: Any) -> None:
-        """Zero, or the bias."""
+        """Sets the sums to zero, or to the bias."""
         builder, vectors = self.builder, self.vectors
         for half in range(PAIR):
             for column in self.sums:
@@ -143,7 +146,7 @@ class _Tile:
                     builder.store(start, column[half])
 
     def add(self, source: Any, step: Any, filters: Any, filter_step: Any, taps: int, ratio: int) -> None:
-        """The products of some taps side by side, whose columns' sources are ``ratio`` steps apart."""
+        """Adds the products of some neighbouring taps; columns' sources lie ``ratio`` steps apart."""
         builder, vectors = self.builder, self.vectors
         factors = []
         for j in range(taps):
@@ -158,30 +161,30 @@ class _Tile:
                         builder.store(vectors.fma(value, factor, builder.load(total)), total)
 
     def end(self, mode: Any, slope: Any, residual: Any, target: Any, step: Any, channels: Any, streamed: Any) -> None:
-        """The sums, finished as the mode says, to the target: whole lines past the caches, or the channels alone."""
+        """Finishes the sums as the mode says and writes them, whole lines past the caches if ``streamed``."""
         builder, vectors = self.builder, self.vectors
         places = [builder.add(target, builder.mul(step, integer(n))) for n in range(self.columns)]
         with builder.if_then(has(builder, mode, ADD), likely=False):
-            for at, half, total, left in self._each(places, channels):
+            for at, half, total, left in self._vectors_of_sums(places, channels):
                 there = builder.add(builder.add(at, residual), integer(half * ISA_BYTES))
                 builder.store(builder.fadd(builder.load(total), vectors.load_masked(there, left)), total)
         with builder.if_then(has(builder, mode, ACTIVATE), likely=False):
             spread = vectors.spread(slope)
-            for _, _, total, _ in self._each(places, channels):
+            for _, _, total, _ in self._vectors_of_sums(places, channels):
                 builder.store(vectors.leaky_relu(builder.load(total), spread), total)
         whole = builder.icmp_signed(">=", channels, integer(PAIR * vectors.lanes))
         with builder.if_else(whole, likely=True) as (then, otherwise):
             with then, builder.if_else(builder.icmp_signed("!=", streamed, integer(0))) as (past, through):
                 for block, store in ((past, Vectors.stream), (through, Vectors.store)):
                     with block:
-                        for at, half, total, _ in self._each(places, channels):
+                        for at, half, total, _ in self._vectors_of_sums(places, channels):
                             store(vectors, builder.load(total), builder.add(at, integer(half * ISA_BYTES)))
             with otherwise:
-                for at, half, total, left in self._each(places, channels):
+                for at, half, total, left in self._vectors_of_sums(places, channels):
                     vectors.store_masked(builder.load(total), builder.add(at, integer(half * ISA_BYTES)), left)
 
-    def _each(self, places: list[Any], channels: Any) -> list[tuple[Any, int, Any, Any]]:
-        """(address, half, sum, channels left) of each vector."""
+    def _vectors_of_sums(self, places: list[Any], channels: Any) -> list[tuple[Any, int, Any, Any]]:
+        """Lists (address, half, sum, channels left) of each vector."""
         lefts = [self.builder.sub(channels, integer(half * self.vectors.lanes)) for half in range(PAIR)]
         return [
             (at, half, total, lefts[half])
@@ -196,11 +199,11 @@ def _products(
     w: Any, from_w: Any, filter_step: Any, filter_bytes: Any, target: Any, target_step: Any, channels: Any, mode: Any,
     bias: Any, residual: Any, streamed: Any,
 ) -> Any:  # fmt: skip
-    """The sums over taps of x times w at up to TILE columns, for all channels, to the target.
+    """Writes the sums over taps of x times w at up to TILE columns, for all channels, to the target.
 
-    The first of ``joined`` taps has its x at ``from_x`` plus ``moved``, its w at ``w`` plus ``from_w``, the next one a
-    step on; the next column's x lies ``ratio`` steps on. The next pair of vectors of channels has its filters
-    ``filter_bytes`` on. ``mode``, ``bias`` and ``residual`` are as in the micro-kernel.
+    The first of ``joined`` taps has its x at ``from_x`` plus ``moved`` and its w at ``w`` plus ``from_w``; the next tap
+    lies a step further, the next column's x ``ratio`` steps further, and the filters of the next pair of vectors of
+    channels ``filter_bytes`` further. ``mode``, ``bias`` and ``residual`` are as in the micro-kernel.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -236,7 +239,7 @@ def _products(
 
 
 def _variants() -> list[tuple[int, int, int]]:
-    """(columns, taps together, ratio) of the tiles that there are; single taps share nothing, at any ratio."""
+    """Lists (columns, taps together, ratio) of all kinds of tiles; a single tap needs only one ratio."""
     shared = [(count, taps, ratio) for count in range(1, TILE + 1) for taps in range(2, JOINED + 1) for ratio in RATIOS]
     return [(count, 1, 1) for count in range(1, TILE + 1)] + shared
 
@@ -246,13 +249,13 @@ def _number(columns: int, joined: int, ratio: int) -> int:
 
 
 def _variant(builder: Any, columns: Any, joined: Any, ratio: Any) -> Any:
-    """``_number`` of values."""
+    """Emits ``_number``."""
     both = builder.add(builder.mul(columns, integer(JOINED + 1)), joined)
     return builder.add(builder.mul(both, integer(max(RATIOS) + 1)), ratio)
 
 
 class Walk(NamedTuple):
-    """A nest of loops over rows, images and columns: how often, and how far on in x and dy."""
+    """Nested loops over rows, images and columns: how many of each, and the step from one to the next in x and dy."""
 
     rows: int
     images: int
@@ -266,14 +269,14 @@ class Walk(NamedTuple):
 
 
 class _Square:
-    """Emits the sums of a square of taps for one vector of channels."""
+    """Emits the sums of a square of taps, for one vector of channels."""
 
     def __init__(self, vectors: Vectors, rows: int, columns: int) -> None:
         self.vectors, self.builder = vectors, vectors.builder
         self.sums = [_kept(vectors, columns) for _ in range(rows)]
 
     def walk(self, walk: dict[str, Any], x: list[Any], tap_step: Any, dy: Any, ratio: Any) -> None:
-        """Sums from zero on: dy times each tap's x, whose lines begin at ``x``."""
+        """Sums dy times each tap's x, whose lines begin at ``x``."""
         builder = self.builder
         for row in self.sums:
             for total in row:
@@ -302,7 +305,7 @@ class _Square:
     def _add(
         self, walk: dict[str, Any], x: list[Any], tap_step: Any, dy: Any, column: Any, count: int, ratio: int
     ) -> None:
-        """The products of some columns, whose x are ``ratio`` taps apart."""
+        """Adds the products of some columns, whose x lie ``ratio`` taps apart."""
         builder, vectors = self.builder, self.vectors
         dy = builder.add(dy, builder.mul(column, walk["dy_column"]))
         factors = [vectors.load(builder.add(dy, builder.mul(walk["dy_column"], integer(n)))) for n in range(count)]
@@ -321,9 +324,9 @@ def _sums(
     _typing: Any, tag: Any, tap_rows: Any, tap_columns: Any, ratio: Any, lines: Any, offset: Any, tap_step: Any,
     dy: Any, walk: Any, to_w: Any, to_row: Any, count: Any, to_vector: Any,
 ) -> Any:  # fmt: skip
-    """Up to JOINED x JOINED taps: the sum over a walk of x times dy is added to what is at ``to_w``, vector by vector.
+    """Adds the sum over a walk of x times dy, for up to JOINED x JOINED taps, to what is at ``to_w``, by vectors.
 
-    A tap's x begins ``offset`` after its line of ``lines``, plus ``tap_step`` a column.
+    A tap's x begins ``offset`` after its line of ``lines``, plus ``tap_step`` per column.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -358,7 +361,7 @@ def _sums(
 
 @inlined
 def _line(tag, line, held, kept, columns, sizes, start, row, column, image, images, channels):  # type: ignore[no-untyped-def]
-    """Where a line of a task's images and channels lies in the worker's copy, which it enters if it is not there."""
+    """The address of a line in this thread's copies, of a task's images and channels; copies it if it is not there."""
     slot = line % held.shape[0]
     to = kept.ctypes.data + slot * columns * sizes.pitch
     if held[slot] != line:
@@ -375,7 +378,7 @@ def _line(tag, line, held, kept, columns, sizes, start, row, column, image, imag
 
 @inlined
 def _spread(w, lanes):  # type: ignore[no-untyped-def]
-    """The filters (channels, taps) as (pairs of vectors of channels, taps, lanes)."""
+    """Rearranges filters (channels, taps) to (pairs of vectors of channels, taps, lanes)."""
     spread = np.zeros(((w.shape[0] + lanes - 1) // lanes, w.shape[1], lanes), w.dtype)
     for channel in range(w.shape[0]):
         pair = channel // lanes
@@ -386,14 +389,15 @@ def _spread(w, lanes):  # type: ignore[no-untyped-def]
 
 @compiled
 def depthwise(counter, tag, starts, rows, columns, sizes, x, w, y, mode, bias, residual):  # type: ignore[no-untyped-def]
-    """The convolution or its input gradient; ``w`` is (channels, taps). A task is a chunk of images and channels at the
-    runs of rows between two ``starts``.
+    """Computes the convolution or its input gradient; ``w`` is (channels, taps).
 
-    Returns the products that it computed.
+    A task is a chunk of images and channels at the runs of rows between two ``starts``.
+
+    Returns how many products it computed.
     """
     lanes = PAIR * ISA_BYTES // sizes.item
-    across = (sizes.channels + sizes.chunk_channels - 1) // sizes.chunk_channels
-    chunks = (sizes.images + sizes.chunk_images - 1) // sizes.chunk_images * across
+    channel_chunks = (sizes.channels + sizes.chunk_channels - 1) // sizes.chunk_channels
+    chunks = (sizes.images + sizes.chunk_images - 1) // sizes.chunk_images * channel_chunks
     streamed = int(sizes.streamed != 0 and y % ISA_BYTES == 0)
     done = 0
     filters = _spread(w, lanes)
@@ -406,8 +410,8 @@ def depthwise(counter, tag, starts, rows, columns, sizes, x, w, y, mode, bias, r
             break
         part = task // chunks
         chunk = task - part * chunks
-        first_image = chunk // across * sizes.chunk_images
-        channel = chunk % across * sizes.chunk_channels
+        first_image = chunk // channel_chunks * sizes.chunk_images
+        channel = chunk % channel_chunks * sizes.chunk_channels
         images = min(sizes.chunk_images, sizes.images - first_image)
         channels = min(sizes.chunk_channels, sizes.channels - channel)
         start = x + first_image * sizes.source_image + channel * sizes.item
@@ -415,7 +419,7 @@ def depthwise(counter, tag, starts, rows, columns, sizes, x, w, y, mode, bias, r
         for r in range(starts[part], starts[part + 1]):
             to = out + rows.target[r] * sizes.target_row
             for c in range(columns.count.shape[0]):
-                # One column alone takes its images as columns.
+                # Where a run has one column, images take the place of columns.
                 alone = columns.count[c] == 1 and images > 1
                 joined, ratio, count, others = columns.joined[c], columns.ratio[c], columns.count[c], images
                 step = columns.source_step[c] * sizes.source_column
@@ -428,11 +432,11 @@ def depthwise(counter, tag, starts, rows, columns, sizes, x, w, y, mode, bias, r
                     ratio, tap_step = 1, step
                 taps = 0
                 for k in range(rows.taps[r]):
-                    line = start + (rows.tap_source[r] + k * rows.each_source) * sizes.source_row
-                    row = (rows.tap_filter[r] + k * rows.each_filter) * sizes.filter_columns
+                    line = start + (rows.tap_source[r] + k * rows.source_stride) * sizes.source_row
+                    row = (rows.tap_filter[r] + k * rows.filter_stride) * sizes.filter_columns
                     for j in range(0, columns.taps[c], joined):
-                        tap = row + columns.tap_filter[c] + j * columns.each_filter
-                        from_x[taps] = line + (columns.tap_source[c] + j * columns.each_source) * sizes.source_column
+                        tap = row + columns.tap_filter[c] + j * columns.filter_stride
+                        from_x[taps] = line + (columns.tap_source[c] + j * columns.source_stride) * sizes.source_column
                         from_w[taps] = tap * PAIR * ISA_BYTES
                         taps += 1
                 for m in range(0, count, TILE):
@@ -464,12 +468,12 @@ def depthwise(counter, tag, starts, rows, columns, sizes, x, w, y, mode, bias, r
 
 @compiled
 def depthwise_weight(counter, tag, starts, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
-    """The filter gradient: ``dw`` is (parts, channels, taps), a part for each chunk of images and two ``starts``.
+    """Computes the filter gradient: ``dw`` is (parts, channels, taps), one part per chunk of images and range of rows.
 
-    A task is a part's chunk of channels. Returns the products that it computed.
+    A range of rows lies between two ``starts``. A task is a part's chunk of channels. Returns the products computed.
     """
     lanes = ISA_BYTES // sizes.item
-    across = (sizes.channels + sizes.chunk_channels - 1) // sizes.chunk_channels
+    channel_chunks = (sizes.channels + sizes.chunk_channels - 1) // sizes.chunk_channels
     done = 0
     kept_x = np.empty(sizes.source_held * sizes.source_columns * sizes.pitch, np.uint8)
     kept_dy = np.empty(sizes.target_held * sizes.target_columns * sizes.pitch, np.uint8)
@@ -481,10 +485,10 @@ def depthwise_weight(counter, tag, starts, rows, columns, sizes, x, dy, dw):  # 
     x_row, dy_row = sizes.source_columns * sizes.pitch, sizes.target_columns * sizes.pitch
     while True:
         task = take_task(counter)
-        if task >= dw.shape[0] * across:
+        if task >= dw.shape[0] * channel_chunks:
             break
-        part = task // across
-        channel = (task - part * across) * sizes.chunk_channels
+        part = task // channel_chunks
+        channel = (task - part * channel_chunks) * sizes.chunk_channels
         image = part // (starts.shape[0] - 1) * sizes.chunk_images
         images = min(sizes.chunk_images, sizes.images - image)
         channels = min(sizes.chunk_channels, sizes.channels - channel)
@@ -495,11 +499,11 @@ def depthwise_weight(counter, tag, starts, rows, columns, sizes, x, dy, dw):  # 
         held_dy[:] = -1
         sums[:] = 0
         for r in range(starts[part_rows], starts[part_rows + 1]):
-            down = rows.taps[r]
+            tap_rows = rows.taps[r]
             line_dy = 0
-            for i in range(rows.count[r] - 1, -1, -1):  # the run's first lines are asked for last
-                for k in range(down):
-                    line = rows.tap_source[r] + k * rows.each_source + i * rows.source_step[r]
+            for i in range(rows.count[r] - 1, -1, -1):  # last line first: the first lines are then the last copied
+                for k in range(tap_rows):
+                    line = rows.tap_source[r] + k * rows.source_stride + i * rows.source_step[r]
                     lines[k] = _line(
                         tag, line, held_x, kept_x, sizes.source_columns, sizes, start, sizes.source_row,
                         sizes.source_column, sizes.source_image, images, channels,
@@ -509,23 +513,23 @@ def depthwise_weight(counter, tag, starts, rows, columns, sizes, x, dy, dw):  # 
                     start_dy, sizes.target_row, sizes.target_column, sizes.target_image, images, channels,
                 )  # fmt: skip
             for c in range(columns.count.shape[0]):
-                across_taps = columns.taps[c]
+                tap_columns = columns.taps[c]
                 walk = Walk(
                     rows.count[r], images, columns.count[c],
                     rows.source_step[r] * x_row, inner, columns.source_step[c] * sizes.pitch,
                     rows.target_step[r] * dy_row, inner, columns.target_step[c] * sizes.pitch,
                 )  # fmt: skip
-                for k in range(0, down, JOINED):
-                    row = (rows.tap_filter[r] + k * rows.each_filter) * sizes.filter_columns
-                    for j in range(0, across_taps, JOINED):
-                        tap = row + columns.tap_filter[c] + j * columns.each_filter
+                for k in range(0, tap_rows, JOINED):
+                    row = (rows.tap_filter[r] + k * rows.filter_stride) * sizes.filter_columns
+                    for j in range(0, tap_columns, JOINED):
+                        tap = row + columns.tap_filter[c] + j * columns.filter_stride
                         _sums(
                             tag,
-                            min(JOINED, down - k),
-                            min(JOINED, across_taps - j),
+                            min(JOINED, tap_rows - k),
+                            min(JOINED, tap_columns - j),
                             columns.ratio[c],
                             lines.ctypes.data + 8 * k,
-                            (columns.tap_source[c] + j * columns.each_source) * sizes.pitch,
+                            (columns.tap_source[c] + j * columns.source_stride) * sizes.pitch,
                             columns.tap_step[c] * sizes.pitch,
                             line_dy + columns.target[c] * sizes.pitch,
                             walk,
@@ -534,7 +538,7 @@ def depthwise_weight(counter, tag, starts, rows, columns, sizes, x, dy, dw):  # 
                             (channels + lanes - 1) // lanes,
                             sizes.taps * ISA_BYTES,
                         )
-                done += down * across_taps * rows.count[r] * columns.count[c] * images * channels
+                done += tap_rows * tap_columns * rows.count[r] * columns.count[c] * images * channels
         for i in range(channels):
             for tap in range(sizes.taps):
                 dw[part, channel + i, tap] = sums[i // lanes, tap, i % lanes]

@@ -8,7 +8,7 @@ from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled, inlined
 
 CHUNK = 16384
-"""Elements a task; a multiple of the 4 words that a counter gives."""
+"""Elements per task; a multiple of the 4 words that one counter value gives."""
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
@@ -17,7 +17,7 @@ _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 @inlined
 def _fill(words, seed, counter, blocks):  # type: ignore[no-untyped-def]
-    """words[:4 * blocks] from a counter on; 32-bit words are carried in 64 bits."""
+    """Fills words[:4 * blocks], from a counter value on; computes with 32-bit words in 64 bits."""
     for block in range(blocks):
         index = counter + np.uint64(block)
         c0, c1, c2, c3 = index & _LOW, index >> _SHIFT, np.uint64(0), np.uint64(0)
@@ -34,7 +34,7 @@ def _fill(words, seed, counter, blocks):  # type: ignore[no-untyped-def]
 
 @inlined
 def _row_offset(row, shape, strides):  # type: ignore[no-untyped-def]
-    """Where a row (all axes but the last, counted row-major) starts in memory."""
+    """The offset in memory of a row: an index over all axes but the last, row-major."""
     offset = 0
     for axis in range(len(shape) - 2, -1, -1):
         offset += row % shape[axis] * strides[axis]
@@ -44,7 +44,7 @@ def _row_offset(row, shape, strides):  # type: ignore[no-untyped-def]
 
 @inlined
 def _apply(x, y, mask, step, words, threshold, scale):  # type: ignore[no-untyped-def]
-    """Keeps or zeroes as many elements, a step apart, as there are words."""
+    """Keeps or zeroes elements that lie a step apart, one per word."""
     for i in range(len(words)):
         keep = (words[i] >> np.uint32(8)) >= threshold
         mask[i * step] = keep

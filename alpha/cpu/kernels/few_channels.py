@@ -1,4 +1,4 @@
-"""Sk-dilated-V2 for few input channels (stems): all taps that meet at a position are the columns of one product.
+"""Sk-dilated-V2 for few input channels (first layers): all taps of a position are the columns of one matrix product.
 
 Tap by tap, as ``leap`` works, three channels would fill three lanes of a panel. Here positions are put in classes
 by their trim, the part of the filter that lies inside x: a class has one list of columns, taps times channels, its x is
@@ -26,9 +26,9 @@ class Trims(NamedTuple):
     taps: Int64s
     start: Int64s
     source: Int64s
-    """Of a position: the offset in x under its trim's first tap."""
+    """Offset in x of what the trim's first tap reads, per position."""
     other: Int64s
-    """Of a position: its offset in dy."""
+    """Offset in dy, per position."""
 
 
 class FewSizes(NamedTuple):
@@ -36,31 +36,31 @@ class FewSizes(NamedTuple):
 
     images: int
     part: int
-    """Images a part; each part sums into a filter of its own."""
+    """Images per part; each part sums into a filter gradient that no other part writes."""
     chunk: int
     """Images whose products are summed at a time."""
     together: int
-    """Positions of a row likewise."""
+    """Positions of a row whose products are summed at a time."""
     in_channels: int
     out_channels: int
     panel: int
     item: int
     x_image: int
     x_tap_row: int
-    """From a tap's row of x to the next tap's."""
+    """Bytes from one tap row's row of x to the next tap row's."""
     x_tap_column: int
     dy_image: int
     joined: bool
     """Whether the taps of a row and their channels are one run of memory in x."""
     copy_row: int
-    """Bytes of a copy's row: its numbers, and the vector that copies write over their end."""
+    """Bytes of a copy's row: its numbers, and a vector for what copying writes beyond them."""
     sums: int
-    """Numbers of all trims' sums."""
+    """How many numbers all trims' sums have."""
 
 
 @inlined
 def _copy(tag, rows, columns, r, c, i, j, x, target, count, sizes):  # type: ignore[no-untyped-def]
-    """The numbers of x that position (i, j) meets, in the order of the filter, an image a row of the copy."""
+    """Copies the numbers of x that position (i, j) reads, in the filter's order, one row per image."""
     run = columns.taps[c] if sizes.joined else 1
     width = run * sizes.in_channels * sizes.item
     for tap_row in range(rows.taps[r]):
@@ -72,9 +72,9 @@ def _copy(tag, rows, columns, r, c, i, j, x, target, count, sizes):  # type: ign
 
 @compiled
 def few_channels(counter, tag, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
-    """The filter gradient; ``dw`` is an array (parts, groups, OC, FH, FW * IC). A task is a part and a group.
+    """Computes the filter gradient ``dw``, an array (parts, groups, OC, FH, FW * IC). A task is a part and a group.
 
-    Returns the multiply-adds that it computed.
+    Returns how many multiply-adds it computed.
     """
     parts, groups = dw.shape[0], dw.shape[1]
     done = 0
@@ -99,13 +99,13 @@ def few_channels(counter, tag, rows, columns, sizes, x, dy, dw):  # type: ignore
                 for c in range(columns.taps.size):
                     width = rows.taps[r] * columns.taps[c] * sizes.in_channels
                     mode = STORE if image == part * sizes.part else ADD
-                    across = columns.start[c + 1] - columns.start[c]
-                    held = (rows.start[r + 1] - rows.start[r]) * across
+                    positions_per_row = columns.start[c + 1] - columns.start[c]
+                    held = (rows.start[r + 1] - rows.start[r]) * positions_per_row
                     for first in range(0, held, sizes.together):
                         positions = min(sizes.together, held - first)
                         for p in range(positions):
-                            i = rows.start[r] + (first + p) // across
-                            j = columns.start[c] + (first + p) % across
+                            i = rows.start[r] + (first + p) // positions_per_row
+                            j = columns.start[c] + (first + p) % positions_per_row
                             from_x[p] = p * count * sizes.copy_row
                             from_dy[p] = rows.other[i] + columns.other[j]
                             _copy(tag, rows, columns, r, c, i, j, x_at, base + from_x[p], count, sizes)
@@ -138,7 +138,7 @@ def few_channels(counter, tag, rows, columns, sizes, x, dy, dw):  # type: ignore
 
 @inlined
 def _add_trims(rows, columns, channels, sums, dw):  # type: ignore[no-untyped-def]
-    """dw (OC, FH, FW * IC) = each trim's sums, added where its taps are."""
+    """Sets dw (OC, FH, FW * IC) to the trims' sums, each added where its taps are."""
     dw[:] = 0
     at = 0
     for r in range(rows.taps.size):

@@ -1,8 +1,8 @@
 """ConvV2 and KS-deconv-V2 for few result channels: images fill the lanes, result channels are the rows of a product.
 
-Elsewhere result channels fill the lanes: three of them would leave most of a panel empty. Here the source is
-transposed, some channels at a time, so that a vector holds a channel of as many images; only the last images' may have
-empty lanes.
+Other kernels fill lanes with result channels: three of them would leave most of a panel empty. Here the source is
+transposed, some channels at a time, so that a vector holds one channel of several images; only the last images'
+vectors may have empty lanes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS
 from alpha.cpu.kernels.vectors import I64, Vectors, integer, read_number, transpose, write_number
 
 VECTORS = 4
-"""Vectors of images a task."""
+"""Vectors of images per task."""
 
 HEIGHTS = (6, 5, 4, 3, 2, 1)
-"""Rows of a tile."""
+"""Heights of tiles."""
 
 
 class Band(NamedTuple):
-    """Columns of a table of bands: result rows, and the source rows that they read."""
+    """Columns of a table of bands: a range of result rows, and the range of source rows that they read."""
 
     first: int
     end: int
@@ -45,13 +45,13 @@ class LaneSizes(NamedTuple):
     """Images that fill VECTORS vectors."""
     lanes: int
     columns: int
-    """Of the result."""
+    """Columns of the result."""
     source_columns: int
     groups: int
     depth: int
     """Channels of the source."""
     depth_block: int
-    """Of them, how many are transposed and summed at a time."""
+    """Channels of the source that are transposed and summed at a time."""
     channels: int
     """Channels of the result."""
     most_taps: int
@@ -69,7 +69,9 @@ class LaneSizes(NamedTuple):
 
 
 def _tile(rows: int, vectors: int) -> Any:
-    """A tile of so many channels by so many vectors of images: c[m, v] (+)= sum over taps and k of a[k, m] * b[k, v].
+    """A kernel for a tile of ``rows`` channels by ``vectors`` vectors of images.
+
+    It computes c[m, v] (+)= sum over taps and k of a[k, m] * b[k, v].
 
     Arguments, all int64 but the first, whose type chooses float32 or float64: tag; a, a_taps, b, b_taps: base addresses
     and addresses of the taps' byte offsets; taps: their number; a_step, line: bytes from k to k of a and of b; depth:
@@ -77,7 +79,7 @@ def _tile(rows: int, vectors: int) -> Any:
     """
 
     def multiply(builder: Any, emit: Vectors, a: Any, b: Any, tile: Any) -> None:
-        """One k. The shorter side stays in registers."""
+        """Emits the products of one k. The shorter side stays in registers."""
 
         def factor(m: int) -> Any:
             return emit.broadcast(builder.add(a, integer(m * emit.item)))
@@ -142,14 +144,14 @@ def _tile(rows: int, vectors: int) -> Any:
     return kernel
 
 
-# Four rows and more need no more than two vectors to hide a multiply-add's latency, and leave registers for no more.
+# Four rows or more hide a multiply-add's latency with two vectors, and leave no registers for a third.
 _6, _5, _4 = (_tile(rows, VECTORS // 2) for rows in (6, 5, 4))
 _3, _2, _1 = (_tile(rows, VECTORS) for rows in (3, 2, 1))
 
 
 @inlined
 def _product(tag, rows, half, a, a_taps, b, b_taps, taps, a_step, line, depth, c, add):  # type: ignore[no-untyped-def]
-    """A tile of so many rows, or two beside each other."""
+    """Computes a tile of ``rows`` rows, or two tiles of half the images."""
     if rows == 3:
         _3(tag, a, a_taps, b, b_taps, taps, a_step, line, depth, c, add)
     elif rows == 2:
@@ -168,8 +170,8 @@ def _product(tag, rows, half, a, a_taps, b, b_taps, taps, a_step, line, depth, c
 
 
 @inlined
-def _turn(tag, source, source_step, target, line, count, channels, lanes, item):  # type: ignore[no-untyped-def]
-    """So many channels of a pixel of ``count`` images, each a line of images."""
+def _transpose_pixel(tag, source, source_step, target, line, count, channels, lanes, item):  # type: ignore[no-untyped-def]
+    """Copies a pixel's channels of ``count`` images so that each channel is a line of images."""
     whole = count // lanes * lanes
     for k in range(0, channels, lanes):
         for n in range(0, whole, lanes):
@@ -188,7 +190,7 @@ def _turn(tag, source, source_step, target, line, count, channels, lanes, item):
 
 @inlined
 def _finish(tag, sums, line, target, target_step, count, channels, item, mode, bias, residual):  # type: ignore[no-untyped-def]
-    """A position's sums, a line a channel, to the result's images; ``mode`` as in the micro-kernel."""
+    """Writes a position's sums, one line per channel, to the result's images; ``mode`` as in the micro-kernel."""
     for c in range(channels):
         at, to = sums + c * line, target + c * item
         shift = read_number(tag, bias + c * item) if mode & BIAS else tag * 0
@@ -205,9 +207,11 @@ def _finish(tag, sums, line, target, target_step, count, channels, item, mode, b
 def image_lanes(  # type: ignore[no-untyped-def]
     counter, tag, bands, rows, columns, heights, sizes, x, w, y, mode, bias, residual
 ):
-    """``bands`` is a table of ``Band``; ``rows`` and ``columns`` hold indices. A task: a band, a chunk and a group.
+    """Computes the result. A task is a band, a chunk of images and a group.
 
-    Returns the multiply-adds that it computed.
+    ``bands`` is a table of ``Band``; ``rows`` and ``columns`` hold indices.
+
+    Returns how many multiply-adds it computed.
     """
     chunks = (sizes.images + sizes.chunk - 1) // sizes.chunk
     tasks = bands.shape[0] * chunks * sizes.groups
@@ -223,7 +227,7 @@ def image_lanes(  # type: ignore[no-untyped-def]
         task = take_task(counter)
         if task >= tasks:
             break
-        # Taken anew for each task: Numba frees an array after its last use, and does not know of addresses.
+        # Taken again for each task: Numba frees an array after its last use, and does not count uses of its address.
         copy_at = (copy.ctypes.data + 63) // 64 * 64
         sums_at = (sums.ctypes.data + 63) // 64 * 64
         band = bands[task % bands.shape[0]]
@@ -237,7 +241,7 @@ def image_lanes(  # type: ignore[no-untyped-def]
             pixel = deep * line
             for r in range(band[2], band[3]):
                 for q in range(sizes.source_columns):
-                    _turn(
+                    _transpose_pixel(
                         tag,
                         source + r * sizes.source_row + q * sizes.source_column + k * sizes.item,
                         sizes.source_image,

@@ -1,4 +1,4 @@
-"""Indices checked and counted from the start; rows added into a table by their numbers."""
+"""Kernels of indexing: checking indices, looking up rows of a table, adding to rows of a table."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from alpha.cpu.compile import alone, compiled
 from alpha.cpu.kernels.vectors import I64
 
 ROWS = 1024
-"""Rows a task of ``take_rows``."""
+"""Rows per task of ``take_rows``."""
 
 COLUMNS = 64
-"""Columns a task: whoever owns them adds all rows, in order, so that sums are the same with any number of threads."""
+"""Columns per task of ``add_rows``: one thread adds all rows of them in order, so threads do not change the sums."""
 
 
 IN_RANGE, SOME_IGNORED = -1, -2
-"""What ``check_range`` returns where no element is out of range; some were equal to ``ignore``."""
+"""What ``check_range`` returns if no index is out of range: none was equal to ``ignore``, or some were."""
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def _get(_typing: Any, address: Any, position: Any) -> Any:
-    """The int64 at a position from an address."""
+    """Reads the int64 at a position of an array, by the array's address."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.load(builder.gep(builder.inttoptr(arguments[0], I64.as_pointer()), [arguments[1]]))
@@ -34,7 +34,7 @@ def _get(_typing: Any, address: Any, position: Any) -> Any:
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def _put(_typing: Any, address: Any, position: Any, value: Any) -> Any:
-    """Writes an int64 to a position from an address."""
+    """Writes an int64 to a position of an array, by the array's address."""
 
     def codegen(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         address, position, value = arguments
@@ -48,18 +48,18 @@ def _put(_typing: Any, address: Any, position: Any, value: Any) -> Any:
 def check_range(source, out, count, low, high, ignore, may_ignore, checking):  # type: ignore[no-untyped-def]
     """Copies int64 indices between two addresses and makes the copies safe to follow.
 
-    Those below 0 count from ``high``, ignored and wrong ones become 0. Each is read once from ``source``, to which
-    others may write at this very moment. Returns the position of the first one outside low..high-1, the copies left
-    as they came, if ``checking``; else IN_RANGE or SOME_IGNORED.
+    Indices below 0 count from ``high``; ignored and wrong ones become 0. Each is read from ``source`` only once:
+    another thread may write to it meanwhile. Returns the position of the first index outside low..high-1 if
+    ``checking``, and leaves the copies as they were read; else IN_RANGE or SOME_IGNORED.
     """
     wrong = changed = ignored = False
     for i in range(count):
         value = _get(source, i)
         _put(out, i, value)
-        own = may_ignore & (value == ignore)
-        ignored |= own
+        is_ignored = may_ignore & (value == ignore)
+        ignored |= is_ignored
         changed |= value < 0
-        wrong |= (not own) & ((value < low) | (value >= high))
+        wrong |= (not is_ignored) & ((value < low) | (value >= high))
     if wrong and checking:
         for i in range(count):
             value = _get(out, i)

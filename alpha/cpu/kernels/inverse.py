@@ -1,4 +1,4 @@
-"""BatchNorm whose backward recovers its input from its result, over (rows, channels): application and gradients.
+"""Kernels of the BatchNorm whose backward recovers its input from its result, over (rows, channels).
 
 Rows are cut and summed as in ``normalisation``: results are the same to the bit with any thread count.
 """

@@ -8,7 +8,7 @@ from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
 
 ROWS = 256
-"""Rows a task."""
+"""Rows per task."""
 
 
 @compiled

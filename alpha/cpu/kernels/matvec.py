@@ -1,7 +1,7 @@
 """Matrix times vector, the transposed matrix times vector, and the update of rank one: each reads a matrix once.
 
-The memory sets their pace, so a turn works on several rows at once: a vector that the rows share is loaded once for all
-of them, and their streams keep more of the memory's requests on the way than one would.
+Memory limits their speed, so an iteration works on several rows: a vector that the rows share is loaded once for all of
+them, and their streams keep more memory requests in flight than one would.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from alpha.cpu.compile import compiled
 from alpha.cpu.kernels.vectors import Vectors, integer, read_number, write_number
 
 DOT_ROWS, SUM_ROWS, UPDATE_ROWS = 4, 8, 2
-"""Rows of a turn of each operation."""
+"""Rows per iteration of each operation."""
 
 
 class _Rows:
-    """Emits loops over the columns of some rows of a matrix, ``step`` bytes apart."""
+    """Emits loops over the columns of some rows of a matrix, which lie ``step`` bytes apart."""
 
     def __init__(self, builder: ir.IRBuilder, tag: Any, rows: int) -> None:
         self.builder, self.rows, self.vectors = builder, rows, Vectors(builder, tag)
 
     def starts(self, address: Any, step: Any) -> list[Any]:
         """The addresses at which rows begin."""
-        found = [address]
+        starts = [address]
         for _ in range(1, self.rows):
-            found.append(self.builder.add(found[-1], step))
-        return [self.vectors.opaque(start) for start in found]
+            starts.append(self.builder.add(starts[-1], step))
+        return [self.vectors.opaque(start) for start in starts]
 
     def scalars(self, address: Any) -> list[Any]:
-        """A number a row, one after another in memory, each in every lane."""
+        """Loads one number per row, from successive memory, each into every lane of a vector."""
         return [
             self.vectors.broadcast(self.builder.add(address, integer(r * self.vectors.item))) for r in range(self.rows)
         ]
 
-    def each_vector(self, columns: Any, together: int, body: Callable[[Any, int, Any], None]) -> None:
-        """``body(offset, place, left)`` for each vector of columns, so many a turn while there are so many.
+    def for_each_vector(self, columns: Any, together: int, body: Callable[[Any, int, Any], None]) -> None:
+        """Emits ``body(offset, index, left)`` for each vector of columns, ``together`` vectors per iteration.
 
-        ``offset`` counts bytes from a row's start, ``place`` the vectors of a turn; ``left`` is None for a
-        whole vector, else the columns in it.
+        ``offset`` counts bytes from a row's start, ``index`` the vectors of an iteration; ``left`` is None for a whole
+        vector, else the number of columns in it.
         """
         builder, vectors = self.builder, self.vectors
         offset, left = cgutils.alloca_once_value(builder, integer(0)), cgutils.alloca_once_value(builder, columns)
@@ -58,8 +58,8 @@ class _Rows:
             builder.cbranch(builder.icmp_signed(">=", builder.load(left), lanes), turn, end)
             builder.position_at_end(turn)
             at = builder.load(offset)
-            for place in range(count):
-                body(builder.add(at, integer(place * bytes_)) if place else at, place, None)
+            for index in range(count):
+                body(builder.add(at, integer(index * bytes_)) if index else at, index, None)
             builder.store(builder.add(at, integer(count * bytes_)), offset)
             builder.store(builder.sub(builder.load(left), lanes), left)
             builder.branch(test)
@@ -68,12 +68,12 @@ class _Rows:
             body(builder.load(offset), 0, builder.load(left))
 
     def load(self, start: Any, offset: Any, left: Any) -> Any:
-        """A row's vector, or what is left of it."""
+        """Loads a row's vector, or its first ``left`` columns."""
         at = self.builder.add(start, offset)
         return self.vectors.load(at) if left is None else self.vectors.load_masked(at, left)
 
     def store(self, value: Any, start: Any, offset: Any, left: Any, streamed: bool = False) -> None:
-        """The reverse; past the caches where ``streamed`` and whole."""
+        """Stores a row's vector, or its first ``left`` columns; a whole one past the caches if ``streamed``."""
         at = self.builder.add(start, offset)
         if left is not None:
             self.vectors.store_masked(value, at, left)
@@ -84,7 +84,7 @@ class _Rows:
 
 
 def _dots(rows: int) -> Any:
-    """``dots(tag, a, step, x, columns, y)``: so many numbers of y, each a row of ``a`` times x."""
+    """``dots(tag, a, step, x, columns, y)``: ``rows`` numbers of y, each the dot product of a row of ``a`` and x."""
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
     def dots(_typing: Any, tag: Any, a: Any, step: Any, x: Any, columns: Any, y: Any) -> Any:
@@ -94,13 +94,13 @@ def _dots(rows: int) -> Any:
             vectors, starts = emit.vectors, emit.starts(a, step)
             sums = [[cgutils.alloca_once_value(builder, vectors.zero) for _ in range(2)] for _ in range(rows)]
 
-            def multiply(offset: Any, place: int, left: Any) -> None:
+            def multiply(offset: Any, index: int, left: Any) -> None:
                 shared = emit.load(x, offset, left)
                 for start, row in zip(starts, sums, strict=True):
-                    value = vectors.fma(emit.load(start, offset, left), shared, builder.load(row[place]))
-                    builder.store(value, row[place])
+                    value = vectors.fma(emit.load(start, offset, left), shared, builder.load(row[index]))
+                    builder.store(value, row[index])
 
-            emit.each_vector(columns, 2, multiply)
+            emit.for_each_vector(columns, 2, multiply)
             for r, row in enumerate(sums):
                 total = vectors.total(builder.fadd(*map(builder.load, row)))
                 at = vectors.pointer(builder.add(y, integer(r * vectors.item)), vectors.scalar)
@@ -113,7 +113,7 @@ def _dots(rows: int) -> Any:
 
 
 def _sums(rows: int) -> Any:
-    """``sums(tag, a, step, x, columns, y)``: adds to y so many rows of ``a``, each times its number of x."""
+    """``sums(tag, a, step, x, columns, y)``: adds ``rows`` rows of ``a`` to y, each times its number of x."""
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
     def sums(_typing: Any, tag: Any, a: Any, step: Any, x: Any, columns: Any, y: Any) -> Any:
@@ -122,13 +122,13 @@ def _sums(rows: int) -> Any:
             emit = _Rows(builder, tag, rows)
             starts, factors = emit.starts(a, step), emit.scalars(x)
 
-            def add(offset: Any, place: int, left: Any) -> None:
+            def add(offset: Any, index: int, left: Any) -> None:
                 total = emit.load(y, offset, left)
                 for start, factor in zip(starts, factors, strict=True):
                     total = emit.vectors.fma(emit.load(start, offset, left), factor, total)
                 emit.store(total, y, offset, left)
 
-            emit.each_vector(columns, 2, add)
+            emit.for_each_vector(columns, 2, add)
             return context.get_dummy_value()
 
         return types.void(tag, *[types.int64] * 5), codegen
@@ -137,9 +137,9 @@ def _sums(rows: int) -> Any:
 
 
 def _updates(rows: int, added: bool, streamed: bool = False) -> Any:
-    """``updates(tag, a, step, x, columns, y, out, out_step)``: so many rows of out = a + tag * x * y, or without a.
+    """``updates(tag, a, step, x, columns, y, out, out_step)``: ``rows`` rows of out = a + tag * x * y, or without a.
 
-    Where ``streamed`` the rows of out begin at whole vectors.
+    If ``streamed``, rows of out must begin at multiples of a vector's size.
     """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -154,7 +154,7 @@ def _updates(rows: int, added: bool, streamed: bool = False) -> Any:
             factors = [builder.fmul(scale, factor) for factor in emit.scalars(x)]
             starts, targets = emit.starts(a, step), emit.starts(out, out_step)
 
-            def update(offset: Any, place: int, left: Any) -> None:
+            def update(offset: Any, index: int, left: Any) -> None:
                 shared = emit.load(y, offset, left)
                 for start, target, factor in zip(starts, targets, factors, strict=True):
                     if added:
@@ -163,7 +163,7 @@ def _updates(rows: int, added: bool, streamed: bool = False) -> Any:
                         value = builder.fmul(shared, factor)
                     emit.store(value, target, offset, left, streamed)
 
-            emit.each_vector(columns, 2, update)
+            emit.for_each_vector(columns, 2, update)
             return context.get_dummy_value()
 
         return types.void(tag, *[types.int64] * 7), codegen
@@ -180,7 +180,7 @@ _updates_past_2, _outer_past_2 = (_updates(UPDATE_ROWS, added, streamed=True) fo
 
 @compiled
 def matrix_vector(counter, tag, item, rows, columns, task_rows, a, step, x, plus, y):  # type: ignore[no-untyped-def]
-    """y = A x, and where ``plus`` is not 0 the vector there added. A task is some rows; steps are in bytes."""
+    """y = A x, plus the vector at ``plus`` if that is not 0. A task is some rows; steps are in bytes."""
     while True:
         row = take_task(counter) * task_rows
         if row >= rows:
@@ -201,7 +201,8 @@ def matrix_vector(counter, tag, item, rows, columns, task_rows, a, step, x, plus
 
 @compiled
 def vector_matrix(counter, tag, item, rows, columns, task_columns, a, step, x, plus, y):  # type: ignore[no-untyped-def]
-    """y = x A, and where ``plus`` is not 0 the vector there added. A task is some columns, which stay in the cache."""
+    """y = x A, plus the vector at ``plus`` if that is not 0. A task is some columns, whose sums stay in the L1
+    cache."""
     while True:
         column = take_task(counter) * task_columns
         if column >= columns:
@@ -224,7 +225,7 @@ def vector_matrix(counter, tag, item, rows, columns, task_columns, a, step, x, p
 def rank_one(counter, tag, item, rows, columns, task_rows, a, step, x, y, out, out_step, streamed):  # type: ignore[no-untyped-def]
     """out = A + tag * x y', or tag * x y' where ``a`` is 0. A task is some rows.
 
-    Where ``streamed`` is not 0 out goes past the caches, and its rows begin at whole vectors.
+    If ``streamed`` is not 0, out is written past the caches; its rows must begin at multiples of a vector's size.
     """
     while True:
         row = take_task(counter) * task_rows

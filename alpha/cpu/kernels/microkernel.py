@@ -2,8 +2,8 @@
 
 It computes one register tile, ``C[m, n] (+)= sum over taps t, k of A_t[m, k] * B_t[k, n]``, where every tap has its own
 offsets into A and B: a convolution that skips zeros is then a list of taps. Numba cannot be relied on to keep a tile in
-registers, so the IR says it: accumulators that LLVM promotes to registers, one vector load of B a column, one
-broadcast of A a row, one FMA each.
+registers, so the IR says it: accumulators that LLVM promotes to registers, one vector load of B per column, one
+broadcast of A per row, one FMA per accumulator.
 
 The idea of a batch-reduce GEMM: Georganas et al., "High-Performance Deep Learning via a Single Building Block",
 arXiv 1906.06440.
@@ -26,20 +26,21 @@ from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer, scalar_of
 I8 = ir.IntType(8)
 
 STORE, ADD, BIAS, ACTIVATE = 0, 1, 2, 4
-"""What happens to C, any of them together: overwritten; with what lies ``residual`` bytes from it added (at 0, what it
-holds); with a bias row added; and, last, LeakyReLU with the slope that is the value of the kernels' ``tag``."""
+"""Modes of writing C, flags that add up. STORE overwrites it. ADD adds what lies ``residual`` bytes from C (what C
+holds, if 0). BIAS adds a row. ACTIVATE then applies LeakyReLU, whose slope is the value of the kernels' ``tag``."""
 
 
 UNROLL = 4
-"""Terms of a turn of a whole tile's loop: what a turn costs besides its terms is a tenth of them where another thread
-shares the core."""
+"""Terms per iteration of a whole tile's loop: the loop's overhead is then a tenth of them where two threads share a
+core."""
 
-LONG, WIDE, SCATTERED = range(3)
-"""How A's rows lie: a step apart with neighbouring k; side by side with k a step apart; anywhere, as C's rows."""
+ROW_MAJOR, COLUMN_MAJOR, SCATTERED = range(3)
+"""Memory layout of A: k contiguous, rows a step apart; rows contiguous, k a step apart; each row at an address of its
+own, and likewise C's rows."""
 
 
 class _Emitter:
-    """Emits the IR of one tile; the attributes are the kernel's arguments as LLVM values."""
+    """Emits the IR of one register tile; the attributes are the kernel's arguments as LLVM values."""
 
     NAMES = (
         "a",
@@ -65,7 +66,7 @@ class _Emitter:
         for name, value in zip(self.NAMES, arguments, strict=True):
             setattr(self, name, value)
         self.rows, self.layout = rows, layout
-        if layout != WIDE:
+        if layout != COLUMN_MAJOR:
             self.b_step = integer(width * ISA.bytes)
         self.vectors = Vectors(builder, tag)
         self.item = self.vectors.item
@@ -91,7 +92,7 @@ class _Emitter:
     columns: Any
 
     def emit(self) -> None:
-        """The whole kernel."""
+        """Emits the whole kernel."""
         self._prefetch_result()
         if self.layout == SCATTERED:
             self.scattered = [self.vectors.load_address(self.a_step, m) for m in range(self.rows)]
@@ -108,7 +109,7 @@ class _Emitter:
                 self._finish(masked=True)
 
     def _prefetch_result(self) -> None:
-        """Asks for C's rows, which are wanted when the loops are done."""
+        """Prefetches C's rows, which are needed when the loops are done."""
         arguments = [I8.as_pointer(), I32, I32, I32]
         prefetch = cgutils.get_or_insert_function(
             self.builder.module, ir.FunctionType(ir.VoidType(), arguments), "llvm.prefetch.p0"
@@ -139,11 +140,14 @@ class _Emitter:
         return (self.builder.add(self.c, self.vectors.load_address(table, m)) for m in range(self.rows))
 
     def _depth_loop(self, a: Any, b: Any) -> None:
-        """for k: one FMA an accumulator. Rows of A three apart share a base pointer, which x86 addressing can index."""
+        """Loops over k: one FMA per accumulator.
+
+        Three rows of A share a base pointer: x86 can address base + 1 or 2 steps.
+        """
         builder = self.builder
         twice = builder.add(self.a_step, self.a_step)
         bases = [a]
-        if self.layout == LONG:
+        if self.layout == ROW_MAJOR:
             thrice = builder.add(twice, self.a_step)
             for _ in range(1, (self.rows + 2) // 3):
                 bases.append(builder.add(bases[-1], thrice))
@@ -153,33 +157,37 @@ class _Emitter:
             bases, b, rest = self._run_of_terms(bases, b, rest, twice, together)
 
     def _unrolled(self) -> int:
-        """Terms of a turn. Lower tiles wait for their sums anyway; three steps of k are no address of x86."""
+        """Terms per iteration.
+
+        Low tiles wait for their sums anyway; and x86 addresses reach no further than two steps of k.
+        """
         whole = self.rows * self.width >= ISA.rows * ISA.vectors or self.rows in TALL_HEIGHTS
         if not whole and self.layout != SCATTERED:
             return 1
-        return 2 if self.layout == WIDE else UNROLL
+        return 2 if self.layout == COLUMN_MAJOR else UNROLL
 
     def _run_of_terms(
         self, bases: list[Any], b: Any, depth: Any, twice: Any, together: int
     ) -> tuple[list[Any], Any, Any]:
-        """A loop over ``depth`` terms, so many a turn; where it ends, and the terms that are left."""
+        """Emits a loop over ``depth`` terms, ``together`` per iteration; returns the pointers and terms left."""
         builder = self.builder
-        before, starts = builder.block, [*bases, b, depth]
+        block_before, values_before = builder.block, [*bases, b, depth]
         body, end = builder.append_basic_block("depth"), builder.append_basic_block("depth.end")
         builder.cbranch(builder.icmp_signed(">=", depth, integer(together)), body, end)
         builder.position_at_end(body)
-        *a_at, b_at, left = values = [builder.phi(I64) for _ in starts]
-        step = self.a_step if self.layout == WIDE else integer(self.item)
+        *a_at, b_at, left = values = [builder.phi(I64) for _ in values_before]
+        step = self.a_step if self.layout == COLUMN_MAJOR else integer(self.item)
         for _ in range(together):
             self._multiply(a_at, b_at, twice)
             a_at = [builder.add(pointer, step) for pointer in a_at]
             b_at = builder.add(b_at, self.b_step)
         left = builder.sub(left, integer(together))
         builder.cbranch(builder.icmp_signed(">=", left, integer(together)), body, end)
-        ends = [*a_at, b_at, left]
-        _join(values, (before, starts), (body, ends))
+        values_after = [*a_at, b_at, left]
+        incoming = (block_before, values_before), (body, values_after)
+        _join(values, *incoming)
         builder.position_at_end(end)
-        *bases, b, depth = _join([builder.phi(I64) for _ in starts], (before, starts), (body, ends))
+        *bases, b, depth = _join([builder.phi(I64) for _ in values_before], *incoming)
         return bases, b, depth
 
     def _multiply(self, a_at: list[Any], b_at: Any, twice: Any) -> None:
@@ -196,13 +204,13 @@ class _Emitter:
         builder = self.builder
         if self.layout == SCATTERED:
             return builder.add(self.scattered[m], a_at[0])
-        if self.layout == WIDE:
+        if self.layout == COLUMN_MAJOR:
             return builder.add(a_at[0], integer(self.item * m)) if m else a_at[0]
         group, place = divmod(m, 3)
         return builder.add(a_at[group], self.a_step if place == 1 else twice) if place else a_at[group]
 
     def _finish(self, masked: bool) -> None:
-        """Writes the tile: vectors as far as there are columns where ``masked``, else whole."""
+        """Writes the tile: where ``masked`` only the columns that C has, else whole vectors."""
         builder = self.builder
 
         def load(row: Any, v: int) -> Any:
@@ -236,28 +244,28 @@ class _Emitter:
         return self.builder.add(address, integer(offset)) if offset else address
 
     def _left(self, v: int) -> Any:
-        """Columns from vector v on."""
+        """How many columns C has from vector v on."""
         return self.builder.sub(self.columns, integer(v * self.vectors.lanes))
 
 
 def _join(values: list[Any], *sources: tuple[Any, list[Any]]) -> list[Any]:
-    """The phis, given what each block that comes before brings."""
+    """Completes phi nodes with the values that come from each preceding block."""
     for block, incoming in sources:
-        for value, one in zip(values, incoming, strict=True):
-            value.add_incoming(one, block)
+        for phi, value in zip(values, incoming, strict=True):
+            phi.add_incoming(value, block)
     return values
 
 
 def has(builder: ir.IRBuilder, mode: Any, flag: int) -> Any:
-    """Whether a mode has a flag."""
+    """Emits the test whether a mode has a flag."""
     return builder.icmp_signed("!=", builder.and_(mode, integer(flag)), integer(0))
 
 
 def _tile(rows: int, width: int) -> Any:
-    """A tile kernel of so many scattered rows of so many vectors.
+    """A kernel for one tile of ``rows`` scattered rows of ``width`` vectors.
 
-    Arguments as of ``_product``, but that a_step, c_step and residual are tables of the rows' addresses, to which a, c
-    and c are added.
+    Its arguments are those of ``_product``, except that a_step, c_step and residual are tables of the rows' addresses,
+    to which a, c and c are added.
     """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -275,14 +283,14 @@ def _tile(rows: int, width: int) -> Any:
 
 
 def _product(layout: int, width: int, heights: tuple[int, ...]) -> Any:
-    """A kernel of m rows of so many vectors, in tiles: of the first height as many as there are, then of lower ones.
+    """A kernel for m rows of ``width`` vectors, in tiles: as many as fit of the first height, then lower ones.
 
     Arguments, all int64 but the first, whose type chooses float32 or float64; steps and offsets in bytes:
-    tag: the slope of ACTIVATE; m: rows; block: of WIDE, from the first rows of A to the next tile's, the height where A
-    is used as it lies; a, a_taps, b, b_taps: base addresses and addresses of the taps' offsets; taps: their number;
-    a_step: from row to row of A (WIDE: from k to k); b_step: from k to k of B; depth: number of k; c, c_step: the
-    result and its row step; mode: STORE, or ADD, BIAS and ACTIVATE together; bias: address of a row; residual: see
-    ADD; columns: how many columns of C may be written.
+    tag: the slope of ACTIVATE; m: rows; block: where A is COLUMN_MAJOR, from one tile's rows of A to the next tile's (a
+    tile's height where A is not packed); a, a_taps, b, b_taps: base addresses and addresses of the taps' offsets; taps:
+    their number; a_step: from row to row of A (COLUMN_MAJOR: from k to k); b_step: from k to k of B; depth: number of
+    k; c, c_step: the result and its row step; mode: STORE, or ADD, BIAS and ACTIVATE together; bias: address of a row;
+    residual: see ADD; columns: how many columns of C may be written.
     """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -299,12 +307,12 @@ def _product(layout: int, width: int, heights: tuple[int, ...]) -> Any:
             def tile(height: int, whole: bool) -> None:
                 at = {**given, "a": builder.load(a), "c": builder.load(c)}
                 _Emitter(builder, slope, at.values(), tag, height, layout, width).emit()
-                step = builder.mul(given["a_step"], integer(height)) if layout == LONG else integer(height * item)
-                builder.store(builder.add(at["a"], block if whole and layout == WIDE else step), a)
+                step = builder.mul(given["a_step"], integer(height)) if layout == ROW_MAJOR else integer(height * item)
+                builder.store(builder.add(at["a"], block if whole and layout == COLUMN_MAJOR else step), a)
                 builder.store(builder.add(at["c"], builder.mul(given["c_step"], integer(height))), c)
                 builder.store(builder.sub(builder.load(left), integer(height)), left)
 
-            most = None  # rows that can be left
+            most = None  # rows that may remain at this height
             for height in heights:
                 if most is None or most >= 2 * height:
                     with cgutils.for_range(builder, builder.sdiv(builder.load(left), integer(height)), intp=I64):
@@ -323,30 +331,30 @@ def _product(layout: int, width: int, heights: tuple[int, ...]) -> Any:
 ROWS = ISA.rows
 
 WIDE_HEIGHTS = tuple(sorted({height for height in (ROWS, 8, 5, 4, 2, 1) if height <= ROWS}, reverse=True))
-"""Rows of an ``outer_product`` that is a single tile."""
+"""Heights of ``outer_product``'s tiles."""
 
-# A panel of one vector, for results of no more channels: more rows take the place of the vectors that are not there.
+# For results of no more channels than one vector holds: more rows use the registers that more vectors would take.
 NARROW_ROWS = ROWS * ISA.vectors
 NARROW_WIDE_ROWS = 8
 
-# Tails are made of powers of two: a 12-row tile leaves up to 11 rows, 8 + 2 + 1.
-_LONG = _product(LONG, ISA.vectors, tuple(height for height in WIDE_HEIGHTS if height != 5))
-_NARROW = _product(LONG, 1, (NARROW_ROWS, *(height for height in (8, 4, 2, 1) if height < NARROW_ROWS)))
+# What a tile leaves is made of powers of two: a 12-row tile leaves up to 11 rows, 8 + 2 + 1.
+_FULL = _product(ROW_MAJOR, ISA.vectors, tuple(height for height in WIDE_HEIGHTS if height != 5))
+_NARROW = _product(ROW_MAJOR, 1, (NARROW_ROWS, *(height for height in (8, 4, 2, 1) if height < NARROW_ROWS)))
 
-outer_product = _product(WIDE, ISA.vectors, WIDE_HEIGHTS)
+outer_product = _product(COLUMN_MAJOR, ISA.vectors, WIDE_HEIGHTS)
 """C (m rows, one panel of columns) from A with neighbouring rows and ``a_step`` bytes from k to k."""
 
-narrow_outer_product = _product(WIDE, 1, (NARROW_WIDE_ROWS, 4, 2, 1))
-"""``outer_product`` of a panel of one vector."""
+narrow_outer_product = _product(COLUMN_MAJOR, 1, (NARROW_WIDE_ROWS, 4, 2, 1))
+"""``outer_product`` for a panel of one vector."""
 
-# Stems' filter rows of 7, 5 and 3 taps of three channels, as one tile where registers suffice: B is read once.
+# For the first layers' filter rows, 7, 5 or 3 taps of three channels: one tile where registers suffice reads B once.
 TALL = ROWS * ISA.vectors >= 21
 TALL_HEIGHTS = (21, 15, 9) if TALL else ()
-tall_product = _product(WIDE, 1, (21, 15, 9))
-"""``narrow_outer_product`` of as many rows as one of TALL_HEIGHTS."""
+tall_product = _product(COLUMN_MAJOR, 1, (21, 15, 9))
+"""``narrow_outer_product`` whose number of rows is one of TALL_HEIGHTS."""
 
 SCATTERED_ROWS, NARROW_SCATTERED_ROWS = min(ROWS, 6), 8
-"""Of a tile of scattered rows, each with a pointer of its own."""
+"""Height of a tile of scattered rows, each of which takes a pointer, and of one for a panel of one vector."""
 _SCATTERED, _NARROW_SCATTERED = _tile(SCATTERED_ROWS, ISA.vectors), _tile(NARROW_SCATTERED_ROWS, 1)
 
 _VECTOR_BYTES = ISA.bytes
@@ -360,12 +368,12 @@ def panel_product(  # type: ignore[no-untyped-def]
     if b_step == _VECTOR_BYTES:
         _NARROW(tag, m, 0, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns)
     else:
-        _LONG(tag, m, 0, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns)
+        _FULL(tag, m, 0, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns)
 
 
 @inlined
 def scattered_rows(b_step):  # type: ignore[no-untyped-def]
-    """Rows of a tile of ``scattered_product``, by the bytes of a panel."""
+    """Rows per tile of ``scattered_product``, by the bytes of a panel's row."""
     return NARROW_SCATTERED_ROWS if b_step == _VECTOR_BYTES else SCATTERED_ROWS
 
 
@@ -373,7 +381,7 @@ def scattered_rows(b_step):  # type: ignore[no-untyped-def]
 def scattered_product(  # type: ignore[no-untyped-def]
     tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns
 ):
-    """A tile of scattered rows and a panel of columns."""
+    """C (one tile of scattered rows, one panel of columns) from A with scattered rows."""
     if b_step == _VECTOR_BYTES:
         _NARROW_SCATTERED(
             tag, a, a_taps, b, b_taps, taps, a_step, b_step, depth, c, c_step, mode, bias, residual, columns
@@ -383,9 +391,9 @@ def scattered_product(  # type: ignore[no-untyped-def]
 
 
 def _copier(vectors: Callable[[int], int]) -> Any:
-    """Copies ``count`` pieces of ``vectors(itemsize)`` whole vectors from strided to strided memory.
+    """A function that copies ``count`` pieces of ``vectors(itemsize)`` vectors from strided to strided memory.
 
-    Where pieces are written closer than they are long, the later one is what remains.
+    Where pieces overlap at the target, the later one remains.
     """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -407,17 +415,17 @@ def _copier(vectors: Callable[[int], int]) -> Any:
 
 
 copy_rows = _copier(lambda item: -(-max(ROWS, NARROW_WIDE_ROWS) * item // ISA.bytes))
-"""Pieces of at least a tile's rows: A for ``outer_product`` and ``narrow_outer_product``."""
+"""Copies pieces at least as long as a tile is high: A for ``outer_product`` and ``narrow_outer_product``."""
 
 copy_panels = _copier(lambda item: ISA.vectors)
-"""Pieces of a panel's width: B."""
+"""Copies pieces as long as a panel is wide: B."""
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def copy_vectors(
     _typing: Any, tag: Any, source: Any, source_step: Any, target: Any, target_step: Any, count: Any, nbytes: Any
 ) -> Any:
-    """Copies ``count`` pieces of ``nbytes`` bytes in whole vectors: up to a vector more is read and written."""
+    """Copies ``count`` pieces of ``nbytes`` bytes in whole vectors: reads and writes up to a vector more."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, source, source_step, target, target_step, count, nbytes = arguments

@@ -1,10 +1,10 @@
-"""ConvV2 and KS-deconv-V2 for few images and large filters: a task meets all rows with the filters it alone reads.
+"""ConvV2 and KS-deconv-V2 for few images and large filters: a task applies a panel of the filters to all rows.
 
 ``positions`` reads a filter's taps anew for each pattern of them, from memory where the caches do not hold the filters,
 and where a map is small few positions have the same pattern. Here each tap meets all positions that it reaches at once,
 and adds to their results: a filter is read once, and tiles are full (the untangling of HUGE2, arXiv 1907.11210).
-Where filters are not packed yet, a task packs a block of its channels into room of its own, which stays in the second
-cache, and not through memory.
+Where filters are not packed yet, a task packs a block of its channels into a buffer that stays in the L2 cache, instead
+of writing packed filters to memory.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, copy_panels, scattered_product, scattered_rows
-from alpha.cpu.kernels.positions import addresses, residuals_beside, tap_offsets
+from alpha.cpu.kernels.positions import addresses, residual_addresses, tap_offsets
 from alpha.cpu.kernels.vectors import transpose
 
 ISA_BYTES = ISA.bytes
 
 BY_INPUT, BY_OUTPUT, PACKED = range(3)
-"""What the filters are: as they lie, to be packed for an input gradient or for a convolution; or packed before."""
+"""Layout of the filters: unpacked, for the kernel to pack for an input gradient or a convolution; or packed already."""
 
 
 class PanelSizes(NamedTuple):
@@ -31,19 +31,19 @@ class PanelSizes(NamedTuple):
 
     groups: int
     depth: int
-    """Channels summed a tap and group."""
+    """Channels summed per tap and group."""
     channels: int
-    """Channels of the result a group."""
+    """Channels of the result per group."""
     panel: int
-    """Channels a filter panel: of one task."""
+    """Channels per filter panel; a panel is a task."""
     rows: int
-    """Rows a block, at most."""
+    """Most rows per block."""
     taps: int
-    """Of the filter."""
+    """Taps of the filter."""
     depth_block: int
-    """Channels of filters packed here, whose products are summed before they are added to the result."""
+    """Channels whose filters the kernel packs at a time; their products are summed, then added to the result."""
     chunk: int
-    """Where filters are packed before, channels whose products are."""
+    """Channels whose products are summed at a time where the filters are packed already."""
     item: int
     source_image: int
     target_image: int
@@ -51,7 +51,7 @@ class PanelSizes(NamedTuple):
 
 @inlined
 def pack_by_output(tag, sizes, w, channel, k, depth, target):  # type: ignore[no-untyped-def]
-    """Each tap's (depth, panel) of a panel of output channels, of input channels from k on."""
+    """Packs a panel of output channels: for each tap a matrix (depth, panel) of the input channels from k on."""
     lanes = ISA_BYTES // sizes.item
     filter_bytes = sizes.taps * sizes.depth * sizes.item
     panel_row = sizes.panel * sizes.item
@@ -65,7 +65,7 @@ def pack_by_output(tag, sizes, w, channel, k, depth, target):  # type: ignore[no
 
 @inlined
 def pack_by_input(tag, sizes, w, row, channel, depth, target):  # type: ignore[no-untyped-def]
-    """Each tap's (depth, panel) of a panel of input channels, of output channels from ``row`` on."""
+    """Packs a panel of input channels: for each tap a matrix (depth, panel) of the output channels from ``row`` on."""
     tap_row = sizes.channels * sizes.item
     panel_row = sizes.panel * sizes.item
     for tap in range(sizes.taps):
@@ -78,9 +78,10 @@ def pack_by_input(tag, sizes, w, row, channel, depth, target):  # type: ignore[n
 def panels(  # type: ignore[no-untyped-def]
     counter, tag, kind, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
 ):
-    """``blocks`` is a table of ``Block``; w are the filters, (OC, T, IC) as they lie or packed. A task is a panel.
+    """Adds the products of all taps to the result. A task is a panel.
 
-    Offsets of taps are counted in taps; a block without one is of positions whose results begin there. Returns the
+    ``blocks`` is a table of ``Block``; w are the filters, (OC, T, IC) unpacked, or packed. Offsets of taps are counted
+    in taps; a block without taps sets its positions' results to the bias, the residual or zero. Returns the
     multiply-adds that it computed.
     """
     per_group = sizes.channels // sizes.panel
@@ -99,7 +100,7 @@ def panels(  # type: ignore[no-untyped-def]
         panel = take_task(counter)
         if panel >= sizes.groups * per_group:
             break
-        # Taken anew for each task: Numba frees an array after its last use, and does not know of addresses.
+        # Taken again for each task: Numba frees an array after its last use, and does not count uses of its address.
         filters = (packed.ctypes.data + 63) // 64 * 64
         group = panel // per_group
         channel = (panel - group * per_group) * sizes.panel
@@ -112,8 +113,9 @@ def panels(  # type: ignore[no-untyped-def]
                 pack_by_output(tag, sizes, w, group * sizes.channels + channel, first, depth, filters)
             else:
                 pack_by_input(tag, sizes, w, group * sizes.depth + first, channel, depth, filters)
-            ends = first + depth == sizes.depth and mode & ACTIVATE != 0
-            for index in range(blocks.shape[0] + (blocks.shape[0] if ends else 0)):
+            activates = first + depth == sizes.depth and mode & ACTIVATE != 0
+            # Blocks without taps begin the results; after the last channels a second pass over them activates.
+            for index in range(blocks.shape[0] + (blocks.shape[0] if activates else 0)):
                 closing = index >= blocks.shape[0]
                 block = blocks[index - blocks.shape[0] if closing else index]
                 opening = block[0] == 0
@@ -127,7 +129,7 @@ def panels(  # type: ignore[no-untyped-def]
                 if closing:
                     how = ADD | ACTIVATE
                 elif opening:
-                    residuals_beside(targets, residual, count, tile, residuals)
+                    residual_addresses(targets, residual, count, tile, residuals)
                     added, how = residuals.ctypes.data, mode & ~ACTIVATE
                 for k in range(0, 1 if opening else depth, chunk):
                     for m in range(0, count, tile):

@@ -1,7 +1,7 @@
-"""Kernels of pooling: positions x (images * channels) matrices, combined by the pairs of their rows and columns.
+"""Kernels of pooling, over matrices (positions, images * channels).
 
-``rows`` and ``columns`` are tables of the pairs of an axis: how many each position has, and of the first the index on
-the other side and the tap. Padding has no pairs, so it is never read. A task is one position and a run of its columns.
+``rows`` and ``columns`` are tables of an axis' pairs: how many each position has, and for the first pair its index on
+the other side and its tap. Padding has no pairs, so it is never read. A task is one position and a run of its columns.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.vectors import I64, Vectors, integer
 
 VECTORS = 2
-"""Of columns whose maxima are held in registers."""
+"""Vectors of columns whose maxima are kept in registers."""
 
 POSITIONS = 16
-"""A task of ``maxima``."""
+"""Positions per task of ``maxima``."""
 
 ISA_BYTES = ISA.bytes
 
 COLUMNS = 4096
-"""Columns a task: what it reads and writes stays in the first-level cache."""
+"""Columns per task: what it reads and writes stays in the L1 cache."""
 
 COUNT, SOURCE, TAP = range(3)
 """Rows of an axis' table."""
 
 
 class PoolSizes(NamedTuple):
-    """Sizes of a problem, and steps from a pair of an axis to the next."""
+    """Sizes of a problem, and steps from one pair of an axis to the next."""
 
     width: int
     """Columns of the side that is read."""
-    across: int
+    window_columns: int
     """Columns of a window."""
-    most: int
-    """Pairs of a position, at most."""
+    max_pairs: int
+    """Most pairs that a position has."""
     row_step: int
     row_tap_step: int
     column_step: int
@@ -50,7 +50,7 @@ class PoolSizes(NamedTuple):
 
 @compiled
 def max_forward(counter, x, rows, columns, sizes, out, chosen):  # type: ignore[no-untyped-def]
-    """Maxima and their taps; first on ties, the last NaN wins; -inf and tap -1 where a window holds nothing."""
+    """Writes maxima and their taps: the first of equal ones, but the last NaN; -inf and tap -1 for an empty window."""
     numbers = x.shape[1]
     pieces = (numbers + COLUMNS - 1) // COLUMNS
     lowest = x.dtype.type(-np.inf)
@@ -70,16 +70,16 @@ def max_forward(counter, x, rows, columns, sizes, out, chosen):  # type: ignore[
             continue
         first = rows[SOURCE, row] * sizes.width + columns[SOURCE, column]
         best[:] = x[first, low : low + COLUMNS]
-        winner[:] = rows[TAP, row] * sizes.across + columns[TAP, column]
+        winner[:] = rows[TAP, row] * sizes.window_columns + columns[TAP, column]
         for i in range(rows[COUNT, row]):
             line = (rows[SOURCE, row] + i * sizes.row_step) * sizes.width + columns[SOURCE, column]
-            taps = (rows[TAP, row] + i * sizes.row_tap_step) * sizes.across + columns[TAP, column]
+            taps = (rows[TAP, row] + i * sizes.row_tap_step) * sizes.window_columns + columns[TAP, column]
             for j in range(1 if i == 0 else 0, columns[COUNT, column]):
                 tap = np.int32(taps + j * sizes.column_tap_step)
                 values = x[line + j * sizes.column_step, low : low + COLUMNS]
                 for k in range(len(best)):
                     value = values[k]
-                    # A NaN enters, and then only another one passes it.
+                    # A NaN is taken, and then only another NaN replaces it.
                     better = value > best[k] or value != value  # noqa: PLR0124
                     best[k] = value if better else best[k]
                     winner[k] = tap if better else winner[k]
@@ -87,7 +87,7 @@ def max_forward(counter, x, rows, columns, sizes, out, chosen):  # type: ignore[
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def _maxima(_typing: Any, tag: Any, x: Any, row: Any, sources: Any, count: Any, out: Any, columns: Any) -> Any:
-    """VECTORS vectors of the maxima over ``count`` rows of x, whose numbers are at ``sources``; ``row`` bytes each."""
+    """Writes VECTORS vectors of maxima over ``count`` rows of x, whose indices are at ``sources``; ``row``: bytes."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vectors = Vectors(builder, tag)
@@ -98,7 +98,7 @@ def _maxima(_typing: Any, tag: Any, x: Any, row: Any, sources: Any, count: Any, 
             start = builder.add(x, builder.mul(number, row))
             for v, slot in enumerate(best):
                 value, old = vectors.load(builder.add(start, integer(v * ISA.bytes))), builder.load(slot)
-                # NaN is neither above nor below: it enters, and stays.
+                # An unordered comparison takes a NaN; once the maximum is NaN, it stays.
                 enters = builder.and_(builder.fcmp_unordered(">", value, old), builder.fcmp_ordered("ord", old, old))
                 builder.store(builder.select(enters, value, old), slot)
         for v, slot in enumerate(best):
@@ -111,14 +111,14 @@ def _maxima(_typing: Any, tag: Any, x: Any, row: Any, sources: Any, count: Any, 
 
 @compiled
 def maxima(counter, tag, numbers, item, rows, columns, sizes, x, out):  # type: ignore[no-untyped-def]
-    """As ``max_forward``, without the taps. The matrices lie at addresses, so many numbers of ``item`` bytes a row.
+    """Writes maxima without their taps, of matrices given by address: rows of ``numbers`` numbers of ``item`` bytes.
 
-    Reads up to VECTORS vectors over a row's end.
+    Reads up to VECTORS vectors beyond a row's end.
     """
     lanes = VECTORS * ISA_BYTES // item
     wide = columns.shape[1]
     positions = rows.shape[1] * wide
-    sources = np.empty(sizes.most, np.int64)
+    sources = np.empty(sizes.max_pairs, np.int64)
     while True:
         task = take_task(counter)
         if task * POSITIONS >= positions:
@@ -147,7 +147,7 @@ def maxima(counter, tag, numbers, item, rows, columns, sizes, x, out):  # type: 
 
 @compiled
 def max_backward(counter, dy, chosen, rows, columns, sizes, out):  # type: ignore[no-untyped-def]
-    """Each input position gathers the gradients of the windows that chose it."""
+    """Sums, for each input position, the gradients of the windows that chose it."""
     numbers = dy.shape[1]
     pieces = (numbers + COLUMNS - 1) // COLUMNS
     zero = dy.dtype.type(0)
@@ -163,7 +163,7 @@ def max_backward(counter, dy, chosen, rows, columns, sizes, out):  # type: ignor
         total[:] = zero
         for i in range(rows[COUNT, row]):
             line = (rows[SOURCE, row] + i * sizes.row_step) * sizes.width + columns[SOURCE, column]
-            taps = (rows[TAP, row] + i * sizes.row_tap_step) * sizes.across + columns[TAP, column]
+            taps = (rows[TAP, row] + i * sizes.row_tap_step) * sizes.window_columns + columns[TAP, column]
             for j in range(columns[COUNT, column]):
                 tap = taps + j * sizes.column_tap_step
                 source = line + j * sizes.column_step
@@ -175,7 +175,7 @@ def max_backward(counter, dy, chosen, rows, columns, sizes, out):  # type: ignor
 
 @compiled
 def means(counter, x, rows, columns, sizes, full, out):  # type: ignore[no-untyped-def]
-    """The sum over each window times 1 / ``full``, or where that is 0, times 1 / the elements that it holds."""
+    """Writes each window's sum divided by ``full``, or, if that is 0, by the number of elements in the window."""
     numbers = x.shape[1]
     pieces = (numbers + COLUMNS - 1) // COLUMNS
     wide = columns.shape[1]
@@ -202,7 +202,7 @@ def means(counter, x, rows, columns, sizes, full, out):  # type: ignore[no-untyp
 def means_backward(  # type: ignore[no-untyped-def]
     counter, dy, rows, columns, sizes, full, inside_rows, inside_columns, out
 ):
-    """Each input position gathers its share of the windows that hold it; ``inside``: elements of windows, by axis."""
+    """Sums, for each input position, its share of the windows that hold it; ``inside``: windows' sizes, by axis."""
     numbers = dy.shape[1]
     pieces = (numbers + COLUMNS - 1) // COLUMNS
     wide = columns.shape[1]
@@ -228,7 +228,7 @@ def means_backward(  # type: ignore[no-untyped-def]
 
 @compiled
 def combine(counter, x, starts, sources, weights, out, block):  # type: ignore[no-untyped-def]
-    """out[i, p] = sum of weights * x[i, sources] over p's pairs, of x (count, length, values).
+    """out[i, p] = sum of weights * x[i, sources] over the pairs of p; x is (count, length, values).
 
     A task is a block of positions of one i, and a run of values.
     """

@@ -1,6 +1,6 @@
-"""ConvV2 and KS-deconv-V2 for few images: result positions of one trim are the rows of a product.
+"""ConvV2 and KS-deconv-V2 for few images: the result positions that share a trim are the rows of a matrix product.
 
-``gather`` takes a position and many images; here the rows are positions and images, wherever they lie.
+``gather`` multiplies one position's images at a time; here the rows are positions and images, wherever they lie.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
 
 TAPS, RUNS, OTHER, COUNT, SOURCE, SOURCE_STEP, TARGET, TARGET_STEP = range(8)
-"""Rows of the table of an axis' patterns."""
+"""Rows of the table of an axis' ``Patterns``."""
 
 
 class Patterns(NamedTuple):
-    """Positions of an axis that have the same taps, a step apart, and their sources too. Steps and offsets in bytes.
+    """Sets of an axis' positions that have the same taps and lie a step apart, as their sources do; offsets in bytes.
 
     Tap k of a pattern lies k * tap_step beyond the first one's source, and at ``OTHER`` + k * other_step in the filter.
     Its position j has its first source at ``SOURCE`` + j * ``SOURCE_STEP`` and its result at ``TARGET`` + j *
@@ -29,8 +29,8 @@ class Patterns(NamedTuple):
     """
 
     table: Int64s
-    """(8, patterns): ``RUNS`` is how many taps are contiguous with their channels and count as one, ``COUNT`` the
-    number of positions."""
+    """(8, patterns). ``RUNS``: how many taps are contiguous with their channels, and count as one; ``COUNT``: how many
+    positions a pattern has."""
     tap_step: int
     other_step: int
 
@@ -41,19 +41,19 @@ class PositionSizes(NamedTuple):
     images: int
     groups: int
     depth: int
-    """Channels summed a tap and group."""
+    """Channels summed per tap and group."""
     channels: int
-    """Channels of the result a group."""
+    """Channels of the result per group."""
     panel: int
-    """Channels a filter panel."""
+    """Channels per filter panel."""
     panels: int
-    """Panels a task."""
+    """Panels per task."""
     together: int
-    """Panels of it that meet all its blocks before the next ones do."""
+    """Panels of a task that are multiplied with all its blocks before the next ones are."""
     blocks: int
-    """Blocks a task."""
+    """Blocks per task."""
     rows: int
-    """Rows a block, at most."""
+    """Most rows per block."""
     most_taps: int
     tap_block: int
     depth_block: int
@@ -64,12 +64,15 @@ class PositionSizes(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Columns of a table of blocks: rows of one pair of patterns, which are positions and, inside them, images."""
+    """Columns of a table of blocks.
+
+    A block's rows are the images of positions that share a row and a column pattern.
+    """
 
     row_pattern: int
     column_pattern: int
     first: int
-    """The first row, among the pair's of these images."""
+    """The block's first row, counted over the positions of its two patterns and these images."""
     rows: int
     image: int
     images: int
@@ -77,14 +80,15 @@ class Block(NamedTuple):
 
 @inlined
 def addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere):  # type: ignore[no-untyped-def]
-    """Where a block's rows lie in x and y; what the last tile of rows has over is read twice and written nowhere."""
+    """Fills in the addresses of a block's rows in x and y; a last tile's missing rows read the first and write
+    nowhere."""
     r, c, count, images = block[0], block[1], block[3], block[5]
-    across = columns.table[COUNT, c]
-    place = block[2] // images
-    image = block[2] - place * images
-    i = place // across
-    j = place - i * across
-    for m in range(count):  # a division a row would take as long as a good part of its products
+    positions_per_row = columns.table[COUNT, c]
+    position = block[2] // images
+    image = block[2] - position * images
+    i = position // positions_per_row
+    j = position - i * positions_per_row
+    for m in range(count):  # a division per row would take as long as a good part of its products
         source = (
             rows.table[SOURCE, r]
             + i * rows.table[SOURCE_STEP, r]
@@ -103,7 +107,7 @@ def addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere
         if image == images:
             image = 0
             j += 1
-            if j == across:
+            if j == positions_per_row:
                 j = 0
                 i += 1
     for m in range(count, (count + tile - 1) // tile * tile):
@@ -112,15 +116,15 @@ def addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere
 
 
 @inlined
-def residuals_beside(targets, residual, count, tile, residuals):  # type: ignore[no-untyped-def]
-    """What is added to a block's rows lies ``residual`` bytes from them; for rows written nowhere, there too."""
+def residual_addresses(targets, residual, count, tile, residuals):  # type: ignore[no-untyped-def]
+    """Fills in the addresses of what is added to a block's rows: ``residual`` bytes from them."""
     for m in range((count + tile - 1) // tile * tile):
         residuals[m] = targets[m] + residual if m < count else targets[m]
 
 
 @inlined
 def tap_offsets(rows, columns, block, from_x, from_w):  # type: ignore[no-untyped-def]
-    """The taps of a block's patterns: offsets in x and in the filter; returns how many."""
+    """Fills in the offsets of a block's taps in x and in the filter; returns how many there are."""
     r, c = block[0], block[1]
     taps = 0
     for i in range(rows.table[TAPS, r]):
@@ -135,9 +139,9 @@ def tap_offsets(rows, columns, block, from_x, from_w):  # type: ignore[no-untype
 def positions(  # type: ignore[no-untyped-def]
     counter, tag, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
 ):
-    """``blocks`` is a table of ``Block``. A task is some of them and some panels.
+    """Computes the result of all positions. A task is some blocks and some panels; ``blocks`` is a table of ``Block``.
 
-    Tasks that share panels follow each other. Returns the multiply-adds that it computed.
+    Tasks that share panels follow each other. Returns how many multiply-adds it computed.
     """
     panels = sizes.groups * ((sizes.channels + sizes.panel - 1) // sizes.panel)
     per_group = panels // sizes.groups
@@ -163,7 +167,7 @@ def positions(  # type: ignore[no-untyped-def]
                 block = blocks[index]
                 count = block[3]
                 addresses(rows, columns, block, tile, sizes, x, y, sources, targets, nowhere.ctypes.data)
-                residuals_beside(targets, residual, count, tile, residuals)
+                residual_addresses(targets, residual, count, tile, residuals)
                 taps = tap_offsets(rows, columns, block, from_x, from_w)
                 depth = sizes.depth * columns.table[RUNS, block[1]]
                 for panel in range(first, min(first + sizes.together, last_panel)):

@@ -1,9 +1,9 @@
 """ConvV2 and KS-deconv-V2 for few result channels: a filter row's taps and channels are the columns of a product.
 
-Tap by tap, three result channels would fill three lanes of a panel. Here a source row meets all taps of a filter row at
-once: each of its pixels gets its product with each tap's channels, summed over source channels and over the filter's
-rows that reach the result row, which no zero enters. Then a result pixel adds what its taps made of its sources; what
-falls beside the result is dropped.
+Tap by tap, three result channels would fill three lanes of a panel. Here a source row is multiplied with all taps of a
+filter row at once: each of its pixels gets its product with each tap's channels, summed over source channels and over
+the filter's rows that reach the result row; no zero takes part. Then a result pixel adds the products of its taps with
+their sources; products that fall outside the result are dropped.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class TapColumnsSizes(NamedTuple):
 
     images: int
     chunk: int
-    """Images a task."""
+    """Images per task."""
     rows: int
-    """Of the result."""
+    """Rows of the result."""
     band: int
-    """Of them, a task."""
+    """Result rows per task."""
     columns: int
     source_columns: int
     groups: int
@@ -37,7 +37,7 @@ class TapColumnsSizes(NamedTuple):
     channels: int
     """Channels of the result."""
     panels: int
-    """Of a filter row's taps and channels."""
+    """Panels of a filter row's taps and channels."""
     panel: int
     item: int
     source_image: int
@@ -54,9 +54,10 @@ class TapColumnsSizes(NamedTuple):
 def tap_columns(  # type: ignore[no-untyped-def]
     counter, tag, rows, columns, sizes, x, w, y, mode, bias, residual
 ):
-    """``rows`` holds offsets in x and in the packed filter, ``columns`` source columns and first numbers of taps.
+    """Computes the result. A task is some result rows, a chunk of images and a group.
 
-    A task is some result rows, a chunk of images and a group. Returns the multiply-adds that it computed.
+    ``rows`` holds offsets in x and in the packed filter, ``columns`` source columns and first numbers of taps. Returns
+    how many multiply-adds it computed.
     """
     bands = (sizes.rows + sizes.band - 1) // sizes.band
     chunks = (sizes.images + sizes.chunk - 1) // sizes.chunk
@@ -75,7 +76,7 @@ def tap_columns(  # type: ignore[no-untyped-def]
         count = min(sizes.chunk, sizes.images - first)
         source = x + first * sizes.source_image + group * sizes.depth * sizes.item
         channel = group * sizes.channels * sizes.item
-        # All columns' images are one run of rows where a task takes them all.
+        # Where a task takes all images, those of all columns are one run of rows.
         runs = 1 if count == sizes.images else sizes.source_columns
         first_row = task % bands * sizes.band
         for row in range(first_row, min(first_row + sizes.band, sizes.rows)):
@@ -128,7 +129,7 @@ def tap_columns(  # type: ignore[no-untyped-def]
 def _finish(  # type: ignore[no-untyped-def]
     tag, columns, column, products, pixel, target, target_step, count, channels, item, mode, bias, residual
 ):
-    """A result column's pixels of some images, from what their taps made; ``mode`` as in the micro-kernel."""
+    """Writes a result column's pixels of some images from their taps' products; ``mode`` as in the micro-kernel."""
     taps, first, other = columns.pairs[COUNT, column], columns.pairs[SOURCE, column], columns.pairs[OTHER, column]
     for n in range(count):
         to = target + n * target_step

@@ -1,4 +1,4 @@
-"""Sk-dilated-V2 for few input channels (stems): the taps of a filter row, with their channels, are a product's rows.
+"""Sk-dilated-V2 for few input channels (first layers): a filter row's taps and channels are the rows of a product.
 
 Tap by tap, as ``leap`` works, three channels would fill three lanes of a panel. Here output channels fill the lanes,
 and the rows are neighbouring numbers of x: all taps of a filter row that lie inside x at a position, ConvV2's trim.
@@ -15,28 +15,30 @@ from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.kernels.microkernel import ADD, ROWS, TALL, copy_vectors, outer_product, tall_product
 
-FEW = 4
-"""Fewer images of a pixel are not worth a loop of their own: columns are."""
+MIN_LOOP_IMAGES = 4
+"""With fewer images than this, the inner loop is over columns."""
 
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
 
 class TapRows(NamedTuple):
-    """Filter rows, and classes of output columns by their trim."""
+    """Filter rows, and classes of output columns with the same trim."""
 
     first: Int64s
-    """A filter row's first output row; its others follow."""
+    """First output row that each filter row reaches."""
     end: Int64s
+    """One past the last such row."""
     column: Int64s
-    """A class's first output column; its others follow."""
+    """First output column of each class."""
     columns: Int64s
+    """Number of its output columns, which follow each other."""
     tap: Int64s
-    """Its first tap."""
+    """Its trim's first tap."""
     height_start: Int64s
-    """Its products' rows are cut into heights[height_start[c]..height_start[c + 1]]."""
+    """The product's rows of class c are cut into tiles of heights[height_start[c]..height_start[c + 1]] rows."""
     heights: Int64s
     tall: Int64s
-    """Whether they are one tile, of panels of one vector."""
+    """Whether these rows are a single tile, with panels of one vector."""
 
 
 class TapRowsSizes(NamedTuple):
@@ -44,11 +46,11 @@ class TapRowsSizes(NamedTuple):
 
     images: int
     part: int
-    """Images a part; each part sums into a filter of its own."""
+    """Images per part; each part sums into a filter gradient that no other part writes."""
     chunk: int
     """Images that are copied at a time."""
     row_chunk: int
-    """Output rows likewise."""
+    """Output rows whose x is copied at a time."""
     column_chunk: int
     """Output columns that are summed at a time."""
     input_rows: int
@@ -81,9 +83,9 @@ class TapRowsSizes(NamedTuple):
 
 @compiled
 def tap_rows(counter, tag, tables, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
-    """The filter gradient; ``dw`` is an array (parts, groups, FH, FW * IC, OC). A task is a part and a group.
+    """Computes the filter gradient ``dw``, an array (parts, groups, FH, FW * IC, OC). A task is a part and a group.
 
-    Returns the multiply-adds that it computed.
+    Returns how many multiply-adds it computed.
     """
     parts, groups = dw.shape[0], dw.shape[1]
     done = 0
@@ -98,7 +100,7 @@ def tap_rows(counter, tag, tables, sizes, x, dy, dw):  # type: ignore[no-untyped
         task = take_task(counter)
         if task >= parts * groups:
             break
-        # Taken anew for each task: Numba frees an array after its last use, and does not know of addresses.
+        # Taken again for each task: Numba frees an array after its last use, and does not count uses of its address.
         x_base = (x_copy.ctypes.data + 63) // 64 * 64
         part = task // groups
         group = task - part * groups
@@ -107,7 +109,7 @@ def tap_rows(counter, tag, tables, sizes, x, dy, dw):  # type: ignore[no-untyped
         end = min((part + 1) * sizes.part, sizes.images)
         for image in range(part * sizes.part, end, sizes.chunk):
             count = min(sizes.chunk, end - image)
-            by_image = count >= FEW
+            by_image = count >= MIN_LOOP_IMAGES
             a_step = sizes.copy_row if by_image else x_column
             b_step = sizes.dy_image if by_image else sizes.dy_column
             x_at = x + image * sizes.x_image + group * pixel
@@ -141,11 +143,11 @@ def tap_rows(counter, tag, tables, sizes, x, dy, dw):  # type: ignore[no-untyped
                     tall = TALL and tables.tall[c]
                     panel_width = sizes.vector if tall else sizes.panel
                     together = max(1, sizes.column_chunk // (right - left))
-                    beside = tables.tap[c] - sizes.padding_columns
+                    first_offset = tables.tap[c] - sizes.padding_columns
                     for block in range(low, high, together):
                         for q in range(left, right, sizes.column_chunk):
-                            across = min(sizes.column_chunk, right - q)
-                            depth = count if by_image else across
+                            block_columns = min(sizes.column_chunk, right - q)
+                            depth = count if by_image else block_columns
                             # All filter rows read a block's dy while it is in the caches.
                             for row in range(tables.first.size):
                                 top = max(block, tables.first[row])
@@ -154,9 +156,9 @@ def tap_rows(counter, tag, tables, sizes, x, dy, dw):  # type: ignore[no-untyped
                                 for o in range(top, bottom):
                                     above = o * sizes.stride_rows - sizes.padding_rows + row * sizes.dilation_rows
                                     x_from = (above - row_low) * count * sizes.copy_row
-                                    x_from += (q * sizes.stride_columns + beside) * pixel
+                                    x_from += (q * sizes.stride_columns + first_offset) * pixel
                                     dy_from = o * sizes.dy_row + q * sizes.dy_column
-                                    for k in range(across if by_image else count):
+                                    for k in range(block_columns if by_image else count):
                                         from_x[taps] = x_from + k * (x_column if by_image else sizes.copy_row)
                                         from_dy[taps] = dy_from + k * (sizes.dy_column if by_image else sizes.dy_image)
                                         taps += 1

@@ -1,4 +1,4 @@
-"""Vectors: the LLVM IR that kernels written as vector code share: loads, stores, masks and transposition."""
+"""Vectors: LLVM IR for kernels written as vector code: loads, stores, masks and transposition."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Vectors:
         self.zero = self.constant(0.0)
 
     def opaque(self, value: Any) -> Any:
-        """The same integer, of which LLVM knows nothing: it would write one address as another and a difference."""
+        """The same integer, hidden from LLVM, which otherwise computes one address from another by a difference."""
         return self.builder.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [value], False)
 
     def constant(self, value: float) -> ir.Constant:
-        """The value in every lane."""
+        """A vector with the value in every lane."""
         return ir.Constant(self.vector, [ir.Constant(self.scalar, value)] * self.lanes)
 
     def pointer(self, address: Any, pointee: ir.Type) -> Any:
@@ -48,34 +48,34 @@ class Vectors:
         return self.builder.inttoptr(address, pointee.as_pointer())
 
     def load_address(self, table: Any, index: int) -> Any:
-        """An int64 of a table."""
+        """Loads an int64 from a table."""
         at = self.builder.add(table, integer(8 * index)) if index else table
         return self.builder.load(self.pointer(at, I64))
 
     def load(self, address: Any) -> Any:
-        """A vector from memory."""
+        """Loads a vector."""
         value = self.builder.load(self.pointer(address, self.vector))
         value.align = self.item
         return value
 
     def store(self, value: Any, address: Any) -> None:
-        """A vector to memory."""
+        """Stores a vector."""
         self.builder.store(value, self.pointer(address, self.vector)).align = self.item
 
     def stream(self, value: Any, address: Any) -> None:
-        """A vector to memory that is aligned to whole ones, past the caches."""
+        """Stores a vector past the caches; the address must be a multiple of the vector's size."""
         store = self.builder.store(value, self.pointer(address, self.vector))
         store.align = self.lanes * self.item
         store.set_metadata("nontemporal", self.builder.module.add_metadata([ir.Constant(I32, 1)]))
 
     def broadcast(self, address: Any) -> Any:
-        """A number from memory in every lane."""
+        """Loads a number into every lane of a vector."""
         value = self.builder.load(self.pointer(address, self.scalar))
         value.align = self.item
         return self.spread(value)
 
     def spread(self, value: Any) -> Any:
-        """A number in every lane."""
+        """A vector with the number in every lane."""
         undefined = ir.Constant(self.vector, ir.Undefined)
         first = self.builder.insert_element(undefined, value, ir.Constant(I32, 0))
         return self.builder.shuffle_vector(first, undefined, self._lanes([0] * self.lanes))
@@ -84,7 +84,8 @@ class Vectors:
         """The value where it is above 0, else its product with the slope, or 0 for a slope of 0; NaN stays NaN."""
         builder = self.builder
         flat = builder.fcmp_ordered("==", slope, self.zero)
-        # ReLU's limit, and one that no number lies below: -inf * 0 would be NaN.
+        # ReLU sets what is below 0 to 0, since -inf * 0 would be NaN; other slopes compare with NaN, which is never
+        # true.
         limit = builder.select(flat, self.zero, self.constant(float("nan")))
         positive = builder.fcmp_ordered(">", value, self.zero)
         product = builder.select(builder.fcmp_ordered("<", value, limit), self.zero, builder.fmul(value, slope))
@@ -97,7 +98,7 @@ class Vectors:
         return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [a, b, c])
 
     def total(self, value: Any) -> Any:
-        """The sum of the lanes: halves are added until one is left."""
+        """The sum of the lanes: halves are added until one lane is left."""
         lanes = self.lanes
         while lanes > 1:
             lanes //= 2
@@ -106,21 +107,21 @@ class Vectors:
         return self.builder.extract_element(value, ir.Constant(I32, 0))
 
     def load_masked(self, address: Any, count: Any) -> Any:
-        """The first ``count`` lanes from memory, the others 0."""
+        """Loads the first ``count`` lanes; the others are 0, and their memory is not read."""
         mask = self._mask(count)
         load = self._masked("load", self.vector, [self.vector.as_pointer(), I32, mask.type, self.vector])
         at = self.pointer(address, self.vector)
         return self.builder.call(load, [at, ir.Constant(I32, self.item), mask, self.zero])
 
     def store_masked(self, value: Any, address: Any, count: Any) -> None:
-        """The first ``count`` lanes to memory; there is no other access."""
+        """Stores the first ``count`` lanes; other memory is not touched."""
         mask = self._mask(count)
         store = self._masked("store", ir.VoidType(), [self.vector, self.vector.as_pointer(), I32, mask.type])
         at = self.pointer(address, self.vector)
         self.builder.call(store, [value, at, ir.Constant(I32, self.item), mask])
 
     def store_first(self, value: Any, address: Any, count: Any) -> None:
-        """As ``store_masked``, by a whole store where all lanes count: masked ones are slow on some processors."""
+        """Does what ``store_masked`` does, without a mask if all lanes are stored: masks may be slow."""
         whole = self.builder.icmp_signed(">=", count, integer(self.lanes))
         with self.builder.if_else(whole, likely=True) as (then, otherwise):
             with then:
@@ -129,7 +130,7 @@ class Vectors:
                 self.store_masked(value, address, count)
 
     def load_first(self, address: Any, count: Any) -> Any:
-        """As ``load_masked``, by a whole load where all lanes count."""
+        """Does what ``load_masked`` does, without a mask if all lanes are loaded."""
         whole = self.builder.icmp_signed(">=", count, integer(self.lanes))
         slot = cgutils.alloca_once(self.builder, self.vector)
         with self.builder.if_else(whole, likely=True) as (then, otherwise):
@@ -140,7 +141,7 @@ class Vectors:
         return self.builder.load(slot)
 
     def transposed(self, rows: list[Any]) -> list[Any]:
-        """The columns of as many vectors as there are lanes: halves are exchanged at each power of two."""
+        """The columns of a square matrix of vectors: halves are exchanged at each power of two."""
         rows = list(rows)
         step = self.lanes // 2
         while step:
@@ -158,7 +159,7 @@ class Vectors:
         return ir.Constant(ir.VectorType(I32, len(indices)), [ir.Constant(I32, index) for index in indices])
 
     def _mask(self, count: Any) -> Any:
-        """Which lanes are below the count."""
+        """A mask of the lanes whose index is below ``count``."""
         builder = self.builder
         vector = ir.VectorType(I32, self.lanes)
         undefined = ir.Constant(vector, ir.Undefined)
@@ -173,7 +174,7 @@ class Vectors:
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def transpose(_typing: Any, tag: Any, source: Any, source_step: Any, target: Any, target_step: Any, count: Any) -> Any:
-    """The first ``count`` columns of a square of a vector's size, as rows; steps from row to row in bytes."""
+    """Writes the first ``count`` columns of a square of a vector's size as rows; steps between rows are in bytes."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vectors = Vectors(builder, tag)
@@ -193,7 +194,7 @@ def transpose(_typing: Any, tag: Any, source: Any, source_step: Any, target: Any
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def read_number(_typing: Any, tag: Any, address: Any) -> Any:
-    """The number at an address."""
+    """Reads the number at an address."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         scalar, item = scalar_of(tag)
@@ -206,7 +207,7 @@ def read_number(_typing: Any, tag: Any, address: Any) -> Any:
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def write_number(_typing: Any, tag: Any, address: Any, value: Any) -> Any:
-    """Sets the number at an address."""
+    """Writes a number to an address."""
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         scalar, item = scalar_of(tag)

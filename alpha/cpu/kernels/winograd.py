@@ -1,7 +1,7 @@
 """Winograd's algorithm for convolutions and input gradients of float32: fewer products, after additions.
 
 A tile of inputs d and a filter g give results A' [(G g G') * (B d B')] A; for the matrices see ``winograd_forms``.
-Summed over channels, the product at each of a tile's places is a matrix product of its own.
+Summed over channels, the products at each of a tile's places are one matrix product.
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", arXiv 1509.09308.
 """
 
@@ -29,13 +29,13 @@ ISA_BYTES = ISA.bytes
 _compiling = compilation_lock()
 
 CHANNELS, ROWS = 32, 8
-"""Input channels, or output channels, of a task that transforms filters: whole cache lines, side by side."""
+"""Input channels, and output channels, per task that transforms filters: whole cache lines next to each other."""
 
 DEPTH = 128
-"""Channels that a product sums in one chain: float32's error grows with its length, and F(4, 3)'s the most."""
+"""Channels that a product sums one after another: float32's error grows with their number, most of all for F(4, 3)."""
 
 LINES = 32
-"""Numbers of two cache lines: alignment, and a vector over an end."""
+"""Numbers in two cache lines: room to align a buffer, and for a vector beyond its end."""
 
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
 
@@ -45,17 +45,17 @@ class WinogradSizes(NamedTuple):
 
     images: int
     chunk: int
-    """Images a task."""
+    """Images per task."""
     tiles: int
-    """Tiles a task."""
+    """Tiles per task."""
     tile_columns: int
     groups: int
     depth: int
-    """Channels of the source a group."""
+    """Channels of the source per group."""
     channels: int
-    """Channels of the target a group."""
+    """Channels of the target per group."""
     panel: int
-    """Channels a filter panel."""
+    """Channels per filter panel."""
     source_image: int
     target_image: int
 
@@ -64,7 +64,7 @@ class WinogradSizes(NamedTuple):
 
 
 def _sum(vectors: Vectors, total: Any, factor: float, value: Any) -> Any:
-    """The total, None where there is none yet, with the product added."""
+    """Emits total + factor * value; a total of None is 0."""
     builder = vectors.builder
     term = value if abs(factor) == 1 else builder.fmul(vectors.constant(abs(factor)), value)
     if total is None:
@@ -73,7 +73,7 @@ def _sum(vectors: Vectors, total: Any, factor: float, value: Any) -> Any:
 
 
 def _combination(vectors: Vectors, factors: Sequence[float], values: Sequence[Any]) -> Any:
-    """The sum of factors times values, those above 0 first."""
+    """Emits the sum of factors times values, positive factors first."""
     total = None
     for factor, value in sorted(zip(factors, values, strict=True), key=lambda pair: pair[0] < 0):
         if factor:
@@ -81,14 +81,14 @@ def _combination(vectors: Vectors, factors: Sequence[float], values: Sequence[An
     return total
 
 
-def _mirrored(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether they are the same but for signs, of which some differ and some do not."""
-    pairs = [(a, b) for a, b in zip(one, other, strict=True) if a or b]
+def _mirrored(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Whether two rows have the same magnitudes, and some but not all of the same signs."""
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if a or b]
     return all(abs(a) == abs(b) for a, b in pairs) and 0 < sum(a == b for a, b in pairs) < len(pairs)
 
 
 def _grouped(rows: Sequence[Sequence[float]]) -> list[tuple[int, ...]]:
-    """Their numbers one by one, neighbours that are mirrored in pairs."""
+    """The rows' indices, alone or, where neighbours are mirrored, in pairs."""
     groups: list[tuple[int, ...]] = []
     i = 0
     while i < len(rows):
@@ -98,14 +98,14 @@ def _grouped(rows: Sequence[Sequence[float]]) -> list[tuple[int, ...]]:
     return groups
 
 
-def _halves(one: Sequence[float], other: Sequence[float]) -> tuple[list[float], list[float]]:
-    """What mirrored ones share, and what they have with opposite signs, as the first one has it."""
-    pairs = list(zip(one, other, strict=True))
+def _halves(first: Sequence[float], second: Sequence[float]) -> tuple[list[float], list[float]]:
+    """The first of two mirrored rows, split: where the signs agree, and where they differ."""
+    pairs = list(zip(first, second, strict=True))
     return [a if a == b else 0 for a, b in pairs], [a if a != b else 0 for a, b in pairs]
 
 
 def _product(vectors: Vectors, matrix: Matrix, values: Sequence[Any]) -> list[Any]:
-    """The matrix times a vector of values; mirrored rows, and mirrored columns, by their halves' sum and difference."""
+    """Emits matrix * values; of mirrored rows or columns it computes two halves, and their sum and difference."""
     builder = vectors.builder
     columns, wholes = [], []
     turned = transposed(matrix)
@@ -128,17 +128,17 @@ def _product(vectors: Vectors, matrix: Matrix, values: Sequence[Any]) -> list[An
 
 
 class _Counting:
-    """Stands in for vectors and their builder, and counts what they are asked to compute."""
+    """Stands in for ``Vectors`` and its builder, and counts the operations that they would emit."""
 
     def __init__(self) -> None:
         self.builder, self.operations = self, 0
 
     def constant(self, value: float) -> float:
-        """Costs nothing."""
+        """Counts nothing."""
         return value
 
     def fadd(self, *_: Any) -> int:
-        """One more; what it returns stands for a vector."""
+        """Counts one operation; what it returns stands for a vector."""
         self.operations += 1
         return self.operations
 
@@ -147,14 +147,14 @@ class _Counting:
 
 @lru_cache
 def operations(matrix: Matrix) -> int:
-    """Additions and scalings of vectors that the transform by a matrix takes, with its loads and stores."""
+    """How many operations on vectors the transform of a tile by a matrix takes, with its loads and stores."""
     size, made, counting = len(matrix[0]), len(matrix), _Counting()
     _product(counting, matrix, [0] * size)  # type: ignore[arg-type]
     return size**2 + counting.operations * (size + made) + made**2
 
 
 def transformed_places(vectors: Vectors, matrix: Matrix, values: list[list[Any]]) -> Iterator[tuple[int, Any]]:
-    """The matrix times each row, then times each column: places and values, column after column."""
+    """Emits the matrix times each row, then times each column; yields places and values, column after column."""
     rows = [_product(vectors, matrix, row) for row in values]
     for j in range(len(matrix)):
         for i, value in enumerate(_product(vectors, matrix, [row[j] for row in rows])):
@@ -162,7 +162,7 @@ def transformed_places(vectors: Vectors, matrix: Matrix, values: list[list[Any]]
 
 
 def _input_transform(form: Form) -> Any:
-    """B d B' of ``count`` vectors of numbers: from a table of addresses in memory to runs ``step`` bytes apart."""
+    """Makes a function for B d B' for ``count`` vectors: from a table of addresses to places ``step`` bytes apart."""
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
     def transform(_typing: Any, tag: Any, sources: Any, target: Any, step: Any, count: Any) -> Any:
@@ -184,10 +184,11 @@ def _input_transform(form: Form) -> Any:
 
 
 def _result_transform(form: Form) -> Any:
-    """A' m A of ``count`` panels: from places ``step`` bytes apart to a table of addresses; those that are 0 are none.
+    """A function that computes A' m A for ``count`` panels, from places ``step`` bytes apart to a table of addresses.
 
-    A panel is followed by the next one at the source, ``target_step`` bytes on at the targets. ``mode``, ``bias`` and
-    ``residual`` are as in the micro-kernel; ``columns`` says how many numbers of a panel may be written.
+    What belongs to an address of 0 is not written. Panels follow each other at the source, and lie ``target_step``
+    bytes apart at the targets. ``mode``, ``bias`` and ``residual`` are as in the micro-kernel; ``columns`` says how
+    many numbers of a panel may be written.
     """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -221,7 +222,7 @@ def _result_transform(form: Form) -> Any:
 
 
 def _results(vectors: Vectors, matrix: Matrix, place: Any, step: Any) -> list[Any]:
-    """A' m A of the places from an address on, row by row of m, so that few values wait."""
+    """Emits A' m A for the places from an address on, row by row of m, so that few values are live at a time."""
     builder, side = vectors.builder, len(matrix)
     columns = transposed(matrix)
     totals: list[Any] = [None] * (side * side)
@@ -245,7 +246,7 @@ def _results(vectors: Vectors, matrix: Matrix, place: Any, step: Any) -> list[An
 
 
 def _finished(vectors: Vectors, value: Any, mode: Any, bias: Any, added: Any, slope: Any, left: Any) -> Any:
-    """The value with all that the mode says, whose operands lie at ``bias`` and ``added``, ``left`` numbers of each."""
+    """Emits what the mode does to a value; its operands are at ``bias`` and ``added``, ``left`` numbers of each."""
     builder = vectors.builder
     total = cgutils.alloca_once_value(builder, value)
     for flag, address in ((BIAS, bias), (ADD, added)):
@@ -257,7 +258,7 @@ def _finished(vectors: Vectors, value: Any, mode: Any, bias: Any, added: Any, sl
 
 
 def _filter_transform(form: Form) -> Any:
-    """G g G' of ``count`` vectors of filters: from taps ``tap`` bytes apart to places ``step`` bytes apart."""
+    """A function that computes G g G' for ``count`` vectors: from taps ``tap`` to places ``step`` bytes apart."""
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
     def transform(_typing: Any, tag: Any, source: Any, tap: Any, target: Any, step: Any, count: Any) -> Any:
@@ -287,13 +288,13 @@ def _filter_transform(form: Form) -> Any:
 
 
 class Transforms(NamedTuple):
-    """A form for the kernels: its sizes, and the addresses of its functions."""
+    """A form as the kernels take it: its sizes, and the addresses of its compiled functions."""
 
     inputs: int
     results: int
     places: int
     taps: int
-    """Of the filter's two axes."""
+    """Taps along each of the filter's two axes."""
     of_input: int
     of_result: int
     of_filters: int
@@ -317,7 +318,7 @@ def _of_filters(source, tap, target, step, count):  # type: ignore[no-untyped-de
 
 @lru_cache
 def _compiled(form: Form) -> tuple[Transforms, list[Any]]:
-    """What the kernels take of a form, and its functions, which must live as long as their addresses are used."""
+    """A form's ``Transforms``, and the functions, which must live as long as their addresses are used."""
     parts = (
         (_of_input, 4 * ["int64"], _input_transform),
         (_of_result, ["float32", *9 * ["int64"]], _result_transform),
@@ -332,9 +333,9 @@ def _compiled(form: Form) -> tuple[Transforms, list[Any]]:
 
 
 def transforms(form: Form) -> Transforms:
-    """What the kernels take of a form; compiles its functions when it is first wanted.
+    """A form's ``Transforms``; the first call compiles its functions.
 
-    One thread at a time: of two that compiled them at once, one would be left with addresses that nothing keeps.
+    One thread at a time: if two compiled them at once, one would get addresses of functions that are then freed.
     """
     with _compiling:
         return _compiled(form)[0]
@@ -347,11 +348,11 @@ def transforms(form: Form) -> Transforms:
 def winograd(  # type: ignore[no-untyped-def]
     counter, tag, form, rows_from, rows_to, columns_from, columns_to, sizes, x, w, y, mode, bias, residual
 ):
-    """A convolution or an input gradient by a form's matrices.
+    """Computes a convolution or an input gradient by a form's matrices.
 
     A task is some tiles and a chunk of images, whose pixels must follow each other in memory. ``rows_from[t]`` are the
-    offsets of tile row t's source rows, ``rows_to[t]`` of its target rows; -1 where there is none. Returns the products
-    that it computed.
+    offsets of tile row t's source rows, ``rows_to[t]`` of its target rows; -1 where there is none. Returns how many
+    products it computed.
     """
     chunks = (sizes.images + sizes.chunk - 1) // sizes.chunk
     tiles = rows_to.shape[0] * sizes.tile_columns
@@ -378,12 +379,12 @@ def winograd(  # type: ignore[no-untyped-def]
         first = task % chunks * sizes.chunk
         count = min(sizes.chunk, sizes.images - first)
         rows = (last_tile - first_tile) * count
-        # A line between places keeps them out of each other's sets of the first cache.
+        # A cache line between places keeps them in different sets of the L1 cache.
         step = (rows * pixel + 63) // 64 * 64 + 64
         values = (transformed.ctypes.data + 63) // 64 * 64
         results = (products.ctypes.data + 63) // 64 * 64
         vectors = (count * pixel + ISA_BYTES - 1) // ISA_BYTES
-        # A run's last vector may reach into the next tile's run, which is written after it.
+        # A tile's last vector may write into the next tile's values, which are written after it.
         for tile in range(first_tile, last_tile):
             tile_row = tile // sizes.tile_columns
             tile_column = tile - tile_row * sizes.tile_columns
@@ -451,11 +452,10 @@ def winograd(  # type: ignore[no-untyped-def]
 
 @compiled
 def pack_by_output(counter, tag, form, w, sizes, target):  # type: ignore[no-untyped-def]
-    """Transformed filters (OC, taps, IC) for a convolution: each group's panels of output channels.
+    """Transforms filters (OC, taps, IC) for a convolution, to panels of output channels.
 
-    The result is (groups times panels, places, IC a group, panel).
-    A task is a panel and some input channels, a vector at a time: transformed as they lie, then transposed, so that a
-    place's lines are written whole.
+    The result is (groups * panels, places, IC per group, panel). A task is a panel and some input channels, a vector at
+    a time: first transformed, then transposed, so that whole cache lines of each place are written.
     """
     lanes = ISA_BYTES // 4
     blocks = (sizes.depth + CHANNELS - 1) // CHANNELS
@@ -493,10 +493,10 @@ def pack_by_output(counter, tag, form, w, sizes, target):  # type: ignore[no-unt
 
 @compiled
 def pack_by_input(counter, tag, form, w, sizes, target):  # type: ignore[no-untyped-def]
-    """Transformed filters (OC, taps, IC) for an input gradient: panels of input channels.
+    """Transforms filters (OC, taps, IC) for an input gradient, to panels of input channels.
 
-    The result is (groups times panels, places, OC a group, panel). A task is some output channels, whose rows lie side
-    by side in each place.
+    The result is (groups * panels, places, OC per group, panel). A task is some output channels, whose rows are
+    neighbours in each place.
     """
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
     panel_row = sizes.panel * 4

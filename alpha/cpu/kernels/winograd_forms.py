@@ -1,16 +1,17 @@
-"""Winograd's algorithm for one axis, as three matrices: of a tile's inputs d, a filter's taps g and the tile's results.
+"""Winograd's algorithm for one axis, as matrices B, G and A for a tile's inputs d, a filter's taps g and the results.
 
-The results are A' ((G g) * (B d)); of two axes, with the same matrices on either, A' [(G g G') * (B d B')] A.
+The results are A' ((G g) * (B d)), and for two axes with the same matrices A' [(G g G') * (B d B')] A.
 
-A filter is cut into runs of taps that read the input side by side: those of each remainder of the stride, and of five
-taps in a row the first three and the last two. A run of r taps takes F(2, r), which makes two results from r + 1
-products. Of a convolution all runs add to the same results; of an input gradient each remainder has results of its own,
-as KS-deconv-V2 splits it. There are only differences and sums in A and B, and halves in G: float32 loses about a bit.
+A filter is cut into runs of taps that read neighbouring inputs: the taps of each remainder of the stride, and of five
+neighbouring taps the first three and the last two. A run of r taps takes F(2, r), which makes two results from r + 1
+products. In a convolution all runs add to the same results; in an input gradient each remainder has separate results,
+as KS-deconv-V2 splits it. A and B hold only 0, 1 and -1, and G also halves: float32 loses about a bit.
 
 Three taps at stride 1 may take F(4, 3) instead: four results from six products; or F(3, 3), three from five, whose
 tiles fit maps of 3, 5, 6 and 9. Their factors are powers of the points at which polynomials are compared. At 0, +-5/8,
 +-3/2 and infinity the sums' error is five times that of F(2, 3), a third of what the usual +-1 and +-2 lead to; that of
-F(3, 3), at +-3/8, +-5/4 and infinity, is less than twice it. Found by trying, see tests/engine/test_cpu_algorithms.py.
+F(3, 3), at +-3/8, +-5/4 and infinity, is less than twice it. Points found by experiment, see
+tests/engine/test_cpu_algorithms.py.
 
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", arXiv 1509.09308, for F(2, 3) and F(4, 3);
 that the choice of points matters: Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd Convolution
@@ -27,7 +28,7 @@ Matrix = tuple[tuple[float, ...], ...]
 
 
 def transposed(matrix: Matrix) -> Matrix:
-    """Its columns as rows."""
+    """The matrix with its columns as rows."""
     return tuple(zip(*matrix, strict=True))
 
 
@@ -40,7 +41,7 @@ def _polynomial(roots: list[float]) -> list[float]:
 
 
 def _toom_cook(made: int, taps: int, points: list[float]) -> tuple[Matrix, Matrix, Matrix]:
-    """F(made, taps) at the points and infinity: one point fewer than there are products."""
+    """The matrices of F(made, taps) from the points and infinity: one point fewer than there are products."""
     b, g = [], []
     for x in points:
         others = [other for other in points if other != x]
@@ -64,15 +65,15 @@ _RUNS: dict[tuple[int, int], tuple[Matrix, Matrix, Matrix]] = {
     (3, 3): _toom_cook(3, 3, [0.375, -0.375, 1.25, -1.25]),
     (4, 3): _toom_cook(4, 3, [0.0, 0.625, -0.625, 1.5, -1.5]),
 }
-"""B, G and A', by the numbers of results and of taps."""
+"""B, G and A' of a run, by the numbers of its results and taps."""
 
 
 @dataclass(frozen=True, eq=False)
 class Form:
     """The matrices of an axis, and where its tiles lie.
 
-    Tile t reads elements from ``first_input + input_step * t`` on, less the padding for a convolution, and on top whole
-    strides of the padding for an input gradient. It writes from ``result_step * t`` on.
+    Tile t reads elements from ``first_input + input_step * t`` on: minus the padding for a convolution, plus the
+    padding's whole strides for an input gradient. It writes elements from ``result_step * t`` on.
     """
 
     name: str
@@ -86,7 +87,7 @@ class Form:
 
     @property
     def inputs(self) -> int:
-        """Elements of a tile."""
+        """Input elements of a tile."""
         return len(self.b[0])
 
     @property
@@ -96,13 +97,13 @@ class Form:
 
     @property
     def places(self) -> int:
-        """Products of a tile of two axes."""
+        """Products of a tile over two axes."""
         return len(self.b) ** 2
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Taps of a filter that read side by side, where their first input lies, and where their results."""
+    """Taps of a filter that read neighbouring inputs; the first input and first result, and their steps."""
 
     taps: tuple[int, ...]
     input: int
@@ -112,7 +113,7 @@ class _Run:
 
 
 def _make(name: str, taps: int, runs: list[_Run], made: int, steps: tuple[int, int]) -> Form:
-    """The form of runs that make so many results each."""
+    """The form made of runs, each of which makes ``made`` results."""
     first = min(run.input for run in runs)
     inputs = 1 + max(run.input + run.input_step * (len(run.taps) + made - 2) for run in runs) - first
     results = 1 + max(run.result + run.result_step * (made - 1) for run in runs)
@@ -137,17 +138,17 @@ def _make(name: str, taps: int, runs: list[_Run], made: int, steps: tuple[int, i
 
 
 def _convolution(taps: int, stride: int, made: int = 2) -> Form:
-    """A tile of two results, or more; five taps of stride 1 are a run of three and one of two."""
+    """The form of a convolution, ``made`` results per tile; five taps of stride 1 are a run of three and one of two."""
     cut = [range(i, taps, stride) for i in range(stride)] if stride > 1 else [range(min(3, taps)), range(3, taps)]
     runs = [_Run(tuple(run), run.start, stride, 0, 1) for run in cut if run]
     return _make(f"conv_{taps}_{stride}_{made}", taps, runs, made, (made * stride, made))
 
 
 def _input_gradient(taps: int, stride: int, odd: int, made: int = 2) -> Form:
-    """A tile of two results of each remainder, or more; ``odd`` is the padding's. Taps are turned round.
+    """The form of an input gradient, ``made`` results per remainder and tile, with the taps in reverse order.
 
-    Result s k + r - p, of tap remainder r, reads outputs k, k - 1, ...: those whose r is below the padding's remainder
-    have their first result one stride further on, so that tiles begin at element 0.
+    ``odd``: the padding's remainder of the stride. Result s k + r - p, of tap remainder r, reads outputs k, k - 1, ...
+    Where r is below ``odd`` the first result lies one stride further, so that tiles begin at element 0.
     """
     runs = []
     for remainder in range(stride):
@@ -162,7 +163,7 @@ def _input_gradient(taps: int, stride: int, odd: int, made: int = 2) -> Form:
 
 
 Key = tuple[bool, int, int, int]
-"""Operator (whether a convolution), taps, stride, and of input gradients the padding's remainder of the stride."""
+"""Whether a convolution, taps, stride and, for an input gradient, the padding's remainder of the stride."""
 
 _OF_TWO: dict[Key, Form] = {
     **{(True, taps, stride, 0): _convolution(taps, stride) for taps in (3, 5) for stride in (1, 2)},
@@ -181,4 +182,4 @@ FORMS: dict[int, dict[Key, Form]] = {
         for made in (3, 4)
     },
 }
-"""By the results of a run."""
+"""Forms by the number of results per run."""

@@ -1,8 +1,8 @@
 """Winograd's algorithm for the filter's gradient: the transposed one, by the same matrices as the convolution.
 
-A tile of a convolution is A' [(G g G') * (B d B')] A, for inputs d and a filter g; with y its gradient, the filter's is
-G' [(A y A') * (B d B')] G. Summed over tiles and images, and for each pair of channels, what is in brackets is a matrix
-product at each of a tile's places; G' and G come last, once.
+A tile of a convolution is A' [(G g G') * (B d B')] A, for inputs d and a filter g. With the result's gradient y, the
+filter's gradient is G' [(A y A') * (B d B')] G. The brackets, summed over tiles and images for each pair of channels,
+are a matrix product at each of a tile's places; G' and G are applied once, at the end.
 """
 
 from __future__ import annotations
@@ -45,25 +45,24 @@ class GradientSizes(NamedTuple):
     tile_columns: int
     groups: int
     in_channels: int
-    """Of x, a group."""
+    """Channels of x per group."""
     out_channels: int
-    """Of dy, a group."""
+    """Channels of dy per group."""
     in_block: int
-    """Of x, a task: whole panels."""
+    """Channels of x per task: whole panels."""
     out_block: int
-    """Of dy, a task."""
+    """Channels of dy per task."""
     parts: int
-    """Of the tiles and images; each sums into products of its own."""
+    """Parts of the tiles and images; each sums into products that no other part writes."""
     x_image: int
     dy_image: int
 
 
 def _tile_transform(matrix: Matrix) -> Any:
-    """The matrix on both sides of tiles, for ``rows`` images and ``vectors`` of channels.
+    """A function that multiplies tiles by the matrix from both sides, for ``rows`` images and ``vectors`` of channels.
 
-    ``sources`` is a table of a tile's addresses, whose images lie ``source_row`` bytes apart. An image's panel of a
-    place goes to ``target`` and on by ``place_step`` for each place, ``row_step`` for each image, ``panel_step`` for
-    each panel.
+    ``sources`` is a table of a tile's addresses; images lie ``source_row`` bytes apart. Results go to ``target``, with
+    ``place_step`` bytes per place, ``row_step`` per image and ``panel_step`` per panel.
     """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -95,9 +94,9 @@ def _tile_transform(matrix: Matrix) -> Any:
 
 
 def _gradient_transform(matrix: Matrix) -> Any:
-    """The matrix on both sides of a panel's sums, ``place`` bytes apart, to taps ``tap`` bytes apart.
+    """A function that multiplies a panel's sums, ``place`` bytes apart, by the matrix from both sides.
 
-    ``columns`` says how many numbers of the panel there are.
+    The results are taps ``tap`` bytes apart; ``columns`` says how many numbers of the panel there are.
     """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -127,13 +126,13 @@ def _gradient_transform(matrix: Matrix) -> Any:
 
 
 class GradientTransforms(NamedTuple):
-    """A form for the kernels: its sizes, and the addresses of its functions."""
+    """A form as the kernels take it: its sizes, and the addresses of its compiled functions."""
 
     inputs: int
     results: int
     places: int
     taps: int
-    """Of the filter's two axes."""
+    """Taps along each of the filter's two axes."""
     of_input: int
     of_gradient: int
     of_sums: int
@@ -153,7 +152,7 @@ def _of_sums(source, place, target, tap, columns):  # type: ignore[no-untyped-de
 
 @lru_cache
 def _compiled(form: Form) -> tuple[GradientTransforms, list[Any]]:
-    """What the kernels take of a form, and its functions, which must live as long as their addresses are used."""
+    """A form's ``GradientTransforms``, and the functions, which must live as long as their addresses are used."""
     parts = (
         (_of_tiles, 8, "of_input", _tile_transform(form.b)),
         (_of_tiles, 8, "of_gradient", _tile_transform(transposed(form.a))),
@@ -168,7 +167,7 @@ def _compiled(form: Form) -> tuple[GradientTransforms, list[Any]]:
 
 
 def transforms(form: Form) -> GradientTransforms:
-    """What the kernels take of a form; compiles its functions when it is first wanted, in one thread at a time."""
+    """A form's ``GradientTransforms``; the first call compiles its functions, in one thread at a time."""
     with _compiling:
         return _compiled(form)[0]
 
@@ -177,10 +176,10 @@ def transforms(form: Form) -> GradientTransforms:
 def sums(  # type: ignore[no-untyped-def]
     counter, tag, form, rows_from, rows_to, columns_from, columns_to, sizes, x, dy, target
 ):
-    """The products of transformed x and dy, summed over each part's tiles and images.
+    """Sums the products of transformed x and dy over each part's tiles and images.
 
     The result is (parts, groups, blocks of dy's channels, blocks of x's, places, panels, ``out_block``, panel). A task
-    is a part of a pair of blocks; its sums, and the transformed tiles that are added at a time, stay in the second
+    is a part of a pair of blocks; its sums, and the transformed tiles that are added at a time, stay in the L2
     cache. Tables are those of ``winograd``: ``rows_from`` of x, ``rows_to`` of dy. Returns the products computed.
     """
     chunks = (sizes.images + sizes.chunk - 1) // sizes.chunk
@@ -193,7 +192,7 @@ def sums(  # type: ignore[no-untyped-def]
     panels = sizes.in_block * 4 // PANEL_BYTES
     most = sizes.tiles * sizes.chunk
     dy_row = (sizes.out_block + LANES - 1) // LANES * ISA_BYTES
-    # A line between places, and between panels, keeps them out of each other's sets of the first cache.
+    # A cache line between places, and between panels, keeps them in different sets of the L1 cache.
     panel_step = most * PANEL_BYTES + 64
     x_step = panels * panel_step
     dy_step = most * dy_row + 64
@@ -216,7 +215,7 @@ def sums(  # type: ignore[no-untyped-def]
         height = min(sizes.out_block, sizes.out_channels - first_out)
         width = min(sizes.in_block, sizes.in_channels - first_in)
         used_panels = (width * 4 + PANEL_BYTES - 1) // PANEL_BYTES
-        whole_panels = (width * 4 + PANEL_BYTES - ISA_BYTES - 1) // PANEL_BYTES  # but a last one of one vector
+        whole_panels = (width * 4 + PANEL_BYTES - ISA_BYTES - 1) // PANEL_BYTES  # except a last one of one vector
         x_at = x + (group * sizes.in_channels + first_in) * 4
         dy_at = dy + (group * sizes.out_channels + first_out) * 4
         sums_at = target + task * places * panels * sum_panel
@@ -294,7 +293,7 @@ def sums(  # type: ignore[no-untyped-def]
 
 @compiled
 def filters(counter, tag, form, sizes, source, dw):  # type: ignore[no-untyped-def]
-    """The filter's gradient (OC, taps, IC) from one part's ``sums``. A task is an output channel."""
+    """Computes the filter's gradient (OC, taps, IC) from one part's ``sums``. A task is an output channel."""
     out_blocks = (sizes.out_channels + sizes.out_block - 1) // sizes.out_block
     in_blocks = (sizes.in_channels + sizes.in_block - 1) // sizes.in_block
     panels = sizes.in_block * 4 // PANEL_BYTES

@@ -1,7 +1,6 @@
-"""Winograd's algorithm in three launches, for filters that are large beside the images: all inputs are transformed
-first, then multiplied place by place, so that a core reads only its share of the filters, then all results transformed.
-
-The steps are those of ``winograd``, which see for the algorithm.
+"""Winograd's algorithm in three launches, for filters that are larger than the images: first all inputs are
+transformed, then multiplied place by place, so that a core reads only its share of the filters, then all results are
+transformed. ``winograd`` describes the algorithm.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ ISA_BYTES = ISA.bytes
 
 
 class StageSizes(NamedTuple):
-    """What the stages need besides ``WinogradSizes``."""
+    """Sizes that the stages need in addition to ``WinogradSizes``."""
 
     first: int
-    """The first image: the stages follow each other for some images at a time."""
+    """The first image: the three stages run for some images at a time."""
     images: int
     tiles: int
     rows: int
-    """Tiles times images: of the matrix of inputs, and of the matrix of results, at each place."""
+    """Tiles times images: rows of each place's matrix of inputs, and of results."""
     chunk: int
-    """Rows a task of the products."""
+    """Rows per task of the products."""
     panels: int
-    """Panels a task of the products."""
+    """Panels per task of the products."""
     step: int
     """Bytes from place to place of the transformed inputs."""
 
 
 @compiled
 def inputs(counter, form, rows_from, columns_from, sizes, stages, x, values):  # type: ignore[no-untyped-def]
-    """Transformed inputs: for each place a matrix (rows, depth). A task is a tile of all images."""
+    """Transforms inputs, to a matrix (rows, depth) for each place. A task is a tile of all images."""
     run = stages.images * sizes.depth * 4
     start = x + stages.first * sizes.source_image
     nothing = np.zeros(stages.images * sizes.depth + sizes.panel, np.float32)
@@ -59,10 +58,10 @@ def inputs(counter, form, rows_from, columns_from, sizes, stages, x, values):  #
 
 @compiled
 def products(counter, tag, places, sizes, stages, values, w, results):  # type: ignore[no-untyped-def]
-    """For each panel and place a matrix (rows, panel). Returns the products that it computed.
+    """Computes a matrix (rows, panel) for each panel and place. Returns how many products it computed.
 
-    A task is a place, some panels and some rows. Tasks of the same panels follow each other, so that the second cache
-    holds those, and the rows meet them one after the other.
+    A task is a place, some panels and some rows. Tasks of the same panels follow each other, so that the panels stay in
+    the L2 cache while one chunk of rows after another is multiplied with them.
     """
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
     groups = (panels + stages.panels - 1) // stages.panels
@@ -107,7 +106,7 @@ def products(counter, tag, places, sizes, stages, values, w, results):  # type: 
 def results(  # type: ignore[no-untyped-def]
     counter, tag, form, rows_to, columns_to, sizes, stages, products, y, mode, bias, residual
 ):
-    """The results, transformed and finished. A task is a tile of all images."""
+    """Transforms and finishes the results. A task is a tile of all images."""
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
     panel_row = sizes.panel * 4
     start = y + stages.first * sizes.target_image
