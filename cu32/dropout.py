@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-import struct
 
 import numpy as np
 
 from alpha.cu32.base import DeviceEngine, c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.random import place_of_draw
-from alpha.dtypes import bool_, float32
+from alpha.cu32.structs import KernelStruct
+from alpha.dtypes import bool_
 from alpha.tensor import Tensor
 
 SOURCES = (Source("dropout", REAL="float"), Source("dropout", REAL="double"))
+RULES = {real: KernelStruct("dropout.cu", "Rule", REAL=real) for real in ("float", "double")}
+AXES = KernelStruct("dropout.cu", "Axes")
 BLOCK = 256
 MOST_AXES = 8
 """Axes that the strided kernels take; tensors with more are copied."""
@@ -63,9 +65,10 @@ class DropoutOperations(DeviceEngine):
             and not any(step % 4 for step in steps)
             and x.address % 16 == 0
         )
-        table = np.zeros((3, MOST_AXES), np.int64)
-        for row, values in enumerate((x.shape, logical, x.strides)):
-            table[row, : x.ndim] = [values[axis] for axis in axes]
+        lengths, steps_in_count, steps_in_x = (
+            [values[axis] for axis in axes] for values in (x.shape, logical, x.strides)
+        )
+        packed = AXES.pack(count=x.ndim, size=lengths, logical=steps_in_count, x=steps_in_x)
         self.launch(
             Source("dropout", REAL=c_type(x.dtype)),
             "dropout_strided4" if vectors else "dropout_strided",
@@ -75,7 +78,7 @@ class DropoutOperations(DeviceEngine):
             y,
             mask,
             x.numel(),
-            struct.pack("=q", x.ndim) + table.tobytes(),
+            packed,
             rule,
             *place,
         )
@@ -84,4 +87,4 @@ class DropoutOperations(DeviceEngine):
 def _rule(p: float, dtype: np.dtype[np.generic]) -> bytes:
     """The scale and the threshold of a kept word: uniform >= p, both exact, is (word >> 8) * 2**-24 >= p."""
     scale, threshold = 1 / (1 - p) if p < 1 else 0.0, math.ceil(p * 2**24)
-    return struct.pack("=fI" if dtype == float32 else "=dI4x", scale, threshold)
+    return RULES[c_type(dtype)].pack(scale=scale, threshold=threshold)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-import struct
-from typing import Any
-
-import numpy as np
 
 from alpha import random
 from alpha.cu32.base import DeviceEngine, c_type
 from alpha.cu32.compiler import Source
+from alpha.cu32.structs import KernelStruct
 from alpha.random import Draw
 from alpha.tensor import Tensor
 
 SOURCES = (Source("random", REAL="float"), Source("random", REAL="double"))
 BLOCK = 256
 
-_PLACE = struct.Struct("=QQ")
-_CONSTANTS = np.array([*random.LOG, *random.SIN, *random.COS, random.LN2, random.SQRT_HALF])
+PLACE = KernelStruct("philox.cuh", "Place")
+NORMAL = KernelStruct("random.cu", "Normal")
 
 
 class RandomOperations(DeviceEngine):
@@ -29,9 +26,7 @@ class RandomOperations(DeviceEngine):
         count = math.prod(draw.shape)
         if not count:
             return out
-        numbers: tuple[Any, ...] = (np.append(_CONSTANTS, (draw.second, draw.first)).tobytes(),)
-        if draw.distribution == "uniform":
-            numbers = random.uniform_bounds(draw)
+        numbers = random.uniform_bounds(draw) if draw.distribution == "uniform" else (_normal(draw),)
         self.launch(
             Source("random", REAL=c_type(draw.dtype)),
             draw.distribution,
@@ -45,12 +40,25 @@ class RandomOperations(DeviceEngine):
         return out
 
 
+def _normal(draw: Draw) -> bytes:
+    """How words become normal numbers."""
+    return NORMAL.pack(
+        log=random.LOG, sin=random.SIN, cos=random.COS, ln2=random.LN2, sqrt_half=random.SQRT_HALF, std=draw.second,
+        mean=draw.first,
+    )  # fmt: skip
+
+
 def place_of_draw(engine: DeviceEngine, seed: int, offset: int, words: int) -> tuple[bytes, Tensor | None]:
     """Where a draw begins, as kernels take it: by value, and while a graph is captured from memory.
 
     A replay reserves as many words anew, so that it draws what the step would have drawn.
     """
-    given = _PLACE.pack(seed, offset)
+    given = PLACE.pack(seed=seed, offset=offset)
     if engine.capture is None:
         return given, None
-    return given, engine.capture.live(given, lambda: _PLACE.pack(*random.reserve(words)))
+
+    def reserved() -> bytes:
+        seed, offset = random.reserve(words)
+        return PLACE.pack(seed=seed, offset=offset)
+
+    return given, engine.capture.live(given, reserved)

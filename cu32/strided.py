@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+
+from alpha.cu32.structs import KernelStruct
 
 Shape = tuple[int, ...]
 Layout = tuple[Shape, Shape]
@@ -15,10 +16,10 @@ Layout = tuple[Shape, Shape]
 Axis = tuple[int, Shape]
 """A length, and the stride along it of the result and of each operand."""
 
+LOOP = KernelStruct("strided.cuh", "Loop")
+LOOP_AXIS = KernelStruct("strided.cuh", "Axis")
 MAX_AXES = 8
-OPERANDS = 4
-_HEAD = struct.Struct("<4I")
-_AXIS = struct.Struct(f"<3I{OPERANDS}i")
+"""Axes that a loop has room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +124,13 @@ def _packed(axes: list[Axis], offsets: Shape, width: int) -> Piece:
 
 def packed_loop(axes: Sequence[Axis], count: int, tail: int = 0, splat: int = 0) -> bytes:
     """The struct Loop of kernels/strided.cuh over axes given from the innermost."""
-    records = (_AXIS.pack(length, *_divisor(length), *steps, *(0,) * (OPERANDS - len(steps))) for length, steps in axes)
-    head = _HEAD.pack(count, tail, len(axes), splat)
-    return (head + b"".join(records)).ljust(_HEAD.size + MAX_AXES * _AXIS.size, b"\0")
+    packed = [_packed_axis(length, steps) for length, steps in axes]
+    return LOOP.pack(count=count, tail=tail, axes=len(axes), splat=splat, axis=packed)
+
+
+def _packed_axis(length: int, steps: Shape) -> bytes:
+    multiplier, shift = _divisor(length)
+    return LOOP_AXIS.pack(length=length, multiplier=multiplier, shift=shift, stride=steps)
 
 
 def _divisor(length: int) -> tuple[int, int]:

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 from alpha.cu32.compiler import INCLUDE, KERNELS
 from alpha.errors import EngineError
 
-_FORMATS = {"int64": "q", "int": "i", "uint32": "I"}
+_FORMATS = {"int64": "q", "uint64": "Q", "int": "i", "uint32": "I", "float": "f", "double": "d"}
+_ALIGNED = {1: "0b", 2: "0h", 4: "0i", 8: "0q"}
+"""By bytes of alignment, what a format ends with that is filled up to them."""
 _COMMENT = re.compile(r"//[^\n]*")
 _DECLARATION = re.compile(r"(?:const\s+)?(\w+)\s*(\*?)\s*(.+)", re.DOTALL)
-_NAME = re.compile(r"(\w+)(?:\[(\d+)\])?")
+_NAME = re.compile(r"(\w+)(?:\[(\w+)\])?")
 
 
 class Field(NamedTuple):
@@ -34,11 +36,12 @@ class Field(NamedTuple):
 class KernelStruct:
     """A struct as a file of ``kernels/`` declares it: ``KernelStruct("tile.cuh", "Gather").pack(images=512, ...)``.
 
-    Fields are integers, pointers (addresses), arrays of integers, and structs (the bytes that ``pack`` made of them).
+    Fields are numbers, pointers (addresses), structs (the bytes that ``pack`` made of them), and arrays of these.
+    ``macros`` are those that the file is compiled with: ``KernelStruct("dropout.cu", "Rule", REAL="float")``.
     """
 
-    def __init__(self, file: str, name: str) -> None:
-        self.file, self.name = file, name
+    def __init__(self, file: str, name: str, **macros: str) -> None:
+        self.file, self.name, self._macros = file, name, macros
 
     def __repr__(self) -> str:
         return f"<struct {self.name} of {self.file}>"
@@ -46,12 +49,19 @@ class KernelStruct:
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         """As they are declared. Read when first asked for."""
-        return _declared(_text(self.file), self.name)
+        return self._declared[0]
 
     @cached_property
     def layout(self) -> struct.Struct:
         """How its bytes lie."""
-        return struct.Struct(_format(self.fields))
+        return struct.Struct(_format(*self._declared))
+
+    @cached_property
+    def _declared(self) -> tuple[tuple[Field, ...], int]:
+        text = _text(self.file)
+        for macro, value in self._macros.items():
+            text = re.sub(rf"\b{macro}\b", value, text)
+        return _declared(text, self.name)
 
     @cached_property
     def _ordered(self) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
@@ -63,7 +73,7 @@ class KernelStruct:
         return any(field.length is not None for field in self.fields)
 
     def pack(self, **values: Any) -> bytes:
-        """Its bytes; EngineError unless every field is given, and nothing else."""
+        """Its bytes; EngineError unless every field is given, and nothing else. The rest of a short array is 0."""
         try:
             ordered = self._ordered(values)
         except KeyError:
@@ -71,10 +81,21 @@ class KernelStruct:
         if len(ordered) != len(values):
             names = tuple(field.name for field in self.fields)
             raise EngineError(f"[{self.name}] expected the fields {names}, got {tuple(values)}: a fault of ours")
-        if self._has_arrays:
-            arrays = [value if isinstance(value, tuple) else (value,) for value in ordered]
-            ordered = tuple(number for array in arrays for number in array)
-        return self.layout.pack(*ordered)
+        return self.layout.pack(*(self._flat(ordered) if self._has_arrays else ordered))
+
+    def _flat(self, ordered: tuple[Any, ...]) -> list[Any]:
+        """The values with those of arrays one by one."""
+        flat: list[Any] = []
+        for (name, format, length), value in zip(self.fields, ordered, strict=True):
+            if length is None:
+                flat.append(value)
+                continue
+            missing = length - len(value)
+            if missing < 0:
+                raise EngineError(f"[{self.name}] expected {name} of {length}, got {len(value)}: a fault of ours")
+            flat += value
+            flat += (b"" if format[-1] == "s" else 0,) * missing
+        return flat
 
 
 def _text(file: str) -> str:
@@ -84,24 +105,43 @@ def _text(file: str) -> str:
     return "".join([*headers, _COMMENT.sub("", code)])
 
 
-def _declared(text: str, name: str) -> tuple[Field, ...]:
-    """The fields of a struct that holds data alone."""
-    found = re.search(rf"\bstruct {name} {{([^}}]*)}};", text)
+def _declared(text: str, name: str) -> tuple[tuple[Field, ...], int]:
+    """The fields of a struct that holds data alone, and the bytes that it is aligned to."""
+    found = re.search(rf"\bstruct (?:alignas\((\d+)\) )?{name} {{([^}}]*)}};", text)
     if found is None:
         raise EngineError(f"[{name}] expected a struct of that name among the kernels, got none: a fault of ours")
     fields: list[Field] = []
-    for declaration in filter(None, map(str.strip, found[1].split(";"))):
+    alignment = int(found[1] or 1)
+    for declaration in filter(None, map(str.strip, found[2].split(";"))):
         kind, pointer, names = _DECLARATION.fullmatch(declaration).groups()  # type: ignore[union-attr]
-        if pointer:
-            code = "P"
-        else:
-            code = _FORMATS.get(kind) or f"{struct.calcsize(_format(_declared(text, kind)))}s"
+        code, aligned = ("P", struct.calcsize("P")) if pointer else _kind(text, kind)
+        alignment = max(alignment, aligned)
         for entry in names.split(","):
             field, length = _NAME.fullmatch(entry.strip()).groups()  # type: ignore[union-attr]
-            fields.append(Field(field, code, None if length is None else int(length)))
-    return tuple(fields)
+            fields.append(Field(field, code, None if length is None else _constant(text, length)))
+    return tuple(fields), alignment
 
 
-def _format(fields: tuple[Field, ...]) -> str:
-    """Of fields aligned as in C."""
-    return "@" + "".join(f"{'' if field.length is None else field.length}{field.format}" for field in fields)
+def _kind(text: str, kind: str) -> tuple[str, int]:
+    """The format and the alignment of a type: a number's, or a struct's bytes."""
+    named = re.search(rf"\btypedef (\w+) {kind};", text)
+    code = _FORMATS.get(kind) or (_FORMATS.get(named[1]) if named else None)
+    if code is not None:
+        return code, struct.calcsize(code)
+    fields, alignment = _declared(text, kind)
+    return f"{_ALIGNED[alignment]}{struct.calcsize(_format(fields, alignment))}s", alignment
+
+
+def _constant(text: str, length: str) -> int:
+    """A number, or a constant's."""
+    if length.isdecimal():
+        return int(length)
+    found = re.search(rf"\bconstexpr int {length} = (\d+);", text)
+    if found is None:
+        raise EngineError(f"[{length}] expected a constant of that name among the kernels, got none: a fault of ours")
+    return int(found[1])
+
+
+def _format(fields: tuple[Field, ...], alignment: int) -> str:
+    """Of fields aligned as in C, with what fills up the last of an array of such structs."""
+    return "@" + "".join(field.format * (field.length or 1) for field in fields) + _ALIGNED[alignment]

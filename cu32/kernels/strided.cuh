@@ -1,4 +1,4 @@
-// Loops over strided operands: where step i of the result and of each operand lies. Mirrors cu32/strided.py.
+// Loops over strided operands: where step i of the result and of each operand lies. Packed by cu32/strided.py.
 #pragma once
 #include "common.cuh"
 

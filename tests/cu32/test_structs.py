@@ -7,16 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from alpha.cu32 import compiler, convolution, depthwise, few_channels, patches, products, structs
+from alpha.cu32 import (
+    compiler,
+    convolution,
+    depthwise,
+    dropout,
+    few_channels,
+    patches,
+    products,
+    random,
+    strided,
+    structs,
+)
 from alpha.cu32.structs import KernelStruct
 from alpha.errors import EngineError
 
 ALL = [
     value
-    for module in (convolution, depthwise, few_channels, patches, products)
+    for module in (convolution, depthwise, dropout, few_channels, patches, products, random)
     for value in vars(module).values()
     if isinstance(value, KernelStruct)
-]
+] + list(dropout.RULES.values())
+"""Those that kernels are handed, by value."""
 
 
 @pytest.mark.parametrize("kernel_struct", ALL, ids=repr)
@@ -39,6 +51,29 @@ def declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KernelStruct:
 def test_fields_lie_as_in_c(declared: KernelStruct) -> None:
     packed = declared.pack(last=7, size=(5, 6), count=4, list=3, inner=struct.pack("2q", 1, 2))
     assert packed == struct.pack("3qi4x3q", 1, 2, 3, 4, 5, 6, 7)
+
+
+def test_arrays_of_structs_and_types_that_macros_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of a short array is 0, and a struct is filled up to what it is aligned to."""
+    (tmp_path / "loop.cu").write_text(
+        "typedef REAL T;\nconstexpr int MOST = 3;\nstruct Axis { int n; T step; };\n"
+        "struct alignas(8) Loop {\n    int count;\n    Axis axis[MOST];\n    uint64 seed;\n    uint32 tail;\n};\n"
+    )
+    monkeypatch.setattr(structs, "KERNELS", tmp_path)
+    loop, axis = (KernelStruct("loop.cu", name, REAL="double") for name in ("Loop", "Axis"))
+    first = axis.pack(n=5, step=0.5)
+    assert first == struct.pack("i4xd", 5, 0.5)
+    whole = struct.pack("i4x16s32xQI4x", 2, first, 1 << 63, 7)
+    assert loop.pack(count=2, axis=[first], seed=1 << 63, tail=7) == whole
+    with pytest.raises(EngineError, match="expected axis of 3, got 4"):
+        loop.pack(count=2, axis=[first] * 4, seed=1 << 63, tail=7)
+    assert KernelStruct("loop.cu", "Axis", REAL="float").pack(n=5, step=0.5) == struct.pack("if", 5, 0.5)
+
+
+def test_the_hosts_limits_are_the_structs() -> None:
+    lengths = {field.name: field.length for struct in (strided.LOOP, dropout.AXES) for field in struct.fields}
+    assert lengths["axis"] == strided.MAX_AXES
+    assert lengths["size"] == lengths["logical"] == lengths["x"] == dropout.MOST_AXES
 
 
 @pytest.mark.parametrize("change", [{"width": 1}, {"last": None}])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alpha.cu32.strided import MAX_AXES, OPERANDS, Layout, Piece, is_dense, merged_axes, packed_loop, plan, tiles
+from alpha.cu32.strided import MAX_AXES, Layout, Piece, is_dense, merged_axes, packed_loop, plan, tiles
 from alpha.tensor import dense_strides
 
 Offsets = tuple[int, ...]
@@ -20,7 +20,7 @@ Offsets = tuple[int, ...]
 def unpacked(loop: bytes) -> tuple[int, int, int, list[tuple[int, int, int, Offsets]]]:
     """count, tail, splat and (length, multiplier, shift, strides) of each axis."""
     count, tail, axes, splat = struct.unpack_from("<4I", loop)
-    records = [struct.unpack_from(f"<3I{OPERANDS}i", loop, 16 + 28 * a) for a in range(axes)]
+    records = [struct.unpack_from("<3I4i", loop, 16 + 28 * a) for a in range(axes)]
     return count, tail, splat, [(n, m, s, tuple(steps)) for n, m, s, *steps in records]
 
 
