@@ -11,7 +11,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.board import take_task
+from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.isa import ISA
 from alpha.cpu.workers import WORKERS
