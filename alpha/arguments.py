@@ -1,4 +1,4 @@
-"""What functions do with arguments that are no tensors: check axes, shapes, numbers, flags, arrays."""
+"""Checks of arguments that are no tensors: axes, shapes, numbers, flags, arrays."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from alpha.errors import AlphaError, ArgumentError, OutOfMemoryError, ShapeError
 
 Shape = tuple[int, ...]
 
-LARGEST = 2**60 - 1
-"""Most elements of a shape, zeros not counted: offsets in bytes must fit int64."""
+MAX_ELEMENTS = 2**60 - 1
+"""Most elements of a shape, where lengths of 0 count as 1: offsets in bytes must fit into int64."""
 
-MOST_AXES = 64
-"""NumPy's arrays have no more."""
+MAX_AXES = 64
+"""Most axes of a tensor: NumPy's arrays have no more."""
 
 
 def one_axis(function: str, dim: Any, ndim: int) -> int:
@@ -30,7 +30,7 @@ def one_axis(function: str, dim: Any, ndim: int) -> int:
 
 
 def whole(function: str, name: str, value: Any, least: int = -(2**63), most: int = 2**63 - 1) -> int:
-    """An int of Python's or NumPy's within bounds; ArgumentError for anything else."""
+    """A Python or NumPy int within bounds, as an int; ArgumentError for anything else."""
     if type(value) is not int:
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
             raise ArgumentError(f"[{function}] expected {name} as an int, got {described(value)}")
@@ -42,7 +42,7 @@ def whole(function: str, name: str, value: Any, least: int = -(2**63), most: int
 
 
 def flag(function: str, name: str, value: Any) -> bool:
-    """True or False of what counts as either; ArgumentError for what does not say, such as an array of several."""
+    """The truth value of a value; ArgumentError if it has none, as an array of several elements has none."""
     if value is True or value is False:
         return value
     try:
@@ -52,7 +52,7 @@ def flag(function: str, name: str, value: Any) -> bool:
 
 
 def number(function: str, name: str, value: Any) -> float:
-    """A float of a Python or NumPy number; ArgumentError for anything else. Infinities and NaN are numbers."""
+    """A Python or NumPy number as a float; ArgumentError for anything else. Infinities and NaN are numbers."""
     if type(value) is float:
         return value
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
@@ -64,7 +64,7 @@ def number(function: str, name: str, value: Any) -> float:
 
 
 def all_axes(function: str, dim: Any, ndim: int) -> tuple[int, ...]:
-    """Sorted non-negative axes of None (all of them), one or several."""
+    """Sorted non-negative axes, from None (all of them), one axis or several."""
     if dim is None:
         return tuple(range(ndim))
     given = dim if isinstance(dim, tuple | list) else (dim,)
@@ -79,7 +79,7 @@ def _is_axis(value: Any) -> bool:
 
 
 def axes_in_order(function: str, order: Any, ndim: int) -> tuple[int, ...]:
-    """Each axis once, outermost first; row-major for None."""
+    """An order of axes, each once, outermost first; row-major for None."""
     if order is None:
         return tuple(range(ndim))
     if isinstance(order, tuple | list | range) and len(order) == ndim:
@@ -93,14 +93,14 @@ def shape_of(function: str, shape: Any) -> Shape:
     """A shape from ints or a sequence of them; ShapeError for negative or other entries, or too many elements."""
     if len(shape) == 1 and isinstance(shape[0], tuple | list):
         shape = shape[0]
-    if len(shape) > MOST_AXES:
-        raise ShapeError(f"[{function}] expected a shape of at most {MOST_AXES} axes, got {len(shape)}")
+    if len(shape) > MAX_AXES:
+        raise ShapeError(f"[{function}] expected a shape of at most {MAX_AXES} axes, got {len(shape)}")
     elements = 1
     for n in shape:
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
             raise ShapeError(f"[{function}] expected a shape of ints >= 0, got {described(tuple(shape))}")
         elements *= int(n) or 1
-    if elements > LARGEST:
+    if elements > MAX_ELEMENTS:
         raise ShapeError(
             f"[{function}] expected a shape whose lengths multiply to less than 2 ** 60, got {described(tuple(shape))}"
         )
@@ -108,7 +108,7 @@ def shape_of(function: str, shape: Any) -> Shape:
 
 
 def as_array(function: str, data: Any) -> np.ndarray[Any, Any]:
-    """``np.asarray(data)``; ArgumentError for what no array can be made of, OutOfMemoryError for too much."""
+    """``np.asarray(data)``; ArgumentError if it cannot be an array, OutOfMemoryError if it is too large."""
     try:
         return within_memory(function, lambda: np.asarray(data))
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -120,7 +120,7 @@ def as_array(function: str, data: Any) -> np.ndarray[Any, Any]:
 
 
 def within_memory(function: str, make: Callable[[], np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """``make()``; OutOfMemoryError where NumPy finds no room for what it makes."""
+    """``make()``; OutOfMemoryError if NumPy has no memory for its result."""
     try:
         return make()
     except MemoryError as error:

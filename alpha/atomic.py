@@ -19,25 +19,25 @@ class _Node(Generic[T]):
 
 
 class AtomicReference(Generic[T]):
-    """A value with compare-and-set, in one step: a call of ``dict.setdefault``, which nothing interrupts.
+    """A value with compare-and-set, by one call of ``dict.setdefault``, which nothing interrupts.
 
-    A lock could stay held for ever: by an interrupt just after it was taken, by a thread that a fork does not copy, or
-    by this very thread, below the signal handler that wants it too.
+    A lock could stay held for ever: after an interrupt just when it was taken, by a thread that a fork does not copy,
+    or by this very thread, below a signal handler that needs it too.
     """
 
     def __init__(self, value: T) -> None:
         self._node = _Node(value)
 
     def get(self) -> T:
-        """The value in force."""
+        """The current value."""
         node = self._node
         return self._last().value if node.successor else node.value
 
     def replace(self, expected: T, value: T) -> bool:
-        """Replaces the value by ``value`` if it is still ``expected``; whether it was."""
+        """Replaces the value by ``value`` if it is still ``expected``; returns whether it was."""
         node, new = self._last(), _Node(value)
         replaced = node.value is expected and node.successor.setdefault(0, new) is new
-        self._last()  # lets go of the old value
+        self._last()  # frees the old value
         return replaced
 
     def update(self, change: Callable[[T], T]) -> None:
@@ -49,5 +49,5 @@ class AtomicReference(Generic[T]):
         node = self._node
         while node.successor:
             node = node.successor[0]
-        self._node = node  # a short cut; where a slower thread puts it back, the way on from there is the same
+        self._node = node  # a short cut; a slower thread may set it back, but the same chain leads on from there
         return node

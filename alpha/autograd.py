@@ -1,4 +1,4 @@
-"""Autograd: Function, the graph it leaves behind, the places of views in it, no_grad."""
+"""Autograd: Function, the graph that functions record, views within it, and no_grad."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ _sequence = itertools.count()
 
 
 class _Call(NamedTuple):
-    """What the functions called now on a thread find: replaced as a whole, so that no interrupt leaves half of it.
+    """A thread's autograd state for the functions called now. Replaced as a whole, so that an interrupt finds no half
+    of it.
 
     Attributes:
-        enabled: whether functions leave a graph, unless one of ``scopes`` says otherwise.
+        enabled: whether functions record a graph, unless one of ``scopes`` says otherwise.
         recorded: whether the function whose ``forward`` is running will enter the graph.
-        inference: whether a function's ``forward`` is running that will not.
+        inference: whether a function's ``forward`` is running that will not enter the graph.
         training: whether this is within a function that enters the graph, or within backward.
         scopes: the ``with`` blocks that switch recording, innermost last, with what they switch it to; made when the
             first is entered.
@@ -54,20 +55,20 @@ _FORWARD = {
     for recorded in (False, True)
     for training in (False, True)
 }
-"""What a function's ``forward`` finds."""
+"""The state while a function's ``forward`` runs, by (recorded, training)."""
 
 BACKWARD = _Call(False, False, False, True)
-"""What a function's ``backward`` finds."""
+"""The state while a function's ``backward`` runs."""
 
 
 def is_grad_enabled() -> bool:
-    """Whether functions called now on this thread leave a graph."""
+    """Whether functions called now on this thread record a graph."""
     call = THREAD.call
     return call.enabled if call.scopes is None else _innermost(call)
 
 
 def _innermost(call: _Call) -> bool:
-    """What the innermost ``with`` block that is running says."""
+    """Whether the innermost ``with`` block that is running lets functions record a graph."""
     for scope, enabled in reversed(call.scopes or ()):
         if scope.is_open:
             return enabled
@@ -80,9 +81,9 @@ def is_recorded() -> bool:
 
 
 def is_inference() -> bool:
-    """Whether a function's ``forward`` is running on this thread for no graph's sake: nor inside another, or backward.
+    """Whether a ``forward`` is running on this thread that belongs to no graph, not even of an outer function.
 
-    What an engine derives from parameters may then serve again: no optimizer's step is to follow.
+    What an engine derives from parameters may then be kept: no optimizer step will follow.
     """
     call = THREAD.call
     return call.inference and not call.training
@@ -91,7 +92,7 @@ def is_inference() -> bool:
 class set_grad_enabled(Scoped):
     """Context manager and decorator: turns the recording of the graph on or off on this thread.
 
-    As a decorator of a generator function it holds while the generator runs, not while its caller does.
+    As a decorator of a generator function it is in force while the generator runs, not while its caller does.
     """
 
     def __init__(self, enabled: bool) -> None:
@@ -143,14 +144,14 @@ class set_grad_enabled(Scoped):
 
 
 class no_grad(set_grad_enabled):
-    """``with no_grad():`` or ``@no_grad()``: functions leave no graph."""
+    """``with no_grad():`` or ``@no_grad()``: functions record no graph."""
 
     def __init__(self) -> None:
         super().__init__(False)
 
 
 class enable_grad(set_grad_enabled):
-    """``with enable_grad():`` within no_grad: functions leave a graph again."""
+    """``with enable_grad():`` within no_grad: functions record a graph again."""
 
     def __init__(self) -> None:
         super().__init__(True)
@@ -160,16 +161,16 @@ class Function:
     """A differentiable function: subclass, write ``forward`` and ``backward``, call ``Sub.apply(*args)``.
 
     ``forward(self, *args, **kwargs)`` computes with tensors (no graph is recorded inside) and returns a tensor or a
-    tuple of them; ``self.save(...)`` keeps what backward needs. ``backward(self, *grads)`` gets one gradient an output
-    (None where nothing flowed back) and returns one an argument of ``forward``, None for those not in
+    tuple of them; ``self.save(...)`` keeps what backward needs. ``backward(self, *grads)`` gets one gradient per
+    output (None where nothing flowed back) and returns one per argument of ``forward``, None for those not in
     ``self.needs``; a single tensor for a single argument; trailing Nones may be left out.
 
     Attributes:
         needs: per positional argument, whether its gradient is asked for.
         fresh: whether every tensor that backward returns is newly made and held by nobody else, so that the walk
             may add into it.
-        views: whether the results may be views of the first argument's memory; one written to in place later then
-            takes the other's place in the graph along.
+        views: whether the results may be views of the first argument's memory. Their places in the graph then follow
+            each other's in-place writes.
     """
 
     fresh = False
@@ -179,20 +180,21 @@ class Function:
     _saved: tuple[tuple[Tensor, int] | None, ...] | None = ()
     _exchange: tuple[int, int, int, tuple[Any, ...]] | None = None
 
-    # Of a function in the graph alone:
+    # Only functions in the graph have these:
     _sequence: int
     _edges: tuple[Edge, ...]
     _outputs: tuple[tuple[tuple[int, ...], Any, Any], ...]  # shape, engine and dtype of each
     _hooks: dict[int, list[Callable[[Tensor], Tensor | None]]]
-    # Weakly: the tensor holds this node, and a cycle would keep the graph's memory until a garbage collection.
+    # A weak reference: the tensor holds this node, and a cycle would keep the graph's memory until a garbage
+    # collection.
     _retained: dict[int, weakref.ref[Tensor]]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The function's value."""
+        """Computes the function's result."""
         raise NotImplementedError(f"[{type(self).__name__}] expected a subclass with forward, got none: write one")
 
     def backward(self, *grads: Any) -> Any:
-        """The arguments' gradients."""
+        """Computes the arguments' gradients."""
         raise NotImplementedError(f"[{type(self).__name__}] expected a subclass with backward, got none: write one")
 
     @classmethod
@@ -211,7 +213,7 @@ class Function:
             finally:
                 thread.call = outer
         finally:
-            thread.call = outer  # once more, if an interrupt came before the first time
+            thread.call = outer  # again, if an interrupt came before the first assignment
         if type(result) is not Tensor:
             _check_result(cls, result)
         if cls.views:
@@ -222,14 +224,14 @@ class Function:
         return result
 
     def _record(self, args: tuple[Any, ...], result: Any) -> Any:
-        """Enters the function into the graph as what made the result; the result as the caller gets it."""
+        """Enters the function into the graph as the origin of its result; returns the result for the caller."""
         self._sequence = next(_sequence)
         self._edges = tuple(
             [(arg._node or arg, arg._output) if need else None for arg, need in zip(args, self.needs, strict=True)]
         )
         self._hooks, self._retained = {}, {}
         outputs = result if isinstance(result, tuple) else (result,)
-        # An argument handed through unchanged becomes a new tensor: its old place in the graph must stay.
+        # An argument that forward returned unchanged becomes a new tensor: the argument's place in the graph must stay.
         given = set(map(id, args))
         outputs = tuple([_another(out) if id(out) in given else out for out in outputs])
         self._outputs = tuple([(out.shape, out.storage.engine, out.dtype) for out in outputs])
@@ -239,18 +241,19 @@ class Function:
         return outputs if isinstance(result, tuple) else outputs[0]
 
     def save(self, *tensors: Tensor | None) -> None:
-        """Keeps tensors for backward; each is guarded against being overwritten until then."""
+        """Keeps tensors for backward, which raises an error if one was overwritten meanwhile."""
         # A detached alias: keeping an output itself would tie it and this node into a reference cycle.
         self._saved = tuple([None if t is None else (t.detach(), t.storage.version) for t in tensors])
         if THREAD.call.recorded:
             for tensor in tensors:
                 if tensor is not None and tensor.storage.waiting is not None:
-                    _tell(tensor.storage)
+                    _notify(tensor.storage)
 
     def exchange(self, place: int, other: int, result: Tensor) -> None:
-        """Once another function saves ``result``, keeps it at ``other`` among the saved and drops what is at ``place``.
+        """Once another function saves ``result``, saves it too, at index ``other``, and drops the tensor at index
+        ``place``.
 
-        So what stays in memory anyway serves. Until then ``result`` may be overwritten or dropped: it is not needed.
+        So backward uses what stays in memory anyway. Until then ``result`` is not needed: it may be overwritten.
         """
         layout = (result.offset, result.shape, result.strides, result.dtype)
         self._exchange = (place, other, result.storage.version, layout)
@@ -258,7 +261,7 @@ class Function:
 
     @property
     def saved(self) -> tuple[Any, ...]:
-        """What ``save`` kept; GraphError if one was overwritten or all were freed."""
+        """The tensors that ``save`` kept; GraphError if one was overwritten or all were freed."""
         if self._saved is None:
             raise GraphError(SECOND_BACKWARD)
         for entry in self._saved:
@@ -271,7 +274,7 @@ class Function:
         return tuple([None if entry is None else entry[0] for entry in self._saved])
 
     def accumulator(self, argument: int) -> Tensor | None:
-        """A gradient that has already arrived for an argument and may be added into, if there is one.
+        """The gradient that has already arrived for an argument, if it may be added into.
 
         A backward that adds its own contribution into it returns that same tensor, and saves a pass over memory.
         """
@@ -282,7 +285,7 @@ class Function:
         return pending.grad if pending is not None and pending.owned else None
 
     def _take(self, storage: Storage) -> None:
-        """Makes the exchange, unless the result was overwritten before."""
+        """Makes the exchange, unless the result was overwritten meanwhile."""
         if self._saved is None or self._exchange is None:
             return
         place, other, version, layout = self._exchange
@@ -309,7 +312,7 @@ SECOND_BACKWARD = (
 def enters_graph(*arguments: Any) -> bool:
     """Whether a function called now on these arguments would enter the graph."""
     if is_grad_enabled():
-        for argument in arguments:  # without a call where the answer is plain: small products ask often
+        for argument in arguments:  # inline where it suffices: small products call this often
             if isinstance(argument, Tensor) and (
                 argument.requires_grad or (argument._base is not None and _needs(argument))
             ):
@@ -326,8 +329,8 @@ def _needs(argument: Any) -> bool:
     return argument.requires_grad
 
 
-def _tell(storage: Storage) -> None:
-    """A function saved what another waits for."""
+def _notify(storage: Storage) -> None:
+    """Tells the function that waits for it that another function saved this storage's contents."""
     waiting, storage.waiting = storage.waiting, None
     function = waiting() if waiting is not None else None
     if function is not None:
@@ -335,14 +338,14 @@ def _tell(storage: Storage) -> None:
 
 
 def _another(tensor: Tensor) -> Tensor:
-    """A new tensor over the same memory."""
+    """A new tensor over the same memory, outside the graph."""
     view = tensor.detach()
     set_base(view, tensor)
     return view
 
 
 def _check_result(function: type[Function], result: Any) -> None:
-    """ArgumentError unless ``forward`` returned a tensor or a tuple of them."""
+    """Raises ArgumentError unless ``forward`` returned a tensor or a tuple of tensors."""
     for out in result if isinstance(result, tuple) else (result,):
         if not isinstance(out, Tensor):
             raise ArgumentError(
@@ -362,7 +365,7 @@ def set_base(view: Tensor, source: Tensor) -> None:
 
 
 def follow_base(view: Tensor) -> None:
-    """Takes a view's place in the graph from its base again after an in-place write to the shared memory."""
+    """Updates a view's place in the graph from its base, if the shared memory was written to in place."""
     if view._base is not None and 0 <= view._base_version != view.version:
         version = view.version
         leaf = view.requires_grad and view._node is None
@@ -374,7 +377,7 @@ def follow_base(view: Tensor) -> None:
 
 
 class Overwrite(Function):
-    """The base after one of its views was overwritten: the gradient of the region goes to what was written."""
+    """The base after one of its views was overwritten: the region's gradient goes to what was written there."""
 
     fresh = True
 
@@ -391,7 +394,7 @@ class Overwrite(Function):
 
 
 class Region(Function):
-    """A view of the base by its place in memory."""
+    """A view of the base, given by its place in memory."""
 
     fresh = True
 
@@ -415,7 +418,7 @@ def _layout(x: Tensor) -> Layout:
 
 
 def _laid_out(grad: Tensor, layout: Layout) -> Tensor:
-    """A copy of a gradient with the strides that its tensor has."""
+    """A copy of a gradient with the strides of its tensor."""
     _, shape, strides = layout
     span = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) if math.prod(shape) else 0
     storage = grad.engine.allocate(span * grad.dtype.itemsize)

@@ -1,7 +1,7 @@
-"""Bands: long axes cut into parts, so that tables and copies are small whatever a convolution's size.
+"""Bands: parts of long axes, so that tables and copies are small whatever a convolution's size.
 
-Positions are independent of each other, so a part of them is a convolution of its own, of views of the same tensors.
-All but the first and the last have the same plan. What lies in the padding alone is no band: nothing is computed there.
+Positions are independent of each other, so a part of them is a convolution too, over views of the same tensors. All
+parts but the first and the last have the same plan. Positions whose window lies in the padding belong to no band.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 from alpha.geometry import LONGEST, POSITIONS, Axis, Band, Geometry
 from alpha.tensor import Tensor
 
-EMPTY = 1 << 12
-"""Least positions beside all windows that are worth a cut."""
+MIN_EMPTY = 1 << 12
+"""Fewest positions without any product that are worth leaving out."""
 
-SPAN = 1 << 12
-"""Elements from a filter's first tap to its last from which on the taps of a filter gradient are taken one by one."""
+MAX_SPAN = 1 << 12
+"""In filters with more elements from the first tap to the last, a filter gradient handles taps one by one."""
 
 
 class Part(NamedTuple):
@@ -27,7 +27,7 @@ class Part(NamedTuple):
 
     @property
     def geometry(self) -> Geometry:
-        """Of the part alone."""
+        """The geometry of the part."""
         return Geometry(self.rows.axis, self.columns.axis)
 
     def of_inputs(self, images: Tensor) -> Tensor:
@@ -40,16 +40,16 @@ class Part(NamedTuple):
 
 
 def middle(geometry: Geometry, by_output: bool) -> Part | None:
-    """The part that products fall into, where many positions lie beside it; None where few do, or all."""
+    """The part that has products, if many positions have none; None if few positions have none, or all."""
     if not (geometry.long_output if by_output else geometry.long_input):
         return None
-    found = []
+    middles = []
     for axis in (geometry.rows, geometry.columns):
         bands = _bands(axis, by_output, 1 << 62)[0]
         if not bands:
             return None
-        found.append(bands[0])
-    part = Part(*found)
+        middles.append(bands[0])
+    part = Part(*middles)
     return (
         None
         if (part.geometry.output if by_output else part.geometry.input)
@@ -59,7 +59,7 @@ def middle(geometry: Geometry, by_output: bool) -> Part | None:
 
 
 def view(images: Tensor, rows: range, columns: range) -> Tensor:
-    """Some rows and columns of images (N, H, W, C)."""
+    """A view of some rows and columns of images (N, H, W, C)."""
     n, _, _, channels = images.shape
     offset = images.offset + rows.start * images.strides[1] + columns.start * images.strides[2]
     strides = (images.strides[0], images.strides[1] * rows.step, images.strides[2] * columns.step, images.strides[3])
@@ -67,7 +67,7 @@ def view(images: Tensor, rows: range, columns: range) -> Tensor:
 
 
 def parts(geometry: Geometry, by_output: bool) -> tuple[list[Part], bool]:
-    """All bands that products fall into, and whether they hold all positions."""
+    """All parts that have products, and whether they contain all positions."""
     columns, all_columns = _bands(geometry.columns, by_output, LONGEST)
     widest = max((len(band.outputs if by_output else band.inputs) for band in columns), default=1)
     rows, all_rows = _bands(geometry.rows, by_output, min(LONGEST, max(1, POSITIONS // widest)))
@@ -75,17 +75,17 @@ def parts(geometry: Geometry, by_output: bool) -> tuple[list[Part], bool]:
 
 
 def _bands(axis: Axis, by_output: bool, most: int) -> tuple[list[Band], bool]:
-    """Bands of about equal length, without empty ends that are long; and whether they hold all positions."""
+    """Bands of about equal length, without long ends that have no products; and whether they contain all positions."""
     size = axis.output if by_output else axis.input
     met = axis.met_outputs if by_output else axis.met_inputs
-    if size - len(met) < EMPTY:
+    if size - len(met) < MIN_EMPTY:
         met = range(size)
     bands = list(_cut(axis, by_output, met, most))
     return bands, sum(len(band.outputs if by_output else band.inputs) for band in bands) == size
 
 
 def _cut(axis: Axis, by_output: bool, met: range, most: int) -> Iterator[Band]:
-    # Whole bands of one length, which share a plan, and what is left.
+    # Bands of one length, which share a plan, and a shorter last one.
     count = -(-len(met) // most)
     length = min(most, -(-len(met) // max(1, count) // 64) * 64)
     for first in range(met.start, met.stop, max(1, length)):
@@ -96,7 +96,7 @@ def _cut(axis: Axis, by_output: bool, met: range, most: int) -> Iterator[Band]:
 
 
 def taps(geometry: Geometry) -> Iterator[tuple[int, Part]]:
-    """Each tap of the columns that meets something, with the outputs where it does: a filter one column wide."""
+    """Each tap column that has products, with the part where it has them: a filter one column wide."""
     columns = geometry.columns
     rows = Band(range(geometry.rows.output), range(geometry.rows.input), geometry.rows)
     for tap in range(columns.filter):

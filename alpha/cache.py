@@ -1,8 +1,8 @@
-"""Where this machine keeps what is compiled or measured once: kernels, plans.
+"""The cache on disk for what this machine compiles or measures once: kernels and plans.
 
-A kept file ends in a seal: a checksum of its bytes and of its name. What is cut, changed or another file's is not
-taken, and made anew. Where nothing can be kept (no home, a full disk, a folder that may not be written to) a process
-works as with an empty cache, and says so once.
+A cached file ends in a seal: a checksum of its bytes and of its name. A file that is cut, changed or renamed is not
+used, and is made again. Where nothing can be kept (no home directory, a full disk, a folder that is not writable) a
+process works as with an empty cache, and warns once.
 """
 
 from __future__ import annotations
@@ -24,35 +24,34 @@ from pathlib import Path
 _log = logging.getLogger(__name__)
 
 _SEAL = struct.Struct("<8sQ16s")
-"""What follows a file's content: a mark, the content's length, the checksum. Programs that read ELF or JSON from its
-beginning need not know of it."""
+"""Follows a file's content: a mark, the content's length, the checksum. Programs that read ELF or JSON from the file's
+beginning do not notice it."""
 
 _MARK = b"alpha\0\0\1"
 
 IDLE_SECONDS = 30 * 86400.0
-"""Age from which kernels that no process has used meanwhile are removed: other sources, options or versions took
-their place."""
+"""Kernels that no process has used for this long are removed: other sources, options or versions have replaced them."""
 
 USED_SECONDS = 86400.0
-"""Age from which a file that is used is marked as used today."""
+"""A file that is used is marked as used now if its last mark is older than this."""
 
 ABANDONED_SECONDS = 3600.0
-"""Age from which a temporary file is one whose writer was killed."""
+"""A temporary file older than this was left by a process that was killed."""
 
 PROBE_BYTES = 256 << 10
-"""What is written, and removed, to see whether a folder takes files: as much as a large kernel needs."""
+"""Size of the file that is written and removed to test whether a folder takes files: that of a large kernel."""
 
 _KERNELS = (".kernel", ".cubin", ".usage", ".nbi", ".nbc")
-"""Ends of the names of kernels' files; the last two are Numba's own, which earlier versions of this package kept."""
+"""Suffixes of kernels' files; the last two are those of Numba's own cache, which earlier versions used."""
 
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")
 
-_warned = threading.Lock()  # taken once, never given back
+_warned = threading.Lock()  # taken when the warning is given, and never released
 _pruned: set[Path] = set()
 
 
 class DamagedFile(Exception):
-    """A file that is not what was written under its name."""
+    """A file does not hold what was written under its name."""
 
 
 def directory(kind: str) -> Path:
@@ -78,7 +77,7 @@ def _home() -> Path:
 
 
 def load(kind: str, name: str) -> bytes | None:
-    """What was kept under a name; None where nothing was, or what is there is damaged."""
+    """The content kept under a name; None if there is none, or it is damaged."""
     try:
         path = directory(kind) / name
         content = read(path)
@@ -94,12 +93,13 @@ def load(kind: str, name: str) -> bytes | None:
 
 
 def keep(kind: str, name: str, content: bytes) -> bool:
-    """Keeps a file for later processes; whether it could be. A process whose files cannot be kept says so once."""
+    """Keeps a file for later processes; returns whether it could. A process that cannot keep files warns once."""
     try:
         folder = directory(kind)
         write_atomically(folder / name, sealed(name, content))
     except OSError as error:
-        if load(kind, name) is not None:  # another process was first, and Windows lets nobody replace what it reads
+        if load(kind, name) is not None:
+            # Another process was first, and Windows does not replace files that are being read.
             return True
         _warn_unkept(kind, error)
         return False
@@ -110,7 +110,7 @@ def keep(kind: str, name: str, content: bytes) -> bool:
 
 
 def can_keep(kind: str) -> bool:
-    """Whether files of a kind can be kept now; a process says once that they cannot."""
+    """Whether files of a kind can be kept now; a process that cannot keep them warns once."""
     try:
         os.unlink(_write_temporary(directory(kind), bytes(PROBE_BYTES)))
     except OSError as error:
@@ -120,16 +120,16 @@ def can_keep(kind: str) -> bool:
 
 
 def read(path: Path) -> bytes:
-    """The content of a sealed file; OSError where it cannot be read, DamagedFile where it is not as it was written."""
+    """The content of a sealed file; OSError if it cannot be read, DamagedFile if it is not as it was written."""
     with open(path, "rb", buffering=0, opener=_open_at_once) as file:
         status = os.fstat(file.fileno())
         length = status.st_size - _SEAL.size
         if not stat.S_ISREG(status.st_mode) or length < 0:
-            raise DamagedFile(f"{path} is no file of ours")
+            raise DamagedFile(f"{path} is not a file of this cache")
         file.seek(length)
         mark, written, checksum = _SEAL.unpack(file.read(_SEAL.size).ljust(_SEAL.size))
-        if mark != _MARK or written != length:  # before memory is taken for all of it
-            raise DamagedFile(f"{path} is not whole, or none of ours")
+        if mark != _MARK or written != length:  # checked before memory is allocated for the content
+            raise DamagedFile(f"{path} is incomplete, or not a file of this cache")
         file.seek(0)
         content = file.read(length)
     if len(content) != length or checksum != _checksum(path.name, content):
@@ -143,7 +143,7 @@ def sealed(name: str, content: bytes) -> bytes:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file that other processes see whole or not at all; the last of several writers wins."""
+    """Writes a file that other processes see complete or not at all; the last of several writers wins."""
     temporary = _write_temporary(path.parent, content)
     try:
         try:
@@ -151,7 +151,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         except OSError:
             if not path.is_dir():
                 raise
-            shutil.rmtree(path)  # nobody's: the name is ours
+            shutil.rmtree(path)  # nobody else uses names in this cache
             os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
@@ -160,7 +160,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _write_temporary(folder: Path, content: bytes) -> Path:
-    """A new file in a folder, which is made where it is not there. Other users may read it, as the umask has it."""
+    """Writes a new file to a folder, which is created if missing. Its permissions follow the umask."""
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{os.urandom(8).hex()}.tmp"
     try:
@@ -174,7 +174,7 @@ def _write_temporary(folder: Path, content: bytes) -> Path:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Opens a file; a pipe in its place does not wait for a writer."""
+    """Opens a file, without waiting for a writer if it is a pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
@@ -188,7 +188,7 @@ def _checksum(name: str, content: bytes) -> bytes:
 
 
 def warn(message: str) -> None:
-    """A RuntimeWarning; a log line where the program has warnings raised, as what it tells of is no error."""
+    """Gives a RuntimeWarning; logs it instead where the program turns warnings into errors, since this is no error."""
     try:
         warnings.warn(message, RuntimeWarning, stacklevel=3)
     except RuntimeWarning:
@@ -196,7 +196,7 @@ def warn(message: str) -> None:
 
 
 def warn_once(what: str, cause: str) -> None:
-    """Says, once a process, that something cannot be kept, and why."""
+    """Warns, once per process, that something cannot be kept, and why."""
     if _warned.acquire(blocking=False):
         warn(
             f"[cache] expected to keep {what}, got: {cause}: kernels are compiled for this process alone, about a "
@@ -213,10 +213,10 @@ def _warn_unkept(kind: str, error: OSError) -> None:
 
 
 def prune(folder: Path) -> None:
-    """Removes kernels that no process has used for ``IDLE_SECONDS``, and what killed writers left behind.
+    """Removes kernels that no process has used for ``IDLE_SECONDS``, and files that killed processes left behind.
 
-    Times of the search are not kernels: a few hundred bytes a problem, which only a device can measure again, and the
-    same later results rest on them.
+    The search's times stay: they take a few hundred bytes per problem, only a device can measure them again, and equal
+    results in later runs depend on them.
     """
     now = time.time()
     for parent, _, names in os.walk(folder, topdown=False):
@@ -233,7 +233,7 @@ def prune(folder: Path) -> None:
 
 
 def _limit(name: str) -> float | None:
-    """Seconds for which a file is left that nothing touches; None where it stays."""
+    """Seconds after which an unused file is removed; None if it stays."""
     if _TEMPORARY.fullmatch(name):
         return ABANDONED_SECONDS
     return IDLE_SECONDS if name.endswith(_KERNELS) else None

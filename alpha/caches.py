@@ -1,9 +1,9 @@
-"""Caches of plans and tables: what a shape needs is made once and kept, within a budget of bytes that all share.
+"""Caches of plans and tables: made once per shape and kept, within a budget of bytes that all caches share.
 
-A cache keeps two generations. What is made or found again is young; once the young of all caches would weigh more than
-half the budget they become old, and the old that nobody asked for meanwhile are dropped. So the least recently used go
-first, a hit costs a look into a dictionary, and no lock is needed: each step is one operation of a dictionary or one
-assignment, and a count that threads or an interrupt leave too low starts anew with each generation.
+A cache keeps two generations. A value that is made or found is young. Once the young values of all caches would take
+more than half the budget they become old, and old values that were not used since are dropped. So the least recently
+used ones go first, a hit costs one dictionary lookup, and no lock is needed: each step is one dictionary operation or
+one assignment, and a count that threads or an interrupt leave too low restarts with each generation.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import numpy as np
 Made = TypeVar("Made")
 Made_co = TypeVar("Made_co", covariant=True)
 
-MOST = 64 << 20
-"""Bytes of the budget where no engine's memory is small."""
+MAX_BUDGET = 64 << 20
+"""The largest budget, in bytes."""
 
-SHARE = 16
-"""The budget is at most one part in so many of the smallest engine's memory."""
+BUDGET_FRACTION = 16
+"""The budget is at most 1 / BUDGET_FRACTION of the smallest engine's memory."""
 
-ENTRY = 512
-"""Bytes that an entry weighs besides its value: its key and its place."""
+ENTRY_BYTES = 512
+"""What an entry counts in addition to its value, for its key and its place in the dictionary."""
 
 
 class Statistics(NamedTuple):
-    """What all caches hold at one moment, in bytes."""
+    """Figures of all caches at one moment, in bytes."""
 
     entries: int
     nbytes: int
@@ -39,16 +39,16 @@ class Statistics(NamedTuple):
 
 
 class _Ledger:
-    """Bytes of all caches' young values, and the budget."""
+    """Counts the bytes of all caches' young values, and knows the budget."""
 
     def __init__(self) -> None:
         self.young = self.old = 0
-        self.budget = MOST
+        self.budget = MAX_BUDGET
         self.caches: weakref.WeakSet[_Cache[Any]] = weakref.WeakSet()
         self.caps: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
 
     def turn(self) -> None:
-        """The young become old."""
+        """Makes the young values old."""
         self.young, self.old = 0, self.young
         for cache in list(self.caches):
             cache.turn()
@@ -58,7 +58,7 @@ _LEDGER = _Ledger()
 
 
 class _Cache(Generic[Made]):
-    """The values of one function."""
+    """The cached values of one function."""
 
     def __init__(self, function: Callable[..., Made]) -> None:
         self.function = function
@@ -74,13 +74,13 @@ class _Cache(Generic[Made]):
         self.old, self.young = {}, {}
 
     def make(self, key: tuple[Any, ...]) -> Made:
-        """A value that is not among the young."""
+        """Returns a value that is not young: an old one, or a new one."""
         value = self.old.pop(key, None)
         if value is None:
             self.misses += 1
             value = self.function(*key)
-        nbytes = weight(value) + ENTRY
-        if nbytes <= _LEDGER.budget // 4:  # a larger one would drive out all others
+        nbytes = weight(value) + ENTRY_BYTES
+        if nbytes <= _LEDGER.budget // 4:  # a larger value would displace all others
             if _LEDGER.young + nbytes > _LEDGER.budget // 2:
                 _LEDGER.turn()
             self.young[key] = value
@@ -89,7 +89,7 @@ class _Cache(Generic[Made]):
 
 
 class Kept(Protocol[Made_co]):
-    """What ``kept`` makes of a function."""
+    """Type of a function decorated with ``kept``."""
 
     __wrapped__: Callable[..., Any]
 
@@ -100,9 +100,10 @@ class Kept(Protocol[Made_co]):
 
 
 def kept(function: Callable[..., Made]) -> Kept[Made]:
-    """Decorator for a function of hashable positional arguments whose values, never None, are kept within the budget.
+    """Decorator that caches a function of hashable positional arguments, whose values are never None, within the
+    budget.
 
-    As of ``functools.lru_cache`` what comes back has ``cache_clear()`` and ``__wrapped__``.
+    The decorated function has ``cache_clear()`` and ``__wrapped__``, as with ``functools.lru_cache``.
     """
     cache: _Cache[Made] = _Cache(function)
 
@@ -119,7 +120,7 @@ def kept(function: Callable[..., Made]) -> Kept[Made]:
 
 
 def weight(value: Any) -> int:
-    """Bytes of a value, of the arrays above all: tuples, lists and data classes are walked through."""
+    """Bytes of a value, mainly of its arrays: also those in tuples, lists and data classes."""
     if type(value) in (int, bool, float, str):
         return 32
     if isinstance(value, np.ndarray):
@@ -134,13 +135,16 @@ def weight(value: Any) -> int:
 
 
 def statistics() -> Statistics:
-    """The figures at this moment; bytes as they were weighed when values were made."""
+    """The figures at this moment; values count what they weighed when they were made."""
     entries = sum(len(cache.young) + len(cache.old) for cache in list(_LEDGER.caches))
     return Statistics(entries, _LEDGER.young + _LEDGER.old, _LEDGER.budget)
 
 
 def release() -> int:
-    """Drops all that is kept, as where memory runs out; returns the bytes. Safe at any time and from any thread."""
+    """Drops all cached values, for example when memory runs out; returns their bytes.
+
+    Safe at any time, in any thread.
+    """
     nbytes = _LEDGER.young + _LEDGER.old
     for cache in list(_LEDGER.caches):
         cache.clear()
@@ -149,9 +153,9 @@ def release() -> int:
 
 
 def restrict(owner: object, cap: int) -> None:
-    """Notes the memory of an engine: the budget is a small share of the smallest, while that engine lives."""
+    """Limits the budget to a small share of an engine's memory, as long as that engine exists."""
     _LEDGER.caps[owner] = cap
-    budget = min([MOST, *(each // SHARE for each in list(_LEDGER.caps.values()))])
+    budget = min([MAX_BUDGET, *(each // BUDGET_FRACTION for each in list(_LEDGER.caps.values()))])
     _LEDGER.budget = budget
     if _LEDGER.young > budget // 2 or _LEDGER.old > budget // 2:
         release()

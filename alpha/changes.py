@@ -1,10 +1,10 @@
-"""Changes that are made all or not at all, whatever interrupts them.
+"""Changes that are made completely or not at all, even if an interrupt comes.
 
-A KeyboardInterrupt may come between any two steps of Python code. So what a change needs is computed first, and then
-all of it is assigned by one call of a function written in C (``at_once``): CPython looks for signals, and traces, in
-Python code alone, and so before that call or after it. What has to run Python code on the way, as copies to a device
-do, is made of steps that may be repeated: once the first has begun, an interrupt has the rest finished before it is
-passed on.
+A KeyboardInterrupt may come between any two instructions of Python code. So everything that a change needs is computed
+first, and then assigned by one call of a function written in C (``at_once``): CPython handles signals, and traces, only
+in Python code, so before or after that call. A change that has to run Python code on the way, such as copies to a
+device, consists of steps that may be repeated: if an interrupt comes after the first has begun, the rest is finished
+before the interrupt is passed on.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Action = tuple[Any, ...]
 """A function written in C that runs no Python code, and its arguments."""
 
 _TRIES = 1000
-"""How often a change is taken up again that was interrupted even where it was being taken up."""
+"""How often a change is resumed that interrupts hit even while it is being resumed."""
 
 
 def at_once(actions: Iterable[Action]) -> None:
-    """Calls ``function(*arguments)`` for each action, with no Python code between: an interrupt finds all or none."""
+    """Calls ``function(*arguments)`` for each action, in one C call: an interrupt finds all done or none."""
     deque(starmap(operator.call, actions), 0)
 
 
 def setting(owner: object, name: str, value: Any) -> Action:
-    """The action ``owner.name = value``, past any ``__setattr__`` that is written in Python."""
+    """The action ``owner.name = value``, without any ``__setattr__`` that is written in Python."""
     return object.__setattr__, owner, name, value
 
 
@@ -52,12 +52,12 @@ def appending(items: list[Any], value: Any) -> Action:
 
 
 def versions(tensors: Iterable[Tensor]) -> list[Action]:
-    """The actions that give the memory of tensors, which was written to, a new version."""
+    """The actions that give new versions to the storages of tensors that are written to."""
     return [(setattr, storage, "version", storage.version + 1) for storage in [tensor.storage for tensor in tensors]]
 
 
 class Changes:
-    """What is to be changed: gathered, and then made at once by ``make``."""
+    """Collects changes, which ``make`` then makes at once."""
 
     def __init__(self) -> None:
         self._actions: list[Action] = []
@@ -71,18 +71,18 @@ class Changes:
         self._actions += actions
 
     def set(self, owner: object, name: str, value: Any) -> None:
-        """``owner.name = value``."""
-        # What was there is kept until all is done: its end may run Python code.
+        """Adds ``owner.name = value``."""
+        # The old value is kept until all is done: freeing it may run Python code.
         self._kept.append(getattr(owner, name, None))
         self._actions.append(setting(owner, name, value))
 
     def put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
-        """``table[key] = value``."""
+        """Adds ``table[key] = value``."""
         self._kept.append(table.get(key))
         self._actions.append(putting(table, key, value))
 
     def write(self, out: Tensor, values: np.ndarray[Any, Any]) -> None:
-        """Copies an array of a tensor's shape into its memory; the array must not share that memory."""
+        """Adds copying an array of a tensor's shape into its memory; the array must not share that memory."""
         engine = out.engine
         source = np.asarray(values, out.dtype)
         action = engine.storing(source, out)
@@ -93,7 +93,7 @@ class Changes:
         self._written.append(out)
 
     def make(self) -> None:
-        """Makes all changes. Whoever is interrupted finds none or all of them made."""
+        """Makes all changes; after an interrupt, all or none of them are made."""
         self._actions += versions(self._written)
         self._actions.append(setting(self, "_made", True))
         if not self._copies:
@@ -107,7 +107,7 @@ class Changes:
             raise
 
     def _run(self) -> None:
-        """All, again from the start: to repeat a part that was made already changes nothing."""
+        """Makes all changes from the start; to repeat one changes nothing."""
         if self._made:
             return
         self._begun = True
@@ -117,13 +117,13 @@ class Changes:
 
 
 class Rewriting:
-    """Tensors that are overwritten by what is computed of them, one after another: all, or none.
+    """Overwrites tensors, one after another, by values that are computed from them: all of them, or none.
 
-    Each value is computed into memory of its own and then copied, which may be repeated where computing may not.
+    Each value is computed into new memory and then copied: copying may be repeated, computing may not.
 
     Args:
-        values: tensors, and for each the function that computes what is to be in it.
-        actions: what is to be noted when all are written.
+        values: tensors, each with the function that computes its new value.
+        actions: actions to run when all tensors are written.
     """
 
     def __init__(self, values: Sequence[tuple[Tensor, Callable[[], Tensor]]], actions: Sequence[Action] = ()) -> None:
@@ -134,7 +134,7 @@ class Rewriting:
         self._made = False
 
     def make(self) -> None:
-        """Computes and writes."""
+        """Computes and writes all values."""
         try:
             self._run()
         except BaseException:
@@ -148,7 +148,7 @@ class Rewriting:
             if self._computed is None:
                 self._computed = compute()
             out.engine.copy(self._computed, out)
-            done = self._computed  # freed after the actions: its end may run Python code
+            done = self._computed  # freed after the actions, since freeing may run Python code
             at_once([*versions([out]), setting(self, "_computed", None), setting(self, "_next", self._next + 1)])
             del done
         if not self._made:
@@ -156,14 +156,14 @@ class Rewriting:
 
 
 def clear_gradients(tensors: Sequence[Tensor]) -> None:
-    """Drops the gradients of tensors: of all, or where interrupted of none."""
-    kept = [tensor.grad for tensor in tensors]  # until all are dropped: the end of one may run Python code
+    """Drops the gradients of all tensors; if interrupted, of all or none."""
+    kept = [tensor.grad for tensor in tensors]  # until all are dropped: freeing one may run Python code
     deque(map(object.__setattr__, tensors, repeat("grad"), repeat(None)), 0)
     del kept
 
 
 def fill_with_zeros(tensors: Sequence[Tensor]) -> None:
-    """Writes zeros into tensors: into all, or where interrupted into none."""
+    """Writes zeros into all tensors; if interrupted, into all or none."""
     changes = Changes()
     for tensor in tensors:
         changes.write(tensor, np.broadcast_to(np.zeros((), tensor.dtype), tensor.shape))
@@ -171,7 +171,7 @@ def fill_with_zeros(tensors: Sequence[Tensor]) -> None:
 
 
 def finish(run: Callable[[], None]) -> None:
-    """Calls a function that takes up its work where it was left until it comes to its end, whatever interrupts it."""
+    """Calls a function that resumes its work, again after each interrupt, until it has finished."""
     for _ in range(_TRIES):
         try:
             while True:
@@ -186,9 +186,9 @@ def finish(run: Callable[[], None]) -> None:
 
 @contextmanager
 def deferred_interrupts() -> Iterator[None]:
-    """Has Ctrl-C wait for the end of the block: for a few steps that can be neither repeated nor taken back.
+    """Delays Ctrl-C to the end of the block: for a few steps that can be neither repeated nor undone.
 
-    Signals come to the main thread alone, so other threads have nothing to defer.
+    Only the main thread gets signals, so other threads have nothing to defer.
     """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):

@@ -2,8 +2,8 @@
 
 Capturing runs the step's Python once while the engine notes down the kernels it launches instead of running them. A
 replay launches them all at once; no Python of the step runs, so what the host does in a step must be known: numbers
-that change from step to step (``Capture.live``), effects on the host (``steps.each_call``), gradients of leaves
-(``steps.note_leaf``).
+that change from step to step (``Capture.live``), effects on the host (``steps.run_now_and_on_replay``), gradients of
+leaves (``steps.note_leaf``).
 """
 
 from __future__ import annotations

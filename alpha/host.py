@@ -34,31 +34,31 @@ class Export:
 
 
 def allocate(nbytes: int) -> tuple[int, Array]:
-    """The address of so many bytes at the beginning of a page, and the array that holds them."""
+    """Allocates bytes at the beginning of a page; returns the address and the array that holds them."""
     raw = np.empty(nbytes + _PAGE, np.uint8)
     return -(-raw.ctypes.data // _PAGE) * _PAGE, raw
 
 
 def reserve(nbytes: int) -> tuple[int, mmap.mmap, int] | None:
-    """Addresses for a segment that may grow to all of the machine's memory; None where the system gives them not.
+    """Reserves addresses for a segment that may grow to all of the machine's memory; None where the system refuses.
 
-    A page takes memory when it is written to first.
+    A page takes memory only when it is first written to.
     """
     room = max(_physical_memory(), nbytes)
     if not hasattr(mmap, "MADV_DONTNEED"):
         return None
     try:
-        place = mmap.mmap(-1, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0))
+        reserved = mmap.mmap(-1, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0))
     except (OSError, OverflowError):  # a limit on addresses, or a system that counts them all as memory
         return None
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a system built without
-            place.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(place, np.uint8).ctypes.data, place, room
+            reserved.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(reserved, np.uint8).ctypes.data, reserved, room
 
 
 def discard(handle: object, address: int, nbytes: int) -> None:
-    """Gives the whole pages of a part of a reserved place back to the system."""
+    """Gives the memory of whole pages within a reservation back to the system."""
     if not isinstance(handle, mmap.mmap):
         return
     start = address - np.frombuffer(handle, np.uint8).ctypes.data

@@ -9,10 +9,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 LOOK_SECONDS, LONGEST_LOOK_SECONDS = 2e-3, 64e-3
-"""How long a waiting thread waits between two looks at who holds the lock: longer each time it finds somebody."""
+"""How long a thread waits between two checks of who holds the lock: longer each time it finds a holder."""
 
 LOOKS = 40
-"""So many looks in a row must find the lock taken and no thread inside before it counts as abandoned."""
+"""This many checks in a row must find the lock taken and no holder before it counts as abandoned."""
 
 
 class RobustLock:
@@ -20,9 +20,9 @@ class RobustLock:
 
     Python may end a function between any two of its instructions (``KeyboardInterrupt``), run a signal handler or a
     finalizer there, and a forked child inherits locks from threads that it does not have. A waiting thread therefore
-    looks from time to time whether any thread executes a function that holds the lock. If none does, the lock was
-    abandoned and is replaced. Who holds it next must expect a change that was begun and not finished. A thread that
-    already holds it further down its stack is told so instead of waiting for itself.
+    checks from time to time whether any thread executes a function that holds the lock. If none does, the lock was
+    abandoned and is replaced. The next holder must expect a change that was begun and not finished. A thread that
+    already holds the lock further down its stack is told so instead of waiting for itself.
 
     The functions that hold the lock are named to it, and each does this, with these names of its variables::
 
@@ -35,7 +35,7 @@ class RobustLock:
         finally:
             mutex.release()
 
-    ``with lock:`` holds it too, as an ordinary lock: nobody takes it for abandoned.
+    ``with lock:`` holds it too, as an ordinary lock that never counts as abandoned.
     """
 
     __slots__ = ("_codes", "_entered", "_successors", "mutex")
@@ -66,17 +66,17 @@ class RobustLock:
             if mutex.acquire(timeout=seconds):
                 mutex.release()
                 return False
-            # Not asked: mutex.locked(). In a forked child it may say no of a lock that cannot be had.
+            # mutex.locked() does not help: in a forked child it may say False for a lock that cannot be acquired.
             if self._entered is mutex or self._is_occupied():
                 looks, seconds = 0, min(2 * seconds, LONGEST_LOOK_SECONDS)
             else:
                 looks, seconds = looks + 1, LOOK_SECONDS
-        # Several threads may come to this conclusion: they agree on one successor. The old mutex stays taken.
+        # Several threads may come to this conclusion: they must agree on one successor. The old mutex stays taken.
         self.mutex = self._successors.setdefault(mutex, threading.Lock())
         return False
 
     def _holds(self, frame: FrameType | None) -> bool:
-        """Whether a function that may hold the lock is under way in a frame or in those that called it."""
+        """Whether a frame, or one of its callers, runs a function that may hold the lock."""
         while frame is not None:
             if frame.f_code in self._codes and frame.f_locals.get("lock") is self:
                 return True
@@ -84,9 +84,9 @@ class RobustLock:
         return False
 
     def _is_occupied(self) -> bool:
-        """Whether a thread other than those that wait is in a function that may hold the lock."""
+        """Whether a thread that does not wait for the lock runs a function that may hold it."""
         threads = sys._current_frames()
-        del threads[threading.get_ident()]  # which waits; and a frame that holds itself would live on
+        del threads[threading.get_ident()]  # it waits; and a frame that refers to itself would not be freed
         for innermost in threads.values():
             frame: FrameType | None = innermost
             while frame is not None:

@@ -1,4 +1,4 @@
-"""MemoryPool: blocks of an engine's memory under a hard cap, reused, counted."""
+"""MemoryPool: lends blocks of an engine's memory, reuses them, and keeps all memory under a hard cap."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from alpha.errors import ArgumentError, OutOfMemoryError
 from alpha.locks import RobustLock
 
 Loan = np.ndarray[Any, Any]
-"""Who holds it has a block. An empty array: the garbage collector does not track arrays, so that one dies with its last
-reference, after the finalizers of whatever held it; weak references to what it tracks are cleared before those."""
+"""A token: while somebody holds it, a block is in use. It is an empty array because the garbage collector does not
+track arrays: weak references to it are cleared when its last reference goes, not before its holders' finalizers have run."""
 
 _new_loan = np.empty
 
 GRAIN = 512
-"""Bytes to which every request is rounded: also the alignment of a block within its segment."""
+"""Every request is rounded up to a multiple of this many bytes, which is also the alignment of blocks in a segment."""
 
 SLACK = 128
-"""Bytes after every request that a kernel may read (never write): loads of a panel may run over the end of a row."""
+"""Bytes after every request that a kernel may read but never write: loads of a panel may go beyond a row's end."""
 
 SMALL = 1 << 20
-"""Requests below this share segments of ``SMALL_SEGMENT`` bytes; larger ones get segments of their own size."""
+"""Requests below this many bytes share segments of ``SMALL_SEGMENT``; larger ones get a segment of their size."""
 
 SMALL_SEGMENT = 2 << 20
 
-REST = 256 << 10
-"""Least bytes that are split off a block of a segment that grows: they merge again with what falls free beside them."""
+MIN_SPLIT = 256 << 10
+"""Fewest bytes that are split off a block in a growing segment; they merge again with neighbours that become free."""
 
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
@@ -65,10 +65,10 @@ def format_bytes(size: int) -> str:
 
 
 class Segment:
-    """One allocation from the engine, cut into blocks that lie end to end.
+    """One allocation from the engine, divided into adjacent blocks.
 
     It may be the beginning of a reservation of ``room`` bytes, in which it grows. ``gone`` of its bytes belong to
-    blocks whose memory was given back before the rest; nothing is put there again.
+    blocks whose memory was given back before the rest, and are not used again.
     """
 
     __slots__ = ("address", "gone", "last", "nbytes", "room", "small")
@@ -76,11 +76,11 @@ class Segment:
     def __init__(self, address: int, nbytes: int, small: bool, room: int = 0) -> None:
         self.address, self.nbytes, self.small, self.room = address, nbytes, small, room
         self.gone = 0
-        self.last: Block | None = None  # the block at the end of one that grows
+        self.last: Block | None = None  # the last block, of a segment that grows
 
 
 class Block:
-    """A piece of a segment: in use, or free and waiting in the pool."""
+    """A part of a segment: in use, or free."""
 
     __slots__ = ("address", "free", "nbytes", "next", "previous", "segment")
 
@@ -97,12 +97,15 @@ class Block:
 
 
 class _Lease(weakref.ref[Loan]):
-    """A block in use, and a weak reference to the loan, whose end puts this among the returned ones by a C call."""
+    """A block in use and a weak reference to its loan.
+
+    When the loan ends, a C call appends this to the returned leases.
+    """
 
     __slots__ = ("block",)
     block: Block
 
-    # Leases are told apart by themselves: arrays have no hash, and their comparison is another thing.
+    # A lease equals only itself: a weak reference would compare and hash the array, which has no hash.
     __hash__ = object.__hash__
     __eq__ = object.__eq__
 
@@ -127,25 +130,25 @@ class MemoryStatistics:
 
 
 class MemoryPool:
-    """Segments that are kept for reuse, cut into blocks that split and merge, under a cap on all that is held.
+    """Keeps segments for reuse and divides them into blocks that split and merge, under a cap on all that it holds.
 
-    Small blocks go round by size alone as long as that serves: they are merged when one of another size is asked for.
+    Small blocks are reused for requests of the same size; they are merged when another size is requested.
 
     ``in_use`` counts what tensors hold, ``held`` all that the pool has from the engine, ``peak`` the largest
-    ``in_use``, ``hits`` the requests served without the engine. Exhaustion climbs a ladder: free the unused segments,
-    then collect Python's garbage, then raise OutOfMemoryError with the figures; the pool stays usable.
+    ``in_use``, ``hits`` the requests served without the engine. When memory runs out, the pool frees unused segments,
+    then collects Python's garbage, then raises OutOfMemoryError with the figures, and stays usable.
 
-    It survives being interrupted between any two instructions: what is in use is known by the loans that are alive, and
-    the lists are made anew from that and the segments where a change was begun and not finished. A signal handler or a
-    finalizer that asks for memory while its own thread is in the midst of a change gets a segment of its own.
+    It survives an interrupt between any two instructions: the loans that are alive say what is in use, and if a change
+    was not finished, the lists are rebuilt from these and the segments. A signal handler or a finalizer that requests
+    memory in the middle of its thread's change gets a separate segment.
 
     Args:
         cap: most bytes that may be held; ``"8GB"`` or an int.
         allocate: bytes -> (address, handle); may raise MemoryError. The handle keeps the memory alive.
         release: called with the handle when a segment is given back.
-        reserve: bytes -> (address, handle, room), or None where it cannot: a place for large blocks in which the
-            segment may grow to ``room`` bytes; what is not used yet takes no memory. In one place neighbours merge that
-            in segments of their own would wait for requests of their sizes: less is held for the same use.
+        reserve: bytes -> (address, handle, room), or None where it cannot: reserves addresses for a segment of large
+            blocks that may grow to ``room`` bytes; unused ones take no memory. Neighbours in one segment merge, where
+            separate segments would wait for requests of their size: the pool holds less for the same use.
         discard: called with (handle, address, bytes) to give back memory within a reservation.
     """
 
@@ -164,16 +167,17 @@ class MemoryPool:
         self._discard = discard
         self._growing: Segment | None = None
         self._lock = RobustLock(*_HOLDERS)
-        self._changing = False  # whether a change was begun: seen by who has the lock, it was interrupted
-        self._segments: dict[Segment, object] = {}  # with the handles of their memory
+        self._changing = False  # whether a change was begun; True when the lock is taken: it was interrupted
+        self._segments: dict[Segment, object] = {}  # each with the handle of its memory
         self._leases: set[_Lease] = set()
-        self._taken: dict[Block, Loan] = {}  # loans of those who give their blocks back themselves
-        # Loans end wherever references are dropped, in the midst of a change too: who comes next sorts their blocks in.
+        self._taken: dict[Block, Loan] = {}  # loans of blocks that ``give`` takes back
+        # Loans end wherever a reference is dropped, even during a change: the next operation takes their blocks back.
         self._returned: deque[_Lease] = deque()
         self._end_lease = self._returned.append
-        self._adopted: deque[tuple[_Lease, object]] = deque()  # of segments made in the midst of a change, with handles
+        self._adopted: deque[tuple[_Lease, object]] = deque()  # of segments made during a change, with handles
         self._free: list[tuple[int, int, Block]] = []
-        # Small blocks wait by size, unmerged: most requests of a step are small, and the next step's are the same.
+        # Free small blocks by size, unmerged: most requests of a training step are small, and the next step repeats
+        # them.
         self._small: dict[int, list[Block]] = {}
         self._in_use = self._held = self._peak = self._requests = self._hits = 0
 
@@ -216,11 +220,11 @@ class MemoryPool:
 
     @property
     def requests(self) -> int:
-        """Requests in all."""
+        """Number of requests."""
         return self._requests
 
     def statistics(self) -> MemoryStatistics:
-        """The figures at this moment."""
+        """The pool's figures at this moment."""
         lock = self._lock
         while not (mutex := lock.mutex).acquire(False):
             if lock.wait(mutex):
@@ -247,20 +251,22 @@ class MemoryPool:
         self._peak, self._requests, self._hits = self.statistics().in_use, 0, 0
 
     def lend(self, nbytes: int, collected: bool = False) -> tuple[Block, Loan]:
-        """A block of at least ``nbytes`` + SLACK bytes, aligned to GRAIN, and the loan: once nobody holds that any
-        more, the block is the pool's again. OutOfMemoryError beyond the cap; ``collected``: without a last attempt
-        after a garbage collection."""
+        """A block of at least ``nbytes`` + SLACK bytes, aligned to GRAIN, and its loan.
+
+        Once nobody holds the loan, the block returns to the pool. OutOfMemoryError beyond the cap. ``collected``: do
+        not try again after a garbage collection.
+        """
         size = (nbytes + SLACK + GRAIN - 1) // GRAIN * GRAIN
         lock = self._lock
         while not (mutex := lock.mutex).acquire(False):
             if lock.wait(mutex):
-                return self._lend_aside(nbytes, size)
+                return self._lend_during_change(nbytes, size)
         try:
             if self._changing:
                 self._recover()
             self._changing = True
             self._requests += 1
-            block = self._dropped_last(size) if self._returned else None
+            block = self._last_returned(size) if self._returned else None
             if block is None:
                 block = self._found(size)
                 if block is not None:
@@ -275,13 +281,13 @@ class MemoryPool:
                 self._changing = False
                 return block, loan
             self._changing = False
-        except MemoryError as error:  # Python's own: of a list, say
+        except MemoryError as error:  # Python's own, such as for a list
             raise self._exhausted(nbytes) from error
         finally:
             mutex.release()
         if collected:
             raise self._exhausted(nbytes)
-        del lock  # which is free again: finalizers may use the pool
+        del lock  # the lock is free: finalizers that the collection runs may use the pool
         gc.collect()
         return MemoryPool.lend(self, nbytes, True)
 
@@ -291,8 +297,8 @@ class MemoryPool:
             "batch, raise the engine's memory=, or drop tensors that are no longer needed"
         )
 
-    def _lend_aside(self, nbytes: int, size: int) -> tuple[Block, Loan]:
-        """A segment of its own for who interrupted a change: the lists are not touched. Later it joins the others."""
+    def _lend_during_change(self, nbytes: int, size: int) -> tuple[Block, Loan]:
+        """Lends a separate segment to code that interrupted a change: does not touch the lists, which take it later."""
         if self._held + size > self._cap:
             raise self._exhausted(nbytes)
         try:
@@ -306,12 +312,12 @@ class MemoryPool:
         return lease.block, loan
 
     def take(self, nbytes: int) -> Block:
-        """A block as by ``lend``, in use until it is given back with ``give``."""
+        """Lends a block that is in use until it is given back with ``give``."""
         block, loan = self.lend(nbytes)
         try:
             self._taken[block] = loan
             return block
-        except BaseException:  # an interrupt: nobody knows of the block
+        except BaseException:  # an interrupt: nobody has the block
             self._taken.pop(block, None)
             raise
 
@@ -320,8 +326,8 @@ class MemoryPool:
         if self._taken.pop(block, None) is None:
             raise ArgumentError("[memory] expected a block that was taken from this pool, got one that is not in use")
 
-    def _dropped_last(self, size: int) -> Block | None:
-        """The block that was returned last, if it is of the size: what a loop drops is what it asks for next."""
+    def _last_returned(self, size: int) -> Block | None:
+        """The block that was returned last, if it has the size: a loop often requests what it has just dropped."""
         lease = self._returned.pop()
         if lease in self._leases and lease.block.nbytes == size < SMALL:
             self._leases.discard(lease)
@@ -361,13 +367,13 @@ class MemoryPool:
             mutex.release()
 
     def _begin(self) -> None:
-        """Begins a change, after undoing one that was not finished; the lock is held."""
+        """Begins a change; first repairs one that was not finished. The caller holds the lock."""
         if self._changing:
             self._recover()
         self._changing = True
 
     def _recover(self) -> None:
-        """Makes the lists anew from the segments and from what is in use; where interrupted, it is done again."""
+        """Rebuilds the lists from the segments and from what is in use; if interrupted, it is run again."""
         self._adopt()
         used: set[Block] = set()
         for lease in self._leases.copy():
@@ -385,11 +391,11 @@ class MemoryPool:
         self._in_use = sum(block.nbytes for block in used)
         if self._growing not in self._segments:
             self._growing = None
-        if self._held > self._cap:  # what had been given back within a reservation counts as free again
+        if self._held > self._cap:  # memory given back within a reservation counts as free again
             self._release_idle()
 
     def _rebuild(self, segment: Segment, used: Iterable[Block]) -> None:
-        """Chains a segment's blocks in use, in order of their addresses, with free ones between them."""
+        """Links a segment's used blocks, in order of their addresses, with free blocks between them."""
         segment.last, segment.gone = None, 0
         previous: Block | None = None
         end = segment.address
@@ -425,7 +431,7 @@ class MemoryPool:
         return before - self._held
 
     def _abandon(self, block: Block) -> None:
-        """Gives back the memory of a free block in the midst of a reservation; the last one ends the reservation."""
+        """Gives back the memory of a free block inside a reservation; after the last one also the reservation."""
         segment, block.free = block.segment, False
         segment.gone += block.nbytes
         self._held -= block.nbytes
@@ -435,7 +441,7 @@ class MemoryPool:
             self._discard(self._segments[segment], block.address, block.nbytes)
 
     def _sort_in(self) -> None:
-        """Puts returned blocks among the free ones; the lock is held."""
+        """Adds returned blocks to the free ones. The caller holds the lock."""
         if self._adopted:
             self._adopt()
         returned, leases = self._returned, self._leases
@@ -456,7 +462,7 @@ class MemoryPool:
             self._small[size] = [block]
 
     def _adopt(self) -> None:
-        """Counts the segments that were made in the midst of a change."""
+        """Adds the segments that were made during a change."""
         while self._adopted:
             lease, handle = self._adopted[0]
             segment = lease.block.segment
@@ -468,13 +474,13 @@ class MemoryPool:
             self._adopted.popleft()
 
     def _merge_small(self) -> None:
-        """Puts the small blocks that wait by size among the free ones."""
+        """Adds the small blocks that are kept by size to the free ones, merged."""
         while self._small:
             for block in self._small.popitem()[1]:
                 self._merge_in(block)
 
     def _merge_in(self, block: Block) -> None:
-        """Puts a block among the free ones, merged with free neighbours."""
+        """Adds a block to the free ones, merged with free neighbours."""
         block.free = True
         for neighbour in (block.previous, block.next):
             if neighbour is not None and neighbour.free:
@@ -483,15 +489,16 @@ class MemoryPool:
         insort(self._free, (block.nbytes, block.address, block))
 
     def _merged_fit(self, size: int) -> Block | None:
-        """The best fit after small blocks, if they are what is asked for, have been merged."""
+        """The best fit, after merging the small blocks if the request is small."""
         if size < SMALL:
             self._merge_small()
         return self._fit(size)
 
     def _fit(self, size: int) -> Block | None:
-        """The smallest free block that serves; where segments grow, the first in memory, so that their ends stay free.
+        """The smallest free block of enough bytes; in growing segments the first in memory, so that their ends stay
+        free.
 
-        Small and large requests keep to their own segments, so that a stray scalar never pins a large one.
+        Small and large requests use different segments, so that a single scalar never keeps a large segment in use.
         """
         small, found = size < SMALL, -1
         for index in range(bisect_left(self._free, (size, 0)), len(self._free)):
@@ -507,20 +514,20 @@ class MemoryPool:
         return block
 
     def _grow(self, size: int) -> Block | None:
-        """A block in memory that the pool did not hold; idle segments go if the cap asks for it. None beyond it."""
+        """A block in new memory, after releasing idle segments if the cap requires it. None beyond the cap."""
         small = size < SMALL
         segment_size = SMALL_SEGMENT if small else size
         for relieved in (False, True):
             if relieved:
                 self._release_idle()
-                # What was merged on the way may serve the request without the engine.
+                # Blocks that were merged meanwhile may serve the request without the engine.
                 block = self._merged_fit(size)
                 if block is not None:
                     return self._cut(block, size)
             block = None if small else self._lengthen(size)
             if block is not None:
                 return self._cut(block, size)
-            # Near the cap a small request takes a segment of its own size.
+            # Near the cap a small request takes a segment of just its size.
             for wanted in dict.fromkeys((segment_size, size)):
                 block = self._new_segment(wanted, small) if self._held + wanted <= self._cap else None
                 if block is not None:
@@ -528,13 +535,13 @@ class MemoryPool:
         return None
 
     def _cut(self, block: Block, size: int) -> Block:
-        """The block, without what it has to spare."""
+        """The block, after splitting off what exceeds the size."""
         if self._splits(block, size):
             self._split(block, size)
         return block
 
     def _new_segment(self, size: int, small: bool) -> Block | None:
-        """A segment from the engine, as one block; None where the engine has no memory."""
+        """A new segment from the engine, as one block; None where the engine has no memory."""
         segment = handle = None
         try:
             try:
@@ -555,14 +562,14 @@ class MemoryPool:
         return block
 
     def _lengthen(self, size: int) -> Block | None:
-        """A block at the end of the segment that grows, of its last block's memory if that is free, and of new."""
+        """A block at the end of the growing segment: its last block if that is free, extended by new memory."""
         segment = self._growing
         last = None if segment is None else segment.last
         if segment is None or last is None:
             return None
         needed = size - (last.nbytes if last.free else 0)
         left = min(segment.room - segment.nbytes, self._cap - self._held)
-        # Somewhat more, where there is room: the end is not touched before it is used, and soon nothing is asked for.
+        # A little more than needed: it takes no memory until it is used, and makes the next requests cheap.
         more = min(max(needed, segment.nbytes // 16), left) // GRAIN * GRAIN
         if more < needed:
             return None
@@ -580,9 +587,9 @@ class MemoryPool:
 
     @staticmethod
     def _splits(block: Block, size: int) -> bool:
-        # A large block keeps a small rest to itself: splitting it would leave slivers that only small requests fit.
+        # A large block keeps a small rest: split off, it would serve only small requests, which have other segments.
         segment = block.segment
-        return block.nbytes - size >= (GRAIN if segment.small else REST if segment.room else SMALL)
+        return block.nbytes - size >= (GRAIN if segment.small else MIN_SPLIT if segment.room else SMALL)
 
     @staticmethod
     def _link(first: Block, second: Block | None) -> None:
@@ -622,4 +629,4 @@ class MemoryPool:
 
 
 _HOLDERS = (MemoryPool.lend, MemoryPool.statistics, MemoryPool.release_cached)
-"""The functions that hold a pool's lock."""
+"""The functions that hold a pool's lock (see ``RobustLock``)."""

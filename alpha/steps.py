@@ -1,4 +1,4 @@
-"""The training step that this thread rehearses or captures for ``alpha.graph``, and what belongs to it on the host."""
+"""The training step that this thread rehearses or captures for ``alpha.graph``, and its effects on the host."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from alpha.tensor import Tensor
 
 Guard = tuple[Callable[[], Hashable], Hashable]
-"""Something that a step depends on, and what it was."""
+"""A function that reads something a step depends on, and the value that it had."""
 
 
 def holds(guards: Iterable[Guard]) -> bool:
-    """Whether all is as it was."""
+    """Whether all guards still have their values."""
     return all(current() == then for current, then in guards)
 
 
 class Watch:
-    """A step that is rehearsed or captured.
+    """Notes on a step that is being rehearsed or captured.
 
     Attributes:
-        engine: the step's.
-        leaves: those that got gradients, with the ones they had.
-        guards: what the step said that it depends on.
-        tables: what it used of ``engine.constant``, by key.
+        engine: the engine that the step runs on.
+        leaves: leaves that got gradients, each with the gradient that it had before.
+        guards: what the step has said that it depends on.
+        tables: tables of ``engine.constant`` that it used, by key.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -49,7 +49,7 @@ _thread = _Thread()
 
 @contextmanager
 def watching(watch: Watch) -> Iterator[Watch]:
-    """``with watching(Watch(engine)):`` what this thread does within belongs to a step."""
+    """``with watching(Watch(engine)):`` what this thread does in the block belongs to a step."""
     try:
         try:
             _thread.watch = watch
@@ -57,39 +57,39 @@ def watching(watch: Watch) -> Iterator[Watch]:
         finally:
             _thread.watch = None
     finally:
-        _thread.watch = None  # once more, if an interrupt came before the first time
+        _thread.watch = None  # again, if an interrupt came before the first assignment
 
 
 def note_leaf(leaf: Tensor, before: Tensor | None) -> None:
-    """Called before a leaf's gradient changes, with what it is before."""
+    """Notes a leaf's gradient ``before`` it changes."""
     if _thread.watch is not None:
         _thread.watch.leaves.setdefault(leaf, before)
 
 
 def note_table(engine: Engine, key: Hashable, table: Tensor) -> None:
-    """Called by an engine for each table that an operation uses: a capture must find what its rehearsal used."""
+    """Notes a table that an operation of an engine uses: a capture must find the tables that its rehearsal used."""
     if _thread.watch is not None and _thread.watch.engine is engine:
         _thread.watch.tables[key] = table
 
 
 def rehearsed_table(key: Hashable) -> Tensor | None:
-    """During a capture, the table that the rehearsal used under a key."""
+    """The table that the rehearsal used under a key; None outside a step."""
     return _thread.watch.tables.get(key) if _thread.watch is not None else None
 
 
 def refuse(engine: Engine, got: str, advice: str) -> None:
-    """GraphError where this thread rehearses or captures a step on the engine: for what no replay could repeat."""
+    """Raises GraphError if this thread rehearses or captures a step on the engine: no replay could repeat ``got``."""
     if _thread.watch is not None and _thread.watch.engine is engine:
         raise GraphError(f"[graph] expected a step that stays on {engine.name}, got {got}: {advice}")
 
 
 def is_watched() -> bool:
-    """Whether this thread rehearses or captures a step: what is kept from it would not change in a replay."""
+    """Whether this thread rehearses or captures a step: a value kept from it would not change in a replay."""
     return _thread.watch is not None
 
 
-def each_call(effect: Callable[[], object]) -> None:
-    """Runs an effect on the host that belongs to a step: now, and at each replay of a step that is being captured."""
+def run_now_and_on_replay(effect: Callable[[], object]) -> None:
+    """Runs a function on the host that belongs to a step: now, and at each replay if the step is being captured."""
     effect()
     capture = _capture()
     if capture is not None:
@@ -97,11 +97,11 @@ def each_call(effect: Callable[[], object]) -> None:
 
 
 def guard(current: Callable[[], Hashable]) -> None:
-    """Has the step that is being captured, if one is, captured anew once ``current()`` is no longer what it is now."""
+    """Captures the step that is being captured, if any, again once ``current()`` differs from its value now."""
     if _thread.watch is not None:
         _thread.watch.guards.append((current, current()))
 
 
 def _capture() -> Capture | None:
-    """What notes down the step that is being captured."""
+    """The capture in which the engine records the step, if one is being captured."""
     return _thread.watch.engine.capture if _thread.watch is not None else None

@@ -49,20 +49,20 @@ class Storage:
     )
 
     def __init__(self, engine: Engine, pool: MemoryPool, nbytes: int) -> None:
-        self._block, self._loan = pool.lend(nbytes)  # the block goes back to the pool when the loan is dropped
+        self._block, self._loan = pool.lend(nbytes)  # the block returns to the pool when the loan is dropped
         self.engine = engine
         self.pool = pool
         self.address = self._block.address
         self.nbytes = nbytes
         self.version = 0
-        self.cache: dict[Hashable, Any] = {}  # what an engine derived from the contents, with the version it saw
-        self.waiting: weakref.ref[Function] | None = None  # who wants to know when a function saves the contents
+        self.cache: dict[Hashable, Any] = {}  # values derived from the contents, with the version that they are from
+        self.waiting: weakref.ref[Function] | None = None  # the function to notify when another one saves the contents
         self.exported = False  # whether arrays that the version does not see may write to it
 
     def touch(self, writes: int = 1) -> None:
-        """Gives the contents a new version after writes: what was saved or derived of the old ones serves no more.
+        """Counts writes: what was saved or derived from the old contents is no longer valid.
 
-        ``changes.versions`` does so where an interrupt must find all of a change made or none.
+        ``changes.versions`` does this where an interrupt must find all of a change made or none.
         """
         self.version += writes
 
@@ -106,8 +106,8 @@ class Tensor(Methods):
         self._output = 0
         self._array: Any = None
         self._leaf_hooks: list[Callable[[Tensor], Tensor | None]] | None = None
-        # Of a view: the tensor whose memory it shares, and the version at which their places in the graph agreed;
-        # -1 for a view made within no_grad of a tensor in the graph, which stays outside.
+        # The tensor that a view shares memory with, and the version at which their places in the graph last agreed:
+        # -1 for a view made within no_grad, which stays outside the graph.
         self._base: Tensor | None = None
         self._base_version = 0
 
@@ -134,7 +134,7 @@ class Tensor(Methods):
 
     @property
     def engine(self) -> Engine:
-        """The engine it lives on."""
+        """The engine that holds it."""
         return self.storage.engine
 
     @property
@@ -154,7 +154,7 @@ class Tensor(Methods):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether no function made it (or none that was recorded)."""
+        """Whether it is no recorded function's result."""
         return self._node is None
 
     @property
@@ -179,7 +179,7 @@ class Tensor(Methods):
         return self.strides
 
     def memory_order(self) -> tuple[int, ...]:
-        """Axes from outermost to innermost in memory (axes of length 1 and broadcast ones where they stand)."""
+        """Axes from outermost to innermost in memory; axes of length 1 and broadcast axes keep their place."""
         return _memory_order(self.shape, self.strides)
 
     def is_contiguous(self, order: Sequence[int] | None = None) -> bool:
@@ -194,7 +194,7 @@ class Tensor(Methods):
     def numpy(self) -> np.ndarray[Any, Any]:
         """The values as a NumPy array: a view of the same memory where the host can reach it, else a copy.
 
-        Writes to a view go unseen by the version guard; what engines keep with a storage they keep for it no more.
+        Autograd does not see writes to such a view, and engines cache nothing with a storage that has one.
         GraphError if the tensor requires a gradient.
         """
         if self.requires_grad:
@@ -249,7 +249,7 @@ class Tensor(Methods):
         return (self[i] for i in range(len(self)))
 
     def __format__(self, spec: str) -> str:
-        """A tensor without axes as its number is, ``f"{loss:.3f}"``; any other as its repr alone."""
+        """Formats a tensor without axes like its number, ``f"{loss:.3f}"``; any other takes no format."""
         if not self.shape and type(self) is Tensor:
             return format(self.item(), spec)
         if spec:
@@ -298,7 +298,7 @@ class Tensor(Methods):
         return self
 
     def retain_grad(self) -> None:
-        """Has backward keep the gradient of a function's result in ``.grad`` too."""
+        """Makes backward keep the gradient of a function's result in ``.grad`` too."""
         if self._node is not None:
             self._node._retained[self._output] = weakref.ref(self)
 
@@ -327,7 +327,7 @@ def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> S
     return _dense_strides(tuple(shape), None if order is None else tuple(order))
 
 
-# A program has few shapes, and asks for them in every step: what follows from one is kept.
+# A program has few shapes and uses them in every step: what follows from a shape is cached.
 
 
 @lru_cache(maxsize=8192)
@@ -352,7 +352,7 @@ def is_within(storage: Storage, dtype: np.dtype[Any], offset: Any, shape: Any, s
 
 @lru_cache(maxsize=8192)
 def _extent(shape: Shape, strides: Shape) -> tuple[int, int]:
-    """The first element and the end of the last, from a tensor's offset on; TypeError or ValueError for no geometry."""
+    """The first element and the one past the last, relative to the offset; TypeError or ValueError if invalid."""
     low, high, empty = 0, 1, False
     for n, stride in zip(shape, strides, strict=True):
         if operator.index(n) < 0:

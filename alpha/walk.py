@@ -45,9 +45,9 @@ def backward(result: Tensor, gradient: Tensor | None = None, retain_graph: bool 
 def _walk_from(root: Tensor, grad: Tensor, retain_graph: bool) -> None:
     """Walks the graph from its root and adds to ``.grad`` of every leaf that requires a gradient.
 
-    Nodes run in the reverse order of their making, so each runs once, after all that used its outputs. Unless
-    ``retain_graph`` each node's saved tensors are freed as soon as it has run. The leaves get their gradients when the
-    walk is over, all of them: an error or an interrupt on the way leaves every ``.grad`` as it was.
+    Nodes run in the reverse order of their creation, so each runs once, after all nodes that used its outputs. Unless
+    ``retain_graph``, each node's saved tensors are freed as soon as it has run. All leaves get their gradients at the
+    end of the walk: an error or an interrupt before leaves every ``.grad`` as it was.
     """
     call, outer = THREAD.call, THREAD.walk
     walk = Walk(retain_graph)
@@ -60,19 +60,19 @@ def _walk_from(root: Tensor, grad: Tensor, retain_graph: bool) -> None:
         finally:
             THREAD.call, THREAD.walk = call, outer
     finally:
-        THREAD.call, THREAD.walk = call, outer  # once more, if an interrupt came before the first time
+        THREAD.call, THREAD.walk = call, outer  # again, if an interrupt came before the first assignment
 
 
 class _Pending:
-    """A gradient that waits for its node, and whether the walk alone holds it."""
+    """A gradient that waits for its node; ``owned`` if only the walk holds it, so that it may be added into."""
 
     __slots__ = ("grad", "owned")
 
     def __init__(self, grad: Tensor, owned: bool) -> None:
         self.grad, self.owned = grad, owned
 
-    def own(self, before: Tensor | None) -> Tensor:
-        """A tensor of nobody else's that holds this gradient, added to the one before if there is one."""
+    def added_to(self, before: Tensor | None) -> Tensor:
+        """A tensor that nobody else holds: this gradient, plus the one before if there is one."""
         if before is not None:
             if before.shape != self.grad.shape or before.engine is not self.grad.engine:
                 raise ShapeError(
@@ -80,14 +80,14 @@ class _Pending:
                     f"to, got {before.shape} on {before.engine.name}: set it to None"
                 )
             return before.engine.elementwise("add", before, self.grad, out=self.grad if self.owned else None)
-        # The caller's tensor may be held elsewhere: .grad must be one that optimizers may write to.
+        # Others may hold the tensor, but optimizers write to .grad: so copy it.
         return self.grad if self.owned else self.grad.clone()
 
 
 class Walk:
-    """One backward: the nodes that wait, the gradients that wait for them, and those for the leaves.
+    """One backward: the queue of nodes to run, the gradients that wait for them, and the gradients of leaves.
 
-    All of it belongs to the walk, not to the graph, so a walk that is given up leaves nothing behind.
+    These belong to the walk and not to the graph, so a walk that fails leaves nothing behind.
     """
 
     def __init__(self, retain_graph: bool) -> None:
@@ -97,7 +97,7 @@ class Walk:
         self.leaves: dict[Tensor, _Pending] = {}
 
     def run(self) -> None:
-        """Runs every node that a gradient reaches."""
+        """Runs all nodes that a gradient reaches."""
         while self.queue:
             self._run(heapq.heappop(self.queue)[1])
 
@@ -118,7 +118,7 @@ class Walk:
         incoming = list(result) if isinstance(result, tuple | list) else [result]
         if len(incoming) > len(function._edges):
             raise GraphError(
-                f"[{type(function).__name__}.backward] expected at most {len(function._edges)} gradients, one an "
+                f"[{type(function).__name__}.backward] expected at most {len(function._edges)} gradients, one per "
                 f"argument of forward, got {len(incoming)}"
             )
         del result
@@ -145,7 +145,7 @@ class Walk:
         return grad
 
     def deliver(self, edge: tuple[Any, int], grad: Tensor, owned: bool) -> None:
-        """Adds a gradient to those that wait for a node or a leaf."""
+        """Adds a gradient to what waits for a node or a leaf."""
         target, index = edge
         if not isinstance(target, Function):
             self._deliver_leaf(target, grad, owned)
@@ -178,8 +178,8 @@ class Walk:
     def settle(self) -> None:
         """Gives the leaves their gradients.
 
-        An interrupt ends nothing half way: what remains is done before it goes on. So each step must come to the same
-        when it is done twice: the sums are made beforehand, in the gradients that the walk alone holds, then copied.
+        After an interrupt the remaining leaves get theirs before it is passed on, and steps may be done twice. So the
+        sums are computed first, in gradients that only the walk holds, and then copied.
         """
         lock = _settling
         while not (mutex := lock.mutex).acquire(False):
@@ -193,7 +193,7 @@ class Walk:
 
     def _settle(self) -> None:
         prepared = [
-            (leaf, before, waiting.grad if waiting.owned and before is None else waiting.own(before))
+            (leaf, before, waiting.grad if waiting.owned and before is None else waiting.added_to(before))
             for leaf, waiting in self.leaves.items()
             for before in (leaf.grad,)
         ]
@@ -217,7 +217,7 @@ def _misshapen(target: str, shape: tuple[int, ...], engine: Any, grad: Tensor) -
 
 
 def _add(pending: dict[Any, _Pending], key: Any, grad: Tensor, owned: bool) -> None:
-    """Adds a gradient to what waits under a key."""
+    """Adds a gradient to the one that waits under a key."""
     found = pending.get(key)
     if found is None:
         pending[key] = _Pending(grad, owned)
@@ -230,7 +230,7 @@ def _add(pending: dict[Any, _Pending], key: Any, grad: Tensor, owned: bool) -> N
 
 
 def _settle_grad(leaf: Tensor, before: Tensor | None, grad: Tensor) -> None:
-    """Makes ``grad`` a leaf's gradient, in the memory of the one before if there was one; twice is as once."""
+    """Makes ``grad`` a leaf's gradient, in the memory of the old one if there is one. May be repeated."""
     if leaf._node is None:
         steps.note_leaf(leaf, before)
     if before is None:
@@ -241,7 +241,7 @@ def _settle_grad(leaf: Tensor, before: Tensor | None, grad: Tensor) -> None:
 
 
 def checked_hook(hook: Callable[[Tensor], Any], grad: Tensor) -> Tensor:
-    """What a hook makes of a gradient: itself for None; an error unless it is another of the same kind."""
+    """The gradient that a hook returns, or ``grad`` for None; an error if it has another shape, engine or dtype."""
     replaced = hook(grad)
     if replaced is None:
         return grad

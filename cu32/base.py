@@ -120,7 +120,7 @@ class DeviceEngine(Engine):
 
     def _limit_constants(self) -> None:
         """Tables take a small share of the memory, however little that is."""
-        self.constants.most = min(CONSTANT_BYTES, self.memory.cap // caches.SHARE)
+        self.constants.most = min(CONSTANT_BYTES, self.memory.cap // caches.BUDGET_FRACTION)
 
     def synchronize(self) -> None:
         steps.refuse(self, "a wait for the device", "synchronise outside the step")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from alpha import Tensor, default_engine, float32
-from alpha.arguments import LARGEST, shape_of
+from alpha.arguments import MAX_ELEMENTS, shape_of
 from alpha.errors import ArgumentError, described
 from alpha.nn.parameter import Parameter
 
@@ -21,7 +21,7 @@ Sizes = int | tuple[int, ...]
 
 def positive(value: Any, name: str, layer: str, least: int = 1) -> int:
     """The value, if it is an integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= LARGEST:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= MAX_ELEMENTS:
         raise ArgumentError(f"[{layer}] expected {name} as an integer >= {least}, got {described(value)}")
     return int(value)
 
@@ -36,7 +36,7 @@ def several(value: Any, axes: int, name: str, layer: str, least: int = 1) -> tup
     """One integer an axis, from one or so many."""
     found = tuple(value) if isinstance(value, tuple | list) else (value,) * axes
     if len(found) != axes or not all(
-        isinstance(n, int | np.integer) and not isinstance(n, bool) and least <= n <= LARGEST for n in found
+        isinstance(n, int | np.integer) and not isinstance(n, bool) and least <= n <= MAX_ELEMENTS for n in found
     ):
         count = {1: "one integer", 2: "one or two integers", 3: "one or three integers"}[axes]
         raise ArgumentError(f"[{layer}] expected {name} as {count} >= {least}, got {described(value)}")

@@ -70,7 +70,7 @@ class LRScheduler:
 
     def step(self) -> Self:
         """Goes one step on. An error or a KeyboardInterrupt finds ``last_epoch`` and rates as before, or as after."""
-        steps.each_call(self._advance)
+        steps.run_now_and_on_replay(self._advance)
         return self
 
     def _advance(self) -> None:

@@ -154,7 +154,7 @@ class Optimizer:
         plan.actions += [] if watched else counted
         plan.make()
         if watched:  # counted again by each replay
-            steps.each_call(self._count_step)
+            steps.run_now_and_on_replay(self._count_step)
         return self
 
     def _count_step(self) -> None:

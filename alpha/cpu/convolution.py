@@ -96,7 +96,7 @@ class ConvolutionOperations(HostEngine):
             filters[:, rows, columns] = self.array(self.conv2d_weight_grad(x, dy, geometry.reached, groups))
             return dw
         x, dy = self._image(x), self._image(dy)
-        if geometry.columns.extent > bands.SPAN and geometry.columns.dilation > 1:
+        if geometry.columns.extent > bands.MAX_SPAN and geometry.columns.dilation > 1:
             return self._weight_grad_by_taps(x, dy, geometry, groups)
         if geometry.long_output:
             return self._weight_grad_in_bands(x, dy, geometry, groups)
@@ -138,8 +138,8 @@ class ConvolutionOperations(HostEngine):
         if residual is not None:
             self.elementwise("add", out, residual, out=out)
         if slope is not None:
-            for row, first in itertools.product(range(out.shape[1]), range(0, out.shape[2], bands.EMPTY)):
-                values = self.array(out)[:, row, first : first + bands.EMPTY]
+            for row, first in itertools.product(range(out.shape[1]), range(0, out.shape[2], bands.MIN_EMPTY)):
+                values = self.array(out)[:, row, first : first + bands.MIN_EMPTY]
                 np.multiply(values, values.dtype.type(slope), out=values, where=~(values > 0))
 
     def _weight_grad_in_bands(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:

@@ -209,8 +209,8 @@ def test_bands_give_what_the_whole_gives(
             for module in (geometry, bands):
                 patched.setattr(module, "LONGEST", 7)
                 patched.setattr(module, "POSITIONS", 30)
-            patched.setattr(bands, "EMPTY", 3)
-            patched.setattr(bands, "SPAN", 2)
+            patched.setattr(bands, "MIN_EMPTY", 3)
+            patched.setattr(bands, "MAX_SPAN", 2)
             cut = operators(engine, Geometry(rows, columns), channels, 2)
         for expected, found in zip(whole, cut, strict=True):
             np.testing.assert_allclose(found, expected, atol=1e-12)
