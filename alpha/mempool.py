@@ -18,7 +18,7 @@ from alpha.locks import RobustLock
 
 Loan = np.ndarray[Any, Any]
 """A token: while somebody holds it, a block is in use. It is an empty array because the garbage collector does not
-track arrays: weak references to it are cleared when its last reference goes, not before its holders' finalizers have run."""
+track arrays: weak references to it are cleared when its last reference goes, not before its holders' finalizers ran."""
 
 _new_loan = np.empty
 

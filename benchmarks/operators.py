@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from alpha.errors import ArgumentError, NumericsError
-from benchmarks import common, huge2, inference, matvec, rounds, segregation, sweep
+from benchmarks import common, functions, huge2, inference, matvec, rounds, segregation, sweep
 from benchmarks.common import Setup
 from benchmarks.generators import GENERATORS
 from benchmarks.suites import BATCHES, EQUALISED, LAYOUTS, OPERATORS, PAPER, SUITES, Layer, equal_batch
@@ -42,7 +42,8 @@ The suite sweep goes over neighbouring shapes, ours alone unless asked otherwise
 throughputs differ by 2 times or more. The suite inference times torchvision's ResNet18 as a whole beside PyTorch and
 ONNX Runtime; huge2 the transposed convolutions of generators, beside inserting zeros too; segregation those whose
 results have odd sizes and EB-GAN's, beside a convolution for each part of a split filter too; matvec products of a
-matrix and a vector, beside NumPy too.
+matrix and a vector, beside NumPy too; functions every public function, forward and backward, at three sizes, on one
+thread and on all.
 """
 
 
@@ -62,11 +63,17 @@ def make_parser() -> common.Parser:
         "--gflop", type=_gflop, metavar="X", help="instead, such batches that each operator has X nominal GFLOP"
     )
     parser.add_argument(
-        "--repeats", type=common.whole(1), metavar="N", help="turns of each (7; sweep 5; inference, matvec 15)"
+        "--repeats",
+        type=common.whole(1),
+        metavar="N",
+        help="turns of each (7; sweep 5; inference, matvec 15; functions 3)",
     )
     parser.add_argument("--layers", type=_words, metavar="NAME[,NAME...]", help="only these of the suite")
     parser.add_argument("--axes", type=_axes, metavar="NAME[,NAME...]", help=f"of the sweep: {', '.join(sweep.AXES)}")
     parser.add_argument("--image-size", type=common.whole(32), metavar="N", help="of inference: H and W (224)")
+    parser.add_argument("--only", type=_words, metavar="NAME[,NAME...]", help="of functions: these alone")
+    sizes = ",".join(map(str, functions.SIZES))
+    parser.add_argument("--sizes", type=_sizes, metavar="N[,N...]", help=f"of functions: numbers ({sizes})")
     return parser
 
 
@@ -101,10 +108,11 @@ _DEFAULTS = {
     huge2.SUITE: ("torch", 7),
     segregation.SUITE: ("torch", 7),
     matvec.SUITE: ("torch", 15),
+    functions.SUITE: ("torch", 3),
 }
 """The opponent and the turns of suites that are no lists of convolutions."""
 
-_ON_PROCESSORS = (SWEEP, inference.SUITE, huge2.SUITE, segregation.SUITE)
+_ON_PROCESSORS = (SWEEP, inference.SUITE, huge2.SUITE, segregation.SUITE, functions.SUITE)
 """Suites that no GPU runs."""
 
 _OPTIONS = {
@@ -113,6 +121,8 @@ _OPTIONS = {
     "--layers": (*SUITES, huge2.SUITE, segregation.SUITE, matvec.SUITE),
     "--axes": (SWEEP,),
     "--image-size": (inference.SUITE,),
+    "--only": (functions.SUITE,),
+    "--sizes": (functions.SUITE,),
 }
 """The suites that an option goes with."""
 
@@ -477,6 +487,7 @@ _SUITES_OF_THEIR_OWN = {
     huge2.SUITE: (huge2.run, huge2.print_table),
     segregation.SUITE: (segregation.run, segregation.print_table),
     matvec.SUITE: (matvec.run, matvec.print_table),
+    functions.SUITE: (functions.run, functions.print_table),
 }
 
 

@@ -51,6 +51,7 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
                 "huge2": _huge2,
                 "segregation": _segregation,
                 "matvec": _matvec,
+                "functions": _functions,
                 "sweep": _sweep,
                 "reproduction": loss_curves,
             }
@@ -198,6 +199,26 @@ def _matvec(result: dict[str, Any]) -> Figure:
         axes.set_xlabel("columns")
     lines, names = figure.axes[0].get_legend_handles_labels()
     figure.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
+    return figure
+
+
+def _functions(result: dict[str, Any]) -> Figure:
+    """The ratios of all rows in ascending order, a panel for each size and a line for each number of threads."""
+    rows = [row for row in result["rows"] if row["ratio"] is not None]
+    sizes = sorted({row["numbers"] for row in result["rows"]})
+    figure = _figure(3 * len(sizes), 3)
+    panels = figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
+    for axes, size in zip(panels, sizes, strict=True):
+        for threads, colour in zip(result["settings"]["thread_counts"], (OURS, THIRD), strict=False):
+            ratios = sorted(row["ratio"] for row in rows if (row["numbers"], row["threads"]) == (size, threads))
+            axes.plot(ratios, color=colour, label=f"{threads} thread{'s' if threads > 1 else ''}")
+        axes.axhline(1, color=THEIRS, linewidth=0.8)
+        axes.set_yscale("log")
+        axes.set_title(f"{size} numbers")
+        axes.set_xlabel("functions, by ratio")
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("PyTorch's time over ours")
+    panels[0].legend(frameon=False)
     return figure
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from alpha.errors import ArgumentError
-from benchmarks import common, huge2, matvec, segregation, sweep
+from benchmarks import common, functions, huge2, matvec, segregation, sweep
 from benchmarks.operators import variant_table
 from benchmarks.suites import PAPER
 
@@ -30,7 +30,7 @@ markers. The pictures need Matplotlib.
 """
 
 KINDS = (
-    "training", "reproduction", "inference", "operators", PAPER, "huge2", "segregation", "matvec", "sweep"
+    "training", "reproduction", "inference", "operators", PAPER, "huge2", "segregation", "matvec", "functions", "sweep"
 )  # fmt: skip
 """Of results, in the report's order."""
 
@@ -80,6 +80,8 @@ class Report:
             return f"Transposed convolutions in one launch, or a convolution for each part of the filter{self.place}"
         if self.kind == "matvec":
             return f"Products of a matrix and a vector{self.place}"
+        if self.kind == "functions":
+            return f"Every public function{self.place}"
         if self.kind == PAPER:
             return f"The paper's comparison of operators, {settings['gflop']:g} GFLOP each{self.place}"
         batches = ", ".join(map(str, settings["batch_sizes"]))
@@ -141,6 +143,7 @@ def _section(report: Report) -> str:
         "huge2": _huge2,
         "segregation": _segregation,
         "matvec": _matvec,
+        "functions": _functions,
         "sweep": _sweep,
     }
     return "\n\n".join([*head, f"![{report.title}]({report.picture})", *kinds[report.kind](result)])
@@ -316,6 +319,17 @@ def _matvec(result: dict[str, Any]) -> list[str]:
     return [note, _markdown(matvec.table(result))]
 
 
+def _functions(result: dict[str, Any]) -> list[str]:
+    settings = result["settings"]
+    note = (
+        f"Microseconds of a call at about so many numbers. PyTorch: {settings['torch']}. Backward: "
+        f"{settings['backward']}. Rows below {functions.SLOW} come first."
+    )
+    means = result["geometric_mean"] or {}
+    listed = "\n".join(f"- {name}: geometric mean of the ratios {mean:.2f}" for name, mean in means.items())
+    return [note, *([listed] if listed else []), _markdown(functions.table(result))]
+
+
 def _sweep(result: dict[str, Any]) -> list[str]:
     note = (
         f"{sweep.summary(result)}. Of bound: share of the roofline with an FMA peak of {result['fma_peak_gflops']:.0f} "
@@ -364,6 +378,7 @@ def headlines(reports: Sequence[Report]) -> list[Headline]:
         "huge2": _huge2_headlines,
         "segregation": _segregation_headlines,
         "matvec": _matvec_headlines,
+        "functions": _functions_headlines,
         "sweep": _sweep_headlines,
     }
     return [headline for report in reports for headline in each[report.kind](report)]
@@ -453,6 +468,13 @@ def _matvec_headlines(report: Report) -> list[Headline]:
     note = f"the better one; squares {means['squares']:.2f}, 128 and 256 rows {means['128 and 256 rows']:.2f}"
     ratio = common.geometric_mean([row["ratio"] for row in report.result["rows"]])
     return [Headline(_lower(report.title), opponent=opponent, ratio=ratio, note=note)]
+
+
+def _functions_headlines(report: Report) -> list[Headline]:
+    means = report.result["geometric_mean"] or {}
+    title = _lower(report.title)
+    note = f"geometric mean over {len(report.result['rows'])} rows in all"
+    return [Headline(f"{title}, {name}", opponent="PyTorch", ratio=mean, note=note) for name, mean in means.items()]
 
 
 def _sweep_headlines(report: Report) -> list[Headline]:

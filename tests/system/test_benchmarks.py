@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
+import alpha
 from alpha.errors import EngineError, NumericsError
-from benchmarks import common, operators, training
+from benchmarks import common, function_cases, functions, operators, training
 from benchmarks.fma_peak import fma_peak
 from benchmarks.suites import SUITES, Layer, equal_batch
 from benchmarks.workers import Worker
@@ -465,6 +466,65 @@ def test_matrix_and_vector(tmp_path: Path) -> None:
     assert means["squares, ger"] == next(row["ratio"] for row in result["rows"] if row["operation"] == "ger")
     assert result["lowest_ratio"] == min(row["ratio"] for row in result["rows"])
     assert "128 x 1024" in text and "geometric mean: squares" in text
+
+
+def test_every_public_function_is_timed_or_has_a_reason() -> None:
+    """A new function gets a case in benchmarks/function_cases.py."""
+    public = {*alpha.functions.__all__, *alpha.nn.functional.__all__}
+    assert function_cases.missing(sorted(public)) == []
+    timed = {one.function for one in function_cases.CASES}
+    assert timed | set(function_cases.NOT_TIMED) == public
+    assert not timed & set(function_cases.NOT_TIMED)
+    names = [one.name for one in function_cases.CASES]
+    assert len(set(names)) == len(names)
+
+
+@needs_torch
+def test_the_two_sides_of_a_function_give_the_same(tmp_path: Path) -> None:
+    """Results and gradients of all cases at the smallest size; who times something else than its name says, falls."""
+    setup = {"setup": {"engine": "cpu", "threads": 1}}
+    with (
+        Worker("benchmarks.functions_worker", "alpha", setup, 1) as ours,
+        Worker("benchmarks.functions_worker", "torch", setup, 1) as theirs,
+    ):
+        for one in function_cases.CASES:
+            workers = functions._prepared({"alpha": ours, "torch": theirs}, one, 32, seed=1)
+            for direction in functions.DIRECTIONS[: 2 if one.gradients else 1]:
+                difference = functions._compare(one, direction, workers, tmp_path)
+                assert one.random or (difference is not None and difference < 1e-4), (one.name, direction)
+
+
+def test_functions(tmp_path: Path) -> None:
+    """A row for each case, direction and size; rows below 0.9 come first in the table."""
+    options = ("--suite", "functions", "--only", "relu,reshape,eq", "--sizes", "32,1000", "--repeats", "1")
+    result, text = run("benchmarks.operators", tmp_path / "result.json", *options, "--against", AGAINST)
+    check_head(result, "benchmarks.operators")
+    found = {(row["case"], row["direction"], row["numbers"]) for row in result["rows"]}
+    both = ("forward", "forward and backward")
+    wanted = {("relu", direction, size) for direction in both for size in (32, 1000)}
+    wanted |= {("eq", "forward", size) for size in (32, 1000)}
+    assert found == wanted | {("reshape", direction, 32) for direction in both}  # a view moves nothing: one size
+    assert len(result["rows"]) == len(found)
+    for row in result["rows"]:
+        assert row["threads"] == 1 and row["alpha_ms"] > 0
+        if AGAINST == "torch":
+            assert row["ratio"] == row["torch_ms"] / row["alpha_ms"] and row["difference"] < 1e-5
+    if AGAINST == "torch":
+        small = [row["ratio"] for row in result["rows"] if row["numbers"] == 32]
+        mean = math.exp(statistics.mean(map(math.log, small)))
+        assert result["geometric_mean"]["32 numbers, 1 thread"] == pytest.approx(mean)
+        ratios = [float(line[-1]) for line in functions.table(result)[1]]
+        slow = [ratio for ratio in ratios if ratio < functions.SLOW]
+        assert ratios[: len(slow)] == sorted(slow)
+    assert "reshape" in text and "ratio: PyTorch's time over ours" in text
+
+
+def test_functions_that_have_no_case_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert operators.main(["--suite", "functions", "--against", "none", "--only", "gelu,abacus"]) == 1
+    error = capsys.readouterr().err
+    assert "expected --only of functions that have a case, got abacus" in error and error.count("\n") == 1
+    assert operators.main(["--suite", "matvec", "--sizes", "32"]) == 1
+    assert "expected --sizes with --suite functions, got suite matvec" in capsys.readouterr().err
 
 
 def test_generators_that_are_not_there_are_told(tmp_path: Path) -> None:

@@ -179,6 +179,35 @@ def test_matrix_and_vector_have_a_line_and_every_row() -> None:
     assert "| ger | 256 x 512 | 10.0 | 20.0 | 40.0 | 2.00 | 100 | 50% |" in report.document([told])
 
 
+def test_functions_are_told_by_their_means_and_slow_rows_come_first(tmp_path: Path) -> None:
+    rows = [
+        {
+            "function": name,
+            "case": name,
+            "direction": "forward",
+            "numbers": 32,
+            "threads": 1,
+            "alpha_ms": 0.01,
+            "torch_ms": 0.01 * ratio,
+            "ratio": ratio,
+            "times_ms": {"alpha": [0.01], "torch": [0.01 * ratio]},
+        }
+        for name, ratio in (("add", 2.0), ("exp", 0.5))
+    ]
+    settings = {"suite": "functions", "engine": "cpu", "threads": 1, "thread_counts": [1], "torch": "", "backward": ""}
+    means = {"32 numbers, 1 thread": 1.0}
+    told = Report("cpu-functions.json", {**HEAD, "settings": settings, "rows": rows, "geometric_mean": means})
+    (line,) = report.headlines([told])
+    assert (line.title, line.opponent, line.ratio) == ("every public function, 32 numbers, 1 thread", "PyTorch", 1.0)
+    text = report.document([told])
+    assert text.index("| exp | forward | 32 | 1 | 10.0 | 5.0 | 0.50 |") < text.index("| add | forward | 32 | 1 |")
+    pytest.importorskip("matplotlib")
+    from benchmarks import pictures
+
+    pictures.draw([told], tmp_path)
+    assert (tmp_path / "cpu-functions.svg").exists()
+
+
 def swept(slow: str = "dilated") -> Report:
     """A sweep over groups where one operator has a cliff between 2 and 4 groups around one centre."""
     rows = []
