@@ -23,6 +23,7 @@ class Explanation:
         predicted_ms: by the engine's model, in milliseconds.
         measured_ms: where it was timed on this device.
         name: of the algorithm, as the engine's planner takes it, where its algorithms have names.
+        note: what else a user should know of the prediction.
     """
 
     problem: str
@@ -33,15 +34,17 @@ class Explanation:
     predicted_ms: float
     measured_ms: float | None = None
     name: str | None = None
+    note: str | None = None
 
     def __str__(self) -> str:
         measured = "" if self.measured_ms is None else f", measured {_time(self.measured_ms, self.useful)}"
+        note = "" if self.note is None else f"\nnote: {self.note}"
         return (
             f"{self.problem}\n"
             f"algorithm: {self.algorithm}, {1e-9 * self.useful:.4g} useful of {1e-9 * self.nominal:.4g} nominal GFLOP "
             f"({self.useful / self.nominal:.0%})\n"
             f"choice: {self.choice if self.name is None else f'{self.name}, {self.choice}'}\n"
-            f"time: predicted {_time(self.predicted_ms, self.useful)}{measured}"
+            f"time: predicted {_time(self.predicted_ms, self.useful)}{measured}{note}"
         )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.cpu import figures, planner
 from alpha.cpu.engine import CPUEngine
 from alpha.cu32.base import DeviceEngine
 from alpha.engine import Engine
@@ -138,6 +139,17 @@ def cu32() -> Iterator[DeviceEngine]:
 def cpu() -> CPUEngine:
     """The CPU engine, for what it alone has: threads, arrays that share a tensor's memory, counters."""
     return cast(CPUEngine, alpha.engine("cpu"))
+
+
+@pytest.fixture
+def same_figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The CPU engine chooses its algorithms by one processor's figures, whichever this machine has."""
+    same = figures.shipped("znver5", "avx512")
+    monkeypatch.setattr(figures, "known", lambda: same)
+    planner.forget()
+    yield
+    monkeypatch.undo()
+    planner.forget()
 
 
 @pytest.fixture(params=ENGINES)

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from alpha.conv.problem import FORWARD, OPERATORS, TITLES
-from alpha.cpu import planner
+from alpha.cpu import figures, planner
 from alpha.cpu.conv.problem import Problem, dense_problem, flattened
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import IMAGE_ORDER
@@ -47,7 +47,8 @@ def explain(
 
     Returns:
         Explanation: the algorithm, how it is cut into tasks, useful and nominal operations, the time that the model
-        predicts (its cycle is as long as a convolution timed on this machine makes it), and the measured one.
+        predicts (its cycle is as long as a convolution timed on this machine makes it), and the measured one; a note
+        where the model has no figures of this processor.
 
     Raises:
         ArgumentError, ShapeError: what is no operator, or does not fit.
@@ -58,7 +59,8 @@ def explain(
     problem = dense_problem(operator, geometry.reached, x_shape[0], x_shape[3], w_shape[0], groups)
     computed = flattened(problem)
     algorithm = planner.choose(computed)
-    cycles, tasks = algorithm.cycles(computed, packs=True), algorithm.tasks(computed)
+    known, tasks = figures.known(), algorithm.tasks(computed)
+    cycles = algorithm.cycles(computed, True, known.figures)
     threads = max(1, min(engine.threads, tasks))
     g, useful = problem.geometry, 2 * problem.macs
     return Explanation(
@@ -68,12 +70,13 @@ def explain(
         useful,
         useful // g.useful * geometry.nominal,
         1e3 * cycles * _seconds_a_cycle(engine) / threads,
-        1e3 * _measured(engine, _call(engine, problem)) if measure else None,
+        1e3 * _measured(engine, call_of(engine, problem)) if measure else None,
         algorithm.name,
+        known.note,
     )
 
 
-def _call(engine: CPUEngine, problem: Problem) -> Callable[[], Tensor]:
+def call_of(engine: CPUEngine, problem: Problem) -> Callable[[], Tensor]:
     """The operator on random tensors of the problem's shapes."""
     g, rng = problem.geometry, np.random.default_rng(0)
 
@@ -106,5 +109,5 @@ def _seconds_a_cycle(engine: CPUEngine) -> float:
     """By a convolution that the caches hold."""
     problem = dense_problem(FORWARD, Geometry.make((8, 8), (3, 3), padding=(1, 1)), 32, 64, 64, 1)
     with planner.use("images"):
-        seconds = _measured(engine, _call(engine, problem))
-        return seconds * engine.threads / planner.choose(problem).cycles(problem, packs=True)
+        seconds = _measured(engine, call_of(engine, problem))
+        return seconds * engine.threads / planner.choose(problem).cycles(problem, True, figures.known().figures)

@@ -9,6 +9,7 @@ from functools import lru_cache
 from alpha.autograd import is_inference
 from alpha.conv.problem import WEIGHT_GRAD
 from alpha.conv.registry import Registry, within
+from alpha.cpu import figures
 from alpha.cpu.conv.algorithm import Algorithm
 from alpha.cpu.conv.algorithms import ALGORITHMS
 from alpha.cpu.conv.problem import Problem
@@ -60,11 +61,17 @@ def _cheapest(problem: Problem, packs: bool, exact: bool) -> Algorithm:
 
     Inference ``packs`` filters once, training in every call.
     """
-    serving = [each for each in candidates(problem) if each.suits(problem) and (each.exact or not exact)]
-    settled = (each for each in serving if each.always)
-    return next(settled, None) or min(serving, key=lambda each: each.cycles(problem, packs))
+    serving = [found for found in candidates(problem) if found.suits(problem) and (found.exact or not exact)]
+    settled = (found for found in serving if found.always)
+    measured = figures.known().figures
+    return next(settled, None) or min(serving, key=lambda algorithm: algorithm.cycles(problem, packs, measured))
 
 
-_registry = Registry(ALGORITHMS, _cheapest.cache_clear)
+def forget() -> None:
+    """Has choices made anew, after the list of algorithms or the figures that they rest on have changed."""
+    _cheapest.cache_clear()
+
+
+_registry = Registry(ALGORITHMS, forget)
 names, named, candidates = _registry.names, _registry.named, _registry.candidates
 register, unregister = _registry.register, _registry.unregister

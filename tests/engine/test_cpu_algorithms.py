@@ -131,6 +131,7 @@ def test_panels(
     assert MACS["conv2d"] == MACS["conv2d_input_grad"] == geometry.macs(whole.n, *whole.channels, groups)
 
 
+@pytest.mark.usefixtures("same_figures")
 def test_panels_serve_what_is_whole_and_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole panels of results, whole vectors of what is summed, and panels enough to share; elsewhere others do it."""
     panel = ISA.panel(4)
@@ -381,7 +382,7 @@ def test_depthwise_of_any_geometry(
 @pytest.mark.parametrize("stride", [1, 2])
 def test_depthwise_in_many_tasks(limits: dict[str, int], stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of the rows, chunks of images and of channels, results past the caches: equal to the bit on any threads."""
-    for name, value in {"SMALL": 0, "LEAST_BYTES": 128, **limits}.items():
+    for name, value in {"SMALL_CYCLES": 0, "LEAST_BYTES": 128, **limits}.items():
         monkeypatch.setattr(depthwise, name, value)
     depthwise.plan.cache_clear()
     case = Case(5, (13, 11), (80, 80), (3, 3), (stride, stride), (1, 1), groups=80)
@@ -653,6 +654,7 @@ def test_taps_as_columns_in_every_cut(channels: int, dtype: Any, monkeypatch: py
     columns.plan.cache_clear()
 
 
+@pytest.mark.usefixtures("same_figures")
 def test_choice() -> None:
     """Winograd where it saves products; positions where images are few; filters of few channels as columns."""
     assert chosen(128, (16, 16), 64, 64) == "winograd4"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from alpha.conv.problem import FORWARD
-from alpha.cpu import explain, planner
+from alpha.cpu import explain, figures, planner
 from alpha.cpu.conv.algorithms import ALGORITHMS
 from alpha.cpu.conv.problem import dense_problem
 from alpha.cpu.convolution import MACS
@@ -21,6 +21,7 @@ from tests.engine.algorithms import COUNTERS, taken
 from tests.engine.test_conv import Case
 
 
+@pytest.mark.usefixtures("same_figures")
 @pytest.mark.parametrize(
     ("operator", "x", "w", "options", "algorithm", "choice"),
     [
@@ -136,6 +137,7 @@ def test_bad_input(cpu: CPUEngine) -> None:
         explain(cpu, "forward", (2, 8, 8, 16), (16, 3, 3, 8))
 
 
+@pytest.mark.usefixtures("same_figures")
 def test_the_model_ranks() -> None:
     """More of the same work costs more, and each algorithm is the cheapest where it is meant to be."""
 
@@ -143,7 +145,8 @@ def test_the_model_ranks() -> None:
         geometry = Geometry.make((size, size), (3, 3), padding=(1, 1))
         algorithm = planner.named(name, FORWARD)
         assert algorithm is not None
-        return algorithm.cycles(dense_problem(FORWARD, geometry, images, channels, channels, 1), packs=False)
+        problem = dense_problem(FORWARD, geometry, images, channels, channels, 1)
+        return algorithm.cycles(problem, False, figures.known().figures)
 
     for name in (algorithm.name for algorithm in ALGORITHMS if FORWARD in algorithm.operators and not algorithm.always):
         # A few images may cost as much as some more: a tile's latency, or the reading of its filters.

@@ -15,6 +15,7 @@ from alpha.cpu.base import HostEngine
 from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.problem import Problem
 from alpha.cpu.engine import CPUEngine
+from alpha.cpu.figures import Figures
 from alpha.errors import ArgumentError
 from alpha.geometry import Axis, Geometry
 from benchmarks import accesses, algorithms
@@ -43,7 +44,7 @@ class Toy(Algorithm):
     def plan(self, problem: Problem) -> Plan:
         return Plan(problem.geometry.rows.filter * problem.geometry.columns.filter)
 
-    def cycles(self, problem: Problem, packs: bool) -> float:
+    def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
         return 1e3 * problem.macs + 1e6  # it is for those who ask for it
 
     def describe(self, problem: Problem) -> str:

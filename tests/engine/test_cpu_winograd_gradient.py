@@ -152,6 +152,7 @@ def test_sums_are_the_same_on_any_number_of_threads(cpu: CPUEngine) -> None:
     assert results[0] == results[1] == results[2]
 
 
+@pytest.mark.usefixtures("same_figures")
 def test_choice() -> None:
     """Where products are saved and sums repay themselves; never in float64, or where all products are asked for."""
 

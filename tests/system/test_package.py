@@ -77,7 +77,7 @@ def test_the_wheel_holds_alpha_alone(wheel: Path) -> None:
     for folder in FOLDERS:
         files = (path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".cu", ".cuh"))
         assert {f"alpha/{path.relative_to(ROOT)}" for path in files} <= set(names)
-    assert "alpha/py.typed" in names
+    assert {"alpha/py.typed", "alpha/cpu/figures.json"} <= set(names)
 
 
 @pytest.mark.needs("mypy")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from alpha.conv import algorithm
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv.problem import Problem
+from alpha.cpu.figures import Figures
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
@@ -65,8 +66,11 @@ class Algorithm(algorithm.Algorithm[Problem]):
         """The tables and sizes that it computes a problem by."""
 
     @abstractmethod
-    def cycles(self, problem: Problem, packs: bool) -> float:
-        """Cycles of one core that it should take, with its filters' packing where each call ``packs`` them."""
+    def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
+        """Cycles that one core should take, by a processor's figures.
+
+        With its filters' packing where each call ``packs`` them.
+        """
 
     @abstractmethod
     def describe(self, problem: Problem) -> str:

@@ -15,6 +15,7 @@ from alpha.cpu.conv.algorithm import Algorithm, Call, filter_numbers
 from alpha.cpu.conv.blocking import SCRATCH
 from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import check_offsets, extent, pairs_of, sources, table
+from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import convolution
 from alpha.cpu.kernels import tap_columns as kernels
@@ -30,9 +31,6 @@ SOURCES = 256 << 10
 
 BAND, TASKS = 8, 32
 """Most result rows a task, and tasks at least where there are so many rows and chunks of images."""
-
-SUM = 1.5
-"""Cycles a number to add a tap's product to its result."""
 
 
 @dataclass(frozen=True)
@@ -132,18 +130,18 @@ class Columns(Algorithm):
     def plan(self, problem: Problem) -> ColumnsPlan:
         return plan(problem)
 
-    def cycles(self, problem: Problem, packs: bool) -> float:
+    def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
         planned = plan(problem)
         s, whole = planned.sizes, planned.sizes.chunk == planned.sizes.images
         vectors = s.panel // ISA.lanes(s.item)
         runs, factor = (1, s.source_columns) if whole else (s.source_columns, 1)
-        terms, tiles = costs.in_chunks(s.images, s.chunk, vectors, factor)
+        terms, tiles = costs.in_chunks(s.images, s.chunk, figures.fmas_per_cycle, vectors, factor)
         taps = int(planned.rows.pairs[COUNT].sum())
-        products = s.panels * runs * (terms * taps * s.depth + tiles * s.rows * costs.TILE)
-        sums = s.columns * costs.WRITE + int(planned.columns.pairs[COUNT].sum()) * SUM
-        added = s.images * s.rows * s.channels * sums
+        products = s.panels * runs * (terms * taps * s.depth + tiles * s.rows * figures.tile_cycles)
+        sums = s.columns + int(planned.columns.pairs[COUNT].sum())
+        added = s.images * s.rows * s.channels * sums * figures.scatter_cycles_per_number
         nbytes = math.prod(planned.packed_shape) * s.item
-        return float(s.groups * (products + added)) + costs.packing(nbytes, s.item, packs)
+        return float(s.groups * (products + added)) + costs.packing(nbytes, s.item, packs, figures)
 
     def describe(self, problem: Problem) -> str:
         return f"a filter row's taps as columns, {plan(problem).sizes.chunk} images a task"

@@ -17,6 +17,7 @@ from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.blocking import SCRATCH
 from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import pairs_of
+from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import depthwise as kernels
 from alpha.cpu.kernels.depthwise import JOINED, PAIR, RATIOS, TILE, DepthwiseSizes, Runs
@@ -42,14 +43,17 @@ TASKS = 8
 Never by thread count, so that the order of sums is the same.
 """
 
-SMALL = 60_000
-"""Cycles of a convolution that one thread computes sooner than it wakes another."""
+SMALL_CYCLES = 60_000
+"""A convolution of so few cycles is computed by one thread sooner than it wakes another."""
 
 STREAMED = 16 << 20
 """Bytes of a result from which on it goes to memory past the caches, which do not keep it for its reader."""
 
-PRODUCT, ELEMENT = 0.65, 3.0
-"""Cycles of a product of vectors, and of a vector read or written."""
+CYCLES_PER_PRODUCT, CYCLES_PER_ELEMENT = 0.65, 3.0
+"""Of a product of vectors, and of a vector read or written, by which a plan counts its cycles.
+
+Never by what this machine was measured to take: plans decide the order of sums, which is the same on any machine.
+"""
 
 LINE = 64
 """Bytes of a line of the caches."""
@@ -93,11 +97,11 @@ def _copies(sizes: DepthwiseSizes) -> int:
     return lines * sizes.pitch
 
 
-def cycles(problem: Problem) -> float:
-    """Of one core, about, for any of the three operators: products, and what the last cache gives and takes."""
+def _cycles(problem: Problem, per_product: float, per_element: float) -> float:
+    """Cycles of one core, about, for any of the three operators: products, and what the L3 cache gives and takes."""
     g = problem.geometry
     vectors = problem.images * math.ceil(problem.groups / ISA.lanes(problem.item))
-    return vectors * (PRODUCT * g.useful + ELEMENT * (math.prod(g.input) + math.prod(g.output)))
+    return vectors * (per_product * g.useful + per_element * (math.prod(g.input) + math.prod(g.output)))
 
 
 @caches.kept
@@ -119,7 +123,7 @@ def plan(problem: Problem) -> DepthwisePlan:
     else:
         some, channels = _chunk(problem, CHUNK_BYTES // (held[0] * widths[0]))
     chunks = math.ceil(problem.images / some) * math.ceil(problem.groups / channels)
-    small = cycles(problem) < SMALL
+    small = _cycles(problem, CYCLES_PER_PRODUCT, CYCLES_PER_ELEMENT) < SMALL_CYCLES
     parts = 1 if small else min(math.ceil(TASKS / chunks), math.ceil(height / 4))
     rows = runs_of(down, steps[0], math.ceil(height / parts) if whole else 1, 0)
     pitch = some * channels * item
@@ -243,8 +247,8 @@ class Depthwise(Algorithm):
     def plan(self, problem: Problem) -> DepthwisePlan:
         return plan(problem)
 
-    def cycles(self, problem: Problem, packs: bool) -> float:
-        return cycles(problem)
+    def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
+        return _cycles(problem, 1 / figures.fmas_per_cycle, figures.copy_cycles_per_vector)
 
     def describe(self, problem: Problem) -> str:
         if problem.operator == WEIGHT_GRAD:

@@ -16,6 +16,7 @@ from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.blocking import image_part
 from alpha.cpu.conv.problem import RUN_CHANNELS, Problem
 from alpha.cpu.conv.tables import check_offsets, extent
+from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import few_channels as kernels
 from alpha.cpu.kernels.few_channels import FewSizes, Trims
@@ -29,9 +30,6 @@ IMAGES = 8
 
 MOST_TRIMS = 64
 """Pairs of an axis' trims: more, where a filter is about as large as its input, are sums too many."""
-
-COPY = 30.0
-"""Cycles a vector of x that is copied for a position and an image, in pieces that overlap."""
 
 
 @dataclass(frozen=True)
@@ -132,13 +130,14 @@ class FewChannels(Algorithm):
     def plan(self, problem: Problem) -> FewPlan:
         return plan(problem)
 
-    def cycles(self, problem: Problem, packs: bool) -> float:
+    def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
         g, s = problem.geometry, problem
         taps = g.rows.filter * g.columns.filter  # of the widest trim
         columns = taps * s.group_in
-        panels, copies = math.ceil(columns / ISA.panel(s.item)), COPY * math.ceil(columns / ISA.lanes(s.item))
-        term = costs.terms(s.group_out)[0]
-        return s.groups * g.useful / taps * s.images * (panels * term * (1 + costs.COPIES) + copies)
+        panels, vectors = math.ceil(columns / ISA.panel(s.item)), math.ceil(columns / ISA.lanes(s.item))
+        term = costs.terms(s.group_out, figures.outer_fmas_per_cycle)[0]
+        copies = figures.gather_cycles_per_vector * vectors
+        return s.groups * g.useful / taps * s.images * (panels * term + copies)
 
     def describe(self, problem: Problem) -> str:
         return "all taps and channels of a trim as columns"

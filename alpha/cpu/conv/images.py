@@ -16,6 +16,7 @@ from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.blocking import block_rows
 from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import check_offsets, extent, joined, others, sources, table
+from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import convolution as kernels
 from alpha.cpu.kernels.convolution import COUNT, AxisTable, GatherSizes
@@ -168,17 +169,18 @@ class Images(Algorithm):
     def plan(self, problem: Problem) -> GatherPlan:
         return plan(problem)
 
-    def cycles(self, problem: Problem, packs: bool) -> float:
+    def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
         planned, g = plan(problem), problem.geometry
         s = planned.sizes
         vectors, chunks = s.panel // ISA.lanes(s.item), math.ceil(s.images / s.chunk)
-        terms, tiles = costs.in_chunks(s.images, s.chunk, vectors)
+        terms, tiles = costs.in_chunks(s.images, s.chunk, figures.fmas_per_cycle, vectors)
         panels = s.groups * math.ceil(s.channels / s.panel)
         places, blocks = planned.order.size, math.ceil(s.depth / s.depth_block)
-        computing = panels * (terms * g.useful * s.depth + tiles * places * blocks * costs.TILE)
+        computing = panels * (terms * g.useful * s.depth + tiles * places * blocks * figures.tile_cycles)
         passes = chunks * g.useful / (g.rows.filter * g.columns.filter)
         nbytes = math.prod(planned.packed_shape) * s.item
-        return costs.with_reading(computing, passes, nbytes) + costs.packing(nbytes, s.item, packs)
+        reading = costs.with_reading(computing, passes, nbytes, figures)
+        return reading + costs.packing(nbytes, s.item, packs, figures)
 
     def describe(self, problem: Problem) -> str:
         return f"images as rows, {plan(problem).sizes.chunk} a task"

@@ -16,6 +16,7 @@ from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.blocking import SCRATCH
 from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import pairs_of, table
+from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import image_lanes as kernels
 from alpha.cpu.kernels.convolution import AxisTable
@@ -29,9 +30,6 @@ DEPTH = 16
 
 COPY = 256 << 10
 """Bytes of the source's copy, about: it stays in the second cache."""
-
-TURN = 2.5
-"""Cycles a vector of images to transpose it."""
 
 
 @dataclass(frozen=True)
@@ -151,18 +149,20 @@ class Lanes(Algorithm):
     def plan(self, problem: Problem) -> LanePlan:
         return plan(problem)
 
-    def cycles(self, problem: Problem, packs: bool) -> float:
+    def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
         planned = plan(problem)
         s, bands = planned.sizes, planned.bands
         chunks, blocks = s.groups * math.ceil(s.images / s.chunk), math.ceil(s.depth / s.depth_block)
         rows = planned.heights.tolist()
-        term = sum(max(n * VECTORS / 2, costs.LATENCY * (1 if n < 4 else 2)) for n in rows)
+        latency = costs.FMA_LATENCY_CYCLES
+        term = sum(max(n * VECTORS / figures.fmas_per_cycle, latency * (1 if n < 4 else 2)) for n in rows)
         tiles = planned.rows.pairs.shape[1] * s.columns * blocks * len(rows)
         turned = int((bands[:, 3] - bands[:, 2]).sum()) * s.source_columns * s.depth * VECTORS
         written = planned.rows.pairs.shape[1] * s.columns * s.channels * s.chunk
-        cycles = term * problem.geometry.useful * s.depth + tiles * costs.TILE + turned * TURN + written * costs.WRITE
+        cycles = term * problem.geometry.useful * s.depth + tiles * figures.tile_cycles
+        cycles += turned * figures.transpose_cycles_per_vector + written * figures.scatter_cycles_per_number
         nbytes = math.prod(planned.packed_shape) * s.item
-        return float(chunks * cycles) + costs.packing(nbytes, s.item, packs)
+        return float(chunks * cycles) + costs.packing(nbytes, s.item, packs, figures)
 
     def describe(self, problem: Problem) -> str:
         planned = plan(problem)

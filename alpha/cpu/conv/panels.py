@@ -15,6 +15,7 @@ from alpha.cpu.conv import costs, filters, images
 from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.positions import ROWS
 from alpha.cpu.conv.problem import Problem
+from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import panels as kernels
 from alpha.cpu.kernels.microkernel import SCATTERED_ROWS
@@ -39,10 +40,6 @@ MOST_ROWS = 1 << 22
 
 LEAST_BYTES = 1 << 20
 """Of the filters: smaller ones stay in the second cache once they are packed, whoever does it."""
-
-PACK = 0.8
-"""Cycles a number of a panel that its only reader packs, where filters are not packed before: written in the second
-cache."""
 
 
 @dataclass(frozen=True)
@@ -153,18 +150,19 @@ class Panels(Algorithm):
     def plan(self, problem: Problem) -> PanelPlan:
         return plan(problem)
 
-    def cycles(self, problem: Problem, packs: bool) -> float:
+    def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
         planned = plan(problem)
         s, rows, columns = planned.sizes, planned.rows, planned.columns
         taps = rows.table[TAPS, planned.blocks[:, 0]] * columns.table[TAPS, planned.blocks[:, 1]]
         tiles = -(-planned.blocks[:, 3] // SCATTERED_ROWS)
         parts = math.ceil(s.depth / s.depth_block)
-        terms = float((tiles * taps).sum()) * s.depth * costs.step(SCATTERED_ROWS)
-        begun = float(tiles.sum()) * parts * (costs.TILE + SCATTERED_ROWS * ISA.vectors * costs.ADDED)
-        finding = float(planned.blocks[:, 3].sum()) * parts * costs.ROW
-        packing = PACK * s.taps * s.depth * s.panel if packs else 0
+        terms = float((tiles * taps).sum()) * s.depth * costs.step(SCATTERED_ROWS, figures.scattered_fmas_per_cycle)
+        summed = SCATTERED_ROWS * ISA.vectors * figures.sum_cycles_per_vector
+        begun = float(tiles.sum()) * parts * (figures.tile_cycles + summed)
+        finding = float(planned.blocks[:, 3].sum()) * parts * figures.scattered_row_cycles
+        packing = figures.pack_cycles_per_number * s.taps * s.depth * s.panel if packs else 0
         computing = planned.tasks * (terms + begun + finding + packing)
-        return costs.with_reading(computing, 1, math.prod(planned.packed_shape) * s.item)
+        return costs.with_reading(computing, 1, math.prod(planned.packed_shape) * s.item, figures)
 
     def describe(self, problem: Problem) -> str:
         return f"a panel of filters a task, {plan(problem).sizes.depth_block} channels at a time"

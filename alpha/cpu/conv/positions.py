@@ -18,6 +18,7 @@ from alpha.cpu.conv import costs, filters, images
 from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import pairs_of
+from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import positions as kernels
 from alpha.cpu.kernels.microkernel import NARROW_SCATTERED_ROWS, SCATTERED_ROWS
@@ -170,7 +171,7 @@ class Positions(Algorithm):
     def plan(self, problem: Problem) -> PositionPlan:
         return plan(problem)
 
-    def cycles(self, problem: Problem, packs: bool) -> float:
+    def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
         planned = plan(problem)
         s, rows, columns = planned.sizes, planned.rows, planned.columns
         taps = rows.table[TAPS, planned.blocks[:, 0]] * columns.table[TAPS, planned.blocks[:, 1]]
@@ -179,12 +180,12 @@ class Positions(Algorithm):
         tile = SCATTERED_ROWS if vectors > 1 else NARROW_SCATTERED_ROWS
         tiles = -(-planned.blocks[:, 3] // tile)
         panels, blocks = s.groups * math.ceil(s.channels / s.panel), math.ceil(s.depth / s.depth_block)
-        terms = float((tiles * taps).sum()) * s.depth * costs.step(tile, vectors)
-        finding = float(planned.blocks[:, 3].sum()) * costs.ROW * math.ceil(panels / s.together)
-        computing = panels * (terms + float(tiles.sum()) * blocks * costs.TILE) + finding
+        terms = float((tiles * taps).sum()) * s.depth * costs.step(tile, figures.scattered_fmas_per_cycle, vectors)
+        finding = float(planned.blocks[:, 3].sum()) * figures.scattered_row_cycles * math.ceil(panels / s.together)
+        computing = panels * (terms + float(tiles.sum()) * blocks * figures.tile_cycles) + finding
         nbytes = math.prod(planned.packed_shape) * s.item
-        reading = costs.with_reading(computing, float(taps.sum()) / s.most_taps, nbytes)
-        return reading + costs.packing(nbytes, s.item, packs)
+        reading = costs.with_reading(computing, float(taps.sum()) / s.most_taps, nbytes, figures)
+        return reading + costs.packing(nbytes, s.item, packs, figures)
 
     def describe(self, problem: Problem) -> str:
         return f"positions and images as rows, {len(plan(problem).blocks)} blocks"

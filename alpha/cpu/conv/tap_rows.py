@@ -17,6 +17,7 @@ from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.blocking import SCRATCH, image_part
 from alpha.cpu.conv.problem import RUN_CHANNELS, Problem, problem_of
 from alpha.cpu.conv.tables import check_offsets, extent
+from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import tap_rows as kernels
 from alpha.cpu.kernels.microkernel import TALL_HEIGHTS, WIDE_HEIGHTS
@@ -196,16 +197,16 @@ class TapRows(Algorithm):
     def plan(self, problem: Problem) -> TapRowsPlan:
         return plan(problem)
 
-    def cycles(self, problem: Problem, packs: bool) -> float:
+    def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
         """As if no column were trimmed."""
         g, s = problem.geometry, problem
         rows = g.columns.filter * s.group_in
         vectors = 1 if rows in TALL_HEIGHTS else ISA.vectors
         panels = math.ceil(s.group_out / (vectors * ISA.lanes(s.item)))
-        term = sum(costs.step(height, vectors) for height in heights(rows)) * panels
+        term = sum(costs.step(height, figures.outer_fmas_per_cycle, vectors) for height in heights(rows)) * panels
         pieces = 2 * math.prod(g.input)  # a row's are copied one by one
-        terms = term * g.useful / g.columns.filter * (1 + costs.COPIES)
-        return s.groups * s.images * (terms + pieces * costs.PIECE)
+        terms = term * g.useful / g.columns.filter
+        return s.groups * s.images * (terms + pieces * figures.copy_cycles_per_vector)
 
     def describe(self, problem: Problem) -> str:
         return "a filter row's taps and channels as rows"

@@ -14,6 +14,7 @@ from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.blocking import FEW_TASKS, PARTS, block_rows, image_part
 from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import check_offsets, extent, others, sources, table
+from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import convolution as kernels
 from alpha.cpu.kernels.convolution import COUNT, TILE_GAP_BYTES, AxisTable, LeapSizes, PackSizes
@@ -217,21 +218,27 @@ class Taps(Algorithm):
     def plan(self, problem: Problem) -> LeapPlan:
         return plan(problem)
 
-    def cycles(self, problem: Problem, packs: bool) -> float:
+    def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
         """Its terms, its copies, and its parts' sums."""
         g, s = problem.geometry, problem
         planned = plan(problem)
         sizes, taps = planned.sizes, g.rows.filter * g.columns.filter
         vectors = sizes.panel // ISA.lanes(s.item)
         panels = math.ceil(s.group_in / sizes.panel)
-        term, tiles = costs.terms(s.group_out, vectors)
-        pieces = math.prod(g.input) * panels + math.prod(g.output) * tiles
-        copied = s.images * (g.useful * panels * term * (1 + costs.COPIES) + pieces * costs.PIECE)
+        term, tiles = costs.terms(s.group_out, figures.outer_fmas_per_cycle, vectors)
+        slices, chunks = math.ceil(s.group_out / sizes.slice), math.ceil(panels / sizes.panels)
+        x_copies = math.prod(g.input) * panels * vectors * slices
+        dy_copies = math.prod(g.output) * math.ceil(s.group_out / ISA.lanes(s.item)) * chunks
+        copied = (x_copies + dy_copies) * figures.copy_cycles_per_vector
+        computed = s.images * (g.useful * panels * term + copied)
         runs = math.ceil(g.rows.output / sizes.row_chunk) * math.ceil(g.columns.output / sizes.column_chunk)
         runs *= planned.parts * math.ceil(sizes.part / sizes.chunk)
-        added = runs * taps * panels * tiles * costs.TILE
-        several = planned.parts * sizes.filter_bytes / costs.NEAR + costs.LAUNCHES if planned.parts > 1 else 0
-        return s.groups * (copied + added) + several
+        summed = s.group_out * vectors * figures.sum_cycles_per_vector
+        added = runs * taps * panels * (tiles * figures.tile_cycles + summed)
+        several = 0.0
+        if planned.parts > 1:
+            several = planned.parts * sizes.filter_bytes / figures.l3_bytes_per_cycle + figures.launch_cycles
+        return s.groups * (computed + added) + several
 
     def describe(self, problem: Problem) -> str:
         return f"a tap's channels as columns, {plan(problem).parts} parts of the images"

@@ -20,6 +20,7 @@ from alpha.cpu.conv.algorithm import Algorithm, Call, filter_numbers
 from alpha.cpu.conv.blocking import FEW_TASKS
 from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import check_offsets, extent
+from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import winograd as kernels
 from alpha.cpu.kernels import winograd_stages
@@ -49,9 +50,6 @@ CHUNK_BYTES = 256 << 10
 
 GROUP_BYTES = 128 << 10
 """Of its panels at one place, about: they stay there too."""
-
-RESULT = 0.8
-"""Cycles a load, addition or store of a vector of results, and what the caches cost."""
 
 
 @dataclass(frozen=True)
@@ -228,26 +226,28 @@ class Winograd(Algorithm):
     def plan(self, problem: Problem) -> WinogradPlan:
         return plan(problem, self.results)
 
-    def cycles(self, problem: Problem, packs: bool) -> float:
+    def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
         planned = plan(problem, self.results)
         s, panels, places = planned.sizes, planned.packed_shape[0], planned.form.places
         tiles = len(planned.rows_to) * len(planned.columns_to)
         vectors = tiles * s.images * s.groups * s.depth / ISA.lanes(4)
-        transforms = vectors * costs.TRANSFORM * operations(planned.form.b)
-        transforms += tiles * s.images * panels * ISA.vectors * RESULT * operations(planned.form.a)
+        transforms = vectors * operations(planned.form.b)
+        transforms += tiles * s.images * panels * ISA.vectors * operations(planned.form.a)
+        transforms *= figures.transform_cycles_per_operation
         filter_bytes = math.prod(planned.packed_shape) * 4
-        packing = costs.packing(filter_bytes, 4, packs)
+        packing = costs.packing(filter_bytes, 4, packs, figures)
         if planned.stages:
             chunks = sum(math.ceil(stages.rows / stages.chunk) for stages in planned.stages)
-            terms, made = costs.terms(math.ceil(tiles * s.images / chunks))
-            products = chunks * panels * places * (terms * s.depth + made * costs.TILE)
-            moved = 2 * places * tiles * s.images * (s.depth + s.channels) * 4 / costs.NEAR
-            return costs.with_reading(products + transforms + moved, len(planned.stages), filter_bytes) + packing
+            terms, made = costs.terms(math.ceil(tiles * s.images / chunks), figures.fmas_per_cycle)
+            products = chunks * panels * places * (terms * s.depth + made * figures.tile_cycles)
+            moved = 2 * places * tiles * s.images * (s.depth + s.channels) * 4 / figures.l3_bytes_per_cycle
+            computing = products + transforms + moved
+            return costs.with_reading(computing, len(planned.stages), filter_bytes, figures) + packing
         groups = math.ceil(tiles / s.tiles)
-        terms, made = costs.in_chunks(s.images, s.chunk, factor=s.tiles)
-        products = groups * panels * places * (terms * s.depth + made * costs.TILE)
+        terms, made = costs.in_chunks(s.images, s.chunk, figures.fmas_per_cycle, factor=s.tiles)
+        products = groups * panels * places * (terms * s.depth + made * figures.tile_cycles)
         passes = groups * math.ceil(s.images / s.chunk)
-        return costs.with_reading(products + transforms, passes, filter_bytes) + packing
+        return costs.with_reading(products + transforms, passes, filter_bytes, figures) + packing
 
     def describe(self, problem: Problem) -> str:
         planned = plan(problem, self.results)

@@ -15,6 +15,7 @@ from alpha.cpu.conv.blocking import FEW_TASKS, PART_BYTES, PARTS
 from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import Array, check_offsets, extent
 from alpha.cpu.conv.winograd import Winograd, form_of, inside, tile_offsets
+from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import winograd_gradient as kernels
 from alpha.cpu.kernels.winograd import operations
@@ -31,9 +32,6 @@ ROWS = 64
 
 PART_UNITS = 3
 """Least times that a part adds to its sums."""
-
-SCATTER, SUMS = 0.55, 1.3
-"""Cycles an operation on transformed tiles, and of the sums' terms against those of other tiles."""
 
 
 @dataclass(frozen=True)
@@ -146,22 +144,27 @@ class WinogradGradient(Algorithm):
     def plan(self, problem: Problem) -> GradientPlan:
         return plan(problem, self.results)
 
-    def cycles(self, problem: Problem, packs: bool) -> float:
+    def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
         planned = plan(problem, self.results)
         s, form, (_, out_blocks, in_blocks, places, _, out_block, panel) = planned.sizes, planned.form, planned.shape
         images = len(planned.rows_to) * len(planned.columns_to) * s.images
         products, (whole, rest) = 0.0, divmod(s.in_channels, panel)
         narrow = 0 < rest <= ISA.lanes(4)
         for vectors, count in ((ISA.vectors, whole + (rest > 0) - narrow), (1, narrow)):
-            term, made = costs.terms(out_block, vectors)
-            added = planned.units * (made * costs.TILE + out_block * vectors * costs.ADDED)
-            products += out_blocks * count * places * (images * term * SUMS + added)
+            term, made = costs.terms(out_block, figures.outer_fmas_per_cycle, vectors)
+            summed = out_block * vectors * figures.sum_cycles_per_vector
+            added = planned.units * (made * figures.tile_cycles + summed)
+            products += out_blocks * count * places * (images * term + added)
         x_vectors, dy_vectors = (math.ceil(channels / ISA.lanes(4)) for channels in (s.in_channels, s.out_channels))
-        transforms = out_blocks * x_vectors * operations(form.b)
+        transforms: float = out_blocks * x_vectors * operations(form.b)
         transforms += in_blocks * dy_vectors * operations(transposed(form.a))
-        moved = (s.parts + 1) * math.prod(planned.shape[1:]) * 4 / costs.NEAR
-        ends = s.out_channels * x_vectors * costs.TRANSFORM * operations(transposed(form.g)) + moved
-        return s.groups * (products + images * SCATTER * transforms + ends) + costs.LAUNCHES
+        transforms *= images * figures.transform_cycles_per_operation
+        values = min(s.tiles * s.chunk, images) * (s.in_block + out_block) + s.in_block * out_block
+        spilled = costs.spilled(2 * 4 * places * values, 4 * places * values, figures)
+        transforms += out_blocks * in_blocks * planned.units * spilled
+        moved = (s.parts + 1) * math.prod(planned.shape[1:]) * 4 / figures.l3_bytes_per_cycle
+        inverse = s.out_channels * x_vectors * operations(transposed(form.g)) * figures.transform_cycles_per_operation
+        return s.groups * (products + transforms + inverse + moved) + figures.launch_cycles
 
     def describe(self, problem: Problem) -> str:
         planned = plan(problem, self.results)
