@@ -8,7 +8,9 @@ and ``scatter``. The others are written through them (``alpha/composed``), and a
 
 An engine's methods know nothing of gradients: they take tensors and return new ones. They may trust that dtypes agree
 and that axes are in range (the functions check users' input); an engine checks what would make it follow a bad
-pointer. Unless said otherwise an argument may have any strides, and a result is dense.
+pointer. Tensors may be empty, with axes of length 0: sums over nothing are 0, products 1. Convolutions and batch norms
+alone are never called with an empty tensor, nor cross entropy without classes: their functions answer by themselves
+(``alpha/functions/nothing.py``). Unless said otherwise an argument may have any strides, and a result is dense.
 """
 
 from __future__ import annotations

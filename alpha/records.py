@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Scalar = bool | int | float
 Operand = Any  # Tensor | Scalar; spelled out it makes every call site check what elementwise() checks
-Index = tuple[Any, ...]  # slices, ints, None, Ellipsis already resolved, and integer or bool Tensors
+Index = tuple[Any, ...]  # slices, ints, None, and integer or bool Tensors: an entry for every axis, no Ellipsis
 
 IMAGE_ORDER = (1, 2, 0, 3)
 """Memory order of activations behind the logical (N, H, W, C): rows, columns, images, channels."""

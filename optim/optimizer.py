@@ -161,7 +161,12 @@ class Optimizer:
         self.steps += 1
 
     def _structure(self) -> Hashable:
-        """What a captured step is good for: the same tensors, and the same choice of kernels."""
+        """What a captured step is good for: the same tensors, and the same choice of kernels.
+
+        The options too where a subclass has an ``update`` of its own: replays repeat the numbers that it computed.
+        """
+        if type(self).update is not Optimizer.update:
+            return self._changes, [{**group, "params": None} for group in self.param_groups]
         switches = ("momentum", "nesterov", "centered")
         return self._changes, tuple(bool(group.get(switch)) for group in self.param_groups for switch in switches)
 

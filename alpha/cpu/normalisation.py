@@ -40,10 +40,12 @@ class NormalisationOperations(HostEngine):
 
     @np.errstate(all="ignore")
     def channel_sum(self, x: Tensor) -> Tensor:
+        out = self.empty((x.shape[-1],), x.dtype)
+        if not out.numel():
+            return out
         rows = self._rows(self._channels_dense(x))
         partial = np.zeros((_tasks(rows), rows.shape[1]))
         self.launch(kernels.channel_sums, rows, partial, tasks=len(partial))
-        out = self.empty((x.shape[-1],), x.dtype)
         self.array(out)[...] = partial.sum(0)
         return out
 

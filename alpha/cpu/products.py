@@ -93,7 +93,7 @@ class ProductOperations(ArrayOperations):
         item = dtype.itemsize
         target = out
         if target is None or target.strides[1] != 1:
-            target = Tensor(self.allocate(rows * columns * item), 0, shape, (columns, 1), dtype)
+            target = Tensor(self.allocate(rows * columns * item), 0, shape, (columns or 1, 1), dtype)
         x, y = self._vector(x), self._vector(y)
         nbytes = rows * columns * item
         streamed = (

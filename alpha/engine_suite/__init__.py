@@ -14,13 +14,13 @@ the reference engine ``alpha.engine("numpy")``.
 from __future__ import annotations
 
 from alpha.engine import Engine
-from alpha.engine_suite import core, indices, operations, training
+from alpha.engine_suite import core, empty, indices, operations, training
 from alpha.engine_suite.checks import Check
 from alpha.errors import CheckError
 
 __all__ = ["CHECKS", "Check", "check"]
 
-CHECKS: tuple[Check, ...] = (*core.CHECKS, *indices.CHECKS, *operations.CHECKS, *training.CHECKS)
+CHECKS: tuple[Check, ...] = (*core.CHECKS, *empty.CHECKS, *indices.CHECKS, *operations.CHECKS, *training.CHECKS)
 """All checks: functions of an engine that raise CheckError, and name themselves as strings."""
 
 
