@@ -156,7 +156,7 @@ def _result(rows: list[dict[str, Any]], setup: Setup, args: argparse.Namespace) 
             "layers": list(dict.fromkeys(row["layer"] for row in rows)),
             "forward": "conv_transpose2d without a graph, filters as they lie between calls",
             "training": "forward and both gradients, by autograd",
-            "baseline": "zeros inserted, im2col, a matrix product an image (OpenBLAS), as DarkNet computes",
+            "baseline": "zeros inserted, im2col, one matrix product per image (OpenBLAS), as DarkNet computes",
             "bytes": "numbers that each pass reads and writes, caches left out, times 4",
             "memory": "largest resident set of a call less the one before it",
         },

@@ -70,7 +70,7 @@ def settings(suite: str, setup: Setup, args: argparse.Namespace) -> dict[str, An
         "seed": args.seed,
         "repeats": args.repeats,
         "pause_s": PAUSE,
-        "timing": "median of turns, each the mean of the calls that fill it; one process a contestant",
+        "timing": "median of turns, each the mean of the calls that fill it; one process per contestant",
         "disturbed": DISTURBED,
     }
 

@@ -161,7 +161,7 @@ def table(result: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
 
 
 def savings(result: dict[str, Any]) -> list[str]:
-    """A line a generator and batch: the memory saved, and what of the rest there is none of."""
+    """One line per generator and batch: the memory saved, and which of the rest is absent."""
     return [
         f"{name}: {found['saved_mib']:.1f} MiB less than separate outputs, {found['inserted_mib']:.1f} MiB of sources "
         f"with inserted zeros not made, {found['extra_elements']} elements not computed"

@@ -246,7 +246,7 @@ class DeviceEngine(Engine):
         return run
 
     def blocks(self, work: int, block: int, waves: int = 8) -> int:
-        """Blocks for a grid-stride loop: enough for the work, at most ``waves`` a multiprocessor."""
+        """Blocks for a grid-stride loop: enough for the work, at most ``waves`` per multiprocessor."""
         return max(1, min(-(-work // block), waves * self.device.multiprocessors))
 
 

@@ -24,7 +24,7 @@ TABLE_BYTES = 3936
 
 
 class OptimizerOperations(DeviceEngine):
-    """Fused updates: every parameter is read and written once a step, large and small ones in one grid."""
+    """Fused updates: every parameter is read and written once per step, large and small ones in one grid."""
 
     def optimizer_step(
         self,

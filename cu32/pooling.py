@@ -25,10 +25,10 @@ SOURCES = (
 )
 
 THREADS = 256
-"""Threads a block, as the kernels are compiled for."""
+"""Threads per block, as the kernels are compiled for."""
 
 FEW_THREADS = 1024
-"""Threads a multiprocessor below which it is half idle."""
+"""With fewer threads than this, a multiprocessor is half idle."""
 
 LARGE_WINDOW = 64
 """Elements of a window from which few threads over them are slower than two launches."""
@@ -99,7 +99,7 @@ class PoolingOperations(DeviceEngine):
         return out
 
     def _leaves_idle(self, geometry: Geometry, results: int) -> bool:
-        """Whether a thread a result would leave most of the device idle, over windows worth two launches."""
+        """Whether one thread per result would leave most of the device idle, over windows worth two launches."""
         few = results < FEW_THREADS * self.device.multiprocessors
         return few and min(geometry.filter) > 1 and math.prod(geometry.filter) >= LARGE_WINDOW
 

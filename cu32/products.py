@@ -40,7 +40,7 @@ class Operand:
     Attributes:
         across: neighbours in depth are neighbours in memory and edges lie ``leading`` elements apart; else the other
             way round.
-        batch_strides: one an axis of the product's batch, 0 where this operand broadcasts.
+        batch_strides: one per axis of the product's batch, 0 where this operand broadcasts.
     """
 
     tensor: Tensor
@@ -111,7 +111,7 @@ LARGE, SMALL = Tile(128, 128, 8, 8), Tile(64, 64, 4, 4)
 """Tiles of gemm.cu: float64 has the small one."""
 
 RESIDENT = {LARGE: 2, SMALL: 3}
-"""Blocks whose registers a multiprocessor holds."""
+"""Blocks whose registers one multiprocessor holds."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ _TYPES = tuple(c_type(dtype) for dtype in dtypes.ALL)
 SOURCES = tuple(Source(name, TYPE=kind) for name in ("reductions", "scan", "sort") for kind in _TYPES)
 
 THREADS = 256
-"""Threads a block of every kernel here but sort_runs."""
+"""Threads per block of every kernel here but sort_runs."""
 
 AXES = 6
 """Axes that a kernel can walk over, after merging those that lie end to end."""

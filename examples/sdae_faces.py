@@ -38,7 +38,7 @@ def make_parser() -> common.Parser:
     group.add_argument(
         "--hidden", metavar="N", type=count, nargs="+", default=[500, 250], help="lengths of codes (default: 500 250)"
     )
-    group.add_argument("--pretrain", metavar="N", type=count, default=5, help="epochs a layer (default: 5)")
+    group.add_argument("--pretrain", metavar="N", type=count, default=5, help="epochs per layer (default: 5)")
     group.add_argument("--fine-tune", metavar="N", type=count, default=16, help="epochs (default: 16)")
     group.add_argument("--lr", metavar="RATE", type=rate, default=1e-3, help="Adam's (default: 0.001)")
     group = parser.add_argument_group("recognising")

@@ -85,7 +85,7 @@ class GroupNorm(_Affine):
         num_groups: groups that the channels are split into.
         num_channels: the number of channels.
         eps: added to the variance.
-        affine: whether weight and bias, one a channel, are learned.
+        affine: whether weight and bias, one per channel, are learned.
     """
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:

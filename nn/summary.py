@@ -12,7 +12,7 @@ from alpha.nn.module import Hooks, Module
 
 
 def summarize(module: Module, input_shape: tuple[int, ...] | None) -> str:
-    """One row a module: indented name and type, shape of its result (where an input's was given), own parameters."""
+    """One row per module: indented name and type, shape of its result (where an input's was given), own parameters."""
     shapes = {} if input_shape is None else _result_shapes(module, input_shape)
     rows = [("layer", "output shape", "parameters")]
     for name, part in module.named_modules():

@@ -8,7 +8,7 @@ convolution would put between the elements is in no run either. So no zero is mu
 
 Volumes lie in memory as (H, W, D, N, C). A run of neighbouring depths is then a batch of images in the engine's own
 order, read and added to in place: nothing is padded or stacked, and only a stride in depth copies, part by part. What
-it costs is that a result is read and written once a tap. Stacking taps as channels would make longer products, of as
+it costs is that a result is read and written once per tap. Stacking taps as channels would make longer products, of as
 many copies of the input.
 """
 

@@ -223,7 +223,7 @@ def group_norm(
     if not x.numel():
         return nothing(x.shape, x, weight, bias)
     if x.numel() == num_groups:
-        raise ShapeError(f"[group_norm] expected more than one value a group, got x: {x.shape}: use fewer groups")
+        raise ShapeError(f"[group_norm] expected more than one value per group, got x: {x.shape}: use fewer groups")
     return call(GroupNorm, x, weight, bias, num_groups, eps)
 
 
@@ -265,7 +265,7 @@ def instance_norm(
         return batch_norm(x, running_mean, running_var, weight, bias, eps=eps)
     if math.prod(x.shape[1:-1]) == 1:
         raise ShapeError(
-            f"[instance_norm] expected more than one value a channel and sample, got x: {x.shape}: use larger maps"
+            f"[instance_norm] expected more than one value per channel and sample, got x: {x.shape}: use larger maps"
         )
     if not x.numel():
         return nothing(x.shape, x, weight, bias)

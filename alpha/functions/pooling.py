@@ -11,7 +11,7 @@ from alpha.arguments import flag
 from alpha.autograd import Function
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
-from alpha.functions.conv import MOST_STEP
+from alpha.functions.conv import MAX_STEP
 from alpha.functions.elementwise import mul
 from alpha.functions.operands import check_room
 from alpha.functions.reduction import mean
@@ -187,7 +187,7 @@ def _pair(function: str, name: str, value: Any, least: int) -> tuple[int, int]:
     """(rows, columns) of an int or a pair of ints."""
     values = tuple(value) if isinstance(value, list | tuple) else (value, value)
     numbers = [int(v) for v in values if isinstance(v, int | np.integer) and not isinstance(v, bool)]
-    if len(values) != 2 or len(numbers) != 2 or min(numbers) < least or max(numbers) > MOST_STEP:
+    if len(values) != 2 or len(numbers) != 2 or min(numbers) < least or max(numbers) > MAX_STEP:
         raise ArgumentError(
             f"[{function}] expected {name} as an int >= {least} or a pair of them, got {described(value)}"
         )

@@ -15,7 +15,7 @@ from alpha.nn.arguments import positive
 from alpha.nn.parameter import Parameter
 
 History = dict[str, list[float]]
-"""Figures by name, a number an epoch."""
+"""Figures by name, one number per epoch."""
 Figures = dict[str, float]
 Callback = Callable[[int, Figures], Any]
 """Called after each epoch with its number, from 1, and its figures."""

@@ -458,7 +458,7 @@ def test_filters_that_do_not_fit_are_told_before_they_are_read() -> None:
 
 
 def test_winograd_computes_fewer_products_of_steps_and_of_five_taps() -> None:
-    """By two results a tile and remainder: 25 for 36 products of 3 x 3 at stride 2, 49 for 100 of 5 x 5."""
+    """By two results per tile and remainder: 25 for 36 products of 3 x 3 at stride 2, 49 for 100 of 5 x 5."""
     engine = alpha.engine("cpu")
     for filter, stride, dilation, factor in (
         (3, 2, 1, 25 / 36), (5, 1, 1, 49 / 100), (5, 2, 1, 49 / 100), (3, 1, 3, 16 / 36), (5, 1, 2, 49 / 100)

@@ -247,7 +247,7 @@ def test_sizes_that_cannot_be(options: dict[str, Any], message: str) -> None:
     [
         (0, lambda net, z, x, y: net(z, y), ArgumentError, r"\[DCGANGenerator\] expected no labels, .*got \(4,\)"),
         (3, lambda net, z, x, y: net(z), ArgumentError, r"expected classes as labels, of 3, got none"),
-        (3, lambda net, z, x, y: net(z, y[:3]), ShapeError, r"expected labels \(4,\), a class an image, got \(3,\)"),
+        (3, lambda net, z, x, y: net(z, y[:3]), ShapeError, r"expected labels \(4,\), one class per image, got \(3,\)"),
         (3, lambda net, z, x, y: net(z, y + 2), IndexingError, r"expected indices in 0\.\.2"),
         (0, lambda net, z, x, y: net(x), ShapeError, r"expected latents \(N, 5\), got \(4, 16, 16, 3\)"),
         (0, lambda net, z, x, y: net.discriminator(z), ShapeError, r"expected images \(N, 16, 16, 3\), got \(4, 5\)"),

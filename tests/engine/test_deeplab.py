@@ -106,7 +106,7 @@ CASES: list[tuple[tuple[int, int], dict[str, Any]]] = [
 def test_loss_gradients_and_statistics_are_pytorchs(
     engine: Engine, rng: np.random.Generator, size: tuple[int, int], options: dict[str, Any]
 ) -> None:
-    """float64, so that both differ by rounding of about 1e-16 a step alone, through 14 layers.
+    """float64, so that both differ by rounding of about 1e-16 per step alone, through 14 layers.
 
     BatchNorm over few values enlarges that where they lie close together: hence enough images, and drawn the same.
     """
@@ -210,4 +210,4 @@ def test_wrong_images(engine: Engine) -> None:
     with pytest.raises(ShapeError, match=r"\[conv2d\] expected images \(N, H, W, C\)"):
         net(alpha.zeros((8, 8, 3), engine=engine))
     with pytest.raises(ShapeError, match=r"\[batch_norm\] expected more than 1 value"):
-        net.train()(alpha.zeros((1, 8, 8, 3), engine=engine))  # the map's mean is one value a channel
+        net.train()(alpha.zeros((1, 8, 8, 3), engine=engine))  # the map's mean is one value per channel

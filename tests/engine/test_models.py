@@ -96,7 +96,7 @@ CASES = [
 def test_loss_gradients_and_statistics_match_the_twin(
     engine: Engine, rng: np.random.Generator, name: str, style: str, size: int, options: dict[str, Any]
 ) -> None:
-    """float64, so that both differ by rounding of about 1e-16 a step alone, through at most 34 layers."""
+    """float64, so that both differ by rounding of about 1e-16 per step alone, through at most 34 layers."""
     import torch
 
     options = {"base_width": sized(engine, 8, 4), "num_classes": 5, "dropout": 0.0, **options}

@@ -26,7 +26,7 @@ LOST = 30.0
 
 
 class _Training:
-    """A small convolutional network with BatchNorm and Adam on random images, one step a call."""
+    """A small convolutional network with BatchNorm and Adam on random images, one step per call."""
 
     def __init__(self, seed: int) -> None:
         from alpha import nn

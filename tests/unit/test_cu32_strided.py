@@ -89,8 +89,8 @@ def test_every_element_is_reached_once(case: tuple[Layout, list[Layout | None]],
     [
         (((4, 8), (8, 1)), ((4, 8), (8, 1)), 4),
         (((1001,), (1,)), ((1001,), (1,)), 4),  # with a tail
-        (((2, 3, 5, 8), (8, 80, 16, 1)), ((8,), (1,)), 4),  # a value a channel
-        (((5, 8), (8, 1)), ((5, 1), (1, 1)), 4),  # a value a row
+        (((2, 3, 5, 8), (8, 80, 16, 1)), ((8,), (1,)), 4),  # one value per channel
+        (((5, 8), (8, 1)), ((5, 1), (1, 1)), 4),  # one value per row
         (((5, 6), (6, 1)), ((6,), (1,)), 1),  # rows that are no whole vectors
         (((8, 8), (8, 1)), ((8, 8), (1, 8)), 1),  # across
         (((4, 8), (9, 1)), ((4, 8), (8, 1)), 1),  # rows that start between vectors
