@@ -1,6 +1,6 @@
 """The CUDA driver through PyCUDA, which no other module imports: devices, streams, events, memory, launches, graphs.
 
-PyCUDA keeps one stack of contexts per thread and insists that it be empty at the end. So a thread that works with a device
+PyCUDA keeps a stack of contexts per thread and insists that it be empty at the end. So a thread that uses a device
 has its primary context made current through ctypes, which leaves that stack alone, and PyCUDA's own calls that look at
 the stack (allocation, streams, modules) run within ``Device.context()``.
 """

@@ -132,8 +132,8 @@ _HEAD = f"""# What each kernel needs
 
 Written by `python -m alpha.cu32.resources --update` with nvcc {PINNED}; `tests/cu32/test_resources.py` holds the
 kernels to it. Per architecture four numbers: registers per thread, bytes of static shared memory per block, bytes of
-stack and bytes of spills per thread. No kernel spills; the last column, written by hand and kept by `--update`, says why
-one takes more than {MOST_REGISTERS} registers.
+stack and bytes of spills per thread. No kernel spills; the last column, written by hand and kept by `--update`, says
+why one takes more than {MOST_REGISTERS} registers.
 
 """
 
