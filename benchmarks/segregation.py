@@ -83,11 +83,11 @@ def _checked(layer: Generator, batch: int, workers: dict[str, Worker], folder: P
 def _timed(row: dict[str, Any], times: rounds.Times) -> dict[str, Any]:
     """A row with its turns."""
     medians = {name: common.median(values) for name, values in times.items()}
-    beside = rounds.beside_torch(medians)
-    best = beside["torch_settings"]
+    comparison = rounds.compared_with_torch(medians)
+    best = comparison["torch_settings"]
     return {
         **row,
-        **beside,
+        **comparison,
         "separate_ms": medians[SEPARATE],
         "separate_ratio": medians[SEPARATE] / medians["alpha"],
         "torch_mib": row["mib"][f"torch {best}"] if best else None,

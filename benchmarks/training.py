@@ -163,8 +163,8 @@ def _allocators(setup: Setup) -> dict[str, dict[str, str]]:
 
 def _prepare(setup: Setup, model: Model, weights: Path | None) -> None:
     """Has a process of its own compile the kernels, which counts neither as time nor as memory, and write weights."""
-    few = Model(**{**asdict(model), "batch_size": min(model.batch_size, TRIAL_BATCH)})
-    with _alpha(setup, few) as worker:
+    trial = Model(**{**asdict(model), "batch_size": min(model.batch_size, TRIAL_BATCH)})
+    with _alpha(setup, trial) as worker:
         if weights is not None:
             worker.call("save_weights", path=str(weights))
         worker.call("step")

@@ -72,8 +72,8 @@ class Operand:
 
 def broadcast_strides(x: Tensor, batch: Shape) -> Shape:
     """The strides of (..., edge, depth) along the axes of a batch that its own broadcast to."""
-    own = [0 if n == 1 else s for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True)]
-    return (*(0 for _ in range(len(batch) - len(own))), *own)
+    batch_strides = [0 if n == 1 else s for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True)]
+    return (*(0 for _ in range(len(batch) - len(batch_strides))), *batch_strides)
 
 
 def merged_axes(batch: Shape, left: Shape, right: Shape) -> Axes:

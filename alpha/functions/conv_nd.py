@@ -233,8 +233,8 @@ def _input_grad(
     if len(parts) == 1:
         return _sum_of_taps(dy, taps[0], product, shape, bias, into)
     out = engine.empty(shape, dy.dtype, VOLUME_ORDER) if into is None else into
-    for part, own in zip(parts, taps, strict=True):
-        found = _sum_of_taps(dy, own, product, (shape[0], len(part.inputs), *shape[2:]), bias, None)
+    for part, part_taps in zip(parts, taps, strict=True):
+        found = _sum_of_taps(dy, part_taps, product, (shape[0], len(part.inputs), *shape[2:]), bias, None)
         place = _depths(out, part.inputs)
         if into is None:
             engine.copy(found, place)

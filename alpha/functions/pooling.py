@@ -105,7 +105,7 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
     """
     _check_image("adaptive_avg_pool2d", x)
     sizes = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
-    wanted = tuple(own if size is None else size for size, own in zip(sizes, x.shape[1:3], strict=False))
+    wanted = tuple(length if size is None else size for size, length in zip(sizes, x.shape[1:3], strict=False))
     rows, columns = _pair("adaptive_avg_pool2d", "output_size", wanted if len(sizes) == 2 else sizes, 1)
     check_room(x.engine, (x.shape[0], rows, columns, x.shape[3]), x.dtype)
     if x.shape[1] % rows == 0 and x.shape[2] % columns == 0:

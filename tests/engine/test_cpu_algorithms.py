@@ -674,8 +674,8 @@ def test_choice() -> None:
     assert chosen(128, (32, 32), 3, 64, operator=INPUT_GRAD) == "lanes"
     assert chosen(128, (32, 32), 64, 3) == "lanes"
     assert chosen(128, (32, 32), 3, 64) == "images"
-    few = "positions" if few_lanes else "columns"  # one image is one lane
-    assert chosen(1, (32, 32), 3, 64, stride=2, operator=INPUT_GRAD) == few
+    without_lanes = "positions" if few_lanes else "columns"  # one image is one lane
+    assert chosen(1, (32, 32), 3, 64, stride=2, operator=INPUT_GRAD) == without_lanes
     assert not lanes.serves(problem(128, (32, 32), 64, 64, operator=INPUT_GRAD))
 
 
