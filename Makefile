@@ -43,7 +43,7 @@ help:
 	@echo 'make test    the quick tests, in three minutes from a fresh checkout'
 	@echo 'make test-all    all tests, with PyTorch as an oracle and a driver on which the CUDA engine runs without a GPU'
 	@echo '             of both: TESTS="..." for pytest'"'"'s arguments'
-	@echo 'make gpu     with a GPU, offline: gpu-tests, gpu-operators, gpu-training, each a command of its own that'
+	@echo 'make gpu     with a GPU, offline: gpu-tests, gpu-operators, gpu-training, each a separate command that'
 	@echo '             takes under 8 minutes; called again they go on where they stopped'
 	@echo '             OUT=DIR WHEELS=DIR CUBINS=DIR ENGINE=cu32:N BUDGET=SECONDS'
 	@echo 'make lint    ruff and mypy'

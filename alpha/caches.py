@@ -155,7 +155,7 @@ def release() -> int:
 def restrict(owner: object, cap: int) -> None:
     """Limits the budget to a small share of an engine's memory, as long as that engine exists."""
     _LEDGER.caps[owner] = cap
-    budget = min([MAX_BUDGET, *(each // BUDGET_FRACTION for each in list(_LEDGER.caps.values()))])
+    budget = min([MAX_BUDGET, *(cap // BUDGET_FRACTION for cap in list(_LEDGER.caps.values()))])
     _LEDGER.budget = budget
     if _LEDGER.young > budget // 2 or _LEDGER.old > budget // 2:
         release()

@@ -64,12 +64,14 @@ def deep_copy(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
     if tensor._node is not None:
         raise GraphError("[deepcopy] expected a leaf, got a function's result: use .detach() first")
     storage = tensor.storage
-    own = memo.get(id(storage))
-    if own is None:
-        own = memo[id(storage)] = storage.engine.allocate(storage.nbytes)
+    copied_storage = memo.get(id(storage))
+    if copied_storage is None:
+        copied_storage = memo[id(storage)] = storage.engine.allocate(storage.nbytes)
         if storage.nbytes:
-            storage.engine.copy(_whole(storage), _whole(own))
-    out = rebuilt(type(tensor), own, tensor.offset, tensor.shape, tensor.strides, tensor.dtype, tensor.requires_grad)
+            storage.engine.copy(_whole(storage), _whole(copied_storage))
+    out = rebuilt(
+        type(tensor), copied_storage, tensor.offset, tensor.shape, tensor.strides, tensor.dtype, tensor.requires_grad
+    )
     memo[id(tensor)] = out
     for name, value in getattr(tensor, "__dict__", {}).items():
         setattr(out, name, copy.deepcopy(value, memo))

@@ -1,4 +1,4 @@
-"""The engines of this process: one a device, made when first asked for."""
+"""The engines of this process: one per device, made when first requested."""
 
 from __future__ import annotations
 

@@ -153,9 +153,9 @@ class _Plan:
             return self.rehearse(inputs)
         if not self.inputs:
             self.inputs = [self.engine.empty_like(x) for x in inputs]
-        for given, own in zip(inputs, self.inputs, strict=True):
-            self.engine.copy(given, own)
-            own.storage.touch()
+        for given, captured in zip(inputs, self.inputs, strict=True):
+            self.engine.copy(given, captured)
+            captured.storage.touch()
         if recorded is None:
             recorded = self.capture()
         return recorded.launch()

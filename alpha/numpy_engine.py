@@ -22,7 +22,7 @@ from alpha.tensor import Storage, Tensor
 _ANSWERS = ["eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not", "isfinite"]
 """Operations whose results are bool."""
 # As in PyTorch the sign of NaN is 0, and a remainder of 0 has the sign of x.
-_OWN: dict[str, Any] = {
+_PYTORCH_FUNCTIONS: dict[str, Any] = {
     "div": np.divide,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": np.vectorize(math.erf, otypes=[float]),
@@ -62,7 +62,10 @@ class NumPyEngine(Engine):
     @np.errstate(all="ignore")
     def elementwise(self, op: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
         tensors = [x for x in operands if isinstance(x, Tensor)]
-        function, dtype = _OWN.get(op) or getattr(operator, op, None) or getattr(np, op), tensors[-1].dtype
+        function, dtype = (
+            _PYTORCH_FUNCTIONS.get(op) or getattr(operator, op, None) or getattr(np, op),
+            tensors[-1].dtype,
+        )
         values = self._as_arrays(operands)
         if op not in _ANSWERS:  # a number beside tensors takes their dtype
             values = tuple(x if isinstance(x, np.ndarray) else np.array(x).astype(dtype) for x in values)

@@ -261,9 +261,9 @@ def _way_back(part: Stateful) -> Callable[[], None]:
                     f"{_cause(error)}: make it anew"
                 ) from error
         if attributes:
-            own = vars(part)
-            others = [(dict.pop, own, name, None) for name in own if name not in attributes]
-            at_once([*others, (dict.update, own, attributes)])
+            current = vars(part)
+            others = [(dict.pop, current, name, None) for name in current if name not in attributes]
+            at_once([*others, (dict.update, current, attributes)])
 
     return go
 

@@ -139,10 +139,10 @@ class Plan:
 
 def submit(launches: list[Launch], plan: Plan | None) -> None:
     """Adds launches to a plan; without one they are made."""
-    own = plan or Plan()
-    own.launches += launches
+    step = plan or Plan()
+    step.launches += launches
     if plan is None:
-        own.make()
+        step.make()
 
 
 def with_actions(kernel: Callable[..., Any], actions: list[Action]) -> Callable[..., None]:

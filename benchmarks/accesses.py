@@ -1,7 +1,7 @@
 """Numbers that algorithms of a transposed convolution read and write, counted.
 
 Each pass over arrays counts every number that it reads and every number that it writes, whatever caches hold; a
-product of matrices counts its two operands and its result once. A convolution without zeros is a product an output
+product of matrices counts its two operands and its result once. A convolution without zeros is a product per output
 position, whose left operand is what its taps meet; so does im2col count, with the zeros that it meets besides.
 """
 

@@ -1,4 +1,4 @@
-"""How many bytes a second all threads together move, by how many bytes they go over again and again."""
+"""How many bytes per second all threads together move, by the size of the memory that they read again and again."""
 
 from __future__ import annotations
 

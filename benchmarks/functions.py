@@ -148,7 +148,7 @@ def _row(key: Key, difference: float | None, times: rounds.Times) -> dict[str, A
         "direction": direction,
         "numbers": size,
         "threads": threads,
-        **rounds.beside_torch(medians),
+        **rounds.compared_with_torch(medians),
         "difference": difference,
         "times_ms": times,
     }

@@ -118,8 +118,8 @@ def _row(
 ) -> dict[str, Any]:
     """A row of one round of turns."""
     medians = {name: common.median(values) for name, values in times.items()}
-    beside = rounds.beside_torch(medians)
-    baseline, best = medians[BASELINE], beside["torch_settings"]
+    comparison = rounds.compared_with_torch(medians)
+    baseline, best = medians[BASELINE], comparison["torch_settings"]
     return {
         **checked,
         "layer": layer.name,
@@ -127,9 +127,9 @@ def _row(
         "direction": direction,
         "shape": asdict(layer),
         "useful_gflop": DIRECTIONS[direction] * layer.useful_gflop(batch),
-        **beside,
+        **comparison,
         "baseline_ms": baseline,
-        "baseline_ratio": baseline / beside["alpha_ms"],
+        "baseline_ratio": baseline / comparison["alpha_ms"],
         "alpha_mib": checked["mib"]["alpha"],
         "torch_mib": checked["mib"][f"torch {best}"] if best else None,
         "baseline_mib": checked["mib"][BASELINE],
@@ -156,7 +156,7 @@ def _result(rows: list[dict[str, Any]], setup: Setup, args: argparse.Namespace) 
             "layers": list(dict.fromkeys(row["layer"] for row in rows)),
             "forward": "conv_transpose2d without a graph, filters as they lie between calls",
             "training": "forward and both gradients, by autograd",
-            "baseline": "zeros inserted, im2col, a matrix product an image (OpenBLAS), as DarkNet computes",
+            "baseline": "zeros inserted, im2col, one matrix product per image (OpenBLAS), as DarkNet computes",
             "bytes": "numbers that each pass reads and writes, caches left out, times 4",
             "memory": "largest resident set of a call less the one before it",
         },

@@ -131,7 +131,7 @@ def _settings(args: argparse.Namespace, setup: Setup, names: list[str]) -> dict[
         "seed": args.seed,
         "repeats": args.repeats,
         "pause_s": PAUSE,
-        "timing": "median over turns, each the mean of the passes that fill it; one process a contestant",
+        "timing": "median over turns, each the mean of the passes that fill it; one process per contestant",
         "images": "made once, in each one's own layout",
         "torch": "inference_mode, the fastest of: traced, frozen and optimised for inference, or compiled with the "
         "weights frozen; in both layouts; glibc's allocator told to keep memory and to use huge pages",

@@ -418,7 +418,7 @@ def _result(
             "gflop": None if args.batch_size else _equalised(args),
             "layers": list(dict.fromkeys(layer.name for layer, _ in _problems(args))),
             "pause_s": PAUSE,
-            "timing": f"{_picked(args)} of turns, each the mean of the calls that fill it; one process a contestant",
+            "timing": f"{_picked(args)} of turns, each the mean of the calls that fill it; one process per contestant",
             "disturbed": f"{rounds.DISTURBED}; so are those that were slow, as the FMA peak tells",
             "filters": "packed anew in every call, as in training, where each step changes them",
             "autograd": "none on either side",

@@ -1,4 +1,4 @@
-"""The report's pictures: small SVG files in docs/, one of all ratios and one a result."""
+"""The report's pictures: small SVG files in docs/, one of all ratios and one per result."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _segregation(result: dict[str, Any]) -> Figure:
 
 
 def _matvec(result: dict[str, Any]) -> Figure:
-    """GB/s of every contestant over the matrices' columns, a panel an operation and number of rows."""
+    """GB/s of every contestant over the matrices' columns, one panel per operation and number of rows."""
     operations = list(dict.fromkeys(row["operation"] for row in result["rows"]))
     figure = _figure(9, 2.2 * len(operations))
     look = {"alpha": (OURS, "Dragon-Alpha"), "torch": (THEIRS, "PyTorch"), "numpy": (THIRD, "NumPy")}
@@ -227,7 +227,7 @@ def _colours(names: Sequence[str]) -> list[str]:
 
 
 def _inference(result: dict[str, Any]) -> Figure:
-    """Images a second of every contestant, a panel a batch."""
+    """Images per second of every contestant, one panel per batch."""
     rows = result["rows"]
     figure = _figure(7, 0.8 + 0.3 * len(rows[0]["times_ms"]))
     panels = figure.subplots(1, len(rows), sharey=True, squeeze=False)[0]
@@ -242,7 +242,7 @@ def _inference(result: dict[str, Any]) -> Figure:
 
 
 def _operators(result: dict[str, Any]) -> Figure:
-    """GFLOP/s of useful FLOPs by layer, a panel an operator."""
+    """GFLOP/s of useful FLOPs by layer, one panel per operator."""
     if result["geometric_mean"] is not None and len(result["rows"]) > MANY_ROWS:
         return _all_ratios(result)
     operators = list(dict.fromkeys(row["operator"] for row in result["rows"]))
@@ -265,7 +265,7 @@ def _operators(result: dict[str, Any]) -> Figure:
 
 
 def _all_ratios(result: dict[str, Any]) -> Figure:
-    """The ratios of many layers, sorted, a line an operator."""
+    """The ratios of many layers, sorted, one line per operator."""
     figure = _figure(7, 2.8)
     axes = figure.subplots()
     for operator, colour in zip(OPERATORS, (OURS, THIRD, THEIRS), strict=True):
@@ -311,7 +311,7 @@ def _paper(result: dict[str, Any]) -> Figure:
 
 
 def _sweep(result: dict[str, Any]) -> Figure:
-    """GFLOP/s along the long axes, a row of panels a centre."""
+    """GFLOP/s along the long axes, one row of panels per centre."""
     found = {(row["operator"], row["layer"], row["batch"]): row["useful_gflops"] for row in result["rows"]}
     lines = [line for line in result["lines"] if line["axis"] in _SWEPT] or result["lines"]
     centres, axes_names = (list(dict.fromkeys(line[key] for line in lines)) for key in ("centre", "axis"))

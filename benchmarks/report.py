@@ -243,8 +243,8 @@ def _operators(result: dict[str, Any]) -> list[str]:
     note = f"FMA peak: {result['fma_peak_gflops']:.0f} GFLOP/s; where it is passed, Winograd multiplies less."
     means = result["geometric_mean"]
     if means is not None:
-        each = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
-        note += f" Ratio, geometric means: {each}; lowest {result['lowest_ratio']:.2f}."
+        per_group = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
+        note += f" Ratio, geometric means: {per_group}; lowest {result['lowest_ratio']:.2f}."
     if means is not None and len(result["rows"]) > MANY_ROWS:
         return [note, _markdown(_by_batch(result["rows"]))]
     rows = [
@@ -314,8 +314,8 @@ def _matvec(result: dict[str, Any]) -> list[str]:
     )
     means = result["geometric_mean"]
     if means is not None:
-        each = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
-        note += f" Geometric means: {each}; lowest {result['lowest_ratio']:.2f}."
+        per_group = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
+        note += f" Geometric means: {per_group}; lowest {result['lowest_ratio']:.2f}."
     return [note, _markdown(matvec.table(result))]
 
 
@@ -363,13 +363,13 @@ class Headline:
     def cells(self) -> list[str | None]:
         """As the table has them."""
         ratio = "" if self.ratio is None else f"{self.ratio:.2f}"
-        beside = f"{self.opponent} {self.theirs}".strip()
-        return [cell or None for cell in (self.title, self.ours, beside, ratio, self.note)]
+        opponent = f"{self.opponent} {self.theirs}".strip()
+        return [cell or None for cell in (self.title, self.ours, opponent, ratio, self.note)]
 
 
 def headlines(reports: Sequence[Report]) -> list[Headline]:
     """What is in the short table."""
-    each = {
+    headlines_of = {
         "training": _training_headlines,
         "reproduction": _reproduction_headlines,
         "inference": _inference_headlines,
@@ -381,7 +381,7 @@ def headlines(reports: Sequence[Report]) -> list[Headline]:
         "functions": _functions_headlines,
         "sweep": _sweep_headlines,
     }
-    return [headline for report in reports for headline in each[report.kind](report)]
+    return [headline for report in reports for headline in headlines_of[report.kind](report)]
 
 
 def _training_headlines(report: Report) -> list[Headline]:
@@ -425,8 +425,8 @@ def _operators_headlines(report: Report) -> list[Headline]:
     means = report.result["geometric_mean"]
     if means is None:
         return []
-    each = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items() if name != "all")
-    note = f"geometric mean ({each}); lowest {report.result['lowest_ratio']:.2f}"
+    per_group = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items() if name != "all")
+    note = f"geometric mean ({per_group}); lowest {report.result['lowest_ratio']:.2f}"
     return [Headline(_lower(report.title), opponent="PyTorch", ratio=means["all"], note=note)]
 
 
@@ -447,7 +447,7 @@ def _segregation_headlines(report: Report) -> list[Headline]:
     for name, ratio in report.result["geometric_mean"].items():
         group, _, opponent = name.rpartition(" over ")
         title, separate = f"transposed convolutions, {group}{report.place}", opponent == segregation.SEPARATE
-        saved = [each["saved_mib"] for key, each in report.result["saved"].items() if key.startswith(group)]
+        saved = [row["saved_mib"] for key, row in report.result["saved"].items() if key.startswith(group)]
         most = max(saved)
         amount = f"up to {most:.1f} MiB saved" if most >= 0 else f"{-most:.1f} MiB more taken"
         note = f"{amount} over all layers" if separate else ""

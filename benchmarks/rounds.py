@@ -70,12 +70,12 @@ def settings(suite: str, setup: Setup, args: argparse.Namespace) -> dict[str, An
         "seed": args.seed,
         "repeats": args.repeats,
         "pause_s": PAUSE,
-        "timing": "median of turns, each the mean of the calls that fill it; one process a contestant",
+        "timing": "median of turns, each the mean of the calls that fill it; one process per contestant",
         "disturbed": DISTURBED,
     }
 
 
-def beside_torch(medians: Mapping[str, float]) -> dict[str, Any]:
+def compared_with_torch(medians: Mapping[str, float]) -> dict[str, Any]:
     """Of a row: our time, and PyTorch's with whichever settings are best; ``medians`` by contestant, ours as alpha."""
     torch = [name for name in medians if name.startswith("torch")]
     best = min(torch, key=lambda name: medians[name]) if torch else None

@@ -83,11 +83,11 @@ def _checked(layer: Generator, batch: int, workers: dict[str, Worker], folder: P
 def _timed(row: dict[str, Any], times: rounds.Times) -> dict[str, Any]:
     """A row with its turns."""
     medians = {name: common.median(values) for name, values in times.items()}
-    beside = rounds.beside_torch(medians)
-    best = beside["torch_settings"]
+    comparison = rounds.compared_with_torch(medians)
+    best = comparison["torch_settings"]
     return {
         **row,
-        **beside,
+        **comparison,
         "separate_ms": medians[SEPARATE],
         "separate_ratio": medians[SEPARATE] / medians["alpha"],
         "torch_mib": row["mib"][f"torch {best}"] if best else None,
@@ -161,7 +161,7 @@ def table(result: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
 
 
 def savings(result: dict[str, Any]) -> list[str]:
-    """A line a generator and batch: the memory saved, and what of the rest there is none of."""
+    """One line per generator and batch: the memory saved, and which of the rest is absent."""
     return [
         f"{name}: {found['saved_mib']:.1f} MiB less than separate outputs, {found['inserted_mib']:.1f} MiB of sources "
         f"with inserted zeros not made, {found['extra_elements']} elements not computed"

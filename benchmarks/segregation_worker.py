@@ -26,7 +26,7 @@ class Ours(Alpha):
 
 
 class Separate(Ours):
-    """The same engine's convolutions of stride 1, one a sub-kernel, whose outputs are then interleaved."""
+    """The same engine's convolutions of stride 1, one per sub-kernel, whose outputs are then interleaved."""
 
     def prepare(self, layer: dict[str, Any], batch: int, seed: int) -> None:
         """Makes a problem's tensors, and splits the filters: as with ours, that is not in the time."""

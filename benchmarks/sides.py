@@ -212,7 +212,7 @@ class TorchSide:
         self.torch: Any = torch
         self.setup = setup
         self._memory = Memory()
-        self._beside: Any = None
+        self._side_stream: Any = None
         torch.set_num_threads(setup.threads)
         if not setup.cuda:
             self.device = torch.device("cpu")
@@ -255,18 +255,18 @@ class TorchSide:
         if not self.setup.graph:
             return call
         for _ in range(TORCH_WARMUP):
-            self.beside(call)
+            self.on_side_stream(call)
         return self.captured(call)
 
-    def beside(self, call: Callable[[], Result]) -> Result:
+    def on_side_stream(self, call: Callable[[], Result]) -> Result:
         """Calls on another stream, as PyTorch's manual has it before a capture: cuDNN's trials run then."""
         cuda = self.torch.cuda
-        if self._beside is None:
-            self._beside = cuda.Stream()
-        self._beside.wait_stream(cuda.current_stream())
-        with cuda.stream(self._beside):
+        if self._side_stream is None:
+            self._side_stream = cuda.Stream()
+        self._side_stream.wait_stream(cuda.current_stream())
+        with cuda.stream(self._side_stream):
             result = call()
-        cuda.current_stream().wait_stream(self._beside)
+        cuda.current_stream().wait_stream(self._side_stream)
         return result
 
     def captured(self, call: Callable[[], object]) -> Callable[[], object]:

@@ -81,7 +81,7 @@ def make_parser() -> common.Parser:
     parser.add_argument("--stem", choices=("3x3", "7x7"), help="of torchvision's ResNets (7x7)")
     numbers = (
         ("--base-width", 1, 64, "channels of the first stage (%(default)s)"),
-        ("--batch-size", 1, 128, "images a step (%(default)s)"),
+        ("--batch-size", 1, 128, "images per step (%(default)s)"),
         ("--steps", 1, 20, "timed steps of each contestant (%(default)s)"),
         ("--warmup", 0, 3, "steps before them, untimed (%(default)s)"),
         ("--steps-per-turn", 1, None, "steps that are timed together (1; on a GPU 5)"),
@@ -163,8 +163,8 @@ def _allocators(setup: Setup) -> dict[str, dict[str, str]]:
 
 def _prepare(setup: Setup, model: Model, weights: Path | None) -> None:
     """Has a process of its own compile the kernels, which counts neither as time nor as memory, and write weights."""
-    few = Model(**{**asdict(model), "batch_size": min(model.batch_size, TRIAL_BATCH)})
-    with _alpha(setup, few) as worker:
+    trial = Model(**{**asdict(model), "batch_size": min(model.batch_size, TRIAL_BATCH)})
+    with _alpha(setup, trial) as worker:
         if weights is not None:
             worker.call("save_weights", path=str(weights))
         worker.call("step")
@@ -297,13 +297,13 @@ def _result(series: dict[str, Series], setup: Setup, model: Model, args: argpars
             "steps_per_turn": _steps_per_turn(args),
             "trial_steps": args.trial_steps,
             "pause_s": PAUSE,
-            "timing": "median over the timed turns, seconds a step; one process a contestant, taking turns",
+            "timing": "median over the timed turns, seconds per step; one process per contestant, taking turns",
             "clock": "events on the GPU" if setup.cuda else "the host's",
             "peak": "in MiB; process: largest resident set less the resident set after the imports; torch_least: over "
             "both layouts and all allocators tried, which need not be the fastest; of a GPU in_use: "
             "most that tensors and workspaces took at once after the first step, driver: all the driver gave but the "
             "context",
-            "lists": "an entry a turn, the warm-up's first; the first turn is one step; losses are each turn's last",
+            "lists": "one entry per turn, the warm-up's first; the first turn is one step; losses are each turn's last",
         },
     }
 

@@ -135,7 +135,7 @@ class Torch(TorchSide):
             nonlocal calls, replay
             calls += 1
             if calls <= TORCH_WARMUP:
-                return self.beside(step)
+                return self.on_side_stream(step)
             if replay is None:
                 self._optimizer.zero_grad(set_to_none=True)  # the captured step's are made in the graph's own memory
                 replay = self.captured(step)

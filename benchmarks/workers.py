@@ -154,7 +154,7 @@ class Worker:
 def take_turns(
     workers: Mapping[str, Worker], repeats: int, title: str | None = None, **arguments: Any
 ) -> dict[str, list[float]]:
-    """Milliseconds of each one's ``time``, one a turn; who begins changes from turn to turn. A title shows a bar."""
+    """Milliseconds of each one's ``time``, one per turn; who begins changes from turn to turn. A title shows a bar."""
     names = list(workers)
     times: dict[str, list[float]] = {name: [] for name in names}
     for turn in tqdm(range(repeats), desc=title, unit="turn", disable=None if title else True):

@@ -1,4 +1,4 @@
-"""Transposed convolution as HUGE2's baseline computes it: zeros inserted, im2col, one matrix product an image.
+"""Transposed convolution as HUGE2's baseline computes it: zeros inserted, im2col, one matrix product per image.
 
 That is the way of DarkNet, which Shi et al. (arXiv 1907.11210) measure theirs against: the source is spread out with
 zeros between and around its elements, and convolved with the filter turned round by im2col and a product of matrices;

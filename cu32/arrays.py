@@ -89,7 +89,7 @@ _COMPARE = {
 
 
 class ArrayOperations(DeviceEngine):
-    """One loop kernel an operation, in vectors where memory allows it; see kernels/strided.cuh."""
+    """One loop kernel per operation, in vectors where memory allows it; see kernels/strided.cuh."""
 
     # -- copies and fills ----------------------------------------------------------------------------------------
 

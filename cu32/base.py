@@ -25,7 +25,7 @@ Extent = int | Sequence[int]
 CONSTANT_BYTES = 256 << 20
 """Most bytes of tables that an engine keeps for later calls; what captured graphs use comes on top."""
 
-MOST_BLOCKS, MOST_BESIDE = 2**31 - 1, 65535
+MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 """Blocks of a grid along x, and along y or z, at most: the same for every device."""
 
 _C_TYPES = {
@@ -213,7 +213,7 @@ class DeviceEngine(Engine):
             value.address if isinstance(value, (Tensor, Storage)) else 0 if value is None else value
             for value in arguments
         ]
-        blocks = (grid, 1, 1) if type(grid) is int and 0 < grid <= MOST_BLOCKS else _blocks(kernel, grid)
+        blocks = (grid, 1, 1) if type(grid) is int and 0 < grid <= MAX_GRID_X else _blocks(kernel, grid)
         threads = (block, 1, 1) if type(block) is int and block > 0 else _three(block)
         self.device.kernel(source, kernel)(blocks, threads, driver.pack(values), shared)
         if self.synchronous and self.capture is None:
@@ -246,7 +246,7 @@ class DeviceEngine(Engine):
         return run
 
     def blocks(self, work: int, block: int, waves: int = 8) -> int:
-        """Blocks for a grid-stride loop: enough for the work, at most ``waves`` a multiprocessor."""
+        """Blocks for a grid-stride loop: enough for the work, at most ``waves`` per multiprocessor."""
         return max(1, min(-(-work // block), waves * self.device.multiprocessors))
 
 
@@ -261,9 +261,9 @@ def _rehearsed(key: Hashable) -> Tensor:
 def _blocks(kernel: str, grid: Extent) -> tuple[int, int, int]:
     """The grid's three extents; EngineError where the device takes none so large."""
     x, y, z = _three(grid)
-    if x > MOST_BLOCKS or y > MOST_BESIDE or z > MOST_BESIDE:
+    if x > MAX_GRID_X or y > MAX_GRID_YZ or z > MAX_GRID_YZ:
         raise EngineError(
-            f"[cu32] expected a grid of at most {MOST_BLOCKS} x {MOST_BESIDE} x {MOST_BESIDE} blocks for {kernel}, got "
+            f"[cu32] expected a grid of at most {MAX_GRID_X} x {MAX_GRID_YZ} x {MAX_GRID_YZ} blocks for {kernel}, got "
             f"{x} x {y} x {z}: launch fewer blocks; use a smaller batch or image"
         )
     return x, y, z

@@ -76,7 +76,7 @@ class CheckOperations(DeviceEngine):
             return
         self.fill(self._flags, -1)
         number = int(wrong[0])
-        errors = [check for check, own in self._flag_of.items() if own == number]
+        errors = [check for check, flag in self._flag_of.items() if flag == number]
         check = errors[0] if len(errors) == 1 else _SHARED
         self._forget()
         word = int(flags[number])

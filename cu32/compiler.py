@@ -233,8 +233,8 @@ def _load_nvrtc() -> ctypes.CDLL | None:
 
 def nvccs() -> list[str]:
     """The toolkits' commands, the best first."""
-    beside = [str(root / "bin" / "nvcc") for root in _toolkits()]
-    return [found for found in [*map(shutil.which, beside), shutil.which("nvcc")] if found]
+    in_toolkits = [str(root / "bin" / "nvcc") for root in _toolkits()]
+    return [found for found in [*map(shutil.which, in_toolkits), shutil.which("nvcc")] if found]
 
 
 def _find_nvcc() -> str | None:
@@ -343,9 +343,9 @@ def made_ahead(source: Source, architecture: str) -> bytes | None:
 
 def _ahead_paths(folder: Path, source: Source, architecture: str) -> Iterator[Path]:
     """Where a cubin made ahead may be, the best first."""
-    own = _version()
-    if own is not None:
-        yield folder / f"{content_key(source, architecture, own)}.cubin"
+    version = _version()
+    if version is not None:
+        yield folder / f"{content_key(source, architecture, version)}.cubin"
     if not os.environ.get("ALPHA_NVCC"):
         with suppress(OSError):
             yield from sorted(folder.glob(f"{glob.escape(_source_key(source, architecture))}-*.cubin"))

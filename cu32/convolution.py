@@ -9,7 +9,7 @@ import numpy as np
 
 from alpha import bands, dtypes
 from alpha.cu32 import depthwise, few_channels, patches, planner, tables, tf32
-from alpha.cu32.base import MOST_BESIDE, DeviceEngine, c_type
+from alpha.cu32.base import MAX_GRID_YZ, DeviceEngine, c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.parts import sum_parts
 from alpha.cu32.planner import Plan, Problem
@@ -32,7 +32,7 @@ TERMS_LIMIT = 2**30
 """Terms (output row, output column, image) of a filter gradient's sums: conv_weight*.cu count them in 32 bits, those of
 a panel beyond the end included."""
 
-MOST_TAPS = MOST_BESIDE
+MOST_TAPS = MAX_GRID_YZ
 """Taps of a launch of conv_weight*.cu, which has a block for each along the grid's second axis."""
 
 _FILTERS = {"forward": "BY_DEPTH", "input_grad": "BY_WIDTH"}

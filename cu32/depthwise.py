@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from alpha.cu32 import patches, selfcheck, tables
-from alpha.cu32.base import MOST_BESIDE, DeviceEngine, c_type
+from alpha.cu32.base import MAX_GRID_YZ, DeviceEngine, c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.parts import sum_parts
 from alpha.cu32.patches import Cover
@@ -68,7 +68,7 @@ def serves(source: Tensor, geometry: Geometry, w: Tensor, groups: int, forward: 
 def serves_weight(x: Tensor, dw: Tensor, geometry: Geometry, groups: int) -> bool:
     """Whether depthwise_weight.cu computes it: its passes over the filter are the grid's second axis."""
     passes = math.prod(-(-f // min(SIDES[4])) for f in geometry.filter)
-    fits = passes <= MOST_BESIDE and _suits(x, geometry, dw, groups, forward=True)
+    fits = passes <= MAX_GRID_YZ and _suits(x, geometry, dw, groups, forward=True)
     return fits and selfcheck.sound(x.engine, "depthwise_weight")
 
 
@@ -173,7 +173,7 @@ def _channel_width(packs: int) -> int:
 def _parts(items: int, threads: int, wanted: float) -> int:
     """Parts of a sum of so many items that ``threads`` threads of a block share."""
     most, least = max(1, items // (threads * LEAST_ITEMS)), -(-items // (threads * MOST_ITEMS))
-    return min(items, MOST_BESIDE, max(least, min(most, math.ceil(wanted))))
+    return min(items, MAX_GRID_YZ, max(least, min(most, math.ceil(wanted))))
 
 
 def _weight_sizes(x: Tensor, dy: Tensor, dw: Tensor, g: Geometry, width: int, items: int) -> bytes:

@@ -1,6 +1,6 @@
 """The CUDA driver through PyCUDA, which no other module imports: devices, streams, events, memory, launches, graphs.
 
-PyCUDA keeps a stack of contexts a thread and insists that it be empty at the end. So a thread that works with a device
+PyCUDA keeps a stack of contexts per thread and insists that it be empty at the end. So a thread that uses a device
 has its primary context made current through ctypes, which leaves that stack alone, and PyCUDA's own calls that look at
 the stack (allocation, streams, modules) run within ``Device.context()``.
 """
@@ -327,8 +327,8 @@ class Kernel:
     """A function on the device.
 
     Attributes:
-        registers: registers a thread.
-        shared: bytes of static shared memory a block.
+        registers: registers per thread.
+        shared: bytes of static shared memory per block.
     """
 
     def __init__(self, device: Device, source: Source, name: str, handle: Any) -> None:

@@ -80,8 +80,8 @@ class Selection:
         """The displacement's axes, 0 along the slices', in the result's order."""
         d = self.displacement
         missing = len(self.shape) - d.ndim
-        own = (0,) * missing + tuple(0 if n == 1 else s for n, s in zip(d.shape, d.strides, strict=True))
-        return self.result, (*(0 for _ in self.before), *own, *(0 for _ in self.after))
+        entry_strides = (0,) * missing + tuple(0 if n == 1 else s for n, s in zip(d.shape, d.strides, strict=True))
+        return self.result, (*(0 for _ in self.before), *entry_strides, *(0 for _ in self.after))
 
     def by_rows(self, displacement: Tensor, value_step: int) -> Selection:
         """The same with the index tensors' elements as one leading axis, along which values lie a step apart."""
@@ -171,12 +171,12 @@ class IndexingOperations(DeviceEngine):
         masks: list[tuple[Tensor, Shape]],
         count: bool,
     ) -> Selection:
-        strides = [step for _, step in terms] + [stride for _, own in masks for stride in own]
+        strides = [step for _, step in terms] + [stride for _, mask_strides in masks for stride in mask_strides]
         even = math.gcd(VECTOR_BYTES, *strides)
         limit = None
         alone = len(masks) == 1 and not terms
-        for mask, own in masks:
-            displacement, limit = self._selected(mask, own)
+        for mask, mask_strides in masks:
+            displacement, limit = self._selected(mask, mask_strides)
             if count or not alone:
                 held = int(self.to_numpy(limit)) if limit is not None else 0
                 displacement, limit = displacement.view(0, (held,), (1,)), None

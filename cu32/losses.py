@@ -62,7 +62,7 @@ class LossOperations(DeviceEngine):
         return out
 
     def _launch_rows(self, kernel: str, x: Tensor, *arguments: object) -> None:
-        """Runs a kernel with as many lanes a row as its length is worth."""
+        """Runs a kernel with as many lanes per row as its length is worth."""
         rows, columns = x.shape
         lanes = BLOCK if columns >= LONG_ROW else min(WARP, 1 << max(columns - 1, 0).bit_length())
         source = Source("losses", REAL=c_type(x.dtype))

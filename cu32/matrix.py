@@ -141,11 +141,11 @@ class MatrixOperations(DeviceEngine):
         vector = 4 if a.aligned and (x.aligned or not a.across) else 1
         source = Source("gemv", REAL=c_type(out.dtype), VECTOR=vector)
         count, processors = products.batches(axes), self.device.multiprocessors
-        if a.across:  # a warp a row, 8 a block
+        if a.across:  # one warp per row, 8 per block
             tasks = a.edges * count
             split = products.vector_split(tasks, 32 * processors, a.depth, 1024)
             kernel, grid = "gemv_across", -(-tasks * split.parts // 8)
-        else:  # a block for a row or four a lane
+        else:  # one block per 32 rows, or per 128: one or four per lane
             tasks = -(-a.edges // (32 * vector)) * count
             split = products.vector_split(tasks, 4 * processors, a.depth, 128)
             kernel, grid = "gemv_along", tasks * split.parts

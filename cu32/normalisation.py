@@ -21,16 +21,16 @@ SOURCES = (
 )
 
 THREADS = 256
-"""Threads a block, as the kernels are compiled for."""
+"""Threads per block, as the kernels are compiled for."""
 
 SUM_ROWS = 4
 """Rows that a thread of a sum has at least to itself: fewer, and its block's tree costs more than its additions."""
 
 SUM_WAVES = {"statistics": 3, "grad_sums": 2, "channel_sums": 4}
-"""Blocks a multiprocessor of the kernels that sum: as many as their registers let in at once."""
+"""Blocks per multiprocessor of the kernels that sum: as many as their registers admit at once."""
 
 APPLY_WAVES = 8
-"""Blocks a multiprocessor of the kernels that apply: two rounds of those that are in at once."""
+"""Blocks per multiprocessor of the kernels that apply: two rounds of those that run at once."""
 
 SUM_WIDTHS = {1: 32, 4: 8}
 """By VEC, the packs side by side of a block that sums: a cache line, so that as many rows as possible share a block."""
@@ -189,7 +189,7 @@ class NormalisationOperations(DeviceEngine):
         self.launch(source, kernel, tiling.grid, THREADS, *arguments, rows, channels, tiling.width, *after)
 
     def _tiling(self, rows: int, channels: int, vec: int, widest: int, least_rows: int, waves: int) -> Tiling:
-        """Tiles of nearly equal width; rows split so that about ``waves`` blocks a multiprocessor have some each."""
+        """Tiles of nearly equal width; rows split so that about ``waves`` blocks per multiprocessor have some each."""
         packs = channels // vec
         tiles = -(-packs // widest)
         width = -(-packs // tiles)

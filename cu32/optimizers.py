@@ -24,7 +24,7 @@ TABLE_BYTES = 3936
 
 
 class OptimizerOperations(DeviceEngine):
-    """Fused updates: every parameter is read and written once a step, large and small ones in one grid."""
+    """Fused updates: every parameter is read and written once per step, large and small ones in one grid."""
 
     def optimizer_step(
         self,
@@ -126,10 +126,10 @@ def _most(rows: int) -> int:
 def _chunks(sizes: tuple[int, ...], rows: int) -> tuple[bytes, bytes, int]:
     """A table's sizes, the first block of each tensor with the number of tensors behind, and the blocks in all."""
     most = _most(rows)
-    ends = np.cumsum([-(-size // CHUNK) for size in sizes])
+    last_chunks = np.cumsum([-(-size // CHUNK) for size in sizes])
     padded = np.zeros(most, np.int64)
     padded[: len(sizes)] = sizes
     firsts = np.zeros((most + 2) // 2 * 2, np.uint32)  # an even number of words: the struct is aligned to 8
-    firsts[1 : len(sizes)] = ends[:-1]
+    firsts[1 : len(sizes)] = last_chunks[:-1]
     firsts[most] = len(sizes)
-    return padded.tobytes(), firsts.tobytes(), int(ends[-1])
+    return padded.tobytes(), firsts.tobytes(), int(last_chunks[-1])

@@ -24,8 +24,8 @@ def sum_parts(engine: DeviceEngine, parts: Storage, number: int, out: Tensor) ->
     whole = count % wide == 0 and parts.address % 16 == out.address % 16 == 0
     kernel, together = ("sum_parts_wide", wide) if whole else ("sum_parts", 1)
     groups = -(-count // together)
-    few = number >= LANES and groups < THREADS * 4 * engine.device.multiprocessors
-    lanes = (MORE_LANES if number >= MANY else LANES) if few else 1
+    leaves_idle = number >= LANES and groups < THREADS * 4 * engine.device.multiprocessors
+    lanes = (MORE_LANES if number >= MANY else LANES) if leaves_idle else 1
     grid = -(-groups // (THREADS // lanes))
     source = Source("parts", REAL=c_type(out.dtype))
     engine.launch(source, kernel, grid, THREADS, parts, out, count, number, np.int32(lanes))

@@ -18,7 +18,7 @@ PATCHES = KernelStruct("patches.cuh", "Patches")
 
 @dataclass(frozen=True)
 class Cover:
-    """A gather's positions by patches of down x across, ``together`` of them a block."""
+    """A gather's positions by patches of down x across, ``together`` of them per block."""
 
     rows: Axis
     columns: Axis

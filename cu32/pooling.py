@@ -25,10 +25,10 @@ SOURCES = (
 )
 
 THREADS = 256
-"""Threads a block, as the kernels are compiled for."""
+"""Threads per block, as the kernels are compiled for."""
 
-FEW_THREADS = 1024
-"""Threads a multiprocessor below which it is half idle."""
+IDLE_BELOW_THREADS = 1024
+"""With fewer threads than this, a multiprocessor is half idle."""
 
 LARGE_WINDOW = 64
 """Elements of a window from which few threads over them are slower than two launches."""
@@ -99,9 +99,9 @@ class PoolingOperations(DeviceEngine):
         return out
 
     def _leaves_idle(self, geometry: Geometry, results: int) -> bool:
-        """Whether a thread a result would leave most of the device idle, over windows worth two launches."""
-        few = results < FEW_THREADS * self.device.multiprocessors
-        return few and min(geometry.filter) > 1 and math.prod(geometry.filter) >= LARGE_WINDOW
+        """Whether one thread per result would leave most of the device idle, over windows worth two launches."""
+        leaves_idle = results < IDLE_BELOW_THREADS * self.device.multiprocessors
+        return leaves_idle and min(geometry.filter) > 1 and math.prod(geometry.filter) >= LARGE_WINDOW
 
     def _by_output(
         self, kernel: str, geometry: Geometry, sources: Sequence[Tensor], results: Sequence[Tensor], *after: int
@@ -169,13 +169,13 @@ def _table(pairs: Pairs, outputs: Axis | None) -> Array:
 
     The last is told of the output positions of an axis, where that is the side the pairs name.
     """
-    ends = np.cumsum(pairs.count)
-    number = int(ends[-1])
-    of = np.repeat(np.arange(len(ends)), pairs.count)
-    within = np.arange(number) - np.repeat(ends - pairs.count, pairs.count)
-    table = np.zeros(len(ends) + 1 + 3 * number, np.int32)
-    table[1 : len(ends) + 1] = ends
-    triples = table[len(ends) + 1 :].reshape(number, 3)
+    pair_ends = np.cumsum(pairs.count)
+    number = int(pair_ends[-1])
+    of = np.repeat(np.arange(len(pair_ends)), pairs.count)
+    within = np.arange(number) - np.repeat(pair_ends - pairs.count, pairs.count)
+    table = np.zeros(len(pair_ends) + 1 + 3 * number, np.int32)
+    table[1 : len(pair_ends) + 1] = pair_ends
+    triples = table[len(pair_ends) + 1 :].reshape(number, 3)
     triples[:, 0] = pairs.first[of] + within * pairs.step
     triples[:, 1] = pairs.other[of] + within * pairs.other_step
     if outputs is not None:

@@ -40,7 +40,7 @@ class Operand:
     Attributes:
         across: neighbours in depth are neighbours in memory and edges lie ``leading`` elements apart; else the other
             way round.
-        batch_strides: one an axis of the product's batch, 0 where this operand broadcasts.
+        batch_strides: one per axis of the product's batch, 0 where this operand broadcasts.
     """
 
     tensor: Tensor
@@ -72,8 +72,8 @@ class Operand:
 
 def broadcast_strides(x: Tensor, batch: Shape) -> Shape:
     """The strides of (..., edge, depth) along the axes of a batch that its own broadcast to."""
-    own = [0 if n == 1 else s for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True)]
-    return (*(0 for _ in range(len(batch) - len(own))), *own)
+    batch_strides = [0 if n == 1 else s for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True)]
+    return (*(0 for _ in range(len(batch) - len(batch_strides))), *batch_strides)
 
 
 def merged_axes(batch: Shape, left: Shape, right: Shape) -> Axes:
@@ -111,7 +111,7 @@ LARGE, SMALL = Tile(128, 128, 8, 8), Tile(64, 64, 4, 4)
 """Tiles of gemm.cu: float64 has the small one."""
 
 RESIDENT = {LARGE: 2, SMALL: 3}
-"""Blocks whose registers a multiprocessor holds."""
+"""Blocks whose registers one multiprocessor holds."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha import dtypes
-from alpha.cu32.base import MOST_BESIDE, DeviceEngine, c_type
+from alpha.cu32.base import MAX_GRID_YZ, DeviceEngine, c_type
 from alpha.cu32.compiler import Source
 from alpha.dtypes import bool_, int64, is_float
 from alpha.tensor import Tensor
@@ -19,7 +19,7 @@ _TYPES = tuple(c_type(dtype) for dtype in dtypes.ALL)
 SOURCES = tuple(Source(name, TYPE=kind) for name in ("reductions", "scan", "sort") for kind in _TYPES)
 
 THREADS = 256
-"""Threads a block of every kernel here but sort_runs."""
+"""Threads per block of every kernel here but sort_runs."""
 
 AXES = 6
 """Axes that a kernel can walk over, after merging those that lie end to end."""
@@ -61,7 +61,7 @@ class Shape(NamedTuple):
 
     outputs: int
     lanes: int
-    beside: bool
+    neighbours: bool
 
 
 class ReductionOperations(DeviceEngine):
@@ -150,7 +150,7 @@ class ReductionOperations(DeviceEngine):
         block = _shape(results, count, outer, inner)
         blocks = -(-results // block.outputs)
         parts = max(
-            1, min(4 * self.device.multiprocessors // blocks, count // (block.lanes * PART_ELEMENTS), MOST_BESIDE)
+            1, min(4 * self.device.multiprocessors // blocks, count // (block.lanes * PART_ELEMENTS), MAX_GRID_YZ)
         )
         partial = self.scratch(VALUE_BYTES * parts * results) if parts > 1 else None
         counters = self._counters_of_blocks() if parts > 1 else None
@@ -199,8 +199,8 @@ def _merged(x: Tensor, axes: Iterable[int]) -> list[Axis]:
 def _shape(results: int, count: int, outer: Sequence[Axis], inner: Sequence[Axis]) -> Shape:
     """Neighbouring threads take what lies next to each other: elements of a result, or results."""
     wanted = _power(-(-count // LANE_ELEMENTS))
-    beside = not outer or (bool(inner) and abs(inner[-1][1]) < abs(outer[-1][1]))
-    if beside:
+    neighbours = not outer or (bool(inner) and abs(inner[-1][1]) < abs(outer[-1][1]))
+    if neighbours:
         lanes = min(THREADS, wanted)
         return Shape(min(THREADS // lanes, _power(results)), lanes, True)
     outputs = min(WARP, _power(results))

@@ -30,12 +30,12 @@ ARCHITECTURES = ("sm_80", "sm_90")
 PINNED = "13.0.88"
 """The compiler whose numbers the table holds."""
 MOST_REGISTERS = 128
-"""Registers a thread that leave room for two blocks of 256 threads a multiprocessor."""
+"""Registers per thread that leave room for two blocks of 256 threads on a multiprocessor."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What one kernel needs on one architecture: registers a thread, bytes of static shared memory, of stack, and of
+    """What one kernel needs on one architecture: registers per thread, bytes of static shared memory, of stack, and of
     spills (stores and loads)."""
 
     registers: int
@@ -131,9 +131,9 @@ def measure(nvcc: Nvcc, variants: Iterable[Source], jobs: int) -> dict[Key, Row]
 _HEAD = f"""# What each kernel needs
 
 Written by `python -m alpha.cu32.resources --update` with nvcc {PINNED}; `tests/cu32/test_resources.py` holds the
-kernels to it. Four numbers an architecture: registers a thread, bytes of static shared memory a block, bytes of stack
-and bytes of spills a thread. No kernel spills; the last column, written by hand and kept by `--update`, says why one
-takes more than {MOST_REGISTERS} registers.
+kernels to it. Per architecture four numbers: registers per thread, bytes of static shared memory per block, bytes of
+stack and bytes of spills per thread. No kernel spills; the last column, written by hand and kept by `--update`, says
+why one takes more than {MOST_REGISTERS} registers.
 
 """
 

@@ -268,6 +268,6 @@ def _check_labels(function: str, labels: np.ndarray[Any, Any], count: int) -> La
         )
     if labels.shape != (count,):
         raise errors.ShapeError(
-            f"[{function}] expected one label an image, got labels: {labels.shape} and {count} images: cut them alike"
+            f"[{function}] expected one label per image, got labels: {labels.shape} and {count} images: cut them alike"
         )
     return cast(Labels, labels.astype(np.int64))

@@ -21,7 +21,7 @@ Grey = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class ORLFaces(ArrayDataset):
-    """Faces from folders s1, s2, ... of PGM files 1.pgm, 2.pgm, ...: a class a person, images H x W x 1.
+    """Faces from folders s1, s2, ... of PGM files 1.pgm, 2.pgm, ...: one class per person, images H x W x 1.
 
     Every person's images are split: the first ``train_images`` of them train, the others test. Any tree of folders and
     PGM files of this form will do, with as many people and images as there are.

@@ -1,4 +1,4 @@
-"""ImageFolder: a folder of images a class, decoded when they are wanted; the form in which ILSVRC2012 lies on disks."""
+"""ImageFolder: one folder of images per class, decoded when needed; the layout in which ILSVRC2012 is stored."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from alpha.datasets.dataset import Fetched
 from alpha.datasets.epoch import Epoch
 from alpha.datasets.files import one_line
 from alpha.datasets.pixels import Pixels
-from alpha.datasets.prefetch import PATIENCE, Prefetcher, Source
-from alpha.datasets.workers import PATIENCE as WORKERS_PATIENCE
+from alpha.datasets.prefetch import CLOSE_SECONDS, Prefetcher, Source
+from alpha.datasets.workers import CLOSE_SECONDS as WORKERS_CLOSE_SECONDS
 from alpha.datasets.workers import WorkerPool
 
 if TYPE_CHECKING:
@@ -234,8 +234,8 @@ def _busy() -> errors.DataError:
 
 def _is_in_progress_here(steps: GeneratorType[Any, Any, Any]) -> bool:
     """Whether this thread's calls go through the generator."""
-    frame, own = sys._getframe(), steps.gi_frame
-    while frame is not None and frame is not own:
+    frame, generator_frame = sys._getframe(), steps.gi_frame
+    while frame is not None and frame is not generator_frame:
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None
 
@@ -297,6 +297,6 @@ def _open(epoch: Epoch, start: int, end: int, workers: int, prefetch: int) -> So
         return _Direct(epoch, start, end)
     prefetch = min(prefetch, end - start)
     if not workers:
-        return Prefetcher(lambda stopped: _Direct(epoch, start, end), prefetch, PATIENCE)
+        return Prefetcher(lambda stopped: _Direct(epoch, start, end), prefetch, CLOSE_SECONDS)
     # Also without prefetch: workers are started and ended in a thread, where no interrupt comes.
-    return Prefetcher(lambda stopped: WorkerPool(epoch, start, workers, stopped), prefetch, WORKERS_PATIENCE)
+    return Prefetcher(lambda stopped: WorkerPool(epoch, start, workers, stopped), prefetch, WORKERS_CLOSE_SECONDS)

@@ -23,7 +23,7 @@ from alpha import errors
 from alpha.datasets.dataset import Fetched
 from alpha.datasets.files import one_line
 
-PATIENCE = 2.0
+CLOSE_SECONDS = 2.0
 """Seconds that closing waits for the batch in preparation; the thread is a daemon, so the end of Python never waits."""
 
 _CHECK = 1.0  # seconds between looks at whether the thread still lives
@@ -68,16 +68,16 @@ class _Channel:
         self.watches = (
             weakref.ref(owner, self.permits.put),
             weakref.ref(owner, self.abandoned.append),
-            weakref.ref(owner, partial(self.finalize, os.getpid(), owner.patience)),
+            weakref.ref(owner, partial(self.finalize, os.getpid(), owner.close_seconds)),
         )
 
-    def finalize(self, process: int, patience: float, _owner: weakref.ref[Prefetcher]) -> None:
+    def finalize(self, process: int, close_seconds: float, _owner: weakref.ref[Prefetcher]) -> None:
         """Ends the thread of an abandoned Prefetcher."""
         try:
             self.abandon()  # the other callbacks may come later
             self.watches = ()
             if process == os.getpid():
-                self.join(patience)
+                self.join(close_seconds)
         except KeyboardInterrupt:
             # In a finalizer Python would print and forget it, so it is put off until the finalizer has ended. Signals
             # are looked for after each call, but not within this expression, nor between it and the end.
@@ -97,9 +97,9 @@ class _Channel:
         """Whether the caller runs in the thread. (A thread's identifier tells less: a later thread may have it too.)"""
         return self.thread is not None and threading.current_thread() is self.thread
 
-    def join(self, patience: float) -> None:
+    def join(self, close_seconds: float) -> None:
         """Waits until the thread has ended, but not longer than ``patience`` seconds."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + close_seconds
         while self.launching and time.monotonic() < deadline:
             time.sleep(0.001)
         thread = self.thread
@@ -118,15 +118,17 @@ class Prefetcher(Iterator[Fetched]):
     Args:
         open_source: makes the source, in the thread; it may look whether it is still wanted.
         depth: batches prepared ahead; with 0 each is prepared when it is asked for.
-        patience: seconds that closing waits for the thread.
+        close_seconds: how long closing waits for the thread.
 
     Raises:
         DataError: no thread can be started. What ``open_source`` raises.
     """
 
-    def __init__(self, open_source: Callable[[Stopped], Source], depth: int, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, open_source: Callable[[Stopped], Source], depth: int, close_seconds: float = CLOSE_SECONDS
+    ) -> None:
         self._channel = channel = _Channel(depth)
-        self._pid, self.patience = os.getpid(), patience
+        self._pid, self.close_seconds = os.getpid(), close_seconds
         self._ended = False
         channel.watch(self)
         try:
@@ -152,7 +154,7 @@ class Prefetcher(Iterator[Fetched]):
         self._ended = True
         self._channel.abandon()
         if self._pid == os.getpid():
-            self._channel.join(self.patience)
+            self._channel.join(self.close_seconds)
         self._channel.watches = ()
 
     def _receive(self) -> Fetched | None:
@@ -241,7 +243,7 @@ def _end_all() -> None:
     channels = list(_serving.values())
     for channel in channels:
         channel.abandon()
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + CLOSE_SECONDS
     for channel in channels:
         channel.join(max(0.0, deadline - time.monotonic()))
 

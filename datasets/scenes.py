@@ -32,7 +32,7 @@ class DigitScenes:
         count: number of scenes.
         size: height and width.
         seed: of everything random.
-        each: fewest and most digits in a scene; those for which no free place is found are left out.
+        digits_per_scene: fewest and most digits in a scene; those for which no free place is found are left out.
 
     Attributes:
         images: (count, size, size, 3) uint8.
@@ -43,15 +43,21 @@ class DigitScenes:
     """
 
     def __init__(
-        self, digits: ArrayDataset, count: int, size: int = 80, *, seed: int = 0, each: tuple[int, int] = (2, 5)
+        self,
+        digits: ArrayDataset,
+        count: int,
+        size: int = 80,
+        *,
+        seed: int = 0,
+        digits_per_scene: tuple[int, int] = (2, 5),
     ) -> None:
-        if count < 1 or size < _LEAST_SIZE or not 1 <= each[0] <= each[1]:
+        if count < 1 or size < _LEAST_SIZE or not 1 <= digits_per_scene[0] <= digits_per_scene[1]:
             raise errors.ArgumentError(
-                f"[DigitScenes] expected count >= 1, size >= {_LEAST_SIZE} and each as fewest and most digits from 1 "
-                f"on, got {count}, {size} and {each}"
+                f"[DigitScenes] expected count >= 1, size >= {_LEAST_SIZE} and digits_per_scene as fewest and "
+                f"most from 1 on, got {count}, {size} and {digits_per_scene}"
             )
         self.digits = digits
-        self.each = each
+        self.digits_per_scene = digits_per_scene
         self.classes = ("background", *digits.classes)
         self.images: np.ndarray[Any, np.dtype[np.uint8]] = np.empty((count, size, size, 3), np.uint8)
         self.labels: np.ndarray[Any, np.dtype[np.uint8]] = np.zeros((count, size, size), np.uint8)
@@ -80,7 +86,7 @@ class DigitScenes:
         labels = self.labels[index]
         scene = _background(len(labels), rng)
         taken = np.zeros(labels.shape, bool)
-        for _ in range(rng.integers(self.each[0], self.each[1] + 1)):
+        for _ in range(rng.integers(self.digits_per_scene[0], self.digits_per_scene[1] + 1)):
             self._add_digit(scene, labels, taken, rng)
         scene += _GRAIN * rng.standard_normal(scene.shape, np.float32)
         self.images[index] = np.rint(scene).clip(0, 255)

@@ -80,7 +80,7 @@ class Normalize:
             if values.size not in (1, images.shape[3]):
                 raise errors.ShapeError(
                     f"[Normalize] expected {name} with 1 or images.shape[3] values, got {values.size} values and "
-                    f"images: {images.shape}: give one value a channel"
+                    f"images: {images.shape}: give one value per channel"
                 )
         n, h, w, c = images.shape
         scale = np.float32(255.0) if images.dtype == np.uint8 else np.float32(1.0)
@@ -186,7 +186,7 @@ def _channel_values(name: str, values: float | Sequence[float]) -> np.ndarray[An
     except (TypeError, ValueError):
         array = np.empty((0, 0), np.float32)
     if array.ndim != 1 or not np.isfinite(array).all():
-        raise errors.ArgumentError(f"[Normalize] expected {name} as one number a channel, got {values!r}: use a list")
+        raise errors.ArgumentError(f"[Normalize] expected {name} as one number per channel, got {values!r}: use a list")
     return array
 
 

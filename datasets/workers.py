@@ -23,7 +23,7 @@ from alpha.datasets.dataset import Fetched
 from alpha.datasets.epoch import Epoch
 from alpha.datasets.files import one_line
 
-PATIENCE = 5.0
+CLOSE_SECONDS = 5.0
 """Seconds for a terminated process to go before it is killed."""
 
 _POLL = 0.02  # seconds between looks at whether the batches are still wanted
@@ -137,7 +137,7 @@ class WorkerPool(Iterator[Fetched]):
 
     def _ended_early(self, worker: int) -> errors.DataError:
         process = self._resources.processes[worker]
-        process.join(PATIENCE)
+        process.join(CLOSE_SECONDS)
         return errors.DataError(
             f"[DataLoader] expected batch {self._next} from worker process {worker}, got its end (exit code "
             f"{process.exitcode}): guard the script's start with if __name__ == '__main__', look for a lack of memory, "
@@ -204,7 +204,7 @@ def _terminate(processes: list[BaseProcess]) -> None:
     for process in processes:
         process.terminate()
     for process in processes:
-        process.join(PATIENCE)
+        process.join(CLOSE_SECONDS)
         if process.is_alive():
             process.kill()
             process.join()

@@ -272,7 +272,7 @@ def summary(report: common.Settings) -> str:
         f"|alpha - torch|:                mean {report['mean_abs_diff']:.3g}, most {report['max_abs_diff']:.3g}\n"
         f"|torch channels_last - torch|:  mean {report['torch_spread_mean']:.3g}, "
         f"most {report['torch_spread_max']:.3g}\n"
-        f"seconds a step:                 alpha {ours:.3f}, torch {theirs:.3f} ({theirs / ours:.2f} times)"
+        f"seconds per step:               alpha {ours:.3f}, torch {theirs:.3f} ({theirs / ours:.2f} times)"
     )
 
 

@@ -11,7 +11,7 @@ from alpha.errors import ArgumentError
 
 
 class TensorBoard:
-    """An event file in a folder; a row of numbers a step.
+    """An event file in a folder; one row of numbers per step.
 
     Args:
         folder: where TensorBoard looks: ``tensorboard --logdir FOLDER``.

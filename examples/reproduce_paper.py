@@ -309,7 +309,10 @@ def _until(last: int, steps: common.Array, losses: common.Array) -> list[list[fl
 
 
 def table(report: common.Settings) -> str:
-    """The report as Markdown: a row a side, means over the runs with their range. An epoch is that of median steps."""
+    """The report as Markdown: one row per side, means over the runs with their range.
+
+    An epoch is that of median steps.
+    """
     titles = ["", "s/epoch", "train accuracy", "test accuracy", "peak MiB", "weights MB", "last loss"]
     lines = [titles, [":--"] + ["--:"] * (len(titles) - 1)]
     names = {"alpha": "Dragon-Alpha", "torch": "PyTorch"}

@@ -59,7 +59,7 @@ class RunFolder:
 
 
 class Metrics:
-    """metrics.csv: one row a step, written at once, with every digit of its numbers.
+    """metrics.csv: one row per step, written at once, with every digit of its numbers.
 
     Args:
         path: the file.

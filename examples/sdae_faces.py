@@ -38,7 +38,7 @@ def make_parser() -> common.Parser:
     group.add_argument(
         "--hidden", metavar="N", type=count, nargs="+", default=[500, 250], help="lengths of codes (default: 500 250)"
     )
-    group.add_argument("--pretrain", metavar="N", type=count, default=5, help="epochs a layer (default: 5)")
+    group.add_argument("--pretrain", metavar="N", type=count, default=5, help="epochs per layer (default: 5)")
     group.add_argument("--fine-tune", metavar="N", type=count, default=16, help="epochs (default: 16)")
     group.add_argument("--lr", metavar="RATE", type=rate, default=1e-3, help="Adam's (default: 0.001)")
     group = parser.add_argument_group("recognising")
@@ -77,7 +77,7 @@ def train_restorer(
     """Pre-trained on whole faces layer by layer, fine-tuned on pairs of an occluded and the whole face."""
     covered = [occlusion.occlude(faces, kind, rng) for _ in range(options.copies) for kind in occlusion.KINDS]
     clean = faces.reshape(len(faces), -1)
-    given = np.concatenate([clean, *(each.reshape(clean.shape) for each in covered)])
+    given = np.concatenate([clean, *(images.reshape(clean.shape) for images in covered)])
     goal = np.concatenate([clean] * (len(covered) + 1))
     net = nn.models.StackedDenoisingAutoencoder([clean.shape[1], *options.hidden], level=0.2, activation="leaky_relu")
     net.fit(clean, options.pretrain, lr=options.lr, progress=True)
@@ -145,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for seed in range(options.seeds):
         figures, lines = run_seed(options, seed)
         results.append(figures)
-        mean = {name: float(np.mean([each[name] for each in results])) for name in figures}
+        mean = {name: float(np.mean([result[name] for result in results])) for name in figures}
         settings = {**vars(options), "out": str(options.out)}
         report = {"settings": settings, "accuracy": mean, "gain": mean["occluded, restored"] - mean["occluded"]}
         common.write_json(options.out / "report.json", {**report, "seeds": results, "versions": common.versions()})

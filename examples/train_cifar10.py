@@ -262,7 +262,7 @@ def open_run(given: Mapping[str, Any]) -> Run:
 
 def train(run: Run, interrupts: Interrupts) -> bool:
     """Trains to the last step, or until a signal comes; returns whether it got to the end. Either way all is saved."""
-    with Metrics(run.folder.metrics, run.progress.step) as metrics, board(run) as events:
+    with Metrics(run.folder.metrics, run.progress.step) as metrics, tensorboard_events(run) as events:
         interrupts.deferred = True
         while run.progress.step < run.steps and interrupts.received is None:
             train_epoch(run, metrics, events, interrupts)
@@ -271,7 +271,7 @@ def train(run: Run, interrupts: Interrupts) -> bool:
     return interrupts.received is None
 
 
-def board(run: Run) -> AbstractContextManager[TensorBoard | None]:
+def tensorboard_events(run: Run) -> AbstractContextManager[TensorBoard | None]:
     """TensorBoard's events, if they are wanted."""
     return TensorBoard(run.folder.events, run.progress.step) if run.settings["tensorboard"] else nullcontext()
 

@@ -16,7 +16,7 @@ Size = int | tuple[int, int]
 """One number for rows and columns, or (rows, columns)."""
 
 Sizes = int | tuple[int, ...]
-"""One number, or one an axis."""
+"""One number, or one per axis."""
 
 
 def positive(value: Any, name: str, layer: str, least: int = 1) -> int:

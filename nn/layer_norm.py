@@ -85,7 +85,7 @@ class GroupNorm(_Affine):
         num_groups: groups that the channels are split into.
         num_channels: the number of channels.
         eps: added to the variance.
-        affine: whether weight and bias, one a channel, are learned.
+        affine: whether weight and bias, one per channel, are learned.
     """
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
@@ -159,9 +159,16 @@ class InstanceNorm2d(_Affine):
             raise ShapeError(
                 f"[instance_norm] expected x (N, H, W, {self.num_features}), got {x.shape}: channels come last"
             )
-        own = self.training or self.running_mean is None
+        use_sample_statistics = self.training or self.running_mean is None
         return F.instance_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, own, self.momentum, self.eps
+            x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            use_sample_statistics,
+            self.momentum,
+            self.eps,
         )
 
     def extra_repr(self) -> str:

@@ -124,9 +124,9 @@ class _BatchNorm(Module):
         if counter is None:
             return
         counter.add_(1)
-        for own, new in ((self.running_mean, mean), (self.running_var, var)):
-            if own is not None and new is not None:
-                own.add_((new - own) / counter)
+        for running, new in ((self.running_mean, mean), (self.running_var, var)):
+            if running is not None and new is not None:
+                running.add_((new - running) / counter)
 
     def _check(self, x: Tensor) -> None:
         if x.ndim not in self.axes or x.shape[-1] != self.num_features:

@@ -68,7 +68,7 @@ def assign(tensor: Tensor, values: Array) -> None:
 
 
 def stage(
-    owner: str, own: Mapping[str, Tensor], given: Mapping[str, Any], strict: bool, changes: Changes
+    owner: str, tensors: Mapping[str, Tensor], given: Mapping[str, Any], strict: bool, changes: Changes
 ) -> tuple[list[str], list[str]]:
     """Adds to the changes that given values are copied into a module's own tensors, once all are found to fit.
 
@@ -76,13 +76,13 @@ def stage(
     """
     if not isinstance(given, Mapping):
         raise ArgumentError(f"[load_state_dict] expected a dict of tensors, got {type(given).__name__}")
-    arrays = {key: _array(value) if key in own else None for key, value in given.items()}
-    missing, unexpected = check("load_state_dict", owner, own, arrays, strict)
-    memory = _Memory(own.values())
+    arrays = {key: _array(value) if key in tensors else None for key, value in given.items()}
+    missing, unexpected = check("load_state_dict", owner, tensors, arrays, strict)
+    memory = _Memory(tensors.values())
     for key, array in arrays.items():
         if array is not None:
             # What lies in the module's own memory may be overwritten before its turn comes.
-            changes.write(own[key], array.copy() if memory.holds(array) else array)
+            changes.write(tensors[key], array.copy() if memory.holds(array) else array)
     return missing, unexpected
 
 
@@ -91,22 +91,24 @@ class _Memory:
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         storages = {id(tensor.storage): tensor.storage for tensor in tensors}.values()
-        self._ends = sorted((storage.address, storage.address + storage.nbytes) for storage in storages)
+        self._ranges = sorted((storage.address, storage.address + storage.nbytes) for storage in storages)
 
     def holds(self, array: Array) -> bool:
         """Whether an array shares memory with one of them (or may: addresses of a device are taken for the host's)."""
         low, high = byte_bounds(array)
-        place = bisect_left(self._ends, (high, 0))  # the ones that begin before the array's end
-        return place > 0 and self._ends[place - 1][1] > low
+        place = bisect_left(self._ranges, (high, 0))  # the ones that begin before the array's end
+        return place > 0 and self._ranges[place - 1][1] > low
 
 
 def check(
-    function: str, owner: str, own: Mapping[str, Tensor], arrays: Mapping[str, Array | None], strict: bool = True
+    function: str, owner: str, tensors: Mapping[str, Tensor], arrays: Mapping[str, Array | None], strict: bool = True
 ) -> tuple[list[str], list[str]]:
     """Missing and unexpected keys; one CheckpointError for them (if strict) and for all arrays that do not fit."""
-    missing = [key for key in own if key not in arrays]
-    unexpected = [str(key) for key in arrays if key not in own]
-    misfits = [f"{key} {why}" for key, array in arrays.items() if key in own and (why := _misfit(own[key], array))]
+    missing = [key for key in tensors if key not in arrays]
+    unexpected = [str(key) for key in arrays if key not in tensors]
+    misfits = [
+        f"{key} {why}" for key, array in arrays.items() if key in tensors and (why := _misfit(tensors[key], array))
+    ]
     found = {"missing": missing if strict else [], "unexpected": unexpected if strict else [], "misshaped": misfits}
     if any(found.values()):
         listed = "; ".join(f"{kind}: {_list(keys)}" for kind, keys in found.items() if keys)

@@ -12,13 +12,13 @@ from alpha.nn.module import Hooks, Module
 
 
 def summarize(module: Module, input_shape: tuple[int, ...] | None) -> str:
-    """One row a module: indented name and type, shape of its result (where an input's was given), own parameters."""
+    """One row per module: indented name and type, shape of its result (where an input's was given), own parameters."""
     shapes = {} if input_shape is None else _result_shapes(module, input_shape)
     rows = [("layer", "output shape", "parameters")]
     for name, part in module.named_modules():
         label = f"{'  ' * (name.count('.') + 1)}{name.rpartition('.')[2]}: " if name else ""
-        own = sum(parameter.numel() for parameter in part.parameters(recurse=False))
-        rows.append((f"{label}{type(part).__name__}", shapes.get(id(part), ""), f"{own:,}" if own else ""))
+        count = sum(parameter.numel() for parameter in part.parameters(recurse=False))
+        rows.append((f"{label}{type(part).__name__}", shapes.get(id(part), ""), f"{count:,}" if count else ""))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}".rstrip() for a, b, c in rows]
     rule = "-" * max(len(line) for line in lines)
@@ -59,8 +59,8 @@ def _result_shapes(module: Module, input_shape: tuple[int, ...]) -> dict[int, st
 
 def _restoring(part: Module, name: str) -> Action:
     """The action that makes an attribute what it is now, the class's default too."""
-    own = vars(part)
-    return putting(own, name, own[name]) if name in own else (dict.pop, own, name, None)
+    attributes = vars(part)
+    return putting(attributes, name, attributes[name]) if name in attributes else (dict.pop, attributes, name, None)
 
 
 def _zeros(module: Module, shape: tuple[int, ...]) -> Tensor:

@@ -212,7 +212,7 @@ class LinearLR(LRScheduler):
 
 
 class LambdaLR(LRScheduler):
-    """The rate times ``lr_lambda(step)``: one function, or one a group. A state_dict does not hold the functions."""
+    """The rate times ``lr_lambda(step)``: one function, or one per group. A state_dict does not hold the functions."""
 
     def __init__(
         self, optimizer: Optimizer, lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]]
@@ -223,7 +223,7 @@ class LambdaLR(LRScheduler):
         if any(not callable(function) for function in self.lr_lambdas):
             raise ArgumentError(f"[LambdaLR] expected lr_lambda as functions of a step, got {described(lr_lambda)}")
         if len(self.lr_lambdas) != groups:
-            raise ArgumentError(f"[LambdaLR] expected {groups} functions, one a group, got {len(self.lr_lambdas)}")
+            raise ArgumentError(f"[LambdaLR] expected {groups} functions, one per group, got {len(self.lr_lambdas)}")
         super().__init__(optimizer)
 
     def rate(self, base: float, group: int, step: int) -> float:
@@ -289,7 +289,7 @@ class OneCycleLR(LRScheduler):
     ``cycle_momentum``. Smith & Topin, arXiv 1708.07120.
 
     Args:
-        max_lr: the highest rate: one, or one a group.
+        max_lr: the highest rate: one, or one per group.
         total_steps: steps of the cycle; or else ``epochs`` and ``steps_per_epoch``, whose product it is.
         pct_start: share of the steps that go up.
         anneal_strategy: "cos" or "linear".
@@ -420,6 +420,6 @@ def _per_group(option: str, value: float | Sequence[float], groups: int) -> list
     given = value if isinstance(value, tuple | list) else [value] * groups
     if len(given) != groups:
         raise ArgumentError(
-            f"[OneCycleLR] expected {option} as one number or {groups}, one a group, got {described(value)}"
+            f"[OneCycleLR] expected {option} as one number or {groups}, one per group, got {described(value)}"
         )
     return [finite("OneCycleLR", option, n) for n in given]

@@ -279,14 +279,14 @@ class Optimizer:
 
     def _fit_groups(self, groups: Any) -> dict[int, int]:
         """The place of each of the groups' parameters by its number."""
-        own = [len(group["params"]) for group in self.param_groups]
+        expected_sizes = [len(group["params"]) for group in self.param_groups]
         if not isinstance(groups, list | tuple) or not all(
             isinstance(group, Mapping) and isinstance(group.get("params"), list | tuple) for group in groups
         ):
             raise self._misfit("param_groups as a list of dicts with params", shown(groups))
         sizes = [len(group["params"]) for group in groups]
-        if sizes != own:
-            raise self._misfit(f"groups of {own} parameters", f"{sizes}")
+        if sizes != expected_sizes:
+            raise self._misfit(f"groups of {expected_sizes} parameters", f"{sizes}")
         for group in groups:
             self._fit_options(group)
         numbers = [number for group in groups for number in group["params"]]

@@ -83,8 +83,8 @@ def _windows(shape: Ints, filter: Ints, stride: Ints, dilation: Ints) -> list[tu
     windows = []
     for tap in itertools.product(*map(range, filter)):
         starts = [t * d for t, d in zip(tap, dilation, strict=True)]
-        ends = zip(starts, shape, stride, strict=True)
-        windows.append((tap, tuple(slice(start, start + (o - 1) * s + 1, s) for start, o, s in ends)))
+        axes = zip(starts, shape, stride, strict=True)
+        windows.append((tap, tuple(slice(start, start + (o - 1) * s + 1, s) for start, o, s in axes)))
     return windows
 
 

@@ -41,7 +41,7 @@ def cross_entropy_grad(
     """An infinite scale is inf - inf at the label, as PyTorch's, which scales each term by itself."""
     _check("cross_entropy_grad", probabilities, labels)
     if scale.shape != labels.shape:
-        raise ShapeError(f"[cross_entropy_grad] expected a scale a row, {labels.shape}, got {scale.shape}")
+        raise ShapeError(f"[cross_entropy_grad] expected one scale per row, {labels.shape}, got {scale.shape}")
     do = engine.elementwise
     classes = probabilities.shape[1]
     label, factor = _column(labels), _column(scale)

@@ -120,8 +120,8 @@ class ConvolutionOperations(HostEngine):
             from_x, to = source(x), target(out)
             added = to if residual is out else None if residual is None else target(residual)
             cut, reached = _reaching(w, part.geometry), part.geometry.reached
-            ends = (from_x, to) if by_output else (to, from_x)
-            problem = problem_of(operator, *ends, reached, groups)
+            source_and_target = (from_x, to) if by_output else (to, from_x)
+            problem = problem_of(operator, *source_and_target, reached, groups)
             macs += self._convolve(problem, Call(from_x, cut, to, reached, bias, added, slope))
         return macs
 
@@ -146,9 +146,9 @@ class ConvolutionOperations(HostEngine):
         """The sum of the filter gradients of all bands of outputs."""
         dw, macs = None, 0
         for part in bands.parts(geometry, True)[0]:
-            own = self.conv2d_weight_grad(part.of_inputs(x), part.of_outputs(dy), part.geometry, groups)
+            part_dw = self.conv2d_weight_grad(part.of_inputs(x), part.of_outputs(dy), part.geometry, groups)
             macs += MACS["conv2d_weight_grad"]
-            dw = own if dw is None else self.elementwise("add", dw, own, out=dw)
+            dw = part_dw if dw is None else self.elementwise("add", dw, part_dw, out=dw)
         MACS["conv2d_weight_grad"] = macs
         if dw is None:
             dw = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype)
@@ -160,10 +160,10 @@ class ConvolutionOperations(HostEngine):
         dw, macs = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype), 0
         self.fill(dw, 0)
         for tap, part in bands.taps(geometry):
-            own = self.conv2d_weight_grad(part.of_inputs(x), part.of_outputs(dy), part.geometry, groups)
+            part_dw = self.conv2d_weight_grad(part.of_inputs(x), part.of_outputs(dy), part.geometry, groups)
             macs += MACS["conv2d_weight_grad"]
             to = (dw.shape[0], dw.shape[1], 1, dw.shape[3])
-            self.copy(own, dw.view(dw.offset + tap * dw.strides[2], to, dw.strides))
+            self.copy(part_dw, dw.view(dw.offset + tap * dw.strides[2], to, dw.strides))
         MACS["conv2d_weight_grad"] = macs
         return dw
 

@@ -19,7 +19,7 @@ CHUNK = 16384
 
 
 class OptimizerOperations(HostEngine):
-    """Fused updates: every parameter is read and written once a step."""
+    """Fused updates: every parameter is read and written once per step."""
 
     def optimizer_step(
         self,

@@ -99,7 +99,7 @@ def conv2d(engine: Engine, name: str, dtype: str) -> None:
     geometry, inputs, outputs, groups = PROBLEMS[name]
     x = numbers(IMAGES, *geometry.input, inputs, dtype=dtype)
     w = numbers(outputs, *geometry.filter, inputs // groups, dtype=dtype, seed=1)
-    bias, beside = (
+    bias, residual = (
         numbers(outputs, dtype=dtype, seed=2),
         numbers(IMAGES, *geometry.output, outputs, dtype=dtype, seed=3),
     )
@@ -112,8 +112,8 @@ def conv2d(engine: Engine, name: str, dtype: str) -> None:
     def added(place: Engine, x: Tensor, w: Tensor, bias: Tensor, sums: Tensor) -> Results:
         return [place.conv2d(x, w, bias, geometry, groups, accumulate=place.dense(sums))]
 
-    expect_same(engine, fused, x, w, bias, beside, **limits)
-    expect_same(engine, added, x, w, bias, beside, **limits)
+    expect_same(engine, fused, x, w, bias, residual, **limits)
+    expect_same(engine, added, x, w, bias, residual, **limits)
 
 
 @CHECKS.over(*product(PROBLEMS, FLOATS))

@@ -1,4 +1,4 @@
-"""Differentiable functions, a family a file; ``__all__`` gathers the public ones."""
+"""Differentiable functions, one file per family; ``__all__`` gathers the public ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolution and transposed convolution of images: C-K-S made differentiable; what all axes' numbers ask alike."""
+"""Convolution and transposed convolution of images: C-K-S made differentiable, and checks for any number of axes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["conv2d", "conv_transpose2d"]
 
 AnyGeometry = TypeVar("AnyGeometry")
 Ints = int | tuple[int, ...]
-"""One number, or one an axis."""
+"""One number, or one per axis."""
 
-MOST_STEP = 2**31 - 1
-"""Most of a stride, padding or dilation: positions of kernels' tables are 32-bit numbers."""
+MAX_STEP = 2**31 - 1
+"""Largest stride, padding or dilation: kernels' tables hold positions as 32-bit numbers."""
 
 INPUTS = {1: "sequences (N, L, C)", 2: "images (N, H, W, C)", 3: "volumes (N, D, H, W, C)"}
 
@@ -41,7 +41,7 @@ class Conv2dFunction(Function):
         slope: float | None,
     ) -> Tensor:
         self._geometry, self._groups, self._slope = geometry, groups, slope
-        # Where the residual's gradient is all of dy, it is handed through and no longer ours alone.
+        # Where the residual's gradient is dy itself, others hold it too.
         self.fresh = not (residual is not None and slope is None)
         y = x.engine.conv2d(x, w, bias, geometry, groups, residual, slope)
         self.save(x if self.needs[1] else None, w if self.needs[0] else None, None if slope is None else y)
@@ -158,7 +158,7 @@ def conv_transpose2d(
 
 
 class Given(NamedTuple):
-    """What any convolution is called with: the function's name for errors, the number of axes, tensors and groups."""
+    """A convolution call's arguments: the function's name for errors, the number of axes, tensors and groups."""
 
     function: str
     axes: int
@@ -227,7 +227,7 @@ def transposed_axes(given: Given, stride: Ints, padding: Ints, output_padding: I
 
 
 def named(function: str, make: Callable[..., AnyGeometry], *arguments: tuple[int, ...]) -> AnyGeometry:
-    """The geometry made from the arguments; where a filter does not fit, the error has the function's name."""
+    """Makes a geometry; the error for a filter that does not fit has the function's name."""
     try:
         return make(*arguments)
     except ShapeError as error:
@@ -235,23 +235,23 @@ def named(function: str, make: Callable[..., AnyGeometry], *arguments: tuple[int
 
 
 def numbers(function: str, name: str, value: Any, axes: int) -> tuple[int, ...]:
-    """One int an axis from one or so many; ArgumentError for anything else, or below what the name allows."""
+    """One int per axis, from one or several; ArgumentError for anything else, or below what the name allows."""
     least = 0 if "padding" in name else 1
-    if type(value) is int and least <= value <= MOST_STEP:
+    if type(value) is int and least <= value <= MAX_STEP:
         return (value,) * axes
     given = (value,) * axes if type(value) is not tuple and isinstance(value, int | np.integer) else value
     if isinstance(given, (tuple, list)) and len(given) == axes:
-        for n in given:  # a plain loop: every call of a convolution checks three or four such
-            if type(n) is not int or not least <= n <= MOST_STEP:
+        for n in given:  # a plain loop, for speed: every call of a convolution checks three or four arguments so
+            if type(n) is not int or not least <= n <= MAX_STEP:
                 break
         else:
             return tuple(given)
-        if all(isinstance(n, int | np.integer) and not isinstance(n, bool) and least <= n <= MOST_STEP for n in given):
+        if all(isinstance(n, int | np.integer) and not isinstance(n, bool) and least <= n <= MAX_STEP for n in given):
             return tuple(int(n) for n in given)
     several = {1: "one int,", 2: "one int or two, each", 3: "one int or three, each"}[axes]
     entries = given if isinstance(given, tuple | list) else ()
-    far = any(isinstance(n, int | np.integer) and n > MOST_STEP for n in entries)
-    limit = f" and <= {MOST_STEP}" if far else ""
+    far = any(isinstance(n, int | np.integer) and n > MAX_STEP for n in entries)
+    limit = f" and <= {MAX_STEP}" if far else ""
     raise ArgumentError(f"[{function}] expected {name} as {several} >= {least}{limit}, got {described(value)}")
 
 
@@ -299,7 +299,7 @@ def _check_residual(residual: Tensor, x: Tensor, shape: tuple[int, ...]) -> None
 
 
 def _check(given: Given) -> None:
-    """What convolutions and transposed ones ask of their arguments."""
+    """Checks that convolutions and transposed convolutions share."""
     function, axes, x, weight, bias, groups = given
     if not isinstance(x, Tensor) or not isinstance(weight, Tensor) or not (bias is None or isinstance(bias, Tensor)):
         check_tensor(function, x, weight, *(() if bias is None else (bias,)))

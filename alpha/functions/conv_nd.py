@@ -8,7 +8,7 @@ convolution would put between the elements is in no run either. So no zero is mu
 
 Volumes lie in memory as (H, W, D, N, C). A run of neighbouring depths is then a batch of images in the engine's own
 order, read and added to in place: nothing is padded or stacked, and only a stride in depth copies, part by part. What
-it costs is that a result is read and written once a tap. Stacking taps as channels would make longer products, of as
+it costs is that a result is read and written once per tap. Stacking taps as channels would make longer products, of as
 many copies of the input.
 """
 
@@ -233,8 +233,8 @@ def _input_grad(
     if len(parts) == 1:
         return _sum_of_taps(dy, taps[0], product, shape, bias, into)
     out = engine.empty(shape, dy.dtype, VOLUME_ORDER) if into is None else into
-    for part, own in zip(parts, taps, strict=True):
-        found = _sum_of_taps(dy, own, product, (shape[0], len(part.inputs), *shape[2:]), bias, None)
+    for part, part_taps in zip(parts, taps, strict=True):
+        found = _sum_of_taps(dy, part_taps, product, (shape[0], len(part.inputs), *shape[2:]), bias, None)
         place = _depths(out, part.inputs)
         if into is None:
             engine.copy(found, place)

@@ -242,9 +242,9 @@ class Extremum(Binary):
         return x, y
 
     def gradient(self, argument: int, grad: Tensor, *kept: Any) -> Tensor:
-        own, other = kept[argument], kept[1 - argument]
-        loses = compute("lt" if self.op == "maximum" else "gt", own, other)
-        share = compute("where", compute("eq", own, other), compute("mul", grad, 0.5), grad)
+        operand, other = kept[argument], kept[1 - argument]
+        loses = compute("lt" if self.op == "maximum" else "gt", operand, other)
+        share = compute("where", compute("eq", operand, other), compute("mul", grad, 0.5), grad)
         return compute("where", loses, 0.0, share)
 
 

@@ -44,7 +44,7 @@ __all__ = [
 
 
 def _resolved(name: str, x: Tensor, key: Any) -> tuple[Any, ...]:
-    """The key as one entry an axis (slice, int, integer or bool Tensor) with None for new axes between them.
+    """The key as one entry per axis (slice, int, integer or bool Tensor) with None for new axes between them.
 
     Its integers have memory of their own: what was checked is what is followed, whoever writes to the key's. Masks
     are the key's own, which ``_kept`` copies for backward.

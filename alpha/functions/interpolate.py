@@ -14,7 +14,7 @@ from alpha.arguments import flag, number
 from alpha.autograd import Function
 from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ArgumentError, ShapeError, described
-from alpha.functions.conv import MOST_STEP
+from alpha.functions.conv import MAX_STEP
 from alpha.functions.operands import call, check_float, check_room
 from alpha.tensor import Tensor
 
@@ -223,19 +223,19 @@ def _axes(x: Tensor, size: Size | None, scale_factor: Scale | None) -> Axes:
     inputs = x.shape[1:3]
     if size is not None:
         outputs: tuple[int, ...] = _two("size", size, int)
-        ratios = [n / m if m <= MOST_STEP else 0.0 for n, m in zip(inputs, outputs, strict=True)]
+        ratios = [n / m if m <= MAX_STEP else 0.0 for n, m in zip(inputs, outputs, strict=True)]
     else:
         factors = [number("interpolate", "scale_factor", f) for f in _two("scale_factor", scale_factor, (int, float))]
-        outputs = tuple([math.floor(min(n * factor, MOST_STEP + 1)) for n, factor in zip(inputs, factors, strict=True)])
+        outputs = tuple([math.floor(min(n * factor, MAX_STEP + 1)) for n, factor in zip(inputs, factors, strict=True)])
         ratios = [1 / factor for factor in factors]
     if min(outputs) < 1:
         raise ArgumentError(
             f"[interpolate] expected a result of at least one pixel, got {outputs[0]} x {outputs[1]}: use a larger "
             "scale_factor"
         )
-    if max(outputs) > MOST_STEP:
+    if max(outputs) > MAX_STEP:
         raise ArgumentError(
-            f"[interpolate] expected a result of at most {MOST_STEP} rows and columns, got size {described(size)} and "
+            f"[interpolate] expected a result of at most {MAX_STEP} rows and columns, got size {described(size)} and "
             f"scale_factor {described(scale_factor)} for x: {x.shape}"
         )
     rows, columns = zip(inputs, outputs, ratios, strict=True)

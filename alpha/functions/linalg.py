@@ -46,7 +46,7 @@ _PIXEL = Geometry.make((1, 1), (1, 1))
 class Linear(Function):
     """x (rows, in) times the transposed weight (out, in), plus the bias (out,): a convolution over maps of one pixel.
 
-    So it runs on their kernels, with the filters packed once a change; a single row is a vector's product.
+    So it runs on their kernels, with the filters packed once per change; a single row is a vector's product.
     """
 
     fresh = True

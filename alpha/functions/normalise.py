@@ -158,15 +158,15 @@ def _repeated(x: Tensor, shape: Shape) -> Tensor:
 
 def _blend(running: RunningStatistics, mean: Tensor, var: Tensor) -> None:
     """Takes the means over the samples of the columns' statistics into the running ones."""
-    for own, new in ((running.mean, mean), (running.var, var)):
-        if own is None:
+    for running_value, new in ((running.mean, mean), (running.var, var)):
+        if running_value is None:
             continue
-        channels = own.shape[0]
+        channels = running_value.shape[0]
         samples = new.numel() // channels
         total = new.engine.reduce("sum", new.view(new.offset, (samples, channels), (channels, 1)), (0,), False)
         compute("mul", total, running.momentum / samples, out=total)
-        compute("add", compute("mul", own, 1 - running.momentum, out=own), total, out=own)
-        own.storage.touch()
+        compute("add", compute("mul", running_value, 1 - running.momentum, out=running_value), total, out=running_value)
+        running_value.storage.touch()
 
 
 # -- the functions -----------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def group_norm(
     if not x.numel():
         return nothing(x.shape, x, weight, bias)
     if x.numel() == num_groups:
-        raise ShapeError(f"[group_norm] expected more than one value a group, got x: {x.shape}: use fewer groups")
+        raise ShapeError(f"[group_norm] expected more than one value per group, got x: {x.shape}: use fewer groups")
     return call(GroupNorm, x, weight, bias, num_groups, eps)
 
 
@@ -265,7 +265,7 @@ def instance_norm(
         return batch_norm(x, running_mean, running_var, weight, bias, eps=eps)
     if math.prod(x.shape[1:-1]) == 1:
         raise ShapeError(
-            f"[instance_norm] expected more than one value a channel and sample, got x: {x.shape}: use larger maps"
+            f"[instance_norm] expected more than one value per channel and sample, got x: {x.shape}: use larger maps"
         )
     if not x.numel():
         return nothing(x.shape, x, weight, bias)

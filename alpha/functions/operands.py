@@ -95,7 +95,7 @@ def is_operand(value: Any) -> bool:
 
 
 def operands(function: str, *values: Any) -> list[Any]:
-    """The values as tensors of one engine and Python numbers, at least one a tensor."""
+    """The values as tensors of one engine and Python numbers, at least one of them a tensor."""
     first = next((value for value in values if isinstance(value, Tensor)), None)
     engine = first.engine if first is not None else None
     result: list[Any] = []

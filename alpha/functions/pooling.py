@@ -11,7 +11,7 @@ from alpha.arguments import flag
 from alpha.autograd import Function
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
-from alpha.functions.conv import MOST_STEP
+from alpha.functions.conv import MAX_STEP
 from alpha.functions.elementwise import mul
 from alpha.functions.operands import check_room
 from alpha.functions.reduction import mean
@@ -105,7 +105,7 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
     """
     _check_image("adaptive_avg_pool2d", x)
     sizes = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
-    wanted = tuple(own if size is None else size for size, own in zip(sizes, x.shape[1:3], strict=False))
+    wanted = tuple(length if size is None else size for size, length in zip(sizes, x.shape[1:3], strict=False))
     rows, columns = _pair("adaptive_avg_pool2d", "output_size", wanted if len(sizes) == 2 else sizes, 1)
     check_room(x.engine, (x.shape[0], rows, columns, x.shape[3]), x.dtype)
     if x.shape[1] % rows == 0 and x.shape[2] % columns == 0:
@@ -187,7 +187,7 @@ def _pair(function: str, name: str, value: Any, least: int) -> tuple[int, int]:
     """(rows, columns) of an int or a pair of ints."""
     values = tuple(value) if isinstance(value, list | tuple) else (value, value)
     numbers = [int(v) for v in values if isinstance(v, int | np.integer) and not isinstance(v, bool)]
-    if len(values) != 2 or len(numbers) != 2 or min(numbers) < least or max(numbers) > MOST_STEP:
+    if len(values) != 2 or len(numbers) != 2 or min(numbers) < least or max(numbers) > MAX_STEP:
         raise ArgumentError(
             f"[{function}] expected {name} as an int >= {least} or a pair of them, got {described(value)}"
         )

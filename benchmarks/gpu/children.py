@@ -1,4 +1,4 @@
-"""Child processes that a command waits for with deadlines: requests and answers are JSON objects, one a line.
+"""Child processes that a command waits for with deadlines: requests and answers are JSON objects, one per line.
 
 Every child leads a process group of its own, so that it can be ended with all that it started. A child's requests come
 through its standard input, whose end tells it that the command is gone.

@@ -193,7 +193,7 @@ class Session:
             status = NOTHING_FAILED_BUT_NOT_ALL_REACHED
         temporary = self.options.out / ".summary.txt"
         summary = self.options.out / "summary.txt"
-        temporary.write_text(_beside(summary, self.command, text), encoding="utf-8")
+        temporary.write_text(_with_section(summary, self.command, text), encoding="utf-8")
         temporary.replace(summary)
         _pack(self.logs, self.options.out / "logs.tar.gz")
         self.journal.close()
@@ -249,7 +249,7 @@ def _names(head: str, names: Sequence[str], most: int = 12) -> list[str]:
     return [head + ", ".join(names[:most]) + more]
 
 
-def _beside(summary: Path, command: str, text: str) -> str:
+def _with_section(summary: Path, command: str, text: str) -> str:
     """The text with those of other commands that were left in the same folder."""
     try:
         old = summary.read_text(encoding="utf-8")

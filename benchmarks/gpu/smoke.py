@@ -122,7 +122,7 @@ def copies_both_ways(engine: Any) -> None:
 
 @check
 def vector_loads(engine: Any) -> None:
-    """Sixteen bytes an instruction."""
+    """Sixteen bytes per instruction."""
     x = _numbers(_COUNT)
     y = engine.empty((_COUNT,))
     engine.kernel(_VECTORS, "vectors")(4, 128, engine.from_numpy(x), y, _COUNT // 4)

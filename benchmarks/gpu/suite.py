@@ -399,5 +399,5 @@ def _told(first: str, state: str, note: str) -> str:
 
 def _find_sanitizer() -> str | None:
     folders = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    beside = [shutil.which(f"{folder}/bin/compute-sanitizer") for folder in folders if folder]
-    return next(filter(None, [shutil.which("compute-sanitizer"), *beside]), None)
+    in_folders = [shutil.which(f"{folder}/bin/compute-sanitizer") for folder in folders if folder]
+    return next(filter(None, [shutil.which("compute-sanitizer"), *in_folders]), None)

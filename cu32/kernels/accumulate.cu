@@ -70,7 +70,7 @@ struct Chunk {
 
 // Sums runs of equal displacements within chunks: operands of the loop: a partial result, target, values, the chunk. Runs
 // that lie in one chunk are added to target; what a chunk has of others goes to `heads` (runs begun before it) and `tails`.
-// Six blocks a multiprocessor leave it 40 registers: by itself the assembler takes 32 for sm_80, and spills.
+// Six blocks per multiprocessor leave it 40 registers: by itself the assembler takes 32 for sm_80, and spills.
 extern "C" __global__ void __launch_bounds__(LOOP_THREADS, 6)
 add_chunks(Loop loop, Sum* heads, Sum* tails, T* target, const T* values, const int64* displacement, int64 step, T number,
            const int64* order, int64 value_step, int64 first, int64 count) {

@@ -1,4 +1,4 @@
-// Sums over the rows of a dense (rows, channels) matrix: a tile of channels a block, the rows split between blocks.
+// Sums over the rows of a dense (rows, channels) matrix: one tile of channels per block, the rows split between blocks.
 #pragma once
 #include "reduce.cuh"
 
@@ -72,7 +72,7 @@ __device__ __forceinline__ void walk(Terms& terms, const Place& place, int64 row
 }
 
 // Every channel's sums over all rows, handed to finish(channel, sums) in the tile's last block.
-// partial: SUMS x gridDim.y x channels; counters: one a tile, 0 before and after.
+// partial: SUMS x gridDim.y x channels; counters: one per tile, 0 before and after.
 template <class Terms, class Finish>
 __device__ __forceinline__ void sum_columns(Terms& terms, const Place& place, int64 rows, int64 channels,
                                             double* partial, unsigned* counters, Workspace<Terms::SUMS>& shared,

@@ -9,7 +9,7 @@
 //
 // Per step of DEPTH a thread issues TILE_DOWN * TILE_ACROSS * DEPTH = 512 FMAs, 32 or 48 128-bit reads of shared memory, some
 // 10 loads and stores on the way there and 20 of everything else: FMAs are nearly 90 % of what it issues. With one barrier
-// a step and 16 warps a multiprocessor, 75 to 85 % of the FMA peak is to be expected (not measured) where the tiles fill
+// per step and 16 warps per multiprocessor, 75 to 85 % of the FMA peak is to be expected (not measured) where the tiles fill
 // the device.
 #include "tile.cuh"
 
@@ -19,7 +19,7 @@ enum Filter { BY_DEPTH, BY_WIDTH };
 constexpr int DEPTH = TILE_ACROSS == 8 ? 8 : 16;  // of a step: threads with fewer sums have the registers for more
 constexpr int FLAT_LIMIT = 1024;  // taps times channels that FLAT's table holds; cu32/planner.py knows it
 constexpr int THREADS = Sums<REAL, TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS>::THREADS;
-constexpr int RESIDENT = sizeof(REAL) == 8 ? 2 : 512 / THREADS;  // blocks a multiprocessor at 128 registers a thread
+constexpr int RESIDENT = sizeof(REAL) == 8 ? 2 : 512 / THREADS;  // blocks per multiprocessor at 128 registers per thread
 constexpr int A_PIECES = TILE_ROWS * DEPTH / 4 / THREADS, B_PIECES = TILE_COLUMNS * DEPTH / 4 / THREADS;
 constexpr int A_PITCH = TILE_ROWS + 4, B_PITCH = TILE_COLUMNS + 4;  // + 4: turned stores fall on 32 different banks
 static_assert(A_PIECES > 0 && B_PIECES > 0, "every thread moves as many pieces");

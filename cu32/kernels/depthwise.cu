@@ -2,12 +2,12 @@
 // the bound. Threads run along (image, four channels), as images lie in memory; each computes a patch of 2 x 4 (2 x 2) positions of
 // one trim and reads a line of the source once for all its taps and both rows. Macros:
 //   REAL     float or double
-//   VEC      channels a thread: 4 (one filter a channel, aligned) or 1
+//   VEC      channels per thread: 4 (one filter per channel, aligned) or 1
 //   STEP     1 or 2: how far neighbouring positions' sources lie apart, where neighbouring taps' are neighbours: a line is
 //            kept in registers; 0: any steps, each product reads its own element through the caches
 //
 // For 3x3 filters at stride 1 a position costs 3 reads of the source and 2.25 of the filter, 16 bytes each, nearly all from
-// the first two caches, 36 FMAs and one write: some 21 cycles of a multiprocessor for 512 bytes in and out a warp, which
+// the first two caches, 36 FMAs and one write: some 21 cycles of a multiprocessor for 512 bytes in and out per warp, which
 // memory needs 34 cycles for each way.
 #include "patches.cuh"
 

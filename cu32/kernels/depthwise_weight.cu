@@ -7,7 +7,7 @@
 // A block's threads sum over different terms and add up in a fixed order; blocks leave parts, which another kernel adds.
 //
 // For 3x3 filters at stride 1 four positions cost 22 reads of 16 bytes, nearly all but 8 from the caches, and 144 FMAs: some
-// 22 cycles of a multiprocessor a position and warp, which memory needs 68 for.
+// 22 cycles of a multiprocessor per position and warp, which memory needs 68 for.
 #include "common.cuh"
 
 constexpr int THREADS = 256, ACROSS = STEP == 1 ? 4 : 2, TAPS = SIDE * SIDE;

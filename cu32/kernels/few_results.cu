@@ -5,7 +5,7 @@
 // float32 alone; the source's neighbouring taps and positions are neighbours.
 //
 // For 3x3 filters and three channels a line costs 10 reads of the source, 9 of the filter (16 bytes each, the latter from
-// the first-level cache) and 288 FMAs: 76 cycles of the cache and 72 of the FMAs a warp, all of them useful but where a row of
+// the first-level cache) and 288 FMAs: 76 cycles of the cache and 72 of the FMAs per warp, all of them useful but where a row of
 // the trim ends.
 #include "patches.cuh"
 

@@ -1,5 +1,5 @@
 // Matrix products of any size, strides and batches, by register tiles. Macros: REAL, float or double; LAYOUT_A and
-// LAYOUT_B, those of the operands (ALONG, ACROSS) as layout.cuh names them; VECTOR, elements a read; TILE, 128 or 64, the block's
+// LAYOUT_B, those of the operands (ALONG, ACROSS) as layout.cuh names them; VECTOR, elements per read; TILE, 128 or 64, the block's
 // rows and columns.
 #include "panel.cuh"
 #include "products.cuh"

@@ -1,6 +1,6 @@
 // Products that memory alone bounds: a matrix by a vector, in both of the matrix's orders, and two vectors' outer product.
 // Every element of a matrix is read or written once, by neighbouring threads. Macros: REAL, float or double; VECTOR, the
-// elements a thread moves at once, 4 (16-byte addresses, sizes in whole fours) or 1.
+// elements that a thread moves at once, 4 (16-byte addresses, sizes in whole fours) or 1.
 #include "products.cuh"
 
 constexpr int WARPS = 8;
@@ -18,7 +18,7 @@ struct Elements {
     }
 };
 
-// out[row] = sum over depth of a[row * leading + depth] * x[depth]: a warp a row, or a part of one.
+// out[row] = sum over depth of a[row * leading + depth] * x[depth]: one warp per row, or per part of one.
 extern "C" __global__ void __launch_bounds__(WARPS * WARP)
 gemv_across(const REAL* __restrict__ a, const REAL* __restrict__ x, REAL* __restrict__ out, const Product p) {
     const int64 task = thread_index() / WARP, lane = threadIdx.x % WARP;
@@ -41,7 +41,7 @@ gemv_across(const REAL* __restrict__ a, const REAL* __restrict__ x, REAL* __rest
     if (lane == 0) out[(part * p.batches + batch) * p.rows + row] = total;
 }
 
-// out[row] = sum over depth of a[depth * leading + row] * x[depth]: a lane a row or four, a block's warps by turns a depth.
+// out[row] = sum over depth of a[depth * leading + row] * x[depth]: one or four rows per lane, a block's warps taking turns over the depth.
 extern "C" __global__ void __launch_bounds__(WARPS * WARP)
 gemv_along(const REAL* __restrict__ a, const REAL* __restrict__ x, REAL* __restrict__ out, const Product p) {
     constexpr int ROWS = WARP * VECTOR;

@@ -16,7 +16,7 @@ struct CompensatedSum {
     __device__ __forceinline__ REAL result() const { return lost == lost ? sum + lost : sum; }
 };
 
-// out[i] = sum over p of parts[p * count + i], `VEC` neighbouring elements a thread. A block's threads are `lanes` times
+// out[i] = sum over p of parts[p * count + i], `VEC` neighbouring elements per thread. A block's threads are `lanes` times
 // as many as the groups of elements it takes: where elements are few, each lane adds every lanes-th part, and the first
 // lane adds the lanes' sums in their order.
 template <int VEC>

@@ -65,7 +65,7 @@ __device__ __forceinline__ unsigned to_tf32(float x) {
 }
 
 // d += a b by a whole warp: a is 16x8 row-major, b 8x8, d 16x8, in TF32 with float32 sums. With group = lane / 4 and
-// member = lane % 4 a lane holds
+// member = lane % 4 one lane holds
 //   a[i]: row group + 8 * (i % 2), column member + 4 * (i / 2)
 //   b[i]: row member + 4 * i, column group
 //   d[i]: row group + 8 * (i / 2), column 2 * member + i % 2

@@ -197,7 +197,7 @@ __device__ __forceinline__ void join_lanes(Workspace<Op>& shared, int lane, int 
     combine_lanes(lane, lanes, apart, [&](int i, int j) { Op::join(shared.values[i], shared.values[j]); });
 }
 
-// partial: gridDim.y x results values; counters: one a block of blockIdx.x, 0 before and after.
+// partial: gridDim.y x results values; counters: one per block of blockIdx.x, 0 before and after.
 template <class Op>
 __device__ __forceinline__ void reduce(const TYPE* __restrict__ x, typename Op::Result* __restrict__ out,
                                        typename Op::Value* partial, unsigned* counters, const Problem& p,

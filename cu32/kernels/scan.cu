@@ -21,7 +21,7 @@ struct Kinds<double> {
 using Sum = Kinds<TYPE>::Sum;
 using Result = Kinds<TYPE>::Result;
 
-// For lines that lie beside each other and are many, a thread a line and segment, the segments along blockIdx.y. First
+// For lines that lie beside each other and are many, one thread per line and segment, the segments along blockIdx.y. First
 // totals[segment, line], the sum of each segment of a line but the last.
 extern "C" __global__ void __launch_bounds__(THREADS)
 cumsum_line_totals(const TYPE* __restrict__ x, Sum* __restrict__ totals, const Lines lines, int64 segment) {
@@ -63,7 +63,7 @@ __device__ __forceinline__ void scan(Sum* values) {
     __syncthreads();
 }
 
-// totals[line, segment]: the sum of each segment of a line but the last. A block a segment: (lines, segments).
+// totals[line, segment]: the sum of each segment of a line but the last. One block per segment: (lines, segments).
 extern "C" __global__ void __launch_bounds__(THREADS)
 cumsum_totals(const TYPE* __restrict__ x, Sum* __restrict__ totals, const Lines lines, int64 segment) {
     __shared__ Sum values[THREADS];
@@ -77,7 +77,7 @@ cumsum_totals(const TYPE* __restrict__ x, Sum* __restrict__ totals, const Lines 
     if (threadIdx.x == 0) totals[line * gridDim.y + blockIdx.y] = values[0];
 }
 
-// A block a segment, which begins with the sum of the totals (segments - 1 a line) of the segments before it.
+// One block per segment, which begins with the sum of the totals (segments - 1 per line) of the segments before it.
 extern "C" __global__ void __launch_bounds__(THREADS)
 cumsum_segments(const TYPE* __restrict__ x, const Sum* __restrict__ totals, Result* __restrict__ out, const Lines lines,
                 int64 segment) {

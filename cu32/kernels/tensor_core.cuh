@@ -111,8 +111,8 @@ struct TensorSums {
     }
 };
 
-// Sums `steps` stages. feed.issue(stage) starts the copies of the next step's panels, called once a step in order; while
-// this step is multiplied the copies of the next STAGES - 1 are under way. One barrier a step: it says that the step's
+// Sums `steps` stages. feed.issue(stage) starts the copies of the next step's panels, called once per step in order; while
+// this step is multiplied the copies of the next STAGES - 1 are under way. One barrier per step: it says that the step's
 // copies have landed for all threads, and that all have done with the stage which is then filled anew.
 template <int STAGES, class Sums, class Feed>
 __device__ __forceinline__ void pipeline(Sums& sums, Feed& feed, int steps, float* shared) {

@@ -17,7 +17,7 @@ class ConvRBM(BoltzmannMachine):
     """Binary images (n, H, W, in_channels) and binary hidden maps (n, H - FH + 1, W - FW + 1, filters).
 
     E(v, h) = -sum(b v) - sum(c h) - sum(h conv(v, weight)), the convolution valid with stride 1; b is one number a
-    channel, c one a filter. p(h | v) takes a convolution, p(v | h) a transposed one with the same filters. Gradients
+    channel, c one per filter. p(h | v) takes a convolution, p(v | h) a transposed one with the same filters. Gradients
     are sums over positions: take a learning rate as many times smaller than an RBM's. There is no max-pooling.
 
     Args:

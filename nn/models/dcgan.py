@@ -182,12 +182,12 @@ def _draw_weights(net: Module) -> None:
 
 
 def _check_labels(name: str, count: int, labels: Tensor | None, num_classes: int) -> None:
-    """Labels there where they belong, one an image; their range is the embedding's to check."""
+    """Labels on the network's engine, one per image; their range is the embedding's to check."""
     if (labels is not None) != (num_classes > 0):
         expected = f"classes as labels, of {num_classes}" if num_classes else "no labels, for num_classes is 0"
         raise ArgumentError(f"[{name}] expected {expected}, got {'none' if labels is None else labels.shape}")
     if labels is not None and labels.shape != (count,):
-        raise ShapeError(f"[{name}] expected labels ({count},), a class an image, got {labels.shape}")
+        raise ShapeError(f"[{name}] expected labels ({count},), one class per image, got {labels.shape}")
 
 
 def _cross_entropy(logits: Tensor, target: float) -> Tensor:

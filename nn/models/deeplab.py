@@ -67,8 +67,8 @@ class DeepLabSmall(Module):
     4 * base_width channels; ASPP looks at them at several scales; a 1x1 convolution makes logits, that are resized
     bilinearly to the image's size.
 
-    In training every BatchNorm needs more than one value a channel, and that of the mean over the map has one an image:
-    a batch holds at least two.
+    In training every BatchNorm needs more than one value per channel, and that of the mean over the map has one per
+    image: a batch holds at least two.
     """
 
     def __init__(

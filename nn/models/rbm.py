@@ -166,7 +166,7 @@ class BoltzmannMachine(Module):
     ) -> Self:
         """Trains on rows by stochastic gradient descent; returns self.
 
-        ``history`` then has a number an epoch: ``error``, the mean squared difference of rows and reconstructions
+        ``history`` then has a number per epoch: ``error``, the mean squared difference of rows and reconstructions
         while training; ``free_energy``, the mean over (as many as are held out of) the rows; with held-out rows their
         ``held_out_free_energy``: where it climbs away from the rows', the machine overfits.
 

@@ -49,8 +49,8 @@ def from_torch(
 
     Errors: with a module, CheckpointError as from ``load_state_dict``.
     """
-    own = module.state_dict() if module is not None else {}
-    given = {key: value for key, value in state_dict.items() if key in own or not key.endswith(_COUNTER)}
+    expected = module.state_dict() if module is not None else {}
+    given = {key: value for key, value in state_dict.items() if key in expected or not key.endswith(_COUNTER)}
     arrays = {key: _to_array(key, value) for key, value in given.items()}
     filters = {key for key, array in arrays.items() if array.ndim in (4, 5)} if module is None else _filters(module)
     for key, array in arrays.items():
@@ -61,7 +61,7 @@ def from_torch(
             maps = _split(key, arrays[key], height * width).reshape(len(arrays[key]), -1, height, width)
             arrays[key] = maps.transpose(_FROM_OIHW).reshape(arrays[key].shape)
     if module is not None:
-        state.check("from_torch", type(module).__name__, own, arrays)
+        state.check("from_torch", type(module).__name__, expected, arrays)
     return {key: np.array(array, order="C") for key, array in arrays.items()}
 
 

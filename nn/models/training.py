@@ -15,7 +15,7 @@ from alpha.nn.arguments import positive
 from alpha.nn.parameter import Parameter
 
 History = dict[str, list[float]]
-"""Figures by name, a number an epoch."""
+"""Figures by name, one number per epoch."""
 Figures = dict[str, float]
 Callback = Callable[[int, Figures], Any]
 """Called after each epoch with its number, from 1, and its figures."""
@@ -130,7 +130,7 @@ def _epoch(data: Sequence[Tensor], step: Callable[..., Tensor], batch_size: int,
     total = tensor(0.0, data[0].dtype, engine=data[0].engine)
     for start in range(0, count, batch_size):
         chosen = data[0].engine.from_numpy(order[start : start + batch_size])
-        error = step(*(each[chosen] for each in data))
+        error = step(*(values[chosen] for values in data))
         with no_grad():  # added up on the engine: reading each error would wait for it
             total = total + error.detach() * len(chosen)
         bar.update(len(chosen))

@@ -55,7 +55,7 @@ def test_picked_configurations(cu32: DeviceEngine, case: Case) -> None:
 
 
 @st.composite
-def few(draw: st.DrawFn) -> Case:
+def small_cases(draw: st.DrawFn) -> Case:
     """One to four channels on one side."""
     pair = lambda low, high: draw(st.tuples(st.integers(low, high), st.integers(low, high)))  # noqa: E731
     filter, dilation, padding = pair(1, 8), pair(1, 2), pair(0, 4)
@@ -67,7 +67,7 @@ def few(draw: st.DrawFn) -> Case:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(case=few())
+@given(case=small_cases())
 def test_random_configurations(cu32: DeviceEngine, case: Case) -> None:
     check(cu32, case)
 

@@ -36,7 +36,7 @@ def test_a_grid_that_no_device_takes_is_refused(cu32: DeviceEngine, grid: Any) -
 
 
 FILTERS = [
-    Case(3, (7, 8), (16, 20), (3, 4), (1, 1), (1, 1)),  # several rows of the filter a piece
+    Case(3, (7, 8), (16, 20), (3, 4), (1, 1), (1, 1)),  # several rows of the filter per piece
     Case(2, (5, 9), (8, 12), (2, 7), (1, 1), (0, 2)),  # a row is more than a piece
     Case(2, (9, 9), (24, 16), (3, 3), (2, 1), (1, 1), (1, 2), 2),
 ]
@@ -76,7 +76,7 @@ def test_a_depthwise_filter_of_more_passes_than_a_grid_has_rows(
 def test_more_terms_than_32_bits_count(cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
     """The images are summed over in pieces, by every kernel that there is for filter gradients."""
     positions = int(np.prod(cu32_output(case)))
-    monkeypatch.setattr(convolution, "TERMS_LIMIT", 2 * positions)  # one image a piece
+    monkeypatch.setattr(convolution, "TERMS_LIMIT", 2 * positions)  # one image per piece
     check(cu32, case)
     compute(cu32, case, np.float32)
     pairs = oracles.nonzero_products(case.size, case.filter, case.stride, case.padding, case.dilation)

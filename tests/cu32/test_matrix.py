@@ -154,6 +154,6 @@ def test_splits_cover_the_depth(real: str, forced: int | None) -> None:
 
 
 def test_few_tiles_are_split_and_many_are_not() -> None:
-    few = planner.plan(Product(128, 128, 65536, 1, "float", True, ("ACROSS", "ALONG")), H100)
-    many = planner.plan(Product(4096, 4096, 4096, 1, "float", True, ("ACROSS", "ALONG")), H100)
-    assert few.parts > 16 and (many.tile.rows, many.parts) == (128, 1)
+    few_tiles = planner.plan(Product(128, 128, 65536, 1, "float", True, ("ACROSS", "ALONG")), H100)
+    many_tiles = planner.plan(Product(4096, 4096, 4096, 1, "float", True, ("ACROSS", "ALONG")), H100)
+    assert few_tiles.parts > 16 and (many_tiles.tile.rows, many_tiles.parts) == (128, 1)

@@ -18,7 +18,7 @@ BOUND = {"float32": 1e-6, "float64": 1e-15}
 @pytest.mark.parametrize("count", [1, 4, 5, 1000, 4099])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sum_parts(cu32: DeviceEngine, rng: np.random.Generator, dtype: str, count: int, number: int) -> None:
-    """Counts that vectors divide and that they don't; few parts (a thread an element) and many (eight)."""
+    """Counts that vectors divide and that they don't; few parts (one thread per element) and many (eight)."""
     parts: Any = rng.standard_normal((number, count)).astype(dtype)
     out = cu32.empty((count,), np.dtype(dtype))
     sum_parts(cu32, cu32.from_numpy(parts).storage, number, out)

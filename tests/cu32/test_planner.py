@@ -126,7 +126,7 @@ def test_more_work_costs_more() -> None:
 
 
 def test_nothing_is_faster_than_memory() -> None:
-    """A 1x1 convolution of 16 channels: 4 operations a byte."""
+    """A 1x1 convolution of 16 channels: 4 operations per byte."""
     thin = replace(LAYER, geometry=Geometry.make((64, 64), (1, 1)), in_channels=16, out_channels=16)
     found = plan(thin, H100)
     assert found.cycles >= (thin.operands + thin.results) * 4 / (costs.MEMORY * H100.multiprocessors)

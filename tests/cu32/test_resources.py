@@ -46,7 +46,7 @@ def test_the_assemblers_report_is_read() -> None:
 
 
 def test_a_table_reads_back_as_written(tmp_path: Path) -> None:
-    rows = {KEY: Row(both(Usage(140, 4096, 8, 0)), "two tiles a thread"), ("b.cu", "f"): Row(both(Usage(8, 0, 0, 0)))}
+    rows = {KEY: Row(both(Usage(140, 4096, 8, 0)), "two tiles per thread"), ("b.cu", "f"): Row(both(Usage(8, 0, 0, 0)))}
     file = tmp_path / "table.md"
     file.write_text(resources.table_text(rows))
     assert resources.read_table(file) == rows
@@ -82,7 +82,7 @@ def test_every_kernel_file_has_a_variant() -> None:
 
 
 def test_a_kernel_that_spills_is_seen(nvcc: Nvcc, tmp_path: Path) -> None:
-    # 32 registers a thread for 64 values that must all live across the barrier.
+    # 32 registers per thread for 64 values that must all live across the barrier.
     text = """
         extern "C" __global__ void __launch_bounds__(1024, 2) spill(float* a) {
             float values[64];

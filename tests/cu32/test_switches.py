@@ -22,7 +22,7 @@ def switches(cu32: DeviceEngine) -> Iterator[None]:
 
 
 def waits(cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One entry a wait for the device, from now on."""
+    """A list that gets one entry per wait for the device, from now on."""
     seen: list[int] = []
     plain = cu32.device.synchronize
 

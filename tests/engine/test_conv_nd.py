@@ -254,14 +254,14 @@ def test_layers_match_pytorch(
     for key, tensor in nn.models.to_torch(ours).items():
         assert torch.equal(tensor, theirs.state_dict()[key])
     (x,) = draw_arrays(np.float64, (3, *size, 4))
-    own = alpha.tensor(x, requires_grad=True, engine=engine)
+    x_ours = alpha.tensor(x, requires_grad=True, engine=engine)
     other = torch.tensor(np.moveaxis(x, -1, 1), requires_grad=True)
-    y, expected = ours(own), theirs(other)
+    y, expected = ours(x_ours), theirs(other)
     (dy,) = draw_arrays(np.float64, y.shape)
     y.backward(alpha.tensor(dy, engine=engine))
     expected.backward(torch.tensor(np.moveaxis(dy, -1, 1)))
     gradients = nn.models.from_torch({key: p.grad for key, p in theirs.named_parameters()}, ours)
-    pairs = [(y, np.moveaxis(expected.detach().numpy(), 1, -1)), (own.grad, np.moveaxis(other.grad.numpy(), 1, -1))]
+    pairs = [(y, np.moveaxis(expected.detach().numpy(), 1, -1)), (x_ours.grad, np.moveaxis(other.grad.numpy(), 1, -1))]
     pairs += [(parameter.grad, gradients[key]) for key, parameter in ours.named_parameters()]
     for actual, reference in pairs:
         np.testing.assert_allclose(np.asarray(actual), reference, rtol=1e-10, atol=1e-10)

@@ -90,14 +90,14 @@ def test_passes_energies_and_statistics_are_the_definitions(
     v = rng.uniform(size=images)
     inputs = definition.hidden_inputs(v)
     h = sigmoid(inputs)
-    own, hidden = engine.from_numpy(v), engine.from_numpy(h)
+    visible, hidden = engine.from_numpy(v), engine.from_numpy(h)
     with alpha.no_grad():
-        assert_close(rbm.hidden_probabilities(own), h)
+        assert_close(rbm.hidden_probabilities(visible), h)
         assert_close(rbm.visible_probabilities(hidden), sigmoid(definition.visible_inputs(h)))
-        assert_close(rbm.energy(own, hidden), -definition.scores(v, h))
+        assert_close(rbm.energy(visible, hidden), -definition.scores(v, h))
         softplus = np.log1p(np.exp(inputs)).sum((1, 2, 3))
-        assert_close(rbm.free_energy(own), -(v * definition.visible_bias).sum((1, 2, 3)) - softplus)
-        for ours, expected in zip(rbm.statistics(own, hidden), definition.statistics(v, h), strict=True):
+        assert_close(rbm.free_energy(visible), -(v * definition.visible_bias).sum((1, 2, 3)) - softplus)
+        for ours, expected in zip(rbm.statistics(visible, hidden), definition.statistics(v, h), strict=True):
             assert_close(ours, expected)
     assert_close(rbm.transform(v), h)
     assert_close(rbm.reconstruct(v), sigmoid(definition.visible_inputs(h)))
@@ -110,8 +110,8 @@ def test_free_energys_gradients(engine: Engine, rng: np.random.Generator) -> Non
     rbm.zero_grad()
     rbm.free_energy(engine.from_numpy(v)).mean().backward()
     with alpha.no_grad():
-        own = engine.from_numpy(v)
-        expected = rbm.statistics(own, rbm.hidden_probabilities(own))
+        visible = engine.from_numpy(v)
+        expected = rbm.statistics(visible, rbm.hidden_probabilities(visible))
     for parameter, statistic in zip((rbm.weight, rbm.visible_bias, rbm.hidden_bias), expected, strict=True):
         assert_close(parameter.grad, -np.array(statistic))
 
@@ -157,7 +157,7 @@ def test_long_chains_approach_the_exact_gradient(engine: Engine, rng: np.random.
     positive = definition.statistics(data, sigmoid(definition.hidden_inputs(data)))
     single = [definition.statistics(v[None], h[None]) for v, h in zip(exact.v, exact.h, strict=True)]
     for number, ours in enumerate(found):
-        terms = np.array([each[number] for each in single])
+        terms = np.array([figures[number] for figures in single])
         mean = np.tensordot(exact.p, terms, 1)
         error = np.sqrt(np.tensordot(exact.p, (terms - mean) ** 2, 1) / chains)
         assert np.all(np.abs(ours - (mean - positive[number])) <= 5 * error)

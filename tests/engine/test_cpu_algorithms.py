@@ -459,7 +459,7 @@ def test_filters_that_do_not_fit_are_told_before_they_are_read() -> None:
 
 
 def test_winograd_computes_fewer_products_of_steps_and_of_five_taps() -> None:
-    """By two results a tile and remainder: 25 for 36 products of 3 x 3 at stride 2, 49 for 100 of 5 x 5."""
+    """By two results per tile and remainder: 25 for 36 products of 3 x 3 at stride 2, 49 for 100 of 5 x 5."""
     engine = alpha.engine("cpu")
     for filter, stride, dilation, factor in (
         (3, 2, 1, 25 / 36), (5, 1, 1, 49 / 100), (5, 2, 1, 49 / 100), (3, 1, 3, 16 / 36), (5, 1, 2, 49 / 100)
@@ -676,8 +676,8 @@ def test_choice() -> None:
     assert chosen(128, (32, 32), 3, 64, operator=INPUT_GRAD) == "lanes"
     assert chosen(128, (32, 32), 64, 3) == "lanes"
     assert chosen(128, (32, 32), 3, 64) == "images"
-    few = "positions" if few_lanes else "columns"  # one image is one lane
-    assert chosen(1, (32, 32), 3, 64, stride=2, operator=INPUT_GRAD) == few
+    without_lanes = "positions" if few_lanes else "columns"  # one image is one lane
+    assert chosen(1, (32, 32), 3, 64, stride=2, operator=INPUT_GRAD) == without_lanes
     assert not lanes.serves(problem(128, (32, 32), 64, 64, operator=INPUT_GRAD))
 
 

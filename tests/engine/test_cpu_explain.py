@@ -107,7 +107,7 @@ def test_what_it_tells_of_is_what_runs(cpu: CPUEngine) -> None:
 
 
 def random_cases(rng: np.random.Generator) -> Iterator[Case]:
-    """Small and large channels, groups, one channel a group; sizes that the filter fits into."""
+    """Small and large channels, groups, one channel per group; sizes that the filter fits into."""
 
     def pair(*values: int) -> tuple[int, int]:
         """The same for both axes, mostly."""

@@ -188,14 +188,14 @@ def test_training_is_pytorchs(engine: Engine, rng: np.random.Generator, num_clas
     net, twin = small(engine, num_classes).to(alpha.float64), torch_twin(torch, num_classes)
     twin.load_state_dict(nn.models.to_torch(net))
     parts, twins = (net.discriminator, net.generator), (twin.discriminator, twin.generator)
-    own = [optim.Adam(part.parameters(), **ADAM) for part in parts]
+    optimizers = [optim.Adam(part.parameters(), **ADAM) for part in parts]
     others = [torch.optim.Adam(part.parameters(), **ADAM) for part in twins]
     labels = classes(engine) if num_classes else None
     their_labels = None if labels is None else torch.from_numpy(np.array(labels))
     for _ in range(3):
         z, x = batch(engine, rng)
         their_z, their_x = (torch.from_numpy(np.array(tensor)) for tensor in (z, x))
-        losses = step(net, own, x, z, labels)
+        losses = step(net, optimizers, x, z, labels)
         expected = torch_step(torch, twin, others, their_x.permute(0, 3, 1, 2), their_z, their_labels)
         assert losses == pytest.approx(expected, rel=1e-11)
     with alpha.no_grad(), torch.no_grad():
@@ -247,7 +247,7 @@ def test_sizes_that_cannot_be(options: dict[str, Any], message: str) -> None:
     [
         (0, lambda net, z, x, y: net(z, y), ArgumentError, r"\[DCGANGenerator\] expected no labels, .*got \(4,\)"),
         (3, lambda net, z, x, y: net(z), ArgumentError, r"expected classes as labels, of 3, got none"),
-        (3, lambda net, z, x, y: net(z, y[:3]), ShapeError, r"expected labels \(4,\), a class an image, got \(3,\)"),
+        (3, lambda net, z, x, y: net(z, y[:3]), ShapeError, r"expected labels \(4,\), one class per image, got \(3,\)"),
         (3, lambda net, z, x, y: net(z, y + 2), IndexingError, r"expected indices in 0\.\.2"),
         (0, lambda net, z, x, y: net(x), ShapeError, r"expected latents \(N, 5\), got \(4, 16, 16, 3\)"),
         (0, lambda net, z, x, y: net.discriminator(z), ShapeError, r"expected images \(N, 16, 16, 3\), got \(4, 5\)"),

@@ -106,7 +106,7 @@ CASES: list[tuple[tuple[int, int], dict[str, Any]]] = [
 def test_loss_gradients_and_statistics_are_pytorchs(
     engine: Engine, rng: np.random.Generator, size: tuple[int, int], options: dict[str, Any]
 ) -> None:
-    """float64, so that both differ by rounding of about 1e-16 a step alone, through 14 layers.
+    """float64, so that both differ by rounding of about 1e-16 per step alone, through 14 layers.
 
     BatchNorm over few values enlarges that where they lie close together: hence enough images, and drawn the same.
     """
@@ -119,8 +119,8 @@ def test_loss_gradients_and_statistics_are_pytorchs(
     theirs = twin(5, base_width=2, **options).double()
     theirs.load_state_dict(nn.models.to_torch(ours))
     x, labels = rng.normal(size=(6, *size, options.get("in_channels", 3))), rng.integers(0, 5, (6, *size))
-    own, other = alpha.tensor(x, engine=engine, requires_grad=True), channels_first(x).requires_grad_()
-    logits, expected_logits = ours(own), theirs(other)
+    x_ours, other = alpha.tensor(x, engine=engine, requires_grad=True), channels_first(x).requires_grad_()
+    logits, expected_logits = ours(x_ours), theirs(other)
     assert logits.shape == (6, *size, 5)
     close("logits", logits.detach(), expected_logits.detach().numpy().transpose(0, 2, 3, 1))
     loss = nn.functional.cross_entropy(logits, alpha.tensor(labels, engine=engine))
@@ -128,7 +128,7 @@ def test_loss_gradients_and_statistics_are_pytorchs(
     loss.backward()
     expected.backward()
     assert loss.item() == pytest.approx(expected.item(), rel=1e-9)
-    close("input", own.grad, other.grad.numpy().transpose(0, 2, 3, 1))
+    close("input", x_ours.grad, other.grad.numpy().transpose(0, 2, 3, 1))
     gradients = nn.models.from_torch({key: p.grad for key, p in theirs.named_parameters()})
     for key, parameter in ours.named_parameters():
         close(key, parameter.grad, gradients[key])
@@ -210,4 +210,4 @@ def test_wrong_images(engine: Engine) -> None:
     with pytest.raises(ShapeError, match=r"\[conv2d\] expected images \(N, H, W, C\)"):
         net(alpha.zeros((8, 8, 3), engine=engine))
     with pytest.raises(ShapeError, match=r"\[batch_norm\] expected more than 1 value"):
-        net.train()(alpha.zeros((1, 8, 8, 3), engine=engine))  # the map's mean is one value a channel
+        net.train()(alpha.zeros((1, 8, 8, 3), engine=engine))  # the map's mean is one value per channel

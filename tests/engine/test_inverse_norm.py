@@ -174,8 +174,8 @@ def test_the_condition_holds_the_bound(cpu: CPUEngine, name: str) -> None:
         run = Run(cpu, data, name == "residual", 0.01)
         assert run.keeps_x == (factor > 1)
         expected = reference(data, name == "residual", 0.01)
-        for each, found in run.gradients("x", "weight", "bias").items():
-            assert relative(found, expected[each]) <= 1e-5, each
+        for variable, found in run.gradients("x", "weight", "bias").items():
+            assert relative(found, expected[variable]) <= 1e-5, variable
 
 
 def test_relu_and_unrecorded_calls_are_as_before(cpu: CPUEngine) -> None:

@@ -260,7 +260,7 @@ def test_geometry_names_each_element_once() -> None:
 KINDS = (Channels(3, 2), Channels(16, 3), Channels(4, 4, 4))
 """For each of the kernels of cu32 that serve transposed convolutions: tiles, few results, depthwise."""
 
-EXACT = (*(each.name for each in ALGORITHMS if each.exact and INPUT_GRAD in each.operators), None)
+EXACT = (*(algorithm.name for algorithm in ALGORITHMS if algorithm.exact and INPUT_GRAD in algorithm.operators), None)
 """In turn: the CPU's algorithms that multiply nothing else, each where it serves, and its own choice among all."""
 
 
@@ -305,12 +305,12 @@ def test_the_counts_see_what_is_wrong(engine: Engine, monkeypatch: pytest.Monkey
     def nowhere(*given: Any, accumulate: Tensor | None = None) -> Tensor:
         return accumulate if accumulate is not None else engine.empty(problem.shape, FLOAT, IMAGE_ORDER)
 
-    def beside(*given: Any, accumulate: Tensor | None = None) -> Tensor:
+    def outside(*given: Any, accumulate: Tensor | None = None) -> Tensor:
         made = right(*given, accumulate=accumulate)
         engine.fill(made.view(made.offset + made.numel(), (1,), (1,)), 0)
         return made
 
-    for wrong, message in ((twice, "written .* times"), (nowhere, "not written"), (beside, "beside the result")):
+    for wrong, message in ((twice, "written .* times"), (nowhere, "not written"), (outside, "beside the result")):
         with monkeypatch.context() as patched, pytest.raises(AssertionError, match=message):
             patched.setattr(engine, "conv2d_input_grad", wrong)
             check(engine, problem, monkeypatch)

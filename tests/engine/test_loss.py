@@ -340,5 +340,5 @@ def test_the_engine_checks_rows_and_scales(cpu: CPUEngine) -> None:
     p, labels = alpha.ones(3, 4, engine=cpu), alpha.zeros(3, dtype=alpha.int64, engine=cpu)
     with pytest.raises(ShapeError, match=r"expected rows \(N, C\), C >= 1"):
         cpu.cross_entropy(alpha.ones(3, 0, engine=cpu), labels, 0.0)
-    with pytest.raises(ShapeError, match=r"expected a scale a row, \(3,\), got \(4,\)"):
+    with pytest.raises(ShapeError, match=r"expected one scale per row, \(3,\), got \(4,\)"):
         cpu.cross_entropy_grad(p, labels, alpha.ones(4, engine=cpu), 0.0)

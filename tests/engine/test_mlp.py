@@ -41,8 +41,8 @@ def test_values_and_gradients_are_pytorchs(engine: Engine, rng: np.random.Genera
     expected.backward()
     # float64 on both sides, sums of at most nine products of numbers near 1.
     assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
-    for own, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-        np.testing.assert_allclose(np.array(own.grad), other.grad.numpy(), rtol=1e-10, atol=1e-12)
+    for parameter, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        np.testing.assert_allclose(np.array(parameter.grad), other.grad.numpy(), rtol=1e-10, atol=1e-12)
 
 
 def test_gradcheck(engine: Engine, rng: np.random.Generator) -> None:

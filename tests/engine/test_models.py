@@ -96,7 +96,7 @@ CASES = [
 def test_loss_gradients_and_statistics_match_the_twin(
     engine: Engine, rng: np.random.Generator, name: str, style: str, size: int, options: dict[str, Any]
 ) -> None:
-    """float64, so that both differ by rounding of about 1e-16 a step alone, through at most 34 layers."""
+    """float64, so that both differ by rounding of about 1e-16 per step alone, through at most 34 layers."""
     import torch
 
     options = {"base_width": sized(engine, 8, 4), "num_classes": 5, "dropout": 0.0, **options}
@@ -105,14 +105,14 @@ def test_loss_gradients_and_statistics_match_the_twin(
     theirs.load_state_dict(nn.models.to_torch(ours))
     size = options.get("image_size", sized(engine, size, 32))
     x, labels = rng.normal(size=(4, size, size, 3)), rng.integers(0, 5, 4)
-    own = alpha.tensor(x, engine=engine, requires_grad=True)
+    x_ours = alpha.tensor(x, engine=engine, requires_grad=True)
     other = torch.from_numpy(x.transpose(0, 3, 1, 2).copy()).requires_grad_()
-    loss = nn.functional.cross_entropy(ours(own), alpha.tensor(labels, engine=engine))
+    loss = nn.functional.cross_entropy(ours(x_ours), alpha.tensor(labels, engine=engine))
     expected = torch.nn.functional.cross_entropy(theirs(other), torch.from_numpy(labels))
     loss.backward()
     expected.backward()
     assert loss.item() == pytest.approx(expected.item(), rel=1e-9)
-    close("input", own.grad, other.grad.numpy().transpose(0, 2, 3, 1))
+    close("input", x_ours.grad, other.grad.numpy().transpose(0, 2, 3, 1))
     gradients = nn.models.from_torch({key: p.grad for key, p in theirs.named_parameters()}, flattened_maps=maps(ours))
     for key, parameter in ours.named_parameters():
         close(key, parameter.grad, gradients[key])

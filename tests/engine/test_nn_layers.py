@@ -126,15 +126,15 @@ def compare(
 ) -> None:
     """Value, gradients of input and parameters, and buffers of both."""
     first, last = (channels_first, channels_last) if images else (np.array, np.array)
-    own = alpha.tensor(x, engine=engine, requires_grad=True)
-    result = ours(own)
+    x_ours = alpha.tensor(x, engine=engine, requires_grad=True)
+    result = ours(x_ours)
     weights = rng.normal(size=result.shape)
     (result * alpha.tensor(weights, engine=engine)).sum().backward()
     other = torch.from_numpy(first(x)).requires_grad_()
     expected = theirs(other)
     (expected * torch.from_numpy(first(weights))).sum().backward()
     np.testing.assert_allclose(np.asarray(result), last(expected.detach().numpy()), **TOLERANCE)
-    np.testing.assert_allclose(np.asarray(own.grad), last(other.grad.numpy()), **TOLERANCE)
+    np.testing.assert_allclose(np.asarray(x_ours.grad), last(other.grad.numpy()), **TOLERANCE)
     gradients = {f"{name}": p.grad for name, p in theirs.named_parameters()}
     gradients = nn.models.from_torch(gradients)
     assert list(gradients) == [name for name, _ in ours.named_parameters()]
@@ -170,12 +170,12 @@ def test_losses_match_pytorch(engine: Engine, rng: np.random.Generator, name: st
     arrays = {key: np.array(value) for key, value in options.items() if isinstance(value, tuple)}
     ours = getattr(nn, name)(**(options | {k: alpha.tensor(v, engine=engine) for k, v in arrays.items()}))
     theirs = getattr(torch.nn, name)(**(options | {k: torch.from_numpy(v) for k, v in arrays.items()}))
-    own, other = alpha.tensor(x, engine=engine, requires_grad=True), torch.from_numpy(x).requires_grad_()
-    result, expected = ours(own, alpha.tensor(target, engine=engine)), theirs(other, torch.from_numpy(target))
+    x_ours, other = alpha.tensor(x, engine=engine, requires_grad=True), torch.from_numpy(x).requires_grad_()
+    result, expected = ours(x_ours, alpha.tensor(target, engine=engine)), theirs(other, torch.from_numpy(target))
     np.testing.assert_allclose(np.asarray(result), expected.detach().numpy(), **TOLERANCE)
     result.sum().backward()
     expected.sum().backward()
-    np.testing.assert_allclose(np.asarray(own.grad), other.grad.numpy(), **TOLERANCE)
+    np.testing.assert_allclose(np.asarray(x_ours.grad), other.grad.numpy(), **TOLERANCE)
     assert ours.state_dict().keys() == theirs.state_dict().keys()
 
 

@@ -120,7 +120,7 @@ def values(tensor: alpha.Tensor) -> Array:
 
 def compare(ours: list[alpha.Tensor], expected: list[Array]) -> None:
     for param, want in zip(ours, expected, strict=True):
-        # float64: rounding of some tens of operations a step on numbers around 1, amplified by the 1/sqrt(v) of
+        # float64: rounding of some tens of operations per step on numbers around 1, amplified by the 1/sqrt(v) of
         # near-zero gradients. float32 in the same proportion (its eps is 2**29 times as large).
         tolerance = 1e-12 if param.dtype == np.float64 else 3e-5
         np.testing.assert_allclose(values(param), want, rtol=tolerance, atol=tolerance)

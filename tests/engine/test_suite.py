@@ -97,11 +97,11 @@ def test_faults_are_found(kind: type[NumPyEngine], found: str) -> None:
 
 
 def test_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = [check for check in engine_suite.CHECKS if check.name in ("scatter_adds_up", "sorting")]
-    monkeypatch.setattr(engine_suite, "CHECKS", few)
-    assert engine_suite.check(alpha.engine("toy")) == len(few)
+    two_checks = [check for check in engine_suite.CHECKS if check.name in ("scatter_adds_up", "sorting")]
+    monkeypatch.setattr(engine_suite, "CHECKS", two_checks)
+    assert engine_suite.check(alpha.engine("toy")) == len(two_checks)
     with pytest.raises(
-        CheckError, match=rf"^\[engine_suite\] expected numpy to pass {len(few)} checks, got \d+ failures:\nsca"
+        CheckError, match=rf"^\[engine_suite\] expected numpy to pass {len(two_checks)} checks, got \d+ failures:\nsca"
     ):
         engine_suite.check(Forgetting())
 

@@ -55,9 +55,9 @@ def main() -> int:
 def _storms(name: str, count: int, seed: int) -> int:
     fallen = 0
     names = sorted(STORMS) if name == "all" else [name]
-    for each in names:
-        counts = find(each)(count, seed)
-        print(f"{each}: {', '.join(f'{n} {what}' for what, n in counts.items())}", flush=True)
+    for storm in names:
+        counts = find(storm)(count, seed)
+        print(f"{storm}: {', '.join(f'{n} {what}' for what, n in counts.items())}", flush=True)
         fallen += sum(n for what, n in counts.items() if what.startswith("fallen"))
     return 1 if fallen else 0
 

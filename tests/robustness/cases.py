@@ -431,5 +431,5 @@ def _step_text(step: Step) -> str:
 def _key_text(key: Any) -> str:
     if not isinstance(key, slice):
         return repr(key)
-    ends = ["" if end is None else str(end) for end in (key.start, key.stop)]
-    return ":".join(ends if key.step in (None, 1) else [*ends, str(key.step)])
+    bounds = ["" if end is None else str(end) for end in (key.start, key.stop)]
+    return ":".join(bounds if key.step in (None, 1) else [*bounds, str(key.step)])

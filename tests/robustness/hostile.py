@@ -430,8 +430,8 @@ def calls(engine: Engine) -> Iterator[tuple[str, Callable[[], Sample]]]:
     for name, arguments in samples.functions().items():
         yield f"alpha.{name}", _same(spread(getattr(alpha, name.split()[0])), arguments)
     for name, arguments in samples.methods().items():
-        own = arguments.pop("self", None)
-        x = samples.floats(2, 3) if own is None else own
+        given = arguments.pop("self", None)
+        x = samples.floats(2, 3) if given is None else given
         yield f"Tensor.{name}", _same(spread(getattr(x, name)), arguments)
     for name, (arguments, shape) in samples.layers().items():
         yield f"nn.{name}", _same(_layer(spread(getattr(nn, name)), samples, shape), arguments)

@@ -17,7 +17,7 @@ from tests.robustness.record import Record
 
 
 @dataclass
-class Question:
+class Comparison:
     """A result that differs: of a call, got instead of want, at the elements of ``wrong``."""
 
     record: Record
@@ -39,9 +39,9 @@ class Question:
         return Failure(kind, what, f"output {self.number}: {compare.describe(self.got, self.want, self.wrong)}")
 
 
-def judge_value(question: Question, peer: Peer | None) -> None:
+def judge_value(comparison: Comparison, peer: Peer | None) -> None:
     """Raises unless PyTorch, the oracle in the result's own dtype, or the arguments' last bits explain the result."""
-    q = question
+    q = comparison
     with np.errstate(all="ignore"):
         if q.got.dtype.kind == "f":
             _as_peer(q, peer)
@@ -56,7 +56,7 @@ def judge_value(question: Question, peer: Peer | None) -> None:
         raise q.failure("value")
 
 
-def _as_peer(q: Question, peer: Peer | None) -> None:
+def _as_peer(q: Comparison, peer: Peer | None) -> None:
     if peer is None or q.record.peer is None:
         return
     with contextlib.suppress(Exception):  # PyTorch refuses what we accept
@@ -64,7 +64,7 @@ def _as_peer(q: Question, peer: Peer | None) -> None:
         q.wrong = q.wrong & ~compare.as_good(q.got, q.want, array_of(outputs[q.number]))
 
 
-def _as_positions(q: Question, peer: Peer | None) -> None:
+def _as_positions(q: Comparison, peer: Peer | None) -> None:
     """Positions and truths follow from float results, which a rounding may turn: they may be those of the own dtype."""
     if peer is not None and q.record.peer is not None:
         with contextlib.suppress(Exception):  # PyTorch refuses what we accept
@@ -75,7 +75,7 @@ def _as_positions(q: Question, peer: Peer | None) -> None:
         q.wrong = q.wrong & (q.got != same[q.number])
 
 
-def _conditioned_value(q: Question) -> None:
+def _conditioned_value(q: Comparison) -> None:
     def oracle(change: Change) -> Array:
         found = expected(q.record, q.case, np.float64, change)
         return q.want if found is None else found[q.number]
@@ -83,12 +83,12 @@ def _conditioned_value(q: Question) -> None:
     q.wrong = compare.conditioned(q.got, q.want, q.wrong, oracle, q.draw.np, q.eps)
 
 
-def judge_gradient(question: Question, peer: Peer, grads: list[Array], leaves: list[Base]) -> bool:
+def judge_gradient(comparison: Comparison, peer: Peer, grads: list[Array], leaves: list[Base]) -> bool:
     """Raises unless PyTorch in the same dtype or the arguments' last bits explain a gradient.
 
     Returns whether differences of the oracle say that PyTorch is wrong and we are right.
     """
-    q = question
+    q = comparison
     with np.errstate(all="ignore"):
         near = peer.gradients(q.record, q.case, peer.dtype(q.got), grads, leaves)[q.number]
         q.wrong = q.wrong & ~compare.as_good(q.got, q.want, near)
@@ -111,7 +111,7 @@ def judge_gradient(question: Question, peer: Peer, grads: list[Array], leaves: l
     raise q.failure("gradient")
 
 
-def _summed(q: Question, peer: Peer, grads: list[Array], base: Base) -> Array:
+def _summed(q: Comparison, peer: Peer, grads: list[Array], base: Base) -> Array:
     """Where what differs is a rounding of the terms that were summed over a base's repeated elements.
 
     They may cancel: the gradients of a row of equal logits add up to 0.
@@ -132,7 +132,7 @@ def _summed(q: Question, peer: Peer, grads: list[Array], base: Base) -> Array:
 # -- differences -------------------------------------------------------------------------------------------------
 
 
-def _confirmed(q: Question, base: Base, grads: list[Array]) -> bool:
+def _confirmed(q: Comparison, base: Base, grads: list[Array]) -> bool:
     """Whether differences of the oracle are on our side and not on PyTorch's, along where the two differ."""
     gap = np.where(q.wrong, q.got.astype(np.float64) - q.want, 0)
     direction = gap / np.abs(gap).max()

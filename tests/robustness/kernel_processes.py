@@ -1,7 +1,7 @@
 """Processes that use one small kernel of the CPU engine, each in circumstances of its own.
 
 ``python -m tests.robustness.kernel_processes`` loads the engine once, without compiling anything of it, reads lists of
-cases, a line each, from standard input, and forks a process a case; it prints a line of what became of them.
+cases, one per line, from standard input, and forks one process per case; it prints a line of results for each.
 """
 
 from __future__ import annotations

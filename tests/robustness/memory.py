@@ -24,7 +24,7 @@ from alpha.errors import OutOfMemoryError, ShapeError
 from alpha.tensor import Tensor
 
 MB = 1 << 20
-CAP, BESIDE = 128, 300
+CAP, OUTSIDE_POOL = 128, 300
 """Megabytes of the engine's memory, and the most that the process may take besides: Python, libraries, kernels."""
 
 ELEMENTS = 2 << 20
@@ -253,7 +253,7 @@ def main() -> None:
         return
     figures = watch(options.shapes, options.seed, options.cap)
     print(json.dumps(figures, indent=1))
-    within = figures.get("peak", 0) <= options.cap + BESIDE
+    within = figures.get("peak", 0) <= options.cap + OUTSIDE_POOL
     sys.exit(0 if within and not figures["faults"] else 1)
 
 

@@ -16,10 +16,12 @@ _MODULE = "holds other modules or parameters and computes nothing itself"
 _STATE = "keeps state over many steps: the tests of nn and optim compare it with PyTorch"
 _DEVICE = "needs a second engine"
 
-_OWN = """__init__ __len__ __iter__ __bool__ __float__ __int__ __index__ __repr__ __hash__ __deepcopy__ __dlpack__
+_LEAF_METHODS = """
+__init__ __len__ __iter__ __bool__ __float__ __int__ __index__ __repr__ __hash__ __deepcopy__ __dlpack__
 __dlpack_device__ __contains__ __delitem__ __format__ __reversed__ __reduce__ __reduce_ex__ __getstate__ __setstate__
 __copy__ dense view dim numel size stride memory_order is_contiguous backward requires_grad_ retain_grad register_hook
-T"""
+T
+"""
 
 EXCLUDED: dict[str, str] = {
     **dict.fromkeys(
@@ -61,7 +63,7 @@ EXCLUDED: dict[str, str] = {
         ("alpha.random.philox", "alpha.random.words", "alpha.random.uniforms"),
         "the generator itself, whose bits its own tests hold against published ones",
     ),
-    **dict.fromkeys([f"alpha.Tensor.{name}" for name in _OWN.split()], _LEAF),
+    **dict.fromkeys([f"alpha.Tensor.{name}" for name in _LEAF_METHODS.split()], _LEAF),
     "alpha.Tensor.cuda": _DEVICE,
     **dict.fromkeys(("nn.Module", "nn.ModuleDict", "nn.ModuleList", "nn.Parameter", "nn.Sequential"), _MODULE),
     **dict.fromkeys(
@@ -96,10 +98,10 @@ def public() -> set[str]:
     """Names of all public callables, as users write them."""
     found = {f"alpha.{n}" for n in alpha.__all__ if _callable(getattr(alpha, n))}
     found |= {f"alpha.linalg.{n}" for n in alpha.linalg.__all__}
-    found |= {f"alpha.random.{n}" for n, value in vars(alpha.random).items() if _own(value, alpha.random, n)}
+    found |= {f"alpha.random.{n}" for n, value in vars(alpha.random).items() if _is_defined_in(value, alpha.random, n)}
     found |= {f"nn.functional.{n}" for n in nn.functional.__all__}
     found |= {f"nn.{n}" for n in nn.__all__ if _callable(getattr(nn, n))}
-    found |= {f"nn.init.{n}" for n, value in vars(nn.init).items() if _own(value, nn.init, n)}
+    found |= {f"nn.init.{n}" for n, value in vars(nn.init).items() if _is_defined_in(value, nn.init, n)}
     found |= {f"optim.{n}" for n in optim.__all__ if _callable(getattr(optim, n))}
     for name, value in vars(alpha.Tensor).items():
         special = name.startswith("__") and name.endswith("__")
@@ -117,7 +119,7 @@ def _callable(value: Any) -> bool:
     return callable(value)
 
 
-def _own(value: Any, module: Any, name: str) -> bool:
+def _is_defined_in(value: Any, module: Any, name: str) -> bool:
     return inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
 
 

@@ -12,7 +12,7 @@ from tests.robustness import compare
 from tests.robustness.cases import Base, Case, Draw, source
 from tests.robustness.expected import Array, Made, arrays, expected, is_extreme, result_dtype
 from tests.robustness.faults import Failure, Fault, check_message, is_signature, unclean
-from tests.robustness.judge import Question, judge_by_differences, judge_gradient, judge_value
+from tests.robustness.judge import Comparison, judge_by_differences, judge_gradient, judge_value
 from tests.robustness.peer import Peer
 from tests.robustness.record import Record
 from tests.robustness.spoil import spoiled
@@ -48,8 +48,8 @@ class Runner:
         if draw.values != "ordinary":
             case.ordinary = False
         if draw.chance(0.05) and record.call is None:  # else the arguments are those of a function of ours
-            own = record.name.startswith(("alpha.Tensor.", "operator."))
-            wrong = spoiled(case, draw, 1 if own else 0)
+            is_method = record.name.startswith(("alpha.Tensor.", "operator."))
+            wrong = spoiled(case, draw, 1 if is_method else 0)
             if wrong.inputs() or not record.name.startswith("operator."):  # of two numbers Python has the answer
                 case = wrong
         return record, case, draw
@@ -109,7 +109,7 @@ class Runner:
         for number, (a, w) in enumerate(zip(got, want, strict=True)):
             wrong = _differing(record, a, w, record.tolerance)
             if wrong is not None:
-                judge_value(Question(record, case, draw, a, w, wrong, number), self.peer)
+                judge_value(Comparison(record, case, draw, a, w, wrong, number), self.peer)
         outputs = [v for v in found if isinstance(v, alpha.Tensor) and v.dtype.kind == "f"]
         leaves = [base for base in case.bases() if base.requires_grad]
         if record.skips and any(np.isnan(w).any() for w in want):
@@ -142,8 +142,8 @@ class Runner:
         for number, (got, slope) in enumerate(zip(mine, slopes, strict=True)):
             wrong = _differing(record, got, slope, _for_gradients(record.tolerance))
             if wrong is not None:
-                question = Question(record, case, draw, got, slope, wrong, number)
-                self.counts["PyTorch is wrong"] += judge_gradient(question, self.peer, grads, leaves)
+                comparison = Comparison(record, case, draw, got, slope, wrong, number)
+                self.counts["PyTorch is wrong"] += judge_gradient(comparison, self.peer, grads, leaves)
 
 
 # -- the parts ---------------------------------------------------------------------------------------------------

@@ -590,9 +590,9 @@ def test_modes_places_and_containers_change_whole_or_not_at_all() -> None:
 
     def parts() -> Any:
         hooks: Any = layer._hooks
-        own = sorted(set(vars(layer)) - {"_buffer_names"}), sorted(layer._buffer_names)
+        names = sorted(set(vars(layer)) - {"_buffer_names"}), sorted(layer._buffer_names)
         weight = (layer.weight_orig if "weight_orig" in vars(layer) else layer.weight).detach()
-        return own, weight.tolist(), sorted(layer.state_dict()), len(hooks.before), len(hooks.after)
+        return names, weight.tolist(), sorted(layer.state_dict()), len(hooks.before), len(hooks.after)
 
     before = parts()
     for place in everywhere(lambda: nn.utils.spectral_norm(layer), "nn/utils/spectral.py", "nn/module.py"):

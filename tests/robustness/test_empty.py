@@ -145,7 +145,7 @@ def test_one_value_a_channel_is_still_refused(engine: Engine) -> None:
     x = alpha.zeros((1, 1, 1, 3), engine=engine)
     with pytest.raises(ShapeError, match="more than one value per channel"):
         F.batch_norm(x, None, None, training=True)
-    with pytest.raises(ShapeError, match="more than one value a channel and sample"):
+    with pytest.raises(ShapeError, match="more than one value per channel and sample"):
         F.instance_norm(x)
     with pytest.raises(ArgumentError, match="running statistics outside training"):
         F.batch_norm(x[:0], None, None)

@@ -174,16 +174,20 @@ def test_threads_that_compute_are_whole_after_an_interrupt_anywhere() -> None:
 def test_an_interrupt_while_workers_start_leaves_workers_that_work() -> None:
     from tests.engine.test_cpu_workers import mark  # a kernel that counts its tasks
 
-    own = Workers()
-    own.run(mark, 1, (np.zeros(4, np.int64), 0))
+    private_workers = Workers()
+    private_workers.run(mark, 1, (np.zeros(4, np.int64), 0))
     at, reached = 0, True
     while reached:
-        own = Workers()
-        reached = inject(lambda own=own: own.run(mark, 3, (np.zeros(4, np.int64), 0)), ["cpu/workers.py"], at=at)  # type: ignore[misc]
+        private_workers = Workers()
+        reached = inject(
+            lambda private_workers=private_workers: private_workers.run(mark, 3, (np.zeros(4, np.int64), 0)),
+            ["cpu/workers.py"],
+            at=at,
+        )  # type: ignore[misc]
         marks = np.zeros(50, np.int64)
-        assert own.run(mark, 3, (marks, 0)) == 50 and (marks == 1).all(), at
-        assert len(own._threads) >= 2
-        own.stop()
+        assert private_workers.run(mark, 3, (marks, 0)) == 50 and (marks == 1).all(), at
+        assert len(private_workers._threads) >= 2
+        private_workers.stop()
         at += 1
 
 

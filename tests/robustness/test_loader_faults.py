@@ -79,9 +79,9 @@ def own_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "alpha-prefetch"]
 
 
-def nothing_is_left(patience: float = 5.0) -> bool:
+def nothing_is_left(seconds: float = 5.0) -> bool:
     """Whether all threads and processes of loaders end, soon."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + seconds
     while own_threads() or multiprocessing.active_children():
         if time.monotonic() > deadline:
             return False
@@ -450,14 +450,14 @@ def test_a_data_set_that_iterates_over_its_own_iteration_is_told() -> None:
     kept: list[Any] = []
     ready = threading.Event()
 
-    class Own(Numbers):
+    class Iterating(Numbers):
         def __getitem__(self, index: int) -> tuple[Any, Any]:
             ready.wait(LIMIT)
             return super().__getitem__(len(next(kept[0])))
 
     for prefetch in (0, 2):
         ready.clear()
-        kept[:] = [iter(DataLoader(Own(9), 3, prefetch=prefetch))]
+        kept[:] = [iter(DataLoader(Iterating(9), 3, prefetch=prefetch))]
         ready.set()
         with pytest.raises(errors.DataError, match="expected to be asked for one batch at a time, got a call from the"):
             next(kept[0])
@@ -758,9 +758,9 @@ def test_the_end_of_a_worker_is_seen_where_a_forked_child_holds_its_pipe_open(mo
     original = multiprocessing.context.BaseContext.Pipe
 
     def pipe(self: Any, duplex: bool = True) -> Any:
-        ends = original(self, duplex)
-        copies.append(os.dup(ends[1].fileno()))  # as a fork at this moment does
-        return ends
+        connections = original(self, duplex)
+        copies.append(os.dup(connections[1].fileno()))  # as a fork at this moment does
+        return connections
 
     try:
         with monkeypatch.context() as patch:

@@ -40,12 +40,12 @@ SHAPES, SEED = 60, 3
 def test_a_process_stays_within_the_cap_over_random_shapes() -> None:
     for _ in range(2):  # what compiles kernels takes memory of its own: the second process finds them
         figures = memory.watch(SHAPES, SEED)
-        if figures["peak"] <= memory.CAP + memory.BESIDE:
+        if figures["peak"] <= memory.CAP + memory.OUTSIDE_POOL:
             break
     assert not figures["faults"]
     assert figures["computed"] + figures["refused"] == SHAPES
     assert figures["computed"] > SHAPES // 2
-    assert figures["peak"] <= memory.CAP + memory.BESIDE, figures["rises"]
+    assert figures["peak"] <= memory.CAP + memory.OUTSIDE_POOL, figures["rises"]
 
 
 # -- tables ------------------------------------------------------------------------------------------------------
@@ -100,8 +100,8 @@ def test_no_table_is_made_position_by_position() -> None:
         caches.release()
         plans_of((400, 401), (3, 3), (1, 1, 1), 1)
 
-    few, many = steps_of(small), steps_of(large)
-    assert many < 3 * few  # of 382 times as many positions
+    small_steps, large_steps = steps_of(small), steps_of(large)
+    assert large_steps < 3 * small_steps  # of 382 times as many positions
 
 
 def test_no_table_of_the_device_is_made_position_by_position() -> None:
@@ -175,11 +175,11 @@ def operators(engine: Engine, g: Geometry, channels: tuple[int, int, int], image
     x, dy = draw(images, *g.input, inputs), draw(images, *g.output, outputs)
     w = engine.from_numpy(rng.standard_normal((outputs, *g.filter, inputs // groups)))
     bias, back = (engine.from_numpy(rng.standard_normal(n)) for n in (outputs, inputs))
-    beside, over = (draw(images, *g.output, outputs) for _ in range(2))
+    residual, over = (draw(images, *g.output, outputs) for _ in range(2))
     under = draw(images, *g.input, inputs)
     results = [
         engine.conv2d(x, w, bias, g, groups, slope=0.1),
-        engine.conv2d(x, w, bias, g, groups, beside, 0.0),
+        engine.conv2d(x, w, bias, g, groups, residual, 0.0),
         engine.conv2d(x, w, None, g, groups, accumulate=over),
         engine.conv2d_input_grad(dy, w, g, groups, back),
         engine.conv2d_input_grad(dy, w, g, groups, accumulate=under),

@@ -176,10 +176,10 @@ engine = alpha.engine("cpu", threads=2)
 x, w = alpha.rand(2, 9, 9, 8), alpha.rand(16, 3, 3, 8)
 large = alpha.ones(1 << 18)
 expected = F.conv2d(x, w).numpy().copy()
-ends = False
+stop = False
 
 def work():
-    while not ends:
+    while not stop:
         kept = [alpha.rand(n * 97 % 5000 + 1) for n in range(1, 30)]
         leaf = alpha.tensor(np.ones(9, np.float32), requires_grad=True)
         (leaf * leaf).sum().backward()
@@ -200,7 +200,7 @@ for _ in range(int(sys.argv[1])):
         engine.memory.release_cached()
         os._exit(0 if right and (leaf.grad.numpy() == 2).all() and alpha.rand(9).isfinite().all() else 3)
     assert os.waitpid(child, 0)[1] == 0
-ends = True
+stop = True
 for thread in threads: thread.join()
 print("ended")
 """

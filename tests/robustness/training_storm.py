@@ -15,7 +15,7 @@ import numpy as np
 import alpha
 from alpha import optim
 from alpha.nn import functional as F
-from tests.robustness.memory import BESIDE, CAP, watch
+from tests.robustness.memory import CAP, OUTSIDE_POOL, watch
 from tests.robustness.test_threads_and_forks import FORKS
 
 SECONDS = 0.12
@@ -26,7 +26,7 @@ LOST = 30.0
 
 
 class _Training:
-    """A small convolutional network with BatchNorm and Adam on random images, one step a call."""
+    """A small convolutional network with BatchNorm and Adam on random images, one step per call."""
 
     def __init__(self, seed: int) -> None:
         from alpha import nn
@@ -64,13 +64,13 @@ def interrupts(count: int, seed: int) -> dict[str, int]:
     """
     _Training(seed).step()  # what is compiled first takes longer than from one interrupt to the next
     disturbed = _Training(seed)
-    ends = threading.Event()
+    finished = threading.Event()
     sent = seen = wrong_modes = 0
 
     def disturb() -> None:
         nonlocal sent
         chooser = random.Random(seed)
-        while sent < count and not ends.wait(chooser.uniform(0.2, 1.8) * SECONDS):
+        while sent < count and not finished.wait(chooser.uniform(0.2, 1.8) * SECONDS):
             until = time.monotonic() + LOST
             while seen < sent and time.monotonic() < until:
                 time.sleep(0.001)
@@ -84,7 +84,7 @@ def interrupts(count: int, seed: int) -> dict[str, int]:
         try:
             while seen < count and thread.is_alive():
                 disturbed.step()
-            ends.set()
+            finished.set()
             thread.join()
             break
         except KeyboardInterrupt:
@@ -119,6 +119,6 @@ def memory(count: int, seed: int) -> dict[str, int]:
     return {
         "shapes": count,
         "peak, MB": round(figures["peak"]),
-        "fallen: MB beyond the cap and 300": max(0, round(figures["peak"]) - CAP - BESIDE),
+        "fallen: MB beyond the cap and 300": max(0, round(figures["peak"]) - CAP - OUTSIDE_POOL),
         "fallen: other errors": len(figures["faults"]),
     }

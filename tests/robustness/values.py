@@ -14,7 +14,7 @@ from tests.robustness.functions import SIZES, Record
 Array = np.ndarray[Any, Any]
 GRADIENTS = (1.25, 0.0, np.inf, -np.inf, np.nan)
 """What arrives from above at every element of a function that is compared element by element."""
-FEW = (0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan)
+COMMON = (0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan)
 """All triples of these are rows of a reduction."""
 DRAWS = 8
 """Samples of ordinary numbers with special ones among them."""
@@ -30,7 +30,7 @@ class Sample(NamedTuple):
 def special(dtype: Any, extremes: bool) -> Array:
     """Zeros, ones, infinities, NaN, numbers whose exponentials overflow; the largest and smallest where asked."""
     limits = np.finfo(dtype)
-    found = [*FEW, -1.0, 2.0, -2.5, 0.5, 3.0, 100.0, -100.0, 88.5, 1e-3]
+    found = [*COMMON, -1.0, 2.0, -2.5, 0.5, 3.0, 100.0, -100.0, 88.5, 1e-3]
     if extremes:
         found += [limits.max, limits.min, limits.tiny, -limits.tiny / 4]
     return np.array(found, dtype)
@@ -48,11 +48,11 @@ def is_float(spec: str) -> bool:
 
 def samples(record: Record, dtype: Any) -> Iterator[Sample]:
     """The arguments with which a record is tried."""
-    drawn = {"each": _each, "rows": _rows}.get(record.values, _mixed)
+    drawn = {"each": _one_by_one, "rows": _rows}.get(record.values, _mixed)
     yield from drawn(record, dtype)
 
 
-def _each(record: Record, dtype: Any) -> Iterator[Sample]:
+def _one_by_one(record: Record, dtype: Any) -> Iterator[Sample]:
     values = special(dtype, record.extremes)
     if len(record.shapes) == 1:
         x, gradient = np.meshgrid(values, np.array(GRADIENTS, dtype), indexing="ij")
@@ -64,7 +64,7 @@ def _each(record: Record, dtype: Any) -> Iterator[Sample]:
 
 
 def _rows(record: Record, dtype: Any) -> Iterator[Sample]:
-    triples = np.array(list(itertools.product(FEW, repeat=3)), dtype)
+    triples = np.array(list(itertools.product(COMMON, repeat=3)), dtype)
     values = special(dtype, record.extremes)
     if len(record.shapes) == 3:
         yield Sample(list(triples.T.copy()))

@@ -19,7 +19,7 @@ TINY = (
     *("--dataset", "digits", "--base-width", "4", "--batch-size", "400"),
     *("--checkpoint-every", "2", "--threads", "1"),
 )
-"""Four steps an epoch of a network that takes no time; dropout is on, as the paper has it.
+"""Four steps per epoch of a network that takes no time; dropout is on, as the paper has it.
 
 One thread: on a busy machine two would wait for each other.
 """

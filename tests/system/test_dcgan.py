@@ -18,7 +18,7 @@ from alpha.serialization import load_checkpoint
 from tests.system.scripts import Script, arguments, environment, one_line_error
 
 TINY = ("--dataset", "digits", "--base-width", 2, "--latent", 4, "--batch-size", 400, "--threads", 1)
-"""Three steps an epoch."""
+"""Three steps per epoch."""
 PNG = b"\x89PNG"
 
 pytestmark = pytest.mark.needs("sklearn")

@@ -79,7 +79,7 @@ def test_the_comparison_writes_what_its_report_says(script: Script, tmp_path: Pa
     with open(tmp_path / "out/losses.csv") as file:
         header, *rows = list(csv.reader(file))
     assert header == ["step", "alpha", "torch"]
-    assert [row[0] for row in rows] == ["1", "2", "3"]  # 2 steps an epoch, so the second epoch is reached
+    assert [row[0] for row in rows] == ["1", "2", "3"]  # 2 steps per epoch, so the second epoch is reached
     apart = [abs(float(row[1]) - float(row[2])) for row in rows]
     report = json.loads((tmp_path / "out/report.json").read_text())
     assert report["max_abs_diff"] == max(apart)

@@ -439,10 +439,10 @@ def test_pytorchs_step_is_captured_once_it_has_run() -> None:
         done.append("captured")
         return lambda: f"replayed {call()}"
 
-    side.beside, side.captured = lambda call: f"beside {call()}", captured
+    side.on_side_stream, side.captured = lambda call: f"side {call()}", captured
     side._optimizer = SimpleNamespace(zero_grad=lambda set_to_none: done.append("cleared"))
     step = side._graphed_step(lambda: "step")
-    assert [step() for _ in range(TORCH_WARMUP)] == ["beside step"] * TORCH_WARMUP and done == []
+    assert [step() for _ in range(TORCH_WARMUP)] == ["side step"] * TORCH_WARMUP and done == []
     assert [step() for _ in range(3)] == ["replayed step"] * 3 and done == ["cleared", "captured"]
 
 

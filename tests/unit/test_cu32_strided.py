@@ -66,10 +66,10 @@ def layouts(draw: Any) -> tuple[Layout, list[Layout | None]]:
         if draw(st.integers(0, 5)) == 0:
             operands.append(None)
             continue
-        own = tuple(1 if draw(st.integers(0, 4)) == 0 else n for n in shape)[draw(st.integers(0, ndim)) :]
+        operand_shape = tuple(1 if draw(st.integers(0, 4)) == 0 else n for n in shape)[draw(st.integers(0, ndim)) :]
         step = draw(st.sampled_from([1, 1, 1, 2, -1]))
-        strides = dense_strides(own, draw(st.permutations(range(len(own)))))
-        operands.append((own, tuple(step * stride for stride in strides)))
+        strides = dense_strides(operand_shape, draw(st.permutations(range(len(operand_shape)))))
+        operands.append((operand_shape, tuple(step * stride for stride in strides)))
     return out, operands
 
 
@@ -89,8 +89,8 @@ def test_every_element_is_reached_once(case: tuple[Layout, list[Layout | None]],
     [
         (((4, 8), (8, 1)), ((4, 8), (8, 1)), 4),
         (((1001,), (1,)), ((1001,), (1,)), 4),  # with a tail
-        (((2, 3, 5, 8), (8, 80, 16, 1)), ((8,), (1,)), 4),  # a value a channel
-        (((5, 8), (8, 1)), ((5, 1), (1, 1)), 4),  # a value a row
+        (((2, 3, 5, 8), (8, 80, 16, 1)), ((8,), (1,)), 4),  # one value per channel
+        (((5, 8), (8, 1)), ((5, 1), (1, 1)), 4),  # one value per row
         (((5, 6), (6, 1)), ((6,), (1,)), 1),  # rows that are no whole vectors
         (((8, 8), (8, 1)), ((8, 8), (1, 8)), 1),  # across
         (((4, 8), (9, 1)), ((4, 8), (8, 1)), 1),  # rows that start between vectors
@@ -129,8 +129,8 @@ def test_launches_stay_within_32_bits() -> None:
         count, tail, _, axes = unpacked(piece.loop)
         assert count * planned.width + tail < 1 << 31
         assert all(length * abs(step) <= 1 << 31 for length, _, _, steps in axes for step in steps)
-    ends = [piece.offsets[0] for piece in planned.pieces]
-    assert ends == sorted(ends) and ends[0] == 0
+    offsets = [piece.offsets[0] for piece in planned.pieces]
+    assert offsets == sorted(offsets) and offsets[0] == 0
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 10, 641, 65_537, (1 << 31) - 1, 1 << 30])

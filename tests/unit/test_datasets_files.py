@@ -128,7 +128,7 @@ def test_damaged_pickles_never_raise_anything_else(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_cifar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """CIFAR-10 in its own layout, with COUNT images a file, below tmp_path/root."""
+    """CIFAR-10 in its own layout, with COUNT images per file, below tmp_path/root."""
     layout = datasets.CIFAR10.layout
     small = replace(layout, train=dict.fromkeys(layout.train, COUNT), test={"test_batch": COUNT})
     monkeypatch.setattr(datasets.CIFAR10, "layout", small)
@@ -280,7 +280,7 @@ def write_mnist(kind: type[datasets.MNIST], folder: Path, compressed: bool) -> N
 
 @pytest.fixture
 def small_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both data sets with MNIST_COUNT images a split."""
+    """Both data sets with MNIST_COUNT images per split."""
     for kind in (datasets.MNIST, datasets.FashionMNIST):
         small = replace(kind.layout, counts={"train": MNIST_COUNT, "t10k": MNIST_COUNT})
         monkeypatch.setattr(kind, "layout", small)

@@ -101,8 +101,8 @@ def test_shuffling_hands_out_each_sample_once_in_an_order_of_seed_and_epoch() ->
         return [label for batch in labels(loader) for label in batch]
 
     orders = [order(seed, epoch) for seed in (0, 1) for epoch in (0, 1, 2)]
-    assert all(sorted(each) == list(range(23)) for each in orders)
-    assert len({tuple(each) for each in [*orders, list(range(23))]}) == 7
+    assert all(sorted(order) == list(range(23)) for order in orders)
+    assert len({tuple(order) for order in [*orders, list(range(23))]}) == 7
     assert order(1, 2) == orders[-1]
 
 

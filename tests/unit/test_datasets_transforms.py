@@ -53,7 +53,7 @@ def test_normalize_takes_one_number_for_all_channels() -> None:
 def test_normalize_refuses_constants_that_do_not_fit() -> None:
     with pytest.raises(errors.ArgumentError, match="expected std > 0"):
         transforms.Normalize([0.5], [0.0])
-    with pytest.raises(errors.ArgumentError, match="expected mean as one number a channel"):
+    with pytest.raises(errors.ArgumentError, match="expected mean as one number per channel"):
         transforms.Normalize([float("nan")], [1.0])
     with pytest.raises(errors.ShapeError, match=r"got 2 values and images: \(1, 4, 4, 3\)"):
         transforms.Normalize([0.5, 0.5], [1.0, 1.0])(pixels(1, 4, 4, 3), generator())

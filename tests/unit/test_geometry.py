@@ -88,9 +88,9 @@ def test_a_band_has_all_that_its_positions_meet(axis: Axis, first: int, count: i
         if band is None:
             assert not any(groups[start:stop])
             continue
-        own, others = (band.outputs, band.inputs) if by_output else (band.inputs, band.outputs)
+        requested, others = (band.outputs, band.inputs) if by_output else (band.inputs, band.outputs)
         assert (len(band.inputs), len(band.outputs)) == (band.axis.input, band.axis.output)
-        assert list(own) == list(range(start, stop))
+        assert list(requested) == list(range(start, stop))
         inner = band.axis.by_output if by_output else band.axis.by_input
         assert [tuple((a + others.start, tap) for a, tap in group) for group in inner] == list(groups[start:stop])
     met_outputs, met_inputs = axis.met_outputs, axis.met_inputs

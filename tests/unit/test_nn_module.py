@@ -36,7 +36,7 @@ class Net(nn.Module):
         self.first = Scale()
         self.row = [Scale(), (Scale(), [Scale()])]
         self.table = {"left": Scale(), "right": nn.Parameter(np.zeros(3, np.float32))}
-        self.own = nn.Parameter(np.zeros((), np.float32))
+        self.scale = nn.Parameter(np.zeros((), np.float32))
         self.number = 3
         self.nothing = None
 
@@ -52,7 +52,7 @@ def test_parts_in_attributes_lists_tuples_and_dicts_are_registered() -> None:
     net = Net()
     assert names(net) == [
         "table.right",
-        "own",
+        "scale",
         "first.weight",
         "row.0.weight",
         "row.1.0.weight",
@@ -88,7 +88,7 @@ def test_a_module_that_refers_to_its_parent_is_walked_once() -> None:
     net = Net()
     net.first.parent = net
     assert len(list(net.modules())) == 6
-    assert "first.parent.own" not in net.state_dict()
+    assert "first.parent.scale" not in net.state_dict()
     seen: list[nn.Module] = []
     net.apply(seen.append)
     assert len(seen) == 6
@@ -106,7 +106,7 @@ def test_a_subclass_may_forget_super_init() -> None:
 
 def test_parameters_and_buffers_without_recursion_and_with_prefix() -> None:
     net = Net()
-    assert [name for name, _ in net.named_parameters(recurse=False)] == ["table.right", "own"]
+    assert [name for name, _ in net.named_parameters(recurse=False)] == ["table.right", "scale"]
     assert [name for name, _ in net.first.named_parameters("p")] == ["p.weight"]
     assert [name for name, _ in net.first.named_buffers()] == ["seen", "scratch"]
     assert len(list(net.buffers())) == 10
@@ -129,7 +129,7 @@ def test_registering_by_function() -> None:
     [
         (lambda net: net.register_buffer("a.b", alpha.tensor([1.0])), "[register_buffer] expected a name without dots"),
         (lambda net: net.register_buffer("", None), "[register_buffer] expected a name without dots"),
-        (lambda net: net.register_buffer("own", None), "[register_buffer] expected a name that Net does not use yet"),
+        (lambda net: net.register_buffer("scale", None), "[register_buffer] expected a name that Net does not use yet"),
         (lambda net: net.register_buffer("training", None), "[register_buffer] expected a name that Net does not use"),
         (
             lambda net: net.register_buffer("b", nn.Parameter([1.0])),
@@ -140,7 +140,7 @@ def test_registering_by_function() -> None:
         (lambda net: net.register_parameter("forward", None), "[register_parameter] expected a name that Net"),
         (lambda net: net.add_module("m", 3), "[add_module] expected a Module for 'm', got int"),
         (lambda net: net.add_module("eval", Scale()), "[add_module] expected a name that Net does not use yet"),
-        (lambda net: setattr(net, "own", alpha.tensor(1.0)), "[Net] expected a Parameter for own, got a Tensor"),
+        (lambda net: setattr(net, "scale", alpha.tensor(1.0)), "[Net] expected a Parameter for scale, got a Tensor"),
         (lambda net: net.train("no"), "[train] expected True or False, got 'no'"),
         (lambda net: net.to(None), "[to] expected an engine or a dtype, got None"),
         (lambda net: net.to("int64"), "[to] expected float32 or float64 for a module, got int64"),
@@ -179,17 +179,17 @@ def test_parameter_shares_a_tensor_and_copies_an_array() -> None:
 
 def test_a_deep_copy_of_a_module_has_parameters_of_its_own() -> None:
     net = Net()
-    net.again = net.own
+    net.again = net.scale
     net.requires_grad_(False).first.requires_grad_()
-    net.own.grad = alpha.tensor(2.0)
+    net.scale.grad = alpha.tensor(2.0)
     copied = copy.deepcopy(net)
-    assert copied.own.grad is not net.own.grad and copied.own.grad.item() == 2
+    assert copied.scale.grad is not net.scale.grad and copied.scale.grad.item() == 2
     assert names(copied) == names(net), "a shared parameter stays shared"
     assert [p.requires_grad for p in copied.parameters()] == [p.requires_grad for p in net.parameters()]
     with alpha.no_grad():
-        copied.own.fill_(5)
+        copied.scale.fill_(5)
     copied.first.seen.fill_(5)
-    assert net.own.item() == 0 and net.first.seen.item() == 0
+    assert net.scale.item() == 0 and net.first.seen.item() == 0
 
 
 # -- state -------------------------------------------------------------------------------------------------------
@@ -213,21 +213,21 @@ def test_load_state_dict_copies_arrays_and_tensors_in_place() -> None:
         key: np.full(value.shape, i + 1.0) for i, (key, value) in enumerate(net.state_dict().items())
     }
     fresh = {key: value.astype(np.int64) if key.endswith("seen") else value for key, value in fresh.items()}
-    fresh["own"] = alpha.tensor(9.0)
+    fresh["scale"] = alpha.tensor(9.0)
     result = net.load_state_dict(fresh)
     assert result == ([], [])
     assert all(a is b for a, b in zip(parameters, net.parameters(), strict=True))
     assert all(p.version > v for p, v in zip(parameters, versions, strict=True))
     for key, value in net.state_dict().items():
         np.testing.assert_array_equal(value.numpy(), np.asarray(fresh[key]))
-    assert net.own.dtype == alpha.float32
-    fresh["own"].fill_(1)
-    assert net.own.item() == 9
+    assert net.scale.dtype == alpha.float32
+    fresh["scale"].fill_(1)
+    assert net.scale.item() == 9
 
 
 def test_load_state_dict_lists_everything_wrong_in_one_error_and_loads_nothing() -> None:
     net, state = Net(), {key: np.asarray(value) + 1 for key, value in Net().state_dict().items()}
-    del state["own"], state["row.0.weight"]
+    del state["scale"], state["row.0.weight"]
     state["extra"] = np.zeros(1)
     state["first.weight"] = np.zeros((5, 2), np.float32)
     state["table.left.seen"] = np.asarray(1.5)
@@ -236,7 +236,7 @@ def test_load_state_dict_lists_everything_wrong_in_one_error_and_loads_nothing()
         net.load_state_dict(state)
     message = str(caught.value)
     assert message.startswith("[load_state_dict] expected the state of this Net, got another's (missing: ")
-    assert "own, row.0.weight" in message
+    assert "scale, row.0.weight" in message
     assert "unexpected: extra;" in message
     assert "misshaped: first.weight expected (2,), got (5, 2), table.left.seen expected int64, got float64" in message
     assert "\n" not in message
@@ -277,9 +277,9 @@ def test_modes_chain_and_reach_everything() -> None:
     assert all(module.training for module in net.modules())
     assert net.requires_grad_(False) is net
     assert not any(p.requires_grad for p in net.parameters())
-    net.requires_grad_().own.grad = alpha.tensor(1.0)
+    net.requires_grad_().scale.grad = alpha.tensor(1.0)
     assert net.zero_grad() is net
-    assert net.own.grad is None
+    assert net.scale.grad is None
     assert net.apply(lambda module: None) is net
 
 

@@ -157,7 +157,7 @@ def test_schedulers_share_the_initial_rates() -> None:
         (lambda o: optim.CosineAnnealingLR(o, 2.5), r"^\[CosineAnnealingLR\] expected T_max as an int >= 1, got 2.5"),
         (lambda o: optim.LinearLR(o, start_factor=0.0), r"^\[LinearLR\] expected 0 < start_factor"),
         (lambda o: optim.LinearLR(o, total_iters=0), r"^\[LinearLR\] expected total_iters"),
-        (lambda o: optim.LambdaLR(o, [abs]), r"^\[LambdaLR\] expected 2 functions, one a group, got 1"),
+        (lambda o: optim.LambdaLR(o, [abs]), r"^\[LambdaLR\] expected 2 functions, one per group, got 1"),
         (lambda o: optim.OneCycleLR(o, 1.0), r"^\[OneCycleLR\] expected total_steps, or epochs and steps_per_epoch"),
         (lambda o: optim.OneCycleLR(o, 1.0, 10, pct_start=1.5), r"^\[OneCycleLR\] expected pct_start in 0..1, got 1.5"),
         (lambda o: optim.OneCycleLR(o, 1.0, 10, anneal_strategy="x"), r"^\[OneCycleLR\] expected anneal_strategy"),

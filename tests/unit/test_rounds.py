@@ -44,11 +44,11 @@ def test_only_what_varies_is_measured_again() -> None:
 
 def test_pytorchs_best_settings_count() -> None:
     medians = {"alpha": 2.0, "baseline": 1.0, "torch contiguous, kept": 5.0, "torch channels_last, kept": 3.0}
-    beside = rounds.beside_torch(medians)
-    assert beside == {
+    comparison = rounds.compared_with_torch(medians)
+    assert comparison == {
         "alpha_ms": 2.0,
         "torch_ms": 3.0,
         "torch_settings": "channels_last, kept",
         "ratio": pytest.approx(1.5),
     }
-    assert rounds.beside_torch({"alpha": 2.0, "baseline": 1.0})["ratio"] is None
+    assert rounds.compared_with_torch({"alpha": 2.0, "baseline": 1.0})["ratio"] is None

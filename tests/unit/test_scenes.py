@@ -38,7 +38,7 @@ def test_a_pixel_has_its_digits_class() -> None:
 
 @pytest.mark.usefixtures("without_grain")
 def test_digits_keep_their_class_and_shape() -> None:
-    data = DigitScenes(shapes(0, 1), 60, 60, each=(1, 1))
+    data = DigitScenes(shapes(0, 1), 60, 60, digits_per_scene=(1, 1))
     sides: list[int] = []
     for labels in data.labels:
         (label,) = set(np.unique(labels)) - {0}
@@ -60,7 +60,7 @@ def test_half_of_the_ink_makes_a_pixel_a_digits(ink: int, expected: set[int]) ->
 @pytest.mark.usefixtures("without_grain")
 def test_digits_lie_apart() -> None:
     """Each is a square of one colour; where none overlap, their areas add up."""
-    data = DigitScenes(shapes(0), 30, 50, each=(4, 4))
+    data = DigitScenes(shapes(0), 30, 50, digits_per_scene=(4, 4))
     found = []
     for image, labels in zip(data.images, data.labels, strict=True):
         colours, areas = np.unique(image[labels > 0], axis=0, return_counts=True)
@@ -108,6 +108,8 @@ def test_resizing_is_bilinear(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("arguments", [(0, 40), (1, 19), (1, 40, (0, 2)), (1, 40, (3, 2))])
 def test_misuse(arguments: tuple[Any, ...]) -> None:
-    count, size, *each = arguments
-    with pytest.raises(ArgumentError, match=r"^\[DigitScenes\] expected count >= 1, size >= 20 and each as fewest"):
-        DigitScenes(shapes(0), count, size, **({"each": each[0]} if each else {}))
+    count, size, *digits = arguments
+    with pytest.raises(
+        ArgumentError, match=r"^\[DigitScenes\] expected count >= 1, size >= 20 and digits_per_scene as fewest"
+    ):
+        DigitScenes(shapes(0), count, size, **({"digits_per_scene": digits[0]} if digits else {}))

@@ -37,7 +37,7 @@ def test_what_is_counted() -> None:
     layer = Generator("tiny", 2, 1, 1, 2, 0, 0)
     baseline, problem = layer.baseline, layer.problem(1)
     assert (layer.result, baseline.spread, problem.geometry.useful) == (4, 5, 16)
-    # x, zeros among it, im2col read and written (4 a result), the product's matrix, filters, results
+    # x, zeros among it, im2col read and written (4 per result), the product's matrix, filters, results
     forward = 4 + 25 + 2 * 64 + 64 + 4 + 16
     assert accesses.baseline_forward(baseline, 1, (1, 1)) == forward
     gradients = (4 + 25 + 2 * 64 + 64 + 16 + 4) + (16 + 4 + 64) + (3 * 64 + 25 + 4)

@@ -27,7 +27,7 @@ struct Cell {
     Interval wrote, read;
     uint16_t writer, reader;
     uint16_t writer_epoch, reader_epoch;
-    uint8_t write_bytes, read_bytes;  // a bit a byte
+    uint8_t write_bytes, read_bytes;  // one bit per byte
     bool atomic_write, several_readers;
     const void *write_at, *read_at;
 };

@@ -7,7 +7,7 @@
 
 namespace alpha_emulator {
 
-constexpr unsigned MAX_SHARED = 227 << 10;  // bytes a block may have, as on capability 9.0
+constexpr unsigned MAX_SHARED = 227 << 10;  // bytes that a block may have, as on capability 9.0
 constexpr unsigned MAX_THREADS = 1024;
 
 // The thread that runs, as the checker sees it.

@@ -1,4 +1,4 @@
-"""The records of all public functions, a family a file."""
+"""The records of all public functions, one file per family."""
 
 from __future__ import annotations
 

@@ -57,20 +57,20 @@ def _windows(x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
     """Sizes of the result, and the padding needed at the far side."""
     kernel, pads, spread = _pair(kernel_size), _pair(padding), _pair(dilation)
     steps = kernel if stride is None else _pair(stride)
-    sizes, ends = [], []
+    sizes, end_pads = [], []
     for n, k, s, p, g in zip(x.shape[1:3], kernel, steps, pads, spread, strict=True):
         extent = (k - 1) * g + 1
         count = (n + 2 * p - extent) // s + 1
         if ceil_mode and (n + 2 * p - extent) % s and count * s < n + p:
             count += 1
         sizes.append(count)
-        ends.append(max(0, (count - 1) * s + extent - n - p))
-    return kernel, steps, pads, spread, sizes, ends
+        end_pads.append(max(0, (count - 1) * s + extent - n - p))
+    return kernel, steps, pads, spread, sizes, end_pads
 
 
 def _taps(x: Any, plan: tuple[Any, ...], value: float) -> Any:
-    kernel, steps, pads, spread, sizes, ends = plan
-    padded = np.pad(x, ((0, 0), (pads[0], ends[0]), (pads[1], ends[1]), (0, 0)), constant_values=value)
+    kernel, steps, pads, spread, sizes, end_pads = plan
+    padded = np.pad(x, ((0, 0), (pads[0], end_pads[0]), (pads[1], end_pads[1]), (0, 0)), constant_values=value)
     for a, b in itertools.product(range(kernel[0]), range(kernel[1])):
         rows = slice(a * spread[0], a * spread[0] + (sizes[0] - 1) * steps[0] + 1, steps[0])
         columns = slice(b * spread[1], b * spread[1] + (sizes[1] - 1) * steps[1] + 1, steps[1])
@@ -99,8 +99,8 @@ def avg_pooled(
     if count_include_pad:
         p = _pair(padding)
         whole = np.ones((1, x.shape[1] + 2 * p[0], x.shape[2] + 2 * p[1], 1))
-        kernel, steps, _, spread, sizes, ends = plan
-        far = [max(0, e - q) for e, q in zip(ends, p, strict=True)]
+        kernel, steps, _, spread, sizes, end_pads = plan
+        far = [max(0, e - q) for e, q in zip(end_pads, p, strict=True)]
         counts = sum(_taps(whole, (kernel, steps, (0, 0), spread, sizes, far), 0.0))
     else:
         counts = sum(_taps(counted, plan, 0.0))
@@ -217,8 +217,8 @@ def _batch_norm(d: Draw) -> Case:
     if d.chance(0.4):
         options["activation"] = d.pick(("relu", "leaky_relu"))
     # Two values differ by their sign alone after normalisation: what is left of the gradient are roundings.
-    few = training and math.prod(shape[:-1]) < 3
-    return Case([x, *running], options, valid=not (training and math.prod(shape[:-1]) < 2), ordinary=not few)
+    too_few = training and math.prod(shape[:-1]) < 3
+    return Case([x, *running], options, valid=not (training and math.prod(shape[:-1]) < 2), ordinary=not too_few)
 
 
 def _normal(x: Any, axes: tuple[int, ...], eps: float) -> Any:

@@ -44,8 +44,8 @@ def operands(kinds: str, values: str = "normal", numbers: str = "fi") -> Callabl
             return Case([x, x])
         if form < 0.40:
             line = Base(d.array((d.length(1) + 1,), first, values), first in ("float32", "float64") and d.chance(0.5))
-            ends = [Input(line, (("index", (slice(1, None),)),)), Input(line, (("index", (slice(0, -1),)),))]
-            return Case(ends)
+            inputs = [Input(line, (("index", (slice(1, None),)),)), Input(line, (("index", (slice(0, -1),)),))]
+            return Case(inputs)
         y = d.input(d.broadcastable(shape), second, values)
         return Case([x, y] if d.chance(0.6) else [y, x])
 

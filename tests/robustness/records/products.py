@@ -175,7 +175,7 @@ def _steps(d: Draw, axes: int, values: tuple[int, ...]) -> Any:
     return one if d.chance(0.6) else tuple(d.pick(values) for _ in range(axes))
 
 
-def _each(value: Any, axes: int) -> tuple[int, ...]:
+def _per_axis(value: Any, axes: int) -> tuple[int, ...]:
     return (value,) * axes if isinstance(value, int) else tuple(value)
 
 
@@ -191,7 +191,9 @@ def convolution(axes: int, transposed: bool) -> Callable[[Draw], Case]:
         filter = [d.pick((1, 2, 3, 3, 4, 5) if axes < 3 else (1, 2, 3)) for _ in range(axes)]
         options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
         sizes = []
-        for f, s, p, k in zip(filter, _each(stride, axes), _each(padding, axes), _each(dilation, axes), strict=True):
+        for f, s, p, k in zip(
+            filter, _per_axis(stride, axes), _per_axis(padding, axes), _per_axis(dilation, axes), strict=True
+        ):
             extent = (f - 1) * k + 1
             if transposed:
                 sizes.append(max(1, -(-(1 + 2 * p - extent) // s) + 1) + d.whole(0, 3))
@@ -200,17 +202,17 @@ def convolution(axes: int, transposed: bool) -> Callable[[Draw], Case]:
         if d.limit > 5000:
             sizes = [n + d.whole(0, 20) for n in sizes]
         images = d.pick((1, 1, 2, 3, 5)) if d.limit <= 5000 else d.pick((1, 2, 16, 33))
-        results = [n * s if transposed else n for n, s in zip(sizes, _each(stride, axes), strict=True)]
+        results = [n * s if transposed else n for n, s in zip(sizes, _per_axis(stride, axes), strict=True)]
         images = max(1, min(images, 3 * d.limit // max(inner * math.prod(sizes), outer * math.prod(results))))
         if transposed:
-            limits = [max(s, k) - 1 for s, k in zip(_each(stride, axes), _each(dilation, axes), strict=True)]
+            limits = [max(s, k) - 1 for s, k in zip(_per_axis(stride, axes), _per_axis(dilation, axes), strict=True)]
             options["output_padding"] = tuple(d.whole(0, n) for n in limits)
             shape = (inner, *filter, outer // groups)
         else:
             shape = (outer, *filter, inner // groups)
             if d.chance(0.06):
                 options["padding"] = "valid"
-                sizes = [n + 2 * p for n, p in zip(sizes, _each(padding, axes), strict=True)]
+                sizes = [n + 2 * p for n, p in zip(sizes, _per_axis(padding, axes), strict=True)]
         x, weight = d.input((images, *sizes, inner), dtype), d.input(shape, dtype)
         return Case([x, weight, d.input((outer,), dtype) if d.chance(0.5) else None], options)
 
@@ -222,8 +224,8 @@ def convolved(
 ) -> Any:
     """From the definition, with the padding's zeros written out."""
     axes = x.ndim - 2
-    pads = (0,) * axes if padding == "valid" else _each(padding, axes)
-    y = oracles.convolution(x, w, _each(stride, axes), pads, _each(dilation, axes), groups)
+    pads = (0,) * axes if padding == "valid" else _per_axis(padding, axes)
+    y = oracles.convolution(x, w, _per_axis(stride, axes), pads, _per_axis(dilation, axes), groups)
     return y if bias is None else y + bias
 
 
@@ -239,7 +241,7 @@ def transposed(
 ) -> Any:
     """The gradient of a convolution for its input, from the definition."""
     axes = x.ndim - 2
-    steps = [_each(v, axes) for v in (stride, padding, dilation, output_padding)]
+    steps = [_per_axis(v, axes) for v in (stride, padding, dilation, output_padding)]
     sizes = [
         (n - 1) * s - 2 * p + k * (f - 1) + e + 1
         for n, f, s, p, k, e in zip(x.shape[1:-1], w.shape[1:-1], *steps, strict=True)

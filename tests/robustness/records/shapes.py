@@ -136,10 +136,10 @@ def _joined(new: bool) -> Callable[[Draw], Case]:
         axis = d.axis(len(shape) + 1) if new else d.axis(len(shape))
         dtype, parts = d.dtype(KINDS), []
         for _ in range(d.whole(1, 4)):
-            own = list(shape)
+            part_shape = list(shape)
             if not new:
-                own[axis] = d.whole(0, 5)
-            parts.append(d.input(tuple(own), dtype if d.chance(0.85) else d.dtype(KINDS)))
+                part_shape[axis] = d.whole(0, 5)
+            parts.append(d.input(tuple(part_shape), dtype if d.chance(0.85) else d.dtype(KINDS)))
         if d.chance(0.1):
             parts.append(parts[0])
         return Case([parts], {"dim": axis})
@@ -250,8 +250,8 @@ def _tensor(d: Draw, array: Any) -> Any:
 
 
 def _slice(d: Draw, n: int) -> slice:
-    ends = [d.whole(-n - 1, n + 1) if d.chance(0.5) else None for _ in range(2)]
-    return slice(ends[0], ends[1], d.pick((None, None, 1, 2, 3, -1, -2)))
+    bounds = [d.whole(-n - 1, n + 1) if d.chance(0.5) else None for _ in range(2)]
+    return slice(bounds[0], bounds[1], d.pick((None, None, 1, 2, 3, -1, -2)))
 
 
 def _masks(entries: Any) -> int:

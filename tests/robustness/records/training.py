@@ -24,8 +24,8 @@ STEPS = Tolerance(256, 16, 0, "each of a few steps adds its roundings, and divid
 def steps(kind: str, params: list[Any], grads: list[list[Any]], options: dict[str, Any]) -> None:
     """One step of an optimizer for each list of gradients; the parameters are written in place."""
     optimizer = getattr(optim, kind)(params, **options)
-    for own in grads:
-        for param, grad in zip(params, own, strict=True):
+    for step_grads in grads:
+        for param, grad in zip(params, step_grads, strict=True):
             param.grad = None if grad is None else grad.clone()
         optimizer.step()
 
@@ -48,10 +48,10 @@ def _stepped(kind: str, params: list[Any], grads: list[list[Any]], options: dict
     update = {"SGD": _sgd, "Adam": _adam, "AdamW": _adam, "RMSprop": _rmsprop}[kind]
     for number, param in enumerate(params):
         state: dict[str, Any] = {"step": 0}
-        for own in grads:
-            if own[number] is not None:
+        for step_grads in grads:
+            if step_grads[number] is not None:
                 state["step"] += 1
-                param[...] = update(param, own[number], state, {**options, "decoupled": kind == "AdamW"})
+                param[...] = update(param, step_grads[number], state, {**options, "decoupled": kind == "AdamW"})
 
 
 def _sgd(p: Any, g: Any, state: dict[str, Any], o: dict[str, Any]) -> Any:
@@ -94,8 +94,8 @@ def _rmsprop(p: Any, g: Any, state: dict[str, Any], o: dict[str, Any]) -> Any:
 def _peer_steps(torch: Any, kind: str, params: list[Any], grads: list[list[Any]], options: dict[str, Any]) -> None:
     leaves = [p.detach().clone().requires_grad_() for p in params]
     optimizer = getattr(torch.optim, kind)(leaves, **options)
-    for own in grads:
-        for leaf, grad in zip(leaves, own, strict=True):
+    for step_grads in grads:
+        for leaf, grad in zip(leaves, step_grads, strict=True):
             leaf.grad = None if grad is None else grad.clone().to(leaf.dtype)
         optimizer.step()
     for param, leaf in zip(params, leaves, strict=True):
@@ -271,9 +271,16 @@ def _layered(kind: str, base: Record, names: list[str], build: Build) -> Record:
         assert base.peer is not None
         return base.peer(torch, *args, **options)
 
-    own = base.peer is not None
+    has_peer = base.peer is not None
     return dataclasses.replace(
-        base, name=f"nn.{kind}", draw=draw, oracle=oracle, peer=peer if own else None, call=layer, weight=0.3, covers=()
+        base,
+        name=f"nn.{kind}",
+        draw=draw,
+        oracle=oracle,
+        peer=peer if has_peer else None,
+        call=layer,
+        weight=0.3,
+        covers=(),
     )
 
 
