@@ -25,7 +25,7 @@ SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 _all = False  # whether everything is to be tested
 ENGINES = os.environ.get("ALPHA_TEST_ENGINES", "cpu,cu32,numpy").split(",")
 """Which engines the ``engine`` fixture has; "toy" is one more."""
-NUMPY_TOO = ("test_conv.py", "test_norm.py", "test_pooling.py", "test_suite.py")
+NUMPY_TOO = ("test_conv.py", "test_norm.py", "test_pointwise.py", "test_pooling.py", "test_suite.py")
 """Files whose tests the NumPy engine runs too where ``$ALPHA_TEST_ENGINES`` is not set: they hold most of what is
 written through the core. With ``ALPHA_TEST_ENGINES=numpy`` it runs all files."""
 
