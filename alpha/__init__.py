@@ -15,6 +15,7 @@ from alpha.conversion import tensor
 from alpha.dtypes import bool_, float32, float64, int32, int64, uint8
 from alpha.engine import Engine
 from alpha.engines import default_engine, engine, register_engine, set_default_engine
+from alpha.expressions.functions import pointwise
 from alpha.functions import *  # noqa: F403
 from alpha.graphs import graph
 from alpha.precision import get_float32_precision, set_float32_precision
@@ -57,6 +58,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "load",
     "manual_seed",
     "no_grad",
+    "pointwise",
     "random",
     "register_engine",
     "save",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,19 @@ def shape_of(function: str, shape: Any) -> Shape:
             f"[{function}] expected a shape whose lengths multiply to less than 2 ** 60, got {described(tuple(shape))}"
         )
     return tuple(int(n) for n in shape)
+
+
+def broadcast_shapes(function: str, shapes: Sequence[Shape]) -> Shape:
+    """The shape that shapes broadcast to; ShapeError with all of them where they do not fit."""
+    if all(shape == shapes[0] for shape in shapes):
+        return shapes[0]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        got = " and ".join(str(shape) for shape in shapes)
+        raise ShapeError(
+            f"[{function}] expected shapes that broadcast (equal from the last axis on, or 1), got {got}"
+        ) from None
 
 
 def as_array(function: str, data: Any) -> np.ndarray[Any, Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, GraphError
+from alpha.expressions.symbols import Symbol
 from alpha.scopes import Scope, Scoped
 from alpha.tensor import Storage, Tensor
 
@@ -345,9 +346,9 @@ def _another(tensor: Tensor) -> Tensor:
 
 
 def _check_result(function: type[Function], result: Any) -> None:
-    """Raises ArgumentError unless ``forward`` returned a tensor or a tuple of tensors."""
+    """Raises ArgumentError unless ``forward`` returned tensors, or symbols where ``alpha.pointwise`` called it."""
     for out in result if isinstance(result, tuple) else (result,):
-        if not isinstance(out, Tensor):
+        if not isinstance(out, Tensor | Symbol):
             raise ArgumentError(
                 f"[{function.__name__}.forward] expected a tensor or a tuple of tensors as its result, got "
                 f"{type(out).__name__}: return tensors"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from alpha import precision
-from alpha.composed import arrays, convolution, losses, normalisation, optimizers, pooling, samples
+from alpha.composed import arrays, convolution, losses, normalisation, optimizers, pointwise, pooling, samples
 from alpha.dtypes import float32
 from alpha.errors import ArgumentError, EngineError, described
 from alpha.geometry import Geometry
@@ -42,6 +42,7 @@ from alpha.records import (
 from alpha.tensor import Tensor
 
 if TYPE_CHECKING:
+    from alpha.expressions.program import Program
     from alpha.graphs import Capture, Recorder
     from alpha.random import Draw
     from alpha.tensor import Storage
@@ -222,6 +223,16 @@ class Engine(ABC):
         return bool; the others the tensors' dtype, which a number takes, integers wrapping around; comparisons compare
         its value. The result keeps the memory order of its largest operand. ``out`` may be one of the operands.
         """
+
+    def pointwise(
+        self, function: str, program: Program, tensors: Sequence[Tensor], numbers: Sequence[float]
+    ) -> tuple[Tensor, ...]:
+        """The results of a program over broadcast float tensors and numbers: see ``alpha.expressions.program``.
+
+        They are computed in the dtype in which the tensors meet, and have it, or bool; their shape is the one that the
+        tensors broadcast to, their memory order that of the largest tensor. ``function``: who asks, for messages.
+        """
+        return pointwise.pointwise(self, function, program, tensors, numbers)
 
     @abstractmethod
     def reduce(self, op: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:

@@ -327,6 +327,11 @@ def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> S
     return _dense_strides(tuple(shape), None if order is None else tuple(order))
 
 
+def memory_order(shape: Shape, strides: Shape) -> Shape:
+    """Axes from outermost to innermost in memory: see ``Tensor.memory_order``."""
+    return _memory_order(shape, strides)
+
+
 # A program has few shapes and uses them in every step: what follows from a shape is cached.
 
 

@@ -7,6 +7,7 @@ from alpha.cpu.dropout import DropoutOperations
 from alpha.cpu.losses import LossOperations
 from alpha.cpu.normalisation import NormalisationOperations
 from alpha.cpu.optimizers import OptimizerOperations
+from alpha.cpu.pointwise import PointwiseOperations
 from alpha.cpu.pooling import PoolingOperations
 from alpha.cpu.products import ProductOperations
 
@@ -18,6 +19,7 @@ class CPUEngine(
     PoolingOperations,
     LossOperations,
     DropoutOperations,
+    PointwiseOperations,
     OptimizerOperations,
 ):
     """Computes on the host: NumPy for general operations, compiled kernels where training spends its time."""

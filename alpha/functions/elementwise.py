@@ -13,6 +13,8 @@ from alpha.arguments import axes_in_order
 from alpha.autograd import Function
 from alpha.engine import Engine, RangeCheck
 from alpha.errors import ArgumentError, DtypeError
+from alpha.expressions import symbols
+from alpha.expressions.functions import pointwise
 from alpha.functions.operands import (
     Number,
     TensorLike,
@@ -43,6 +45,7 @@ __all__ = [
     "eq",
     "erf",
     "exp",
+    "expm1",
     "floor",
     "floor_divide",
     "ge",
@@ -269,9 +272,9 @@ def convert(
 ) -> list[Any]:
     """Arguments as tensors of one dtype (and numbers) on one engine whose shapes broadcast.
 
-    ``floating`` makes float32 of integers; bool is refused unless ``logical``.
+    ``floating`` makes float32 of integers; bool is refused unless ``logical``. Symbols of ``alpha.pointwise`` stay.
     """
-    if _alike(values):
+    if _alike(values) or symbols.is_symbolic(*values):
         return list(values)
     found = operands(name, *values)
     dtype = dtype_of(found)
@@ -341,6 +344,8 @@ def remainder(x: TensorLike, y: TensorLike) -> Tensor:
 def pow(x: TensorLike, exponent: TensorLike) -> Tensor:
     """x ** exponent, broadcast; ArgumentError for an integer to a negative integer power."""
     base, exponent = convert("pow", x, exponent)
+    if symbols.is_symbolic(base, exponent):
+        return compute("pow", base, exponent)
     dtype = common_dtype([base, exponent])
     if not dtypes.is_float(dtype):
         _check_not_negative(exponent, dtype)
@@ -575,6 +580,16 @@ def exp(x: TensorLike) -> Tensor:
     return call(Exp, _float("exp", x))
 
 
+@pointwise
+def _expm1(x: Any) -> Any:
+    return symbols.apply("expm1", x)
+
+
+def expm1(x: TensorLike) -> Tensor:
+    """e to the power of each element, minus 1; accurate near 0."""
+    return _expm1(_float("expm1", x))
+
+
 def log(x: TensorLike) -> Tensor:
     """Natural logarithms: -inf at 0, NaN below."""
     return call(Log, _float("log", x))
@@ -592,7 +607,8 @@ def sqrt(x: TensorLike) -> Tensor:
 
 def rsqrt(x: TensorLike) -> Tensor:
     """1 / sqrt(x)."""
-    return call(Rsqrt, _float("rsqrt", x))
+    value = _float("rsqrt", x)
+    return compute("rsqrt", value) if symbols.is_symbolic(value) else call(Rsqrt, value)
 
 
 def square(x: TensorLike) -> Tensor:
@@ -728,6 +744,8 @@ class ClampBetween(Function):
 
 def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
     """x where the condition (bool) holds, else y; the three broadcast."""
+    if symbols.is_symbolic(condition, x, y):
+        return compute("where", condition, x, y)
     mask, x, y = operands("where", np.asarray(condition) if is_number(condition) else condition, x, y)
     if not dtypes.is_bool(mask.dtype):
         raise DtypeError(f"[where] expected a condition of bool, got {mask.dtype}: compare it first")
@@ -743,6 +761,9 @@ def clamp(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None =
     """Elements limited to min..max, numbers or tensors; beyond numbers the gradient is 0."""
     if min is None and max is None:
         raise ArgumentError("[clamp] expected min, max or both, got neither")
+    if symbols.is_symbolic(x, min, max):
+        traced: Any = symbols.clamped(x, min, max)
+        return traced  # type: ignore[no-any-return]
     if isinstance(min, Tensor | np.ndarray) or isinstance(max, Tensor | np.ndarray):
         return _clamp_between(x, min, max)
     bounds = [bound for bound in (min, max) if bound is not None]

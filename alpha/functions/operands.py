@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes
-from alpha.arguments import Shape
+from alpha.arguments import Shape, broadcast_shapes
 from alpha.autograd import Function
 from alpha.conversion import tensor
 from alpha.engine import Engine, RangeCheck
-from alpha.errors import ArgumentError, DtypeError, IndexingError, ShapeError, described
+from alpha.errors import ArgumentError, DtypeError, IndexingError, described
+from alpha.expressions import symbols
 from alpha.tensor import Tensor
 
 Number = bool | int | float
@@ -24,10 +25,13 @@ TensorLike = Any
 
 
 def compute(op: str, *operands: Tensor | Number, out: Tensor | None = None) -> Tensor:
-    """The engine's element-wise operation, outside the graph."""
+    """The engine's element-wise operation, outside the graph; of symbols the expression of it."""
     for value in operands:
         if isinstance(value, Tensor):
             return value.storage.engine.elementwise(op, *operands, out=out)
+    if symbols.is_symbolic(*operands):
+        traced: Any = symbols.apply(op, *operands)
+        return traced  # type: ignore[no-any-return]
     raise DtypeError(f"[{op}] expected a tensor among the operands, got numbers alone: make one with alpha.tensor(...)")
 
 
@@ -166,16 +170,7 @@ def widest_dtype(values: Sequence[Tensor | Number]) -> np.dtype[Any]:
 
 def broadcast_shape(function: str, *values: Tensor | Number) -> Shape:
     """The shape that tensors broadcast to; ShapeError with all shapes where they do not fit."""
-    shapes = [value.shape for value in values if isinstance(value, Tensor)]
-    if all(shape == shapes[0] for shape in shapes):
-        return shapes[0]
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        got = " and ".join(str(shape) for shape in shapes)
-        raise ShapeError(
-            f"[{function}] expected shapes that broadcast (equal from the last axis on, or 1), got {got}"
-        ) from None
+    return broadcast_shapes(function, [value.shape for value in values if isinstance(value, Tensor)])
 
 
 def sum_to(grad: Tensor, shape: Shape) -> Tensor:

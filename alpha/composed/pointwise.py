@@ -1,0 +1,84 @@
+"""Programs of point-wise functions, one element-wise operation of the engine an instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alpha.arguments import broadcast_shapes
+from alpha.composed.arrays import cast, filled
+from alpha.dtypes import bool_, promote
+from alpha.expressions.graph import OPERATIONS, evaluated
+from alpha.tensor import Tensor
+
+if TYPE_CHECKING:
+    from alpha.engine import Engine
+    from alpha.expressions.program import Program
+
+Value = Any  # Tensor | float | bool
+
+
+def pointwise(
+    engine: Engine, function: str, program: Program, tensors: Sequence[Tensor], numbers: Sequence[float]
+) -> tuple[Tensor, ...]:
+    """The results of a program; what no later instruction reads is dropped at once."""
+    shape = broadcast_shapes(function, [x.shape for x in tensors])
+    dtype = tensors[0].dtype
+    for x in tensors[1:]:
+        dtype = promote(dtype, x.dtype)
+    slots: list[Value] = [*(cast(engine, x, dtype) for x in tensors), *numbers]
+    for instruction, ends in zip(program.instructions, program.last_uses(), strict=True):
+        if instruction.operation == "constant":
+            slots.append(instruction.value)
+        else:
+            operands = [slots[slot] for slot in instruction.operands]
+            slots.append(_computed(engine, instruction.operation, operands, dtype))
+        for slot in ends:
+            slots[slot] = None
+    like = max(tensors, key=Tensor.numel)
+    order = like.memory_order() if like.ndim == len(shape) else None
+    result: list[Tensor] = []
+    for slot, is_bool in zip(program.results, program.bools, strict=True):
+        value = slots[slot]
+        if (
+            not isinstance(value, Tensor)
+            or value.shape != shape
+            or slot < program.tensors
+            or any(value is one for one in result)
+        ):
+            out = engine.empty(shape, bool_ if is_bool else dtype, order)
+            _fill(engine, out, value)
+            value = out
+        result.append(value)
+    return tuple(result)
+
+
+def _computed(engine: Engine, operation: str, operands: list[Value], dtype: np.dtype[Any]) -> Value:
+    """One operation of tensors and numbers; of numbers alone a number."""
+    if not any(isinstance(x, Tensor) for x in operands):
+        value = evaluated(operation, *operands)
+        return bool(value) if OPERATIONS[operation].result == "bool" else value
+    do = engine.elementwise
+    if operation == "where" and not isinstance(operands[0], Tensor):
+        return operands[1] if operands[0] else operands[2]
+    if operation == "where" and not any(isinstance(x, Tensor) for x in operands[1:]):
+        operands[1] = filled(engine, (), operands[1], dtype)  # else they took the dtype of the condition
+    if operation == "expm1":
+        (x,) = operands
+        half = do("tanh", do("mul", x, 0.5))  # tanh(x / 2) * (exp(x) + 1), which loses nothing near 0
+        return do("where", do("eq", half, 1), do("exp", x), do("mul", half, do("add", do("exp", x), 1)))
+    if operation == "rsqrt":
+        root = do("sqrt", operands[0])
+        return do("reciprocal", root, out=root)
+    return do(operation, *operands)
+
+
+def _fill(engine: Engine, out: Tensor, value: Value) -> None:
+    if not isinstance(value, Tensor):
+        engine.fill(out, value)
+        return
+    extra = out.ndim - value.ndim
+    strides = [0 if n == 1 else stride for n, stride in zip(value.shape, value.strides, strict=True)]
+    engine.copy(value.view(value.offset, out.shape, (*[0] * extra, *strides)), out)

@@ -1,0 +1,366 @@
+"""The elementary functions in vectors: sums, products, selections and polynomials, the same for every lane.
+
+No table and no library's function is used, so a result depends on nothing but its argument: not on the processor (of
+those that multiply and add in one rounding), nor on its place in a vector, nor on the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from alpha.cpu.loops import coefficients
+from alpha.cpu.loops.lanes import Lanes, Value, bits_of
+
+_LN2_HIGH = {32: 0.693359375, 64: float.fromhex("0x1.62e42fefa3800p-1")}
+"""ln 2 cut off after so many digits that its product with an exponent is exact."""
+
+_LN2_LOW = {32: -2.1219444005469057e-4, 64: 5.497923018708371e-14}
+"""What is cut off."""
+
+
+def exp(v: Lanes, x: Value) -> Value:
+    """e ** x."""
+    return _scaled_exp(v, x, None)
+
+
+def _scaled_exp(v: Lanes, x: Value, low: Value | None) -> Value:
+    """e ** (x + low), low being a part of x beyond its digits."""
+    bounds = (-104.0, 89.0) if v.bits == 32 else (-746.0, 710.0)
+    x = v.limited(x, *bounds)
+    n, r = _reduced(v, x)
+    if low is not None:
+        r = v.add(r, low)
+    value = v.add(_expm1_near_0(v, r), v.number(1.0))
+    # In two steps: of the least numbers the second rounds, and 2 ** 128 is no float32.
+    half = v.integers("ashr", n, v.integer(1))
+    return v.mul(v.mul(value, v.power_of_two(half)), v.power_of_two(v.integers("sub", n, half)))
+
+
+def _reduced(v: Lanes, x: Value) -> tuple[Value, Value]:
+    """n and r with x = n * ln 2 + r and |r| <= ln 2 / 2."""
+    count, n = v.nearest(x, 1 / math.log(2))
+    r = v.fma(count, v.number(-_LN2_HIGH[v.bits]), x)
+    return n, v.fma(count, v.number(-_LN2_LOW[v.bits]), r)
+
+
+def _expm1_near_0(v: Lanes, r: Value) -> Value:
+    tail = v.polynomial(r, coefficients.EXP if v.bits == 32 else coefficients.EXP_64)
+    return v.fma(v.mul(r, r), tail, r)
+
+
+def expm1(v: Lanes, x: Value) -> Value:
+    """e ** x - 1."""
+    # Below the first bound the result is -1. With half of 2 ** n and doubled, as 2 ** 128 is no float32.
+    x = v.limited(x, *((-20.0, 89.0) if v.bits == 32 else (-40.0, 710.0)))
+    n, r = _reduced(v, x)
+    near = _expm1_near_0(v, r)
+    half = v.power_of_two(v.integers("sub", n, v.integer(1)))
+    value = v.fma(half, near, v.sub(half, v.number(0.5)))
+    is_near = v.write(f"icmp eq {v.ints} {n}, {v.integer(0)}")
+    return v.call("copysign", v.select(is_near, near, v.add(value, value)), x)
+
+
+def log(v: Lanes, x: Value) -> Value:
+    """The natural logarithm."""
+    least, up = (2.0**-126, 23) if v.bits == 32 else (2.0**-1022, 54)
+    small = v.compare("olt", x, v.number(least))
+    scaled = v.select(small, v.mul(x, v.number(2.0**up)), x)
+    n, f = _exponent(v, scaled)
+    count = v.add(v.from_small_ints(n), v.select(small, v.number(-up), v.number(0.0)))
+    value = _log_of_parts(v, count, f)
+    return _log_at_ends(v, x, value, 0.0)
+
+
+def log1p(v: Lanes, x: Value) -> Value:
+    """log(1 + x)."""
+    one = v.number(1.0)
+    total = v.add(one, x)
+    back = v.sub(total, one)
+    lost = v.add(v.sub(one, v.sub(total, back)), v.sub(x, back))  # what the sum has rounded off
+    n, f = _exponent(v, total)
+    exact = v.fma(lost, v.power_of_two(v.integers("sub", v.integer(0), n)), f)
+    f = v.select(v.compare("ogt", total, v.number(2.0**60)), f, exact)  # there it is nothing, and 2 ** -n none
+    value = _log_at_ends(v, x, _log_of_parts(v, v.from_small_ints(n), f), -1.0)
+    return v.select(v.compare("oeq", x, v.number(0.0)), x, value)
+
+
+def _exponent(v: Lanes, x: Value) -> tuple[Value, Value]:
+    """n and f with x = 2 ** n * (1 + f) and 1 + f from sqrt(1/2) to sqrt(2); x is a positive normal number."""
+    above = v.integers("sub", v.as_ints(x), v.integer(bits_of(math.sqrt(0.5), v.bits)))
+    n = v.integers("ashr", above, v.integer(v.mantissa))
+    part = v.as_floats(v.integers("sub", v.as_ints(x), v.integers("shl", n, v.integer(v.mantissa))))
+    return n, v.sub(part, v.number(1.0))
+
+
+def _log_of_parts(v: Lanes, n: Value, f: Value) -> Value:
+    """n * ln 2 + log(1 + f)."""
+    high, low = v.number(_LN2_HIGH[v.bits]), v.number(_LN2_LOW[v.bits])
+    if v.bits == 32:
+        square = v.mul(f, f)
+        cubic = v.mul(v.mul(square, f), v.polynomial(f, coefficients.LOG1P))
+        small = v.fma(n, low, v.fma(square, v.number(-0.5), cubic))
+        return v.fma(n, high, v.add(f, small))
+    # log(1 + f) = 2 s + s z q(z) with s = f / (2 + f), z = s * s; and 2 s = f - f * f / 2 + s * f * f / 2.
+    s = v.div(f, v.add(v.number(2.0), f))
+    z = v.mul(s, s)
+    half = v.mul(v.mul(v.number(0.5), f), f)
+    rest = v.mul(s, v.fma(z, v.polynomial(z, coefficients.LOG_64), half))
+    return v.fma(n, high, v.sub(f, v.sub(half, v.fma(n, low, rest))))
+
+
+def _log_at_ends(v: Lanes, x: Value, value: Value, least: float) -> Value:
+    """A logarithm that is -inf at ``least``, NaN below, and infinite at infinity."""
+    infinity = v.number(math.inf)
+    value = v.select(v.compare("oeq", x, infinity), infinity, value)
+    value = v.select(v.compare("oeq", x, v.number(least)), v.number(-math.inf), value)
+    return v.select(v.compare("ult", x, v.number(least)), v.number(math.nan), value)
+
+
+def tanh(v: Lanes, x: Value) -> Value:
+    """(e ** 2x - 1) / (e ** 2x + 1)."""
+    size = v.limited(v.call("fabs", x), None, 10.0 if v.bits == 32 else 22.0)  # beyond it is 1
+    grown = expm1(v, v.add(size, size))
+    return v.call("copysign", v.div(grown, v.add(grown, v.number(2.0))), x)
+
+
+def sigmoid(v: Lanes, x: Value) -> Value:
+    """1 / (1 + e ** -x), as e ** x / (1 + e ** x) below 0."""
+    small = exp(v, v.neg(v.call("fabs", x)))
+    above = v.select(v.compare("olt", x, v.number(0.0)), small, v.number(1.0))
+    return v.div(above, v.add(v.number(1.0), small))
+
+
+def erf(v: Lanes, x: Value) -> Value:
+    """The error function."""
+    size = v.call("fabs", x)
+    if v.bits == 32:
+        t = v.limited(size, None, 4.0)
+        value = v.neg(expm1(v, v.neg(v.mul(t, v.polynomial(t, coefficients.ERF)))))
+        return v.call("copysign", value, x)
+    t = v.limited(size, 1.0, 6.0)
+    far = v.neg(expm1(v, v.neg(v.mul(t, v.polynomial(t, coefficients.ERF_64)))))
+    near = v.mul(size, v.polynomial(v.mul(size, size), coefficients.ERF_NEAR_0_64))
+    value = v.select(v.compare("olt", size, v.number(1.0)), near, far)
+    return v.call("copysign", value, x)
+
+
+def pow(v: Lanes, x: Value, y: Value) -> Value:
+    """x ** y, as C's pow: 1 where y is 0 or x is 1, NaN for a negative x to a power that is no integer."""
+    size = v.call("fabs", x)
+    value = _pow_in_double(v, size, y) if v.bits == 32 else _pow_of_size(v, size, y)
+    whole = v.compare("oeq", v.call("floor", y), y)
+    half = v.mul(y, v.number(0.5))
+    odd = v.write(f"and {v.masks} {whole}, {v.compare('one', v.call('floor', half), half)}")
+    value = v.select(odd, v.call("copysign", value, x), value)
+    # A power that is no number of a negative base: not of -inf, nor of -0, nor to an infinite power.
+    finite = v.compare("olt", v.call("fabs", y), v.number(math.inf))
+    below = v.compare("olt", x, v.number(0.0))
+    above = v.compare("ogt", x, v.number(-math.inf))
+    fraction = v.write(f"xor {v.masks} {whole}, {_all(v)}")
+    wrong = v.write(f"and {v.masks} {fraction}, {v.write(f'and {v.masks} {below}, {above}')}")
+    wrong = v.write(f"and {v.masks} {wrong}, {finite}")
+    value = v.select(wrong, v.number(math.nan), value)
+    one = v.number(1.0)
+    is_one = v.compare("oeq", size, one)  # 1 to any power, and -1 to an infinite one
+    endless = v.write(f"and {v.masks} {is_one}, {v.compare('oeq', v.call('fabs', y), v.number(math.inf))}")
+    value = v.select(endless, one, value)
+    value = v.select(v.compare("oeq", x, one), one, value)
+    return v.select(v.compare("oeq", y, v.number(0.0)), one, value)
+
+
+def _all(v: Lanes) -> Value:
+    return "<" + ", ".join(["i1 true"] * v.count) + ">"
+
+
+def _pow_in_double(v: Lanes, x: Value, y: Value) -> Value:
+    """x ** y of float32 x >= 0, through float64."""
+    w = Lanes(64, v.count, v.fused, v.text)
+    x, y = (v.write(f"fpext {v.floats} {value} to {w.floats}") for value in (x, y))
+    value = exp(w, w.mul(y, log(w, x)))
+    return v.write(f"fptrunc {w.floats} {value} to {v.floats}")
+
+
+def _pow_of_size(v: Lanes, x: Value, y: Value) -> Value:
+    """x ** y of float64 x >= 0: the logarithm in two floats, as an exponential multiplies its error by up to 745."""
+    small = v.compare("olt", x, v.number(2.0**-1022))
+    n, f = _exponent(v, v.select(small, v.mul(x, v.number(2.0**54)), x))
+    count = v.add(v.from_small_ints(n), v.select(small, v.number(-54.0), v.number(0.0)))
+    # s = f / (2 + f)
+    two = v.number(2.0)
+    g = v.add(two, f)
+    s = v.div(f, g)
+    lost = v.sub(f, v.sub(g, two))
+    rest = v.sub(v.fma(v.neg(s), g, f), v.mul(s, lost))
+    s_low = v.div(rest, g)
+    # z = s * s; t = s * z * (2 / 3 + z * q(z))
+    z = v.mul(s, s)
+    z_low = v.fma(v.add(s, s), s_low, v.fma(s, s, v.neg(z)))
+    c = v.number(2 / 3)
+    tail = v.mul(z, v.polynomial(z, _LOG_AFTER_CUBE))
+    q = v.add(c, tail)
+    q_low = v.add(v.sub(tail, v.sub(q, c)), v.number(2 / 3 * 2.0**-54))
+    cube, cube_low = _product(v, s, s_low, z, z_low)
+    t, t_low = _product(v, cube, cube_low, q, q_low)
+    # n * ln 2 + 2 s + t
+    double, double_low = v.add(s, s), v.add(s_low, s_low)
+    first, first_low = _sum(v, v.mul(count, v.number(_LN2_HIGH[64])), double)
+    high, high_low = _sum(v, first, t)
+    low = v.add(v.add(high_low, v.add(first_low, double_low)), v.add(t_low, v.mul(count, v.number(_LN2_LOW[64]))))
+    # At the ends the logarithm is infinite, and has no low part.
+    ends = v.write(f"or {v.masks} {v.compare('oeq', x, v.number(0.0))}, {v.compare('ueq', x, v.number(math.inf))}")
+    high = v.select(ends, _log_at_ends(v, x, high, 0.0), high)
+    low = v.select(ends, v.number(0.0), low)
+    product = v.mul(y, high)
+    beyond = v.fma(y, low, v.fma(y, high, v.neg(product)))
+    within = v.compare("olt", v.call("fabs", product), v.number(1000.0))
+    return _scaled_exp(v, product, v.select(within, beyond, v.number(0.0)))
+
+
+_LOG_AFTER_CUBE = coefficients.LOG_64[1:]
+
+
+def _sum(v: Lanes, x: Value, y: Value) -> tuple[Value, Value]:
+    """x + y and what it rounds off."""
+    total = v.add(x, y)
+    back = v.sub(total, x)
+    return total, v.add(v.sub(x, v.sub(total, back)), v.sub(y, back))
+
+
+def _product(v: Lanes, x: Value, x_low: Value, y: Value, y_low: Value) -> tuple[Value, Value]:
+    """The product of two numbers of two floats each."""
+    value = v.mul(x, y)
+    rest = v.fma(x, y, v.neg(value))
+    return value, v.add(rest, v.fma(x, y_low, v.mul(x_low, y)))
+
+
+def rsqrt(v: Lanes, x: Value) -> Value:
+    """1 / sqrt(x)."""
+    return v.div(v.number(1.0), v.call("sqrt", x))
+
+
+def sign(v: Lanes, x: Value) -> Value:
+    """-1, 0 or 1; of NaN 0."""
+    zero = v.number(0.0)
+    below = v.select(v.compare("olt", x, zero), v.number(-1.0), zero)
+    return v.select(v.compare("ogt", x, zero), v.number(1.0), below)
+
+
+def maximum(v: Lanes, x: Value, y: Value) -> Value:
+    """The larger; NaN where either is."""
+    return v.select(v.compare("uno", x, x), x, v.select(v.compare("ogt", x, y), x, y))
+
+
+def minimum(v: Lanes, x: Value, y: Value) -> Value:
+    """The smaller; NaN where either is."""
+    return v.select(v.compare("uno", x, x), x, v.select(v.compare("olt", x, y), x, y))
+
+
+def sin(v: Lanes, x: Value) -> Value:
+    """The sine."""
+    return v.select(v.compare("oeq", x, v.number(0.0)), x, _wave(v, x, 0))  # of -0 it is -0
+
+
+def cos(v: Lanes, x: Value) -> Value:
+    """The cosine: the sine a quarter turn on."""
+    return _wave(v, x, 1)
+
+
+def _wave(v: Lanes, x: Value, quarters: int) -> Value:
+    n, r = turned(v, x)
+    n = v.integers("add", n, v.integer(quarters))
+    z = v.mul(r, r)
+    narrow = v.bits == 32
+    sine = v.fma(v.mul(z, r), v.polynomial(z, coefficients.SIN if narrow else coefficients.SIN_64), r)
+    tail = v.polynomial(z, coefficients.COS if narrow else coefficients.COS_64)
+    half = v.mul(z, v.number(0.5))
+    near = v.sub(v.number(1.0), half)
+    lost = v.sub(v.sub(v.number(1.0), near), half)
+    cosine = v.add(near, v.fma(v.mul(z, z), tail, lost))
+    bit = v.integers("and", n, v.integer(1))
+    value = v.select(v.write(f"icmp ne {v.ints} {bit}, {v.integer(0)}"), cosine, sine)
+    second = v.integers("and", n, v.integer(2))
+    return v.select(v.write(f"icmp ne {v.ints} {second}, {v.integer(0)}"), v.neg(value), value)
+
+
+LARGEST_ANGLE = 2.0**15
+"""Up to here the quarter turns of an angle are subtracted as three floats' product; beyond, ``turns`` does it."""
+
+
+def turned(v: Lanes, x: Value) -> tuple[Value, Value]:
+    """n and r with x = n * pi / 2 + r and |r| <= pi / 4; r is NaN for infinite angles."""
+    count, n = v.nearest(x, 2 / math.pi)
+    r = x
+    for part in _HALF_PI[v.bits]:
+        r = v.fma(count, v.number(-part), r)
+    large = v.compare("uge", v.call("fabs", x), v.number(LARGEST_ANGLE))
+    return _beyond(v, x, large, n, r)
+
+
+_HALF_PI = {
+    32: (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
+    64: (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
+}
+"""pi / 2 as the sum of three floats."""
+
+
+def _beyond(v: Lanes, x: Value, large: Value, n: Value, r: Value) -> tuple[Value, Value]:
+    """n and r, made anew in the lanes of a mask; the other lanes keep theirs."""
+    pair = f"{{ {v.ints}, {v.floats} }}"
+    parts = f"insertvalue {pair} undef, {v.ints} {n}, 0"
+    before = v.write(f"insertvalue {pair} {v.write(parts)}, {v.floats} {r}, 1")
+    key = f"turned {x}"
+    if key not in v.text.results:
+        bits = v.write(f"bitcast {v.masks} {large} to i{v.count}")
+        some = v.write(f"icmp ne i{v.count} {bits}, 0")
+        here, away, back = v.text.block, v.text.new_label(), v.text.new_label()
+        v.text.act(f"br i1 {some}, label %{away}, label %{back}")
+        v.text.label(away)
+        made = v.text.name()
+        v.text.act(f"{made} = call {pair} @turn{v.bits}({v.floats} {x}, {v.masks} {large}, {pair} {before})")
+        v.text.act(f"br label %{back}")
+        v.text.label(back)
+        v.text.turns.add(v.bits)
+        v.text.results[key] = v.write(f"phi {pair} [ {before}, %{here} ], [ {made}, %{away} ]")
+    found = v.text.results[key]
+    return v.write(f"extractvalue {pair} {found}, 0"), v.write(f"extractvalue {pair} {found}, 1")
+
+
+FUNCTIONS: dict[str, Callable[..., Value]] = {
+    "neg": Lanes.neg,
+    "abs": lambda v, x: v.call("fabs", x),
+    "exp": exp,
+    "expm1": expm1,
+    "log": log,
+    "log1p": log1p,
+    "sqrt": lambda v, x: v.call("sqrt", x),
+    "rsqrt": rsqrt,
+    "sin": sin,
+    "cos": cos,
+    "tanh": tanh,
+    "sigmoid": sigmoid,
+    "erf": erf,
+    "sign": sign,
+    "floor": lambda v, x: v.call("floor", x),
+    "ceil": lambda v, x: v.call("ceil", x),
+    "add": Lanes.add,
+    "sub": Lanes.sub,
+    "mul": Lanes.mul,
+    "div": Lanes.div,
+    "pow": pow,
+    "maximum": maximum,
+    "minimum": minimum,
+    "where": Lanes.select,
+    "eq": lambda v, x, y: v.compare("oeq", x, y),
+    "ne": lambda v, x, y: v.compare("une", x, y),
+    "lt": lambda v, x, y: v.compare("olt", x, y),
+    "le": lambda v, x, y: v.compare("ole", x, y),
+    "gt": lambda v, x, y: v.compare("ogt", x, y),
+    "ge": lambda v, x, y: v.compare("oge", x, y),
+    "isfinite": lambda v, x: v.compare("olt", v.call("fabs", x), v.number(math.inf)),
+    "logical_and": lambda v, x, y: v.write(f"and {v.masks} {x}, {y}"),
+    "logical_or": lambda v, x, y: v.write(f"or {v.masks} {x}, {y}"),
+    "logical_xor": lambda v, x, y: v.write(f"xor {v.masks} {x}, {y}"),
+    "logical_not": lambda v, x: v.write(f"xor {v.masks} {x}, {_all(v)}"),
+}
+"""What computes each operation of ``alpha.expressions.graph``."""

@@ -1,0 +1,141 @@
+"""Where the polynomials of ``coefficients`` come from: ``python -m alpha.cpu.loops.fit`` prints that module.
+
+Each is a series of Chebyshev polynomials, cut off where its error is beyond the dtype's digits, and written in powers.
+The functions are computed in NumPy's long double, which must be wider than float64 (it is on x86 Linux).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Real = Any  # np.longdouble
+_PI = np.longdouble(np.pi) + np.longdouble(1.2246467991473532e-16)
+
+
+def erf(x: Real) -> Real:
+    """The error function, by 2 / sqrt(pi) * exp(-x * x) times a series without differences."""
+    term = total = x
+    n = 0
+    while abs(term) > abs(total) * np.longdouble(1e-21):
+        n += 1
+        term = term * 2 * x * x / (2 * n + 1)
+        total += term
+    return 2 / np.sqrt(_PI) * np.exp(-x * x) * total
+
+
+def erfc(x: Real) -> Real:
+    """1 - erf(x); from 2 on by its continued fraction, which keeps its digits."""
+    if x < 2:
+        return 1 - erf(x)
+    tail = np.longdouble(0)
+    for k in range(400, 0, -1):
+        tail = (np.longdouble(k) / 2) / (x + tail)
+    return np.exp(-x * x) / np.sqrt(_PI) / (x + tail)
+
+
+def _series(first: Callable[[int], Real], variable: Callable[[Real], Real]) -> Callable[[Real], Real]:
+    """A power series by its coefficients: what is left of a function without its first terms has no other good form."""
+
+    def value(x: Real) -> Real:
+        v, power, total = variable(x), np.longdouble(1), np.longdouble(0)
+        for n in range(60):
+            total += first(n) * power
+            power *= v
+        return total
+
+    return value
+
+
+def _factorial(n: int) -> Real:
+    value = np.longdouble(1)
+    for k in range(2, n + 1):
+        value *= k
+    return value
+
+
+exp_tail = _series(lambda n: 1 / _factorial(n + 2), lambda r: r)
+sin_tail = _series(lambda n: (-1) ** (n + 1) / _factorial(2 * n + 3), lambda z: z)
+cos_tail = _series(lambda n: (-1) ** n / _factorial(2 * n + 4), lambda z: z)
+log_tail = _series(lambda n: np.longdouble(2) / (2 * n + 3), lambda z: z)
+
+
+def log1p_tail(f: Real) -> Real:
+    """(log(1 + f) - f + f * f / 2) / f ** 3."""
+    if abs(f) > 0.1:
+        return (np.log1p(f) - f + f * f / 2) / f**3
+    return _series(lambda n: np.longdouble((-1) ** n) / (n + 3), lambda x: x)(f)
+
+
+def erf_exponent(t: Real) -> Real:
+    """-log(1 - erf(t)) / t: erf(t) = 1 - exp(-t * it)."""
+    return -np.log(erfc(t)) / t
+
+
+def erf_near_0(z: Real) -> Real:
+    """erf(x) / x of z = x * x."""
+    x = np.sqrt(z)
+    return erf(x) / x
+
+
+_R = np.log(np.longdouble(2)) / 2 * np.longdouble(1.01)
+_Z = (_PI / 4) ** 2 * np.longdouble(1.02)
+_LOW, _HIGH = np.sqrt(np.longdouble(0.5)) - 1, np.sqrt(np.longdouble(2)) - 1
+
+POLYNOMIALS: dict[str, tuple[Callable[[Real], Real], Real, Real, int, int]] = {
+    "EXP": (exp_tail, -_R, _R, 32, 4),
+    "LOG1P": (log1p_tail, _LOW, _HIGH, 32, 7),
+    "SIN": (sin_tail, 0, _Z, 32, 2),
+    "COS": (cos_tail, 0, _Z, 32, 2),
+    "ERF": (erf_exponent, 1e-3, 4, 32, 11),
+    "EXP_64": (exp_tail, -_R, _R, 64, 10),
+    "LOG_64": (log_tail, 0, _HIGH**2 / (2 + _HIGH) ** 2 * np.longdouble(1.02), 64, 7),
+    "SIN_64": (sin_tail, 0, _Z, 64, 6),
+    "COS_64": (cos_tail, 0, _Z, 64, 6),
+    "ERF_NEAR_0_64": (erf_near_0, 1e-12, 1, 64, 11),
+    "ERF_64": (erf_exponent, 1, 6, 64, 24),
+}
+"""By name: the function, the interval, the bits of its dtype, and the degree."""
+
+
+def fitted(function: Callable[[Real], Real], low: Real, high: Real, degree: int) -> list[Real]:
+    """Coefficients of the powers, from the constant on, of the first terms of the function's Chebyshev series."""
+    low, high = np.longdouble(low), np.longdouble(high)
+    count = 4 * degree + 20
+    angles = (np.arange(count, dtype=np.longdouble) + np.longdouble(0.5)) * _PI / count
+    middle, half = (low + high) / 2, (high - low) / 2
+    values = np.array([function(middle + half * u) for u in np.cos(angles)])
+    terms = [2 * np.sum(values * np.cos(j * angles)) / count for j in range(degree + 1)]
+    terms[0] /= 2
+    # T(j + 1) = 2 u T(j) - T(j - 1) with u = (x - middle) / half, in powers of x.
+    line = [-middle / half, 1 / half]
+    before, now = [np.longdouble(1)], line
+    total = [terms[0], *[np.longdouble(0)] * degree]
+    for j in range(1, degree + 1):
+        for k, c in enumerate(now):
+            total[k] += terms[j] * c
+        following = [np.longdouble(0)] * (j + 2)
+        for k, c in enumerate(now):
+            following[k] += 2 * line[0] * c
+            following[k + 1] += 2 * line[1] * c
+        for k, c in enumerate(before):
+            following[k] -= c
+        before, now = now, following
+    return total
+
+
+def main() -> None:
+    """Prints ``coefficients.py``."""
+    print('"""Polynomials of the point-wise functions, from the constant on; made by ``alpha.cpu.loops.fit``."""')
+    for name, (function, low, high, bits, degree) in POLYNOMIALS.items():
+        number = np.float32 if bits == 32 else np.float64
+        print(f"\n{name} = (")
+        for c in fitted(function, low, high, degree):
+            print(f"    {float(number(c))!r},")
+        print(")")
+
+
+if __name__ == "__main__":
+    main()

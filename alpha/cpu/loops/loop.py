@@ -1,0 +1,351 @@
+"""The loop of a point-wise program: rows of elements, whole vectors first, then what is left under a mask.
+
+A job is a record of 8-byte fields: the address of a plan, the addresses of the results and of the tensors, and the
+numbers. A plan is one of integers, shared by all calls with these shapes and strides:
+
+    rows, elements per row, rows per task, elements per task, tasks, outer axes;
+    for each result and tensor the bytes from an element of a row to the next;
+    for each outer axis, innermost first: its length, and for each result and tensor the bytes along it.
+
+A task is some whole rows, or where rows are long a part of one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from alpha.cpu.isa import ISA
+from alpha.cpu.job_slot import JOB_SLOT
+from alpha.cpu.loops import turns
+from alpha.cpu.loops.elementary import FUNCTIONS
+from alpha.cpu.loops.lanes import Lanes, Text, Value
+from alpha.cpu.loops.machine import pointer_to
+from alpha.expressions.program import Program
+
+ROWS, ELEMENTS, TASK_ROWS, TASK_ELEMENTS, COUNT, AXES, STEPS = range(7)
+"""Places in a plan; from STEPS on those of each result and tensor, then the axes."""
+
+DENSE, SAME, STRIDED = "dense", "same", "strided"
+"""How the elements of a row lie: one after the other, one for all, or some other way apart."""
+
+_SMALL = 12
+"""Instructions below which a turn of the loop computes several vectors: the loop itself would cost as much."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a loop is made for, beside its program.
+
+    Attributes:
+        bits: of the floats that it computes in.
+        tensors: for each tensor the bits of its floats, and how its elements lie.
+        is_flat: whether there are no outer axes.
+    """
+
+    bits: int
+    tensors: tuple[tuple[int, str], ...]
+    is_flat: bool
+
+
+def ir_of(program: Program, layout: Layout, fused: bool) -> str:
+    """A module of LLVM IR with the functions "alone" and "shared"."""
+    return _Writer(program, layout, fused).module()
+
+
+class _Writer:
+    """Writes one module."""
+
+    def __init__(self, program: Program, layout: Layout, fused: bool) -> None:
+        self.program, self.layout = program, layout
+        self.text = Text()
+        self.lanes = Lanes(layout.bits, ISA.lanes(layout.bits // 8), fused, self.text)
+        self.results = len(program.results)
+        self.pointers: list[Value] = []  # of the row: of each result, then of each tensor
+        self.same: dict[int, Value] = {}  # tensors and numbers that are one value along the row, in every lane
+
+    def module(self) -> str:
+        """The module's text."""
+        body = self._range()
+        parts = [*sorted(self.text.declarations)]
+        parts += [turns.functions(b, self.lanes.count, pointer_to("i64")) for b in sorted(self.text.turns)]
+        return "\n".join([*parts, body, _shared(), _alone(), _attributes()])
+
+    # -- one range of rows and elements --------------------------------------------------------------------------
+
+    def _range(self) -> str:
+        text = self.text
+        plan = self._field("%job", 0)
+        bases = [self._field("%job", 1 + k) for k in range(self.results + self.program.tensors)]
+        numbers = []
+        for k in range(self.program.count_of_numbers):
+            bits = self._field("%job", 1 + self.results + self.program.tensors + k)
+            numbers.append(self._splat(text.write(f"bitcast i64 {bits} to double"), 64))
+        text.act("br label %row")
+        text.label("row")
+        text.act("%row_number = phi i64 [ %first_row, %entry ], [ %next_row, %row_end ]")
+        self.pointers = self._row_pointers(plan, bases)
+        steps = [self._field(plan, STEPS + self.results + k) for k in range(self.program.tensors)]
+        self.same = {self.program.tensors + k: value for k, value in enumerate(numbers)}
+        for k, (width, lie) in enumerate(self.layout.tensors):
+            if lie == SAME:
+                self.same[k] = self._splat(self._element(self.pointers[self.results + k], width), width)
+        row_block = text.block
+        text.act("br label %vectors")
+        text.label("vectors")
+        whole = self.lanes.count * self._unroll()
+        text.act(f"%i = phi i64 [ %first, %{row_block} ], [ %next_i, %whole_end ]")
+        text.act("%left = sub i64 %end, %i")
+        text.act(f"%are_whole = icmp sge i64 %left, {whole}")
+        text.act("br i1 %are_whole, label %whole, label %parts")
+        text.label("whole")
+        for turn in range(self._unroll()):
+            self._vector(f"{turn * self.lanes.count}", steps, "%i", None)
+        text.forget()
+        text.act(f"%next_i = add i64 %i, {whole}")
+        text.act("br label %whole_end")
+        text.label("whole_end")
+        text.act("br label %vectors")
+        text.label("parts")
+        text.act("%p = phi i64 [ %i, %vectors ], [ %next_p, %part_end ]")
+        text.act("%p_left = sub i64 %end, %p")
+        text.act("%is_part = icmp sgt i64 %p_left, 0")
+        text.act("br i1 %is_part, label %part, label %row_end")
+        text.label("part")
+        self._vector("0", steps, "%p", "%p_left")
+        text.forget()
+        text.act(f"%next_p = add i64 %p, {self.lanes.count}")
+        text.act("br label %part_end")
+        text.label("part_end")
+        text.act("br label %parts")
+        text.label("row_end")
+        text.act("%next_row = add i64 %row_number, 1")
+        text.act("%more_rows = icmp slt i64 %next_row, %end_row")
+        text.act("br i1 %more_rows, label %row, label %return")
+        text.label("return")
+        text.act("ret void")
+        body = "\n".join(f"  {line}" if not line.endswith(":") else line for line in text.lines)
+        arguments = "i64 %job, i64 %first_row, i64 %end_row, i64 %first, i64 %end"
+        return f"define internal void @range({arguments}) noinline #0 {{\nentry:\n{body}\n}}"
+
+    def _unroll(self) -> int:
+        return 4 if len(self.program.instructions) < _SMALL and not self._has_functions() else 1
+
+    def _has_functions(self) -> bool:
+        cheap = ("add", "sub", "mul", "neg", "abs", "constant", "where", "maximum", "minimum", "sign", "div", "sqrt")
+        return any(one.operation not in cheap for one in self.program.instructions if one.operation not in _MASKS)
+
+    def _field(self, address: Value, place: int) -> Value:
+        """A field of a record, as an i64."""
+        at = self.text.write(f"add i64 {address}, {8 * place}")
+        return self._load("i64", at, 8)
+
+    def _load(self, kind: str, address: Value, align: int) -> Value:
+        pointer = self.text.write(f"inttoptr i64 {address} to {pointer_to(kind)}")
+        return self.text.write(f"load {kind}, {pointer_to(kind)} {pointer}, align {align}")
+
+    def _element(self, address: Value, bits: int) -> Value:
+        return self._load("float" if bits == 32 else "double", address, bits // 8)
+
+    def _splat(self, value: Value, bits: int) -> Value:
+        """A float of so many bits in every lane, in the dtype that is computed in."""
+        lanes, write = self.lanes, self.text.write
+        if bits != lanes.bits:
+            kinds = ("float", "double") if bits == 32 else ("double", "float")
+            value = write(f"{'fpext' if bits == 32 else 'fptrunc'} {kinds[0]} {value} to {kinds[1]}")
+        first = write(f"insertelement {lanes.floats} undef, {lanes.scalar} {value}, i32 0")
+        order = f"<{lanes.count} x i32> zeroinitializer"
+        return write(f"shufflevector {lanes.floats} {first}, {lanes.floats} undef, {order}")
+
+    def _row_pointers(self, plan: Value, bases: list[Value]) -> list[Value]:
+        """The addresses of a row's beginning."""
+        if self.layout.is_flat:
+            return bases
+        text, count = self.text, len(bases)
+        axes = self._field(plan, AXES)
+        first_axis = text.write(f"add i64 {plan}, {8 * (STEPS + count)}")
+        text.act("br label %axis")
+        text.label("axis")
+        text.act("%axis_number = phi i64 [ 0, %row ], [ %next_axis, %axis ]")
+        text.act("%rest = phi i64 [ %row_number, %row ], [ %next_rest, %axis ]")
+        text.act(f"%axis_at = phi i64 [ {first_axis}, %row ], [ %next_axis_at, %axis ]")
+        for k, base in enumerate(bases):
+            text.act(f"%at{k} = phi i64 [ {base}, %row ], [ %next_at{k}, %axis ]")
+        length = self._field("%axis_at", 0)
+        text.act(f"%next_rest = udiv i64 %rest, {length}")
+        text.act(f"%whole_turns = mul i64 %next_rest, {length}")
+        text.act("%index = sub i64 %rest, %whole_turns")
+        for k in range(count):
+            stride = self._field("%axis_at", 1 + k)
+            text.act(f"%skip{k} = mul i64 %index, {stride}")
+            text.act(f"%next_at{k} = add i64 %at{k}, %skip{k}")
+        text.act("%next_axis = add i64 %axis_number, 1")
+        text.act(f"%next_axis_at = add i64 %axis_at, {8 * (1 + count)}")
+        text.act(f"%more_axes = icmp slt i64 %next_axis, {axes}")
+        text.act("br i1 %more_axes, label %axis, label %row_begin")
+        text.label("row_begin")
+        return [f"%next_at{k}" for k in range(count)]
+
+    # -- one vector ----------------------------------------------------------------------------------------------
+
+    def _vector(self, offset: str, steps: list[Value], index: Value, left: Value | None) -> None:
+        """Loads, computes and stores the elements from an index on: a whole vector, or as many as are left."""
+        lanes, text = self.lanes, self.text
+        i = index if offset == "0" else text.write(f"add i64 {index}, {offset}")
+        mask = None if left is None else self._mask(left)
+        slots: list[Value] = []
+        for k in range(self.program.tensors):
+            slots.append(self.same[k] if k in self.same else self._loaded(k, i, steps[k], mask, left))
+        slots += [self.same[self.program.tensors + k] for k in range(self.program.count_of_numbers)]
+        for one in self.program.instructions:
+            if one.operation == "constant":
+                slots.append(lanes.number(one.value))
+            else:
+                slots.append(FUNCTIONS[one.operation](lanes, *[slots[slot] for slot in one.operands]))
+        for k, (slot, is_bool) in enumerate(zip(self.program.results, self.program.bools, strict=True)):
+            value, kind, size = slots[slot], lanes.floats, lanes.bits // 8
+            if is_bool:
+                value, kind, size = text.write(f"zext {lanes.masks} {value} to {self._bytes()}"), self._bytes(), 1
+            self._store(kind, value, self._address(self.pointers[k], i, size), size, mask)
+
+    def _bytes(self) -> str:
+        return f"<{self.lanes.count} x i8>"
+
+    def _mask(self, left: Value) -> Value:
+        """The lanes below a count."""
+        kind = f"<{self.lanes.count} x i32>"
+        most = self.text.write(f"icmp slt i64 {left}, {self.lanes.count}")
+        fewer = self.text.write(f"select i1 {most}, i64 {left}, i64 {self.lanes.count}")
+        count = self.text.write(f"trunc i64 {fewer} to i32")
+        first = self.text.write(f"insertelement {kind} undef, i32 {count}, i32 0")
+        every = self.text.write(f"shufflevector {kind} {first}, {kind} undef, {kind} zeroinitializer")
+        places = ", ".join(f"i32 {k}" for k in range(self.lanes.count))
+        return self.text.write(f"icmp slt {kind} <{places}>, {every}")
+
+    def _address(self, base: Value, index: Value, size: int) -> Value:
+        skipped = self.text.write(f"mul i64 {index}, {size}")
+        return self.text.write(f"add i64 {base}, {skipped}")
+
+    def _loaded(self, k: int, i: Value, step: Value, mask: Value | None, left: Value | None) -> Value:
+        """Elements of a tensor, in the dtype that is computed in."""
+        lanes, write = self.lanes, self.text.write
+        bits, lie = self.layout.tensors[k]
+        base = self.pointers[self.results + k]
+        scalar_kind = "float" if bits == 32 else "double"
+        kind = f"<{lanes.count} x {scalar_kind}>"
+        if lie == STRIDED:
+            value = self._gathered(base, i, step, bits, left)
+        elif mask is None:
+            value = self._load(kind, self._address(base, i, bits // 8), bits // 8)
+        else:
+            value = self._masked_load(kind, bits, self._address(base, i, bits // 8), mask)
+        if bits == lanes.bits:
+            return value
+        return write(f"{'fpext' if bits == 32 else 'fptrunc'} {kind} {value} to {lanes.floats}")
+
+    def _gathered(self, base: Value, i: Value, step: Value, bits: int, left: Value | None) -> Value:
+        """Elements some way apart; beyond the last the last again."""
+        write, count = self.text.write, self.lanes.count
+        kind, one = f"<{count} x {'float' if bits == 32 else 'double'}>", "float" if bits == 32 else "double"
+        last = None if left is None else write(f"sub i64 {left}, 1")
+        value = "undef"
+        for lane in range(count):
+            place: Value = str(lane)
+            if last is not None and lane:
+                within = write(f"icmp slt i64 {lane}, {left}")
+                place = write(f"select i1 {within}, i64 {lane}, i64 {last}")
+            index = write(f"add i64 {i}, {place}")
+            skipped = write(f"mul i64 {index}, {step}")
+            element = self._element(write(f"add i64 {base}, {skipped}"), bits)
+            value = write(f"insertelement {kind} {value}, {one} {element}, i32 {lane}")
+        return value
+
+    def _masked_load(self, kind: str, bits: int, address: Value, mask: Value) -> Value:
+        pointer, suffix = pointer_to(kind), f"v{self.lanes.count}f{bits}"
+        name = f"llvm.masked.load.{suffix}.p0{'' if pointer == 'ptr' else suffix}"
+        self.text.declarations.add(f"declare {kind} @{name}({pointer}, i32, {self.lanes.masks}, {kind})")
+        at = self.text.write(f"inttoptr i64 {address} to {pointer}")
+        zeros = f"{kind} zeroinitializer"
+        return self.text.write(
+            f"call {kind} @{name}({pointer} {at}, i32 {bits // 8}, {self.lanes.masks} {mask}, {zeros})"
+        )
+
+    def _store(self, kind: str, value: Value, address: Value, align: int, mask: Value | None) -> None:
+        pointer = pointer_to(kind)
+        at = self.text.write(f"inttoptr i64 {address} to {pointer}")
+        if mask is None:
+            self.text.act(f"store {kind} {value}, {pointer} {at}, align {align}")
+            return
+        suffix = f"v{self.lanes.count}{'i8' if align == 1 else f'f{8 * align}'}"
+        name = f"llvm.masked.store.{suffix}.p0{'' if pointer == 'ptr' else suffix}"
+        self.text.declarations.add(f"declare void @{name}({kind}, {pointer}, i32, {self.lanes.masks})")
+        self.text.act(f"call void @{name}({kind} {value}, {pointer} {at}, i32 {align}, {self.lanes.masks} {mask})")
+
+
+_MASKS = (
+    "eq", "ne", "lt", "le", "gt", "ge", "isfinite", "logical_and", "logical_or", "logical_xor", "logical_not",
+)  # fmt: skip
+
+_PLAN_FIELDS = (("rows", ROWS), ("elements", ELEMENTS), ("task_rows", TASK_ROWS), ("task_elements", TASK_ELEMENTS))
+
+
+def _read(record: str, name: str, place: int) -> str:
+    kind = pointer_to("i64")
+    return f"""  %{name}_at = add i64 {record}, {8 * place}
+  %{name}_pointer = inttoptr i64 %{name}_at to {kind}
+  %{name} = load i64, {kind} %{name}_pointer"""
+
+
+def _shared() -> str:
+    """``shared(slot, job)``: tasks of whole rows, or of parts of one, until none is left."""
+    kind = pointer_to("i64")
+    fields = "\n".join(_read("%plan", name, place) for name, place in (*_PLAN_FIELDS, ("tasks", COUNT)))
+    return f"""define void @shared(i64 %slot, i64 %job) #0 {{
+entry:
+{_read("%job", "plan", 0)}
+{fields}
+  %counter_at = add i64 %slot, {JOB_SLOT.tasks}
+  %counter = inttoptr i64 %counter_at to {kind}
+  %more = add i64 %elements, %task_elements
+  %most = sub i64 %more, 1
+  %pieces = sdiv i64 %most, %task_elements
+  br label %draw
+draw:
+  %task = atomicrmw add {kind} %counter, i64 1 monotonic
+  %is_one = icmp slt i64 %task, %tasks
+  br i1 %is_one, label %run, label %done
+run:
+  %group = sdiv i64 %task, %pieces
+  %before = mul i64 %group, %pieces
+  %piece = sub i64 %task, %before
+  %first_row = mul i64 %group, %task_rows
+  %after_row = add i64 %first_row, %task_rows
+  %rows_end = icmp slt i64 %after_row, %rows
+  %end_row = select i1 %rows_end, i64 %after_row, i64 %rows
+  %first = mul i64 %piece, %task_elements
+  %after = add i64 %first, %task_elements
+  %row_goes_on = icmp slt i64 %after, %elements
+  %end = select i1 %row_goes_on, i64 %after, i64 %elements
+  call void @range(i64 %job, i64 %first_row, i64 %end_row, i64 %first, i64 %end)
+  br label %draw
+done:
+  ret void
+}}"""
+
+
+def _alone() -> str:
+    """``alone(job)``: all rows."""
+    byte = pointer_to("i8")
+    return f"""define void @alone({byte} %record) #0 {{
+entry:
+  %job = ptrtoint {byte} %record to i64
+{_read("%job", "plan", 0)}
+{_read("%plan", "rows", ROWS)}
+{_read("%plan", "elements", ELEMENTS)}
+  call void @range(i64 %job, i64 0, i64 %rows, i64 0, i64 %elements)
+  ret void
+}}"""
+
+
+def _attributes() -> str:
+    """Vectors as wide as they are written, where LLVM would split them for some processors."""
+    return f'attributes #0 = {{ "prefer-vector-width"="{8 * ISA.bytes}" "min-legal-vector-width"="{8 * ISA.bytes}" }}'

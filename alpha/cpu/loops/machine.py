@@ -1,0 +1,103 @@
+"""Machine code of LLVM IR: compiled by LLVM alone, kept in the kernel cache, loaded into this process.
+
+A file of the cache is known by the IR and by all that decides what LLVM makes of it, and is checked before it is
+loaded (``alpha.cache``). Where nothing can be kept, each process compiles for itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+from functools import cache as once
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from alpha import cache
+from alpha.cpu.forks import compilation_lock
+from alpha.cpu.kernel_cache import KIND
+
+_log = logging.getLogger(__name__)
+
+_FORMAT = "pointwise 1"
+"""What a file holds: changes with this module."""
+
+_LOCK = compilation_lock()
+
+compiled = 0
+"""How many loops this process has compiled: those that it found in the cache are not among them."""
+
+
+class Loop:
+    """A compiled loop.
+
+    Attributes:
+        alone: runs all of a job, given its address: ``alone(job)``.
+        shared: the address of ``shared(slot, job)``, which draws tasks as kernels do (``alpha.cpu.sharing``).
+    """
+
+    def __init__(self, code: bytes) -> None:
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())  # keeps the code
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        self.alone: Any = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(self._engine.get_function_address("alone"))
+        self.shared: int = self._engine.get_function_address("shared")
+
+
+def loop(ir: str) -> Loop:
+    """The functions of a module of LLVM IR, "alone" and "shared"."""
+    global compiled
+    with _LOCK:
+        name = f"loop-{_digest(ir)}.kernel"
+        code = cache.load(KIND, name)
+        if code is not None:
+            try:
+                return Loop(code)
+            except RuntimeError as error:  # LLVM's word for what is no object file
+                _log.info("%s cannot be loaded (%r): made anew", name, error)
+        code = _compiled(ir)
+        compiled += 1
+        made = Loop(code)
+        cache.keep(KIND, name, code)
+        return made
+
+
+def _compiled(ir: str) -> bytes:
+    """The IR as an object file. It is written as it is to run: LLVM only chooses instructions and registers."""
+    module = llvm.parse_assembly(ir)
+    code: bytes = _target_machine().emit_object(module)
+    return code
+
+
+def _digest(ir: str) -> str:
+    parts = (_FORMAT, ir, *_target(), llvmlite.__version__, str(llvm.llvm_version_info))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+@once
+def _target() -> tuple[str, str, str]:
+    """This machine as LLVM names it: system, processor, features."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features()
+    return llvm.get_process_triple(), llvm.get_host_cpu_name(), features.flatten()
+
+
+def _target_machine() -> Any:
+    triple, processor, features = _target()
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=processor, features=features, opt=3, reloc="pic", codemodel="jitdefault", jit=True
+    )
+
+
+def pointer_to(kind: str) -> str:
+    """What the LLVM in use calls a pointer to a type."""
+    return "ptr" if _are_opaque() else f"{kind}*"
+
+
+@once
+def _are_opaque() -> bool:
+    """Whether LLVM's pointers have no types, as from its version 16 on."""
+    return bool(llvm.llvm_version_info[0] >= 16)

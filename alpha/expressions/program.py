@@ -1,0 +1,116 @@
+"""Program: an expression's nodes in an order in which they can be computed; what an engine gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from alpha.expressions.graph import BOOL, NUMBER, Graph, Node, evaluated
+
+
+class Instruction(NamedTuple):
+    """An operation of earlier slots; a "constant" has a value instead."""
+
+    operation: str
+    operands: tuple[int, ...]
+    value: float
+
+
+class Program:
+    """Instructions that compute results from one element of each tensor and from numbers.
+
+    What they compute lies in numbered slots: first the tensors' elements, then the numbers, then one an instruction.
+    What is made of numbers alone is no instruction: ``numbers`` computes it once a call, in float64.
+
+    Attributes:
+        tensors: how many tensors it takes.
+        instructions: in their order.
+        results: the slots of the results.
+        bools: whether each result is a bool.
+        text: all of this in words; programs of one text compute the same.
+    """
+
+    def __init__(self, graph: Graph, results: Sequence[Node], tensors: Sequence[Node]) -> None:
+        """``tensors``: the graph's inputs in the order in which their tensors are given."""
+        self.tensors = len(tensors)
+        self.bools = tuple([node.kind == BOOL for node in results])
+        self._graph = graph  # keeps the nodes
+        order = _ordered(results, set(tensors))
+        used = {one for node in order if node.kind != NUMBER for one in node.operands} | set(results)
+        self._numbers = tuple([n for n in order if n.kind == NUMBER and not n.is_constant and n in used])
+        slots = {node: slot for slot, node in enumerate((*tensors, *self._numbers))}
+        instructions: list[Instruction] = []
+        for node in order:
+            if node not in slots and (node.kind != NUMBER or (node.is_constant and node in used)):
+                slots[node] = self.tensors + len(self._numbers) + len(instructions)
+                operands = tuple([slots[one] for one in node.operands])
+                instructions.append(Instruction(node.operation, operands, node.value))
+        self.instructions = tuple(instructions)
+        self.results = tuple([slots[node] for node in results])
+        self._plain = tuple([int(n.value) if n.operation == "argument" else -1 for n in self._numbers])
+
+    @property
+    def count_of_numbers(self) -> int:
+        """How many numbers ``numbers`` gives."""
+        return len(self._numbers)
+
+    def numbers(self, arguments: Sequence[float]) -> tuple[float, ...]:
+        """The numbers that the instructions take, made from a call's arguments."""
+        if -1 not in self._plain:
+            return tuple([arguments[place] for place in self._plain])
+        values: dict[Node, float] = {}
+        return tuple([_value(node, arguments, values) for node in self._numbers])
+
+    @cached_property
+    def text(self) -> str:
+        """The program in words."""
+        lines = [f"tensors {self.tensors} numbers {len(self._numbers)}"]
+        for one in self.instructions:
+            value = one.value.hex() if one.operation == "constant" else ""
+            lines.append(" ".join([one.operation, *map(str, one.operands), value]))
+        lines.append(f"results {' '.join(map(str, self.results))} bools {' '.join(map(str, self.bools))}")
+        return "\n".join(lines)
+
+    def last_uses(self) -> list[tuple[int, ...]]:
+        """For each instruction the slots that no later one reads, nor the results: their memory may go."""
+        last: dict[int, int] = {}
+        for number, one in enumerate(self.instructions):
+            last.update(dict.fromkeys(one.operands, number))
+        kept = set(self.results)
+        ends: list[list[int]] = [[] for _ in self.instructions]
+        for slot, number in last.items():
+            if slot not in kept:
+                ends[number].append(slot)
+        return [tuple(slots) for slots in ends]
+
+
+def _ordered(results: Sequence[Node], given: set[Node]) -> list[Node]:
+    """All nodes that the results are made of, each after its operands; what is given is made of nothing."""
+    found: set[Node] = set()
+    waiting = list(results)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            if node not in given:
+                waiting += node.operands
+    return sorted(found, key=lambda node: node.serial)
+
+
+def inputs_of(results: Sequence[Node], given: set[Node]) -> list[Node]:
+    """The graph's inputs, and what is given, that results are made of."""
+    return [n for n in _ordered(results, given) if n.operation == "input" or n in given]
+
+
+def _value(node: Node, arguments: Sequence[float], values: dict[Node, float]) -> float:
+    """A node of numbers alone, in float64."""
+    if node.operation == "constant":
+        return node.value
+    if node.operation == "argument":
+        return arguments[int(node.value)]
+    found = values.get(node)
+    if found is None:
+        operands = [_value(one, arguments, values) for one in node.operands]
+        found = values[node] = evaluated(node.operation, *operands)
+    return found
