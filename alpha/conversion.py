@@ -29,10 +29,10 @@ def tensor(
     array = as_array("tensor", data)
     if dtype is None:
         python = not hasattr(data, "dtype")
-        dtype = dtypes.float32 if python and array.dtype == np.float64 else array.dtype
+        dtype = dtypes.default_float if python and array.dtype == np.dtype(float) else array.dtype
     wanted = dtypes.as_dtype(dtype, "tensor")
     if array.dtype != wanted:
-        if array.dtype.kind not in "biuf":
+        if not dtypes.holds_numbers(array.dtype):
             raise DtypeError(f"[tensor] expected numbers, got an array of {array.dtype}: convert it first")
         if array.size * wanted.itemsize > target.memory.cap:
             target.allocate(array.size * wanted.itemsize)  # which says so before NumPy tries

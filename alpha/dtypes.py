@@ -7,6 +7,7 @@ A new dtype is a row of ``TABLE``. Nothing elsewhere compares with a dtype's nam
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,8 @@ default_int = int64
 widest_float = float64
 """The dtype of statistics that are rounded once at the end: norms, means and variances of whole layers."""
 
-BOOL, INTEGER, FLOAT = range(3)
-"""Categories: of two dtypes the one of the higher category wins, whatever their sizes."""
+NOTHING, BOOL, INTEGER, FLOAT = range(-1, 3)
+"""Categories: of two dtypes the one of the higher category wins, whatever their sizes. NOTHING: no number at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,35 +105,67 @@ def info(dtype: DType) -> Info:
     return TABLE[dtype]
 
 
+_CATEGORIES = {"b": BOOL, "i": INTEGER, "u": INTEGER, "f": FLOAT}
+"""Categories by NumPy's letters for kinds of dtypes, for those that are not in the table."""
+
+
+def category(dtype: DType) -> int:
+    """BOOL, INTEGER or FLOAT; NOTHING where an array of the dtype holds no such numbers. Of any NumPy dtype."""
+    try:
+        return TABLE[dtype].category
+    except KeyError:
+        return _CATEGORIES.get(dtype.kind, NOTHING)
+
+
 def is_float(dtype: DType) -> bool:
-    """Whether gradients can flow through the dtype."""
-    return TABLE[dtype].category == FLOAT
+    """Whether it has fractions: gradients flow through the table's floats. Of any NumPy dtype, as the two below."""
+    row = TABLE.get(dtype)  # called often: not through ``category``
+    return row.category == FLOAT if row is not None else dtype.kind == "f"
 
 
 def is_integer(dtype: DType) -> bool:
     """Whether it counts: signed or unsigned, not bool."""
-    return TABLE[dtype].category == INTEGER
+    return category(dtype) == INTEGER
 
 
 def is_bool(dtype: DType) -> bool:
-    """Whether it is bool; of any NumPy dtype."""
-    return dtype == bool_
+    """Whether it is bool."""
+    return category(dtype) == BOOL
+
+
+def holds_numbers(dtype: DType) -> bool:
+    """Whether it is of any category."""
+    return category(dtype) != NOTHING
+
+
+def is_whole(dtype: DType) -> bool:
+    """Whether it holds whole numbers alone: bools and integers."""
+    return category(dtype) in (BOOL, INTEGER)
+
+
+def of_safetensors(code: str) -> DType | None:
+    """The dtype of a name in safetensors files; None where no row has it."""
+    return next((dtype for dtype, row in TABLE.items() if row.safetensors == code), None)
+
+
+@cache
+def limits(dtype: DType) -> tuple[float, float]:
+    """The least and the largest finite number that a dtype holds; of bools and integers as ints."""
+    if is_float(dtype):
+        return float(np.finfo(dtype).min), float(np.finfo(dtype).max)
+    return (0, 1) if is_bool(dtype) else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
 
 
 def scalar(dtype: DType, value: float) -> Any:
     """A Python number in a float dtype; one beyond its range is infinite, of which NumPy is not to warn."""
-    if -3e38 < value < 3e38:
+    least, most = limits(dtype)
+    if least <= value <= most:
         return dtype.type(value)
     with np.errstate(over="ignore"):
         return dtype.type(value)
 
 
 # -- how dtypes combine ------------------------------------------------------------------------------------------
-
-
-def category(dtype: DType) -> int:
-    """BOOL, INTEGER or FLOAT: a Python number changes a tensor's dtype only by a higher category."""
-    return TABLE[dtype].category
 
 
 def of_scalar(value: bool | int | float) -> DType:

@@ -14,7 +14,7 @@ import numpy as np
 
 from alpha import host
 from alpha.arguments import as_array
-from alpha.dtypes import as_dtype, bool_, float64, int64, is_float
+from alpha.dtypes import as_dtype, bool_, info
 from alpha.engine import Engine, Index, Operand
 from alpha.mempool import MemoryPool
 from alpha.tensor import Storage, Tensor
@@ -81,10 +81,9 @@ class NumPyEngine(Engine):
     def reduce(self, op: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
         lines = np.moveaxis(self.to_numpy(x), axes, range(-len(axes), 0))  # NumPy adds dense ones pairwise
         lines = lines.reshape(*lines.shape[: x.ndim - len(axes)], math.prod(x.shape[axis] for axis in axes))
-        wide, dtype = (float64, x.dtype) if is_float(x.dtype) else (int64, int64)
-        options = {"dtype": wide} if op in ("sum", "prod") else {}
+        options = {"dtype": info(x.dtype).accumulator} if op in ("sum", "prod") else {}
         result = np.asarray(getattr(np, op)(lines, axis=-1, **options))
-        result = result.astype(dtype) if options else result
+        result = result.astype(info(x.dtype).total) if options else result
         return self.from_numpy(np.expand_dims(result, axes) if keepdims else result)
 
     def arg_reduce(self, op: str, x: Tensor, axis: int) -> Tensor:

@@ -21,7 +21,7 @@ import numpy as np
 
 from alpha.atomic import AtomicReference
 from alpha.changes import Changes
-from alpha.dtypes import DtypeLike, as_dtype, float32, float64, is_float
+from alpha.dtypes import DtypeLike, as_dtype, default_float, float64, float_names, info, is_float
 from alpha.errors import ArgumentError, DtypeError, OutOfMemoryError, ShapeError, described
 
 Array = np.ndarray[Any, Any]
@@ -110,15 +110,17 @@ def words(seed: int, offset: int, count: int) -> Array:
 
 def words_needed(count: int, dtype: np.dtype[Any]) -> int:
     """32-bit words that ``count`` uniform numbers of a dtype take: one for a float32, two for a float64."""
-    return count if dtype == float32 else 2 * count
+    return count if info(dtype).digits <= 32 else 2 * count
 
 
-def uniforms(seed: int, offset: int, count: int, dtype: DtypeLike = float32) -> Array:
+def uniforms(seed: int, offset: int, count: int, dtype: DtypeLike = default_float) -> Array:
     """``count`` numbers in [0, 1): 24 bits of one word each in float32, 53 bits of two words in float64."""
     kind = _float_dtype("uniforms", dtype)
     bits = words(seed, offset, words_needed(count, kind))
-    if kind == float32:
-        return (bits >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
+    if words_needed(1, kind) == 1:
+        digits = info(kind).digits
+        fractions: Array = (bits >> np.uint32(32 - digits)).astype(kind) * kind.type(2**-digits)
+        return fractions
     high, low = bits[0::2] >> np.uint32(5), bits[1::2] >> np.uint32(6)
     return (high.astype(np.float64) * 2**26 + low) * 2**-53
 
@@ -225,7 +227,9 @@ class Draw:
         return out.reshape(self.shape)
 
 
-def draw_uniform(shape: int | Sequence[int], low: float = 0.0, high: float = 1.0, dtype: DtypeLike = float32) -> Draw:
+def draw_uniform(
+    shape: int | Sequence[int], low: float = 0.0, high: float = 1.0, dtype: DtypeLike = default_float
+) -> Draw:
     """Reserves numbers uniform in [low, high)."""
     kind = _float_dtype("uniform", dtype)
     if not (_is_finite(low, kind) and _is_finite(high, kind) and low <= high and _is_finite(high - low, kind)):
@@ -235,7 +239,9 @@ def draw_uniform(shape: int | Sequence[int], low: float = 0.0, high: float = 1.0
     return _draw("uniform", _size("uniform", shape), kind, low, high)
 
 
-def draw_normal(shape: int | Sequence[int], mean: float = 0.0, std: float = 1.0, dtype: DtypeLike = float32) -> Draw:
+def draw_normal(
+    shape: int | Sequence[int], mean: float = 0.0, std: float = 1.0, dtype: DtypeLike = default_float
+) -> Draw:
     """Reserves normally distributed numbers."""
     kind = _float_dtype("normal", dtype)
     if not (_is_finite(mean, kind) and _is_finite(std, kind) and std >= 0):
@@ -243,12 +249,12 @@ def draw_normal(shape: int | Sequence[int], mean: float = 0.0, std: float = 1.0,
     return _draw("normal", _size("normal", shape), kind, mean, std)
 
 
-def uniform(shape: int | Sequence[int], low: float = 0.0, high: float = 1.0, dtype: DtypeLike = float32) -> Array:
+def uniform(shape: int | Sequence[int], low: float = 0.0, high: float = 1.0, dtype: DtypeLike = default_float) -> Array:
     """A NumPy array of numbers uniform in [low, high)."""
     return draw_uniform(shape, low, high, dtype).numpy()
 
 
-def normal(shape: int | Sequence[int], mean: float = 0.0, std: float = 1.0, dtype: DtypeLike = float32) -> Array:
+def normal(shape: int | Sequence[int], mean: float = 0.0, std: float = 1.0, dtype: DtypeLike = default_float) -> Array:
     """A NumPy array of normally distributed numbers, by Box and Muller from pairs of uniform ones."""
     return draw_normal(shape, mean, std, dtype).numpy()
 
@@ -355,7 +361,7 @@ def _polynomial(coefficients: Sequence[float], x: Array) -> Array:
 
 def _open_uniforms(seed: int, offset: int, count: int, dtype: np.dtype[Any]) -> Array:
     """float64 numbers in (0, 1], whose logarithm is finite: 32 bits each for float32 results, 53 for float64 ones."""
-    if dtype == float32:
+    if words_needed(1, dtype) == 1:
         return (words(seed, offset, count).astype(np.float64) + 0.5) * 2**-32
     return uniforms(seed, offset, count, float64) + 2**-54
 
@@ -382,7 +388,7 @@ def _is_finite(value: Any, dtype: np.dtype[Any]) -> bool:
 def _float_dtype(function: str, dtype: DtypeLike) -> np.dtype[Any]:
     kind = as_dtype(dtype, function)
     if not is_float(kind):
-        raise DtypeError(f"[{function}] expected float32 or float64, got {kind}: cast the result instead")
+        raise DtypeError(f"[{function}] expected {float_names()}, got {kind}: cast the result instead")
     return kind
 
 

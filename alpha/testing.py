@@ -48,7 +48,7 @@ def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: fl
         difference = np.abs(a - b)
         within = np.isfinite(b) & (difference <= atol + rtol * np.abs(b))
         close = within | (a == b) | (np.isnan(a) & np.isnan(b))
-        if found.dtype.kind in "iub" and wanted.dtype.kind in "iub" and rtol == atol == 0:
+        if dtypes.is_whole(found.dtype) and dtypes.is_whole(wanted.dtype) and rtol == atol == 0:
             close = found == wanted  # float64 does not tell large integers apart
     if not close.all():
         raise CheckError(_report(a, b, difference, close, (rtol, atol)))
@@ -60,7 +60,7 @@ def _array(value: Any) -> Array:
     if hasattr(value, "cpu"):
         value = value.cpu()
     array = as_array("assert_close", value)
-    if array.dtype.kind not in "biuf":
+    if not dtypes.holds_numbers(array.dtype):
         raise DtypeError(f"[assert_close] expected numbers, got an array of {array.dtype}")
     return array
 
@@ -141,7 +141,7 @@ def gradcheck(
 
 
 def _copied(value: Any) -> Any:
-    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+    if isinstance(value, np.ndarray) and dtypes.is_float(value.dtype):
         value = tensor(value, dtype=np.float64)
     if isinstance(value, Tensor) and dtypes.is_float(value.dtype):
         check_room(value.engine, value.shape, dtypes.float64)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from alpha.changes import Action, at_once, finish, setting, versions
+from alpha.dtypes import float_names, is_float
 from alpha.errors import DtypeError, EngineError, ShapeError
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def check_rows(engine: Engine, rule: UpdateRule, rows: Sequence[Row]) -> None:
 
 def _check(engine: Engine, row: Row) -> None:
     parameter = row[0]
-    if parameter.dtype.kind != "f":
-        raise DtypeError(f"[optimizer_step] expected float32 or float64 parameters, got {parameter.dtype}")
+    if not is_float(parameter.dtype):
+        raise DtypeError(f"[optimizer_step] expected {float_names()} parameters, got {parameter.dtype}")
     for tensor in row:
         if tensor.storage.engine is not engine:
             raise EngineError(f"[optimizer_step] expected tensors on {engine.name}, got {tensor.engine.name}")

@@ -29,15 +29,6 @@ _SPACES = b" \t\n\r"
 _SEAL = 64
 _AXES = 64
 """Most axes that an array has."""
-_CODES: dict[np.dtype[Any], str] = {
-    dtypes.float32: "F32",
-    dtypes.float64: "F64",
-    dtypes.uint8: "U8",
-    dtypes.int32: "I32",
-    dtypes.int64: "I64",
-    dtypes.bool_: "BOOL",
-}
-_KINDS: dict[str, np.dtype[Any]] = {code: kind for kind, code in _CODES.items()}
 _OTHERS = {"F16": "float16", "BF16": "bfloat16", "I16": "int16", "I8": "int8", "U16": "uint16", "U32": "uint32"}
 """What tensors of other kinds are called in an error; one that is not here goes by its code."""
 
@@ -70,7 +61,11 @@ def write(arrays: Mapping[str, Array], metadata: Mapping[str, str], file: Binary
     for name in names:
         array, start = arrays[name], end
         end += array.nbytes
-        header[name] = {"dtype": _CODES[array.dtype], "shape": array.shape, "data_offsets": [start, end]}
+        header[name] = {
+            "dtype": dtypes.info(array.dtype).safetensors,
+            "shape": array.shape,
+            "data_offsets": [start, end],
+        }
         body = zlib.crc32(_bytes(array), body)
     text = json.dumps(header).encode()[1:]
     text += b" " * (-(1 + _SEAL + len(text)) % 8)
@@ -201,13 +196,13 @@ def _are_sizes(values: Any) -> bool:
 
 def _array(name: str, code: str, shape: tuple[int, ...], data: memoryview) -> Array:
     """A tensor over the file's memory, or where that is not aligned a copy."""
-    if code not in _KINDS:
+    kind = dtypes.of_safetensors(code)
+    if kind is None:
         raise KindError(f"{_OTHERS.get(code, code)} for {name!r:.80}")
-    kind = _KINDS[code]
     if math.prod(shape) * kind.itemsize != len(data) or len(shape) > _AXES:
         raise FormatError(f"{len(data)} bytes for {name!r:.80} of shape {str(shape)[:80]} and {kind}")
     raw = np.frombuffer(data, np.uint8)
-    if kind == dtypes.bool_ and raw.size and raw.max() > 1:
+    if dtypes.is_bool(kind) and raw.size and raw.max() > 1:
         raise FormatError(f"bytes that are no bool in {name!r:.80}")
     if raw.ctypes.data % kind.itemsize:
         raw = raw.copy()

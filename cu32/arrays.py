@@ -12,7 +12,7 @@ import numpy as np
 from alpha.cu32.base import DeviceEngine, c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.strided import Layout, Shape, Tiles, broadcast_strides, is_dense, plan, tiles
-from alpha.dtypes import ALL, bool_, float32, float64, is_float
+from alpha.dtypes import ALL, bool_, is_bool, is_float, limits, scalar, widest_float
 from alpha.engine import Operand, Scalar
 from alpha.errors import ArgumentError, DtypeError
 from alpha.tensor import Tensor, dense_strides
@@ -46,10 +46,10 @@ def _file(op: str, dtype: np.dtype[Any]) -> str | None:
     if op in _COMPARISON:
         return "comparison"
     if op in _ARITHMETIC:
-        return "arithmetic" if dtype != bool_ or op in _OF_BOOLS else None
+        return "arithmetic" if not is_bool(dtype) or op in _OF_BOOLS else None
     if is_float(dtype):
         return "mathematics"
-    return "integers" if op in _DIVISION and dtype != bool_ else None
+    return "integers" if op in _DIVISION and not is_bool(dtype) else None
 
 
 def _width(dtype: np.dtype[Any]) -> int:
@@ -72,11 +72,8 @@ SOURCES = tuple(
 )
 
 
-_ZERO = {dtype: 0.0 if dtype == float32 else dtype.type(0) for dtype in ALL}
+_ZERO = {dtype: dtype.type(0) for dtype in ALL}
 """What a kernel gets for a number where all operands are tensors."""
-
-_INFINITE32 = 2.0**128 - 2.0**103
-"""The least number that float32 rounds to infinity."""
 
 _COMPARE = {
     "eq": operator.eq,
@@ -163,10 +160,10 @@ class ArrayOperations(DeviceEngine):
             value = bool(value)
         elif not is_float(dtype):
             if isinstance(value, float):
-                wide = self.empty_like(tensor, float64)
+                wide = self.empty_like(tensor, widest_float)
                 self.copy(tensor, wide)
                 return self.elementwise(op, *((wide, value) if first else (value, wide)), out=out)
-            low, high = (0, 1) if dtype == bool_ else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+            low, high = limits(dtype)
             if not low <= value <= high:  # the answer is the same for every element
                 self.fill(out, _COMPARE[op](low, value) if first else _COMPARE[op](value, low))
                 return out
@@ -280,10 +277,7 @@ def _extent(x: Tensor) -> tuple[int, int]:
 
 def number(value: Scalar, dtype: np.dtype[Any]) -> Any:
     """A Python number beside tensors of a dtype, as a kernel's argument; integers wrap as the tensors' own do."""
-    if dtype == float32:
-        real = float(value)
-        return real if not abs(real) >= _INFINITE32 else math.copysign(math.inf, real)
-    return np.float64(value) if dtype == float64 else np.asarray(value).astype(dtype)[()]
+    return scalar(dtype, float(value)) if is_float(dtype) else np.asarray(value).astype(dtype)[()]
 
 
 def _unknown(op: str, dtype: np.dtype[Any]) -> Exception:

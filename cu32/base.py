@@ -28,19 +28,23 @@ CONSTANT_BYTES = 256 << 20
 MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 """Blocks of a grid along x, and along y or z, at most: the same for every device."""
 
-_C_TYPES = {
-    dtypes.float32: "float",
-    dtypes.float64: "double",
-    dtypes.int32: "int",
-    dtypes.int64: "int64",
-    dtypes.uint8: "uint8",
-    dtypes.bool_: "bool",
-}
+REALS = {dtypes.info(dtype).c_name: dtypes.info(dtype).vector for dtype in dtypes.FLOATS}
+"""The floats by their names in the kernels: how many of them a kernel of a layer reads at once, or one."""
 
 
 def c_type(dtype: np.dtype[Any]) -> str:
     """A dtype's name in the kernels."""
-    return _C_TYPES[dtype]
+    return dtypes.info(dtype).c_name
+
+
+def of_reals(kernels: str) -> tuple[Source, ...]:
+    """A kernel file for each float: its macro REAL."""
+    return tuple(Source(kernels, REAL=real) for real in REALS)
+
+
+def in_vectors(kernels: str) -> tuple[Source, ...]:
+    """A kernel file for each float, REAL, and each number of elements that it reads at once, VEC."""
+    return tuple(Source(kernels, REAL=real, VEC=vec) for real, vector in REALS.items() for vec in {vector: 0, 1: 0})
 
 
 class Constants:

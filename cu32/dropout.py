@@ -6,15 +6,15 @@ import math
 
 import numpy as np
 
-from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.base import REALS, DeviceEngine, c_type, of_reals
 from alpha.cu32.compiler import Source
 from alpha.cu32.random import place_of_draw
 from alpha.cu32.structs import KernelStruct
 from alpha.dtypes import bool_
 from alpha.tensor import Tensor
 
-SOURCES = (Source("dropout", REAL="float"), Source("dropout", REAL="double"))
-RULES = {real: KernelStruct("dropout.cu", "Rule", REAL=real) for real in ("float", "double")}
+SOURCES = of_reals("dropout")
+RULES = {real: KernelStruct("dropout.cu", "Rule", REAL=real) for real in REALS}
 AXES = KernelStruct("dropout.cu", "Axes")
 BLOCK = 256
 MOST_AXES = 8

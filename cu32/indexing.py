@@ -15,7 +15,7 @@ from alpha.cu32.arrays import THREADS, VECTOR_BYTES, WORDS, moved, number, point
 from alpha.cu32.base import DeviceEngine, c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.strided import Layout, Plan, Shape, merged_axes, plan
-from alpha.dtypes import ALL, bool_, float64, int64, is_float
+from alpha.dtypes import ALL, default_int, is_bool, is_float, widest_float
 from alpha.engine import Index, Operand
 from alpha.errors import DtypeError
 from alpha.tensor import Tensor, dense_strides
@@ -147,12 +147,12 @@ class IndexingOperations(DeviceEngine):
                 continue
             places.append(place)
             starts.append(len(axes))
-            if isinstance(entry, Tensor) and entry.dtype == bool_:
+            if isinstance(entry, Tensor) and is_bool(entry.dtype):
                 masks.append((entry, x.strides[axis : axis + entry.ndim]))
                 axis += entry.ndim
                 continue
             if isinstance(entry, Tensor):
-                if entry.dtype != int64:
+                if entry.dtype != default_int:
                     raise DtypeError(f"[index] expected int64 or bool, got {entry.dtype}: cast it with .long()")
                 terms.append((entry, x.strides[axis]))
             else:
@@ -192,12 +192,12 @@ class IndexingOperations(DeviceEngine):
         """Displacements of the elements that a mask holds, as many as it might, and on the device their number."""
         count = mask.numel()
         if count == 0:
-            return self.empty((0,), int64), None
+            return self.empty((0,), default_int), None
         order = tuple(range(mask.ndim))
         flat = self.dense(mask, order)
         flat = flat.view(flat.offset, (count,), (1,))
         ranks = self.cumsum(flat, 0)
-        out = self.empty((count,), int64)
+        out = self.empty((count,), default_int)
         dense = mask.shape, dense_strides(mask.shape)
         for piece in plan(dense, ((mask.shape, strides),), 1).pieces:
             here, ahead = piece.offsets
@@ -207,7 +207,7 @@ class IndexingOperations(DeviceEngine):
 
     def _displacements(self, terms: Sequence[tuple[Tensor, int]], shape: Shape) -> Tensor:
         """The dense sum of index tensors times their steps."""
-        out = self.empty(shape, int64)
+        out = self.empty(shape, default_int)
         if out.numel() == 0:
             return out
         left = list(terms)
@@ -302,7 +302,7 @@ class IndexingOperations(DeviceEngine):
         columns = math.prod(n for n, _ in rows.after)
         by_chunk = rows.by_rows(rows.displacement.view(0, (chunks,), (1,)), value_step)
         planned, source = self._write_plan(by_chunk, target, values, True)
-        heads, tails = (self.empty((chunks * columns,), float64) for _ in range(2))
+        heads, tails = (self.empty((chunks * columns,), widest_float) for _ in range(2))
         constant = _constant(value, target.dtype, True)
         for piece in planned.pieces:
             kept, there, read, first = piece.offsets

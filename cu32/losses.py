@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.base import DeviceEngine, c_type, of_reals
 from alpha.cu32.compiler import Source
 from alpha.errors import ShapeError
 from alpha.tensor import Tensor
 
-SOURCES = (Source("losses", REAL="float"), Source("losses", REAL="double"))
+SOURCES = of_reals("losses")
 BLOCK = 256
 WARP = 32
 LONG_ROW = 1024

@@ -9,7 +9,7 @@ import numpy as np
 from alpha import dtypes
 from alpha.arguments import Shape
 from alpha.cu32 import planner, products, selfcheck, tf32
-from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.base import REALS, DeviceEngine, c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.parts import sum_parts
 from alpha.cu32.planner import Plan
@@ -22,18 +22,14 @@ _LAYOUTS = ("ALONG", "ACROSS")
 SOURCES = (
     *(
         Source("gemm", REAL=real, LAYOUT_A=a, LAYOUT_B=b, VECTOR=vector, TILE=tile)
-        for real, vector, tile in (
-            ("float", 4, 128),
-            ("float", 4, 64),
-            ("float", 1, 128),
-            ("float", 1, 64),
-            ("double", 1, 64),
-        )
+        for real, most in REALS.items()
+        for vector in {most: 0, 1: 0}
+        for tile in ((128, 64) if most > 1 else (64,))
         for a in _LAYOUTS
         for b in _LAYOUTS
     ),
     *(Source("gemm_tf32", LAYOUT_A=a, LAYOUT_B=b, TILE=tile) for tile in (128, 64) for a in _LAYOUTS for b in _LAYOUTS),
-    *(Source("gemv", REAL=real, VECTOR=vector) for real in ("float", "double") for vector in (4, 1)),
+    *(Source("gemv", REAL=real, VECTOR=vector) for real in REALS for vector in (4, 1)),
 )
 
 
@@ -156,7 +152,7 @@ class MatrixOperations(DeviceEngine):
 
     def _multiply(self, a: Operand, b: Operand, axes: Axes, out: Tensor) -> None:
         """By tiles: on the tensor cores where the engine's precision allows it and the operands are aligned."""
-        vector = a.aligned and b.aligned and out.dtype == dtypes.float32
+        vector = a.aligned and b.aligned and dtypes.info(out.dtype).vector > 1
         job = Product(
             a.edges, b.edges, a.depth, products.batches(axes), c_type(out.dtype), vector, (a.layout, b.layout)
         )

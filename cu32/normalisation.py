@@ -6,19 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.base import DeviceEngine, c_type, in_vectors, of_reals
 from alpha.cu32.compiler import Source
-from alpha.dtypes import float32, float64, scalar
+from alpha.dtypes import float64, info, scalar
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.tensor import Tensor
 
-SOURCES = (
-    Source("normalisation", REAL="float", VEC=4),
-    Source("normalisation", REAL="float", VEC=1),
-    Source("normalisation", REAL="double", VEC=1),
-    Source("activation", REAL="float"),
-    Source("activation", REAL="double"),
-)
+SOURCES = (*in_vectors("normalisation"), *of_reals("activation"))
 
 THREADS = 256
 """Threads per block, as the kernels are compiled for."""
@@ -230,5 +224,6 @@ def _aligned(*tensors: Tensor | None) -> bool:
 
 def _source(x: Tensor, *others: Tensor | None) -> tuple[Source, int]:
     """The kernels for x's dtype and channels, and their VEC: packs where the tensors lie so that they can be."""
-    vec = 4 if x.dtype == float32 and x.shape[-1] % 4 == 0 and _aligned(x, *others) else 1
+    vector = info(x.dtype).vector
+    vec = vector if x.shape[-1] % vector == 0 and _aligned(x, *others) else 1
     return Source("normalisation", REAL=c_type(x.dtype), VEC=vec), vec

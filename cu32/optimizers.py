@@ -10,12 +10,12 @@ import numpy as np
 
 from alpha import updates
 from alpha.changes import Action, at_once, deferred_interrupts
-from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.base import DeviceEngine, c_type, of_reals
 from alpha.cu32.compiler import Source
 from alpha.tensor import Tensor
 from alpha.update_rules import AdamRule, RMSpropRule, SGDRule, UpdateRule
 
-SOURCES = (Source("optimizers", REAL="float"), Source("optimizers", REAL="double"))
+SOURCES = of_reals("optimizers")
 BLOCK = 256
 CHUNK = 2048
 """Elements of one tensor that a block updates; as in the kernels."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.base import DeviceEngine, c_type, of_reals
 from alpha.cu32.compiler import Source
 from alpha.tensor import Storage, Tensor
 
-SOURCES = tuple(Source("parts", REAL=real) for real in ("float", "double"))
+SOURCES = of_reals("parts")
 
 THREADS = 256
 LANES, MORE_LANES = 8, 32

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.base import DeviceEngine, c_type, in_vectors
 from alpha.cu32.compiler import Source
-from alpha.dtypes import float32
+from alpha.dtypes import info
 from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ShapeError
 from alpha.geometry import Axis, Geometry, Pairs
@@ -18,11 +18,7 @@ from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 
-SOURCES = (
-    Source("pooling", REAL="float", VEC=4),
-    Source("pooling", REAL="float", VEC=1),
-    Source("pooling", REAL="double", VEC=1),
-)
+SOURCES = in_vectors("pooling")
 
 THREADS = 256
 """Threads per block, as the kernels are compiled for."""
@@ -91,7 +87,8 @@ class PoolingOperations(DeviceEngine):
         )
         weights = self.constant(("pooling.weights", pairs, x.dtype), lambda: pairs.weights.astype(x.dtype))
         aligned = all(tensor.address % ALIGNMENT == 0 for tensor in (x, out))
-        vec = 4 if x.dtype == float32 and values % 4 == 0 and aligned else 1
+        vector = info(x.dtype).vector
+        vec = vector if values % vector == 0 and aligned else 1
         source = Source("pooling", REAL=c_type(x.dtype), VEC=vec)
         sizes = np.array([count, length, positions, values // vec], np.int64).tobytes()
         grid = self.blocks(out.numel() // vec, THREADS)
@@ -139,7 +136,8 @@ class PoolingOperations(DeviceEngine):
             return
         n, height, width, c = out.shape
         aligned = all(tensor.address % ALIGNMENT == 0 for tensor in (*sources, *results))
-        vec = 4 if out.dtype == float32 and n * c % 4 == 0 and aligned else 1
+        vector = info(out.dtype).vector
+        vec = vector if n * c % vector == 0 and aligned else 1
         window = np.array([height, width, other, geometry.filter[1], n * c // vec], np.int64).tobytes()
         source = Source("pooling", REAL=c_type(out.dtype), VEC=vec)
         grid = self.blocks(out.numel() // vec, THREADS)

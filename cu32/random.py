@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from alpha import random
-from alpha.cu32.base import DeviceEngine, c_type
+from alpha.cu32.base import DeviceEngine, c_type, of_reals
 from alpha.cu32.compiler import Source
 from alpha.cu32.structs import KernelStruct
 from alpha.random import Draw
 from alpha.tensor import Tensor
 
-SOURCES = (Source("random", REAL="float"), Source("random", REAL="double"))
+SOURCES = of_reals("random")
 BLOCK = 256
 
 PLACE = KernelStruct("philox.cuh", "Place")

@@ -12,7 +12,7 @@ import numpy as np
 from alpha import dtypes
 from alpha.cu32.base import MAX_GRID_YZ, DeviceEngine, c_type
 from alpha.cu32.compiler import Source
-from alpha.dtypes import bool_, int64, is_float
+from alpha.dtypes import bool_, default_int
 from alpha.tensor import Tensor
 
 _TYPES = tuple(c_type(dtype) for dtype in dtypes.ALL)
@@ -71,16 +71,16 @@ class ReductionOperations(DeviceEngine):
         dtype = x.dtype
         if op in ("any", "all"):
             dtype = bool_
-        elif op in ("sum", "prod") and not is_float(dtype):
-            dtype = int64
+        elif op in ("sum", "prod"):
+            dtype = dtypes.info(dtype).total
         out = self._reduced(f"reduce_{op}", x, axes, dtype)
         return _with_axes(out, axes) if keepdims else out
 
     def arg_reduce(self, op: str, x: Tensor, axis: int) -> Tensor:
-        return self._reduced(f"reduce_{op}", x, (axis,), int64)
+        return self._reduced(f"reduce_{op}", x, (axis,), default_int)
 
     def cumsum(self, x: Tensor, axis: int) -> Tensor:
-        out = self.empty_like(x, x.dtype if is_float(x.dtype) else int64)
+        out = self.empty_like(x, dtypes.info(x.dtype).total)
         if out.numel() == 0:
             return out
         source, lines = Source("scan", TYPE=c_type(x.dtype)), _lines(x, out, axis)
@@ -104,7 +104,7 @@ class ReductionOperations(DeviceEngine):
         return out
 
     def sort(self, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-        values, indices = self.empty_like(x), self.empty_like(x, int64)
+        values, indices = self.empty_like(x), self.empty_like(x, default_int)
         if x.numel() == 0:
             return values, indices
         source, length = Source("sort", TYPE=c_type(x.dtype)), x.shape[axis]
@@ -128,7 +128,8 @@ class ReductionOperations(DeviceEngine):
         """Where the sorted runs and then each merging pass write: to and fro between two copies, at last the result."""
         order = (*(a for a in x.memory_order() if a != axis), axis)
         copies = [
-            (self.empty(x.shape, x.dtype, order), self.empty(x.shape, int64, order)) for _ in range(min(passes, 2))
+            (self.empty(x.shape, x.dtype, order), self.empty(x.shape, default_int, order))
+            for _ in range(min(passes, 2))
         ]
         return [*(copies[i % 2] for i in range(passes)), result]
 

@@ -12,6 +12,7 @@ from alpha import errors
 from alpha.datasets.files import one_line
 from alpha.datasets.pixels import Pixels, plan
 from alpha.datasets.transforms import Images, Transform
+from alpha.dtypes import holds_numbers, is_integer, is_whole
 
 FloatImages = np.ndarray[Any, np.dtype[np.float32]]
 Labels = np.ndarray[Any, np.dtype[np.int64]]
@@ -196,7 +197,7 @@ def _check_batch(name: str, batch: Any, count: int) -> Batch:
             f"[DataLoader] expected {count} images and labels from {name}.batch, got {images.shape} and labels: "
             f"{labels.shape}: return one of each for every index, or a label for each pixel"
         )
-    if labels.dtype.kind not in "iub":
+    if not is_whole(labels.dtype):
         raise errors.DtypeError(
             f"[DataLoader] expected integer labels from {name}.batch, got {labels.dtype}: give numbers of classes"
         )
@@ -207,7 +208,7 @@ def _integer_label(label: Any, size: tuple[int, ...]) -> Labels:
     if type(label) is int and -(1 << 63) <= label < 1 << 63:  # most are
         return np.array(label, np.int64)
     value = _array("an integer label", label)
-    if value.shape not in ((), size) or value.dtype.kind not in "iub":
+    if value.shape not in ((), size) or not is_whole(value.dtype):
         raise errors.DtypeError(
             f"[DataLoader] expected an integer label, got {value.dtype} of shape {value.shape}: return int(label), or "
             "integers for each pixel"
@@ -230,7 +231,7 @@ def _array(expected: str, value: Any) -> np.ndarray[Any, Any]:
 
 def _float_array(expected: str, value: Any) -> FloatImages:
     array = value if type(value) is np.ndarray else _array(expected, value)
-    if array.dtype.kind not in "iubf":
+    if not holds_numbers(array.dtype):
         raise errors.DtypeError(
             f"[DataLoader] expected {expected}, got {type(value).__name__} of dtype {array.dtype}: return a NumPy "
             "array of uint8 or float32"
@@ -240,7 +241,7 @@ def _float_array(expected: str, value: Any) -> FloatImages:
 
 
 def _as_int64(labels: np.ndarray[Any, Any]) -> Labels:
-    if labels.dtype.kind == "u" and labels.size and labels.max() > np.iinfo(np.int64).max:
+    if is_integer(labels.dtype) and labels.size and labels.max() > np.iinfo(np.int64).max:
         raise errors.DtypeError(
             f"[DataLoader] expected labels that fit int64, got {labels.max()}: give numbers of classes from 0 on"
         )
@@ -262,7 +263,7 @@ def _check_images(function: str, images: np.ndarray[Any, Any]) -> np.ndarray[Any
 
 
 def _check_labels(function: str, labels: np.ndarray[Any, Any], count: int) -> Labels:
-    if labels.dtype.kind not in "iu":
+    if not is_integer(labels.dtype):
         raise errors.DtypeError(
             f"[{function}] expected integer labels, got {labels.dtype}: give each image the number of its class"
         )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from alpha import errors
+from alpha.dtypes import INTEGER, category
 
 Images = np.ndarray[Any, np.dtype[Any]]
 """A batch (n, H, W, C), uint8 or float32."""
@@ -171,7 +172,7 @@ class RandomHorizontalFlip:
 
 
 def _check_batch(function: str, images: Images) -> None:
-    if not isinstance(images, np.ndarray) or images.dtype.kind not in "uif":
+    if not isinstance(images, np.ndarray) or category(images.dtype) < INTEGER:
         got = images.dtype if isinstance(images, np.ndarray) else type(images).__name__
         raise errors.DtypeError(f"[{function}] expected a NumPy array of uint8 or float32, got {got}: convert it first")
     if images.ndim != 4:

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import alpha
 from alpha.arguments import flag, number
 from alpha.changes import Rewriting
+from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.nn.module import Module
 from alpha.tensor import Tensor
@@ -70,7 +71,7 @@ class AveragedModel(Module, Generic[Net]):
                 for mine, theirs in zip(self.module.parameters(), model.parameters(), strict=True)
             ]
             for kept, new in zip(self.module.buffers(), model.buffers(), strict=True):
-                part = share if self.use_buffers and kept.dtype.kind == "f" else 0.0
+                part = share if self.use_buffers and is_float(kept.dtype) else 0.0
                 values.append((kept, partial(_average, kept, new, part)))
             Rewriting([*values, (self.n_averaged, lambda: self.n_averaged + 1)]).make()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alpha.dtypes import float64, int64, is_float
+from alpha.dtypes import info
 
 if TYPE_CHECKING:
     from alpha.engine import Engine
@@ -60,10 +60,9 @@ def check_range(
 
 def cumsum(engine: Engine, x: Tensor, axis: int) -> Tensor:
     """The sums are made on the host, those of floats in float64: a running sum has no pairwise form."""
-    wide = float64 if is_float(x.dtype) else int64
     with np.errstate(all="ignore"):
-        sums = np.cumsum(engine.to_numpy(x), axis, wide)
-    return copied(engine, engine.from_numpy(sums), x.dtype if is_float(x.dtype) else int64, x.memory_order())
+        sums = np.cumsum(engine.to_numpy(x), axis, info(x.dtype).accumulator)
+    return copied(engine, engine.from_numpy(sums), info(x.dtype).total, x.memory_order())
 
 
 def gemv(engine: Engine, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:

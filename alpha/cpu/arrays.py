@@ -13,7 +13,7 @@ from alpha.cpu import numpy_threads
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.compile import alone
 from alpha.cpu.kernels import indexing as kernels
-from alpha.dtypes import bool_, float32, float64, int64, is_float
+from alpha.dtypes import bool_, default_int, info, is_bool, is_float
 from alpha.engine import Index, Operand, RangeCheck
 from alpha.errors import ArgumentError
 from alpha.tensor import Tensor
@@ -144,27 +144,28 @@ class ArrayOperations(HostEngine):
         dtype = x.dtype
         if op in ("any", "all"):
             dtype = bool_
-        elif op in ("sum", "prod") and not is_float(dtype):
-            dtype = int64
+        elif op in ("sum", "prod"):
+            dtype = info(dtype).total
         out = self.empty(kept, dtype, _order_without(x, axes))
         target = self.array(out)
         with np.errstate(all="ignore"):
             if op == "sum" and is_float(dtype):
                 _accurate_sum(array, axes, target)
-            elif op == "prod" and dtype == float32:
-                np.copyto(target, np.multiply.reduce(array, axis=axes, dtype=float64), casting="same_kind")
+            elif op == "prod" and dtype != info(dtype).accumulator:
+                wide = info(dtype).accumulator
+                np.copyto(target, np.multiply.reduce(array, axis=axes, dtype=wide), casting="same_kind")
             else:
                 _REDUCTIONS[op].reduce(array, axis=axes, out=target, dtype=dtype if op in ("sum", "prod") else None)
         return _with_axes(out, axes) if keepdims else out
 
     def arg_reduce(self, op: str, x: Tensor, axis: int) -> Tensor:
         function = {"argmax": np.argmax, "argmin": np.argmin}[op]
-        out = self.empty(x.shape[:axis] + x.shape[axis + 1 :], int64)
+        out = self.empty(x.shape[:axis] + x.shape[axis + 1 :], default_int)
         function(self.array(x), axis=axis, out=self.array(out))
         return out
 
     def sort(self, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-        values, indices = self.empty_like(x), self.empty_like(x, int64)
+        values, indices = self.empty_like(x), self.empty_like(x, default_int)
         # A few lines at a time: NumPy allocates the results of these calls itself, outside the pool.
         for array, ordered, positions in _lines(axis, self.array(x), self.array(values), self.array(indices)):
             order = np.argsort(array, axis=axis, kind="stable")
@@ -176,10 +177,9 @@ class ArrayOperations(HostEngine):
         return values, indices
 
     def cumsum(self, x: Tensor, axis: int) -> Tensor:
-        dtype = x.dtype if is_float(x.dtype) else int64
-        out = self.empty_like(x, dtype)
+        out = self.empty_like(x, info(x.dtype).total)
         with np.errstate(all="ignore"):
-            if x.dtype == dtype and dtype != float32:
+            if x.dtype == info(x.dtype).accumulator:
                 np.add.accumulate(self.array(x), axis=axis, out=self.array(out))
                 return out
             # float32 is summed in float64, a few lines at a time: a running sum has no pairwise form.
@@ -260,7 +260,7 @@ class ArrayOperations(HostEngine):
         """A copy of the indices, those to ignore replaced, and whether there were any to ignore."""
         count = index.numel()
         if index.is_contiguous():
-            source, out = index, self.empty(index.shape, int64)
+            source, out = index, self.empty(index.shape, default_int)
         else:
             source = out = self.dense(index, range(index.ndim))
         if not count:
@@ -280,7 +280,7 @@ class ArrayOperations(HostEngine):
         for entry in index:
             if isinstance(entry, Tensor):
                 array = self.array(entry)
-                entries.append(array.copy() if entry.dtype == bool_ else array)
+                entries.append(array.copy() if is_bool(entry.dtype) else array)
             else:
                 entries.append(entry)
         return tuple(entries)
@@ -307,7 +307,7 @@ def _sigmoid(x: Any, out: Array) -> None:
 
 def _sign(x: Any, out: Array) -> None:
     """-1, 0 or 1, and 0 for NaN, as in PyTorch."""
-    is_nan = np.isnan(x) if out.dtype.kind == "f" else None
+    is_nan = np.isnan(x) if is_float(out.dtype) else None
     np.sign(x, out=out)
     if is_nan is not None and is_nan.any():
         np.copyto(out, 0, where=is_nan)
@@ -315,7 +315,7 @@ def _sign(x: Any, out: Array) -> None:
 
 def _remainder(x: Any, y: Any, out: Array) -> None:
     """The remainder with the divisor's sign; a remainder of zero has the sign of x, as in PyTorch."""
-    if out.dtype.kind != "f":
+    if not is_float(out.dtype):
         np.remainder(x, y, out=out)
         return
     if np.may_share_memory(x, out):
@@ -422,8 +422,9 @@ def _accurate_sum(array: Array, axes: tuple[int, ...], out: Array) -> None:
     NumPy adds pairwise only along the innermost axis in memory. float32 is added up in float64 instead; float64 is
     first added in blocks, so that no running sum is longer than a block.
     """
-    if array.dtype == float32:
-        np.copyto(out, np.add.reduce(array, axis=axes, dtype=float64), casting="same_kind")
+    wide = info(array.dtype).accumulator
+    if array.dtype != wide:
+        np.copyto(out, np.add.reduce(array, axis=axes, dtype=wide), casting="same_kind")
         return
     for axis in reversed(axes):
         array = _blocked_sum(array, axis)
@@ -460,8 +461,8 @@ def _lines(axis: int, *arrays: Array) -> Iterator[tuple[Array, ...]]:
 
 
 def _running_sums(array: Array, out: Array) -> None:
-    """``out[i]`` = the sum of ``array[: i + 1]`` along the first axis, in float64 or int64."""
-    kind = float64 if is_float(out.dtype) else int64
+    """``out[i]`` = the sum of ``array[: i + 1]`` along the first axis, in the dtype that sums are added up in."""
+    kind = info(out.dtype).accumulator
     step = max(1, PIECE // max(1, array[:1].size))
     carried = None
     for first in range(0, len(array), step):

@@ -6,7 +6,8 @@ from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
-from numba import float32, float64, int64
+from numba import int64
+from numba.np.numpy_support import from_dtype
 
 from alpha.cpu import compile, workers
 from alpha.cpu.arrays import ArrayOperations
@@ -66,7 +67,7 @@ class ProductOperations(ArrayOperations):
         storage = self.allocate(length * item)
         x = self._vector(x)
         added = 0 if plus is None else (plus := self._vector(plus)).address
-        entry, task, threads = _product(rows, columns, item, trans, self.threads)
+        entry, task, threads = _product(rows, columns, dtype, trans, self.threads)
         workers.WORKERS.enter(
             entry,
             threads,
@@ -101,7 +102,7 @@ class ProductOperations(ArrayOperations):
             and (a is None or a is not out)
             and (target.strides[0] * item | target.address) % ISA.bytes == 0
         )
-        entry, task, threads = _update(rows, columns, item, self.threads)
+        entry, task, threads = _update(rows, columns, dtype, self.threads)
         workers.WORKERS.enter(
             entry,
             threads,
@@ -135,16 +136,16 @@ def _check_vectors(like: Tensor, *vectors: tuple[Tensor | None, int]) -> None:
 
 
 @lru_cache(maxsize=8192)
-def _product(rows: int, columns: int, item: int, trans: bool, threads: int) -> tuple[Entry, int, int]:
+def _product(rows: int, columns: int, dtype: np.dtype[Any], trans: bool, threads: int) -> tuple[Entry, int, int]:
     """The kernel of a matrix-vector product, rows or columns per task, and how many threads share the tasks."""
     kernel = kernels.vector_matrix if trans else kernels.matrix_vector
-    return _entry(kernel, item, 9), *_tasks(rows, columns, item, trans, threads)
+    return _entry(kernel, dtype, 9), *_tasks(rows, columns, dtype.itemsize, trans, threads)
 
 
 @lru_cache(maxsize=8192)
-def _update(rows: int, columns: int, item: int, threads: int) -> tuple[Entry, int, int]:
+def _update(rows: int, columns: int, dtype: np.dtype[Any], threads: int) -> tuple[Entry, int, int]:
     """The kernel of an update of rank one, rows per task, and how many threads share the tasks."""
-    return _entry(kernels.rank_one, item, 11), *_tasks(rows, columns, item, False, threads)
+    return _entry(kernels.rank_one, dtype, 11), *_tasks(rows, columns, dtype.itemsize, False, threads)
 
 
 def _tasks(rows: int, columns: int, item: int, by_columns: bool, threads: int) -> tuple[int, int]:
@@ -161,6 +162,6 @@ def _tasks(rows: int, columns: int, item: int, by_columns: bool, threads: int) -
 
 
 @cache
-def _entry(kernel: Any, item: int, integers: int) -> Entry:
-    """A kernel for numbers of ``item`` bytes, with ``integers`` integers after its first argument."""
-    return compile.entry(kernel, float32 if item == 4 else float64, *[int64] * integers)
+def _entry(kernel: Any, dtype: np.dtype[Any], integers: int) -> Entry:
+    """A kernel for numbers of a dtype, with ``integers`` integers after its first argument."""
+    return compile.entry(kernel, from_dtype(dtype), *[int64] * integers)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from alpha import engines
+from alpha.dtypes import is_bool, is_float
 from alpha.engine import Engine
 from alpha.errors import CheckError
 from alpha.tensor import Tensor
@@ -119,6 +120,6 @@ def expect_same(
 def numbers(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Array:
     """Random numbers of a dtype: floats from -2 to 2, small integers, bools."""
     kind, rng = np.dtype(dtype), np.random.default_rng(seed)
-    if kind.kind == "f":
+    if is_float(kind):
         return np.asarray(rng.uniform(-2, 2, shape), kind)
-    return np.asarray(rng.integers(0, 2 if kind.kind == "b" else 7, shape), kind)
+    return np.asarray(rng.integers(0, 2 if is_bool(kind) else 7, shape), kind)

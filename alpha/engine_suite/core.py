@@ -18,7 +18,8 @@ from alpha.errors import CheckError, OutOfMemoryError
 CHECKS = Checks()
 DTYPES = tuple(str(dtype) for dtype in dtypes.ALL)
 FLOATS = tuple(str(dtype) for dtype in dtypes.FLOATS)
-NUMBERS = tuple(name for name in DTYPES if name != "bool")
+NUMBERS = tuple(str(dtype) for dtype in dtypes.ALL if not dtypes.is_bool(dtype))
+SIGNED = tuple(str(dtype) for dtype in dtypes.ALL if dtypes.is_integer(dtype) and dtypes.limits(dtype)[0] < 0)
 SHAPES = ((), (5,), (3, 4), (2, 1, 3, 2), (0,), (2, 0, 3))
 
 
@@ -128,7 +129,7 @@ def one_operand(engine: Engine, op: str, dtype: str) -> None:
     expect(engine, engine.elementwise(op, placed(engine, x[0, 1])), expected[0, 1])
 
 
-@CHECKS.over(*product(("neg", "abs", "sign", "square"), ("int32", "int64")))
+@CHECKS.over(*product(("neg", "abs", "sign", "square"), SIGNED))
 def one_operand_of_integers(engine: Engine, op: str, dtype: str) -> None:
     x = numbers(3, 4, dtype=dtype) - 3
     expect(engine, engine.elementwise(op, engine.from_numpy(x)), ONE[op](x).astype(dtype))
@@ -213,9 +214,9 @@ def results_keep_the_memory_order(engine: Engine) -> None:
 def reductions(engine: Engine, op: str, dtype: str) -> None:
     x = numbers(2, 3, 4, dtype=dtype)
     for axes, keepdims, layout in product(((0,), (1,), (2,), (0, 2), (0, 1, 2)), (False, True), LAYOUTS):
-        wide = {"dtype": np.float64 if x.dtype.kind == "f" else np.int64} if op in ("sum", "prod") else {}
+        wide = {"dtype": dtypes.info(x.dtype).accumulator} if op in ("sum", "prod") else {}
         expected = np.asarray(getattr(np, op)(x, axis=axes, keepdims=keepdims, **wide))
-        if x.dtype.kind == "f" and op not in ("any", "all"):
+        if dtypes.is_float(x.dtype) and op not in ("any", "all"):
             expected = expected.astype(x.dtype)
         expect(engine, engine.reduce(op, placed(engine, x, layout), axes, keepdims), expected)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from alpha.engine import Engine, RangeCheck
 from alpha.engine_suite.checks import LAYOUTS, Checks, expect, expect_equal, numbers, placed
-from alpha.engine_suite.core import DTYPES
+from alpha.engine_suite.core import DTYPES, NUMBERS
 from alpha.errors import CheckError, IndexingError
 
 CHECKS = Checks()
@@ -53,7 +53,7 @@ def scatter(engine: Engine, kind: str, dtype: str) -> None:
         expect(engine, out, x)
 
 
-@CHECKS.over(*product(INDICES, ("float32", "float64", "int64")))
+@CHECKS.over(*product(INDICES, NUMBERS))
 def scatter_adds_up(engine: Engine, kind: str, dtype: str) -> None:
     x, index = numbers(3, 2, 4, dtype=dtype), INDICES[kind]
     values = numbers(*x[index].shape, dtype=dtype, seed=1)

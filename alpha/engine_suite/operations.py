@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 
+from alpha import dtypes
 from alpha.engine import Engine, Epilogue, RunningStatistics, WeightedPairs
 from alpha.engine_suite.checks import Checks, expect, expect_same, numbers
 from alpha.engine_suite.core import FLOATS, NUMBERS
@@ -39,7 +40,7 @@ WINDOWS = {
 }
 
 IMAGES = 3
-ROUNDING = {"float32": 1e-5, "float64": 1e-12}
+ROUNDING = {str(dtype): dtypes.info(dtype).tolerance[0] for dtype in dtypes.FLOATS}
 """Sums of a few hundred products of numbers up to 2: an absolute error, for they may cancel."""
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from alpha import dtypes
 from alpha.arguments import number, whole
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
@@ -321,5 +322,5 @@ def _check(given: Given) -> None:
             raise DtypeError(
                 f"[{function}] expected x, weight and bias of one dtype, got {x.dtype} and {other.dtype}: cast one"
             )
-    if x.dtype.kind != "f":
-        raise DtypeError(f"[{function}] expected float32 or float64, got {x.dtype}: cast it first")
+    if not dtypes.is_float(x.dtype):
+        raise DtypeError(f"[{function}] expected {dtypes.float_names()}, got {x.dtype}: cast it first")

@@ -50,7 +50,7 @@ def embedding(x: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tens
     check_tensor("embedding", x)
     check_float("embedding", weight)
     x.engine.check_owner("embedding", weight)
-    if dtypes.category(x.dtype) != 1:
+    if not dtypes.is_integer(x.dtype):
         raise DtypeError(f"[embedding] expected an index of integers, got {x.dtype}: cast it with .long()")
     if weight.ndim != 2:
         raise ShapeError(f"[embedding] expected a weight (rows, columns), got shape {weight.shape}")

@@ -81,7 +81,7 @@ def _check_together(name: str, tensors: list[Tensor]) -> None:
 
 
 def _is_mask(entry: Any) -> bool:
-    return isinstance(entry, Tensor) and entry.dtype == dtypes.bool_
+    return isinstance(entry, Tensor) and dtypes.is_bool(entry.dtype)
 
 
 def _entry(name: str, x: Tensor, entry: Any) -> Any:
@@ -93,14 +93,14 @@ def _entry(name: str, x: Tensor, entry: Any) -> Any:
     if isinstance(entry, list | np.ndarray):
         array = as_array(name, entry)
         empty = isinstance(entry, list) and array.size == 0  # of which NumPy makes floats
-        entry = tensor(array.astype(np.int64) if empty else array, engine=x.engine)
+        entry = tensor(array.astype(dtypes.default_int) if empty else array, engine=x.engine)
     if isinstance(entry, Tensor):
         x.engine.check_owner(name, entry)
-        if entry.dtype == dtypes.bool_ and entry.ndim:
+        if dtypes.is_bool(entry.dtype) and entry.ndim:
             return entry
         if entry.ndim and not dtypes.is_float(entry.dtype):
             return entry.long()
-    whole = dtypes.category(entry.dtype) == 1 if isinstance(entry, Tensor) else hasattr(type(entry), "__index__")
+    whole = dtypes.is_integer(entry.dtype) if isinstance(entry, Tensor) else hasattr(type(entry), "__index__")
     if not whole or isinstance(entry, bool | np.bool_):
         raise IndexingError(
             f"[{name}] expected ints, slices, None, ..., integer or bool tensors as indices, got {_said(entry)}"
@@ -127,9 +127,9 @@ def _slice_of_ints(name: str, entry: slice) -> slice:
 def _counts(part: Any) -> bool:
     """Whether a part of a slice counts as an int."""
     if isinstance(part, Tensor):
-        return part.numel() == 1 and dtypes.category(part.dtype) == 1
+        return part.numel() == 1 and dtypes.is_integer(part.dtype)
     if isinstance(part, np.ndarray):
-        return part.ndim == 0 and part.dtype.kind in "iu"
+        return part.ndim == 0 and dtypes.is_integer(part.dtype)
     return hasattr(type(part), "__index__")
 
 
@@ -360,7 +360,7 @@ def _along(name: str, x: Tensor, index: Tensor, axis: int) -> tuple[Tensor, ...]
 
 def _check_index(name: str, x: Tensor, index: Tensor) -> None:
     x.engine.check_owner(name, index)
-    if dtypes.category(index.dtype) != 1:
+    if not dtypes.is_integer(index.dtype):
         raise DtypeError(f"[{name}] expected an index of integers, got {index.dtype}: cast it with .long()")
 
 
@@ -375,7 +375,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     return call(Gather, x, tuple(positions if a == axis else slice(None) for a in range(x.ndim)))
 
 
-def one_hot(labels: Tensor, num_classes: int, dtype: dtypes.DtypeLike = dtypes.int64) -> Tensor:
+def one_hot(labels: Tensor, num_classes: int, dtype: dtypes.DtypeLike = dtypes.default_int) -> Tensor:
     """A new last axis of ``num_classes`` elements, 1 at the label and 0 elsewhere. Labels are integers in range."""
     check_tensor("one_hot", labels)
     _check_index("one_hot", labels, labels)
@@ -395,7 +395,7 @@ def one_hot(labels: Tensor, num_classes: int, dtype: dtypes.DtypeLike = dtypes.i
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     """x with a number where the mask (bool, broadcast to x's shape) holds; the gradient is 0 there."""
     check_tensor("masked_fill", x, mask)
-    if mask.dtype != dtypes.bool_:
+    if not dtypes.is_bool(mask.dtype):
         raise DtypeError(f"[masked_fill] expected a mask of bool, got {mask.dtype}: compare it first")
     check_fits("masked_fill", x, mask)
     return where(mask, written_value("masked_fill", x, value), x)

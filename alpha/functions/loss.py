@@ -8,7 +8,7 @@ import numpy as np
 
 from alpha.arguments import whole
 from alpha.autograd import Function
-from alpha.dtypes import int64, is_float
+from alpha.dtypes import default_int, float_names, is_float
 from alpha.engine import RangeCheck
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.activation import log_softmax
@@ -206,7 +206,7 @@ def _reduce(losses: Tensor, reduction: str) -> Tensor:
 def _check_classes(function: str, logits: Any, target: Any, reduction: str, weight: Tensor | None) -> None:
     _check_reduction(function, reduction)
     _check_float(function, "logits", logits)
-    if not isinstance(target, Tensor) or target.dtype != int64:
+    if not isinstance(target, Tensor) or target.dtype != default_int:
         kind = target.dtype if isinstance(target, Tensor) else type(target).__name__
         raise DtypeError(f"[{function}] expected int64 class indices as target, got {kind}: cast it with .long()")
     if logits.ndim < 1 or logits.shape[-1] < 1 or target.shape != logits.shape[:-1]:
@@ -249,7 +249,7 @@ def _check_broadcast(function: str, shape: tuple[int, ...], weight: tuple[int, .
 def _check_float(function: str, name: str, value: Any) -> None:
     if not isinstance(value, Tensor) or not is_float(value.dtype):
         kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
-        raise DtypeError(f"[{function}] expected {name} as a float32 or float64 tensor, got {kind}: cast it")
+        raise DtypeError(f"[{function}] expected {name} as a {float_names()} tensor, got {kind}: cast it")
 
 
 def _check_reduction(function: str, reduction: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alpha.arguments import flag, number
 from alpha.autograd import Function, enters_graph
+from alpha.dtypes import FLOATS
 from alpha.errors import DtypeError, ShapeError
 from alpha.functions.inplace import write
 from alpha.functions.operands import Number, call, check_float, is_number
@@ -105,7 +106,7 @@ def _fits(A: Tensor, x: Tensor) -> bool:
     return (
         type(A) is type(x) is Tensor
         and A.dtype is x.dtype  # else _check looks closer
-        and A.dtype.kind == "f"
+        and A.dtype in FLOATS
         and len(A.shape) == 2
         and len(x.shape) == 1
         and A.storage.engine is x.storage.engine

@@ -71,11 +71,10 @@ def check_value(function: str, value: Any, dtype: np.dtype[Any]) -> None:
     if isinstance(number, bool | int | float):
         if dtypes.is_bool(dtype) or isinstance(number, bool):
             return
-        if dtypes.is_float(dtype):
-            most = float(np.finfo(dtype).max)
-            if -most <= number <= most or (isinstance(number, float) and not math.isfinite(number)):
-                return
-        elif int(np.iinfo(dtype).min) <= number <= int(np.iinfo(dtype).max):
+        least, most = dtypes.limits(dtype)
+        if least <= number <= most:
+            return
+        if dtypes.is_float(dtype) and isinstance(number, float) and not math.isfinite(number):
             return
     raise ArgumentError(
         f"[{function}] expected a number that {dtype} holds, got {described(value)}: use another value or dtype"
@@ -123,7 +122,8 @@ def python_number(function: str, value: Any) -> Number:
     if kind is float or kind is bool:
         return value  # type: ignore[no-any-return]
     if isinstance(value, np.generic):
-        value = value.item() if value.dtype.kind in "biu" else float(value) if value.dtype.kind == "f" else value
+        category = dtypes.category(value.dtype)
+        value = float(value) if category == dtypes.FLOAT else value if category == dtypes.NOTHING else value.item()
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         try:
             return float(value)

@@ -15,6 +15,10 @@ I64 = ir.IntType(64)
 I32 = ir.IntType(32)
 
 
+_LLVM_TYPES = {4: ir.FloatType(), 8: ir.DoubleType()}
+"""LLVM's floats by their bytes."""
+
+
 def integer(value: int) -> ir.Constant:
     """An int64 constant."""
     return ir.Constant(I64, value)
@@ -22,7 +26,7 @@ def integer(value: int) -> ir.Constant:
 
 def scalar_of(tag: Any) -> tuple[ir.Type, int]:
     """The LLVM type and the bytes of a kernel's numbers, from the Numba type of its tag."""
-    return (ir.FloatType(), 4) if tag == types.float32 else (ir.DoubleType(), 8)
+    return _LLVM_TYPES[tag.bitwidth // 8], tag.bitwidth // 8
 
 
 class Vectors:
