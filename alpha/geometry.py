@@ -399,7 +399,7 @@ class Geometry:
         padding: tuple[int, ...] = (0, 0),
         dilation: tuple[int, ...] = (1, 1),
     ) -> Geometry:
-        """Makes a geometry of PyTorch's arguments: (rows, columns) of input size, filter, stride, padding and dilation."""
+        """From PyTorch's arguments, each (rows, columns): input size, filter, stride, symmetric padding, dilation."""
         return Geometry(*_axes(size, filter, stride, padding, dilation))
 
     @cached_property

@@ -135,7 +135,10 @@ def test_docstrings_begin_with_what_a_thing_is() -> None:
 
 
 def test_the_check_sees_names_and_openings() -> None:
-    text = '"""And a module."""\nBED = 1\n"""Of a bed."""\ndef rest(own, ownBoard=own): ...\n# Of a comment\nclass Each: ...'
+    text = (
+        '"""And a module."""\nBED = 1\n"""Of a bed."""\ndef rest(own, ownBoard=own): ...\n# Of a comment\n'
+        "class Each: ..."
+    )
     assert sorted(set(filter(is_unclear, names(ast.parse(text))))) == ["BED", "Each", "own", "ownBoard"]
     assert [opening for opening in openings(text) if OPENINGS.match(opening)] == [
         "And a module.",
