@@ -38,14 +38,14 @@ Groups = tuple[tuple[tuple[int, int], ...], ...]
 """For each index of the grouping axis, the pairs of the two other indices that meet there."""
 
 LARGEST = 2**31 - 1
-"""Of a filter's size, a stride, a padding and a dilation: products of two of them fit into 64 bits."""
+"""The largest filter size, stride, padding and dilation: products of two of them fit into 64 bits."""
 
 
 LONGEST = 1 << 14
-"""Positions along an axis that tables are made for at once, at most."""
+"""Most positions along an axis that a table is made for at once."""
 
 POSITIONS = 1 << 18
-"""Positions of two axes likewise."""
+"""Most positions of two axes that tables are made for at once."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class Axis:
         return self.outputs_from(0, self.output)
 
     def outputs_from(self, first_output: int, stop: int) -> Pairs:
-        """``pairs_by_output`` of some outputs alone."""
+        """``pairs_by_output`` for some outputs."""
         start = np.arange(first_output, stop, dtype=np.int64) * self.stride - self.padding[0]
         first = np.maximum(0, -(start // self.dilation))
         last = np.minimum(self.filter - 1, (self.input - 1 - start) // self.dilation)
@@ -233,7 +233,7 @@ class Axis:
         return self.inputs_from(0, self.input)
 
     def inputs_from(self, first_input: int, stop: int) -> Pairs:
-        """``pairs_by_input`` of some inputs alone."""
+        """``pairs_by_input`` for some inputs."""
         # One output is the only one at any stride beyond the last input.
         stride = self.stride if self.output > 1 else min(self.stride, self.input + self.padding[0])
         common = math.gcd(stride, self.dilation)
@@ -255,7 +255,7 @@ class Axis:
         return self._leaps(0, self.filter)
 
     def _leaps(self, tap: int, stop: int) -> Pairs:
-        """That of the taps tap..stop-1."""
+        """``pairs_by_tap`` of the taps tap..stop-1."""
         start = np.arange(tap, stop, dtype=np.int64) * self.dilation - self.padding[0]
         first = np.maximum(0, -(start // self.stride))
         last = np.minimum(self.output - 1, (self.input - 1 - start) // self.stride)
@@ -264,7 +264,7 @@ class Axis:
     # -- parts of an axis ------------------------------------------------------------------------------------------
 
     def band_of_outputs(self, first: int, stop: int) -> Band | None:
-        """Outputs first..stop-1 with all inputs that they meet; None where a window holds none of the input."""
+        """The band of outputs first..stop-1 and the inputs that they read; None where no window reaches the input."""
         start = self.source(first, 0)
         low, high = max(0, start), min(self.input, self.source(stop - 1, self.filter - 1) + 1)
         if high <= low:
@@ -272,7 +272,7 @@ class Axis:
         return self._band(range(first, stop), range(low, high), low - start)
 
     def band_of_inputs(self, first: int, stop: int) -> Band | None:
-        """Inputs first..stop-1 with all outputs that meet them; None where there are none."""
+        """The band of inputs first..stop-1 and all outputs that read them; None where there are none."""
         shift = self.padding[0]
         behind = first + shift - (self.extent - 1)
         high = min(self.output, (stop - 1 + shift) // self.stride + 1)
@@ -326,7 +326,7 @@ class Axis:
 
     @cached_property
     def reached(self) -> Axis:
-        """The axis of those taps alone: the same products."""
+        """The axis with only the taps of ``reaching``: the same products."""
         taps = self.reaching
         if len(taps) == self.filter:
             return self
@@ -358,7 +358,7 @@ def stretches(pairs: Pairs, step: int) -> Stretches:
     """The groups by output (``step`` 1) or by input (the stride) in stretches of the same taps."""
     size = len(pairs.count)
     index = np.arange(size, dtype=np.int64)
-    # Of a number of taps and a first one there is one stretch; of none there may be one for each remainder, and gaps.
+    # Groups with the same first tap and number of taps are one stretch; those without taps may be one per remainder.
     key = pairs.count * (int(pairs.other.max(initial=0)) + step + 1)
     key += np.where(pairs.count > 0, pairs.other, index % step)
     order = np.argsort(key, kind="stable")
@@ -387,7 +387,7 @@ class Geometry:
 
     @cached_property
     def _hash(self) -> int:
-        """Kept: plans are looked up by it in every call."""
+        """Cached, since every call looks up plans by it."""
         return hash((self.rows, self.columns))
 
     @staticmethod
@@ -399,7 +399,7 @@ class Geometry:
         padding: tuple[int, ...] = (0, 0),
         dilation: tuple[int, ...] = (1, 1),
     ) -> Geometry:
-        """From PyTorch's arguments: (rows, columns) of input size, filter, stride, symmetric padding and dilation."""
+        """From PyTorch's arguments, each (rows, columns): input size, filter, stride, symmetric padding, dilation."""
         return Geometry(*_axes(size, filter, stride, padding, dilation))
 
     @cached_property
@@ -424,19 +424,19 @@ class Geometry:
 
     @cached_property
     def long_input(self) -> bool:
-        """Whether inputs are."""
+        """Whether inputs are so many that engines compute them in parts."""
         return _is_long(*self.input)
 
     @cached_property
     def reached(self) -> Geometry:
-        """Without the filter's outer rows and columns that reach the input nowhere; itself where all do."""
+        """The geometry without the filter's outer rows and columns that never reach the input, or itself."""
         if self.rows.reached is self.rows and self.columns.reached is self.columns:
             return self
         return Geometry(self.rows.reached, self.columns.reached)
 
     @cached_property
     def pointwise(self) -> bool:
-        """Whether each output position meets the input's of the same place alone."""
+        """Whether each output position reads only the input position of the same index."""
         return all(axis.filter == axis.stride == 1 and axis.padding == (0, 0) for axis in (self.rows, self.columns))
 
     @property

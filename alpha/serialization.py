@@ -1,7 +1,7 @@
 """Files: tensors in safetensors, and training checkpoints, written so that a crash never loses the last good one.
 
-Every file written here is sealed: a checksum in the spaces behind the header's first brace covers each of its bits
-(``alpha.weights_file``). A file that is not, of an older release or another program, is read as it always was.
+Every file written here is sealed: a checksum in the white space after the header's first brace covers each of its bits
+(``alpha.weights_file``). A file without a seal, from an older release or another program, is read without that check.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ PathLike = str | os.PathLike[str]
 
 FORMAT = "dragon-alpha checkpoint"
 VERSION = 1
-"""Of the checkpoint's layout; raised when an older reader would misread a newer file."""
+"""Version of the checkpoint's layout: raised when an older reader would misread a newer file."""
 
 _HEADER = "alpha"  # the metadata key whose value is the checkpoint's JSON
 _PARTS = ("loader", "scheduler", "optimizer", "model")
 _DEPTH = 100
-"""Lists and dicts within each other that a checkpoint may hold."""
+"""How deep lists and dicts in a checkpoint may be nested."""
 
 
 class Stateful(Protocol):
     """What a checkpoint can hold: optimizers, schedulers, loaders, anything with these two methods."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All that must be kept, as nested dicts, lists, numbers, strings, tensors and arrays."""
+        """The object's state as nested dicts, lists, numbers, strings, tensors and arrays."""
 
     def load_state_dict(self, state: Any, /) -> Any:
-        """Takes back what ``state_dict`` gave; raises, and changes nothing, where it does not fit."""
+        """Restores a state from ``state_dict``; if it does not fit, raises an error and changes nothing."""
 
 
 # -- weight files ------------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def save_checkpoint(
     loader: Stateful | None = None,
     **extra: Any,
 ) -> None:
-    """Writes all that a training run needs to go on, to the bit, into one safetensors file; no pickle.
+    """Writes all that a training run needs to continue exactly, to the bit, to one safetensors file, without pickle.
 
     Holds the states of what is given, ``alpha.random``'s state, and ``extra``: numbers, strings, lists, dicts, arrays.
     """
@@ -129,7 +129,7 @@ def load_checkpoint(
     scheduler: Stateful | None = None,
     loader: Stateful | None = None,
 ) -> dict[str, Any]:
-    """Puts a checkpoint's states into what is given and ``alpha.random``; returns the ``extra`` it was saved with.
+    """Restores a checkpoint's states into the given objects and ``alpha.random``; returns the ``extra`` saved with it.
 
     What is not given is skipped, the random state too unless something besides the model is given. CheckpointError,
     with everything as it was, if the file is missing, corrupt or no checkpoint, or does not fit what is given.
@@ -198,7 +198,7 @@ def _check_model(path: PathLike, model: Stateful, state: Any, entry: dict[str, A
 
 
 class _Loading:
-    """States on their way into objects: of this package's all at once, of others one by one with a way back."""
+    """Loads states into objects: into this package's all at once, into others one by one with a way back."""
 
     def __init__(self, path: PathLike, changes: Changes) -> None:
         self._path = path
@@ -207,7 +207,7 @@ class _Loading:
         self._made = False
 
     def load(self, objects: Mapping[str, Stateful], states: Mapping[str, Any]) -> None:
-        """Loads every state, in the order of _PARTS; where one does not fit, or is interrupted, none."""
+        """Loads all states in the order of _PARTS; if one does not fit, or an interrupt comes, none."""
         try:
             others = []
             for name, part in objects.items():
@@ -232,13 +232,13 @@ class _Loading:
             ) from error
 
     def _go_back(self) -> None:
-        """Takes back what was loaded, the last first; again from the start where it was interrupted."""
+        """Undoes what was loaded, the last first; if interrupted, it is run again from the start."""
         for way_back in reversed(self._ways_back):
             way_back()
 
 
 def _stage_of(part: Any) -> Callable[[Any, Changes], object] | None:
-    """How a part checks a state and adds its loading to others' changes; None if it can only load it itself."""
+    """The method by which a part checks a state and adds loading it to ``Changes``; None if it has none."""
     if "load_state_dict" in getattr(part, "__dict__", {}):
         return None
     for kind in type(part).__mro__:
@@ -248,7 +248,7 @@ def _stage_of(part: Any) -> Callable[[Any, Changes], object] | None:
 
 
 def _way_back(part: Stateful) -> Callable[[], None]:
-    """What makes an object what it is now, whatever its ``load_state_dict`` did or left undone."""
+    """A function that restores an object to its present state, whatever its ``load_state_dict`` did."""
     state, attributes = copy.deepcopy(part.state_dict()), dict(getattr(part, "__dict__", {}))
 
     def go() -> None:
@@ -276,7 +276,7 @@ def _corrupt(path: PathLike, what: str) -> CheckpointError:
 
 
 def _header(path: PathLike, arrays: dict[str, Array], metadata: dict[str, str]) -> dict[str, Any]:
-    """A checkpoint's JSON, checked: ours, of a version we know, with the tensors it was written with."""
+    """A checkpoint's JSON, after checking its format, its version and that all its tensors are there."""
     try:
         header = json.loads(metadata[_HEADER], object_pairs_hook=weights_file.unique)
         ours = header["format"] == FORMAT
@@ -313,7 +313,7 @@ def _header(path: PathLike, arrays: dict[str, Array], metadata: dict[str, str]) 
 
 
 def _check_parts(path: PathLike, parts: Any, arrays: Mapping[str, Array]) -> None:
-    """CheckpointError unless each part is one we know, of a type, with a state and what else it has."""
+    """Raises CheckpointError unless each part is known and has a type and a state."""
     if not isinstance(parts, dict) or not set(parts) <= set(_PARTS):
         raise _corrupt(path, f"the parts {parts!r:.80}")
     for name, part in parts.items():
@@ -326,7 +326,7 @@ def _check_parts(path: PathLike, parts: Any, arrays: Mapping[str, Array]) -> Non
 
 
 def _check_packed(path: PathLike, place: str, value: Any, arrays: Mapping[str, Array], depth: int = 0) -> None:
-    """CheckpointError unless ``_unpack`` can read a value: what ``_pack`` makes, and tensors that there are."""
+    """Raises CheckpointError unless ``_unpack`` can read a value, and the file has its tensors."""
     if value is None or isinstance(value, bool | int | float | str):
         return
     if depth > _DEPTH:
@@ -349,7 +349,7 @@ def _check_packed(path: PathLike, place: str, value: Any, arrays: Mapping[str, A
 
 
 def _pairs(content: Any) -> list[list[Any]] | None:
-    """A dict's items, if this is a list of pairs, each with a key of its own."""
+    """A dict's items, if the value is a list of pairs with different keys."""
     if not isinstance(content, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in content):
         return None
     keys = [key for key, _ in content]
@@ -384,7 +384,7 @@ def _shorten(names: list[str], most: int = 5) -> str:
 
 
 def _pack(value: Any, path: str, tensors: dict[str, Array], depth: int = 0) -> Any:
-    """A nested value as what JSON can hold; tensors and arrays go to ``tensors`` under their path."""
+    """Converts a nested value to what JSON can hold; puts tensors and arrays into ``tensors``, under their path."""
     if depth > _DEPTH:
         raise ArgumentError(
             f"[save_checkpoint] expected at most {_DEPTH} lists and dicts within each other, got more at "
@@ -411,7 +411,7 @@ def _pack(value: Any, path: str, tensors: dict[str, Array], depth: int = 0) -> A
 
 
 def _unpack(value: Any, tensors: Mapping[str, Array]) -> Any:
-    """What ``_pack`` packed, with arrays for tensors."""
+    """Restores a value from ``_pack``, with arrays for tensors."""
     if isinstance(value, list):
         return [_unpack(item, tensors) for item in value]
     if not isinstance(value, dict):
@@ -425,7 +425,7 @@ def _unpack(value: Any, tensors: Mapping[str, Array]) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """An unpacked value with arrays of their own: the file's memory is not kept for the sake of one."""
+    """An unpacked value with copied arrays, so that one of them does not keep the file's memory."""
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, list | tuple):
@@ -473,7 +473,7 @@ _stream = weights_file.write
 
 @contextlib.contextmanager
 def replacing(function: str, path: PathLike) -> Iterator[Path]:
-    """``with replacing(name, path) as temporary:`` has what is written to ``temporary`` appear whole at ``path``.
+    """``with replacing(name, path) as temporary:`` puts the file written to ``temporary`` at ``path`` when complete.
 
     It is flushed to the disk and renamed at the end. An error, Ctrl-C included, leaves ``path`` as it was and no
     temporary file; CheckpointError, with the cause, where the operating system refused. What killed processes left
@@ -499,7 +499,7 @@ def replacing(function: str, path: PathLike) -> Iterator[Path]:
 
 
 def _target(function: str, path: PathLike) -> Path:
-    """The path of a file that is to be written; ArgumentError for what is none."""
+    """The path of a file to write; ArgumentError for anything else."""
     try:
         target = Path(path)
     except TypeError:
@@ -532,7 +532,7 @@ def _alive(process: int) -> bool:
 
 
 def _flush_directory(folder: Path) -> None:
-    """Makes a rename last through a power cut, where the system can."""
+    """Makes a rename survive a power cut, where the system can."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -543,7 +543,7 @@ def _flush_directory(folder: Path) -> None:
 
 
 def _read(function: str, path: PathLike) -> tuple[dict[str, Array], dict[str, str]]:
-    """All arrays and the metadata of a safetensors file, whose seal was found whole if it has one."""
+    """Reads all arrays and the metadata of a safetensors file, and checks its seal if it has one."""
     try:
         return weights_file.read(path)
     except weights_file.SealError as error:
@@ -568,6 +568,6 @@ def _read(function: str, path: PathLike) -> tuple[dict[str, Array], dict[str, st
 
 
 def _cause(error: Exception) -> str:
-    """An error in a few words on one line."""
+    """An error's message on one line."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split()) or type(error).__name__

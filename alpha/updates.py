@@ -63,7 +63,7 @@ def _copied(engine: Engine, tensor: Tensor, order: Sequence[int]) -> Tensor:
 
 
 def written(rows: Sequence[Row], used: Sequence[Row]) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
-    """Of an update of ``used``, each ``aligned(row)``: what is written to, and which copies then go back to where."""
+    """What an update of the rows ``used`` writes to, and copies among it, with the tensors to copy them to."""
     tensors: list[Tensor] = []
     back: list[tuple[Tensor, Tensor]] = []
     for row, copies in zip(rows, used, strict=True):

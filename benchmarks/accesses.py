@@ -18,12 +18,12 @@ from benchmarks.zero_insertion import ZeroInsertion
 
 
 def forward(problem: Problem, packs: bool) -> int:
-    """Of our transposed convolution, the input gradient of a problem; with the filters' packing, or packed before."""
+    """Accesses of our transposed convolution, a problem's input gradient; ``packs``: with packing the filters."""
     return _convolution(problem, packs)
 
 
 def training(problem: Problem) -> int:
-    """Of ours with both gradients."""
+    """Accesses of our transposed convolution with both gradients."""
     g, s = problem.geometry, problem
     pairs = g.useful * s.images * (s.in_channels + s.out_channels)  # of each tap: what it meets on either side
     copies = 2 * s.images * (math.prod(g.input) * s.in_channels + math.prod(g.output) * s.out_channels)
@@ -32,13 +32,13 @@ def training(problem: Problem) -> int:
 
 
 def baseline_forward(layer: ZeroInsertion, images: int, channels: tuple[int, int]) -> int:
-    """Of the baseline: source with zeros written, read by im2col, whose matrix is written, and read by the product."""
+    """Accesses of the baseline: source written with zeros, read by im2col, its matrix written, and multiplied."""
     results, matrix = images * layer.result**2 * channels[1], _product(layer, images, channels[0])
     return _columns(layer, images, channels[0]) + matrix + _weights(layer, channels) + results
 
 
 def baseline_training(layer: ZeroInsertion, images: int, channels: tuple[int, int]) -> int:
-    """Of the baseline with both gradients: im2col again, two products, im2col's reverse, the zeros taken out."""
+    """Accesses of the baseline's both gradients: im2col again, two products, im2col's reverse, zeros taken out."""
     source, result = channels
     results, matrix = images * layer.result**2 * result, _product(layer, images, source)
     spread = images * layer.spread**2 * source

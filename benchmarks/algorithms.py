@@ -64,7 +64,7 @@ def _explained(
 
 
 def near(rows: Sequence[Row]) -> tuple[int, int]:
-    """Of how many problems the choice is within 5 % of the best algorithm, and of how many in all."""
+    """In how many problems the choice is within 5 % of the best algorithm, and how many problems there are."""
     problems: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         problems.setdefault((row.layer, row.operator), []).append(row)

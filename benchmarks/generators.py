@@ -36,13 +36,13 @@ class Generator:
 
     @property
     def geometry(self) -> Geometry:
-        """Of the convolution whose input gradient it is."""
+        """The geometry of the convolution whose input gradient the layer is."""
         padding = (self.padding, self.padding - self.output_padding)
         axis = Axis(self.result, self.filter, self.stride, padding)
         return Geometry(axis, axis)
 
     def problem(self, batch: int) -> Problem:
-        """What the CPU engine plans, of images in its own order."""
+        """The problem that the CPU engine plans, for images in its memory order."""
         return dense_problem(INPUT_GRAD, self.geometry, batch, self.out_channels, self.in_channels, 1)
 
     def useful_gflop(self, batch: int) -> float:

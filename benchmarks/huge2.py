@@ -31,11 +31,11 @@ _TOLERANCE = 1e-3
 
 
 Key = tuple[Generator, int, str]
-"""Of a row: layer, batch, direction."""
+"""A row's layer, batch and direction."""
 
 
 def layers(names: list[str] | None) -> list[Generator]:
-    """Those of the suite, or those of some of its names."""
+    """The suite's layers, or those with the given names."""
     known = {layer.name: layer for layer in GENERATORS}
     return [known[name] for name in names or known]
 

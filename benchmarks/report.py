@@ -32,7 +32,7 @@ markers. The pictures need Matplotlib.
 KINDS = (
     "training", "reproduction", "inference", "operators", PAPER, "huge2", "segregation", "matvec", "functions", "sweep"
 )  # fmt: skip
-"""Of results, in the report's order."""
+"""Kinds of results, in the report's order."""
 
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 

@@ -76,7 +76,7 @@ def settings(suite: str, setup: Setup, args: argparse.Namespace) -> dict[str, An
 
 
 def compared_with_torch(medians: Mapping[str, float]) -> dict[str, Any]:
-    """Of a row: our time, and PyTorch's with whichever settings are best; ``medians`` by contestant, ours as alpha."""
+    """A row's cells: our time, and PyTorch's with its best settings; ``medians`` by contestant, ours as alpha."""
     torch = [name for name in medians if name.startswith("torch")]
     best = min(torch, key=lambda name: medians[name]) if torch else None
     return {

@@ -63,9 +63,9 @@ ROUNDS = 3
 
 _SUSPECT = 0.85 * CLIFF
 _LEAST_CHANNELS = 16
-"""Of a group: what is smaller is another kind of problem, and fills no vector of a wide processor."""
+"""Fewest channels per group: with fewer it is another kind of problem, which fills no vector of a wide processor."""
 _MOST_GFLOP = 40.0
-"""Of one operator: larger problems would take most of the run's time, and the memory of a small machine."""
+"""Most work of one operator: larger problems would take most of the run's time, and a small machine's memory."""
 
 
 def lines(axes: Sequence[str] = ()) -> list[tuple[str, str, list[Shape]]]:

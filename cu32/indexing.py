@@ -236,7 +236,7 @@ class IndexingOperations(DeviceEngine):
         strides = (0,) * missing + tuple(
             0 if n == 1 else stride for n, stride in zip(values.shape, values.strides, strict=True)
         )
-        # Of a mask the host does not know how much it holds: values may end before the selection does.
+        # The host does not know how many elements a mask selects: values may end before the selection does.
         return Tensor(values.storage, values.offset, selection.result, strides, values.dtype)
 
     def _write(self, selection: Selection, out: Tensor, values: Tensor | None, value: Any, accumulate: bool) -> None:

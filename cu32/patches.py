@@ -34,7 +34,7 @@ class Cover:
 
     @property
     def classes(self) -> tuple[Classes, Classes]:
-        """Of rows and of columns."""
+        """The classes of rows and of columns."""
         return classes(Geometry(self.rows, self.columns), self.forward)
 
     def tables(self, engine: DeviceEngine) -> list[Tensor]:

@@ -143,5 +143,5 @@ def _constant(text: str, length: str) -> int:
 
 
 def _format(fields: tuple[Field, ...], alignment: int) -> str:
-    """Of fields aligned as in C, with what fills up the last of an array of such structs."""
+    """The ``struct`` format of fields aligned as in C, padded at the end so that such structs can form an array."""
     return "@" + "".join(field.format * (field.length or 1) for field in fields) + _ALIGNED[alignment]

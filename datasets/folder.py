@@ -15,11 +15,11 @@ from alpha.datasets.transforms import Transform
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 _AREA, _RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
-"""Of a random crop: share of the image's area, and width over height (Szegedy et al., arXiv 1409.4842)."""
+"""A random crop's share of the image's area, and its width over height (Szegedy et al., arXiv 1409.4842)."""
 
 _TRIES = 10
 _MARGIN = 8 / 7
-"""The shorter side before a centred crop, over the crop's: 256 for 224."""
+"""Length of the shorter side before a centred crop, relative to the crop's: 256 for 224."""
 
 
 class ImageFolder(Samples):

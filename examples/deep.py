@@ -18,7 +18,7 @@ DIGITS = ("mnist", "mnist-t10k", "digits")
 
 _TRAIN_OF_T10K = 8000
 _DOTS = 2
-"""Of a picture, on each side of an image's pixel in a grid."""
+"""Side of the square of dots that shows one pixel of an image in a grid."""
 _MARGIN = 130
 """Dots for the names before the rows of a grid."""
 

@@ -145,12 +145,12 @@ class Progress:
 
     @property
     def mean_loss(self) -> float:
-        """Of the epoch so far."""
+        """Mean loss of the epoch so far."""
         return self.loss / self.images
 
     @property
     def accuracy(self) -> float:
-        """Of the epoch so far, in per cent."""
+        """Accuracy of the epoch so far, in per cent."""
         return 100 * self.right / self.images
 
 

@@ -23,7 +23,7 @@ _FORWARDS: dict[type[Module], Callable[..., Any]] = {
     kind: kind.forward for kind in (Conv2d, BatchNorm2d, ReLU, LeakyReLU)
 }
 _KEY = "folded"
-"""Of the folded filters among what is kept with the filters' storage."""
+"""Key of the folded filters in the cache of the filters' storage."""
 
 
 def conv_bn(

@@ -93,7 +93,7 @@ def _count(x: Tensor) -> int:
 
 
 def _sums(engine: Engine, x: Tensor) -> Tensor:
-    """Of each channel."""
+    """The sum of each channel."""
     return engine.reduce("sum", x, tuple(range(x.ndim - 1)), False)
 
 

@@ -254,7 +254,7 @@ RULES: dict[str, UpdateRule] = {
     "rmsprop plain": RMSpropRule(0.1, 0.9, 1e-6, 0.0),
 }
 LEAST: dict[type[UpdateRule], dict[int, float]] = {AdamRule: {3: 0.0}, RMSpropRule: {2: 5.0, 4: 0.0}}
-"""Of the tensors of a row that are means of squares, the least value."""
+"""The least value of a row's tensors that are means of squares, by their index."""
 
 
 @CHECKS.over(*product(RULES, FLOATS))

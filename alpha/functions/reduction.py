@@ -178,7 +178,7 @@ def _product_of_others(x: Tensor, zero: Tensor, axes: Axes) -> Tensor:
     others = compute("div", engine.reduce("prod", factors, axes, True), factors)
     for found, effect in ((zero, 0.0), (infinite, math.inf), (unknown, math.nan)):
         count = compute("sub", engine.reduce("sum", found, axes, True), cast(found, dtypes.default_int))
-        # Of finite factors: their product may have overflowed, which does not make 0 times it NaN.
+        # Finite factors' product may have overflowed; 0 times it is still 0, and not NaN.
         changed = compute("mul", compute("sign", others) if found is zero else others, effect)
         others = compute("where", compute("gt", count, 0), changed, others)
     return cast(others, x.dtype)

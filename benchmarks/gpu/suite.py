@@ -18,13 +18,13 @@ from benchmarks.gpu.session import Missing, Session, last_line
 
 TESTS = ("tests/cu32", "tests/engine")
 SMALL_TESTS = ("tests/cu32/test_parts.py",)
-"""Of a call with ``--small``."""
+"""Tests of a call with ``--small``."""
 
 SMALL_FAMILIES = ("losses",)
 
 SMOKE_SECONDS = 20.0
 SHARD = 100
-"""Tests of a file that stay with one worker, at most."""
+"""Most tests of a file that stay with one worker."""
 
 SANITIZER_LIMIT = 90.0
 """Seconds of a kernel family under compute-sanitizer, at some ten times the kernels' own time."""

@@ -24,9 +24,9 @@ from alpha.nn.module import Module
 _SIDE = 4
 """Height and width of the smallest maps, where the generator begins and the discriminator ends."""
 _SLOPE = 0.2
-"""Of the discriminator's LeakyReLU, as in the paper."""
+"""Slope of the discriminator's LeakyReLU, as in the paper."""
 _STD = 0.02
-"""Of the initial weights, as in the paper."""
+"""Standard deviation of the initial weights, as in the paper."""
 
 
 class DCGANGenerator(Module):

@@ -337,7 +337,7 @@ def packings(cpu: CPUEngine, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_inference_packs_filters_once_and_training_keeps_none(
     cpu: CPUEngine, monkeypatch: pytest.MonkeyPatch, transposed: bool
 ) -> None:
-    """Of both directions; what backward packs is not kept either: the optimizer's step comes before the next use."""
+    """In both directions. What backward packs is not kept either: the optimizer's step comes before the next use."""
     launches = packings(cpu, monkeypatch)
     convolve = F.conv_transpose2d if transposed else F.conv2d
     x = alpha.tensor(np.ones((2, 5, 5, 4), np.float32), requires_grad=True, engine=cpu)

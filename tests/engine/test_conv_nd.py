@@ -25,8 +25,9 @@ from tests.engine.checks import gradcheck_on
 
 Array = np.ndarray[Any, Any]
 
-# Of the largest sum of magnitudes: each of K products and sums is rounded once, so K roundings bound the error and some
-# sqrt(K) are expected; K is below 1000 here. Relative to the result itself no bound holds, as its terms may cancel.
+# Relative to the largest sum of magnitudes: each of K products and sums is rounded once, so K roundings bound the
+# error and some sqrt(K) are expected; K is below 1000 here. Relative to the result itself no bound holds, as its terms
+# may cancel.
 ROUNDINGS = 32
 
 
@@ -220,7 +221,7 @@ def test_no_zero_is_multiplied(cpu: CPUEngine, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_volumes_in_order_are_not_copied(cpu: CPUEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is anything filled where some tap lands on every depth."""
+    """Nothing is filled either where some tap reaches every depth."""
     x, w = draw_arrays(np.float32, (2, 4, 5, 5, 8), (8, 3, 3, 3, 8))
     source, filters = alpha.tensor(x, engine=cpu).contiguous(VOLUME_ORDER), alpha.tensor(w, engine=cpu)
     for name in ("copy", "fill"):

@@ -217,7 +217,7 @@ def test_the_forms_of_an_axis(made: int, key: Key, rng: np.random.Generator) -> 
     w, tile = rng.normal(size=taps), rng.normal(size=form.inputs)
     results = a @ ((g @ w) * (b @ tile))
     for k in range(form.results):
-        # Of padding ``odd``: result k, and input j of the tile, lie at these places.
+        # With a padding of ``odd``, result k and input j of the tile lie at these places.
         if by_output:
             expected = sum(w[f] * tile[stride * k + f] for f in range(taps))
         else:

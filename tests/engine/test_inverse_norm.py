@@ -81,7 +81,7 @@ class Run:
         self.keeps_x = self.node._saved[0] is not None
 
     def gradients(self, *names: str) -> dict[str, Array]:
-        """Of the arguments, where the result's is dy."""
+        """The arguments' gradients, where the result's gradient is dy."""
         self.product.backward(alpha.ones(self.product.shape, dtype=self.product.dtype, engine=self.product.engine))
         return {name: np.asarray(self.tensors[name].grad) for name in names}
 

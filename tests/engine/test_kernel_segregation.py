@@ -267,7 +267,7 @@ EXACT = (*(algorithm.name for algorithm in ALGORITHMS if algorithm.exact and INP
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=["tiles", "few results", "depthwise"])
 def test_every_element_is_written_once(engine: Engine, kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And holds the number that it should; and as many products are computed as meet no zero, by the engine's count."""
+    """With the right value; and by the engine's count only products without a zero are computed."""
     macs = {"cpu": on_cpu.MACS, "cu32:0": on_cuda.MACS}.get(engine.name)  # other engines do not count
     for turn, (rows, columns) in enumerate(islice(pairs(), kind, None, len(KINDS))):
         problem = Problem(rows, columns, KINDS[kind])

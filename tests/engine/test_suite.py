@@ -57,7 +57,7 @@ class Rounding(NumPyEngine):
 
 
 class Forgetting(NumPyEngine):
-    """Of values for the same place keeps the last."""
+    """Keeps only the last of the values that are added to the same place."""
 
     def scatter(self, out: Tensor, index: tuple[Any, ...], values: Any, accumulate: bool) -> None:
         places = self._as_arrays(index)

@@ -100,7 +100,7 @@ def judge_gradient(comparison: Comparison, peer: Peer, grads: list[Array], leave
 
             q.wrong = compare.conditioned(q.got, q.want, q.wrong, slope, q.draw.np, q.eps)
         if q.wrong.any() and is_extreme(q.case) and all(np.isfinite(a).all() for a in arrays(q.case)):
-            # Of finite numbers PyTorch has made infinities, and NaN of these, where we have not.
+            # PyTorch made infinities of finite numbers, and NaN of these, where we did not.
             q.wrong = q.wrong & ~(np.isnan(q.want) & np.isfinite(q.got))
         if q.wrong.any():
             q.wrong = q.wrong & ~_summed(q, peer, grads, leaves[q.number])

@@ -21,7 +21,7 @@ from tests.robustness.run import Runner
 from tests.robustness.storms import STORMS
 
 CALLS = 8000
-"""Of the short run: as many on every machine, so that it comes to the same everywhere."""
+"""Calls of the short run: the same number on every machine, so that its result is the same everywhere."""
 
 
 def test_every_public_function_has_a_record_or_a_reason() -> None:

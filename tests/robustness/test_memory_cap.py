@@ -66,7 +66,7 @@ SIDES = [((1, 8000), (1, 3)), ((8000, 1), (3, 1)), ((1, 4000), (1, 999)), ((400,
 
 @pytest.mark.parametrize(("size", "filter"), SIDES)
 def test_tables_are_small_against_what_they_describe(size: tuple[int, int], filter: tuple[int, int]) -> None:
-    """Beside positions and taps, no table grows with their product."""
+    """Tables grow with positions and with taps, but not with their product."""
     caches.release()
     positions, taps = size[0] * size[1], filter[0] * filter[1]
     for channels in ((1, 1, 1), (4, 4, 4), (512, 512, 1)):
@@ -277,7 +277,7 @@ MADE: dict[str, Callable[[int, Engine], Tensor]] = {
 
 @pytest.mark.parametrize("name", MADE)
 def test_numbers_are_made_in_the_pool(name: str) -> None:
-    """Beside the result there is no more than a piece of it."""
+    """Outside the pool there is at most one piece of the result at a time."""
     engine = CPUEngine(memory="64MB")
     MADE[name](10, engine)
     tracemalloc.start()

@@ -369,7 +369,7 @@ def test_numbers_beyond_float32_are_infinite(engine: Engine) -> None:
 # -- one engine as the other -------------------------------------------------------------------------------------
 
 FIRST = list({record.name: record for record in reversed(RECORDS) if record.special}.values())[::-1]
-"""Of each function its first record."""
+"""The first record of each function."""
 
 
 @pytest.mark.parametrize("record", FIRST, ids=str)

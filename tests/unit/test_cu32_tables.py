@@ -73,7 +73,7 @@ def test_tiles_cover_every_position_and_image_once(a: Axis, b: Axis, images: int
 def test_patches_cover_every_position_once(
     a: Axis, b: Axis, down: int, across: int, together: int, forward: bool
 ) -> None:
-    """And a patch's first source, with a step for all members, is each member's."""
+    """The sources of a patch's members follow from its first source by one step."""
     listed = tables.patches(a, b, forward, down, across, together)
     rows, columns = (tables.by_output(x) if forward else tables.by_input(x) for x in (a, b))
     positions: Counter[tuple[int, int]] = Counter()

@@ -13,7 +13,7 @@ NOISY = [1.0, 5.0] * 4
 
 
 def test_what_varies_is_measured_again_and_its_quietest_round_counts() -> None:
-    """Of problem "b" the second row varies: in the first round, and in the second less but still; then no more."""
+    """Problem "b" has a second row that varies in the first round, less in the second, and no more in the third."""
     turns = {"a": [[QUIET, QUIET]], "b": [[QUIET, NOISY], [[2.0] * 8, [0.9, 4.0] * 4], [QUIET, [1.5] * 8]]}
     asked: list[str] = []
 

@@ -1,0 +1,148 @@
+"""Names and docstrings are plain English: words of our own that readers had to guess at do not come back.
+
+A name with a listed word says too little: "own" is whose, "each" and "few" are of what, "ends" are where. A docstring
+or comment that begins with "Of" or "And" leaves out its subject. What is left of them is listed by file; the lists may
+only get shorter.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("alpha", "nn", "optim", "datasets", "cu32", "benchmarks", "examples", "tests")
+
+WORDS = {"bed", "beds", "board", "boards", "patience", "outlook", "question", "questions", "beside"}
+"""Words that no name has as a part."""
+
+NAMES = {"each", "own", "few", "ends"}
+"""Words that are no name by themselves, except in sentences such as names of tests."""
+
+OPENINGS = re.compile(r"\s*(Of|And|Nor|Beside)\b")
+"""How no docstring or comment begins."""
+
+PRODUCTS = {"TensorBoard"}
+"""Names of products, which are spelled as their makers do."""
+
+NAMES_LEFT: dict[str, set[str]] = {
+    "alpha/conv/registry.py": {"each"},
+    "alpha/cpu/conv/algorithm.py": {"ends"},
+    "alpha/cpu/conv/columns.py": {"ends", "few"},
+    "alpha/cpu/conv/costs.py": {"each", "few"},
+    "alpha/cpu/conv/depthwise.py": {"ends", "few"},
+    "alpha/cpu/conv/images.py": {"ends"},
+    "alpha/cpu/conv/lanes.py": {"ends"},
+    "alpha/cpu/conv/panels.py": {"ends", "few"},
+    "alpha/cpu/conv/positions.py": {"ends"},
+    "alpha/cpu/conv/tables.py": {"_ends"},
+    "alpha/cpu/conv/tap_rows.py": {"ends"},
+    "alpha/cpu/conv/winograd.py": {"ends"},
+    "alpha/cpu/conv/winograd_gradient.py": {"beside", "ends"},
+    "alpha/cpu/planner.py": {"each"},
+    "cu32/costs.py": {"each"},
+    "cu32/depthwise.py": {"each"},
+    "cu32/explain.py": {"few", "outlook"},
+    "cu32/few_channels.py": {"few"},
+    "cu32/planner.py": {"Question", "few", "outlook", "question"},
+    "cu32/search.py": {"Question", "question"},
+    "tests/cu32/test_search.py": {"Question", "question"},
+}
+"""Names that are still to be replaced, by file."""
+
+OPENINGS_LEFT: dict[str, int] = {
+    "alpha/conv/problem.py": 1,
+    "alpha/cpu/conv/costs.py": 1,
+    "alpha/cpu/conv/depthwise.py": 5,
+    "alpha/cpu/conv/filters.py": 1,
+    "alpha/cpu/conv/panels.py": 4,
+    "alpha/cpu/conv/positions.py": 3,
+    "alpha/cpu/conv/problem.py": 1,
+    "alpha/cpu/conv/winograd.py": 6,
+    "alpha/cpu/convolution.py": 1,
+    "cu32/costs.py": 2,
+    "cu32/few_channels.py": 1,
+    "cu32/tables.py": 1,
+    "cu32/tf32.py": 1,
+}
+"""How many docstrings and comments still begin so, by file."""
+
+
+def sources() -> Iterator[tuple[str, str]]:
+    """The path and the text of every module of the repository."""
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            relative = path.relative_to(ROOT)
+            linked = any((ROOT / parent).is_symlink() for parent in relative.parents)
+            if not linked and not any(part.startswith((".", "_build", "__pycache__")) for part in relative.parts):
+                yield relative.as_posix(), path.read_text(encoding="utf-8")
+
+
+def names(tree: ast.AST) -> Iterator[str]:
+    """Every identifier in a module, except tests' names, which are sentences."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.arg | ast.keyword) and node.arg:
+            yield node.arg
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("test_"):
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name.rpartition(".")[2]
+
+
+def is_unclear(name: str) -> bool:
+    """Whether a name contains, or is, one of the listed words."""
+    if name in PRODUCTS or name.startswith("test_"):
+        return False
+    parts = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().strip("_").split("_")
+    return not WORDS.isdisjoint(parts) or (len(parts) == 1 and parts[0] in NAMES)
+
+
+def openings(text: str) -> Iterator[str]:
+    """The first words of docstrings (also below constants) and of blocks of comments."""
+    for node in ast.walk(ast.parse(text)):
+        for statement in getattr(node, "body", ()) if not isinstance(node, ast.Lambda | ast.IfExp) else ():
+            value = statement.value if isinstance(statement, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield value.value
+    previous = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            if token.start[0] != previous + 1:
+                yield token.string.lstrip("# ")
+            previous = token.start[0] if token.line.lstrip().startswith("#") else 0
+
+
+def test_names_say_what_they_name() -> None:
+    found = {path: {name for name in names(ast.parse(text)) if is_unclear(name)} for path, text in sources()}
+    new = {path: sorted(words - NAMES_LEFT.get(path, set())) for path, words in found.items()}
+    new = {path: words for path, words in new.items() if words}
+    assert not new, f"expected names that say what they name, got {new}: use the field's term or the thing's name"
+
+
+def test_docstrings_begin_with_what_a_thing_is() -> None:
+    found = Counter(path for path, text in sources() for opening in openings(text) if OPENINGS.match(opening))
+    more = {path: count for path, count in found.items() if count > OPENINGS_LEFT.get(path, 0)}
+    assert not more, f"expected docstrings and comments with their subject first, got 'Of', 'And' ... in {more}"
+
+
+def test_the_check_sees_names_and_openings() -> None:
+    text = (
+        '"""And a module."""\nBED = 1\n"""Of a bed."""\ndef rest(own, ownBoard=own): ...\n# Of a comment\n'
+        "class Each: ..."
+    )
+    assert sorted(set(filter(is_unclear, names(ast.parse(text))))) == ["BED", "Each", "own", "ownBoard"]
+    assert [opening for opening in openings(text) if OPENINGS.match(opening)] == [
+        "And a module.",
+        "Of a bed.",
+        "Of a comment",
+    ]
+    assert not any(map(is_unclear, ["TensorBoard", "own_state", "test_each_row", "embedding", "keyboard", "friends"]))
