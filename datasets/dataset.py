@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from alpha import errors
+from alpha import errors, random
 from alpha.datasets.files import one_line
 from alpha.datasets.pixels import Pixels, plan
 from alpha.datasets.transforms import Images, Transform
@@ -64,8 +64,6 @@ class Samples:
         in every epoch: a data set wrapped around this one should pass ``batch`` on.
         """
         position = position_of(type(self).__name__, index, len(self))
-        from alpha import random  # here: alpha's packages may be importing this one
-
         images, labels = self.batch(np.array([position]), random.numpy_generator(_SINGLE_SAMPLE, position))
         return images[0], int(labels[0])
 

@@ -12,8 +12,9 @@ from itertools import repeat
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
 
-from alpha import errors
+from alpha import engines, errors
 from alpha.atomic import AtomicReference
+from alpha.conversion import tensor
 from alpha.datasets.dataset import Fetched
 from alpha.datasets.epoch import Epoch
 from alpha.datasets.files import one_line
@@ -21,11 +22,10 @@ from alpha.datasets.pixels import Pixels
 from alpha.datasets.prefetch import CLOSE_SECONDS, Prefetcher, Source
 from alpha.datasets.workers import CLOSE_SECONDS as WORKERS_CLOSE_SECONDS
 from alpha.datasets.workers import WorkerPool
+from alpha.engine import Engine
+from alpha.tensor import Tensor
 
 if TYPE_CHECKING:
-    from alpha.engine import Engine
-    from alpha.tensor import Tensor
-
     Filter: TypeAlias = filter[tuple[Tensor, Tensor]]
 else:
     Filter = filter
@@ -269,13 +269,11 @@ def _make_tensors(left: int, source: Source, engine: Engine | str | None) -> tup
         raise errors.DataError(
             f"[DataLoader] expected {left} more batches, got StopIteration from the data set: raise another error there"
         ) from error
-    import alpha  # here: alpha's packages may be importing this one
-
     if isinstance(images, Pixels):
-        finished = images.tensor(alpha.engines.resolve(engine))
+        finished = images.tensor(engines.resolve(engine))
     else:
-        finished = alpha.tensor(images, engine=engine)
-    return finished, alpha.tensor(labels, engine=engine)
+        finished = tensor(images, engine=engine)
+    return finished, tensor(labels, engine=engine)
 
 
 class _Direct:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from alpha import errors
+from alpha import engines, errors, random
 from alpha.atomic import AtomicReference
 from alpha.changes import Changes
 from alpha.datasets.dataset import Dataset
 from alpha.datasets.epoch import Epoch, count_batches
 from alpha.datasets.files import one_line
 from alpha.datasets.iteration import Iteration, Progress
-
-if TYPE_CHECKING:
-    from alpha.engine import Engine
-    from alpha.tensor import Tensor
+from alpha.engine import Engine
+from alpha.tensor import Tensor
 
 _SETTINGS = ("length", "batch_size", "shuffle", "drop_last")
 _POSITION = ("epoch", "batch", "seed")
@@ -90,8 +88,6 @@ class DataLoader:
 
         Nothing has happened to the loader if this raises. Of several threads at once each gets an epoch of its own.
         """
-        from alpha import engines  # here: alpha's packages may be importing this one
-
         unfinished = engines.resolve(self.engine).finishes_images
         while True:
             place = self._place.get()
@@ -226,8 +222,6 @@ def _in_force(seed: int | None) -> int:
     """The seed, or alpha's where there is none."""
     if seed is not None:
         return seed
-    from alpha import random  # here: alpha's packages may be importing this one
-
     return random.seed()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +16,8 @@ from alpha.datasets.transforms import (
     ToUnitRange,
     Transform,
 )
-
-if TYPE_CHECKING:
-    from alpha.engine import Engine
-    from alpha.tensor import Tensor
+from alpha.engine import Engine
+from alpha.tensor import Tensor
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, cast
 
-from alpha import errors
+from alpha import errors, random
 from alpha.datasets.dataset import Fetched
 from alpha.datasets.epoch import Epoch
 from alpha.datasets.files import one_line
@@ -175,8 +175,6 @@ if hasattr(os, "register_at_fork"):
 
 def _pickle_job(epoch: Epoch, count: int) -> bytes:
     """What a worker needs: alpha's global seed, for data sets that look at it, and the epoch."""
-    from alpha import random  # here: alpha's packages may be importing this one
-
     try:
         return pickle.dumps((random.seed(), epoch), pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # user code decides what pickling raises
@@ -255,8 +253,6 @@ def _send(writer: Connection, message: bytes) -> bool:
 
 
 def _unpickle_job(job: bytes) -> Epoch:
-    from alpha import random
-
     try:
         seed, epoch = pickle.loads(job)
     except Exception as error:

@@ -371,7 +371,7 @@ class Module:
         Args:
             input_shape: shape with the batch, (1, 32, 32, 3); zeros of it are run through in evaluation mode.
         """
-        from alpha.nn.summary import summarize
+        from alpha.nn.summary import summarize  # here: it imports this module
 
         return summarize(self, input_shape)
 

@@ -13,6 +13,7 @@ from alpha.engine_suite.checks import Checks, expect, expect_same, numbers
 from alpha.engine_suite.core import FLOATS, NUMBERS
 from alpha.errors import CheckError
 from alpha.geometry import Axis, Geometry
+from alpha.random import Draw
 from alpha.tensor import Tensor
 from alpha.update_rules import AdamRule, RMSpropRule, SGDRule, UpdateRule
 
@@ -282,8 +283,6 @@ def optimizer_steps(engine: Engine, name: str, dtype: str) -> None:
 @CHECKS.over(*FLOATS)
 def random_numbers(engine: Engine, dtype: str) -> None:
     """To the bit what the host makes."""
-    from alpha.random import Draw
-
     for distribution in ("uniform", "normal"):
         draw = Draw(distribution, (3, 5), np.dtype(dtype), -1.0, 2.0, 42, 7)
         expect(engine, engine.random(draw), draw.numpy(), rtol=0, atol=0)

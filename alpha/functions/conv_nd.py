@@ -15,7 +15,6 @@ many copies of the input.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from alpha.arguments import whole
 from alpha.autograd import Function
@@ -31,16 +30,14 @@ from alpha.functions.conv import (
 from alpha.functions.nothing import nothing
 from alpha.functions.shape import reshape
 from alpha.geometry import Axis, Geometry, VolumeGeometry
-
-if TYPE_CHECKING:
-    from alpha.tensor import Tensor
+from alpha.tensor import Tensor
 
 __all__ = ["conv1d", "conv3d", "conv_transpose1d", "conv_transpose3d"]
 
 VOLUME_ORDER = (2, 3, 1, 0, 4)
 """Axes of a volume from outermost to innermost in memory: (H, W, D, N, C)."""
 
-Product = Callable[["Tensor", int, "Tensor | None", "Tensor | None"], "Tensor"]
+Product = Callable[[Tensor, int, Tensor | None, Tensor | None], Tensor]
 """(images, tap of the depth, bias, what to add into) to images: the 2-D operator with the filters' slice at the tap."""
 
 

@@ -98,6 +98,18 @@ def short(value: Any) -> str:
 # -- what is called ----------------------------------------------------------------------------------------------
 
 
+def defaults(function: Call) -> dict[str, Any] | None:
+    """Arguments by name, with their defaults; None where another than ``x`` has none."""
+    found: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if parameter.default is parameter.empty and name != "x":
+            return None
+        found[name] = parameter.default
+    return found
+
+
 class Samples:
     """Arguments that every public function takes, made anew for each call."""
 
@@ -113,16 +125,14 @@ class Samples:
         return alpha.tensor(np.array(values, np.int64), engine=self.engine)
 
     def functions(self) -> dict[str, dict[str, Any]]:
-        """Arguments by the names of ``alpha``'s functions."""
+        """Arguments by the names of ``alpha``'s functions: those of a tensor and options need not be listed."""
         f, i = self.floats, self.ints
         x, image = f(2, 3), f(2, 4, 4, 3)
         found: dict[str, dict[str, Any]] = {}
-        unary = (
-            "relu silu abs ceil clone cos erf exp floor isfinite isnan log log1p logical_not neg reciprocal rsqrt "
-            "sigmoid sign sin sqrt square tanh ones_like zeros_like"
-        )
-        for name in unary.split():
-            found[name] = {"x": x}
+        for name in alpha.functions.__all__:
+            arguments = defaults(getattr(alpha, name))
+            if arguments is not None and arguments.keys() >= {"x"}:
+                found[name] = {**arguments, "x": x}
         for name in [
             "add",
             "div",
@@ -176,9 +186,6 @@ class Samples:
         running = {"running_mean": f(3, grad=False), "running_var": f(3, grad=False), "momentum": 0.1}
         rows = {"target": i(2, 0), "reduction": "mean", "ignore_index": -100, "weight": f(3, grad=False)}
         return found | {
-            "gelu": {"x": x, "approximate": "none"},
-            "leaky_relu": {"x": x, "negative_slope": 0.1},
-            "softplus": {"x": x, "beta": 1.0},
             "arange": {"start": 0, "end": 3, "step": 1, **creation},
             "eye": {"rows": 2, "columns": 3, **creation},
             "full": {"shape": (2, 3), "value": 1.0, **creation},
@@ -264,12 +271,14 @@ class Samples:
                 }  # fmt: skip
 
     def layers(self) -> dict[str, tuple[dict[str, Any], tuple[int, ...] | None]]:
-        """Constructor's arguments by the names of layers, and the shape of an input."""
+        """Constructor's arguments by the names of layers, and the shape of an input; by default of ``defaults``."""
         image = (2, 4, 4, 3)
         norm = {"eps": 1e-5, "momentum": 0.1, "affine": True, "track_running_stats": True}
         found: dict[str, tuple[dict[str, Any], tuple[int, ...] | None]] = {}
-        for name in ("ReLU", "SiLU", "Sigmoid", "Tanh", "Identity"):
-            found[name] = {}, (2, 3)
+        for name in nn.__all__:
+            kind = getattr(nn, name)
+            if isinstance(kind, type) and kind is not nn.Module and (arguments := defaults(kind)) is not None:
+                found[name] = arguments, (2, 3)
         for axes in (1, 2, 3):
             conv = {
                 "in_channels": 3, "out_channels": 2, "kernel_size": 3, "stride": 1, "padding": 1, "dilation": 1,
@@ -291,15 +300,12 @@ class Samples:
             "CrossEntropyLoss": (
                 {"weight": None, "ignore_index": -100, "reduction": "mean", "label_smoothing": 0.1}, None
             ),
-            "Dropout": ({"p": 0.5}, (2, 3)),
             "Embedding": ({"num_embeddings": 5, "embedding_dim": 2, "padding_idx": 1}, None),
             "Flatten": ({"start_dim": 1, "end_dim": -1}, image),
             "GroupNorm": ({"num_groups": 3, "num_channels": 3, "eps": 1e-5, "affine": True}, image),
             "LayerNorm": ({"normalized_shape": 3, "eps": 1e-5, "elementwise_affine": True, "bias": True}, (2, 3)),
-            "LeakyReLU": ({"negative_slope": 0.1}, (2, 3)),
             "Linear": ({"in_features": 3, "out_features": 2, "bias": True}, (2, 3)),
             "MSELoss": ({"reduction": "mean"}, None),
-            "Softmax": ({"dim": -1}, (2, 3)),
             "Upsample": ({"size": None, "scale_factor": 2.0, "mode": "nearest", "align_corners": None}, image),
             "Parameter": ({"data": self.floats(2, grad=False), "requires_grad": True}, None),
             "Sequential": ({"modules": nn.ReLU()}, (2, 3)),

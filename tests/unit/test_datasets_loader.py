@@ -319,7 +319,7 @@ def test_a_batch_that_does_not_become_a_tensor_is_not_counted(monkeypatch: pytes
     iteration = iter(loader)
     next(iteration)
     with monkeypatch.context() as patch:
-        patch.setattr(alpha, "tensor", lambda *arguments, **options: 1 // 0)
+        patch.setattr("alpha.datasets.iteration.tensor", lambda *arguments, **options: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             next(iteration)
     state = loader.state_dict()
