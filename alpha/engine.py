@@ -23,7 +23,17 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from alpha import precision
-from alpha.composed import arrays, convolution, losses, normalisation, optimizers, pointwise, pooling, samples
+from alpha.composed import (
+    arrays,
+    convolution,
+    losses,
+    normalisation,
+    optimizers,
+    pointwise,
+    pooling,
+    reductions,
+    samples,
+)
 from alpha.dtypes import float32
 from alpha.errors import ArgumentError, EngineError, described
 from alpha.geometry import Geometry
@@ -240,6 +250,10 @@ class Engine(ABC):
 
         Sums of bool, uint8 and int32 come as int64; any and all as bool.
         """
+
+    def mean(self, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+        """The mean of floats over sorted non-negative axes, as accurate as their sum; NaN of no elements."""
+        return reductions.mean(self, x, axes, keepdims)
 
     @abstractmethod
     def arg_reduce(self, op: str, x: Tensor, axis: int) -> Tensor:

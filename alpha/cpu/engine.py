@@ -10,9 +10,11 @@ from alpha.cpu.optimizers import OptimizerOperations
 from alpha.cpu.pointwise import PointwiseOperations
 from alpha.cpu.pooling import PoolingOperations
 from alpha.cpu.products import ProductOperations
+from alpha.cpu.reductions import ReductionOperations
 
 
 class CPUEngine(
+    ReductionOperations,
     ProductOperations,
     ConvolutionOperations,
     NormalisationOperations,

@@ -79,8 +79,7 @@ class Mean(Function):
 
     def forward(self, x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
         self.shape, self.axes = x.shape, axes
-        total = x.engine.reduce("sum", x, axes, keepdims)
-        return compute("div", total, _count(x.shape, axes), out=total)
+        return x.engine.mean(x, axes, keepdims)
 
     def backward(self, grad: Tensor) -> Tensor:
         share = compute("div", grad, _count(self.shape, self.axes))

@@ -6,7 +6,6 @@ them, and their streams keep more memory requests in flight than one would.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -16,17 +15,18 @@ from numba.extending import intrinsic
 
 from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
-from alpha.cpu.kernels.vectors import Vectors, integer, read_number, write_number
+from alpha.cpu.kernels.runs import Runs
+from alpha.cpu.kernels.vectors import integer, read_number, write_number
 
 DOT_ROWS, SUM_ROWS, UPDATE_ROWS = 4, 8, 2
 """Rows per iteration of each operation."""
 
 
 class _Rows:
-    """Emits loops over the columns of some rows of a matrix, which lie ``step`` bytes apart."""
+    """Emits what the kernels do with some rows of a matrix, which lie ``step`` bytes apart."""
 
     def __init__(self, builder: ir.IRBuilder, tag: Any, rows: int) -> None:
-        self.builder, self.rows, self.vectors = builder, rows, Vectors(builder, tag)
+        self.builder, self.rows, self.vectors = builder, rows, Runs(builder, tag)
 
     def starts(self, address: Any, step: Any) -> list[Any]:
         """The addresses at which rows begin."""
@@ -41,46 +41,17 @@ class _Rows:
             self.vectors.broadcast(self.builder.add(address, integer(r * self.vectors.item))) for r in range(self.rows)
         ]
 
-    def for_each_vector(self, columns: Any, together: int, body: Callable[[Any, int, Any], None]) -> None:
-        """Emits ``body(offset, index, left)`` for each vector of columns, ``together`` vectors per iteration.
-
-        ``offset`` counts bytes from a row's start, ``index`` the vectors of an iteration; ``left`` is None for a whole
-        vector, else the number of columns in it.
-        """
-        builder, vectors = self.builder, self.vectors
-        offset, left = cgutils.alloca_once_value(builder, integer(0)), cgutils.alloca_once_value(builder, columns)
-        bytes_ = vectors.lanes * vectors.item
-        for count in sorted({together, 1}, reverse=True):
-            test, turn, end = (builder.append_basic_block(name) for name in ("columns", "columns.turn", "columns.end"))
-            builder.branch(test)
-            builder.position_at_end(test)
-            lanes = integer(count * vectors.lanes)
-            builder.cbranch(builder.icmp_signed(">=", builder.load(left), lanes), turn, end)
-            builder.position_at_end(turn)
-            at = builder.load(offset)
-            for index in range(count):
-                body(builder.add(at, integer(index * bytes_)) if index else at, index, None)
-            builder.store(builder.add(at, integer(count * bytes_)), offset)
-            builder.store(builder.sub(builder.load(left), lanes), left)
-            builder.branch(test)
-            builder.position_at_end(end)
-        with builder.if_then(builder.icmp_signed(">", builder.load(left), integer(0))):
-            body(builder.load(offset), 0, builder.load(left))
-
     def load(self, start: Any, offset: Any, left: Any) -> Any:
         """Loads a row's vector, or its first ``left`` columns."""
-        at = self.builder.add(start, offset)
-        return self.vectors.load(at) if left is None else self.vectors.load_masked(at, left)
+        return self.vectors.load_part(self.builder.add(start, offset), left)
 
     def store(self, value: Any, start: Any, offset: Any, left: Any, streamed: bool = False) -> None:
         """Stores a row's vector, or its first ``left`` columns; a whole one past the caches if ``streamed``."""
         at = self.builder.add(start, offset)
-        if left is not None:
-            self.vectors.store_masked(value, at, left)
-        elif streamed:
+        if streamed and left is None:
             self.vectors.stream(value, at)
         else:
-            self.vectors.store(value, at)
+            self.vectors.store_part(value, at, left)
 
 
 def _dots(rows: int) -> Any:
@@ -100,7 +71,7 @@ def _dots(rows: int) -> Any:
                     value = vectors.fma(emit.load(start, offset, left), shared, builder.load(row[index]))
                     builder.store(value, row[index])
 
-            emit.for_each_vector(columns, 2, multiply)
+            emit.vectors.for_each_vector(columns, 2, multiply)
             for r, row in enumerate(sums):
                 total = vectors.total(builder.fadd(*map(builder.load, row)))
                 at = vectors.pointer(builder.add(y, integer(r * vectors.item)), vectors.scalar)
@@ -128,7 +99,7 @@ def _sums(rows: int) -> Any:
                     total = emit.vectors.fma(emit.load(start, offset, left), factor, total)
                 emit.store(total, y, offset, left)
 
-            emit.for_each_vector(columns, 2, add)
+            emit.vectors.for_each_vector(columns, 2, add)
             return context.get_dummy_value()
 
         return types.void(tag, *[types.int64] * 5), codegen
@@ -163,7 +134,7 @@ def _updates(rows: int, added: bool, streamed: bool = False) -> Any:
                         value = builder.fmul(shared, factor)
                     emit.store(value, target, offset, left, streamed)
 
-            emit.for_each_vector(columns, 2, update)
+            emit.vectors.for_each_vector(columns, 2, update)
             return context.get_dummy_value()
 
         return types.void(tag, *[types.int64] * 7), codegen

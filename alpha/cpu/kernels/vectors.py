@@ -110,12 +110,12 @@ class Vectors:
             value = self.builder.fadd(value, self.builder.shuffle_vector(value, value, self._lanes(upper)))
         return self.builder.extract_element(value, ir.Constant(I32, 0))
 
-    def load_masked(self, address: Any, count: Any) -> Any:
-        """Loads the first ``count`` lanes; the others are 0, and their memory is not read."""
+    def load_masked(self, address: Any, count: Any, others: Any = None) -> Any:
+        """Loads the first ``count`` lanes; the others are 0, or a vector's, and their memory is not read."""
         mask = self._mask(count)
         load = self._masked("load", self.vector, [self.vector.as_pointer(), I32, mask.type, self.vector])
         at = self.pointer(address, self.vector)
-        return self.builder.call(load, [at, ir.Constant(I32, self.item), mask, self.zero])
+        return self.builder.call(load, [at, ir.Constant(I32, self.item), mask, self.zero if others is None else others])
 
     def store_masked(self, value: Any, address: Any, count: Any) -> None:
         """Stores the first ``count`` lanes; other memory is not touched."""
