@@ -1,16 +1,16 @@
-"""Every algorithm of the CPU engine's convolutions, forced on a suite's layers: times, predictions, and the choice."""
+"""Every algorithm of an engine's convolutions, forced on a suite's layers: times, predictions, and the choice."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 import alpha
 from alpha.conv.problem import OPERATORS as DIRECTIONS
-from alpha.cpu import explain, planner
 from alpha.cpu.engine import CPUEngine
+from alpha.engine import Engine
 from alpha.explanation import Explanation
 from benchmarks import common
 from benchmarks.suites import BATCHES, EQUALISED, OPERATORS, SUITES, Layer, equal_batch
@@ -18,13 +18,29 @@ from benchmarks.suites import BATCHES, EQUALISED, OPERATORS, SUITES, Layer, equa
 MODULE = "benchmarks.algorithms"
 
 DESCRIPTION = """
-Forces each algorithm of the CPU engine on the layers of a suite, for each operator that it computes there, and prints
-what its model predicts beside what it takes. A star marks the planner's choice; the last line says how often that is
-within 5 % of the best one.
+Forces each algorithm of an engine on the layers of a suite, for each operator that it computes there, and prints what
+its model predicts beside what it takes. A star marks the planner's choice; the last line says how often that is within
+5 % of the best one.
 """
 
 NEAR = 1.05
 """A choice that takes at most so many times the best algorithm's time is as good."""
+
+
+class Tools(NamedTuple):
+    """What an engine tells of its algorithms: its ``explain``, and its planner's module."""
+
+    explain: Callable[..., Explanation]
+    planner: Any
+
+
+def tools(engine: Engine) -> Tools:
+    """Those of an engine that has them, the CPU's or a GPU's."""
+    if isinstance(engine, CPUEngine):
+        return Tools(alpha.cpu.explain, alpha.cpu.planner)
+    from alpha.cu32 import explain, planner
+
+    return Tools(explain.explain, planner)
 
 
 class Row(NamedTuple):
@@ -38,13 +54,13 @@ class Row(NamedTuple):
     chosen: bool
 
 
-def measure(engine: CPUEngine, layer: Layer, batch: int) -> list[Row]:
+def measure(engine: Engine, layer: Layer, batch: int) -> list[Row]:
     """All algorithms that serve a layer, operator by operator."""
-    rows = []
+    rows, names = [], tools(engine).planner.names()
     for operator, direction in zip(OPERATORS, DIRECTIONS, strict=True):
         if operator in layer.operators:
             chosen = _explained(engine, layer, batch, direction, None, timed=False).name
-            forced = (_explained(engine, layer, batch, direction, name, timed=False) for name in planner.names())
+            forced = (_explained(engine, layer, batch, direction, name, timed=False) for name in names)
             for name in dict.fromkeys(told.name for told in forced):  # those that serve, and what stands in for others
                 told = _explained(engine, layer, batch, direction, name, timed=True)
                 assert told.measured_ms is not None
@@ -52,15 +68,14 @@ def measure(engine: CPUEngine, layer: Layer, batch: int) -> list[Row]:
     return rows
 
 
-def _explained(
-    engine: CPUEngine, layer: Layer, batch: int, direction: str, name: str | None, timed: bool
-) -> Explanation:
+def _explained(engine: Engine, layer: Layer, batch: int, direction: str, name: str | None, timed: bool) -> Explanation:
     shape = layer.shape
     x_shape = (batch, *shape["input"])
     w_shape = (layer.out_channels, *shape["filter"], layer.in_channels // layer.groups)
     steps = layer.stride, layer.padding, layer.dilation, layer.groups
-    with nullcontext() if name is None else planner.use(name):
-        return explain(engine, direction, x_shape, w_shape, *steps, measure=timed)
+    told = tools(engine)
+    with nullcontext() if name is None else told.planner.use(name):
+        return told.explain(engine, direction, x_shape, w_shape, *steps, measure=timed)
 
 
 def near(rows: Sequence[Row]) -> tuple[int, int]:
@@ -90,23 +105,26 @@ def report(rows: Sequence[Row]) -> None:
 def make_parser() -> common.Parser:
     """The options."""
     parser = common.Parser(prog=f"python -m {MODULE}", description=DESCRIPTION, allow_abbrev=False)
+    parser.add_argument("--engine", default="cpu", type=common.engine_name, help="cpu, cu32 or cu32:1 (%(default)s)")
     parser.add_argument("--suite", default="resnet18", choices=tuple(SUITES), help="what is measured (%(default)s)")
     parser.add_argument("--batch-size", type=common.whole(1), metavar="N", help="images (the operator benchmark's)")
-    parser.add_argument("--threads", type=common.whole(1), metavar="N", help="of the engine (all that may be used)")
+    parser.add_argument("--threads", type=common.whole(1), metavar="N", help="of the CPU engine (all that may be used)")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and prints."""
     args = make_parser().parse_args(arguments)
-    engine = cast(CPUEngine, alpha.engine("cpu", threads=args.threads or common.available_threads()))
-    batches = {layer: args.batch_size or _batch(args.suite, layer) for layer in SUITES[args.suite]}
+    threads = {"threads": args.threads or common.available_threads()} if args.engine == "cpu" else {}
+    engine = alpha.engine(args.engine, **threads)
+    batches = {layer: args.batch_size or _batch(args.suite, layer, args.engine) for layer in SUITES[args.suite]}
     report([row for layer, batch in batches.items() for row in measure(engine, layer, batch)])
 
 
-def _batch(suite: str, layer: Layer) -> int:
+def _batch(suite: str, layer: Layer, engine: str) -> int:
     """As the operator benchmark takes it."""
-    return equal_batch(layer, EQUALISED[suite]["cpu"]) if suite in EQUALISED else BATCHES[suite][0]
+    kind = "cpu" if engine == "cpu" else "gpu"
+    return equal_batch(layer, EQUALISED[suite][kind]) if suite in EQUALISED else BATCHES[suite][0]
 
 
 if __name__ == "__main__":

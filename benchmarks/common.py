@@ -74,7 +74,7 @@ def make_parser(
 ) -> Parser:
     """A parser with the options that every benchmark has; ``default`` None where it depends on another option."""
     parser = Parser(prog=f"python -m {module}", description=description, allow_abbrev=False)
-    parser.add_argument("--engine", default="cpu", type=_engine, help="cpu, cu32 or cu32:1 (%(default)s)")
+    parser.add_argument("--engine", default="cpu", type=engine_name, help="cpu, cu32 or cu32:1 (%(default)s)")
     parser.add_argument(
         "--precision", default="highest", choices=("highest", "high"), help="on a GPU: float32, or TF32 on both sides"
     )
@@ -98,7 +98,8 @@ def whole(least: int) -> Callable[[str], int]:
     return integer
 
 
-def _engine(text: str) -> str:
+def engine_name(text: str) -> str:
+    """The argparse type of engines that are measured."""
     if re.fullmatch(r"cpu|cu32(:\d+)?", text) is None:
         raise argparse.ArgumentTypeError(f"expected cpu, cu32 or cu32:N, got {text!r}")
     return text

@@ -27,7 +27,7 @@ from alpha.errors import AlphaError, EngineError
 def sources() -> tuple[Source, ...]:
     """Every variant of every kernel file that the engine launches."""
     found: dict[Source, None] = {}
-    for module in pkgutil.iter_modules(cu32.__path__, "cu32."):
+    for module in pkgutil.walk_packages(cu32.__path__, f"{cu32.__name__}."):
         found.update(dict.fromkeys(getattr(importlib.import_module(module.name), "SOURCES", ())))
     return tuple(found)
 

@@ -15,11 +15,11 @@ than some 10 %; ``alpha.set_search`` measures instead.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alpha.cu32 import figures
 
@@ -66,6 +66,9 @@ PARTS_BYTES = 256 << 20
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Numbers of parts that are tried, beside those that give every multiprocessor as many blocks."""
+
+UNTILED = 0.5
+"""Share of the multiply-adds' peak that kernels without tiles reach, about, where memory does not bound them."""
 
 Lengths = tuple[tuple[int, int], ...]
 """Blocks in the order of their launch: so many, each of so many steps."""
@@ -197,28 +200,25 @@ def panel_cycles(chip: Chip, tile: Tile, depth: int) -> float:
 
 
 class Job(ABC):
-    """A problem that several kernels can solve: hashable, its ``repr`` the same in every process.
+    """A problem that kernels can solve: hashable, its ``repr`` the same in every process.
 
     Attributes:
-        real: "float" or "double".
-        splits: whether the sum may be cut into parts.
+        item: bytes of an element.
+        operator: what is computed: a convolution's operator, or "matmul".
     """
 
-    real: str
-    splits: bool
-
-    @abstractmethod
-    def kernels(self, chip: Chip, high: bool) -> Sequence[Kernel]:
-        """Those that serve; ``high``: those that round factors to TF32 too."""
-
-    @abstractmethod
-    def lengths(self, kernel: Kernel) -> Lengths:
-        """The blocks of one part."""
+    item: int
+    operator: str
 
     @property
-    @abstractmethod
-    def file(self) -> str:
-        """The kernel file that solves it in float32; that with the tensor cores has _tf32 behind."""
+    def splits(self) -> bool:
+        """Whether the sum may be cut into parts."""
+        return True
+
+    @property
+    def real(self) -> str:
+        """The elements' type in the kernels."""
+        return "float" if self.item == 4 else "double"
 
     @property
     @abstractmethod
@@ -249,35 +249,84 @@ class Job(ABC):
         """How many there really are where so many are asked for."""
         return number
 
-    @property
-    def item(self) -> int:
-        """Bytes of an element."""
-        return 4 if self.real == "float" else 8
-
 
 @dataclass(frozen=True)
 class Plan:
-    """A choice, and what the model thinks of it.
+    """A way to solve a problem, and what the model thinks of it.
 
     Attributes:
         problem: what it is for.
-        tile, load: which kernel.
-        parts, blocks: pieces that each sum is cut into; blocks of all of them.
+        algorithm: the name of what solves it.
         cycles: until the result is there.
-        useful: products asked for over those that the tiles compute.
+        parts: pieces that each sum is cut into.
     """
 
     problem: Any
-    tile: Tile
-    load: str
-    parts: int
-    blocks: int
+    algorithm: str
     cycles: float
-    useful: float
+    parts: int = 1
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Kept: launches are looked up by it in every call."""
+        return hash((self.problem, *self.identity.values()))
+
+    @property
+    def kernel(self) -> Hashable:
+        """What plans have in common that differ in their number of parts alone."""
+        return self.algorithm
+
+    @property
+    def identity(self) -> dict[str, str | int]:
+        """What tells it from all other plans of its problem, as the search keeps it on disk."""
+        return {"algorithm": self.algorithm, "parts": self.parts}
+
+    @property
+    def price(self) -> float:
+        """Its cycles, the memory for its parts counted in."""
+        memory = self.parts * self.problem.results * self.problem.item if self.parts > 1 else 0
+        return self.cycles * (1 + memory / PRICE)
 
     @property
     def choice(self) -> str:
         """The kernel and its parts, in words."""
+        return f"{self.parts} part{'s' if self.parts > 1 else ''}"
+
+    def __str__(self) -> str:
+        return f"{self.problem}: {self.algorithm}, {self.choice}, about {self.cycles:.0f} cycles"
+
+
+@dataclass(frozen=True)
+class TilePlan(Plan):
+    """One by tiles of the result.
+
+    Attributes:
+        tile, load: which kernel.
+        blocks: of all parts.
+        useful: products asked for over those that the tiles compute.
+    """
+
+    tile: Tile = field(kw_only=True)
+    load: str = field(kw_only=True)
+    blocks: int = field(kw_only=True)
+    useful: float = field(kw_only=True)
+
+    __hash__ = Plan.__hash__
+
+    @property
+    def kernel(self) -> Hashable:
+        return self.algorithm, self.tile, self.load
+
+    @property
+    def identity(self) -> dict[str, str | int]:
+        tile = {"rows": self.tile.rows, "columns": self.tile.columns}
+        return {"algorithm": self.algorithm, **tile, "load": self.load, "parts": self.parts}
+
+    @property
+    def choice(self) -> str:
         t = self.tile
         return (
             f"tiles of {t.rows} x {t.columns}, {t.threads} threads with {t.down} x {t.across} sums each, "
@@ -285,35 +334,42 @@ class Plan:
             f"{self.useful:.0%} of the tiles' products asked for"
         )
 
-    def __str__(self) -> str:
-        return f"{self.problem}: {self.choice}, about {self.cycles:.0f} cycles"
+
+class Covered(NamedTuple):
+    """A kernel, and the blocks by which it covers a problem in one part."""
+
+    kernel: Kernel
+    blocks: Lengths
 
 
-def plans(job: Job, chip: Chip, high: bool = False, parts: int | None = None) -> list[Plan]:
-    """Every kernel that serves, with every number of parts worth a thought or the given one; the best first.
+def plans(job: Job, chip: Chip, algorithm: str, kernels: Iterable[Covered], parts: int | None = None) -> list[TilePlan]:
+    """An algorithm's: each kernel with every number of parts worth a thought, or the given one; the best first.
 
     That is the cheapest, the memory for its parts counted in.
     """
-    found = [plan for kernel in job.kernels(chip, high) for plan in _plans(job, chip, kernel, parts)]
-    memory = {plan: plan.parts * job.results * job.item if plan.parts > 1 else 0 for plan in found}
-    return sorted(found, key=lambda plan: plan.cycles * (1 + memory[plan] / PRICE))
+    found: list[TilePlan] = []
+    for kernel, lengths in kernels:
+        tile, blocks = kernel.tile, sum(number for number, _ in lengths)
+        steps = sum(number * length for number, length in lengths)
+        useful = job.products / max(1, steps * tile.rows * tile.columns * kernel.depth)
+        numbers = _numbers(job, chip, kernel, lengths) if parts is None else [max(parts, job.fewest)]
+        for number in sorted({job.parts(number) for number in numbers}) if job.splits else (1,):
+            cycles = _cycles(job, chip, kernel, lengths, number)
+            every = blocks * number
+            found.append(
+                TilePlan(job, algorithm, cycles, number, tile=tile, load=kernel.load, blocks=every, useful=useful)
+            )
+    return sorted(found, key=lambda plan: plan.price)
 
 
-def _plans(job: Job, chip: Chip, kernel: Kernel, parts: int | None) -> Iterator[Plan]:
-    lengths = job.lengths(kernel)
-    blocks, steps = sum(number for number, _ in lengths), sum(number * length for number, length in lengths)
-    tile = kernel.tile
-    useful = job.products / max(1, steps * tile.rows * tile.columns * kernel.depth)
-    numbers = _numbers(job, chip, kernel, lengths) if parts is None else [max(parts, job.fewest) if job.splits else 1]
-    for number in sorted({job.parts(number) for number in numbers}):
-        cycles = _cycles(job, chip, kernel, lengths, number)
-        yield Plan(job, tile, kernel.load, number, blocks * number, cycles, useful)
+def reading_once(job: Job, chip: Chip) -> float:
+    """Cycles of a kernel without tiles, for the most part bound by memory, which reads its operands about once."""
+    computing = job.products / (UNTILED * chip.fmas * chip.multiprocessors)
+    return LAUNCH + max(computing, passing(job, chip))
 
 
 def _numbers(job: Job, chip: Chip, kernel: Kernel, lengths: Lengths) -> list[int]:
     """Parts to try: usual numbers, and those that make whole waves of blocks."""
-    if not job.splits:
-        return [1]
     blocks, longest = sum(number for number, _ in lengths), max(length for _, length in lengths)
     room = PARTS_BYTES // (job.results * job.item)
     most = max(job.fewest, min(longest * kernel.depth // LEAST_TERMS, room))

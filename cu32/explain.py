@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from alpha.arguments import Shape
-from alpha.cu32 import costs, depthwise, few_channels, planner, selfcheck, tf32
+import numpy as np
+
+from alpha.conv.problem import FORWARD, INPUT_GRAD, OPERATORS, TITLES, WEIGHT_GRAD
+from alpha.cu32 import costs, planner, products, selfcheck, tf32
 from alpha.cu32.base import DeviceEngine
-from alpha.cu32.costs import Chip, Job
-from alpha.cu32.planner import Problem
+from alpha.cu32.conv.problem import Problem, dense_problem
+from alpha.cu32.costs import Chip, Job, Plan
 from alpha.cu32.products import Product
-from alpha.dtypes import float32
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ArgumentError
 from alpha.explanation import Explanation, geometry_of
 from alpha.functions.conv import Ints
 from alpha.tensor import Tensor
 
-ALGORITHMS = {
-    "forward": "ConvV2",
-    "input_grad": "KS-deconv-V2",
-    "weight_grad": "Sk-dilated-V2",
-    "matmul": "matrix product",
-}
-"""What is explained."""
-
-WIDE = 2**30
-"""Elements from which on offsets take 64 bits."""
-
-UNTILED = 0.5
-"""Share of the multiply-adds' peak that kernels without a plan reach, about, where memory does not bound them."""
+REPEATS = 5
+"""Calls that a measured time is the median of, after one more."""
 
 
 def explain(
@@ -42,6 +34,8 @@ def explain(
     padding: Ints = 0,
     dilation: Ints = 1,
     groups: int = 1,
+    *,
+    measure: bool = False,
 ) -> Explanation:
     """How the engine computes an operator on dense float32 tensors in the precision that is set; prints as text.
 
@@ -50,87 +44,90 @@ def explain(
         operator: "forward", "input_grad" or "weight_grad" of a convolution, or "matmul".
         x_shape, w_shape: (N, IH, IW, IC) and (OC, FH, FW, IC / groups) for any of the three; a product's operands'.
         stride, padding, dilation, groups: as ``conv2d`` takes them.
+        measure: whether to run it on numbers of that size too.
 
     Returns:
         Explanation: the algorithm, its kernel, tile and split, useful and nominal operations, the time that the model
-        predicts at the highest clock, and the one that a search has measured, if any.
+        predicts at the highest clock, and the measured one: now, or by an earlier search, if any.
 
     Raises:
         ArgumentError, ShapeError: what is no operator, or does not fit.
     """
-    if operator not in ALGORITHMS:
-        raise ArgumentError(f"[explain] expected an operator of {', '.join(ALGORITHMS)}, got {operator!r}")
+    if operator not in (*OPERATORS, "matmul"):
+        expected = ", ".join((*OPERATORS, "matmul"))
+        raise ArgumentError(f"[explain] expected an operator of {expected}, got {operator!r}")
     if operator == "matmul":
-        product = Product.dense(x_shape, w_shape)
-        by_vectors = product.vectors and selfcheck.sound(engine, "gemv")
-        return _untiled(engine, product, operator, "gemv") if by_vectors else _tiled(engine, product, operator)
-    problem = _problem(operator, x_shape, w_shape, stride, padding, dilation, groups)
-    kernel = _without_plan(engine, problem)
-    return _tiled(engine, problem, operator) if kernel is None else _untiled(engine, problem, operator, kernel)
-
-
-def _tiled(engine: DeviceEngine, job: Job, operator: str) -> Explanation:
-    """By the planner."""
-    plan, measured = planner.outlook(engine, job)
-    name = f"{job.file}{'_tf32' if plan.load == tf32.LOAD else ''}.cu"
-    return _explanation(engine, job, operator, f"{name}, {plan.choice}", plan.cycles, measured)
-
-
-def _untiled(engine: DeviceEngine, job: Job, operator: str, kernel: str) -> Explanation:
-    """By a kernel that needs no plan: for the most part bound by memory."""
-    chip = Chip.of(engine.device)
-    computing = job.products / (UNTILED * chip.fmas * chip.multiprocessors)
-    cycles = costs.LAUNCH + max(computing, costs.passing(job, chip))
-    return _explanation(engine, job, operator, f"{kernel}.cu, which reads its operands about once", cycles, None)
-
-
-def _explanation(
-    engine: DeviceEngine, job: Job, operator: str, choice: str, cycles: float, measured: float | None
-) -> Explanation:
-    milliseconds = Chip.of(engine.device).milliseconds(cycles)
-    useful, nominal = 2 * job.products, 2 * job.nominal
-    return Explanation(str(job), ALGORITHMS[operator], choice, useful, nominal, milliseconds, measured)
-
-
-def _problem(
-    operator: str,
-    x_shape: Sequence[int],
-    w_shape: Sequence[int],
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    groups: int,
-) -> Problem:
-    """What the operator's own tensors make, where all are dense; ShapeError for shapes that do not fit."""
+        return _explain_product(engine, Product.dense(x_shape, w_shape, tf32.enabled(engine)), measure)
     geometry = geometry_of(x_shape, w_shape, stride, padding, dilation, groups)
-    images, inside, outside = x_shape[0], w_shape[3], w_shape[0] // groups
-    vector = inside % 4 == 0 and (operator == "forward" or outside % 4 == 0)
-    wide = max(math.prod(x_shape), images * math.prod(geometry.output) * w_shape[0]) >= WIDE
-    return Problem(operator, geometry, images, inside, outside, groups, "float", vector, wide, splits=True)
+    problem = dense_problem(operator, geometry, x_shape[0], x_shape[3], w_shape[0], groups)
+    return explain_problem(engine, replace(problem, high=tf32.enabled(engine)), measure=measure)
 
 
-def _without_plan(engine: DeviceEngine, p: Problem) -> str | None:
-    """The kernel that serves few channels, as ``cu32/convolution.py`` decides; None where none does."""
-    inside, outside = p.in_channels * p.groups, p.out_channels * p.groups
-    x = _outline(engine, (p.images, *p.geometry.input, inside), IMAGE_ORDER)
-    dy = _outline(engine, (p.images, *p.geometry.output, outside), IMAGE_ORDER)
-    w = _outline(engine, (outside, *p.geometry.filter, p.in_channels), (0, 1, 2, 3))
-    if p.operator == "weight_grad":
-        if depthwise.serves_weight(x, w, p.geometry, p.groups):
-            return "depthwise_weight"
-        return "few_weight" if few_channels.serves_weight(x, dy, w, p.geometry, p.groups) and not p.wide else None
-    forward = p.operator == "forward"
-    source = x if forward else dy
-    if depthwise.serves(source, p.geometry, w, p.groups, forward):
-        return "depthwise"
-    few = few_channels.serves(source, w, p.geometry, p.groups, forward) and source.shape[3] % 4 == 0
-    return "few_results" if few else None
+def explain_problem(engine: DeviceEngine, problem: Problem, *, measure: bool = False) -> Explanation:
+    """How the engine computes a problem of any strides, alignment and dtype; see ``explain``."""
+    plan, measured = planner.foreseen(engine, problem)
+    algorithm = planner.algorithm_of(plan)
+    described = algorithm.describe(plan)
+    return _explanation(
+        engine,
+        plan,
+        TITLES[problem.operator] + algorithm.title,
+        described if algorithm.file is None else f"{algorithm.file}.cu, {described}",
+        _milliseconds(engine, _convolution(engine, problem)) if measure else measured,
+    )
 
 
-def _outline(engine: DeviceEngine, shape: Shape, order: Sequence[int]) -> Tensor:
-    """A tensor of a shape and order without its elements, which nothing must read."""
-    strides, step = [0] * len(shape), 1
-    for axis in reversed(order):
-        strides[axis] = step
-        step *= shape[axis]
-    return Tensor(engine.allocate(1), 0, shape, tuple(strides), float32)
+def _explain_product(engine: DeviceEngine, product: Product, measure: bool) -> Explanation:
+    if product.vectors and selfcheck.sound(engine, "gemv"):
+        plan = Plan(product, "vectors", costs.reading_once(product, Chip.of(engine.device)))
+        choice, measured = "gemv.cu, which reads its operands about once", None
+    else:
+        plan, measured = planner.foreseen(engine, product)
+        choice = f"{products.named(plan.algorithm).file}.cu, {plan.choice}"
+    if measure:
+        measured = _milliseconds(engine, _product(engine, product))
+    return _explanation(engine, plan, "matrix product", choice, measured)
+
+
+def _explanation(engine: DeviceEngine, plan: Plan, title: str, choice: str, measured: float | None) -> Explanation:
+    job: Job = plan.problem
+    predicted = Chip.of(engine.device).milliseconds(plan.cycles)
+    return Explanation(str(job), title, choice, 2 * job.products, 2 * job.nominal, predicted, measured, plan.algorithm)
+
+
+def _convolution(engine: DeviceEngine, problem: Problem) -> Callable[[], object]:
+    """The operator on random dense images of a problem's sizes."""
+    p, g, rng = problem, problem.geometry, np.random.default_rng(0)
+
+    def draw(*shape: int) -> Tensor:
+        return engine.from_numpy(rng.standard_normal(shape).astype(np.float32 if p.item == 4 else np.float64))
+
+    x = engine.dense(draw(p.images, *g.input, p.in_channels), IMAGE_ORDER)
+    dy = engine.dense(draw(p.images, *g.output, p.out_channels), IMAGE_ORDER)
+    w = draw(p.out_channels, *g.filter, p.group_in)
+    calls = {
+        FORWARD: lambda: engine.conv2d(x, w, None, g, p.groups),
+        INPUT_GRAD: lambda: engine.conv2d_input_grad(dy, w, g, p.groups),
+        WEIGHT_GRAD: lambda: engine.conv2d_weight_grad(x, dy, g, p.groups),
+    }
+    return calls[p.operator]
+
+
+def _product(engine: DeviceEngine, product: Product) -> Callable[[], object]:
+    """A product of random row-major matrices of its sizes."""
+    p, rng = product, np.random.default_rng(0)
+    shapes = (p.count, p.rows, p.depth), (p.count, p.depth, p.columns)
+    x, y = (engine.from_numpy(rng.standard_normal(shape).astype(np.float32)) for shape in shapes)
+    return lambda: engine.matmul(x, y)
+
+
+def _milliseconds(engine: DeviceEngine, call: Callable[[], object]) -> float:
+    """The median time of a call, from its submission until its result is there."""
+    times = []
+    for _ in range(REPEATS + 1):
+        engine.synchronize()
+        start = time.perf_counter()
+        call()
+        engine.synchronize()
+        times.append(1e3 * (time.perf_counter() - start))
+    return statistics.median(times[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from alpha.cu32 import planner, products, selfcheck, tf32
 from alpha.cu32.base import REALS, DeviceEngine, c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.parts import sum_parts
-from alpha.cu32.planner import Plan
 from alpha.cu32.products import Axes, Operand, Product
 from alpha.dtypes import scalar
 from alpha.tensor import Storage, Tensor
@@ -153,13 +153,13 @@ class MatrixOperations(DeviceEngine):
     def _multiply(self, a: Operand, b: Operand, axes: Axes, out: Tensor) -> None:
         """By tiles: on the tensor cores where the engine's precision allows it and the operands are aligned."""
         vector = a.aligned and b.aligned and dtypes.info(out.dtype).vector > 1
-        job = Product(
-            a.edges, b.edges, a.depth, products.batches(axes), c_type(out.dtype), vector, (a.layout, b.layout)
-        )
+        layouts = a.layout, b.layout
+        high = vector and tf32.enabled(self)
+        job = Product(a.edges, b.edges, a.depth, products.batches(axes), out.dtype.itemsize, vector, layouts, high)
         plan = planner.chosen(self, job, lambda plan: self._multiply_by(plan, a, b, axes, self.empty_like(out)))
         self._multiply_by(plan, a, b, axes, out)
 
-    def _multiply_by(self, plan: Plan, a: Operand, b: Operand, axes: Axes, out: Tensor) -> None:
+    def _multiply_by(self, plan: Any, a: Operand, b: Operand, axes: Axes, out: Tensor) -> None:
         layouts = {"LAYOUT_A": a.layout, "LAYOUT_B": b.layout}
         split = products.split(plan)
         if plan.load == tf32.LOAD:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from alpha.arguments import Shape
-from alpha.cu32 import tf32
-from alpha.cu32.costs import Chip, Job, Kernel, Lengths, Plan, Tile, float_kernel
+from alpha.cu32 import costs, tf32
+from alpha.cu32.costs import Chip, Covered, Job, Kernel, Lengths, Tile, TilePlan, float_kernel
 from alpha.cu32.structs import KernelStruct
 from alpha.errors import ShapeError
 from alpha.tensor import Tensor
@@ -120,22 +121,24 @@ class Product(Job):
 
     Attributes:
         count: how many.
+        item: bytes of an element.
         vector: whether four neighbours may be moved at once.
         layouts: of the two operands.
+        high: whether factors may be rounded to TF32, on a device that can.
     """
 
     rows: int
     columns: int
     depth: int
     count: int
-    real: str
+    item: int
     vector: bool
     layouts: tuple[str, str]
-    splits = True
-    file = "gemm"
+    high: bool = False
+    operator = "matmul"
 
     @staticmethod
-    def dense(x_shape: Sequence[int], y_shape: Sequence[int]) -> Product:
+    def dense(x_shape: Sequence[int], y_shape: Sequence[int], high: bool = False) -> Product:
         """That of row-major float32 operands (..., rows, depth) and (..., depth, columns); ShapeError else."""
         if len(x_shape) < 2 or len(y_shape) < 2 or x_shape[-1] != y_shape[-2] or min(*x_shape, *y_shape) < 1:
             raise ShapeError(
@@ -144,7 +147,7 @@ class Product(Job):
             )
         count = math.prod(np.broadcast_shapes(tuple(x_shape[:-2]), tuple(y_shape[:-2])))
         vector = x_shape[-1] % 4 == 0 and y_shape[-1] % 4 == 0
-        return Product(x_shape[-2], y_shape[-1], x_shape[-1], count, "float", vector, ("ACROSS", "ALONG"))
+        return Product(x_shape[-2], y_shape[-1], x_shape[-1], count, 4, vector, ("ACROSS", "ALONG"), high)
 
     def __str__(self) -> str:
         return f"{self.count} x ({self.rows}, {self.depth}) by ({self.depth}, {self.columns})"
@@ -153,17 +156,6 @@ class Product(Job):
     def vectors(self) -> bool:
         """Whether a matrix meets a vector or two vectors meet, which the kernels of gemv.cu do without a plan."""
         return 1 in (self.rows, self.columns, self.depth)
-
-    def kernels(self, chip: Chip, high: bool) -> Sequence[Kernel]:
-        if self.real == "double":
-            return [float_kernel(chip, SMALL, "SCALAR", 2.0, resident=2)]
-        load = "VECTOR" if self.vector else "SCALAR"
-        found = [float_kernel(chip, tile, load, PENALTY[load], resident) for tile, resident in RESIDENT.items()]
-        return [*tf32.products(chip), *found] if high and self.vector else found
-
-    def lengths(self, kernel: Kernel) -> Lengths:
-        tiles = -(-self.rows // kernel.tile.rows) * -(-self.columns // kernel.tile.columns)
-        return ((tiles * self.count, -(-self.depth // kernel.depth)),)
 
     @property
     def products(self) -> int:
@@ -185,7 +177,73 @@ class Product(Job):
         return _split(1, number, self.depth).parts
 
 
-def split(plan: Plan) -> Split:
+class Algorithm(ABC):
+    """A way to compute products by tiles of the result.
+
+    Attributes:
+        name: as ``planner.use`` takes it.
+        file: the kernel file, which checks itself before it is first used.
+        always: whether it is taken wherever it serves.
+    """
+
+    name: str
+    file: str
+    always = False
+
+    def serves(self, product: Product) -> bool:
+        """Whether it can compute a product."""
+        return True
+
+    @abstractmethod
+    def kernels(self, product: Product, chip: Chip) -> Sequence[Kernel]:
+        """The kernels that serve a product on a device."""
+
+    def plans(self, product: Product, chip: Chip, parts: int | None = None) -> list[TilePlan]:
+        """The ways in which it can compute a product that it serves, the cheapest first."""
+        covered = [Covered(kernel, _lengths(product, kernel)) for kernel in self.kernels(product, chip)]
+        return costs.plans(product, chip, self.name, covered, parts)
+
+
+class TensorCores(Algorithm):
+    """In TF32 on the tensor cores: gemm_tf32.cu."""
+
+    name, file = "tensor_cores", "gemm_tf32"
+
+    def serves(self, product: Product) -> bool:
+        return product.high and product.vector
+
+    def kernels(self, product: Product, chip: Chip) -> Sequence[Kernel]:
+        return tf32.products(chip)
+
+
+class Tiles(Algorithm):
+    """Every product, in float32 and float64: gemm.cu."""
+
+    name, file = "tiles", "gemm"
+
+    def kernels(self, product: Product, chip: Chip) -> Sequence[Kernel]:
+        if product.item == 8:
+            return [float_kernel(chip, SMALL, "SCALAR", 2.0, resident=2)]
+        load = "VECTOR" if product.vector else "SCALAR"
+        return [float_kernel(chip, tile, load, PENALTY[load], resident) for tile, resident in RESIDENT.items()]
+
+
+ALGORITHMS: tuple[Algorithm, ...] = (TensorCores(), Tiles())
+"""In order of preference."""
+
+
+def named(name: str) -> Algorithm:
+    """The algorithm of a name."""
+    return next(algorithm for algorithm in ALGORITHMS if algorithm.name == name)
+
+
+def _lengths(product: Product, kernel: Kernel) -> Lengths:
+    """The blocks of one part."""
+    tiles = -(-product.rows // kernel.tile.rows) * -(-product.columns // kernel.tile.columns)
+    return ((tiles * product.count, -(-product.depth // kernel.depth)),)
+
+
+def split(plan: TilePlan) -> Split:
     """How a product's plan shares it out."""
     return _split(plan.tile.rows, plan.parts, plan.problem.depth)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from alpha import random
-from alpha.cu32 import convolution, graphs, planner, tf32
+from alpha.cu32 import convolution, graphs, planner
 from alpha.cu32.base import Array, Constants, Extent
 from alpha.cu32.compiler import Source
 from alpha.cu32.driver import Device
@@ -67,7 +67,7 @@ class Checker(CUDAEngine):
         """Within it TF32 is what products and convolutions take."""
         self.wanted = "high"
         try:
-            with planner.use(load=tf32.LOAD):
+            with planner.use("tensor_cores"):
                 yield
         finally:
             self.wanted = "highest"
@@ -302,7 +302,7 @@ def checks(e: Checker) -> Sequence[Result]:
 @_family
 def gemm(e: Checker) -> Sequence[Result]:
     x, y = _whole(72, 48), _whole(48, 36, seed=1)
-    with planner.use(load="VECTOR"):
+    with planner.use("tiles"):
         return _is_equal([(e.matmul(e.from_numpy(x), e.from_numpy(y)), x @ y)])
 
 
@@ -393,7 +393,7 @@ class _Layer:
 @_family
 def conv(e: Checker) -> Sequence[Result]:
     layer = _Layer(8, 12, stride=2)
-    with planner.use(load="VECTOR"):
+    with planner.use("tiles"):
         return [layer.forward(e), layer.input_grad(e)]
 
 
@@ -406,7 +406,7 @@ def conv_tf32(e: Checker) -> Sequence[Result]:
 
 @_family
 def conv_weight(e: Checker) -> Sequence[Result]:
-    with planner.use(load="VECTOR"):
+    with planner.use("tiles"):
         return [_Layer(8, 12, stride=2).weight_grad(e)]
 
 
@@ -419,22 +419,26 @@ def conv_weight_tf32(e: Checker) -> Sequence[Result]:
 @_family
 def depthwise(e: Checker) -> Sequence[Result]:
     layer = _Layer(8, 8, groups=8)
-    return [layer.forward(e), layer.input_grad(e)]
+    with planner.use("depthwise"):
+        return [layer.forward(e), layer.input_grad(e)]
 
 
 @_family
 def depthwise_weight(e: Checker) -> Sequence[Result]:
-    return [_Layer(8, 8, groups=8).weight_grad(e)]
+    with planner.use("depthwise"):
+        return [_Layer(8, 8, groups=8).weight_grad(e)]
 
 
 @_family
 def few_results(e: Checker) -> Sequence[Result]:
-    return [_Layer(16, 3).forward(e), _Layer(3, 16).input_grad(e)]
+    with planner.use("few_results"):
+        return [_Layer(16, 3).forward(e), _Layer(3, 16).input_grad(e)]
 
 
 @_family
 def few_weight(e: Checker) -> Sequence[Result]:
-    return [_Layer(3, 16).weight_grad(e)]
+    with planner.use("few_channels"):
+        return [_Layer(3, 16).weight_grad(e)]
 
 
 # -- layers, losses, optimizers --------------------------------------------------------------------------------------

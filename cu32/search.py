@@ -44,7 +44,7 @@ WORK, WORK_BYTES = 16, 64 << 20
 KIND = "plans"
 """The folder in the cache."""
 
-_FILES = ("conv*.cu", "gemm*.cu", "parts.cu", "*.cuh")
+_FILES = ("conv*.cu", "depthwise*.cu", "few_*.cu", "gemm*.cu", "parts.cu", "*.cuh")
 
 Times = dict[Plan, float]
 """Milliseconds of what was timed."""
@@ -52,18 +52,16 @@ Times = dict[Plan, float]
 
 @dataclass(frozen=True)
 class Question:
-    """What is searched for: the best plan of a problem on such a device, with TF32 allowed or not."""
+    """What is searched for: the best plan of a problem on such a device."""
 
     chip: Chip
     job: Job
-    high: bool
 
     @property
     def description(self) -> dict[str, Any]:
         """All that times depend on."""
         return {
             "problem": repr(self.job),
-            "precision": "high" if self.high else "highest",
             "device": self.chip.name,
             "capability": list(self.chip.capability),
             "multiprocessors": self.chip.multiprocessors,
@@ -138,7 +136,7 @@ def _search(engine: DeviceEngine, question: Question, plans: Sequence[Plan], run
 def candidates(plans: Sequence[Plan]) -> list[Plan]:
     """Those worth timing: each kernel's likeliest, then what else is likely, the likeliest first."""
     likely = [plan for plan in plans if plan.cycles <= HOPELESS * plans[0].cycles]
-    best = {(plan.tile, plan.load): plan for plan in reversed(likely)}
+    best = {plan.kernel: plan for plan in reversed(likely)}
     first = sorted(best.values(), key=likely.index)
     others = [plan for plan in likely if plan not in first]
     return sorted((first + others)[:CANDIDATES], key=likely.index)
@@ -196,12 +194,10 @@ def _kernels() -> str:
 
 def _read(question: Question, plans: Sequence[Plan], quiet: bool = False) -> Times:
     """The times in a file; nothing where there is none, or, with a warning, where it is none of ours."""
-    named = {(plan.tile.rows, plan.tile.columns, plan.load, plan.parts): plan for plan in plans}
+    named = {_name(plan.identity): plan for plan in plans}
     try:
-        times = {
-            named[entry["rows"], entry["columns"], entry["load"], entry["parts"]]: float(entry["ms"])
-            for entry in json.loads(disk.read(question.path))["times"]
-        }
+        entries = json.loads(disk.read(question.path))["times"]
+        times = {named[_name(entry["plan"])]: float(entry["ms"]) for entry in entries}
         if not times or not all(0 < ms < math.inf for ms in times.values()):
             raise ValueError("no times")
     except OSError:
@@ -221,10 +217,12 @@ def _write(question: Question, plans: Sequence[Plan], times: Times) -> Times:
     earlier = _read(question, plans, quiet=True)  # what is broken is written anew
     if earlier:
         return earlier
-    entries = [
-        {"rows": p.tile.rows, "columns": p.tile.columns, "load": p.load, "parts": p.parts, "ms": times[p]}
-        for p in sorted(times, key=times.__getitem__)
-    ]
+    entries = [{"plan": p.identity, "ms": times[p]} for p in sorted(times, key=times.__getitem__)]
     content = json.dumps({**question.description, "times": entries}, indent=1)
     disk.keep(KIND, question.file, content.encode())
     return times
+
+
+def _name(identity: dict[str, str | int]) -> str:
+    """What tells a plan from the others, as text."""
+    return json.dumps(identity, sort_keys=True)

@@ -195,7 +195,7 @@ def _sources(family: str) -> str:
 def _common() -> bytes:
     """A digest of the headers, and of what launches kernels and judges them."""
     digest = hashlib.sha256()
-    for file in (*sorted(compiler.KERNELS.glob("*.cuh")), *sorted(Path(__file__).parent.glob("*.py"))):
+    for file in (*sorted(compiler.KERNELS.glob("*.cuh")), *sorted(Path(__file__).parent.rglob("*.py"))):
         digest.update(f"{file.name}\0".encode() + file.read_bytes() + b"\0")
     return digest.digest()
 

@@ -13,11 +13,9 @@ where such tiles fill the device, four times its float32.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from alpha.cu32.base import DeviceEngine
-from alpha.cu32.compiler import Source
-from alpha.cu32.costs import LATENCY, WARP, Chip, Kernel, Plan, Tile, panel_cycles
+from alpha.cu32.costs import LATENCY, WARP, Chip, Kernel, Tile, panel_cycles
 
 LOAD = "TF32"
 """How a plan of these kernels names its loads."""
@@ -31,9 +29,6 @@ THREADS = 128
 DEPTH = 32
 """Depth of a stage: kernels/tensor_core.cuh says the same."""
 
-SHALLOWEST = 16
-"""Fewest channels to sum over, and of the result, that fill half a stage and half a tile."""
-
 TILES = {Tile(128, 128, 16, 8): 600.0, Tile(128, 64, 8, 8): 480.0, Tile(64, 64, 8, 4): 330.0}
 """Tiles, and multiply-adds a cycle and multiprocessor with each where it is full and the caches keep up, about."""
 
@@ -46,20 +41,6 @@ OTHER_PEAK = 128
 _RESIDENT = {(128, 128): 2, (128, 64): 3, (64, 64): 4}
 """Blocks of a tile whose registers a multiprocessor holds."""
 
-_FILTERS = {"forward": "ACROSS", "input_grad": "ALONG"}
-
-
-def _source(operator: str, tile: Tile, wide: bool) -> Source:
-    macros: dict[str, Any] = {"TILE_ROWS": tile.rows, "TILE_COLUMNS": tile.columns}
-    if wide:
-        macros["OFFSET"] = "int64"
-    if operator == "weight_grad":
-        return Source("conv_weight_tf32", **macros)
-    return Source("conv_tf32", FILTER=_FILTERS[operator], **macros)
-
-
-SOURCES = tuple(_source(operator, tile, False) for operator in (*_FILTERS, "weight_grad") for tile in TILES)
-
 
 def enabled(engine: DeviceEngine) -> bool:
     """Whether the engine may round operands to TF32, and its device can."""
@@ -68,25 +49,20 @@ def enabled(engine: DeviceEngine) -> bool:
 
 def shared_bytes(tile: int) -> int:
     """Dynamic shared memory of a block of gemm_tf32."""
-    return _stages(3 if tile == 128 else 4, tile, tile)
+    return stages(3 if tile == 128 else 4, tile, tile)
 
 
-def _stages(number: int, rows: int, columns: int) -> int:
+def stages(number: int, rows: int, columns: int) -> int:
     """Bytes of so many stages' panels."""
     return number * DEPTH * (rows + columns) * 4
 
 
-def convolutions(chip: Chip) -> list[Kernel]:
-    """The convolutions' kernels that fit the device."""
-    return _fitting(chip, {tile: _stages(3, tile.rows, tile.columns) for tile in TILES})
-
-
 def products(chip: Chip) -> list[Kernel]:
-    """Those of the matrix products."""
-    return _fitting(chip, {tile: shared_bytes(tile.rows) for tile in TILES if tile.rows == tile.columns})
+    """The matrix products' kernels that fit the device."""
+    return fitting(chip, {tile: shared_bytes(tile.rows) for tile in TILES if tile.rows == tile.columns})
 
 
-def _fitting(chip: Chip, shared: Mapping[Tile, int]) -> list[Kernel]:
+def fitting(chip: Chip, shared: Mapping[Tile, int]) -> list[Kernel]:
     """Of tiles with their shared memory, those that a block may have."""
     return [_kernel(chip, tile, nbytes) for tile, nbytes in shared.items() if nbytes <= chip.shared_per_block]
 
@@ -99,10 +75,3 @@ def _kernel(chip: Chip, tile: Tile, shared: int) -> Kernel:
     full = max(tile.rows * tile.columns * DEPTH / rate, panel_cycles(chip, tile, DEPTH))
     warps = resident * THREADS / WARP
     return Kernel(tile, LOAD, DEPTH, full * warps / (warps + LATENCY), resident)
-
-
-def kernel(plan: Plan) -> tuple[Source, str, int]:
-    """What a convolution's plan launches: the source, the kernel, its dynamic shared memory."""
-    p = plan.problem
-    source = _source(p.operator, plan.tile, p.wide)
-    return source, source.name, _stages(3, plan.tile.rows, plan.tile.columns)

@@ -24,6 +24,14 @@ class Registry(Generic[AlgorithmT]):
 
     def __init__(self, algorithms: list[AlgorithmT], forget: Callable[[], None]) -> None:
         self.algorithms, self._forget = algorithms, forget
+        self._by_name: dict[tuple[str, str], AlgorithmT] = {}
+        self._note()
+
+    def _note(self) -> None:
+        """Looks up who has which name; one name belongs to one algorithm of an operator."""
+        self._by_name = {
+            (algorithm.name, operator): algorithm for algorithm in self.algorithms for operator in algorithm.operators
+        }
 
     def names(self) -> tuple[str, ...]:
         """What ``use`` takes, in order of preference."""
@@ -31,8 +39,7 @@ class Registry(Generic[AlgorithmT]):
 
     def named(self, name: str, operator: str) -> AlgorithmT | None:
         """The algorithm of a name for an operator, if there is one."""
-        of_name = (algorithm for algorithm in self.algorithms if algorithm.name == name)
-        return next((algorithm for algorithm in of_name if operator in algorithm.operators), None)
+        return self._by_name.get((name, operator))
 
     def candidates(self, problem: Any) -> list[AlgorithmT]:
         """The algorithms that serve a problem, in order of preference."""
@@ -52,11 +59,13 @@ class Registry(Generic[AlgorithmT]):
                 f"{algorithm.name!r}"
             )
         self.algorithms.append(algorithm)
+        self._note()
         self._forget()
 
     def unregister(self, algorithm: AlgorithmT) -> None:
         """Takes an algorithm off the list; ValueError where it is not on it."""
         self.algorithms.remove(algorithm)
+        self._note()
         self._forget()
 
 

@@ -17,7 +17,7 @@ enum Load { VECTOR, SCALAR, FLAT };
 enum Filter { BY_DEPTH, BY_WIDTH };
 
 constexpr int DEPTH = TILE_ACROSS == 8 ? 8 : 16;  // of a step: threads with fewer sums have the registers for more
-constexpr int FLAT_LIMIT = 1024;  // taps times channels that FLAT's table holds; cu32/planner.py knows it
+constexpr int FLAT_LIMIT = 1024;  // taps times channels that FLAT's table holds; cu32/conv/tiles.py knows it
 constexpr int THREADS = Sums<REAL, TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS>::THREADS;
 constexpr int RESIDENT = sizeof(REAL) == 8 ? 2 : 512 / THREADS;  // blocks per multiprocessor at 128 registers per thread
 constexpr int A_PIECES = TILE_ROWS * DEPTH / 4 / THREADS, B_PIECES = TILE_COLUMNS * DEPTH / 4 / THREADS;

@@ -2,7 +2,7 @@
 #pragma once
 #include "tile.cuh"
 
-// Sizes and strides in elements; cu32/convolution.py gives them by name.
+// Sizes and strides in elements; cu32/conv/tiles_gradient.py gives them by name.
 struct Leap {
     int64 images;
     int64 in_width, out_width;    // channels of a group

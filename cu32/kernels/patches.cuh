@@ -4,7 +4,7 @@
 #pragma once
 #include "tile.cuh"
 
-// Strides in elements and steps of indices; cu32/patches.py gives them by name.
+// Strides in elements and steps of indices; cu32/conv/patches.py gives them by name.
 struct Patches {
     int64 images, entries;                 // entries: of the list of tiles
     int64 member_row, member_column;       // of the source's index, from a position of a class to the next

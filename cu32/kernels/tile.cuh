@@ -1,4 +1,4 @@
-// What every convolution kernel stands on: the tables of cu32/tables.py as structs, the place of a block and its rows, the walk
+// What every convolution kernel stands on: the tables of cu32/conv/tables.py as structs, the place of a block and its rows, the walk
 // over taps and channels, a thread's sums, and how results are written. Nothing here knows how operands reach
 // shared memory, so kernels with and without tensor cores share it.
 //
@@ -27,7 +27,7 @@ struct Run {
     int count, source, output, unused;
 };
 
-// A gather's sizes and strides, in elements; cu32/convolution.py gives them by name.
+// A gather's sizes and strides, in elements; cu32/conv/tiles.py gives them by name.
 struct Gather {
     int64 images;                              // rows are position * images + image
     int64 depth, width;                        // channels summed over and channels of the result, of one group

@@ -11,8 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import alpha
+from alpha import caches
 from alpha.cu32 import convolution, planner
 from alpha.cu32.base import DeviceEngine
+from alpha.cu32.conv import tiles, tiles_gradient
+from alpha.cu32.conv.problem import Problem
 from alpha.cu32.convolution import MACS
 from alpha.engine import IMAGE_ORDER
 from alpha.geometry import Geometry
@@ -26,6 +29,12 @@ BOUND = {np.float32: (5e-6, 1e-5), np.float64: (1e-12, 1e-12)}
 
 def geometry_of(case: Case) -> Geometry:
     return Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
+
+
+def forget() -> None:
+    """Has all choices and launches made anew, where a test changes what they depend on."""
+    planner.forget()
+    caches.release()
 
 
 def compute(engine: DeviceEngine, case: Case, dtype: Any, order: Any = IMAGE_ORDER) -> tuple[Tensor, ...]:
@@ -83,7 +92,7 @@ def test_random_configurations(cu32: DeviceEngine, case: Case, dtype: Any) -> No
     check(cu32, case, dtype)
 
 
-TILES = sorted({(t.rows, t.columns) for listed in (planner.GATHER, planner.LEAP) for ts in listed.values() for t in ts})
+TILES = sorted({(t.rows, t.columns) for module in (tiles, tiles_gradient) for ts in module.TILES.values() for t in ts})
 
 
 @pytest.mark.parametrize("tile", TILES)
@@ -98,7 +107,7 @@ TILES = sorted({(t.rows, t.columns) for listed in (planner.GATHER, planner.LEAP)
     ids=["vector", "flat", "scalar"],
 )
 def test_every_tile_and_split(cu32: DeviceEngine, tile: tuple[int, int], parts: int, case: Case) -> None:
-    with planner.use(tile, parts):
+    with planner.use(tile=tile, parts=parts):
         check(cu32, case)
 
 
@@ -151,16 +160,16 @@ LOADS = [
 @pytest.mark.parametrize("number", range(5))
 def test_accumulates_with_every_tile(cu32: DeviceEngine, load: str, case: Case, number: int) -> None:
     """A split would lose what was there, so parts that are asked for must be refused."""
-    if number >= len(planner.GATHER[load]):
+    if number >= len(tiles.TILES[load]):
         return
     _, w, _, dy = draw_data(case, np.float32)
     before = np.random.default_rng(5).standard_normal((case.n, *case.size, case.channels[0])).astype(np.float32)
     dx, _ = oracles.conv2d_gradients(before, w, dy, case.stride, case.padding, case.dilation, case.groups)
-    tile = planner.GATHER[load][number]
+    tile = tiles.TILES[load][number]
     for parts in (1, 3):
         grads, filters = (alpha.tensor(array, engine=cu32) for array in (dy, w))
         into = alpha.tensor(before, engine=cu32).contiguous(IMAGE_ORDER)
-        with planner.use((tile.rows, tile.columns), parts):
+        with planner.use(tile=(tile.rows, tile.columns), parts=parts):
             out = cu32.conv2d_input_grad(grads.contiguous(IMAGE_ORDER), filters, geometry_of(case), 1, None, into)
         assert out is into
         assert relative(out, dx + before) <= 1e-5
@@ -179,15 +188,19 @@ def test_offsets_of_64_bits(
         used.add(source)
         launch(self, source, *rest, **more)
 
-    monkeypatch.setattr(convolution, "_wide", lambda *tensors: True)
+    monkeypatch.setattr(Problem, "wide", True)
     monkeypatch.setattr(DeviceEngine, "launch", record)
-    for tile in TILES if dtype == np.float32 else TILES[:1]:
-        with planner.use(tile, 2):
-            check(cu32, case, dtype)
+    forget()
+    try:
+        for tile in TILES if dtype == np.float32 else TILES[:1]:
+            with planner.use(tile=tile, parts=2):
+                check(cu32, case, dtype)
+    finally:
+        forget()
     used = {source for source in used if ("OFFSET", "int64") in source.defines}
     fewest = {"VECTOR": 13, "FLAT": 3, "SCALAR": 3}[load] if dtype == np.float32 else 3
     assert len(used) >= fewest
-    assert used <= set(convolution.SOURCES)
+    assert used <= {*tiles.SOURCES, *tiles_gradient.SOURCES}
 
 
 def test_views_that_are_not_aligned(cu32: DeviceEngine) -> None:

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import alpha
-from alpha.cu32 import depthwise
 from alpha.cu32.base import DeviceEngine
+from alpha.cu32.conv import depthwise_gradient
 from alpha.cu32.convolution import MACS
 from alpha.engine import IMAGE_ORDER
 from tests import oracles
-from tests.cu32.test_convolution import check, compute, geometry_of
+from tests.cu32.test_convolution import check, compute, forget, geometry_of
 from tests.engine.test_conv import Case, draw_data, relative
 
 
@@ -102,21 +102,22 @@ def test_padding_is_never_multiplied(cu32: DeviceEngine, filter: Any, stride: An
 def test_every_split_of_the_filter_gradient(
     cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch, case: Case, waves: int, most: int
 ) -> None:
-    monkeypatch.setattr(depthwise, "WAVES", waves)
-    monkeypatch.setattr(depthwise, "MOST_ITEMS", most)
-    monkeypatch.setattr(depthwise, "LEAST_ITEMS", 1)
     x, w, _, dy = draw_data(case, np.float32)
     expected = oracles.conv2d_gradients(x, w, dy, case.stride, case.padding, case.dilation, case.groups)[1]
     images, grads = (alpha.tensor(array, engine=cu32).contiguous(IMAGE_ORDER) for array in (x, dy))
+    for name, value in {"WAVES": waves, "MOST_ITEMS": most, "LEAST_ITEMS": 1}.items():
+        monkeypatch.setattr(depthwise_gradient, name, value)
+    forget()
     first, second = (np.asarray(cu32.conv2d_weight_grad(images, grads, geometry_of(case), case.groups)) for _ in "ab")
+    forget()
     assert relative(first, expected) <= 1e-5
     assert np.array_equal(first, second)
 
 
 def test_the_parts_of_a_sum_are_bounded() -> None:
-    assert depthwise._parts(10, 32, 100.0) == 1
-    assert depthwise._parts(10**6, 32, 528.0) == 528
-    assert depthwise._parts(10**7, 32, 0.5) * 32 * depthwise.MOST_ITEMS >= 10**7
+    assert depthwise_gradient._parts(10, 32, 100.0) == 1
+    assert depthwise_gradient._parts(10**6, 32, 528.0) == 528
+    assert depthwise_gradient._parts(10**7, 32, 0.5) * 32 * depthwise_gradient.MOST_ITEMS >= 10**7
 
 
 @pytest.mark.parametrize("case", [PICKED[0], PICKED[1], PICKED[5], PICKED[10]], ids=str)

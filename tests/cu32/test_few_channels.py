@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import alpha
-from alpha.cu32 import few_channels, planner
 from alpha.cu32.base import DeviceEngine
+from alpha.cu32.conv import few_channels
 from alpha.cu32.convolution import MACS
 from alpha.cu32.costs import Tile
 from alpha.engine import IMAGE_ORDER
 from tests import oracles
-from tests.cu32.test_convolution import check, compute, geometry_of
+from tests.cu32.algorithms import cuda_kit
+from tests.cu32.test_convolution import check, compute, forget, geometry_of
+from tests.engine.algorithms import taken
 from tests.engine.test_conv import Case, draw_data, relative
 
 RESULTS = [
@@ -104,7 +104,9 @@ def test_every_tile_and_split_of_the_filter_gradient(
     x, w, _, dy = draw_data(case, np.float32)
     expected = oracles.conv2d_gradients(x, w, dy, case.stride, case.padding, case.dilation, 1)[1]
     images, grads = (alpha.tensor(array, engine=cu32).contiguous(IMAGE_ORDER) for array in (x, dy))
+    forget()
     first, second = (np.asarray(cu32.conv2d_weight_grad(images, grads, geometry_of(case), 1)) for _ in "ab")
+    forget()
     assert relative(first, expected) <= 1e-5
     assert np.array_equal(first, second)
 
@@ -147,27 +149,12 @@ def test_two_runs_are_the_same_to_the_bit(cu32: DeviceEngine) -> None:
             assert np.array_equal(np.asarray(one), np.asarray(other))
 
 
-def test_what_it_serves(cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_serves(cu32: DeviceEngine) -> None:
     """The picked configurations do run on these kernels."""
-    launched: list[Any] = []
-    launch = DeviceEngine.launch
-
-    def record(self: DeviceEngine, source: Any, kernel: str, *rest: Any, **more: Any) -> None:
-        launched.append(kernel)
-        launch(self, source, kernel, *rest, **more)
-
-    monkeypatch.setattr(DeviceEngine, "launch", record)
-    planned: list[Any] = []
-    chosen = planner.chosen
-
-    def note(engine: DeviceEngine, job: Any, run: Any) -> Any:
-        planned.append(job)
-        return chosen(engine, job, run)
-
-    monkeypatch.setattr(planner, "chosen", note)
     everything = [*RESULTS, *INPUTS, *OUTPUTS]
-    for case in everything:
-        compute(cu32, case, np.float32)
-    assert launched.count("few_weight") == len(everything)
-    assert launched.count("few_results") >= len(RESULTS)
-    assert launched.count("few_weight") + launched.count("few_results") + len(planned) == 3 * len(everything)
+    with taken(cuda_kit(cu32)) as names:
+        for case in everything:
+            compute(cu32, case, np.float32)
+    assert names.count("few_channels") == len(everything)
+    assert names.count("few_results") >= len(RESULTS)
+    assert len(names) == 3 * len(everything) and set(names) == {"few_channels", "few_results", "tiles"}

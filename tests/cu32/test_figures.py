@@ -15,10 +15,9 @@ import pytest
 from alpha.cu32 import costs, figures
 from alpha.cu32.costs import Chip
 from alpha.cu32.figures import Figures
-from alpha.cu32.planner import plan
 from alpha.errors import ArgumentError
 from alpha.geometry import Geometry
-from tests.cu32.test_planner import H100, LAYER
+from tests.cu32.test_planner import H100, LAYER, plan
 
 MEASURED = Figures(fma_gflops=60_000.0, memory_gb_per_s=4000.0, l2_gb_per_s=6000.0)
 NAME, PLACE = "NVIDIA H200", (132, 1_980_000_000)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import alpha
-from alpha.cu32 import convolution, depthwise, planner
+from alpha.cu32 import convolution, planner
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.compiler import Source
+from alpha.cu32.conv import depthwise_gradient, tiles_gradient
 from alpha.cu32.convolution import MACS
 from alpha.engine import Epilogue, RunningStatistics
 from alpha.errors import EngineError
@@ -18,7 +19,9 @@ from alpha.tensor import Tensor
 from benchmarks.common import Setup
 from benchmarks.sides import AlphaSide
 from tests import oracles
-from tests.cu32.test_convolution import Case, check, compute
+from tests.cu32.algorithms import cuda_kit
+from tests.cu32.test_convolution import Case, check, compute, forget, geometry_of
+from tests.engine.algorithms import taken
 
 FILL = 'extern "C" __global__ void fill(float* x) { x[0] = 1.0f; }'
 
@@ -56,7 +59,7 @@ def test_a_filter_of_more_taps_than_a_grid_has_rows(
         launch(source, kernel, grid, *rest, **options)
 
     with monkeypatch.context() as patch, planner.use(parts=parts):
-        patch.setattr(convolution, "MOST_TAPS", 5)
+        patch.setattr(tiles_gradient, "MOST_TAPS", 5)
         patch.setattr(cu32, "launch", note)
         check(cu32, case)
     taps = case.filter[0] * case.filter[1]
@@ -68,8 +71,12 @@ def test_a_depthwise_filter_of_more_passes_than_a_grid_has_rows(
 ) -> None:
     case = Case(2, (8, 8), (12, 12), (5, 5), (1, 1), (1, 1), (1, 1), 12)
     check(cu32, case)
-    monkeypatch.setattr(depthwise, "MOST_BESIDE", 3)
-    check(cu32, case)
+    monkeypatch.setattr(depthwise_gradient, "MAX_GRID_YZ", 3)
+    forget()
+    with taken(cuda_kit(cu32)) as names:
+        check(cu32, case)
+    assert names == ["depthwise", "depthwise", "tiles"]
+    forget()
 
 
 @pytest.mark.parametrize("case", FILTERS, ids=str)
@@ -88,8 +95,6 @@ def test_more_terms_than_32_bits_count(cu32: DeviceEngine, monkeypatch: pytest.M
 
 def cu32_output(case: Case) -> tuple[int, int]:
     """The size of an output image."""
-    from tests.cu32.test_convolution import geometry_of
-
     return geometry_of(case).output
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alpha.cu32 import costs, planner, products
+from alpha.cu32 import planner, products
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.matrix import MatrixOperations
 from alpha.cu32.products import Product
 from alpha.tensor import Tensor
-from tests.cu32.test_planner import H100
+from tests.cu32.test_planner import H100, plan
 
 Array = np.ndarray[Any, Any]
 
@@ -145,15 +145,16 @@ def test_merged_axes() -> None:
 @pytest.mark.parametrize("real", ["float", "double"])
 def test_splits_cover_the_depth(real: str, forced: int | None) -> None:
     for rows, columns, depth in itertools.product((1, 64, 1000), (1, 200), (1, 31, 256, 5000, 100_000, 1_000_000)):
-        job = Product(rows, columns, depth, 1, real, real == "float", ("ACROSS", "ALONG"))
-        for plan in costs.plans(job, H100, high=True, parts=forced):
-            split = products.split(plan)
-            assert split.parts == plan.parts
+        job = Product(rows, columns, depth, 1, 4 if real == "float" else 8, real == "float", ("ACROSS", "ALONG"), True)
+        every = (algorithm for algorithm in products.ALGORITHMS if algorithm.serves(job))
+        for found in (found for algorithm in every for found in algorithm.plans(job, H100, forced)):
+            split = products.split(found)
+            assert split.parts == found.parts
             assert split.part % products.STEP == 0 and split.part <= products.LONGEST
             assert (split.parts - 1) * split.part < depth <= split.parts * split.part
 
 
 def test_few_tiles_are_split_and_many_are_not() -> None:
-    few_tiles = planner.plan(Product(128, 128, 65536, 1, "float", True, ("ACROSS", "ALONG")), H100)
-    many_tiles = planner.plan(Product(4096, 4096, 4096, 1, "float", True, ("ACROSS", "ALONG")), H100)
+    few_tiles = plan(Product(128, 128, 65536, 1, 4, True, ("ACROSS", "ALONG")), H100)
+    many_tiles = plan(Product(4096, 4096, 4096, 1, 4, True, ("ACROSS", "ALONG")), H100)
     assert few_tiles.parts > 16 and (many_tiles.tile.rows, many_tiles.parts) == (128, 1)

@@ -10,21 +10,39 @@ import numpy as np
 import pytest
 
 import alpha
-from alpha.cu32 import costs, planner, tf32
+from alpha.cu32 import costs, planner
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.compiler import Source
-from alpha.cu32.convolution import SOURCES
-from alpha.cu32.costs import Chip, Job, Plan
-from alpha.cu32.explain import _problem, explain
-from alpha.cu32.planner import Problem, plan
+from alpha.cu32.conv import tiles, tiles_gradient
+from alpha.cu32.conv.algorithms import ALGORITHMS
+from alpha.cu32.conv.problem import Aligned, Problem, dense_problem
+from alpha.cu32.conv.tiles_gradient import TilesGradient
+from alpha.cu32.costs import Chip, Job, Plan, TilePlan
+from alpha.cu32.explain import explain
 from alpha.cu32.products import Product
 from alpha.errors import ArgumentError, ShapeError
 from alpha.geometry import Geometry
 
 H100 = Chip("NVIDIA H100 80GB HBM3", (9, 0), 132, 1_980_000_000, 232448, 233472)
 A100 = Chip("NVIDIA A100-SXM4-80GB", (8, 0), 108, 1_410_000_000, 166912, 167936)
-LAYER = Problem("forward", Geometry.make((16, 16), (3, 3), (1, 1), (1, 1)), 512, 64, 64, 1, "float", True, False, True)
 OPERATORS = ("forward", "input_grad", "weight_grad")
+MISALIGNED = Aligned(filters=False)
+
+
+def layer(operator: str = "forward", images: int = 512, channels: Any = (64, 64), **geometry: Any) -> Problem:
+    """A layer of 16 x 16 by 3 x 3 with padding 1, but for what is given."""
+    sizes = {"size": (16, 16), "filter": (3, 3), "stride": (1, 1), "padding": (1, 1), **geometry}
+    return dense_problem(operator, Geometry.make(*sizes.values()), images, *channels, 1)
+
+
+LAYER = layer()
+
+
+def plan(job: Job, chip: Chip = H100, high: bool = False) -> TilePlan:
+    """The planner's, which is by tiles; ``high``: TF32 is allowed."""
+    found = planner.plan(replace(job, high=True) if high else job, chip)  # type: ignore[type-var]
+    assert isinstance(found, TilePlan)
+    return found
 
 
 def share_of_peak(problem: Problem) -> float:
@@ -35,8 +53,7 @@ def share_of_peak(problem: Problem) -> float:
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize(("size", "channels"), [(16, 64), (8, 128), (4, 256), (2, 512)])
 def test_the_layers_of_resnet18_keep_the_device_busy(operator: str, size: int, channels: int) -> None:
-    geometry = Geometry.make((size, size), (3, 3), (1, 1), (1, 1))
-    problem = replace(LAYER, operator=operator, geometry=geometry, in_channels=channels, out_channels=channels)
+    problem = layer(operator, channels=(channels, channels), size=(size, size))
     found = plan(problem, H100)
     assert found.useful > 0.99
     assert found.blocks >= H100.multiprocessors
@@ -45,18 +62,21 @@ def test_the_layers_of_resnet18_keep_the_device_busy(operator: str, size: int, c
 
 def test_a_small_map_of_many_channels_is_split() -> None:
     """64 tiles of 128 x 128 would leave half the multiprocessors idle."""
-    geometry = Geometry.make((2, 2), (3, 3), (1, 1), (1, 1))
-    assert plan(replace(LAYER, geometry=geometry, in_channels=512, out_channels=512), H100).parts > 1
-    assert plan(replace(LAYER, geometry=geometry, in_channels=512, out_channels=512, splits=False), H100).parts == 1
+    small = layer(channels=(512, 512), size=(2, 2))
+    assert plan(small, H100).parts > 1
+    assert plan(replace(small, adds=True), H100).parts == 1
 
 
 def test_the_way_of_loading() -> None:
     assert plan(LAYER, H100).load == "VECTOR"
-    assert plan(replace(LAYER, in_channels=3, vector=False), H100).load == "FLAT"
-    assert plan(replace(LAYER, in_channels=4), H100).load == "FLAT"
-    assert plan(replace(LAYER, in_channels=515, vector=False), H100).load == "SCALAR"
-    assert plan(replace(LAYER, in_channels=3, vector=False, wide=True), H100).load == "SCALAR"
-    assert plan(replace(LAYER, real="double", vector=False), H100).tile == planner.DOUBLE
+    assert plan(layer(channels=(3, 64)), H100).load == "FLAT"
+    assert plan(layer(channels=(4, 64)), H100).load == "FLAT"
+    assert plan(layer(channels=(515, 64)), H100).load == "SCALAR"
+    assert plan(replace(LAYER, aligned=MISALIGNED), H100).load == "SCALAR"
+    assert plan(replace(LAYER, x_strides=(1026, 64, 64 * 512 * 16)), H100).load == "SCALAR"
+    wide = replace(layer(channels=(3, 64)), x_strides=(1 << 22, 48, 3))
+    assert wide.wide and plan(wide, H100).load == "SCALAR"
+    assert plan(replace(LAYER, item=8), H100).tile == tiles.DOUBLE
 
 
 def test_a_plan_explains_itself() -> None:
@@ -67,30 +87,53 @@ def test_a_plan_explains_itself() -> None:
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_it_can_be_overridden(operator: str) -> None:
-    problem = replace(LAYER, operator=operator)
+    problem = layer(operator)
     free = plan(problem, H100)
     with planner.use(tile=(64, 32), parts=5):
         forced = plan(problem, H100)
         assert (forced.tile.rows, forced.tile.columns, forced.parts) == (64, 32, 5)
-        assert plan(replace(problem, splits=False), H100).parts == 1
+        assert plan(replace(problem, adds=True), H100).parts == 1
     assert plan(problem, H100) == free
     with pytest.raises(ArgumentError, match="parts >= 1"), planner.use(parts=0):
         pass
 
 
-def test_the_way_of_loading_can_be_named() -> None:
-    assert plan(LAYER, H100, high=True).load == tf32.LOAD
-    with planner.use(load="VECTOR"):
-        assert plan(LAYER, H100, high=True).load == "VECTOR"
-    with planner.use(load=tf32.LOAD, tile=(64, 64), parts=3):
+def test_an_algorithm_can_be_named() -> None:
+    assert plan(LAYER, H100, high=True).algorithm == "tensor_cores"
+    with planner.use("tiles"):
+        assert plan(LAYER, H100, high=True).algorithm == "tiles"
+    with planner.use("tensor_cores", tile=(64, 64), parts=3):
         found = plan(LAYER, H100, high=True)
-        assert (found.load, found.tile.rows, found.tile.columns, found.parts) == (tf32.LOAD, 64, 64, 3)
+        assert (found.algorithm, found.tile.rows, found.tile.columns, found.parts) == ("tensor_cores", 64, 64, 3)
         found = plan(LAYER, H100)  # TF32 is not allowed there
-        assert (found.load, found.tile.rows, found.tile.columns) == ("VECTOR", 64, 64)
+        assert (found.algorithm, found.load, found.tile.rows, found.tile.columns) == ("tiles", "VECTOR", 64, 64)
+    with pytest.raises(ArgumentError, match=r"\[planner.use\] expected one of depthwise, few_results, .*, got 'fft'"):
+        planner.use("fft")
+
+
+def test_an_algorithm_that_is_always_taken_gives_way_to_the_one_that_is_named() -> None:
+    """Filters of a channel's own are read once, but nothing keeps tiles from computing them."""
+    depthwise = dense_problem("forward", LAYER.geometry, 8, 32, 32, 32)
+    assert planner.plan(depthwise, H100).algorithm == "depthwise"
+    assert [each.name for each in planner.candidates(depthwise)] == ["depthwise", "tiles"]
+    with planner.use("tiles"):
+        assert planner.plan(depthwise, H100).algorithm == "tiles"
+    with planner.use("few_results"):  # which does not serve
+        assert planner.plan(depthwise, H100).algorithm == "depthwise"
+
+
+def test_every_problem_is_served() -> None:
+    """By the algorithms without a bound, whatever the sizes, dtypes and alignments."""
+    for operator in OPERATORS:
+        for odd in (replace(layer(operator, channels=(5, 7)), item=8), replace(LAYER, operator=operator, adds=True)):
+            assert planner.candidates(odd)[-1].name == "tiles"
+    assert len({(each.name, operator) for each in ALGORITHMS for operator in each.operators}) == sum(
+        len(each.operators) for each in ALGORITHMS
+    )
 
 
 def test_a_product_is_planned_and_overridden_in_the_same_way() -> None:
-    product = Product(4096, 4096, 4096, 1, "float", True, ("ACROSS", "ALONG"))
+    product = Product(4096, 4096, 4096, 1, 4, True, ("ACROSS", "ALONG"))
     found = plan(product, H100)
     assert (found.tile.rows, found.parts) == (128, 1) and "1 x (4096, 4096) by (4096, 4096)" in str(found)
     with planner.use(tile=(64, 64), parts=4):
@@ -114,31 +157,30 @@ def test_the_busiest_machine_by_brute_force(rng: np.random.Generator) -> None:
 
 def test_splits_make_whole_waves() -> None:
     """9 taps in 58 parts are 522 blocks for 528 places; powers of two fill 87 % of their waves at best."""
-    found = plan(replace(LAYER, operator="weight_grad"), H100)
+    found = plan(layer("weight_grad"), H100)
     waves = found.blocks / H100.multiprocessors
     assert waves / np.ceil(waves) > 0.95
 
 
 def test_more_work_costs_more() -> None:
     for operator in OPERATORS:
-        cycles = [plan(replace(LAYER, operator=operator, images=n), H100).cycles for n in (64, 128, 256, 512, 1024)]
+        cycles = [plan(layer(operator, n), H100).cycles for n in (64, 128, 256, 512, 1024)]
         assert all(2.2 > after / before > 1.2 for before, after in pairwise(cycles))
 
 
 def test_nothing_is_faster_than_memory() -> None:
     """A 1x1 convolution of 16 channels: 4 operations per byte."""
-    thin = replace(LAYER, geometry=Geometry.make((64, 64), (1, 1)), in_channels=16, out_channels=16)
+    thin = layer(channels=(16, 16), size=(64, 64), filter=(1, 1), padding=(0, 0))
     found = plan(thin, H100)
     assert found.cycles >= (thin.operands + thin.results) * 4 / (costs.MEMORY * H100.multiprocessors)
 
 
 def test_memory_for_parts_has_its_price(monkeypatch: pytest.MonkeyPatch) -> None:
     """64 parts of 256 x 256 filters would take 144 MiB to save less than 1 % of the time."""
-    geometry = Geometry.make((32, 32), (3, 3), (2, 2), (1, 1))
-    job = replace(LAYER, operator="weight_grad", geometry=geometry, images=256, in_channels=256, out_channels=256)
-    cheap = costs.plans(job, H100)[0]
+    job = layer("weight_grad", 256, (256, 256), size=(32, 32), stride=(2, 2))
+    cheap = TilesGradient().plans(job, H100)[0]
     monkeypatch.setattr(costs, "PRICE", 1 << 60)
-    fast = costs.plans(job, H100)[0]
+    fast = TilesGradient().plans(job, H100)[0]
     assert 4 * cheap.parts * job.results <= 64 << 20 < 4 * fast.parts * job.results
     assert fast.cycles <= cheap.cycles < 1.02 * fast.cycles
 
@@ -156,9 +198,9 @@ def test_the_cases_of_the_issue_keep_the_device_busy() -> None:
     """KS-deconv-V2 with stride 2: 3x3 padding 1 and 5x5 padding 2, maps of 128 to 2, one amount of work."""
     for filter in (3, 5):
         for size, channels in zip((128, 64, 32, 24, 16, 8, 4, 2), (64, 64, 128, 128, 256, 256, 512, 512), strict=True):
-            geometry = Geometry.make((2 * size,) * 2, (filter,) * 2, (2, 2), (filter // 2,) * 2)
             images = max(1, round(38.65e9 / (size * size * filter * filter * channels * channels)))
-            problem = Problem("input_grad", geometry, images, channels, channels, 1, "float", True, False, True)
+            sizes = {"size": (2 * size,) * 2, "filter": (filter,) * 2, "padding": (filter // 2,) * 2}
+            problem = layer("input_grad", images, (channels, channels), **sizes, stride=(2, 2))
             found = plan(problem, H100)
             assert found.useful > 0.9 and found.blocks > 4 * H100.multiprocessors and found.parts == 1
             assert share_of_peak(problem) > 0.65
@@ -175,7 +217,8 @@ def test_explain_tells_all(cu32: DeviceEngine) -> None:
         assert told.nominal == 2 * 8 * 3 * 3 * 9 * 16 * 32
         assert told.useful == 2 * 8 * 8 * 8 * 16 * 32  # a row of taps less at one side of each axis
         assert told.predicted_ms > 0
-        for part in (name, "tiles of", "loads", "part", "blocks", "GFLOP", "predicted"):
+        assert told.name == "tiles"
+        for part in (name, "choice: tiles, conv", "tiles of", "loads", "part", "blocks", "GFLOP", "predicted"):
             assert part in str(told)
     with planner.use(tile=(64, 64)):
         assert "tiles of 64 x 64" in explain(cu32, "forward", **sizes).choice
@@ -207,11 +250,11 @@ def test_explain_refuses_what_does_not_fit(cu32: DeviceEngine) -> None:
 def test_explain_is_about_what_the_operators_do(
     cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch, x_shape: Any, w_shape: Any, options: dict[str, Any]
 ) -> None:
-    jobs: list[Job] = []
+    jobs: list[Problem] = []
     launched: list[str] = []
     choose, launch = planner.chosen, cu32.launch
 
-    def noting(engine: DeviceEngine, job: Job, run: Any) -> Plan:
+    def noting(engine: DeviceEngine, job: Problem, run: Any) -> Plan:
         if engine is cu32:  # kernels that check themselves have an engine of their own
             jobs.append(job)
         return choose(engine, job, run)
@@ -224,22 +267,17 @@ def test_explain_is_about_what_the_operators_do(
     monkeypatch.setattr(cu32, "launch", recording)
     x, w = (cu32.from_numpy(np.ones(shape, np.float32)).requires_grad_() for shape in (x_shape, w_shape))
     alpha.functions.conv2d(x, w, **options).sum().backward()
-    arguments = [options.get(name, default) for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))]
-    groups = options.get("groups", 1)
     told = {operator: explain(cu32, operator, x_shape, w_shape, **options) for operator in OPERATORS}
     kernels = {explanation.choice.split(",")[0] for explanation in told.values()}
     assert kernels == {name for name in launched if name.startswith(("conv.", "conv_weight", "depthwise", "few_"))}
-    planned = {repr(_problem(operator, x_shape, w_shape, *arguments, groups)) for operator in OPERATORS}
-    assert {repr(job) for job in jobs} == {
-        text for text, operator in zip(sorted(planned), sorted(OPERATORS), strict=True)
-        if told[operator].choice.startswith("conv")
-    }  # fmt: skip
+    assert [job.operator for job in jobs] == ["forward", "weight_grad", "input_grad"]
+    assert [planner.choose(job, cu32).name for job in jobs] == [told[job.operator].name for job in jobs]
 
 
 def test_every_choice_is_a_source_that_is_built_ahead() -> None:
-    listed = {str(source) for source in SOURCES}
-    for name, tiles in (("conv.cu", planner.GATHER), ("conv_weight.cu", planner.LEAP)):
-        for load, of_load in tiles.items():
+    listed = {str(source) for source in (*tiles.SOURCES, *tiles_gradient.SOURCES)}
+    for name, module in (("conv.cu", tiles), ("conv_weight.cu", tiles_gradient)):
+        for load, of_load in module.TILES.items():
             for tile in of_load:
                 macros = [f"{key}={value}" for key, value in tile.macros.items()]
                 assert any(

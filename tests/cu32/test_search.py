@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ import alpha
 from alpha import cache as disk
 from alpha.cu32 import planner, search
 from alpha.cu32.base import DeviceEngine
-from alpha.cu32.costs import Plan, plans
+from alpha.cu32.conv.problem import dense_problem
+from alpha.cu32.costs import Job, Plan, TilePlan
 from alpha.cu32.explain import explain
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ArgumentError, OutOfMemoryError
@@ -30,7 +32,14 @@ from tests.cu32.test_planner import H100, LAYER
 
 Array = np.ndarray[Any, Any]
 
+HIGH = replace(LAYER, high=True)
+
 GEOMETRY = Geometry.make((5, 5), (3, 3), (1, 1), (1, 1))
+
+
+def plans(job: Job) -> tuple[Plan, ...]:
+    """Those of all algorithms that serve, the likeliest first."""
+    return planner.plans(job, H100)
 
 
 @pytest.fixture(autouse=True)
@@ -60,10 +69,10 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def tensors(cu32: DeviceEngine, rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """x, w and dy of a small convolution."""
+    """x, w and dy of a small convolution, images in the engine's order."""
     shapes = ((4, 5, 5, 16), (20, 3, 3, 16), (4, 5, 5, 20))
     x, w, dy = (cu32.from_numpy(rng.standard_normal(shape).astype(np.float32)) for shape in shapes)
-    return x, w, dy
+    return x.contiguous(IMAGE_ORDER), w, dy.contiguous(IMAGE_ORDER)
 
 
 def operators(cu32: DeviceEngine, x: Tensor, w: Tensor, dy: Tensor) -> list[Array]:
@@ -112,11 +121,9 @@ def test_a_kept_result_is_taken(cu32: DeviceEngine, rng: np.random.Generator, ti
         patch.setattr(planner.search, "fastest", lambda *a: (taken.append(plain(*a)), taken[-1])[1])
         cu32.conv2d(x, w, None, GEOMETRY, 1)
     assert len(timed) == 1
-    assert (taken[0].tile.rows, taken[0].tile.columns, taken[0].parts) == (
-        slowest["rows"], slowest["columns"], slowest["parts"],
-    )  # fmt: skip
+    assert taken[0].identity == slowest["plan"]
     told = explain(cu32, "forward", x.shape, w.shape, padding=1)
-    assert told.measured_ms == 1e-6 and f"tiles of {slowest['rows']} x {slowest['columns']}" in told.choice
+    assert told.measured_ms == 1e-6 and "tiles of {rows} x {columns}".format(**slowest["plan"]) in told.choice
     assert "measured" in str(told)
     alpha.set_search(False)
     assert explain(cu32, "forward", x.shape, w.shape, padding=1).measured_ms != 1e-6
@@ -152,15 +159,15 @@ def test_a_broken_file_is_ignored_and_written_anew(
 
 
 def test_changed_kernels_and_other_devices_are_searched_for_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    question = search.Question(H100, LAYER, False)
-    names = {question.path.name, search.Question(H100, LAYER, True).path.name}
+    question = search.Question(H100, LAYER)
+    names = {question.path.name, search.Question(H100, HIGH).path.name}
     monkeypatch.setattr(search, "_kernels", lambda: "others")
     names.add(question.path.name)
     assert len(names) == 3
 
 
 def test_the_first_of_two_processes_wins(folder: Path) -> None:
-    question, found = search.Question(H100, LAYER, False), plans(LAYER, H100)
+    question, found = search.Question(H100, LAYER), plans(LAYER)
     first, second = {found[0]: 1.0, found[1]: 2.0}, {found[0]: 2.0, found[1]: 1.0}
     assert search._write(question, found, first) == first
     assert search._write(question, found, second) == first
@@ -267,12 +274,15 @@ def test_a_brief_round_waits_for_other_work(
 
 
 def test_candidates_are_of_all_kernels_and_likely() -> None:
-    found = plans(LAYER, H100, high=True)
+    found = plans(HIGH)
     chosen = search.candidates(found)
     assert chosen[0] == found[0] and len(set(chosen)) == len(chosen) <= search.CANDIDATES
     assert all(plan.cycles <= search.HOPELESS * found[0].cycles for plan in chosen)
-    assert {"TF32", "VECTOR"} <= {plan.load for plan in chosen}
-    assert len({plan.tile for plan in search.candidates(plans(LAYER, H100))}) >= 3
+    assert {plan.algorithm for plan in chosen} == {"tensor_cores", "tiles"}
+    assert len({plan.tile for plan in search.candidates(plans(LAYER)) if isinstance(plan, TilePlan)}) >= 3
+    # A depthwise layer's own kernel is what the model prefers, tiles beside it.
+    depthwise = plans(dense_problem("weight_grad", LAYER.geometry, 8, 32, 32, 32))
+    assert depthwise[0].algorithm == "depthwise" and {"depthwise", "tiles"} == {plan.algorithm for plan in depthwise}
 
 
 def test_the_switch() -> None:

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from alpha.cu32 import (
-    compiler,
-    convolution,
+from alpha.cu32 import compiler, dropout, products, random, strided, structs
+from alpha.cu32.conv import (
     depthwise,
-    dropout,
+    depthwise_gradient,
     few_channels,
+    few_results,
     patches,
-    products,
-    random,
-    strided,
-    structs,
+    tiles,
+    tiles_gradient,
 )
 from alpha.cu32.structs import KernelStruct
 from alpha.errors import EngineError
 
+CONVOLUTIONS = (depthwise, depthwise_gradient, few_channels, few_results, patches, tiles, tiles_gradient)
+
 ALL = [
     value
-    for module in (convolution, depthwise, dropout, few_channels, patches, products, random)
+    for module in (*CONVOLUTIONS, dropout, products, random)
     for value in vars(module).values()
     if isinstance(value, KernelStruct)
 ] + list(dropout.RULES.values())

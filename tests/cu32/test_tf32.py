@@ -12,12 +12,12 @@ import pytest
 import alpha
 from alpha.cu32 import planner, tf32
 from alpha.cu32.base import DeviceEngine
-from alpha.cu32.costs import Chip
-from alpha.cu32.planner import Problem, plan
+from alpha.cu32.conv.problem import Aligned, Problem, dense_problem
+from alpha.cu32.conv.tensor_cores import TensorCores
 from alpha.engine import IMAGE_ORDER
 from alpha.geometry import Geometry
 from tests.cu32.test_matrix import LAYOUTS, on_device
-from tests.cu32.test_planner import H100
+from tests.cu32.test_planner import H100, plan
 
 Array = np.ndarray[Any, Any]
 
@@ -66,7 +66,7 @@ def test_products(
 ) -> None:
     for rows, columns, depth in ((132, 140, 36), (64, 128, 128), (12, 8, 4), (68, 4, 612)):
         x, y = (rng.standard_normal(s).astype(np.float32) for s in ((rows, depth), (depth, columns)))
-        with planner.use(tile=(tile, tile), load=tf32.LOAD):
+        with planner.use("tensor_cores", tile=(tile, tile)):
             got = cu32.to_numpy(cu32.matmul(on_device(cu32, x, turned[0]), on_device(cu32, y, turned[1])))
         exact = rounded(x, cu32).astype(np.float64) @ rounded(y, cu32).astype(np.float64)
         allowed = summed(depth)
@@ -80,7 +80,7 @@ def test_products(
 def test_batches_and_parts(cu32: DeviceEngine, rng: np.random.Generator) -> None:
     x = rng.standard_normal((3, 1, 8, 4096)).astype(np.float32)
     y = rng.standard_normal((2, 4096, 12)).astype(np.float32)
-    with planner.use(load=tf32.LOAD):
+    with planner.use("tensor_cores"):
         got = cu32.to_numpy(cu32.matmul(cu32.from_numpy(x), cu32.from_numpy(y)))
     exact = rounded(x, cu32).astype(np.float64) @ rounded(y, cu32).astype(np.float64)
     assert np.abs(got - exact).max() <= summed(4096) * np.abs(exact).max()
@@ -97,7 +97,7 @@ def test_infinities_and_nans_pass(cu32: DeviceEngine) -> None:
     x = np.ones((8, 8), np.float32)
     x[1, 2], x[2, 3] = np.inf, np.nan
     x.view(np.uint32)[3, 4] = 0x7FFFFFFF  # the NaN that the device's own arithmetic makes
-    with planner.use(load=tf32.LOAD):
+    with planner.use("tensor_cores"):
         got = cu32.to_numpy(cu32.matmul(cu32.from_numpy(x), cu32.from_numpy(np.ones((8, 8), np.float32))))
     assert np.isposinf(got[1]).all() and np.isnan(got[2:4]).all() and (got[[0, 4, 7]] == 8).all()
 
@@ -135,7 +135,7 @@ def test_convolutions(
         tx, tw, ty, tb, tr = (engine.from_numpy(array.astype(dtype)) for array in arrays)
         adds = engine.empty(tr.shape, tr.dtype, IMAGE_ORDER)
         engine.copy(tr, adds)
-        with planner.use(tile=tile, load=tf32.LOAD):
+        with planner.use("tensor_cores", tile=tile):
             results.append(
                 (
                     engine.conv2d(tx, tw, tb, geometry, groups),
@@ -151,18 +151,18 @@ def test_convolutions(
 
 
 GEOMETRY = Geometry.make((32, 32), (3, 3), (1, 1), (1, 1))
-LAYER = Problem("forward", GEOMETRY, 512, 64, 64, 1, "float", True, False, True)
+LAYER = replace(dense_problem("forward", GEOMETRY, 512, 64, 64, 1), high=True)
 
 
 def test_which_convolutions_run_on_the_tensor_cores() -> None:
-    def takes(problem: Problem, chip: Chip = H100) -> bool:
-        return any(kernel.load == tf32.LOAD for kernel in problem.kernels(chip, True))
+    def takes(problem: Problem) -> bool:
+        return "tensor_cores" in (algorithm.name for algorithm in planner.candidates(problem))
 
-    assert takes(LAYER)
-    assert not takes(replace(LAYER, vector=False))
+    assert takes(LAYER) and takes(replace(LAYER, operator="weight_grad"))
+    assert not takes(replace(LAYER, aligned=Aligned(x=False)))
     assert not takes(replace(LAYER, in_channels=4))
-    assert not takes(replace(LAYER, real="double"))
-    assert not any(kernel.load == tf32.LOAD for kernel in LAYER.kernels(H100, False))
+    assert not takes(replace(LAYER, item=8))
+    assert not takes(replace(LAYER, high=False))
 
 
 def test_they_are_taken_in_high_precision_only(cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,13 +176,17 @@ def test_they_are_taken_in_high_precision_only(cu32: DeviceEngine, monkeypatch: 
 
 def test_tiles_that_need_more_shared_memory_than_there_is_are_left_out() -> None:
     small = replace(H100, shared_per_block=64 << 10, shared_per_multiprocessor=65 << 10)
-    tiles = [(k.tile.rows, k.tile.columns) for k in LAYER.kernels(small, True) if k.load == tf32.LOAD]
-    assert tiles == [(64, 64)]
+    tiles = {(plan.tile.rows, plan.tile.columns) for plan in TensorCores().plans(LAYER, small)}
+    assert tiles == {(64, 64)}
+    smallest = replace(small, shared_per_block=1 << 10)
+    assert not TensorCores().plans(LAYER, smallest)
+    with planner.use("tensor_cores"):
+        assert planner.plan(LAYER, smallest).algorithm == "tiles"
 
 
 def test_a_weight_gradient_of_few_filters_is_split() -> None:
-    found = plan(replace(LAYER, operator="weight_grad"), H100, high=True)
-    assert found.load == tf32.LOAD and found.parts > 1 and found.useful > 0.9
+    found = plan(replace(LAYER, operator="weight_grad"), H100)
+    assert found.algorithm == "tensor_cores" and found.parts > 1 and found.useful > 0.9
 
 
 @pytest.mark.parametrize("depth", [8, 64, 256, 608])

@@ -15,7 +15,7 @@ import numpy as np
 
 import alpha
 from alpha import nn, optim
-from alpha.cu32 import planner, tf32
+from alpha.cu32 import planner
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.compiler import KERNELS, Source
 from alpha.datasets import ArrayDataset, DataLoader
@@ -116,7 +116,7 @@ def convolutions(engine: Engine) -> Results:
 def tensor_cores(engine: Engine) -> Results:
     alpha.set_float32_precision("high")
     try:
-        with planner.use(load=tf32.LOAD):
+        with planner.use("tensor_cores"):
             x, w = draw(engine, 40, 48, grad=True), draw(engine, 48, 32, grad=True)
             return [*with_gradients(x @ w, x, w), *convolved(engine, (32, 32), 1, 2, 4)]
     finally:

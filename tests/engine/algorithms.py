@@ -1,10 +1,10 @@
-"""What every algorithm of the CPU's convolutions must do: those that are listed, and one that somebody adds."""
+"""What every convolution algorithm of an engine must do: those that are listed, and one that somebody adds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,13 +12,12 @@ import pytest
 import alpha
 from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cpu import planner
-from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.algorithms import ALGORITHMS
-from alpha.cpu.conv.problem import Problem, problem_of
+from alpha.cpu.conv.problem import problem_of
 from alpha.cpu.convolution import MACS
-from alpha.cpu.engine import CPUEngine
-from alpha.engine import IMAGE_ORDER
+from alpha.engine import IMAGE_ORDER, Engine
 from alpha.geometry import Geometry
+from alpha.tensor import Tensor
 from tests import oracles
 from tests.engine.test_conv import EXACT, Case, draw_data
 
@@ -32,28 +31,60 @@ COUNTERS = {"forward": "conv2d", "input_grad": "conv2d_input_grad", "weight_grad
 """Where ``MACS`` counts an operator."""
 
 
-@contextmanager
-def taken() -> Iterator[list[str]]:
-    """The names of the algorithms that run within it, in order."""
-    names: list[str] = []
-    with pytest.MonkeyPatch.context() as patched:
-        for algorithm in ALGORITHMS:
+class Kit(NamedTuple):
+    """An engine with its planner.
 
-            def run(engine: Any, problem: Problem, call: Call, algorithm: Algorithm = algorithm) -> int:
-                names.append(algorithm.name)
-                return type(algorithm).run(algorithm, engine, problem, call)
+    Attributes:
+        planner: the module.
+        algorithms: the list.
+        macs: the engine's count of multiply-adds.
+        problem: of an operator, from x, dy, the filters, the geometry and the number of groups.
+    """
+
+    engine: Engine
+    planner: Any
+    algorithms: Sequence[Any]
+    macs: Mapping[str, int]
+    problem: Callable[[str, Tensor, Tensor, Tensor, Geometry, int], Any]
+
+
+def cpu_kit() -> Kit:
+    """The CPU engine's."""
+
+    def problem(operator: str, x: Tensor, dy: Tensor, w: Tensor, geometry: Geometry, groups: int) -> Any:
+        return problem_of(operator, x, dy, geometry.reached, groups)
+
+    return Kit(alpha.engine("cpu"), planner, ALGORITHMS, MACS, problem)
+
+
+@contextmanager
+def taken(kit: Kit | None = None) -> Iterator[list[str]]:
+    """The names of the algorithms that run within it on an engine, the CPU's if none is named, in order."""
+    names: list[str] = []
+    kit = kit or cpu_kit()
+    with pytest.MonkeyPatch.context() as patched:
+        for algorithm in kit.algorithms:
+
+            def run(engine: Engine, *rest: Any, algorithm: Any = algorithm) -> int:
+                if engine is kit.engine:  # kernels that check themselves have an engine of their own
+                    names.append(algorithm.name)
+                issued: int = type(algorithm).run(algorithm, engine, *rest)
+                return issued
 
             patched.setattr(algorithm, "run", run)
         yield names
 
 
-def check_algorithm(algorithm: Algorithm, case: Case, dtype: Any, image_order: bool = True) -> set[str]:
-    """Forces it for each of its operators that it serves in this case, which are returned.
+def check_algorithm(
+    algorithm: Any, case: Case, dtype: Any, image_order: bool = True, kit: Kit | None = None
+) -> set[str]:
+    """Forces it for each of its operators that it serves in this case, which are returned; on the CPU by default.
 
     It is taken then, and its results are those of the definition. Its kernel counts what it issues; brute force counts
     the products that meet no zero of padding or dilation, and an exact algorithm issues no others.
     """
-    engine = cast(CPUEngine, alpha.engine("cpu"))
+    kit = kit or cpu_kit()
+    engine = kit.engine
     x, w, b, dy = draw_data(case, dtype)
     order = IMAGE_ORDER if image_order else None
     geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
@@ -63,10 +94,10 @@ def check_algorithm(algorithm: Algorithm, case: Case, dtype: Any, image_order: b
     pairs = oracles.nonzero_products(case.size, case.filter, case.stride, case.padding, case.dilation)
     served = set()
     for operator in algorithm.operators:
-        if not algorithm.serves(problem_of(operator, images, grads, geometry.reached, case.groups)):
+        if not algorithm.serves(kit.problem(operator, images, grads, weights, geometry, case.groups)):
             continue
         served.add(operator)
-        with planner.use(algorithm.name), taken() as names:
+        with kit.planner.use(algorithm.name), taken(kit) as names:
             if operator == FORWARD:
                 found = [
                     engine.conv2d(images, weights, None, geometry, case.groups),
@@ -96,5 +127,5 @@ def check_algorithm(algorithm: Algorithm, case: Case, dtype: Any, image_order: b
         for result, wanted in zip(found, expected, strict=True):
             assert np.abs(result.numpy() - wanted).max() / size <= (BOUND if dtype == np.float32 else EXACT)
         if algorithm.exact:
-            assert MACS[COUNTERS[operator]] == pairs * case.n * case.channels[0] * case.channels[1] // case.groups
+            assert kit.macs[COUNTERS[operator]] == pairs * case.n * case.channels[0] * case.channels[1] // case.groups
     return served

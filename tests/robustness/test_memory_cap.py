@@ -22,7 +22,7 @@ from alpha.cpu import pooling as cpu_pooling
 from alpha.cpu.conv import images as images_as_rows
 from alpha.cpu.conv.problem import dense_problem
 from alpha.cpu.engine import CPUEngine
-from alpha.cu32 import tables
+from alpha.cu32.conv import tables
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import AlphaError, ArgumentError, OutOfMemoryError
 from alpha.geometry import Axis, Geometry

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alpha.cu32 import tables
+from alpha.cu32.conv import tables
 from alpha.errors import EngineError
 from alpha.geometry import Axis, Geometry
 from tests.oracles import nonzero_products

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from alpha.cu32 import tables
 from alpha.cu32.base import DeviceEngine
+from alpha.cu32.conv import tables
+from alpha.cu32.conv.problem import Problem
+from alpha.cu32.conv.tables import Classes, PatchList
 from alpha.cu32.structs import KernelStruct
-from alpha.cu32.tables import Classes, PatchList
 from alpha.geometry import Axis, Geometry
 from alpha.tensor import Tensor
 
@@ -43,27 +44,28 @@ class Cover:
         geometry = Geometry(self.rows, self.columns)
         return gather_tables(engine, place, geometry, self.forward)
 
-    def pack(self, source: Tensor, w: Tensor, out: Tensor, accumulate: bool) -> bytes:
-        """The struct that kernels compute the patches by."""
+    def pack(self, problem: Problem, filter_row: int, filter_column: int) -> bytes:
+        """The struct that kernels compute the patches by; from a row of the filter to the next, and from a column."""
         rows, columns = self.classes
+        source, target = (side.strides for side in problem.sides)
         return PATCHES.pack(
-            images=source.shape[0],
+            images=problem.images,
             entries=len(self.listed.tiles),
             member_row=rows.member_step,
             member_column=columns.member_step,
             tap_row=rows.step_a or 1,
             tap_column=columns.step_a or 1,
-            a_image=source.strides[0],
-            a_row=source.strides[1],
-            a_column=source.strides[2],
-            b_row=w.strides[1],
-            b_column=w.strides[2],
-            b_tap_row=rows.step_b * w.strides[1],
-            b_tap_column=columns.step_b * w.strides[2],
-            out_image=out.strides[0],
-            out_row=out.strides[1],
-            out_column=out.strides[2],
-            accumulate=accumulate,
+            a_image=source[0],
+            a_row=source[1],
+            a_column=source[2],
+            b_row=filter_row,
+            b_column=filter_column,
+            b_tap_row=rows.step_b * filter_row,
+            b_tap_column=columns.step_b * filter_column,
+            out_image=target[0],
+            out_row=target[1],
+            out_column=target[2],
+            accumulate=problem.adds,
         )
 
 
@@ -94,11 +96,13 @@ def addresses(held: Iterable[Tensor]) -> bytes:
     )
 
 
-def steps_fit(source: Tensor, geometry: Geometry, forward: bool) -> bool:
-    """Whether the steps from a tap or a position to the next are offsets of 32 bits; others need not be."""
+def steps_fit(problem: Problem) -> bool:
+    """Whether the source's steps from a tap or a position to the next are offsets of 32 bits; others need not be."""
     return all(
         max(abs(listed.step_a), listed.member_step) * stride < tables.LIMIT
-        for listed, stride in zip(classes(geometry, forward), source.strides[1:3], strict=True)
+        for listed, stride in zip(
+            classes(problem.geometry, problem.by_output), problem.sides[0].strides[1:], strict=True
+        )
     )
 
 

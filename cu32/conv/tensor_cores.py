@@ -1,0 +1,92 @@
+"""tensor_cores: the algorithm "tiles" in TF32 on the tensor cores: kernels/conv_tf32.cu and conv_weight_tf32.cu."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from alpha.conv.problem import FORWARD, INPUT_GRAD
+from alpha.cu32 import tf32
+from alpha.cu32.compiler import Source
+from alpha.cu32.conv.problem import Problem
+from alpha.cu32.conv.tiles import Tiles
+from alpha.cu32.conv.tiles_gradient import TilesGradient
+from alpha.cu32.costs import Chip, Kernel, Tile, TilePlan
+
+STAGES = 3
+"""Of panels in shared memory, which are copied while earlier ones are multiplied; the kernels say the same."""
+
+SHALLOWEST = 16
+"""Fewest channels to sum over, and of the result, that fill half a stage and half a tile."""
+
+_FILTERS = {FORWARD: "ACROSS", INPUT_GRAD: "ALONG"}
+
+
+def _macros(tile: Tile, wide: bool) -> dict[str, Any]:
+    offset: dict[str, Any] = {"OFFSET": "int64"} if wide else {}
+    return {"TILE_ROWS": tile.rows, "TILE_COLUMNS": tile.columns, **offset}
+
+
+def _source(operator: str, tile: Tile, wide: bool) -> Source:
+    return Source("conv_tf32", FILTER=_FILTERS[operator], **_macros(tile, wide))
+
+
+def _gradient_source(tile: Tile, wide: bool) -> Source:
+    return Source("conv_weight_tf32", **_macros(tile, wide))
+
+
+SOURCES = (
+    *(_source(operator, tile, False) for operator in _FILTERS for tile in tf32.TILES),
+    *(_gradient_source(tile, False) for tile in tf32.TILES),
+)
+
+
+def _serves(problem: Problem) -> bool:
+    return problem.high and problem.vector and min(problem.group_in, problem.group_out) >= SHALLOWEST
+
+
+def _kernels(chip: Chip) -> list[Kernel]:
+    """Those whose stages fit the device."""
+    return tf32.fitting(chip, {tile: _shared_bytes(tile) for tile in tf32.TILES})
+
+
+def _shared_bytes(tile: Tile) -> int:
+    return tf32.stages(STAGES, tile.rows, tile.columns)
+
+
+class TensorCores(Tiles):
+    """Problems whose factors may be rounded to TF32, of enough channels."""
+
+    name = "tensor_cores"
+    file = "conv_tf32"
+
+    def serves(self, problem: Problem) -> bool:
+        return _serves(problem)
+
+    def kernels(self, problem: Problem, chip: Chip) -> Iterable[Kernel]:
+        return _kernels(chip)
+
+    def source(self, plan: TilePlan) -> Source:
+        return _source(plan.problem.operator, plan.tile, plan.problem.wide)
+
+    def shared_bytes(self, plan: TilePlan) -> int:
+        return _shared_bytes(plan.tile)
+
+
+class TensorCoresGradient(TilesGradient):
+    """The same of filter gradients."""
+
+    name = "tensor_cores"
+    file = "conv_weight_tf32"
+
+    def serves(self, problem: Problem) -> bool:
+        return _serves(problem)
+
+    def kernels(self, problem: Problem, chip: Chip) -> Iterable[Kernel]:
+        return _kernels(chip)
+
+    def source(self, plan: TilePlan) -> Source:
+        return _gradient_source(plan.tile, plan.problem.wide)
+
+    def shared_bytes(self, plan: TilePlan) -> int:
+        return _shared_bytes(plan.tile)

@@ -1,0 +1,211 @@
+"""tiles: ConvV2 and KS-deconv-V2 by blocks that own a tile of rows of one trim by channels: kernels/conv.cu.
+
+One list of tiles over all classes of equal trim makes one launch, whose blocks sum over just the taps of their class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, ClassVar, NamedTuple
+
+from alpha import caches
+from alpha.conv.problem import FORWARD, INPUT_GRAD
+from alpha.cu32 import costs
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.compiler import Source
+from alpha.cu32.conv import patches, tables
+from alpha.cu32.conv.algorithm import Algorithm
+from alpha.cu32.conv.problem import Call, Problem
+from alpha.cu32.costs import Chip, Covered, Kernel, Lengths, Tile, TilePlan, float_kernel
+from alpha.cu32.parts import sum_parts
+from alpha.cu32.structs import KernelStruct
+from alpha.tensor import Storage, Tensor
+
+GATHER = KernelStruct("tile.cuh", "Gather")
+
+FLAT_LIMIT = 1024
+"""Taps times channels that conv.cu's table of offsets holds."""
+
+PENALTY = {"VECTOR": 1.0, "FLAT": 1.2, "SCALAR": 1.3}
+"""What loading one element at a time costs."""
+
+LARGE, TALL, SQUARE, NARROW, SMALL = (
+    Tile(128, 128, 8, 8),
+    Tile(128, 64, 8, 8),
+    Tile(64, 64, 8, 4),
+    Tile(128, 32, 8, 4),
+    Tile(64, 32, 8, 4),
+)
+DOUBLE = Tile(64, 64, 4, 4)
+TILES = {
+    "VECTOR": (LARGE, TALL, SQUARE, NARROW, SMALL),
+    "FLAT": (SQUARE, NARROW, SMALL),
+    "SCALAR": (LARGE, SQUARE, SMALL),
+}
+"""Tiles of float32 by the way the kernel loads."""
+
+_FILTERS = {FORWARD: "BY_DEPTH", INPUT_GRAD: "BY_WIDTH"}
+
+
+def _source(operator: str, real: str, tile: Tile, load: str, wide: bool = False) -> Source:
+    offset: dict[str, Any] = {"OFFSET": "int64"} if wide else {}
+    return Source("conv", REAL=real, LOAD=load, FILTER=_FILTERS[operator], **tile.macros, **offset)
+
+
+_KERNELS = [("float", tile, load) for load, listed in TILES.items() for tile in listed]
+_KERNELS += [("double", DOUBLE, load) for load in ("FLAT", "SCALAR")]
+SOURCES = tuple(
+    _source(operator, real, tile, load, wide)
+    for real, tile, load in _KERNELS
+    for operator in _FILTERS
+    for wide in (False, True)
+    if not (wide and load == "FLAT")  # its table of offsets holds 32 bits
+)
+
+
+class _Launch(NamedTuple):
+    """What a plan's launches have in common."""
+
+    source: Source
+    shared: int
+    tiles: Any
+    grid: tuple[int, int]
+    sizes: bytes
+    macs: int
+
+
+class Tiles(Algorithm):
+    """Every problem, in float32 and float64."""
+
+    name = "tiles"
+    file: ClassVar[str] = "conv"
+
+    def kernels(self, problem: Problem, chip: Chip) -> Iterable[Kernel]:
+        """The kernels that serve a problem on a device."""
+        load = _load(problem)
+        if problem.item == 8:
+            return [float_kernel(chip, DOUBLE, load, 2 * PENALTY[load], resident=2)]
+        return [float_kernel(chip, tile, load, PENALTY[load]) for tile in TILES[load]]
+
+    def source(self, plan: TilePlan) -> Source:
+        """The kernel's source for a plan."""
+        p = plan.problem
+        return _source(p.operator, p.real, plan.tile, plan.load, p.wide)
+
+    def shared_bytes(self, plan: TilePlan) -> int:
+        """Dynamic shared memory of a block."""
+        return 0
+
+    def plans(self, problem: Problem, chip: Chip, parts: int | None = None) -> list[TilePlan]:
+        kernels = (Covered(kernel, _lengths(problem, kernel)) for kernel in self.kernels(problem, chip))
+        return costs.plans(problem, chip, self.name, kernels, parts)
+
+    def describe(self, plan: TilePlan) -> str:
+        return plan.choice
+
+    def run(self, engine: DeviceEngine, plan: TilePlan, call: Call) -> int:
+        problem, made = plan.problem, _launch(self, plan)
+        rows, columns = problem.geometry.rows, problem.geometry.columns
+        place = engine.constant(
+            made.tiles,
+            lambda: tables.tiles(rows, columns, problem.forward, problem.images, plan.tile.rows).tiles,
+        )
+        held = patches.gather_tables(engine, place, problem.geometry, problem.forward)
+        target: Tensor | Storage = call.out if plan.parts == 1 else engine.scratch(plan.parts * call.out.nbytes)
+        engine.launch(
+            made.source,
+            self.file,
+            made.grid,
+            plan.tile.threads,
+            call.source,
+            call.other,
+            target,
+            call.bias,
+            patches.addresses(held),
+            made.sizes,
+            shared=made.shared,
+        )
+        if isinstance(target, Storage):
+            sum_parts(engine, target, plan.parts, call.out)
+        return made.macs
+
+
+def _load(problem: Problem) -> str:
+    """The way operands are read."""
+    depth = problem.group_in if problem.forward else problem.group_out
+    few = depth < 8 or not problem.vector
+    if few and not problem.wide and math.prod(problem.geometry.filter) * depth <= FLAT_LIMIT and depth % 8:
+        return "FLAT"
+    return "VECTOR" if problem.vector else "SCALAR"
+
+
+def _lengths(problem: Problem, kernel: Kernel) -> Lengths:
+    """The blocks of one part."""
+    g, tile = problem.geometry, kernel.tile
+    depth, width = _depth_and_width(problem)
+    listed = tables.tiles(g.rows, g.columns, problem.forward, problem.images, tile.rows)
+    counts = sorted(Counter(listed.taps.tolist()).items(), reverse=True)
+    across = -(-width // tile.columns) * problem.groups
+    if kernel.load == "FLAT":
+        return tuple((number * across, -(-taps * depth // kernel.depth)) for taps, number in counts)
+    return tuple((number * across, taps * -(-depth // kernel.depth)) for taps, number in counts)
+
+
+def _depth_and_width(problem: Problem) -> tuple[int, int]:
+    """Channels that are summed over, and channels of the result, of a group."""
+    both = problem.group_in, problem.group_out
+    return both if problem.forward else both[::-1]
+
+
+@caches.kept
+def _launch(algorithm: Tiles, plan: TilePlan) -> _Launch:
+    problem = plan.problem
+    g, forward = problem.geometry, problem.forward
+    column_tiles = math.ceil(_depth_and_width(problem)[1] / plan.tile.columns)
+    listed = tables.tiles(g.rows, g.columns, forward, problem.images, plan.tile.rows)
+    return _Launch(
+        algorithm.source(plan),
+        algorithm.shared_bytes(plan),
+        ("tiles", g, forward, problem.images, plan.tile.rows),
+        (len(listed.tiles) * problem.groups * column_tiles, plan.parts),
+        _sizes(plan, column_tiles),
+        listed.products * problem.group_in * problem.out_channels,
+    )
+
+
+def _sizes(plan: TilePlan, column_tiles: int) -> bytes:
+    """The sizes and strides of a convolution or an input gradient."""
+    p = plan.problem
+    rows, columns = patches.classes(p.geometry, p.forward)
+    source, target = (side.strides for side in p.sides)
+    (depth, width), per_tap = _depth_and_width(p), p.group_in
+    per_filter = math.prod(p.geometry.filter) * per_tap
+    row = p.geometry.filter[1] * per_tap
+    return GATHER.pack(
+        images=p.images,
+        depth=depth,
+        width=width,
+        groups=p.groups,
+        column_tiles=column_tiles,
+        a_image=source[0],
+        a_row=source[1],
+        a_column=source[2],
+        a_tap_row=rows.step_a * source[1],
+        a_tap_column=columns.step_a * source[2],
+        b_depth=1 if p.forward else per_filter,
+        b_width=per_filter if p.forward else 1,
+        b_group=p.group_out * per_filter,
+        b_row=row,
+        b_column=per_tap,
+        b_tap_row=rows.step_b * row,
+        b_tap_column=columns.step_b * per_tap,
+        out_image=target[0],
+        out_row=target[1],
+        out_column=target[2],
+        part_stride=p.results,
+        parts=plan.parts,
+        aligned=width % 4 == 0 and (p.aligned.y if p.forward else p.aligned.x),
+        accumulate=p.adds,
+    )

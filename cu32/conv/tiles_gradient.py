@@ -1,0 +1,176 @@
+"""tiles, of the filter gradient: Sk-dilated-V2 by blocks that own a tap and a tile of channels.
+
+The kernel is kernels/conv_weight.cu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, NamedTuple
+
+from alpha import caches
+from alpha.conv.problem import WEIGHT_GRAD
+from alpha.cu32 import costs
+from alpha.cu32.base import MAX_GRID_YZ, DeviceEngine
+from alpha.cu32.compiler import Source
+from alpha.cu32.conv import tables
+from alpha.cu32.conv.algorithm import Algorithm
+from alpha.cu32.conv.problem import Call, Problem
+from alpha.cu32.conv.tiles import DOUBLE, LARGE, PENALTY, SMALL, SQUARE, TALL
+from alpha.cu32.costs import Chip, Covered, Kernel, Lengths, Tile, TilePlan, float_kernel
+from alpha.cu32.parts import sum_parts
+from alpha.cu32.structs import KernelStruct
+from alpha.geometry import Axis
+from alpha.tensor import Storage, Tensor
+
+LEAP = KernelStruct("leap.cuh", "Leap")
+
+SLIM = Tile(64, 16, 8, 4)
+TILES = {"VECTOR": (LARGE, TALL, SQUARE, SMALL, SLIM), "SCALAR": (SQUARE, SMALL, SLIM)}
+"""Tiles of float32 by the way the kernel loads."""
+
+MOST_TAPS = MAX_GRID_YZ
+"""Taps of a launch, which has a block for each along the grid's second axis."""
+
+
+def _source(real: str, tile: Tile, load: str, wide: bool = False) -> Source:
+    offset: dict[str, Any] = {"OFFSET": "int64"} if wide else {}
+    return Source("conv_weight", REAL=real, LOAD=load, **tile.macros, **offset)
+
+
+_KERNELS = [("float", tile, load) for load, listed in TILES.items() for tile in listed]
+_KERNELS += [("double", DOUBLE, "SCALAR")]
+SOURCES = tuple(_source(*kernel, wide) for kernel in _KERNELS for wide in (False, True))
+
+
+class _Piece(NamedTuple):
+    """A rectangle of a filter's taps, whose gradient one launch computes: its first tap, and its size."""
+
+    first: tuple[int, int]
+    size: tuple[int, int]
+
+
+class _Launch(NamedTuple):
+    """What a plan's launches have in common."""
+
+    source: Source
+    shared: int
+    grid: tuple[int, int, int]
+    sizes: bytes
+
+
+class TilesGradient(Algorithm):
+    """Every problem, in float32 and float64; a filter of very many taps in several launches."""
+
+    name = "tiles"
+    file: ClassVar[str] = "conv_weight"
+    operators = (WEIGHT_GRAD,)
+
+    def kernels(self, problem: Problem, chip: Chip) -> Iterable[Kernel]:
+        """The kernels that serve a problem on a device."""
+        load = "VECTOR" if problem.vector else "SCALAR"
+        if problem.item == 8:
+            return [float_kernel(chip, DOUBLE, load, 2 * PENALTY[load], resident=2)]
+        return [float_kernel(chip, tile, load, PENALTY[load]) for tile in TILES[load]]
+
+    def source(self, plan: TilePlan) -> Source:
+        """The kernel's source for a plan."""
+        return _source(plan.problem.real, plan.tile, plan.load, plan.problem.wide)
+
+    def shared_bytes(self, plan: TilePlan) -> int:
+        """Dynamic shared memory of a block."""
+        return 0
+
+    def plans(self, problem: Problem, chip: Chip, parts: int | None = None) -> list[TilePlan]:
+        kernels = (Covered(kernel, _lengths(problem, kernel)) for kernel in self.kernels(problem, chip))
+        return costs.plans(problem, chip, self.name, kernels, parts)
+
+    def describe(self, plan: TilePlan) -> str:
+        return plan.choice
+
+    def run(self, engine: DeviceEngine, plan: TilePlan, call: Call) -> int:
+        problem: Problem = plan.problem
+        dw = call.out
+        height, width = problem.geometry.filter
+        if height * width <= MOST_TAPS:
+            self._run_piece(engine, plan, call, _Piece((0, 0), (height, width)))
+        else:
+            down, across = max(1, MOST_TAPS // width), min(width, MOST_TAPS)
+            for row in range(0, height, down):
+                for column in range(0, width, across):
+                    size = (min(down, height - row), min(across, width - column))
+                    found = engine.empty((dw.shape[0], *size, dw.shape[3]), dw.dtype)
+                    self._run_piece(engine, plan, call._replace(out=found), _Piece((row, column), size))
+                    offset = dw.offset + row * dw.strides[1] + column * dw.strides[2]
+                    engine.copy(found, dw.view(offset, found.shape, dw.strides))
+        return tables.leap_products(problem.geometry, problem.images) * problem.group_in * problem.out_channels
+
+    def _run_piece(self, engine: DeviceEngine, plan: TilePlan, call: Call, piece: _Piece) -> None:
+        """The gradient of a piece of the filter, which ``call.out`` has the size of, its parts added."""
+        made, g = _launch(self, plan, piece.size), plan.problem.geometry
+        rows, columns = (_runs(engine, axis, tap) for axis, tap in zip((g.rows, g.columns), piece.first, strict=True))
+        target: Tensor | Storage = call.out if plan.parts == 1 else engine.scratch(plan.parts * call.out.nbytes)
+        engine.launch(
+            made.source,
+            self.file,
+            made.grid,
+            plan.tile.threads,
+            call.source,
+            call.other,
+            target,
+            rows,
+            columns,
+            made.sizes,
+            shared=made.shared,
+        )
+        if isinstance(target, Storage):
+            sum_parts(engine, target, plan.parts, call.out)
+
+
+def _lengths(problem: Problem, kernel: Kernel) -> Lengths:
+    """The blocks of one part."""
+    across, down = _tiles(problem, kernel.tile)
+    count = across * down * problem.groups
+    terms = tables.leaps(problem.geometry, problem.images)
+    return tuple((count, int(-(-number // kernel.depth))) for number in terms)
+
+
+def _tiles(problem: Problem, tile: Tile) -> tuple[int, int]:
+    """Tiles along a group's input channels, and along its output channels."""
+    return -(-problem.group_in // tile.columns), -(-problem.group_out // tile.rows)
+
+
+def _runs(engine: DeviceEngine, axis: Axis, first: int) -> Tensor:
+    """What each tap of an axis meets, from a tap on."""
+    table = engine.constant(("runs", axis), tables.by_tap(axis).array)
+    shape = (table.shape[0] - first, *table.shape[1:])
+    return table.view(table.offset + first * table.strides[0], shape, table.strides)
+
+
+@caches.kept
+def _launch(algorithm: TilesGradient, plan: TilePlan, size: tuple[int, int]) -> _Launch:
+    p = plan.problem
+    in_tiles, out_tiles = _tiles(p, plan.tile)
+    (x_image, x_row, x_column), (y_image, y_row, y_column) = p.x_strides, p.y_strides
+    taps = size[0] * size[1]
+    sizes = LEAP.pack(
+        images=p.images,
+        in_width=p.group_in,
+        out_width=p.group_out,
+        in_tiles=in_tiles,
+        out_tiles=out_tiles,
+        filter_columns=size[1],
+        x_image=x_image,
+        x_row=x_row,
+        x_column=x_column,
+        x_step_row=x_row * p.geometry.rows.stride,
+        x_step_column=x_column * p.geometry.columns.stride,
+        y_image=y_image,
+        y_row=y_row,
+        y_column=y_column,
+        parts=plan.parts,
+        part_stride=p.out_channels * taps * p.group_in,
+        aligned=p.group_in % 4 == 0,
+    )
+    grid = (p.groups * out_tiles * in_tiles, taps, plan.parts)
+    return _Launch(algorithm.source(plan), algorithm.shared_bytes(plan), grid, sizes)

@@ -1,0 +1,134 @@
+"""The CUDA engine's convolution algorithms, each where it serves: values, products counted, and what is explained."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha.conv.problem import FORWARD, INPUT_GRAD
+from alpha.cu32 import planner
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.conv.algorithm import Algorithm
+from alpha.cu32.conv.algorithms import ALGORITHMS
+from alpha.cu32.convolution import MACS
+from alpha.cu32.explain import explain, explain_problem
+from alpha.engine import IMAGE_ORDER
+from alpha.geometry import Geometry
+from alpha.tensor import Tensor
+from tests.cu32.algorithms import cuda_kit
+from tests.cu32.test_convolution import PICKED as PLAIN
+from tests.cu32.test_depthwise import PICKED as DEPTHWISE
+from tests.cu32.test_few_channels import INPUTS, OUTPUTS, RESULTS
+from tests.engine.algorithms import COUNTERS, check_algorithm, taken
+from tests.engine.test_conv import Case
+
+SMALL = [case for case in PLAIN if case.n * case.channels[0] * case.channels[1] < 4000]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: f"{algorithm.name} {algorithm.operators[-1]}")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_every_algorithm_where_it_serves(cu32: DeviceEngine, algorithm: Algorithm, dtype: Any) -> None:
+    """What takes TF32 has bounds and tests of its own: tests/cu32/test_tf32.py."""
+    kit, served = cuda_kit(cu32), set()
+    for turn, case in enumerate((*SMALL, *DEPTHWISE[:4], *RESULTS[:3], *INPUTS[:3], *OUTPUTS[:3])):
+        served |= check_algorithm(algorithm, case, dtype, image_order=bool(turn % 2), kit=kit)
+    float32_alone = algorithm.name in ("few_results", "few_channels")
+    none = algorithm.name == "tensor_cores" or (float32_alone and dtype == np.float64)
+    assert served == (set() if none else set(algorithm.operators))
+
+
+def test_what_is_explained_is_what_runs(cu32: DeviceEngine) -> None:
+    """500 random problems: the algorithm, the products, and for dense float32 images what their shapes alone tell."""
+    rng, kit = np.random.default_rng(22), cuda_kit(cu32)
+    seen, count = set(), 0
+    for case in itertools.islice(random_cases(rng), 170):
+        geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
+        dtype = np.float64 if rng.random() < 0.2 else np.float32
+        whole = bool(rng.random() < 0.5)
+        x, dy = (
+            images(cu32, rng, (case.n, *size, channels), dtype, whole)
+            for size, channels in zip((geometry.input, geometry.output), case.channels, strict=True)
+        )
+        w_shape = (case.channels[1], *case.filter, case.channels[0] // case.groups)
+        w = filters(cu32, rng, w_shape, dtype, whole)
+        calls = {
+            "forward": lambda: cu32.conv2d(x, w, None, geometry, case.groups),  # noqa: B023
+            "input_grad": lambda: cu32.conv2d_input_grad(dy, w, geometry, case.groups),  # noqa: B023
+            "weight_grad": lambda: cu32.conv2d_weight_grad(x, dy, geometry, case.groups),  # noqa: B023
+        }
+        high = bool(rng.random() < 0.4)
+        alpha.set_float32_precision("high" if high else "highest")
+        try:
+            for operator, call in calls.items():
+                x_as, dy_as = results(cu32, operator, x, dy)
+                # So small, the tensor cores are rarely the cheapest.
+                with planner.use("tensor_cores") if high and case.n > 1 else nullcontext():
+                    told = explain_problem(cu32, kit.problem(operator, x_as, dy_as, w, geometry, case.groups))
+                    if whole and dtype == np.float32:
+                        steps = case.stride, case.padding, case.dilation, case.groups
+                        assert told == explain(cu32, operator, x.shape, w_shape, *steps)
+                    with taken(kit) as names:
+                        call()
+                assert names == [told.name], (operator, case, dtype)
+                assert 2 * MACS[COUNTERS[operator]] == told.useful
+                seen.add((told.name, operator))
+                count += 1
+        finally:
+            alpha.set_float32_precision("highest")
+    assert count >= 500
+    assert seen == {(each.name, operator) for each in ALGORITHMS for operator in each.operators}
+
+
+def random_cases(rng: np.random.Generator) -> Iterator[Case]:
+    """Tiny: odd sizes, strides, dilations; groups, depthwise, few channels, and channels that fill no vector."""
+
+    def pair(*values: int) -> tuple[int, int]:
+        """The same for both axes, mostly."""
+        row, column = rng.choice(values, 2).tolist()
+        return (row, row) if rng.random() < 0.7 else (row, column)
+
+    for turn in itertools.count():
+        filter, stride, dilation = pair(1, 2, 3, 3, 4), pair(1, 1, 2, 3), pair(1, 1, 1, 2)
+        extents = [(taps - 1) * step + 1 for taps, step in zip(filter, dilation, strict=True)]
+        padding = int(rng.integers(0, extents[0] // 2 + 1)), int(rng.integers(0, extents[1] // 2 + 1))
+        size = int(rng.integers(extents[0], extents[0] + 5)), int(rng.integers(extents[1], extents[1] + 5))
+        few, some = int(rng.choice([1, 2, 3, 4, 6])), int(rng.choice([16, 17, 20, 32]))
+        groups, channels = (
+            (1, (some, int(rng.choice([16, 20, 33, 36])))),
+            (1, (few, some)),
+            (1, (some, few)),
+            (some, (some, some * int(rng.choice([1, 1, 2])))),
+            (2, (2 * int(rng.choice([3, 16])), 2 * int(rng.choice([5, 16])))),
+        )[turn % 5]
+        yield Case(int(rng.choice([1, 1, 2, 5])), size, channels, filter, stride, padding, dilation, groups)
+
+
+def images(engine: DeviceEngine, rng: np.random.Generator, shape: Any, dtype: Any, whole: bool) -> Tensor:
+    """In the engine's order without gaps, if whole; else row-major, or a slice of more channels, on four or off."""
+    n, height, width, channels = shape
+    if whole:
+        return engine.dense(engine.from_numpy(rng.standard_normal(shape).astype(dtype)), IMAGE_ORDER)
+    first = int(rng.choice([0, 1, 4]))
+    more = 8 if first else 0
+    wider = engine.from_numpy(rng.standard_normal((n, height, width, channels + more)).astype(dtype))
+    return wider[..., first : first + channels]
+
+
+def filters(engine: DeviceEngine, rng: np.random.Generator, shape: Any, dtype: Any, whole: bool) -> Tensor:
+    """From an address of their own, if whole; else perhaps from one element later."""
+    first = 0 if whole else int(rng.choice([0, 1]))
+    numbers = engine.from_numpy(rng.standard_normal(first + int(np.prod(shape))).astype(dtype))
+    return numbers[first:].reshape(*shape)
+
+
+def results(engine: DeviceEngine, operator: str, x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    """x and dy with what an operator makes where it makes it: dense, in the engine's order."""
+    if operator == FORWARD:
+        return x, engine.empty(dy.shape, dy.dtype, IMAGE_ORDER)
+    return (engine.empty(x.shape, x.dtype, IMAGE_ORDER), dy) if operator == INPUT_GRAD else (x, dy)
