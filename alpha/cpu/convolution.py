@@ -15,7 +15,7 @@ from alpha.cpu.base import HostEngine
 from alpha.cpu.conv.algorithm import Call
 from alpha.cpu.conv.problem import RUN_CHANNELS, Problem, problem_of
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels import convolution as kernels
+from alpha.cpu.kernels import filters as kernels
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ShapeError
 from alpha.geometry import Geometry

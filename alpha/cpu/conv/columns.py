@@ -17,10 +17,10 @@ from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import check_offsets, extent, pairs_of, sources, table
 from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels import convolution
-from alpha.cpu.kernels import tap_columns as kernels
-from alpha.cpu.kernels.convolution import COUNT, AxisTable
-from alpha.cpu.kernels.tap_columns import TapColumnsSizes
+from alpha.cpu.kernels import columns as kernels
+from alpha.cpu.kernels import filters as filter_kernels
+from alpha.cpu.kernels.columns import ColumnsSizes
+from alpha.cpu.kernels.tables import COUNT, AxisTable
 from alpha.tensor import Tensor
 
 PRODUCTS = 128 << 10
@@ -42,7 +42,7 @@ class ColumnsPlan:
 
     rows: AxisTable
     columns: AxisTable
-    sizes: TapColumnsSizes
+    sizes: ColumnsSizes
     packed_shape: tuple[int, ...]
 
     @cached_property
@@ -79,7 +79,7 @@ def plan(problem: Problem) -> ColumnsPlan:
     taps = int(pairs[0].count.max())
     chunk = _chunk(problem.images, size[1] * panels * width * item, taps * size[1] * depth * item)
     rows_in_all = result[0] * math.ceil(problem.images / chunk) * problem.groups
-    sizes = TapColumnsSizes(
+    sizes = ColumnsSizes(
         images=problem.images,
         chunk=chunk,
         band=max(1, min(BAND, result[0], rows_in_all // TASKS)),
@@ -150,7 +150,7 @@ class Columns(Algorithm):
         planned = plan(problem)
         packed = _packed(engine, call.other, planned.packed_shape, problem.by_output)
         macs: int = engine.launch(
-            kernels.tap_columns, call.tag, planned.rows, planned.columns, planned.sizes, call.source.address,
+            kernels.columns, call.tag, planned.rows, planned.columns, planned.sizes, call.source.address,
             packed.address, *call.ends, tasks=planned.tasks,
         )  # fmt: skip
         return macs
@@ -174,9 +174,9 @@ def _packed(engine: HostEngine, w: Tensor, shape: tuple[int, ...], by_output: bo
         if by_output:
             turned = array.reshape(groups, -1, *array.shape[1:]).transpose(0, 3, 1, 2, 4)
             source = filters.dense_array(engine, turned).reshape(groups, -1, taps, depth)
-            engine.launch(convolution.pack_by_output, source, engine.array(packed))
+            engine.launch(filter_kernels.pack_by_output, source, engine.array(packed))
         else:
             source = filters.dense_array(engine, array).reshape(groups, depth, taps, -1)
-            engine.launch(convolution.pack_by_input, source, engine.array(packed))
+            engine.launch(filter_kernels.pack_by_input, source, engine.array(packed))
 
     return filters.kept(engine, w, shape, "rows by output" if by_output else "rows by input", pack)

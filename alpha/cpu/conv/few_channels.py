@@ -19,7 +19,7 @@ from alpha.cpu.conv.tables import check_offsets, extent
 from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import few_channels as kernels
-from alpha.cpu.kernels.few_channels import FewSizes, Trims
+from alpha.cpu.kernels.few_channels import FewChannelsSizes, Trims
 from alpha.geometry import Axis, stretches
 
 DEPTH = 64
@@ -38,7 +38,7 @@ class FewPlan:
 
     rows: Trims
     columns: Trims
-    sizes: FewSizes
+    sizes: FewChannelsSizes
     groups: int
     parts: int
     macs: int
@@ -75,7 +75,7 @@ def plan(problem: Problem) -> FewPlan:
     chunk = min(part, IMAGES)
     taps = int(rows.taps.sum()) * int(columns.taps.sum())
     widest = int(rows.taps.max(initial=0)) * int(columns.taps.max(initial=0)) * problem.group_in
-    sizes = FewSizes(
+    sizes = FewChannelsSizes(
         images=problem.images,
         part=part,
         chunk=chunk,

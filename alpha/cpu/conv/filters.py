@@ -9,7 +9,7 @@ import numpy as np
 
 from alpha.autograd import is_inference
 from alpha.cpu.base import HostEngine
-from alpha.cpu.kernels import convolution as kernels
+from alpha.cpu.kernels import filters as kernels
 from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]

@@ -18,8 +18,9 @@ from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import check_offsets, extent, joined, others, sources, table
 from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels import convolution as kernels
-from alpha.cpu.kernels.convolution import COUNT, AxisTable, GatherSizes
+from alpha.cpu.kernels import images as kernels
+from alpha.cpu.kernels.images import ImagesSizes
+from alpha.cpu.kernels.tables import COUNT, AxisTable
 
 Array = np.ndarray[Any, Any]
 
@@ -38,7 +39,7 @@ class GatherPlan:
     rows: AxisTable
     columns: AxisTable
     runs: Array
-    sizes: GatherSizes
+    sizes: ImagesSizes
     packed_shape: tuple[int, ...]
     macs: int
 
@@ -68,7 +69,7 @@ def _by_output(problem: Problem) -> GatherPlan:
     rows = table(g.rows.pairs_by_output, row, g.columns.filter * tap)
     columns = table(by_column, column, tap)
     taps = g.rows.filter * g.columns.filter
-    sizes = GatherSizes(
+    sizes = ImagesSizes(
         images=problem.images,
         chunk=_chunk(problem.images),
         columns=g.columns.output,
@@ -113,7 +114,7 @@ def _by_input(problem: Problem) -> GatherPlan:
     rows = table(g.rows.pairs_by_input, row, g.columns.filter * tap)
     columns = table(g.columns.pairs_by_input, column, tap)
     runs = np.ones(g.columns.input, np.int64)
-    sizes = GatherSizes(
+    sizes = ImagesSizes(
         images=problem.images,
         chunk=_chunk(problem.images),
         columns=g.columns.input,
@@ -189,7 +190,7 @@ class Images(Algorithm):
         planned = plan(problem)
         packed = filters.packed(engine, call.other, planned.packed_shape, problem.by_output)
         macs: int = engine.launch(
-            kernels.gather, call.tag, planned.order, planned.rows, planned.columns, planned.runs, planned.sizes,
+            kernels.images, call.tag, planned.order, planned.rows, planned.columns, planned.runs, planned.sizes,
             call.source.address, packed.address, *call.ends, tasks=planned.tasks,
         )  # fmt: skip
         return macs

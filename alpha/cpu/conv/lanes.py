@@ -18,9 +18,9 @@ from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import pairs_of, table
 from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels import image_lanes as kernels
-from alpha.cpu.kernels.convolution import AxisTable
-from alpha.cpu.kernels.image_lanes import HEIGHTS, VECTORS, Band, LaneSizes
+from alpha.cpu.kernels import lanes as kernels
+from alpha.cpu.kernels.lanes import HEIGHTS, VECTORS, Band, LaneSizes
+from alpha.cpu.kernels.tables import AxisTable
 from alpha.geometry import Pairs
 
 Array = np.ndarray[Any, Any]
@@ -172,7 +172,7 @@ class Lanes(Algorithm):
         planned = plan(problem)
         packed = filters.packed(engine, call.other, planned.packed_shape, problem.by_output)
         macs: int = engine.launch(
-            kernels.image_lanes, call.tag, planned.bands, planned.rows, planned.columns, planned.heights,
+            kernels.lanes, call.tag, planned.bands, planned.rows, planned.columns, planned.heights,
             planned.sizes, call.source.address, packed.address, *call.ends, tasks=planned.tasks,
         )  # fmt: skip
         return macs

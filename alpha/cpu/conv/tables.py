@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu.kernels.convolution import COUNT, OTHER, SOURCE, AxisTable
+from alpha.cpu.kernels.tables import COUNT, OTHER, SOURCE, AxisTable
 from alpha.errors import EngineError
 from alpha.geometry import Axis, Pairs
 

@@ -16,9 +16,10 @@ from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import check_offsets, extent, others, sources, table
 from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels import convolution as kernels
-from alpha.cpu.kernels.convolution import COUNT, TILE_GAP_BYTES, AxisTable, LeapSizes, PackSizes
+from alpha.cpu.kernels import taps as kernels
 from alpha.cpu.kernels.microkernel import NARROW_WIDE_ROWS
+from alpha.cpu.kernels.tables import COUNT, AxisTable
+from alpha.cpu.kernels.taps import TILE_GAP_BYTES, CopySizes, TapsSizes
 from alpha.geometry import Axis
 
 PANEL_TAPS = 8
@@ -46,8 +47,8 @@ class LeapPlan:
 
     rows: AxisTable
     columns: AxisTable
-    sizes: LeapSizes
-    pack: PackSizes
+    sizes: TapsSizes
+    pack: CopySizes
     clear: bool
     """Whether the filters must be zero before: some tap meets no element."""
     parts: int
@@ -73,7 +74,7 @@ def plan(problem: Problem) -> LeapPlan:
     part = image_part(problem, filter_bytes)
     channels, panels = _tasks(problem, math.ceil(problem.images / part))
     chunk, row_chunk, column_chunk = _leap_blocking(problem, part, channels)
-    sizes = LeapSizes(
+    sizes = TapsSizes(
         images=problem.images,
         part=part,
         chunk=chunk,
@@ -131,13 +132,13 @@ def _x_copy(problem: Problem, rows: int, columns: int, images: int) -> int:
     return bands * height * slots * stride * images * panel * problem.item
 
 
-def _pack_sizes(problem: Problem, sizes: LeapSizes) -> PackSizes:
+def _pack_sizes(problem: Problem, sizes: TapsSizes) -> CopySizes:
     g, item = problem.geometry, problem.item
     tiles = math.ceil(sizes.slice / sizes.tile)
     dy_pixels = sizes.row_chunk * sizes.column_chunk * sizes.chunk
     bands, band_rows = _row_bands(g.rows, sizes.row_chunk)
     room = 2 * ISA.bytes + 64  # alignment, and the vector that copies write over a piece's end
-    return PackSizes(
+    return CopySizes(
         input_rows=g.rows.input,
         input_columns=g.columns.input,
         output_columns=g.columns.output,
@@ -249,7 +250,7 @@ class Taps(Algorithm):
         if planned.clear:
             engine.array(parts).fill(0)
         macs: int = engine.launch(
-            kernels.leap, call.tag, planned.rows, planned.columns, planned.sizes, planned.pack, call.source.address,
+            kernels.taps, call.tag, planned.rows, planned.columns, planned.sizes, planned.pack, call.source.address,
             call.other.address, parts.address, tasks=planned.tasks,
         )  # fmt: skip
         filters.sum_parts(engine, parts, dw)
