@@ -68,7 +68,7 @@ def test_a_depthwise_filter_of_more_passes_than_a_grid_has_rows(
 ) -> None:
     case = Case(2, (8, 8), (12, 12), (5, 5), (1, 1), (1, 1), (1, 1), 12)
     check(cu32, case)
-    monkeypatch.setattr(depthwise, "MOST_BESIDE", 3)
+    monkeypatch.setattr(depthwise, "MAX_GRID_YZ", 3)
     check(cu32, case)
 
 
