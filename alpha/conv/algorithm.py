@@ -1,4 +1,4 @@
-"""Algorithm: what is known of one way to convolve, on any engine."""
+"""Algorithm: what is known about one algorithm for convolutions, on any engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ProblemT = TypeVar("ProblemT", bound=Problem)
 
 
 class Algorithm(ABC, Generic[ProblemT]):
-    """A way to compute some operators. An engine's subclass adds how it is planned, what it costs, and how it runs.
+    """An algorithm for some operators. An engine's subclass adds how it is planned, what it costs, and how it runs.
 
     Attributes:
         name: as ``planner.use`` takes it, and as the file that holds it is called.

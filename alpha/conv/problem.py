@@ -1,4 +1,4 @@
-"""Problem: what one call of a convolution's operator is to compute, as a value that plans and choices are kept by."""
+"""Problem: what one call of a convolution's operator computes, as a value by which plans and choices are cached."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TITLES = {FORWARD: "ConvV2", INPUT_GRAD: "KS-deconv-V2", WEIGHT_GRAD: "Sk-dilate
 """The operators' names in C-K-S."""
 
 Strides = tuple[int, int, int]
-"""Of images, in elements over (N, H, W); channels have stride 1."""
+"""Strides of images over (N, H, W), in elements; channels have stride 1."""
 
 
 class Side(NamedTuple):
@@ -62,7 +62,7 @@ class Problem:
 
     @cached_property
     def _hash(self) -> int:
-        """Kept: plans are looked up by it in every call."""
+        """Cached, since every call looks up plans by it."""
         sizes = self.operator, self.images, self.in_channels, self.out_channels, self.groups, self.item
         return hash((self.geometry, sizes, self.x_strides, self.y_strides))
 
@@ -78,7 +78,7 @@ class Problem:
 
     @property
     def by_output(self) -> bool:
-        """Whether what meets is grouped by output position, as for all but the input gradient."""
+        """Whether pairs are grouped by output position, as for all operators but the input gradient."""
         return self.operator != INPUT_GRAD
 
     @cached_property
@@ -90,17 +90,17 @@ class Problem:
 
     @property
     def macs(self) -> int:
-        """Multiply-adds that meet no zero of padding, stride or dilation."""
+        """Multiply-adds without those by a zero of padding, stride or dilation."""
         return self.geometry.macs(self.images, self.in_channels, self.out_channels, self.groups)
 
 
 def dense_strides(size: tuple[int, int], images: int, channels: int) -> Strides:
-    """Those of images without gaps in the engines' order: (H, W, N, C) in memory."""
+    """Strides of images without gaps in the engines' order, (H, W, N, C) in memory."""
     return channels, size[1] * images * channels, images * channels
 
 
 def check_sizes(x: Tensor, y: Tensor, geometry: Geometry) -> None:
-    """EngineError unless images have the geometry's sizes, which plans' offsets trust."""
+    """Raises EngineError unless images have the geometry's sizes, on which plans' offsets rely."""
     if x.shape[1:3] != geometry.input or y.shape[1:3] != geometry.output or x.shape[0] != y.shape[0]:
         raise EngineError(
             f"[convolution] expected images of {geometry.input} and results of {geometry.output}, got x: {x.shape} and "

@@ -1,4 +1,4 @@
-"""Registry: an engine's one list of convolution algorithms, found by name, added to, and chosen from by ``use``."""
+"""Registry: an engine's list of convolution algorithms, in which they are found by name, and which users extend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 
 class Registry(Generic[AlgorithmT]):
-    """A list of algorithms, in order of preference. One name belongs to one algorithm of an operator.
+    """A list of algorithms, in order of preference. A name belongs to one algorithm per operator.
 
     Args:
         algorithms: the list.
@@ -34,19 +34,23 @@ class Registry(Generic[AlgorithmT]):
         }
 
     def names(self) -> tuple[str, ...]:
-        """What ``use`` takes, in order of preference."""
+        """The names that ``use`` accepts, in order of preference."""
         return tuple(dict.fromkeys(algorithm.name for algorithm in self.algorithms))
 
     def named(self, name: str, operator: str) -> AlgorithmT | None:
-        """The algorithm of a name for an operator, if there is one."""
+        """The algorithm with a name for an operator, or None."""
         return self._by_name.get((name, operator))
 
     def candidates(self, problem: Any) -> list[AlgorithmT]:
         """The algorithms that serve a problem, in order of preference."""
-        return [each for each in self.algorithms if problem.operator in each.operators and each.serves(problem)]
+        return [
+            algorithm
+            for algorithm in self.algorithms
+            if problem.operator in algorithm.operators and algorithm.serves(problem)
+        ]
 
     def check(self, name: str) -> None:
-        """ArgumentError unless some algorithm has the name."""
+        """Raises ArgumentError unless some algorithm has the name."""
         if name not in self.names():
             raise ArgumentError(f"[planner.use] expected one of {', '.join(self.names())}, got {name!r}")
 
@@ -71,7 +75,7 @@ class Registry(Generic[AlgorithmT]):
 
 @contextmanager
 def within(variable: ContextVar[Value], value: Value) -> Iterator[None]:
-    """Within it the variable has the value; after it the one from before, whatever interrupts."""
+    """A context in which the variable has the value; afterwards the old one, even after an interrupt."""
     outer = variable.get()
     try:
         try:

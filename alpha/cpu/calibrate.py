@@ -31,7 +31,7 @@ from alpha.cpu.engine import CPUEngine
 from alpha.cpu.figures import Figures, Known
 from alpha.cpu.fitting import Sample
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels import convolution as kernels
+from alpha.cpu.kernels import filters as kernels
 from alpha.errors import AlphaError, ArgumentError, EngineError
 from alpha.geometry import Geometry
 

@@ -15,7 +15,7 @@ from alpha.cpu.base import HostEngine
 from alpha.cpu.conv.algorithm import Call
 from alpha.cpu.conv.problem import RUN_CHANNELS, Problem, problem_of
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels import convolution as kernels
+from alpha.cpu.kernels import filters as kernels
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ShapeError
 from alpha.geometry import Geometry
@@ -25,14 +25,14 @@ MACS = {"conv2d": 0, "conv2d_input_grad": 0, "conv2d_weight_grad": 0}
 """Multiply-adds that the last call of each operator issued, as counted by its kernel."""
 
 
-SET_BYTES, WAYS = 4096, 8
-"""Of the first cache: lines so far apart share a set, which holds so many of them."""
+L1_SET_STRIDE, L1_WAYS = 4096, 8
+"""Addresses L1_SET_STRIDE bytes apart share a set of the L1 cache, which holds L1_WAYS lines."""
 
-APART = 5 * 64
-"""Bytes between the copies of images: a tile's fall into sets all over the cache, as its panel of filters does."""
+IMAGE_GAP_BYTES = 5 * 64
+"""Bytes between copies of images, so that a tile's images use sets all over the cache, as its panel of filters does."""
 
 SPREAD_WORK = 1000
-"""Least operations for each number of x that repay its copy."""
+"""Fewest operations per number of x that are worth a copy of it."""
 
 
 class ConvolutionOperations(HostEngine):
@@ -209,13 +209,13 @@ class ConvolutionOperations(HostEngine):
     def _spread(self, x: Tensor, geometry: Geometry, channels: int) -> Tensor:
         """x, or a copy with room after each image, where a tile's images would lie in one set of the first cache."""
         pixel, item = x.shape[3], x.dtype.itemsize
-        apart = x.strides[0] * item % SET_BYTES or min(x.shape[0], ISA.rows) <= WAYS
+        apart = x.strides[0] * item % L1_SET_STRIDE or min(x.shape[0], ISA.rows) <= L1_WAYS
         if pixel >= RUN_CHANNELS or apart:
             return x
         if 2 * channels * geometry.useful < SPREAD_WORK * math.prod(geometry.input):
             return x
         row = x.shape[2] * pixel
-        image = x.shape[1] * row + APART // item
+        image = x.shape[1] * row + IMAGE_GAP_BYTES // item
         out = self.empty((x.shape[0] * image,), x.dtype).view(0, x.shape, (image, row, pixel, 1))
         if x.strides[1:] != out.strides[1:]:
             self.copy(x, out)

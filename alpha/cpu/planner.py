@@ -1,4 +1,4 @@
-"""Which algorithm a convolution takes on the CPU: the cheapest by the algorithms' models; and how to say otherwise."""
+"""Which algorithm a convolution takes on the CPU: the cheapest by the models, or the one that users name."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _wanted: ContextVar[str | None] = ContextVar("alpha_cpu_algorithm", default=None
 
 
 def use(algorithm: str) -> AbstractContextManager[None]:
-    """Within it, convolutions and their gradients take this algorithm wherever it can compute them.
+    """A context in which convolutions and their gradients take this algorithm wherever it can compute them.
 
-    Filter gradients that it cannot compute take the cheapest algorithm that multiplies just what meets no zero.
+    Filter gradients that it cannot compute take the cheapest algorithm that multiplies by no zero.
 
     Args:
         algorithm: one of ``names()``. "images": C-K-S with images as the rows of the products. "positions": positions
-            and images as rows, for few images. "panels": so too, for large filters: a task takes each tap of the panel
-            that it alone reads to all positions at once. "winograd": fewer products, for 3 x 3 and 5 x 5 filters of
+            and images as rows, for few images. "panels": the same, for large filters: a task multiplies each tap of a
+            panel of filters with all positions at once. "winograd": fewer products, for 3 x 3 and 5 x 5 filters of
             stride 1, any dilation, or stride 2 in float32, at about a bit of the result. "winograd3" and "winograd4":
             tiles of 3 x 3 and 4 x 4 results, fewer products still, for 3 x 3 filters of stride 1, at up to two bits
             more. "lanes": images in the vectors' lanes, and "columns": a filter row's taps and channels as a product's
-            columns, for few result channels. "depthwise": a filter for each channel. Of filter gradients alone "taps":
+            columns, for few result channels. "depthwise": one filter per channel. For filter gradients only, "taps":
             a tap's channels as columns; "tap_rows" and "few_channels": a filter row's, or all taps, at once, for few
             input channels.
 
@@ -57,7 +57,7 @@ def choose(problem: Problem, packs: bool | None = None) -> Algorithm:
 
 @lru_cache(maxsize=4096)
 def _cheapest(problem: Problem, packs: bool, exact: bool) -> Algorithm:
-    """By the algorithms' models, the first of equals; of the exact ones alone if asked.
+    """The cheapest algorithm by the algorithms' models, or the first of equals; only exact ones if asked.
 
     Inference ``packs`` filters once, training in every call.
     """
@@ -68,7 +68,7 @@ def _cheapest(problem: Problem, packs: bool, exact: bool) -> Algorithm:
 
 
 def forget() -> None:
-    """Has choices made anew, after the list of algorithms or the figures that they rest on have changed."""
+    """Forgets choices, after the list of algorithms or the figures that they are based on have changed."""
     _cheapest.cache_clear()
 
 

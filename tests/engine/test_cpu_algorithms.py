@@ -120,8 +120,8 @@ def test_panels(
     panel = ISA.panel(np.dtype(dtype).itemsize)
     whole = replace(case, channels=(groups * widths[0] * panel, groups * widths[1] * panel), groups=groups)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(panels, "LEAST_PANELS", 1)
-        patched.setattr(panels, "LEAST_BYTES", 1)
+        patched.setattr(panels, "MIN_PANELS", 1)
+        patched.setattr(panels, "MIN_FILTER_BYTES", 1)
         patched.setattr(panels, "PACKED_BYTES", packed_bytes)
         patched.setattr(panels, "plan", lru_cache(panels.plan.__wrapped__))
         patched.setattr(filters, "is_inference", lambda: again)
@@ -144,7 +144,7 @@ def test_panels_serve_what_is_whole_and_large(monkeypatch: pytest.MonkeyPatch) -
     # A generator's filters of 50 MiB are read in order by their tasks, also where they are packed for all calls.
     generator = dense_problem(INPUT_GRAD, Geometry.make((8, 8), (5, 5), (2, 2), (2, 2)), 1, 512, 1024, 1)
     assert planner.choose(generator, packs=False).name == "panels"
-    monkeypatch.setattr(panels, "LEAST_BYTES", 1)
+    monkeypatch.setattr(panels, "MIN_FILTER_BYTES", 1)
     for input, output, serves in ((panel, 8 * panel, True), (panel // 2, 8 * panel, True), (panel, 7 * panel, False)):
         assert panels.serves(problem(1, (4, 4), input, output)) is serves
         assert panels.serves(problem(1, (4, 4), output, input, operator=INPUT_GRAD)) is serves
@@ -382,7 +382,7 @@ def test_depthwise_of_any_geometry(
 @pytest.mark.parametrize("stride", [1, 2])
 def test_depthwise_in_many_tasks(limits: dict[str, int], stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of the rows, chunks of images and of channels, results past the caches: equal to the bit on any threads."""
-    for name, value in {"SMALL_CYCLES": 0, "LEAST_BYTES": 128, **limits}.items():
+    for name, value in {"SMALL_CYCLES": 0, "MIN_POSITION_BYTES": 128, **limits}.items():
         monkeypatch.setattr(depthwise, name, value)
     depthwise.plan.cache_clear()
     case = Case(5, (13, 11), (80, 80), (3, 3), (stride, stride), (1, 1), groups=80)
@@ -416,7 +416,7 @@ def check_depthwise(case: Case, dtype: Any, image_order: bool, threads: int | No
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_images_a_multiple_of_4_kib_apart(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stem's images, which would meet in one set of the cache, are copied; a view of every second column too."""
-    monkeypatch.setattr(convolution, "WAYS", 2)
+    monkeypatch.setattr(convolution, "L1_WAYS", 2)
     engine = alpha.engine("cpu")
     case = Case(5, (16, 16), (4, 60), (7, 7), (2, 2), (3, 3))
     x, w, _, _ = draw_data(case, dtype)
@@ -435,7 +435,7 @@ def test_images_a_multiple_of_4_kib_apart(dtype: Any, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_cropped_images_a_multiple_of_4_kib_apart(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that are no whole number of lines, of images that begin at none."""
-    monkeypatch.setattr(convolution, "WAYS", 2)
+    monkeypatch.setattr(convolution, "L1_WAYS", 2)
     engine = alpha.engine("cpu")
     case = Case(5, (127, 8), (3, 60), (7, 7), (2, 2), (3, 3))
     x, w, _, _ = draw_data(case, dtype)
@@ -617,7 +617,7 @@ def test_filter_gradient_copies_only_the_rows_that_a_dilated_filter_reads(case: 
 @pytest.mark.parametrize("operator", [FORWARD, INPUT_GRAD])
 def test_positions_in_several_passes(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task's panels meet its blocks some at a time: every row and channel is computed once."""
-    for name, value in {"FILTER_BYTES": 1, "TASKS": 1000, "SHARES": 2, "ROWS": 8}.items():
+    for name, value in {"FILTER_BYTES": 1, "MIN_PANEL_TASKS": 1000, "MIN_BLOCK_TASKS": 2, "ROWS": 8}.items():
         monkeypatch.setattr(positions, name, value)
     positions.plan.cache_clear()
     case = Case(3, (12, 11), (70, 70), (3, 3), (2, 2), (1, 1))

@@ -27,7 +27,7 @@ from tests.engine.test_conv import Case
     [
         ("forward", (128, 16, 16, 64), (64, 3, 3, 64), {"padding": 1}, "ConvV2 by Winograd", "0.302 G products"),
         ("forward", (128, 2, 2, 500), (500, 3, 3, 500), {"padding": 1}, "ConvV2", "images as rows"),
-        ("forward", (1, 7, 7, 512), (512, 3, 3, 512), {"padding": 1}, "ConvV2", "a panel of filters a task"),
+        ("forward", (1, 7, 7, 512), (512, 3, 3, 512), {"padding": 1}, "ConvV2", "one panel of filters per task"),
         (
             "input_grad",
             (64, 28, 28, 64),

@@ -226,7 +226,7 @@ def swept(slow: str = "dilated") -> Report:
                     "alpha_ms": time,
                     "times_ms": {"alpha": [time]},
                     "ratio": None,
-                    "algorithm": "ConvV2: images as rows, 64 a task, 12 tasks on 2 threads",
+                    "algorithm": "ConvV2: images as rows, 64 per task, 12 tasks on 2 threads",
                 }
             )
     settings = {"suite": "sweep", "engine": "cpu", "threads": 2}

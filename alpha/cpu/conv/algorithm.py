@@ -1,4 +1,4 @@
-"""Algorithm: what dispatch, ``planner.use``, ``explain``, tests and benchmarks know of one way to convolve."""
+"""Algorithm: what dispatch, ``planner.use``, ``explain``, tests and benchmarks know about an algorithm."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Call(NamedTuple):
         other: the filters, or dy of a filter gradient.
         out: what is written: y, dx or dw.
         geometry: as called; a problem's may be flattened.
-        bias: what is added to results, a number for each channel; of a filter gradient nothing.
-        residual: likewise images that lie as ``out`` does, or ``out`` itself.
-        slope: of the LeakyReLU that results then pass.
+        bias: added to results, one number per channel; None for a filter gradient.
+        residual: images that are added to results, with the strides of ``out``, or ``out`` itself.
+        slope: slope of the LeakyReLU that is then applied, or None.
     """
 
     source: Tensor
@@ -38,15 +38,12 @@ class Call(NamedTuple):
 
     @property
     def tag(self) -> Any:
-        """A number whose type tells the kernels theirs, and whose value is the activation's slope."""
+        """A number whose type is the kernels' dtype, and whose value is the activation's slope."""
         return self.source.dtype.type(self.slope or 0)
 
     @property
-    def ends(self) -> tuple[int, int, int, int]:
-        """The kernels' arguments for what is written, and how results are finished.
-
-        They find the residual's elements by one distance from the result's.
-        """
+    def result_arguments(self) -> tuple[int, int, int, int]:
+        """The kernels' arguments for the result: address, mode, bias, and the residual's distance in bytes."""
         out, bias, residual = self.out.address, self.bias, self.residual
         mode = (STORE if self.slope is None else ACTIVATE) | (STORE if bias is None else BIAS)
         if residual is None:
@@ -63,14 +60,11 @@ class Algorithm(algorithm.Algorithm[Problem]):
 
     @abstractmethod
     def plan(self, problem: Problem) -> Any:
-        """The tables and sizes that it computes a problem by."""
+        """The tables and sizes by which it computes a problem."""
 
     @abstractmethod
     def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
-        """Cycles that one core should take, by a processor's figures.
-
-        With its filters' packing where each call ``packs`` them.
-        """
+        """Cycles that one core should take, by a processor's figures; ``packs``: with packing filters."""
 
     @abstractmethod
     def describe(self, problem: Problem) -> str:
@@ -86,9 +80,9 @@ class Algorithm(algorithm.Algorithm[Problem]):
         """Computes a problem that it serves; returns the multiply-adds that it issued."""
 
     def accesses(self, problem: Problem, packs: bool) -> int:
-        """Numbers that a convolution or an input gradient reads and writes, whatever caches hold.
+        """Numbers that a convolution or an input gradient reads and writes, without regard to caches.
 
-        For each output position what its taps meet; results, filters, and the packing of filters.
+        These are what each output position's taps read, the results, the filters, and the packing of filters.
         """
         source, target = problem.sides
         met = problem.geometry.useful * problem.images * source.channels * problem.groups

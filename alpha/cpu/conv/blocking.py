@@ -1,4 +1,4 @@
-"""Sizes by which several algorithms cut their work."""
+"""Sizes of tasks and blocks that several algorithms use."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from alpha.cpu.conv.problem import Problem
 from alpha.cpu.isa import ISA
 
 PARTS = 8
-"""Tasks of a weight gradient, about: parts of the images, slices of the output channels, or panels of the input's."""
+"""About how many tasks a weight gradient has: parts of the images, slices of output channels, panels of input's."""
 
 PART_BYTES = 8 << 20
 """Most bytes of filters that parts of the images may sum into."""
 
 PART_TERMS = 32
-"""Least products that a part sums into an element of its filter, in the mean: fewer repay no sum of their own."""
+"""Fewest products that a part sums into a filter element, on average: fewer are not worth a separate sum."""
 
-FEW_TASKS = 4
-"""Fewer tasks leave threads without one."""
+MIN_TASKS = 4
+"""Fewer tasks would leave threads without one."""
 
 SCRATCH = 16 << 20
-"""Bytes of its own that a thread takes for an algorithm, at most: one that needs more does not serve."""
+"""Most bytes of buffers that an algorithm may take per thread: if it needs more, it does not serve."""
 
 BLOCK = 32 << 10
-"""Bytes of a panel that meet every row before the next ones do: the first cache holds about so many."""
+"""Bytes of a panel that are multiplied with every row before the next ones are: about what the L1 cache holds."""
 
 
 def block_rows(item: int) -> int:
-    """Rows of a panel in a block."""
+    """Rows of a panel per block."""
     return BLOCK // (ISA.panel(item) * item)
 
 
 def image_part(problem: Problem, filter_bytes: int) -> int:
-    """Images a part. Each part has a filter of its own to sum into: up to PARTS of them within PART_BYTES.
+    """Images per part. Each part sums into a separate filter: up to PARTS of them within PART_BYTES.
 
-    Never by thread count, so that the order of sums is the same on any machine.
+    This never depends on the number of threads, so that the order of sums is the same on any machine.
     """
     g = problem.geometry
     terms = problem.images * g.useful // (g.rows.filter * g.columns.filter)

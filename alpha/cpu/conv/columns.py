@@ -17,20 +17,20 @@ from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import check_offsets, extent, pairs_of, sources, table
 from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels import convolution
-from alpha.cpu.kernels import tap_columns as kernels
-from alpha.cpu.kernels.convolution import COUNT, AxisTable
-from alpha.cpu.kernels.tap_columns import TapColumnsSizes
+from alpha.cpu.kernels import columns as kernels
+from alpha.cpu.kernels import filters as filter_kernels
+from alpha.cpu.kernels.columns import ColumnsSizes
+from alpha.cpu.kernels.tables import COUNT, AxisTable
 from alpha.tensor import Tensor
 
 PRODUCTS = 128 << 10
-"""Bytes of a row's products, about: they stay in the second cache."""
+"""About how many bytes a row's products take: they stay in the L2 cache."""
 
 SOURCES = 256 << 10
-"""Bytes of the source rows that a result row reads, about: they stay there for the next row."""
+"""About how many bytes of source rows a result row reads: they stay in the L2 cache for the next row."""
 
-BAND, TASKS = 8, 32
-"""Most result rows a task, and tasks at least where there are so many rows and chunks of images."""
+MAX_TASK_ROWS, MIN_TASKS = 8, 32
+"""Most result rows per task, and fewest tasks where rows and chunks of images suffice for them."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ColumnsPlan:
 
     rows: AxisTable
     columns: AxisTable
-    sizes: TapColumnsSizes
+    sizes: ColumnsSizes
     packed_shape: tuple[int, ...]
 
     @cached_property
@@ -53,17 +53,17 @@ class ColumnsPlan:
 
 
 def serves(problem: Problem) -> bool:
-    """Whether result channels are fewer than a panel's, columns have several taps, and source images lie side by side.
+    """Whether there are fewer result channels than a panel has, several tap columns, and neighbouring source images.
 
-    A convolution with strides would drop most of what it computes.
+    A convolution with strides would discard most of what is computed.
     """
     columns, images = problem.geometry.columns, problem.images
     (size, depth, strides), (_, channels, _) = problem.sides
     source = depth * problem.groups
     dense = images == 1 or (strides[0] == source and strides[2] == images * source)
-    few = channels < ISA.panel(problem.item) and columns.filter > 1
+    narrow = channels < ISA.panel(problem.item) and columns.filter > 1
     row = size[1] * min(images, ISA.rows) * (columns.filter * channels + ISA.panel(problem.item)) * problem.item
-    return dense and few and row <= SCRATCH and not (problem.by_output and columns.stride > 1)
+    return dense and narrow and row <= SCRATCH and not (problem.by_output and columns.stride > 1)
 
 
 @caches.kept
@@ -79,10 +79,10 @@ def plan(problem: Problem) -> ColumnsPlan:
     taps = int(pairs[0].count.max())
     chunk = _chunk(problem.images, size[1] * panels * width * item, taps * size[1] * depth * item)
     rows_in_all = result[0] * math.ceil(problem.images / chunk) * problem.groups
-    sizes = TapColumnsSizes(
+    sizes = ColumnsSizes(
         images=problem.images,
         chunk=chunk,
-        band=max(1, min(BAND, result[0], rows_in_all // TASKS)),
+        band=max(1, min(MAX_TASK_ROWS, result[0], rows_in_all // MIN_TASKS)),
         rows=result[0],
         columns=result[1],
         source_columns=size[1],
@@ -105,21 +105,21 @@ def plan(problem: Problem) -> ColumnsPlan:
     last = (problem.images - 1) * source_image + problem.groups * depth * item
     limit = extent((problem.images, *size), problem.groups * depth, source, item)
     check_offsets("the source", (sources(rows), np.array([0, (size[1] - 1) * source[2] * item])), last, limit)
-    ends = tuple(np.array([0, (n - 1) * step * item]) for n, step in zip(result, target[1:], strict=True))
+    target_offsets = tuple(np.array([0, (n - 1) * step * item]) for n, step in zip(result, target[1:], strict=True))
     last = ((problem.images - 1) * target[0] + problem.groups * channels) * item
     limit = extent((problem.images, *result), problem.groups * channels, target, item)
-    check_offsets("the target", (ends[0], ends[1]), last, limit)
+    check_offsets("the target", (target_offsets[0], target_offsets[1]), last, limit)
     return ColumnsPlan(rows, columns, sizes, (problem.groups, panels, g.rows.filter, depth, width))
 
 
 def _chunk(images: int, products: int, sources: int) -> int:
-    """Images a task, of so many bytes each: equal chunks of whole tiles, or all."""
+    """Images per task: equal chunks of whole tiles, or all; ``products``, ``sources``: bytes per image."""
     chunks = math.ceil(max(images * products / PRODUCTS, images * sources / SOURCES))
     return min(images, math.ceil(math.ceil(images / chunks) / ISA.rows) * ISA.rows)
 
 
 class Columns(Algorithm):
-    """All taps' products of a filter row over the source rows, added where they belong; some belong nowhere."""
+    """Products of source rows with all taps of a filter row, added where they belong; some are discarded."""
 
     name = "columns"
     exact = False
@@ -144,19 +144,19 @@ class Columns(Algorithm):
         return float(s.groups * (products + added)) + costs.packing(nbytes, s.item, packs, figures)
 
     def describe(self, problem: Problem) -> str:
-        return f"a filter row's taps as columns, {plan(problem).sizes.chunk} images a task"
+        return f"a filter row's taps as columns, {plan(problem).sizes.chunk} images per task"
 
     def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
         planned = plan(problem)
         packed = _packed(engine, call.other, planned.packed_shape, problem.by_output)
         macs: int = engine.launch(
-            kernels.tap_columns, call.tag, planned.rows, planned.columns, planned.sizes, call.source.address,
-            packed.address, *call.ends, tasks=planned.tasks,
+            kernels.columns, call.tag, planned.rows, planned.columns, planned.sizes, call.source.address,
+            packed.address, *call.result_arguments, tasks=planned.tasks,
         )  # fmt: skip
         return macs
 
     def accesses(self, problem: Problem, packs: bool) -> int:
-        """Likewise, with what source rows meet, and the products that are made of them and added."""
+        """Numbers read and written, with the source rows, and the products that are made of them and added."""
         g, (source, target) = problem.geometry, problem.sides
         numbers, width = problem.images * problem.groups, source.size[1]
         met = g.rows.useful * width * numbers * source.channels
@@ -166,7 +166,7 @@ class Columns(Algorithm):
 
 
 def _packed(engine: HostEngine, w: Tensor, shape: tuple[int, ...], by_output: bool) -> Tensor:
-    """The filters' rows in the panels that the plan wants: their taps and result channels are the columns."""
+    """The filters' rows in the plan's panels, whose columns are taps and result channels."""
     groups, _, taps, depth, _ = shape
 
     def pack(packed: Tensor) -> None:
@@ -174,9 +174,9 @@ def _packed(engine: HostEngine, w: Tensor, shape: tuple[int, ...], by_output: bo
         if by_output:
             turned = array.reshape(groups, -1, *array.shape[1:]).transpose(0, 3, 1, 2, 4)
             source = filters.dense_array(engine, turned).reshape(groups, -1, taps, depth)
-            engine.launch(convolution.pack_by_output, source, engine.array(packed))
+            engine.launch(filter_kernels.pack_by_output, source, engine.array(packed))
         else:
             source = filters.dense_array(engine, array).reshape(groups, depth, taps, -1)
-            engine.launch(convolution.pack_by_input, source, engine.array(packed))
+            engine.launch(filter_kernels.pack_by_input, source, engine.array(packed))
 
     return filters.kept(engine, w, shape, "rows by output" if by_output else "rows by input", pack)

@@ -1,4 +1,4 @@
-"""depthwise: channels as lanes where each has one filter of its own, in chunks whose lines the caches hold."""
+"""depthwise: channels as lanes, where each channel has one filter, in chunks whose lines the caches hold."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ from alpha.geometry import Pairs, stretches
 Array = np.ndarray[Any, Any]
 
 CHUNK_BYTES = 384 << 10
-"""Of the lines that a task's results share, about: the second cache holds them."""
+"""About how many bytes of lines a task's results share: the L2 cache holds them."""
 
 COPY_BYTES = 256 << 10
-"""Of the lines that a worker of the filter gradient copies, about."""
+"""About how many bytes of lines a thread that computes the filter gradient copies."""
 
-FEW_IMAGES = 4
-"""Up to so many, a sum of the filter gradient runs over all rows of a small map; more are enough to run over."""
+MAX_WHOLE_IMAGES = 4
+"""With no more images, a sum of the filter gradient runs over all rows of a small map; more images are long enough."""
 
-LEAST_BYTES = 256
-"""Of a position in a chunk, so that memory is read by more than single lines of the caches."""
+MIN_POSITION_BYTES = 256
+"""Fewest bytes per position in a chunk, so that memory is read in runs of several cache lines."""
 
 TASKS = 8
-"""Tasks of a convolution that is worth more than one thread, at least; and parts of a filter's sums, at most.
+"""Fewest tasks of a convolution that is worth more than one thread, and most parts of a filter's sums.
 
-Never by thread count, so that the order of sums is the same.
+This never depends on the number of threads, so that the order of sums is the same.
 """
 
 SMALL_CYCLES = 60_000
-"""A convolution of so few cycles is computed by one thread sooner than it wakes another."""
+"""A convolution of fewer cycles than this is done before a second thread would have woken."""
 
 STREAMED = 16 << 20
-"""Bytes of a result from which on it goes to memory past the caches, which do not keep it for its reader."""
+"""A result of so many bytes or more is written past the caches, which would not keep it until it is read."""
 
 CYCLES_PER_PRODUCT, CYCLES_PER_ELEMENT = 0.65, 3.0
-"""Of a product of vectors, and of a vector read or written, by which a plan counts its cycles.
+"""Cycles per product of vectors, and per vector read or written, by which a plan chooses its tasks.
 
-Never by what this machine was measured to take: plans decide the order of sums, which is the same on any machine.
+Not measured on this machine: plans decide the order of sums, which must be the same on any machine.
 """
 
 LINE = 64
-"""Bytes of a line of the caches."""
+"""Bytes of a cache line."""
 
 
 @dataclass(frozen=True)
 class DepthwisePlan:
-    """Tables and sizes; a task takes the runs of rows between two ``starts``."""
+    """Tables and sizes; a task computes the runs of rows between two ``starts``."""
 
     starts: Array
     rows: Runs
@@ -81,12 +81,12 @@ class DepthwisePlan:
 
     @property
     def parts(self) -> int:
-        """Sums of their own of the filter gradient."""
+        """How many separate sums of the filter gradient there are."""
         return self.chunks[0] * (len(self.starts) - 1)
 
 
 def serves(problem: Problem) -> bool:
-    """Whether each channel has one filter, and its own; and a filter gradient's worker copies not too much."""
+    """Whether each channel has one separate filter, and a filter gradient's copies are not too large."""
     if not problem.groups == problem.in_channels == problem.out_channels or problem.groups == 1:
         return False
     return problem.operator != WEIGHT_GRAD or _copies(plan(problem).sizes) <= SCRATCH
@@ -98,7 +98,7 @@ def _copies(sizes: DepthwiseSizes) -> int:
 
 
 def _cycles(problem: Problem, per_product: float, per_element: float) -> float:
-    """Cycles of one core, about, for any of the three operators: products, and what the L3 cache gives and takes."""
+    """About how many cycles of one core any of the three operators takes: products, and access to the L3 cache."""
     g = problem.geometry
     vectors = problem.images * math.ceil(problem.groups / ISA.lanes(problem.item))
     return vectors * (per_product * g.useful + per_element * (math.prod(g.input) + math.prod(g.output)))
@@ -106,7 +106,7 @@ def _cycles(problem: Problem, per_product: float, per_element: float) -> float:
 
 @caches.kept
 def plan(problem: Problem) -> DepthwisePlan:
-    """The plan of a problem that it serves; a filter's gradient are sums of its convolution."""
+    """The plan of a problem that it serves; a filter gradient's plan is made of its convolution's pairs."""
     _ = images.plan(problem)  # checks the offsets
     g, item, by_output, summed = problem.geometry, problem.item, problem.by_output, problem.operator == WEIGHT_GRAD
     source, target = (side.strides for side in problem.sides)
@@ -115,7 +115,7 @@ def plan(problem: Problem) -> DepthwisePlan:
     height, steps = len(down.count), (1, 1) if by_output else (g.rows.stride, g.columns.stride)
     held = (int(np.abs(down.last - down.first).max()) + 1, 1)
     elements = math.prod(g.input) + math.prod(g.output)
-    whole = summed and problem.images <= FEW_IMAGES and elements * LEAST_BYTES <= COPY_BYTES
+    whole = summed and problem.images <= MAX_WHOLE_IMAGES and elements * MIN_POSITION_BYTES <= COPY_BYTES
     if whole:
         held = g.rows.input, g.rows.output
     if summed:
@@ -127,7 +127,7 @@ def plan(problem: Problem) -> DepthwisePlan:
     parts = 1 if small else min(math.ceil(TASKS / chunks), math.ceil(height / 4))
     rows = runs_of(down, steps[0], math.ceil(height / parts) if whole else 1, 0)
     pitch = some * channels * item
-    if pitch // LINE % 2 == 0:  # an odd number of lines from column to column fills all sets of the caches
+    if pitch // LINE % 2 == 0:  # an odd number of cache lines per column uses all sets of the caches
         pitch += LINE
     sizes = DepthwiseSizes(
         images=problem.images,
@@ -150,92 +150,94 @@ def plan(problem: Problem) -> DepthwisePlan:
         target_column=target[2] * item,
         streamed=int(_streamed(problem, target, widths[1] * height)),
     )
-    # Of many images the last column of a run is better alone than in a tile of its own.
+    # With several images, a run's last column is better as a run by itself than as a tile of one column.
     split = TILE if some > 1 and not summed else 0
     return DepthwisePlan(_starts(rows.count, parts), rows, runs_of(across, steps[1], len(across.count), split), sizes)
 
 
 def _starts(counts: Array, parts: int) -> Array:
-    """Where parts of about as many rows begin among the runs, and the last one's end."""
-    ends = np.cumsum(counts)
-    inner = np.searchsorted(ends, ends[-1] * np.arange(1, parts) / parts)
+    """The runs at which parts of about equally many rows begin, and the end of the last part."""
+    row_ends = np.cumsum(counts)
+    inner = np.searchsorted(row_ends, row_ends[-1] * np.arange(1, parts) / parts)
     return np.unique(np.array([0, *inner, len(counts)], np.int64))
 
 
 def _streamed(problem: Problem, strides: tuple[int, int, int], positions: int) -> bool:
-    """Whether a result is large, and its vectors may lie on whole ones."""
+    """Whether a result is large, and its strides are multiples of a vector's size."""
     nbytes = problem.images * problem.groups * positions * problem.item
     return nbytes >= STREAMED and all(step * problem.item % ISA.bytes == 0 for step in strides)
 
 
 def _chunk(problem: Problem, nbytes: int) -> tuple[int, int]:
-    """Images and channels whose position has about so many bytes: all channels of some images, else some channels."""
-    wanted = max(LEAST_BYTES, nbytes) // problem.item
+    """Images and channels with about ``nbytes`` bytes per position: all channels of some images, or some channels."""
+    wanted = max(MIN_POSITION_BYTES, nbytes) // problem.item
     channels = _equal_channels(problem, wanted)
     images = min(problem.images, max(1, wanted // channels)) if channels >= problem.groups else 1
     return math.ceil(problem.images / math.ceil(problem.images / images)), channels
 
 
 def _copied(problem: Problem, nbytes: int) -> tuple[int, int]:
-    """Likewise few channels of many images first, over which a sum runs in registers."""
-    wanted = max(LEAST_BYTES, nbytes) // problem.item
-    images = min(problem.images, wanted // min(wanted, LEAST_BYTES // problem.item))
+    """Images and channels per copy: rather many images of few channels, over which a sum runs in registers."""
+    wanted = max(MIN_POSITION_BYTES, nbytes) // problem.item
+    images = min(problem.images, wanted // min(wanted, MIN_POSITION_BYTES // problem.item))
     images = math.ceil(problem.images / math.ceil(problem.images / images))
     return images, _equal_channels(problem, wanted // images)
 
 
 def _equal_channels(problem: Problem, wanted: int) -> int:
-    """Channels a chunk, whole pairs of vectors: about so many, or all."""
+    """Channels per chunk, whole pairs of vectors: about ``wanted``, or all."""
     pair = PAIR * ISA.lanes(problem.item)
     pieces = math.ceil(problem.groups / max(pair, wanted))
     return math.ceil(problem.groups / pieces / pair) * pair
 
 
 def runs_of(pairs: Pairs, step: int, most: int, split: int) -> Runs:
-    """Positions a step apart, and at most so many, that have the same taps at sources a step apart.
+    """Runs of at most ``most`` positions, a step apart, that have the same taps at sources a step apart.
 
-    A single one that tiles of ``split`` would leave over is a run of its own. ``step``: 1 by output, the stride by
-    input.
+    A single position that tiles of ``split`` positions would leave is a separate run. ``step``: 1 by output, the stride
+    by input.
     """
-    alike = stretches(pairs, step)
-    size = np.minimum(alike.number, most)
+    stretches_found = stretches(pairs, step)
+    size = np.minimum(stretches_found.number, most)
     if split:
         size = np.where((size > 1) & (size % split == 1), size - 1, size)
-    pieces = -(-alike.number // size)
-    of = np.repeat(np.arange(len(pieces)), pieces)
-    first = (np.arange(len(of)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * size[of]
-    count = np.minimum(size[of], alike.number[of] - first)
-    target = alike.index[of] + first * alike.step[of]
+    pieces = -(-stretches_found.number // size)
+    parent = np.repeat(np.arange(len(pieces)), pieces)
+    first = (np.arange(len(parent)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * size[parent]
+    count = np.minimum(size[parent], stretches_found.number[parent] - first)
+    target = stretches_found.index[parent] + first * stretches_found.step[parent]
     order = np.argsort(target, kind="stable")
-    of, count, target = of[order], count[order], target[order]
+    parent, count, target = parent[order], count[order], target[order]
     several = count > 1
-    target_step, source_step = (np.where(several, steps[of], 0) for steps in (alike.step, alike.source_step))
-    # Taps by their sources, which run against them where outputs meet an input.
+    target_step, source_step = (
+        np.where(several, steps[parent], 0) for steps in (stretches_found.step, stretches_found.source_step)
+    )
+    # Taps in the order of their sources, which is the reverse order of taps if grouped by input.
     back = pairs.step < 0
-    each_source, each_filter = (-pairs.step, -pairs.other_step) if back else (pairs.step, pairs.other_step)
+    source_stride, filter_stride = (-pairs.step, -pairs.other_step) if back else (pairs.step, pairs.other_step)
     taps = pairs.count[target]
     behind = np.maximum(taps - 1, 0) if back else np.zeros_like(taps)
-    source = pairs.first[target] - behind * each_source
-    tap = pairs.other[target] - behind * each_filter
-    shared = _joined(taps, source_step, each_source, each_filter)
-    return Runs(taps, source, tap, count, source_step, target, target_step, *shared, each_source, each_filter)
+    source = pairs.first[target] - behind * source_stride
+    tap = pairs.other[target] - behind * filter_stride
+    shared = _joined(taps, source_step, source_stride, filter_stride)
+    return Runs(taps, source, tap, count, source_step, target, target_step, *shared, source_stride, filter_stride)
 
 
 def _joined(taps: Array, source_step: Array, tap_step: int, filter_step: int) -> tuple[Array, Array, Array, Array]:
     """(taps together, ratio, step of the taps' sources, step in the filter) of each run."""
-    ratio = np.where(source_step != 0, source_step // tap_step, 1)  # a single target shares with none
+    ratio = np.where(source_step != 0, source_step // tap_step, 1)  # a single target shares no sources
     evenly = np.isin(ratio, RATIOS) & ((source_step == 0) | (ratio * tap_step == source_step))
-    one, few = taps < 2, (taps <= JOINED) & evenly
+    single, joins_all = taps < 2, (taps <= JOINED) & evenly
     return (
-        np.where(~one & few, taps, 1),
-        np.where(one, 1, np.where(evenly, ratio, 0)),
-        np.where(one, source_step, tap_step),
-        np.where(one, 0, filter_step),
+        np.where(~single & joins_all, taps, 1),
+        np.where(single, 1, np.where(evenly, ratio, 0)),
+        np.where(single, source_step, tap_step),
+        np.where(single, 0, filter_step),
     )
 
 
 class Depthwise(Algorithm):
-    """Vectors of channels, each with its own filter; no products of matrices."""
+    """Vectors of channels, one filter per channel; no products of matrices."""
 
     name = "depthwise"
     operators = OPERATORS
@@ -262,7 +264,7 @@ class Depthwise(Algorithm):
         taps = filters.dense_array(engine, engine.array(call.other)).reshape(problem.groups, -1)
         macs: int = engine.launch(
             kernels.depthwise, call.tag, planned.starts, planned.rows, planned.columns, planned.sizes,
-            call.source.address, taps, *call.ends, tasks=planned.tasks,
+            call.source.address, taps, *call.result_arguments, tasks=planned.tasks,
         )  # fmt: skip
         return macs
 

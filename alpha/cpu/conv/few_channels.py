@@ -1,4 +1,4 @@
-"""few_channels: filter gradients of few input channels: all taps and channels of a trim as a product's columns."""
+"""few_channels: filter gradients with few input channels; a trim's taps and channels are a product's columns."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from alpha.cpu.conv.tables import check_offsets, extent
 from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import few_channels as kernels
-from alpha.cpu.kernels.few_channels import FewSizes, Trims
+from alpha.cpu.kernels.few_channels import FewChannelsSizes, Trims
 from alpha.geometry import Axis, stretches
 
 DEPTH = 64
-"""Positions times images summed at a time, about: x's copy and dy stay in the first cache."""
+"""About how many positions times images are summed at a time: x's copy and dy stay in the L1 cache."""
 
-IMAGES = 8
-"""Most images of them: whole images often lie a power of two apart, and the first cache has so many ways."""
+MAX_IMAGES = 8
+"""Most images among them: images often lie a power of two apart, and a set of the L1 cache has so many lines."""
 
-MOST_TRIMS = 64
-"""Pairs of an axis' trims: more, where a filter is about as large as its input, are sums too many."""
+MAX_TRIMS = 64
+"""Most pairs of row and column trims: more (a filter about as large as its input) would need too many sums."""
 
 
 @dataclass(frozen=True)
-class FewPlan:
+class FewChannelsPlan:
     """Tables and sizes."""
 
     rows: Trims
     columns: Trims
-    sizes: FewSizes
+    sizes: FewChannelsSizes
     groups: int
     parts: int
     macs: int
@@ -54,28 +54,28 @@ def serves(problem: Problem) -> bool:
     g = problem.geometry
     if problem.group_in >= RUN_CHANNELS:
         return False
-    return _different(g.rows) * _different(g.columns) <= MOST_TRIMS
+    return _different(g.rows) * _different(g.columns) <= MAX_TRIMS
 
 
 def _different(axis: Axis) -> int:
-    """Different trims of an axis, the empty one too."""
+    """Number of different trims of an axis, including the empty one."""
     pairs = axis.pairs_by_output
     taps = pairs.count[stretches(pairs, 1).index]
     return int(np.count_nonzero(taps)) + int(not taps.all())
 
 
 @caches.kept
-def plan(problem: Problem) -> FewPlan:
+def plan(problem: Problem) -> FewChannelsPlan:
     """The plan of a problem that ``serves`` accepts."""
     g, item = problem.geometry, problem.item
     x_image, x_row, x_column = (s * item for s in problem.x_strides)
     y_image, y_row, y_column = (s * item for s in problem.y_strides)
     rows, columns = _trims(g.rows, x_row, y_row), _trims(g.columns, x_column, y_column)
     part = image_part(problem, problem.out_channels * g.rows.filter * g.columns.filter * problem.group_in * item)
-    chunk = min(part, IMAGES)
+    chunk = min(part, MAX_IMAGES)
     taps = int(rows.taps.sum()) * int(columns.taps.sum())
     widest = int(rows.taps.max(initial=0)) * int(columns.taps.max(initial=0)) * problem.group_in
-    sizes = FewSizes(
+    sizes = FewChannelsSizes(
         images=problem.images,
         part=part,
         chunk=chunk,
@@ -103,7 +103,7 @@ def plan(problem: Problem) -> FewPlan:
     check_offsets(
         "dy", (rows.other, columns.other), (problem.images - 1) * y_image + problem.out_channels * item, y_limit
     )
-    return FewPlan(rows, columns, sizes, problem.groups, math.ceil(problem.images / part), problem.macs)
+    return FewChannelsPlan(rows, columns, sizes, problem.groups, math.ceil(problem.images / part), problem.macs)
 
 
 def _trims(axis: Axis, source_step: int, other_step: int) -> Trims:
@@ -119,7 +119,7 @@ def _trims(axis: Axis, source_step: int, other_step: int) -> Trims:
 
 
 class FewChannels(Algorithm):
-    """One product for each class of positions that have the same trim."""
+    """One product per class of positions with the same trim."""
 
     name = "few_channels"
     operators = (WEIGHT_GRAD,)
@@ -127,7 +127,7 @@ class FewChannels(Algorithm):
     def serves(self, problem: Problem) -> bool:
         return serves(problem)
 
-    def plan(self, problem: Problem) -> FewPlan:
+    def plan(self, problem: Problem) -> FewChannelsPlan:
         return plan(problem)
 
     def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:

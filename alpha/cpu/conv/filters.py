@@ -1,4 +1,4 @@
-"""Filters packed into panels, and kept where they serve again; filter gradients summed from parts."""
+"""Packing filters into panels, which inference keeps, and adding up parts of filter gradients."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from alpha.autograd import is_inference
 from alpha.cpu.base import HostEngine
-from alpha.cpu.kernels import convolution as kernels
+from alpha.cpu.kernels import filters as kernels
 from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 
-FEW_BYTES = 1 << 20
-"""Of a copy that may lie beside the pool."""
+MAX_UNPOOLED_BYTES = 1 << 20
+"""Most bytes of a copy that is made outside the pool."""
 
 
 def packed(engine: HostEngine, w: Tensor, shape: tuple[int, ...], by_output: bool) -> Tensor:
@@ -31,10 +31,10 @@ def packed(engine: HostEngine, w: Tensor, shape: tuple[int, ...], by_output: boo
 
 
 def kept(engine: HostEngine, w: Tensor, shape: tuple[int, ...], how: str, pack: Callable[[Tensor], None]) -> Tensor:
-    """The filters packed to a shape in some way, anew where they have changed.
+    """The filters packed to a shape in some way; from the cache if they have not changed.
 
-    Inference keeps them with the filters' storage, and packs once. Training changes filters before they serve
-    again, so they go back to the pool, as where a NumPy array shares the storage and may change it unseen.
+    Inference keeps packed filters with the filters' storage, and packs once. Training changes filters before their next
+    use, so nothing is kept; nor where a NumPy array shares the storage, and may change it unnoticed.
     """
     key = ("packed", how, w.offset, w.shape, w.strides, shape)
     found: tuple[int, Tensor] | None = w.storage.cache.pop(key, None)
@@ -49,13 +49,13 @@ def kept(engine: HostEngine, w: Tensor, shape: tuple[int, ...], how: str, pack: 
 
 
 def serve_again(w: Tensor) -> bool:
-    """Whether these filters, once packed, are kept for calls to come."""
+    """Whether these filters, once packed, are kept for later calls."""
     return not w.storage.exported and is_inference()
 
 
 def dense_array(engine: HostEngine, array: Array) -> Array:
     """The array, or a row-major copy: a large one in the pool."""
-    if array.flags.c_contiguous or array.nbytes <= FEW_BYTES:
+    if array.flags.c_contiguous or array.nbytes <= MAX_UNPOOLED_BYTES:
         return np.ascontiguousarray(array)
     copy = engine.array(engine.empty(array.shape, array.dtype))
     np.copyto(copy, array)
@@ -63,12 +63,12 @@ def dense_array(engine: HostEngine, array: Array) -> Array:
 
 
 def parts_of(engine: HostEngine, total: Tensor, parts: int) -> Tensor:
-    """Memory for so many parts of a sum: the sum's own where there is but one."""
+    """Memory for ``parts`` parts of a sum: the sum itself if there is only one."""
     return total if parts == 1 else engine.empty((parts, *total.shape), total.dtype)
 
 
 def sum_parts(engine: HostEngine, parts: Tensor, total: Tensor) -> None:
-    """Sums over the first axis, which one part alone does not have."""
+    """Adds up the parts, unless the only part is the sum itself."""
     if parts is not total:
         count, tasks = parts.shape[0], -(-total.numel() // kernels.PART_NUMBERS)
         flat = engine.array(parts).reshape(count, -1)

@@ -1,4 +1,4 @@
-"""images: C-K-S with images as the rows of the products, a position after the other; it serves every problem."""
+"""images: C-K-S with images as the rows of matrix products, one position after another; serves every problem."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import check_offsets, extent, joined, others, sources, table
 from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels import convolution as kernels
-from alpha.cpu.kernels.convolution import COUNT, AxisTable, GatherSizes
+from alpha.cpu.kernels import images as kernels
+from alpha.cpu.kernels.images import ImagesSizes
+from alpha.cpu.kernels.tables import COUNT, AxisTable
 
 Array = np.ndarray[Any, Any]
 
 CHUNK_ROWS = 64
-"""Images a task of the gather, about: its rows of A stay in the second-level cache beside a panel of filters."""
+"""About how many images a task has: their rows stay in the L2 cache together with a panel of filters."""
 
-SORTED = 1 << 16
-"""Most positions that are computed in an order of their own."""
+MAX_SORTED = 1 << 16
+"""Most positions that are sorted by their work."""
 
 
 @dataclass(frozen=True)
-class GatherPlan:
+class ImagesPlan:
     """Tables and sizes of a forward convolution or an input gradient."""
 
     order: Array
     rows: AxisTable
     columns: AxisTable
     runs: Array
-    sizes: GatherSizes
+    sizes: ImagesSizes
     packed_shape: tuple[int, ...]
     macs: int
 
@@ -49,12 +50,12 @@ class GatherPlan:
 
 
 @caches.kept
-def plan(problem: Problem) -> GatherPlan:
-    """The plan of any problem; of a filter gradient, that of its convolution."""
+def plan(problem: Problem) -> ImagesPlan:
+    """The plan of any problem; for a filter gradient the plan of its convolution."""
     return _by_output(problem) if problem.by_output else _by_input(problem)
 
 
-def _by_output(problem: Problem) -> GatherPlan:
+def _by_output(problem: Problem) -> ImagesPlan:
     """ConvV2: pairs grouped by output position."""
     g, item = problem.geometry, problem.item
     width = ISA.panel_of(problem.group_out, item)
@@ -68,7 +69,7 @@ def _by_output(problem: Problem) -> GatherPlan:
     rows = table(g.rows.pairs_by_output, row, g.columns.filter * tap)
     columns = table(by_column, column, tap)
     taps = g.rows.filter * g.columns.filter
-    sizes = GatherSizes(
+    sizes = ImagesSizes(
         images=problem.images,
         chunk=_chunk(problem.images),
         columns=g.columns.output,
@@ -93,15 +94,15 @@ def _by_output(problem: Problem) -> GatherPlan:
     reached = _longest(tap_first + (count - 1) * columns.other_step, runs, tap_first, tap)
     check_offsets("the filter", (others(rows), reached), 0, taps * tap)
     shape = (problem.groups, panels, taps, depth, width)
-    return GatherPlan(_order(rows, columns, runs), rows, columns, runs, sizes, shape, problem.macs)
+    return ImagesPlan(_order(rows, columns, runs), rows, columns, runs, sizes, shape, problem.macs)
 
 
 def _longest(last: Array, runs: Array, first: Array, unit: int) -> Array:
-    """Where each column's reads begin and end, relative to its row: at its first pair, and a run beyond its last."""
+    """Where each column's reads begin and end, relative to its row: at its first pair, and a run after its last."""
     return np.concatenate([first, np.maximum(first, last + runs * unit)])
 
 
-def _by_input(problem: Problem) -> GatherPlan:
+def _by_input(problem: Problem) -> ImagesPlan:
     """KS-deconv-V2: pairs grouped by input position."""
     g, item = problem.geometry, problem.item
     width = ISA.panel_of(problem.group_in, item)
@@ -113,7 +114,7 @@ def _by_input(problem: Problem) -> GatherPlan:
     rows = table(g.rows.pairs_by_input, row, g.columns.filter * tap)
     columns = table(g.columns.pairs_by_input, column, tap)
     runs = np.ones(g.columns.input, np.int64)
-    sizes = GatherSizes(
+    sizes = ImagesSizes(
         images=problem.images,
         chunk=_chunk(problem.images),
         columns=g.columns.input,
@@ -135,29 +136,29 @@ def _by_input(problem: Problem) -> GatherPlan:
     check_offsets("dy", (sources(rows), sources(columns)), last, limit)
     check_offsets("the filter", (others(rows), others(columns)), tap, taps * tap)
     shape = (problem.groups, panels, taps, depth, width)
-    return GatherPlan(_order(rows, columns, runs), rows, columns, runs, sizes, shape, problem.macs)
+    return ImagesPlan(_order(rows, columns, runs), rows, columns, runs, sizes, shape, problem.macs)
 
 
 def _order(rows: AxisTable, columns: AxisTable, runs: Array) -> Array:
-    """Positions with the most taps first, otherwise as they lie: what is left at the end is small.
+    """Positions with the most taps first, otherwise in order, so that threads end at about the same time.
 
-    Of very many positions the last are a small part whatever they cost.
+    Among very many positions the last ones are a small part, whatever they cost.
     """
     lines, taps = rows.pairs[COUNT], columns.pairs[COUNT] * runs
-    if len(lines) * len(taps) > SORTED:
+    if len(lines) * len(taps) > MAX_SORTED:
         return np.arange(len(lines) * len(taps), dtype=np.int32)
     cost = np.multiply.outer(lines, taps).ravel()
     return np.argsort(-cost, kind="stable").astype(np.int32)
 
 
 def _chunk(images: int) -> int:
-    """Images a task: equal chunks, whole tiles."""
+    """Images per task: equal chunks of whole tiles."""
     chunks = max(1, round(images / CHUNK_ROWS))
     return math.ceil(math.ceil(images / chunks) / ISA.rows) * ISA.rows
 
 
 def _depth_block(depth: int, item: int) -> int:
-    """Channels summed at a time: all, or equal blocks."""
+    """Channels that are summed at a time: all, or equal blocks."""
     return max(1, math.ceil(depth / max(1, round(depth / block_rows(item)))))
 
 
@@ -166,7 +167,7 @@ class Images(Algorithm):
 
     name = "images"
 
-    def plan(self, problem: Problem) -> GatherPlan:
+    def plan(self, problem: Problem) -> ImagesPlan:
         return plan(problem)
 
     def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
@@ -183,13 +184,13 @@ class Images(Algorithm):
         return reading + costs.packing(nbytes, s.item, packs, figures)
 
     def describe(self, problem: Problem) -> str:
-        return f"images as rows, {plan(problem).sizes.chunk} a task"
+        return f"images as rows, {plan(problem).sizes.chunk} per task"
 
     def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
         planned = plan(problem)
         packed = filters.packed(engine, call.other, planned.packed_shape, problem.by_output)
         macs: int = engine.launch(
-            kernels.gather, call.tag, planned.order, planned.rows, planned.columns, planned.runs, planned.sizes,
-            call.source.address, packed.address, *call.ends, tasks=planned.tasks,
+            kernels.images, call.tag, planned.order, planned.rows, planned.columns, planned.runs, planned.sizes,
+            call.source.address, packed.address, *call.result_arguments, tasks=planned.tasks,
         )  # fmt: skip
         return macs

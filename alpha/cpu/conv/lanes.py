@@ -18,18 +18,18 @@ from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import pairs_of, table
 from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels import image_lanes as kernels
-from alpha.cpu.kernels.convolution import AxisTable
-from alpha.cpu.kernels.image_lanes import HEIGHTS, VECTORS, Band, LaneSizes
+from alpha.cpu.kernels import lanes as kernels
+from alpha.cpu.kernels.lanes import HEIGHTS, VECTORS, Band, LaneSizes
+from alpha.cpu.kernels.tables import AxisTable
 from alpha.geometry import Pairs
 
 Array = np.ndarray[Any, Any]
 
 DEPTH = 16
-"""Source channels summed at a time, about: those of the taps of neighbouring positions stay in the first cache."""
+"""About how many source channels are summed at a time: those of neighbouring positions' taps stay in the L1 cache."""
 
 COPY = 256 << 10
-"""Bytes of the source's copy, about: it stays in the second cache."""
+"""About how many bytes the source's copy takes: it stays in the L2 cache."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def serves(problem: Problem) -> bool:
 
 
 def heights(channels: int) -> list[int]:
-    """Channels cut into tiles, none of them low but where there is but one."""
+    """Channels divided into tiles of about equal height."""
     tiles = math.ceil(channels / HEIGHTS[0])
     return [channels // tiles + (i < channels % tiles) for i in range(tiles)]
 
@@ -68,7 +68,7 @@ def heights(channels: int) -> list[int]:
 def plan(problem: Problem) -> LanePlan:
     """The plan of a problem that it serves."""
     g, item = problem.geometry, problem.item
-    gather = images.plan(problem)  # it has checked the offsets
+    by_images = images.plan(problem)  # it has checked the offsets
     (size, depth, source), (result, channels, target) = problem.sides
     pairs = pairs_of(g.rows, problem.by_output), pairs_of(g.columns, problem.by_output)
     chunk = VECTORS * ISA.lanes(item)
@@ -102,11 +102,11 @@ def plan(problem: Problem) -> LanePlan:
     rows = table(pairs[0], 1, g.columns.filter)
     columns = table(pairs[1], 1, 1)
     shape = (problem.groups, 1, taps, depth, channels)
-    return LanePlan(bands, rows, columns, np.array(heights(channels), np.int64), sizes, shape, gather.macs)
+    return LanePlan(bands, rows, columns, np.array(heights(channels), np.int64), sizes, shape, by_images.macs)
 
 
 def _bands(rows: Pairs, most: int) -> Array:
-    """Result rows in bands, about equal, that read at most so many source rows, or are a row each."""
+    """Result rows in about equal bands, which read at most ``most`` source rows, or have one result row."""
     total = len(rows.count)
     read = np.flatnonzero(rows.count)
     table = np.zeros((1, len(Band._fields)), np.int64)
@@ -116,7 +116,7 @@ def _bands(rows: Pairs, most: int) -> Array:
     first, last = np.minimum(rows.first, rows.last)[read], np.maximum(rows.first, rows.last)[read]
     if int((last - first).max()) >= most:
         return _cut(total, total, read, first, last)
-    # So many bands at least: together they read all rows. A few more than needed, where they are many, are no harm.
+    # At least so many bands: together they read all rows. If there are many, a few more do no harm.
     count = min(total, max(1, math.ceil((int(last.max()) + 1 - int(first.min())) / most)))
     while True:
         table = _cut(count, total, read, first, last)
@@ -126,13 +126,13 @@ def _bands(rows: Pairs, most: int) -> Array:
 
 
 def _cut(count: int, total: int, read: Array, first: Array, last: Array) -> Array:
-    """The table of so many bands; result rows ``read`` read source rows from ``first`` to ``last``, the others none."""
+    """The table of ``count`` bands; result rows ``read`` read source rows ``first`` to ``last``, the others none."""
     cuts = total * np.arange(count + 1, dtype=np.int64) // count
     table = np.zeros((count, len(Band._fields)), np.int64)
     table[:, 0], table[:, 1] = cuts[:-1], cuts[1:]
     low, high = np.searchsorted(read, cuts[:-1]), np.searchsorted(read, cuts[1:])
     some = np.flatnonzero(low < high)
-    if some.size:  # what lies between two bands that read belongs to neither: it is empty
+    if some.size:  # a band between them that reads nothing is left empty
         table[some, 2] = np.minimum.reduceat(first, low[some])
         table[some, 3] = np.maximum.reduceat(last, low[some]) + 1
     return table
@@ -166,13 +166,13 @@ class Lanes(Algorithm):
 
     def describe(self, problem: Problem) -> str:
         planned = plan(problem)
-        return f"images as lanes, {planned.sizes.chunk} a task, {len(planned.bands)} bands"
+        return f"images as lanes, {planned.sizes.chunk} per task, {len(planned.bands)} bands"
 
     def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
         planned = plan(problem)
         packed = filters.packed(engine, call.other, planned.packed_shape, problem.by_output)
         macs: int = engine.launch(
-            kernels.image_lanes, call.tag, planned.bands, planned.rows, planned.columns, planned.heights,
-            planned.sizes, call.source.address, packed.address, *call.ends, tasks=planned.tasks,
+            kernels.lanes, call.tag, planned.bands, planned.rows, planned.columns, planned.heights,
+            planned.sizes, call.source.address, packed.address, *call.result_arguments, tasks=planned.tasks,
         )  # fmt: skip
         return macs

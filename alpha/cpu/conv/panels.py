@@ -1,4 +1,4 @@
-"""panels: a panel of filters a task, which alone reads it, for few images and large filters."""
+"""panels: one panel of filters per task, for few images and large filters."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from alpha.tensor import Tensor
 Array = np.ndarray[Any, Any]
 
 PACKED_BYTES = (512 if ISA.bytes == 64 else 256) << 10
-"""Of the filters that a task works on at once, about: they stay in the second cache while they meet all rows.
+"""About how many bytes of filters a task works on at a time: they stay in the L2 cache while all rows use them.
 
-Nearly all processors with AVX-512 have second caches of 1 MiB and more, others half or a quarter of that.
+Nearly all processors with AVX-512 have L2 caches of 1 MiB or more, others half or a quarter of that.
 """
 
-LEAST_PANELS = 8
-"""Fewer tasks would leave threads without."""
+MIN_PANELS = 8
+"""With fewer panels than this, and so tasks, threads would have none."""
 
-MOST_ROWS = 1 << 22
-"""Of all taps: each 48 of them are a block, of which there is a table."""
+MAX_ROWS = 1 << 22
+"""Most rows of all taps together: every 48 of them are a block, and all blocks are in a table."""
 
-LEAST_BYTES = 1 << 20
-"""Of the filters: smaller ones stay in the second cache once they are packed, whoever does it."""
+MIN_FILTER_BYTES = 1 << 20
+"""Fewest bytes of filters: smaller ones stay in the L2 cache once they are packed, whichever algorithm packs them."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class PanelPlan:
     columns: Patterns
     sizes: PanelSizes
     packed_shape: tuple[int, ...]
-    """Of filters that are packed before."""
+    """Shape of the filters where they are packed beforehand."""
     macs: int
 
     @cached_property
     def tasks(self) -> int:
-        """Panels."""
+        """Number of panels."""
         return self.sizes.groups * self.sizes.channels // self.sizes.panel
 
 
@@ -66,25 +66,25 @@ def serves(problem: Problem) -> bool:
     panel = ISA.panel(problem.item)
     whole = depth % ISA.lanes(problem.item) == 0 and channels % panel == 0
     nbytes = math.prod(problem.geometry.filter) * problem.groups * depth * channels * problem.item
-    few = problem.geometry.useful * problem.images <= MOST_ROWS
-    return whole and few and problem.groups * channels // panel >= LEAST_PANELS and nbytes >= LEAST_BYTES
+    rows_fit = problem.geometry.useful * problem.images <= MAX_ROWS
+    return whole and rows_fit and problem.groups * channels // panel >= MIN_PANELS and nbytes >= MIN_FILTER_BYTES
 
 
 @caches.kept
 def plan(problem: Problem) -> PanelPlan:
     """The plan of a problem that it serves."""
-    gather = images.plan(problem)  # it has checked the offsets
-    g, item, panel = problem.geometry, problem.item, gather.sizes.panel
+    by_images = images.plan(problem)  # it has checked the offsets
+    g, item, panel = problem.geometry, problem.item, by_images.sizes.panel
     by_output, (source, target) = problem.by_output, (side.strides for side in problem.sides)
     rows = _by_tap(g.rows, by_output, source[1] * item, g.columns.filter, target[1] * item)
     columns = _by_tap(g.columns, by_output, source[2] * item, 1, target[2] * item)
-    taps, lanes, depth = g.rows.filter * g.columns.filter, ISA.lanes(item), gather.sizes.depth
+    taps, lanes, depth = g.rows.filter * g.columns.filter, ISA.lanes(item), by_images.sizes.depth
     parts = math.ceil(depth / max(lanes, PACKED_BYTES // (taps * panel * item)))
     depth_block = math.ceil(depth / parts / lanes) * lanes
     sizes = PanelSizes(
         groups=problem.groups,
         depth=depth,
-        channels=gather.sizes.channels,
+        channels=by_images.sizes.channels,
         panel=panel,
         rows=ROWS,
         taps=taps,
@@ -94,11 +94,13 @@ def plan(problem: Problem) -> PanelPlan:
         source_image=source[0] * item,
         target_image=target[0] * item,
     )
-    return PanelPlan(_blocks(rows, columns, problem.images), rows, columns, sizes, gather.packed_shape, gather.macs)
+    return PanelPlan(
+        _blocks(rows, columns, problem.images), rows, columns, sizes, by_images.packed_shape, by_images.macs
+    )
 
 
 def _by_tap(axis: Axis, by_output: bool, source: int, other: int, target: int) -> Patterns:
-    """All positions, without taps; then for each tap of the axis those that have it. Each index times its step."""
+    """A pattern of all positions without taps, then one per tap of the positions that have it; indices times steps."""
     pairs = axis.pairs_by_tap
     taps = np.flatnonzero(pairs.count)
     inputs, outputs = (pairs.first[taps], pairs.step), (pairs.other[taps], pairs.other_step)
@@ -124,7 +126,7 @@ def _by_tap(axis: Axis, by_output: bool, source: int, other: int, target: int) -
 
 
 def _blocks(rows: Patterns, columns: Patterns, images: int) -> Array:
-    """At most ``ROWS`` rows each, in the order in which the filters lie."""
+    """The table of blocks, of at most ``ROWS`` rows each, in the order of the filters in memory."""
     down, across = (np.arange(1, axis.table.shape[1]) for axis in (rows, columns))
     r = np.append(0, np.repeat(down, len(across)))
     c = np.append(0, np.tile(across, len(down)))
@@ -140,7 +142,7 @@ def _blocks(rows: Patterns, columns: Patterns, images: int) -> Array:
 
 
 class Panels(Algorithm):
-    """A task takes each tap of its panel to all positions at once."""
+    """A task multiplies each tap of its panel with all positions at once."""
 
     name = "panels"
 
@@ -165,20 +167,20 @@ class Panels(Algorithm):
         return costs.with_reading(computing, 1, math.prod(planned.packed_shape) * s.item, figures)
 
     def describe(self, problem: Problem) -> str:
-        return f"a panel of filters a task, {plan(problem).sizes.depth_block} channels at a time"
+        return f"one panel of filters per task, {plan(problem).sizes.depth_block} channels at a time"
 
     def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
         planned = plan(problem)
         kind, packed = _filters(engine, call.other, planned.packed_shape, problem.by_output)
         macs: int = engine.launch(
             kernels.panels, call.tag, kind, planned.blocks, planned.rows, planned.columns, planned.sizes,
-            call.source.address, packed.address, *call.ends, tasks=planned.tasks,
+            call.source.address, packed.address, *call.result_arguments, tasks=planned.tasks,
         )  # fmt: skip
         return macs
 
 
 def _filters(engine: HostEngine, w: Tensor, shape: tuple[int, ...], by_output: bool) -> tuple[int, Tensor]:
-    """The filters for tasks that read their own panels, and their kind: packed only where they serve again."""
+    """The filters and their layout: packed beforehand only if they will be used again."""
     if filters.serve_again(w):
         return kernels.PACKED, filters.packed(engine, w, shape, by_output)
     return kernels.BY_OUTPUT if by_output else kernels.BY_INPUT, engine.dense(w, range(4))

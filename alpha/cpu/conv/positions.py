@@ -1,6 +1,6 @@
-"""positions: positions and images as the rows of the products, for few images; it serves every problem.
+"""positions: positions and images as the rows of matrix products, for few images; serves every problem.
 
-Positions are put in classes by their pattern of taps.
+Positions are grouped by their pattern of taps.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ from alpha.geometry import Axis, stretches
 Array = np.ndarray[Any, Any]
 
 MANY_IMAGES = 64
-"""From so many on, images alone fill the micro-tiles."""
+"""With so many images or more, images alone fill the register tiles."""
 
 ROWS = 48
-"""Of a block: their sources stay in the second cache while they meet every filter."""
+"""Rows per block: their sources stay in the L2 cache while they are multiplied with every filter."""
 
 FILTER_BYTES = 128 << 10
-"""Of the panels that a task meets, about: they stay in the second cache."""
+"""About how many bytes of panels a task uses at a time: they stay in the L2 cache."""
 
 SOURCE_BYTES = 256 << 10
-"""Of all sources: up to so many stay in the second cache, and each core reads only its own share of the filters."""
+"""If all sources take no more bytes than this, they stay in the L2 cache, and each core reads a share of the
+filters."""
 
-TASKS = 8
-"""By panels, at least, for threads to share."""
+MIN_PANEL_TASKS = 8
+"""Fewest tasks when panels are divided among tasks."""
 
-SHARES = 32
-"""By blocks, at least, where a task takes several of them."""
+MIN_BLOCK_TASKS = 32
+"""Fewest tasks when a task takes several blocks."""
 
 
 @dataclass(frozen=True)
@@ -67,56 +68,56 @@ class PositionPlan:
 @caches.kept
 def plan(problem: Problem) -> PositionPlan:
     """The plan of any problem."""
-    gather = images.plan(problem)  # it has checked the offsets
-    tap = gather.packed_shape[3] * gather.packed_shape[4] * problem.item
+    by_images = images.plan(problem)  # it has checked the offsets
+    tap = by_images.packed_shape[3] * by_images.packed_shape[4] * problem.item
     g, item = problem.geometry, problem.item
     by_output, (source, target) = problem.by_output, (side.strides for side in problem.sides)
     rows = patterns_of(g.rows, by_output, source[1] * item, g.columns.filter * tap, target[1] * item, joined=False)
     joined = by_output and problem.contiguous_runs
     columns = patterns_of(g.columns, by_output, source[2] * item, tap, target[2] * item, joined)
     blocks = blocks_of(rows, columns, problem.images, problem.images, ROWS)
-    together, panels, most = _tasks(problem, gather, len(blocks))
+    together, panels, most = _tasks(problem, by_images, len(blocks))
     sizes = PositionSizes(
         images=problem.images,
         groups=problem.groups,
-        depth=gather.sizes.depth,
-        channels=gather.sizes.channels,
-        panel=gather.sizes.panel,
+        depth=by_images.sizes.depth,
+        channels=by_images.sizes.channels,
+        panel=by_images.sizes.panel,
         panels=panels,
         together=most,
         blocks=together,
         rows=ROWS,
         most_taps=g.rows.filter * g.columns.filter,
-        tap_block=gather.sizes.tap_block,
-        depth_block=gather.sizes.depth_block,
+        tap_block=by_images.sizes.tap_block,
+        depth_block=by_images.sizes.depth_block,
         item=item,
         source_image=source[0] * item,
         target_image=target[0] * item,
-        panel_bytes=gather.sizes.panel_bytes,
+        panel_bytes=by_images.sizes.panel_bytes,
     )
-    return PositionPlan(blocks, rows, columns, sizes, gather.packed_shape, gather.macs)
+    return PositionPlan(blocks, rows, columns, sizes, by_images.packed_shape, by_images.macs)
 
 
-def _tasks(problem: Problem, gather: images.GatherPlan, blocks: int) -> tuple[int, int, int]:
-    """Blocks and panels a task, and panels of it that meet all its blocks before the next ones do.
+def _tasks(problem: Problem, by_images: images.ImagesPlan, blocks: int) -> tuple[int, int, int]:
+    """Blocks and panels per task, and how many of its panels are multiplied with all its blocks before the next.
 
-    All blocks where panels are enough to share and the second cache holds the sources; else all panels, and blocks as
-    far as the second cache holds what they read.
+    All blocks, if there are enough panels to share and the L2 cache holds the sources; else all panels, and as many
+    blocks as the L2 cache holds the sources of.
     """
-    panels = gather.packed_shape[0] * gather.packed_shape[1]
+    panels = by_images.packed_shape[0] * by_images.packed_shape[1]
     source = problem.sides[0]
     channels = source.channels * problem.groups
     nbytes = math.prod(source.size) * problem.images * channels * problem.item
-    most = max(1, FILTER_BYTES // gather.sizes.panel_bytes)
-    if nbytes <= SOURCE_BYTES and panels >= TASKS:
-        return blocks, min(most, panels // TASKS), most
+    most = max(1, FILTER_BYTES // by_images.sizes.panel_bytes)
+    if nbytes <= SOURCE_BYTES and panels >= MIN_PANEL_TASKS:
+        return blocks, min(most, panels // MIN_PANEL_TASKS), most
     passes = math.ceil(panels / most)
-    together = min(blocks // SHARES, SOURCE_BYTES // (ROWS * channels * problem.item)) if passes > 1 else 1
+    together = min(blocks // MIN_BLOCK_TASKS, SOURCE_BYTES // (ROWS * channels * problem.item)) if passes > 1 else 1
     return max(1, together), panels, math.ceil(panels / passes)
 
 
 def patterns_of(axis: Axis, by_output: bool, source: int, other: int, target: int, joined: bool) -> Patterns:
-    """Positions that have the same taps, at sources that lie alike; each index times its step."""
+    """Patterns of positions with the same taps, whose sources lie evenly; indices times steps."""
     pairs = pairs_of(axis, by_output)
     alike = stretches(pairs, 1 if by_output else axis.stride)
     taps = pairs.count[alike.index]
@@ -134,9 +135,10 @@ def patterns_of(axis: Axis, by_output: bool, source: int, other: int, target: in
 
 
 def blocks_of(rows: Patterns, columns: Patterns, images: int, chunk: int, most: int) -> Array:
-    """The table of blocks: for each chunk of images, at most so many rows of each pair of patterns.
+    """The table of blocks: for each chunk of images, blocks of at most ``most`` rows of each pair of patterns.
 
-    Pairs take turns, most taps first, as far as they are through their places: what they read and write lies together.
+    Pairs take turns, those with the most taps first, in proportion to their positions: so blocks that follow each other
+    read and write neighbouring memory.
     """
     taps = np.multiply.outer(rows.table[TAPS], columns.table[TAPS] * columns.table[RUNS]).ravel()
     order = np.argsort(-taps, kind="stable")
@@ -161,7 +163,7 @@ def blocks_of(rows: Patterns, columns: Patterns, images: int, chunk: int, most: 
 
 
 class Positions(Algorithm):
-    """One product for each block of positions and images that have the same taps."""
+    """One product per block of positions and images with the same taps."""
 
     name = "positions"
 
@@ -195,6 +197,6 @@ class Positions(Algorithm):
         packed = filters.packed(engine, call.other, planned.packed_shape, problem.by_output)
         macs: int = engine.launch(
             kernels.positions, call.tag, planned.blocks, planned.rows, planned.columns, planned.sizes,
-            call.source.address, packed.address, *call.ends, tasks=planned.tasks,
+            call.source.address, packed.address, *call.result_arguments, tasks=planned.tasks,
         )  # fmt: skip
         return macs

@@ -11,7 +11,7 @@ from alpha.geometry import Geometry
 from alpha.tensor import Tensor
 
 RUN_CHANNELS = 16
-"""Below so many channels a row of taps whose channels are contiguous is read as one long tap (3-channel stems)."""
+"""With fewer channels than this a row of taps, if contiguous with their channels, is read as one long tap."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Problem(shared.Problem):
 
     @property
     def contiguous_runs(self) -> bool:
-        """Whether a row of taps is one run of memory in x, and short enough a depth each for that to matter."""
+        """Whether a row of taps is one run of memory in x, and has so few channels that this matters."""
         return (
             self.group_in < RUN_CHANNELS
             and self.groups == 1
@@ -35,7 +35,7 @@ class Problem(shared.Problem):
 def dense_problem(
     operator: str, geometry: Geometry, images: int, in_channels: int, out_channels: int, groups: int
 ) -> Problem:
-    """Of float32 images without gaps in the engine's order: (H, W, N, C) in memory."""
+    """The problem of float32 images without gaps in the engine's order, (H, W, N, C) in memory."""
     x = shared.dense_strides(geometry.input, images, in_channels)
     y = shared.dense_strides(geometry.output, images, out_channels)
     return Problem(operator, geometry, images, in_channels, out_channels, groups, 4, x, y)
@@ -45,7 +45,7 @@ POINT = Geometry.make((1, 1), (1, 1))
 
 
 def flattened(problem: Problem) -> Problem:
-    """A 1 x 1 convolution's pixels as images of one pixel, where x and y lie without gaps in the same order."""
+    """A 1 x 1 convolution's pixels as images of one pixel, if x and y lie without gaps in the same order."""
     g = problem.geometry
     if not g.pointwise or g is POINT or problem.group_in == 1:  # depthwise: no products of matrices
         return problem
@@ -69,7 +69,7 @@ def called(
     x_strides: tuple[int, ...],
     y_strides: tuple[int, ...],
 ) -> Problem:
-    """The problem of a call, flattened: the same object for the same call, which plans are found by fast.
+    """The problem of a call, flattened; equal calls get the same object, by which plans are found fast.
 
     ``sizes``: images, channels of x, channels of y.
     """
@@ -78,7 +78,7 @@ def called(
 
 
 def problem_of(operator: str, x: Tensor, y: Tensor, geometry: Geometry, groups: int) -> Problem:
-    """The problem of these images; EngineError unless they have the geometry's sizes, which plans' offsets trust."""
+    """The problem of these images; EngineError unless they have the geometry's sizes, on which plans' offsets rely."""
     shared.check_sizes(x, y, geometry)
     sizes = x.shape[0], x.shape[3], y.shape[3]
     return called(operator, geometry, sizes, groups, x.dtype.itemsize, x.strides, y.strides)

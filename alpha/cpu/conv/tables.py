@@ -1,4 +1,4 @@
-"""A geometry made into tables of byte offsets, and the check that they lie inside the tensors they are used with.
+"""Tables of byte offsets made from a geometry, and the check that the offsets lie inside the tensors.
 
 The kernels follow raw pointers: every offset that a plan's tables can produce is checked once, when the plan is made.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu.kernels.convolution import COUNT, OTHER, SOURCE, AxisTable
+from alpha.cpu.kernels.tables import COUNT, OTHER, SOURCE, AxisTable
 from alpha.errors import EngineError
 from alpha.geometry import Axis, Pairs
 
@@ -18,23 +18,23 @@ Array = np.ndarray[Any, Any]
 
 
 def table(pairs: Pairs, source: int, other: int) -> AxisTable:
-    """Index pairs, each index times its step in bytes."""
+    """The table of index pairs, each index times its step in bytes."""
     table = np.stack([pairs.count, pairs.first * source, pairs.other * other])
     return AxisTable(table, pairs.step * source, pairs.other_step * other)
 
 
 def pairs_of(axis: Axis, by_output: bool) -> Pairs:
-    """What meets at each position of a result: of a convolution (``by_output``) or an input gradient."""
+    """The pairs at each position of the result: a convolution's (``by_output``) or an input gradient's."""
     return axis.pairs_by_output if by_output else axis.pairs_by_input
 
 
 def joined(pairs: Pairs) -> tuple[Pairs, Array]:
-    """Each column's pairs, which lie side by side, as its first pair and their number."""
+    """Merges each column's pairs, which are neighbours, into one; returns their numbers too."""
     return replace(pairs, count=np.minimum(pairs.count, 1)), pairs.count
 
 
 def check_offsets(what: str, offsets: tuple[Array, Array], tail: int, limit: int) -> None:
-    """EngineError unless every sum of a row's and a column's offset, and ``tail`` bytes on, lies in 0..limit."""
+    """Raises EngineError unless each row's offset plus each column's, and ``tail`` bytes more, lies in 0..limit."""
     rows, columns = offsets
     low = int(rows.min(initial=0)) + int(columns.min(initial=0))
     high = int(rows.max(initial=0)) + int(columns.max(initial=0)) + tail
@@ -46,16 +46,16 @@ def check_offsets(what: str, offsets: tuple[Array, Array], tail: int, limit: int
 
 
 def sources(table: AxisTable) -> Array:
-    """The least and the greatest offset of what a table reads, and 0."""
-    return _ends(table.pairs[COUNT], table.pairs[SOURCE], table.source_step)
+    """The least and the greatest offset in the tensor that is read."""
+    return _bounds(table.pairs[COUNT], table.pairs[SOURCE], table.source_step)
 
 
 def others(table: AxisTable) -> Array:
-    """Likewise of the filter, or of dy."""
-    return _ends(table.pairs[COUNT], table.pairs[OTHER], table.other_step)
+    """The least and the greatest offset in the filter, or in dy."""
+    return _bounds(table.pairs[COUNT], table.pairs[OTHER], table.other_step)
 
 
-def _ends(count: Array, first: Array, step: int) -> Array:
+def _bounds(count: Array, first: Array, step: int) -> Array:
     last = first + np.maximum(count - 1, 0) * step
     return np.array([min(first.min(), last.min()), max(first.max(), last.max())])
 

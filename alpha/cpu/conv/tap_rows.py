@@ -1,4 +1,4 @@
-"""tap_rows: filter gradients of few input channels: a filter row's taps and channels as the rows of the products."""
+"""tap_rows: filter gradients with few input channels; a filter row's taps and channels are a product's rows."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from alpha.geometry import Axis, stretches
 
 Array = np.ndarray[Any, Any]
 
-IMAGES = 64
-"""Most images whose x is copied at a time: those of a pixel of dy are a run that the processor reads ahead in."""
+MAX_IMAGES = 64
+"""Most images whose x is copied at a time: a pixel's images of dy are a run that the processor prefetches."""
 
 PIXELS = 4096
-"""Positions times images whose x is copied at a time, about, where an output row has no more."""
+"""About how many positions times images are copied from x at a time, unless one output row has more."""
 
 SUMMED = 512
-"""Positions times images that a product sums at a time, about: all filter rows and panels read their dy again."""
+"""About how many positions times images a product sums at a time: all filter rows and panels read their dy."""
 
-MOST_CLASSES = 16
-"""Trims of the columns: more, where a filter is about as wide as its input, make short sums."""
+MAX_TRIMS = 16
+"""Most trims of columns: more (a filter about as wide as its input) would make short sums."""
 
 LATENCY = 4
-"""Rows of a tile that a multiply-add's latency hides: fewer take as long."""
+"""Rows of a tile that hide a multiply-add's latency: fewer rows take as long."""
 
-MOST_CUT = 256
-"""Rows that are cut with care."""
+MAX_OPTIMIZED_ROWS = 256
+"""Most rows for which the best division into tiles is searched."""
 
-TILE = 8
-"""A tile's beginning and end, as so many rows of it."""
+TILE_OVERHEAD = 8
+"""What a tile costs besides its rows, in rows."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,12 @@ class TapRowsPlan:
 def serves(problem: Problem) -> bool:
     """Whether a problem has few input channels, and columns of few trims whose taps are neighbours."""
     columns, rows = problem.geometry.columns, problem.geometry.rows
-    copy = min(rows.input, rows.extent) * min(problem.images, IMAGES) * columns.input * problem.group_in * problem.item
+    copy = (
+        min(rows.input, rows.extent) * min(problem.images, MAX_IMAGES) * columns.input * problem.group_in * problem.item
+    )
     if copy > SCRATCH:
         return False
-    return problem.group_in < RUN_CHANNELS and columns.dilation == 1 and len(_classes(columns).taps) <= MOST_CLASSES
+    return problem.group_in < RUN_CHANNELS and columns.dilation == 1 and len(_classes(columns).taps) <= MAX_TRIMS
 
 
 @caches.kept
@@ -80,9 +82,9 @@ def plan(problem: Problem) -> TapRowsPlan:
     g, item = problem.geometry, problem.item
     pixel = problem.group_in * item
     part = image_part(problem, problem.out_channels * g.rows.filter * g.columns.filter * pixel)
-    chunk = min(part, IMAGES)
+    chunk = min(part, MAX_IMAGES)
     row_chunk = max(1, min(g.rows.output, PIXELS // (chunk * g.columns.output)))
-    # An odd number of lines: images' rows that lie a power of two apart fall into few sets of the first cache.
+    # An odd number of cache lines: rows that lie a power of two apart would share few sets of the L1 cache.
     copy_row = (math.ceil((g.columns.input * pixel + ISA.bytes) / 64) | 1) * 64
     rows_read = min(g.rows.input, (row_chunk - 1) * g.rows.stride + g.rows.extent)
     sizes = TapRowsSizes(
@@ -121,24 +123,26 @@ def plan(problem: Problem) -> TapRowsPlan:
 
 
 def heights(rows: int) -> list[int]:
-    """The rows of a product, cut into the tiles that take the least time."""
+    """Heights of the tiles into which a product's rows are divided, for the least time."""
     if rows in TALL_HEIGHTS:
         return [rows]
-    if rows > MOST_CUT:  # of so many nearly all are of the largest height, whatever the rest
+    if rows > MAX_OPTIMIZED_ROWS:  # nearly all tiles then have the largest height
         largest = max(WIDE_HEIGHTS)
-        whole = (rows - MOST_CUT) // largest + 1
+        whole = (rows - MAX_OPTIMIZED_ROWS) // largest + 1
         return [largest] * whole + heights(rows - whole * largest)
     best: list[tuple[int, list[int]]] = [(0, [])]
     for count in range(1, rows + 1):
         cuts = (
-            (best[count - h][0] + max(h, LATENCY) + TILE, [h, *best[count - h][1]]) for h in WIDE_HEIGHTS if h <= count
+            (best[count - h][0] + max(h, LATENCY) + TILE_OVERHEAD, [h, *best[count - h][1]])
+            for h in WIDE_HEIGHTS
+            if h <= count
         )
         best.append(min(cuts, key=lambda cut: cut[0]))
     return best[rows][1]
 
 
 class _Classes(NamedTuple):
-    """The trims of an axis that are not empty, each with its positions, which are neighbours."""
+    """An axis' trims that are not empty, each with its positions, which are neighbours."""
 
     tap: Array
     taps: Array
@@ -173,7 +177,7 @@ def _tables(problem: Problem) -> kernels.TapRows:
 
 
 def _check(problem: Problem) -> None:
-    """Copies read whole rows of x and of dy; products address the copies by index."""
+    """Checks offsets: copies read whole rows of x and of dy; products address the copies by index."""
     g, item = problem.geometry, problem.item
     sides = (
         ("x", g.input, problem.in_channels, problem.x_strides),
@@ -181,12 +185,12 @@ def _check(problem: Problem) -> None:
     )
     for what, size, channels, strides in sides:
         tail = ((problem.images - 1) * strides[0] + channels) * item
-        ends = tuple(np.array([0, (n - 1) * step * item]) for n, step in zip(size, strides[1:], strict=True))
-        check_offsets(what, (ends[0], ends[1]), tail, extent((problem.images, *size), channels, strides, item))
+        bounds = tuple(np.array([0, (n - 1) * step * item]) for n, step in zip(size, strides[1:], strict=True))
+        check_offsets(what, (bounds[0], bounds[1]), tail, extent((problem.images, *size), channels, strides, item))
 
 
 class TapRows(Algorithm):
-    """One product for each filter row, group and trim of the columns."""
+    """One product per filter row, group and trim of columns."""
 
     name = "tap_rows"
     operators = (WEIGHT_GRAD,)
@@ -198,13 +202,13 @@ class TapRows(Algorithm):
         return plan(problem)
 
     def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
-        """As if no column were trimmed."""
+        """Cycles as if no column were trimmed."""
         g, s = problem.geometry, problem
         rows = g.columns.filter * s.group_in
         vectors = 1 if rows in TALL_HEIGHTS else ISA.vectors
         panels = math.ceil(s.group_out / (vectors * ISA.lanes(s.item)))
         term = sum(costs.step(height, figures.outer_fmas_per_cycle, vectors) for height in heights(rows)) * panels
-        pieces = 2 * math.prod(g.input)  # a row's are copied one by one
+        pieces = 2 * math.prod(g.input)  # a row's pixels are copied one by one
         terms = term * g.useful / g.columns.filter
         return s.groups * s.images * (terms + pieces * figures.copy_cycles_per_vector)
 
@@ -213,7 +217,7 @@ class TapRows(Algorithm):
 
     def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
         dy, dw, groups = call.other, call.out, problem.groups
-        if dy.shape[0] > 1 and dy.strides[0] > dy.strides[2]:  # products read a pixel's images side by side
+        if dy.shape[0] > 1 and dy.strides[0] > dy.strides[2]:  # products read a pixel's images as neighbours
             dy = engine.dense(dy, IMAGE_ORDER)
             problem = problem_of(WEIGHT_GRAD, call.source, dy, call.geometry, groups)
         planned, (height, width) = plan(problem), problem.geometry.filter

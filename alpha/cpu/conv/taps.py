@@ -1,4 +1,4 @@
-"""taps: Sk-dilated-V2, filter gradients tap by tap, whose channels are the columns of the products; it serves all."""
+"""taps: Sk-dilated-V2, filter gradients tap by tap; channels are the columns of the products. Serves all."""
 
 from __future__ import annotations
 
@@ -11,45 +11,46 @@ from alpha.conv.problem import WEIGHT_GRAD
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv import costs, filters
 from alpha.cpu.conv.algorithm import Algorithm, Call
-from alpha.cpu.conv.blocking import FEW_TASKS, PARTS, block_rows, image_part
+from alpha.cpu.conv.blocking import MIN_TASKS, PARTS, block_rows, image_part
 from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import check_offsets, extent, others, sources, table
 from alpha.cpu.figures import Figures
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels import convolution as kernels
-from alpha.cpu.kernels.convolution import COUNT, TILE_GAP_BYTES, AxisTable, LeapSizes, PackSizes
+from alpha.cpu.kernels import taps as kernels
 from alpha.cpu.kernels.microkernel import NARROW_WIDE_ROWS
+from alpha.cpu.kernels.tables import COUNT, AxisTable
+from alpha.cpu.kernels.taps import TILE_GAP_BYTES, CopySizes, TapsSizes
 from alpha.geometry import Axis
 
 PANEL_TAPS = 8
-"""Least panels times taps a task: fewer repay no copy of dy."""
+"""Fewest panels times taps per task: fewer are not worth a copy of dy."""
 
 SLICE = 96
-"""Least output channels a slice."""
+"""Fewest output channels per slice."""
 
-LEAST_SLICE = 24
-"""Likewise where there are fewer than FEW_TASKS tasks."""
+MIN_SLICE = 24
+"""Fewest output channels per slice where there would be fewer than MIN_TASKS tasks."""
 
 PIXEL = 2 << 10
-"""Bytes of one pixel's images to be read together, about: the processor asks for a page's next lines ahead."""
+"""About how many bytes of one pixel's images are read together: the processor prefetches a page's next lines."""
 
 X_COPY = 64 << 10
-"""Bytes of a panel's copy of x, about."""
+"""About how many bytes a panel's copy of x takes."""
 
 DY_COPY = 128 << 10
-"""Bytes of a slice's copy of dy, about: the second cache, of which another thread may take half, holds both."""
+"""About how many bytes a slice's copy of dy takes: the L2 cache, half of which another thread may use, holds both."""
 
 
 @dataclass(frozen=True)
-class LeapPlan:
+class TapsPlan:
     """Tables and sizes of a weight gradient."""
 
     rows: AxisTable
     columns: AxisTable
-    sizes: LeapSizes
-    pack: PackSizes
+    sizes: TapsSizes
+    pack: CopySizes
     clear: bool
-    """Whether the filters must be zero before: some tap meets no element."""
+    """Whether the filters must be set to zero first: some tap has no pairs."""
     parts: int
     macs: int
 
@@ -61,7 +62,7 @@ class LeapPlan:
 
 
 @caches.kept
-def plan(problem: Problem) -> LeapPlan:
+def plan(problem: Problem) -> TapsPlan:
     """Sk-dilated-V2: pairs grouped by tap."""
     g, item = problem.geometry, problem.item
     x_image, x_row, x_column = (s * item for s in problem.x_strides)
@@ -72,8 +73,8 @@ def plan(problem: Problem) -> LeapPlan:
     filter_bytes = problem.out_channels * g.rows.filter * tap_row
     part = image_part(problem, filter_bytes)
     channels, panels = _tasks(problem, math.ceil(problem.images / part))
-    chunk, row_chunk, column_chunk = _leap_blocking(problem, part, channels)
-    sizes = LeapSizes(
+    chunk, row_chunk, column_chunk = _blocking(problem, part, channels)
+    sizes = TapsSizes(
         images=problem.images,
         part=part,
         chunk=chunk,
@@ -104,26 +105,26 @@ def plan(problem: Problem) -> LeapPlan:
     # The copies are addressed by index.
     rows, columns = table(g.rows.pairs_by_tap, 1, 1), table(g.columns.pairs_by_tap, 1, 1)
     clear = not (rows.pairs[COUNT].all() and columns.pairs[COUNT].all())
-    pack = _pack_sizes(problem, sizes)
-    return LeapPlan(rows, columns, sizes, pack, clear, parts, problem.macs)
+    pack = _copy_sizes(problem, sizes)
+    return TapsPlan(rows, columns, sizes, pack, clear, parts, problem.macs)
 
 
 def _reads(axis: Axis, outputs: int) -> int:
-    """Elements of x along an axis that so many outputs side by side read, at most."""
+    """Most elements of x along an axis that ``outputs`` neighbouring outputs read."""
     return min(axis.input, (outputs - 1) * axis.stride + axis.extent)
 
 
 def _row_bands(axis: Axis, outputs: int) -> tuple[int, int]:
-    """Bands of input rows that so many output rows side by side read, and the rows of each.
+    """How many bands of input rows ``outputs`` neighbouring output rows read, and the rows per band.
 
-    One band of all, or one for each tap where that is less: a dilated filter reads few of the rows that it spans.
+    One band for all taps, or one per tap where that is less: a dilated filter reads few of the rows that it spans.
     """
     together, apart = _reads(axis, outputs), min(axis.input, (outputs - 1) * axis.stride + 1)
     return (axis.filter, apart) if axis.filter * apart < together else (1, together)
 
 
 def _x_copy(problem: Problem, rows: int, columns: int, images: int) -> int:
-    """Bytes of a panel's copy of x for so many output rows and columns: columns by their remainder of the stride."""
+    """Bytes of a panel's copy of x for some output rows and columns: columns by their remainder of the stride."""
     g, panel = problem.geometry, ISA.panel_of(problem.group_in, problem.item)
     stride = g.columns.stride
     slots = math.ceil(_reads(g.columns, columns) / stride)
@@ -131,13 +132,13 @@ def _x_copy(problem: Problem, rows: int, columns: int, images: int) -> int:
     return bands * height * slots * stride * images * panel * problem.item
 
 
-def _pack_sizes(problem: Problem, sizes: LeapSizes) -> PackSizes:
+def _copy_sizes(problem: Problem, sizes: TapsSizes) -> CopySizes:
     g, item = problem.geometry, problem.item
     tiles = math.ceil(sizes.slice / sizes.tile)
     dy_pixels = sizes.row_chunk * sizes.column_chunk * sizes.chunk
     bands, band_rows = _row_bands(g.rows, sizes.row_chunk)
-    room = 2 * ISA.bytes + 64  # alignment, and the vector that copies write over a piece's end
-    return PackSizes(
+    room = 2 * ISA.bytes + 64  # alignment, and the vector that copies write beyond a piece's end
+    return CopySizes(
         input_rows=g.rows.input,
         input_columns=g.columns.input,
         output_columns=g.columns.output,
@@ -160,33 +161,33 @@ def _pack_sizes(problem: Problem, sizes: LeapSizes) -> PackSizes:
 
 
 def _tile_rows(problem: Problem) -> int:
-    """Output channels of a whole micro-tile of the weight gradient: more where its panels are of one vector."""
+    """Output channels per whole register tile of the weight gradient: more if its panels have one vector."""
     narrow = ISA.panel_of(problem.group_in, problem.item) < ISA.panel(problem.item)
     return NARROW_WIDE_ROWS if narrow else ISA.rows
 
 
 def _tasks(problem: Problem, parts: int) -> tuple[int, int]:
-    """Output channels and panels of input channels a task, so that there are about PARTS tasks.
+    """Output channels and panels of input channels per task, so that there are about PARTS tasks.
 
-    Fewer channels than SLICE repay no copy of x, unless there would be few tasks.
+    Fewer channels than SLICE are not worth a copy of x, unless there would be few tasks.
     """
     slices = max(1, min(math.ceil(PARTS / parts), problem.group_out // SLICE))
     panels = math.ceil(problem.group_in / ISA.panel_of(problem.group_in, problem.item))
     taps = problem.geometry.rows.filter * problem.geometry.columns.filter
     chunks = max(1, min(math.ceil(PARTS / (parts * slices * problem.groups)), panels * taps // PANEL_TAPS, panels))
     others = parts * problem.groups * chunks
-    if others * slices < FEW_TASKS:
-        slices = max(slices, min(math.ceil(FEW_TASKS / others), problem.group_out // LEAST_SLICE))
+    if others * slices < MIN_TASKS:
+        slices = max(slices, min(math.ceil(MIN_TASKS / others), problem.group_out // MIN_SLICE))
     tile = _tile_rows(problem)
     return math.ceil(problem.group_out / slices / tile) * tile, math.ceil(panels / chunks)
 
 
-def _leap_blocking(problem: Problem, part: int, channels: int) -> tuple[int, int, int]:
-    """Images, output rows and output columns summed at a time.
+def _blocking(problem: Problem, part: int, channels: int) -> tuple[int, int, int]:
+    """Images, output rows and output columns that are summed at a time.
 
-    A panel's copy of x for a row of outputs is to stay within X_COPY bytes, a slice's of dy within DY_COPY, and the
-    pairs of one call within a block (which stays in the first cache while it meets every tile of dy). Where so few
-    images fit that memory is read in pieces far from each other, a part of the columns is taken instead.
+    A panel's copy of x for a row of outputs should stay within X_COPY bytes, a slice's copy of dy within DY_COPY, and
+    the pairs of one call within a block (which stays in the L1 cache while it is multiplied with every tile of dy). If
+    so few images fit that memory would be read in pieces far from each other, a part of the columns is taken.
     """
     g = problem.geometry
     terms = max(1, min(block_rows(problem.item), DY_COPY // (channels * problem.item)))
@@ -202,7 +203,7 @@ def _leap_blocking(problem: Problem, part: int, channels: int) -> tuple[int, int
 
 
 def _columns_that_fit(problem: Problem, most: int, images: int) -> int:
-    """Output columns of which a panel's copy of x stays within twice X_COPY bytes, in equal chunks."""
+    """Output columns whose copy of x for a panel stays within twice X_COPY bytes, in equal chunks."""
     while most > 1 and _x_copy(problem, 1, most, images) > 2 * X_COPY:
         most -= 1
     columns = problem.geometry.columns.output
@@ -210,16 +211,16 @@ def _columns_that_fit(problem: Problem, most: int, images: int) -> int:
 
 
 class Taps(Algorithm):
-    """One product for each tap, over the pairs of pixels that meet under it."""
+    """One product per tap, over the pairs of pixels that it multiplies."""
 
     name = "taps"
     operators = (WEIGHT_GRAD,)
 
-    def plan(self, problem: Problem) -> LeapPlan:
+    def plan(self, problem: Problem) -> TapsPlan:
         return plan(problem)
 
     def cycles(self, problem: Problem, packs: bool, figures: Figures) -> float:
-        """Its terms, its copies, and its parts' sums."""
+        """Cycles for the terms, the copies, and adding up parts."""
         g, s = problem.geometry, problem
         planned = plan(problem)
         sizes, taps = planned.sizes, g.rows.filter * g.columns.filter
@@ -249,7 +250,7 @@ class Taps(Algorithm):
         if planned.clear:
             engine.array(parts).fill(0)
         macs: int = engine.launch(
-            kernels.leap, call.tag, planned.rows, planned.columns, planned.sizes, planned.pack, call.source.address,
+            kernels.taps, call.tag, planned.rows, planned.columns, planned.sizes, planned.pack, call.source.address,
             call.other.address, parts.address, tasks=planned.tasks,
         )  # fmt: skip
         filters.sum_parts(engine, parts, dw)

@@ -17,7 +17,7 @@ from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv import costs, filters
 from alpha.cpu.conv.algorithm import Algorithm, Call, filter_numbers
-from alpha.cpu.conv.blocking import FEW_TASKS
+from alpha.cpu.conv.blocking import MIN_TASKS
 from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import check_offsets, extent
 from alpha.cpu.figures import Figures
@@ -34,22 +34,22 @@ from alpha.tensor import Tensor
 Array = np.ndarray[Any, Any]
 
 VALUES_BYTES = 160 << 10
-"""Of a task's transformed inputs, about: they stay in the second cache while they meet every filter."""
+"""About how many bytes of transformed inputs a task has: they stay in the L2 cache while every filter uses them."""
 
-MOST_ROWS = 48
-"""Tiles times images of a task."""
+MAX_ROWS = 48
+"""Most tiles times images per task."""
 
 STAGED_BYTES = 12 << 20
-"""From so many bytes of filters on, reading them for each task's few rows costs more than stages do."""
+"""With so many bytes of filters or more, reading them for each task's few rows costs more than stages do."""
 
 STAGED_VALUES = 24 << 20
-"""Most bytes of transformed inputs at a time: the last cache holds them, about."""
+"""Most bytes of transformed inputs at a time: about what the last cache holds."""
 
 CHUNK_BYTES = 256 << 10
-"""Of the rows that a task of the staged products takes, about: they stay in the second cache."""
+"""About how many bytes of rows a task of the staged products has: they stay in the L2 cache."""
 
 GROUP_BYTES = 128 << 10
-"""Of its panels at one place, about: they stay there too."""
+"""About how many bytes its panels have at one place: they stay in the L2 cache too."""
 
 
 @dataclass(frozen=True)
@@ -77,27 +77,27 @@ class WinogradPlan:
     stages: tuple[StageSizes, ...]
 
     def product_tasks(self, stages: StageSizes) -> int:
-        """Of the products of some images."""
+        """Tasks of a stage's products."""
         return (
             self.form.places * math.ceil(stages.rows / stages.chunk) * math.ceil(self.packed_shape[0] / stages.panels)
         )
 
     @cached_property
     def tasks(self) -> int:
-        """Groups of tiles times chunks of images, of an algorithm without stages."""
+        """Groups of tiles times chunks of images, without stages."""
         tiles = len(self.rows_to) * len(self.columns_to)
         return math.ceil(tiles / self.sizes.tiles) * math.ceil(self.sizes.images / self.sizes.chunk)
 
 
 def serves(problem: Problem, results: int = 2) -> bool:
-    """Whether the algorithm can compute it: there is a form, float32, images side by side in the source."""
+    """Whether the algorithm can compute it: a form exists, float32, the source's images are neighbours."""
     source = problem.sides[0]
     fits = problem.item == 4 and (problem.images == 1 or source.strides[0] == source.channels * problem.groups)
     return fits and form_of(problem, results) is not None
 
 
 def form_of(problem: Problem, results: int) -> Form | None:
-    """The form that both axes share, of so many results of a run of taps along an axis."""
+    """The form for both axes with ``results`` results per run of taps; None if there is none."""
     by_output, axes = problem.by_output, (problem.geometry.rows, problem.geometry.columns)
     if any(axis.dilation > 1 and axis.stride > 1 for axis in axes):
         return None
@@ -146,7 +146,7 @@ def plan(problem: Problem, results: int = 2) -> WinogradPlan:
 
 
 def _stages(sizes: WinogradSizes, tiles: int, places: int, filter_bytes: int) -> tuple[StageSizes, ...]:
-    """The stages of a problem that does better with them. A tile's inputs are whole vectors then."""
+    """The stages of a problem that is faster with them. A tile's inputs are then whole vectors."""
     row = sizes.depth * 4
     unit = ISA.bytes // math.gcd(ISA.bytes, row)  # images of whole vectors
     if filter_bytes < STAGED_BYTES or sizes.images % unit or sizes.groups > 1:
@@ -161,11 +161,11 @@ def _stages(sizes: WinogradSizes, tiles: int, places: int, filter_bytes: int) ->
 
 
 def _stage(first: int, images: int, tiles: int, row: int, panel: int) -> StageSizes:
-    """Of some images, ``row`` bytes of channels a pixel."""
+    """The stage of some images with ``row`` bytes of channels per pixel."""
     rows = tiles * images
     most = max(ISA.rows, CHUNK_BYTES // row // ISA.rows * ISA.rows)
     chunk = math.ceil(rows / math.ceil(rows / most) / ISA.rows) * ISA.rows
-    # A line between places keeps them out of each other's sets of the caches.
+    # A cache line between places keeps them in different sets of the caches.
     step = math.ceil(rows * row / 64) * 64 + 64
     return StageSizes(first, images, tiles, rows, chunk, max(1, GROUP_BYTES // (row * panel)), step)
 
@@ -173,7 +173,7 @@ def _stage(first: int, images: int, tiles: int, row: int, panel: int) -> StageSi
 def tile_offsets(axis: Axis, form: Form, by_output: bool, source_step: int, target_step: int) -> tuple[Array, Array]:
     """Offsets that tiles read and write along an axis, -1 outside.
 
-    Taps ``dilation`` apart combine results that far apart: those of each remainder of it have tiles of their own.
+    Taps ``dilation`` apart combine results that far apart: each remainder of the dilation has separate tiles.
     """
     sizes, first = (axis.input, axis.output), -axis.padding[0]
     if not by_output:
@@ -193,24 +193,24 @@ def tile_offsets(axis: Axis, form: Form, by_output: bool, source_step: int, targ
 
 
 def inside(offsets: Array) -> Array:
-    """Without those outside."""
+    """The offsets without those of positions outside."""
     return offsets[offsets >= 0]
 
 
 def _blocking(images: int, tiles: int, numbers: int) -> tuple[int, int]:
-    """Images and tiles a task, in equal chunks and whole rows of micro-tiles, of so many numbers a tile and image."""
+    """Images and tiles per task, in equal chunks and whole register tiles; ``numbers``: per tile and image."""
     rows = VALUES_BYTES // (numbers * 4)
-    rows = max(ISA.rows, min(MOST_ROWS, rows) // ISA.rows * ISA.rows)
+    rows = max(ISA.rows, min(MAX_ROWS, rows) // ISA.rows * ISA.rows)
     if images > rows:
         chunks = math.ceil(images / rows)
         return math.ceil(images / chunks / ISA.rows) * ISA.rows, 1
-    return images, max(1, min(rows // images, tiles // FEW_TASKS))
+    return images, max(1, min(rows // images, tiles // MIN_TASKS))
 
 
 class Winograd(Algorithm):
-    """Fewer products than there are pairs of numbers, of sums of inputs with sums of filters.
+    """Winograd's algorithm: products of sums of inputs with sums of filters, fewer than there are pairs of numbers.
 
-    ``results``: of a run of taps along an axis.
+    ``results``: results per run of taps along an axis.
     """
 
     operators = (FORWARD, INPUT_GRAD)
@@ -253,11 +253,11 @@ class Winograd(Algorithm):
         planned = plan(problem, self.results)
         cut = f"tasks of {planned.sizes.tiles} tiles x {planned.sizes.chunk} images"
         if planned.stages:
-            cut = f"in stages, {planned.stages[0].chunk} rows a task"
+            cut = f"in stages, {planned.stages[0].chunk} rows per task"
         return f"{planned.macs / 1e9:.4g} G products instead, {cut}"
 
     def tasks(self, problem: Problem) -> int:
-        """Of an algorithm in stages those of the first images' products."""
+        """Tasks; with stages, those of the first stage's products."""
         planned = plan(problem, self.results)
         return planned.product_tasks(planned.stages[0]) if planned.stages else planned.tasks
 
@@ -272,12 +272,12 @@ class Winograd(Algorithm):
         macs: int = engine.launch(
             kernels.winograd, call.tag, kernels.transforms(planned.form), planned.rows_from, planned.rows_to,
             planned.columns_from, planned.columns_to, planned.sizes, call.source.address, packed.address,
-            *call.ends, tasks=planned.tasks,
+            *call.result_arguments, tasks=planned.tasks,
         )  # fmt: skip
         return macs
 
     def accesses(self, problem: Problem, packs: bool) -> int:
-        """Tiles' inputs, what they are transformed to, products, results, and the transformed filters."""
+        """Numbers read and written: tiles' inputs, transformed inputs, products, results and transformed filters."""
         planned, (source, target) = plan(problem, self.results), problem.sides
         tiles, form = len(planned.rows_to) * len(planned.columns_to) * problem.images, planned.form
         inputs = tiles * (form.inputs**2 + 2 * form.places) * source.channels * problem.groups
@@ -288,14 +288,14 @@ class Winograd(Algorithm):
 
 
 def _transform(engine: HostEngine, w: Tensor, plan: WinogradPlan, packed: Tensor) -> None:
-    """The filters, transformed, in the panels that the plan wants."""
+    """The transformed filters in the plan's panels."""
     kernel = kernels.pack_by_output if plan.by_output else kernels.pack_by_input
     w = engine.dense(w, range(4))
     engine.launch(kernel, w.dtype.type(0), kernels.transforms(plan.form), w.address, plan.sizes, packed.address)
 
 
 def _run_stages(engine: HostEngine, plan: WinogradPlan, stages: StageSizes, call: Call, w: Tensor) -> int:
-    """Computes some images, with all inputs, all products and all results one after the other."""
+    """Computes some images in stages: all inputs, then all products, then all results."""
     form, places = kernels.transforms(plan.form), plan.form.places
     values = engine.empty((places * stages.step // 4,))
     products = engine.empty((plan.packed_shape[0] * places * stages.rows * plan.sizes.panel,))
@@ -309,6 +309,6 @@ def _run_stages(engine: HostEngine, plan: WinogradPlan, stages: StageSizes, call
     )  # fmt: skip
     engine.launch(
         winograd_stages.results, call.tag, form, plan.rows_to, plan.columns_to, plan.sizes, stages,
-        products.address, *call.ends, tasks=stages.tiles,
+        products.address, *call.result_arguments, tasks=stages.tiles,
     )  # fmt: skip
     return macs

@@ -11,7 +11,7 @@ from alpha.conv.problem import WEIGHT_GRAD
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv import costs, filters
 from alpha.cpu.conv.algorithm import Algorithm, Call
-from alpha.cpu.conv.blocking import FEW_TASKS, PART_BYTES, PARTS
+from alpha.cpu.conv.blocking import MIN_TASKS, PART_BYTES, PARTS
 from alpha.cpu.conv.problem import Problem
 from alpha.cpu.conv.tables import Array, check_offsets, extent
 from alpha.cpu.conv.winograd import Winograd, form_of, inside, tile_offsets
@@ -24,14 +24,14 @@ from alpha.cpu.kernels.winograd_gradient import GradientSizes
 from alpha.errors import EngineError
 
 IN_BLOCK, OUT_BLOCKS = 64, (128, 64, 32)
-"""Channels of x, and of dy, a task, about: its sums and what is added to them stay near the second cache. Of dy fewer
-where there are few tasks."""
+"""About how many channels of x and of dy a task has: its sums and their terms about fit into the L2 cache. Fewer
+channels of dy where there would be few tasks."""
 
 ROWS = 64
-"""Tiles times images whose products are summed at a time, about."""
+"""About how many tiles times images are multiplied and summed at a time."""
 
 PART_UNITS = 3
-"""Least times that a part adds to its sums."""
+"""How often a part adds to its sums at least."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class GradientPlan:
 
 
 def serves(problem: Problem, results: int = 2) -> bool:
-    """Whether the algorithm can compute it: there is a form, float32, images side by side."""
-    beside = (problem.in_channels, problem.out_channels) == (problem.x_strides[0], problem.y_strides[0])
-    fits = problem.item == 4 and (problem.images == 1 or beside)
+    """Whether the algorithm can compute it: a form exists, float32, images are neighbours."""
+    contiguous = (problem.in_channels, problem.out_channels) == (problem.x_strides[0], problem.y_strides[0])
+    fits = problem.item == 4 and (problem.images == 1 or contiguous)
     return fits and form_of(problem, results) is not None
 
 
@@ -100,7 +100,7 @@ def plan(problem: Problem, results: int = 2) -> GradientPlan:
         shape = (problem.groups, out_blocks, in_blocks, form.places, panels, out_block, panel)
         blocks = math.prod(shape[:3])
         parts = _parts(blocks, units, math.prod(shape) * item)
-        if parts * blocks >= FEW_TASKS:
+        if parts * blocks >= MIN_TASKS:
             break
     sizes = GradientSizes(
         images=problem.images,
@@ -121,7 +121,7 @@ def plan(problem: Problem, results: int = 2) -> GradientPlan:
 
 
 def _parts(blocks: int, units: int, nbytes: int) -> int:
-    """So many that there are about PARTS tasks; never by thread count, for the same order of sums on any machine."""
+    """Parts for about PARTS tasks; independent of the number of threads, for the same order of sums everywhere."""
     return max(1, min(math.ceil(PARTS / blocks), units // PART_UNITS, PART_BYTES // nbytes))
 
 

@@ -1,6 +1,6 @@
 """Sk-dilated-V2 for few input channels (first layers): all taps of a position are the columns of one matrix product.
 
-Tap by tap, as ``leap`` works, three channels would fill three lanes of a panel. Here positions are put in classes
+Tap by tap, as ``taps`` works, three channels would fill three lanes of a panel. Here positions are put in classes
 by their trim, the part of the filter that lies inside x: a class has one list of columns, taps times channels, its x is
 copied to lie in that order, and its sum goes to the filter's elements that the trim names. No zero is multiplied.
 """
@@ -31,7 +31,7 @@ class Trims(NamedTuple):
     """Offset in dy, per position."""
 
 
-class FewSizes(NamedTuple):
+class FewChannelsSizes(NamedTuple):
     """Sizes and byte steps of a problem; channels are those of a group."""
 
     images: int

@@ -1,6 +1,6 @@
 """ConvV2 and KS-deconv-V2 for few images: the result positions that share a trim are the rows of a matrix product.
 
-``gather`` multiplies one position's images at a time; here the rows are positions and images, wherever they lie.
+``images`` multiplies one position's images at a time; here the rows are positions and images, wherever they lie.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sk-dilated-V2 for few input channels (first layers): a filter row's taps and channels are the rows of a product.
 
-Tap by tap, as ``leap`` works, three channels would fill three lanes of a panel. Here output channels fill the lanes,
+Tap by tap, as ``taps`` works, three channels would fill three lanes of a panel. Here output channels fill the lanes,
 and the rows are neighbouring numbers of x: all taps of a filter row that lie inside x at a position, ConvV2's trim.
 Positions of one trim along the row are summed together. No zero is multiplied.
 """

@@ -17,8 +17,8 @@ from numba.extending import intrinsic
 from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.convolution import COUNT, OTHER, SOURCE
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS
+from alpha.cpu.kernels.tables import COUNT, OTHER, SOURCE
 from alpha.cpu.kernels.vectors import I64, Vectors, integer, read_number, transpose, write_number
 
 VECTORS = 4
@@ -204,7 +204,7 @@ def _finish(tag, sums, line, target, target_step, count, channels, item, mode, b
 
 
 @compiled
-def image_lanes(  # type: ignore[no-untyped-def]
+def lanes(  # type: ignore[no-untyped-def]
     counter, tag, bands, rows, columns, heights, sizes, x, w, y, mode, bias, residual
 ):
     """Computes the result. A task is a band, a chunk of images and a group.

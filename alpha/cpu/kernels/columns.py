@@ -14,12 +14,12 @@ import numpy as np
 
 from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled, inlined
-from alpha.cpu.kernels.convolution import COUNT, OTHER, SOURCE
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE, panel_product
+from alpha.cpu.kernels.tables import COUNT, OTHER, SOURCE
 from alpha.cpu.kernels.vectors import read_number, write_number
 
 
-class TapColumnsSizes(NamedTuple):
+class ColumnsSizes(NamedTuple):
     """Sizes and byte steps of a problem; channels are those of a group."""
 
     images: int
@@ -51,7 +51,7 @@ class TapColumnsSizes(NamedTuple):
 
 
 @compiled
-def tap_columns(  # type: ignore[no-untyped-def]
+def columns(  # type: ignore[no-untyped-def]
     counter, tag, rows, columns, sizes, x, w, y, mode, bias, residual
 ):
     """Computes the result. A task is some result rows, a chunk of images and a group.

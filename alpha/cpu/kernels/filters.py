@@ -1,0 +1,113 @@
+"""Filters packed as panels, parts of filter gradients added up, and images moved apart."""
+
+from __future__ import annotations
+
+from alpha.cpu.atomics import take_task
+from alpha.cpu.compile import compiled
+from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.microkernel import copy_vectors
+from alpha.cpu.kernels.vectors import transpose
+
+VECTOR_BYTES = ISA.bytes
+
+PART_NUMBERS = 16384
+"""Numbers per task of ``add_parts``."""
+
+
+@compiled
+def add_parts(counter, parts, total):  # type: ignore[no-untyped-def]
+    """total[i] = sum over p of parts[p, i], in the order of p."""
+    count = total.size
+    tasks = (count + PART_NUMBERS - 1) // PART_NUMBERS
+    while True:
+        task = take_task(counter)
+        if task >= tasks:
+            break
+        for i in range(task * PART_NUMBERS, min((task + 1) * PART_NUMBERS, count)):
+            value = parts[0, i]
+            for p in range(1, parts.shape[0]):
+                value += parts[p, i]
+            total[i] = value
+
+
+@compiled
+def spread(counter, tag, images, x, step, out, out_step, nbytes):  # type: ignore[no-untyped-def]
+    """Copies images of ``nbytes`` contiguous bytes to places further apart; writes up to 63 bytes beyond each."""
+    while True:
+        image = take_task(counter)
+        if image >= images:
+            break
+        copy_vectors(tag, x + image * step, 64, out + image * out_step, 64, (nbytes + 63) // 64, 64)
+    return 0
+
+
+ROW_BLOCK = 8
+"""Output channels per task of ``pack_by_input``."""
+
+
+@compiled
+def pack_by_output(counter, w, packed):  # type: ignore[no-untyped-def]
+    """Packs filters (G, OC, T, IC) by output channels: (G, panels, T, IC, panel); zeros fill the last panel."""
+    groups, panels, taps, depth, width = packed.shape
+    channels = w.shape[1]
+    tasks = groups * panels * taps
+    zero, item = w.dtype.type(0), w.itemsize
+    lanes = VECTOR_BYTES // item
+    while True:
+        task = take_task(counter)
+        if task >= tasks:
+            break
+        group = task // (panels * taps)
+        panel = task // taps % panels
+        tap = task % taps
+        base = panel * width
+        full = min(width, channels - base)
+        whole_lanes, whole_depth = full // lanes * lanes, depth // lanes * lanes
+        for k in range(0, whole_depth, lanes):
+            for lane in range(0, whole_lanes, lanes):
+                transpose(
+                    zero,
+                    w.ctypes.data + (((group * channels + base + lane) * taps + tap) * depth + k) * item,
+                    taps * depth * item,
+                    packed.ctypes.data + ((task * depth + k) * width + lane) * item,
+                    width * item,
+                    lanes,
+                )
+        for lane in range(full):
+            for k in range(whole_depth if lane < whole_lanes else 0, depth):
+                packed[group, panel, tap, k, lane] = w[group, base + lane, tap, k]
+        for k in range(depth):
+            for lane in range(full, width):
+                packed[group, panel, tap, k, lane] = zero
+
+
+@compiled
+def pack_by_input(counter, w, packed):  # type: ignore[no-untyped-def]
+    """Packs filters (G, OC, T, IC) by input channels: (G, panels, T, OC, panel); zeros fill the last panel.
+
+    A task takes ROW_BLOCK output channels: it reads that many streams and writes that many rows at a time.
+    """
+    groups, panels, taps, depth, width = packed.shape
+    channels = w.shape[3]
+    blocks = (depth + ROW_BLOCK - 1) // ROW_BLOCK
+    zero = w.dtype.type(0)
+    while True:
+        task = take_task(counter)
+        if task >= groups * blocks:
+            break
+        group = task // blocks
+        first = task % blocks * ROW_BLOCK
+        last = min(first + ROW_BLOCK, depth)
+        for tap in range(taps):
+            for panel in range(panels):
+                base = panel * width
+                full = min(width, channels - base)
+                for k in range(first, last):
+                    if full == width:
+                        for lane in range(width):
+                            packed[group, panel, tap, k, lane] = w[group, k, tap, base + lane]
+                    else:
+                        for lane in range(full):
+                            packed[group, panel, tap, k, lane] = w[group, k, tap, base + lane]
+                        for lane in range(full, width):
+                            packed[group, panel, tap, k, lane] = zero
