@@ -350,22 +350,14 @@ class Engine(ABC):
         return normalisation.batch_norm_inference(self, x, mean, var, eps, epilogue, residual)
 
     def batch_norm_grad(
-        self,
-        dy: Tensor,
-        x: Tensor,
-        y: Tensor | None,
-        epilogue: Epilogue,
-        state: BatchNormState,
-        need_residual: bool,
-        training: bool,
+        self, dy: Tensor, x: Tensor, y: Tensor | None, epilogue: Epilogue, state: BatchNormState, need_residual: bool
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Gradients (dx, dweight, dbias, dresidual) of batch_norm.
 
-        ``y`` is the forward's result, given where there was a residual and an activation (its sign is the
-        activation's mask; without a residual the mask is computed again from x). With ``training`` False the
-        statistics are constants.
+        ``y`` is the forward's result, given where there was a residual and an activation: its sign is the
+        activation's mask. Without a residual the mask is computed again from x.
         """
-        return normalisation.batch_norm_grad(self, dy, x, y, epilogue, state, need_residual, training)
+        return normalisation.batch_norm_grad(self, dy, x, y, epilogue, state, need_residual)
 
     def batch_norm_inverse_grad(
         self,
@@ -375,7 +367,6 @@ class Engine(ABC):
         epilogue: Epilogue,
         state: BatchNormState,
         need_residual: bool,
-        training: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """``batch_norm_grad`` from the forward's result alone, of a state that is invertible: no x needs to be kept.
 

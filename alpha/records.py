@@ -54,11 +54,13 @@ class BatchNormState(NamedTuple):
     Attributes:
         mean: (C,), of the numbers that were normalised.
         inverse_std: (C,), 1 / sqrt(var + eps).
+        training: whether these are x's own, through which its gradient goes too, or constants.
         invertible: whether ``batch_norm_inverse_grad`` can recover x from the result (and the residual) without loss.
     """
 
     mean: Tensor
     inverse_std: Tensor
+    training: bool
     invertible: bool = False
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from alpha.changes import Action, at_once, finish, setting, versions
 from alpha.dtypes import float_names, is_float
@@ -47,8 +49,46 @@ def _check(engine: Engine, row: Row) -> None:
             )
 
 
-def aligned(engine: Engine, row: Row) -> Row:
-    """The row's tensors, all dense in the parameter's memory order: themselves, or copies where they are not."""
+class Batch(NamedTuple):
+    """The rows of one dtype, which one launch updates.
+
+    Attributes:
+        dtype: of all their tensors.
+        rows: as they were given.
+        dense: the same rows with all tensors dense in their parameter's memory order, copies where they are not.
+    """
+
+    dtype: np.dtype[Any]
+    rows: list[Row]
+    dense: list[Row]
+
+    def launch(self, run: Callable[[list[Action]], None]) -> Launch:
+        """What updates the dense rows, and has copies go back to where they are from."""
+        tensors: list[Tensor] = []
+        back: list[tuple[Tensor, Tensor]] = []
+        for row, copies in zip(self.rows, self.dense, strict=True):
+            tensors += (row[0], *row[2:])  # gradients are only read
+            if copies is not row:
+                pairs = zip((copies[0], *copies[2:]), (row[0], *row[2:]), strict=True)
+                back += [(copy, tensor) for copy, tensor in pairs if copy is not tensor]
+        return Launch(run, tensors, back, self.dense)
+
+
+def batches(engine: Engine, rule: UpdateRule, rows: Sequence[Row]) -> list[Batch]:
+    """The rows by dtype, for an engine's kernels; errors as ``check_rows``."""
+    check_rows(engine, rule, rows)
+    found: dict[np.dtype[Any], Batch] = {}
+    batch: Batch | None = None
+    for row in rows:
+        dtype = row[0].dtype
+        if batch is None or batch.dtype != dtype:
+            batch = found.setdefault(dtype, Batch(dtype, [], []))
+        batch.rows.append(row)
+        batch.dense.append(_aligned(engine, row))
+    return list(found.values())
+
+
+def _aligned(engine: Engine, row: Row) -> Row:
     strides = row[0].strides
     if _is_dense(row[0].shape, strides) and all(tensor.strides == strides for tensor in row):
         return row
@@ -60,18 +100,6 @@ def _copied(engine: Engine, tensor: Tensor, order: Sequence[int]) -> Tensor:
     copy = engine.empty(tensor.shape, tensor.dtype, order)
     engine.copy(tensor, copy)
     return copy
-
-
-def written(rows: Sequence[Row], used: Sequence[Row]) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
-    """What an update of the rows ``used`` writes to, and copies among it, with the tensors to copy them to."""
-    tensors: list[Tensor] = []
-    back: list[tuple[Tensor, Tensor]] = []
-    for row, copies in zip(rows, used, strict=True):
-        tensors += (row[0], *row[2:])  # gradients are only read
-        if copies is not row:
-            pairs = zip((copies[0], *copies[2:]), (row[0], *row[2:]), strict=True)
-            back += [(copy, tensor) for copy, tensor in pairs if copy is not tensor]
-    return tensors, back
 
 
 # -- a step, prepared and then made ------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class NormalisationOperations(DeviceEngine):
         self, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
         x = self._channels_dense(x)
-        state = self._empty_state(x)
+        state = self._empty_state(x, True)
         if state.mean.numel():
             source, vec = _source(x)
             strides = [1 if t is None else t.strides[0] for t in (running.mean, running.var)]
@@ -75,7 +75,7 @@ class NormalisationOperations(DeviceEngine):
         self, x: Tensor, mean: Tensor, var: Tensor, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
         x = self._channels_dense(x)
-        state = self._empty_state(x)
+        state = self._empty_state(x, False)
         channels = x.shape[-1]
         if channels:
             self.launch(
@@ -85,14 +85,7 @@ class NormalisationOperations(DeviceEngine):
         return self._normalise(x, state, epilogue, residual), state
 
     def batch_norm_grad(
-        self,
-        dy: Tensor,
-        x: Tensor,
-        y: Tensor | None,
-        epilogue: Epilogue,
-        state: BatchNormState,
-        need_residual: bool,
-        training: bool,
+        self, dy: Tensor, x: Tensor, y: Tensor | None, epilogue: Epilogue, state: BatchNormState, need_residual: bool
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         slope = epilogue.slope
         x = self._channels_dense(x)
@@ -114,7 +107,7 @@ class NormalisationOperations(DeviceEngine):
         dx = self.empty_like(x)
         g, mask, factor = (dy, y, factor) if masked is None else (masked, None, x.dtype.type(1))
         self._apply_rows(
-            "grad_apply", x, _source(x, g, mask), g, x, mask, *constants, sums if training else None, dx,
+            "grad_apply", x, _source(x, g, mask), g, x, mask, *constants, sums if state.training else None, dx,
             after=(factor,),
         )  # fmt: skip
         return dx, dweight, dbias, (dy if masked is None else masked) if need_residual else None
@@ -200,10 +193,10 @@ class NormalisationOperations(DeviceEngine):
         room = max(256, 1 << (tiles - 1).bit_length())
         return self.constant(("normalisation.counters", self.device.stream, room), lambda: np.zeros(room, np.int32))
 
-    def _empty_state(self, x: Tensor) -> BatchNormState:
+    def _empty_state(self, x: Tensor, training: bool) -> BatchNormState:
         """In float64: the mean's rounding alone would show where it is large beside the deviation."""
         channels = (x.shape[-1],)
-        return BatchNormState(self.empty(channels, float64), self.empty(channels, float64))
+        return BatchNormState(self.empty(channels, float64), self.empty(channels, float64), training)
 
     def _optional(self, vector: Tensor | None) -> Tensor | None:
         return None if vector is None else self.dense(vector)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from alpha import updates
 from alpha.changes import Action, at_once, deferred_interrupts
 from alpha.cu32.base import DeviceEngine, c_type, of_reals
 from alpha.cu32.compiler import Source
 from alpha.tensor import Tensor
 from alpha.update_rules import AdamRule, RMSpropRule, SGDRule, UpdateRule
+from alpha.updates import Plan, Refresh, Row, batches, submit
 
 SOURCES = of_reals("optimizers")
 BLOCK = 256
@@ -27,33 +27,25 @@ class OptimizerOperations(DeviceEngine):
     """Fused updates: every parameter is read and written once per step, large and small ones in one grid."""
 
     def optimizer_step(
-        self,
-        rows: Sequence[updates.Row],
-        rule: UpdateRule,
-        refresh: updates.Refresh | None = None,
-        plan: updates.Plan | None = None,
+        self, rows: Sequence[Row], rule: UpdateRule, refresh: Refresh | None = None, plan: Plan | None = None
     ) -> None:
         kernel = _kernel(rule)
         if kernel is None:
             super().optimizer_step(rows, rule, refresh, plan)
             return
-        updates.check_rows(self, rule, rows)
         launches = []
-        dtypes = list(dict.fromkeys(row[0].dtype for row in rows))
-        for dtype, numbers in zip(dtypes, self._live_numbers(dtypes, rule, refresh), strict=True):
-            chosen = [row for row in rows if row[0].dtype == dtype]
-            dense = [updates.aligned(self, row) for row in chosen]
-            filled = [row for row in dense if row[0].numel()]
-            tensors, back = updates.written(chosen, dense)
-            run = partial(self._launch_noted, kernel, dtype, filled, *numbers)
-            launches.append(updates.Launch(run, tensors, back, dense))
-        updates.submit(launches, plan)
+        found = batches(self, rule, rows)
+        dtypes = [batch.dtype for batch in found]
+        for batch, numbers in zip(found, self._live_numbers(dtypes, rule, refresh), strict=True):
+            filled = [row for row in batch.dense if row[0].numel()]
+            launches.append(batch.launch(partial(self._launch_noted, kernel, batch.dtype, filled, *numbers)))
+        submit(launches, plan)
 
     def _launch_noted(
         self,
         kernel: str,
         dtype: np.dtype[Any],
-        rows: Sequence[updates.Row],
+        rows: Sequence[Row],
         given: bytes,
         live: Tensor | None,
         actions: list[Action],
@@ -66,7 +58,7 @@ class OptimizerOperations(DeviceEngine):
             at_once(actions)
 
     def _live_numbers(
-        self, dtypes: Sequence[np.dtype[Any]], rule: UpdateRule, refresh: updates.Refresh | None
+        self, dtypes: Sequence[np.dtype[Any]], rule: UpdateRule, refresh: Refresh | None
     ) -> list[tuple[bytes, Tensor | None]]:
         """For each dtype the rule's numbers, and while a graph is captured the memory that its replays rewrite."""
         given = [_packed(rule, dtype) for dtype in dtypes]
@@ -83,7 +75,7 @@ class OptimizerOperations(DeviceEngine):
         return [(numbers, self.capture.live(numbers, one)) for numbers, one in zip(given, refreshes, strict=True)]
 
     def _launch_table(
-        self, kernel: str, dtype: np.dtype[Any], rows: Sequence[updates.Row], given: bytes, live: Tensor | None
+        self, kernel: str, dtype: np.dtype[Any], rows: Sequence[Row], given: bytes, live: Tensor | None
     ) -> None:
         source = Source("optimizers", REAL=c_type(dtype))
         most = _most(len(rows[0])) if rows else 1

@@ -452,7 +452,7 @@ def normalisation(e: Checker) -> Sequence[Result]:
     y, state = e.batch_norm(a, RunningStatistics(), 1e-5, epilogue, None)
     inverse = 1 / np.sqrt(wide.var(axes) + 1e-5)
     normal = (wide - wide.mean(axes)) * inverse
-    dx, _, dbias, _ = e.batch_norm_grad(e.from_numpy(dy), a, None, epilogue, state, False, True)
+    dx, _, dbias, _ = e.batch_norm_grad(e.from_numpy(dy), a, None, epilogue, state, False)
     passed = np.where(normal > 0, dy.astype(np.float64), 0)
     right = inverse * (passed - passed.mean(axes) - normal * (passed * normal).mean(axes))
     return [

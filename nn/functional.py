@@ -1,69 +1,28 @@
-"""The differentiable functions that layers call, under PyTorch's names; channels are the last axis."""
+"""The differentiable functions that layers call, under PyTorch's names; channels are the last axis.
+
+Those of whole families come from ``alpha/functions`` by themselves, a new one too.
+"""
 
 from __future__ import annotations
 
-from alpha.functions import (
-    adaptive_avg_pool2d,
-    avg_pool2d,
-    batch_norm,
-    binary_cross_entropy_with_logits,
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-    cross_entropy,
-    dropout,
-    embedding,
-    gelu,
-    group_norm,
-    instance_norm,
-    interpolate,
-    l1_loss,
-    layer_norm,
-    leaky_relu,
-    linear,
-    log_softmax,
-    max_pool2d,
-    mse_loss,
-    nll_loss,
-    relu,
-    sigmoid,
-    silu,
-    softmax,
-    tanh,
-)
+from alpha.functions import activation as _activation
+from alpha.functions import batch_norm, dropout, embedding, interpolate, linear, sigmoid, tanh
+from alpha.functions import conv as _conv
+from alpha.functions import conv_nd as _conv_nd
+from alpha.functions import loss as _loss
+from alpha.functions import normalise as _normalise
+from alpha.functions import pooling as _pooling
+from alpha.functions.activation import *  # noqa: F403
+from alpha.functions.conv import *  # noqa: F403
+from alpha.functions.conv_nd import *  # noqa: F403
+from alpha.functions.loss import *  # noqa: F403
+from alpha.functions.normalise import *  # noqa: F403
+from alpha.functions.pooling import *  # noqa: F403
 
-__all__ = [
-    "adaptive_avg_pool2d",
-    "avg_pool2d",
-    "batch_norm",
-    "binary_cross_entropy_with_logits",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "cross_entropy",
-    "dropout",
-    "embedding",
-    "gelu",
-    "group_norm",
-    "instance_norm",
-    "interpolate",
-    "l1_loss",
-    "layer_norm",
-    "leaky_relu",
-    "linear",
-    "log_softmax",
-    "max_pool2d",
-    "mse_loss",
-    "nll_loss",
-    "relu",
-    "sigmoid",
-    "silu",
-    "softmax",
-    "tanh",
-]
+__all__ = ["batch_norm", "dropout", "embedding", "interpolate", "linear", "sigmoid", "tanh"]
+__all__ += _activation.__all__
+__all__ += _conv.__all__
+__all__ += _conv_nd.__all__
+__all__ += _loss.__all__
+__all__ += _normalise.__all__
+__all__ += _pooling.__all__

@@ -35,7 +35,8 @@ def batch_norm(
     pairs = ((running_mean, mean), (running_var, unbiased))
     given = [(kept, value) for kept, value in pairs if kept is not None]
     Rewriting([(kept, lambda k=kept, v=value: blended(k, v)) for kept, value in given]).make()  # type: ignore[misc]
-    return batch_norm_inference(engine, x, mean, var, eps, epilogue, residual)
+    y, state = batch_norm_inference(engine, x, mean, var, eps, epilogue, residual)
+    return y, state._replace(training=True)
 
 
 def batch_norm_inference(
@@ -44,7 +45,7 @@ def batch_norm_inference(
     """The state has copies of the statistics: the given ones may change before backward."""
     do = engine.elementwise
     inverse_std = do("reciprocal", do("sqrt", do("add", cast(engine, var, float64), eps)))
-    state = BatchNormState(copied(engine, mean, float64), inverse_std)
+    state = BatchNormState(copied(engine, mean, float64), inverse_std, False)
     y = _affine(engine, x, epilogue, state)
     y = y if residual is None else do("add", y, residual)
     return (y if epilogue.slope is None else engine.leaky_relu(y, epilogue.slope)), state
@@ -58,7 +59,6 @@ def batch_norm_grad(
     epilogue: Epilogue,
     state: BatchNormState,
     need_residual: bool,
-    training: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """dx = weight * inverse_std * (g - mean(g) - n * mean(g * n)), n the normalised x and g the masked dy."""
     do, weight, slope = engine.elementwise, epilogue.weight, epilogue.slope
@@ -67,7 +67,7 @@ def batch_norm_grad(
     g, normal, count = cast(engine, dy, float64), _normalised(engine, x, state), _count(x)
     dbias, dweight = _sums(engine, g), _sums(engine, do("mul", g, normal))
     dx = g
-    if training:
+    if state.training:
         dx = do("sub", do("sub", g, do("div", dbias, count)), do("mul", normal, do("div", dweight, count)))
     dx = do("mul", dx, cast(engine, state.inverse_std, float64))
     dx = dx if weight is None else do("mul", dx, cast(engine, weight, float64))

@@ -8,24 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from alpha import steps, updates
+from alpha import steps
 from alpha.changes import at_once
+from alpha.updates import Launch, check_rows, submit
 
 if TYPE_CHECKING:
     from alpha.engine import Engine
     from alpha.update_rules import UpdateRule
+    from alpha.updates import Plan, Refresh, Row
 
 
 def optimizer_step(
-    engine: Engine,
-    rows: Sequence[updates.Row],
-    rule: UpdateRule,
-    refresh: updates.Refresh | None,
-    plan: updates.Plan | None,
+    engine: Engine, rows: Sequence[Row], rule: UpdateRule, refresh: Refresh | None, plan: Plan | None
 ) -> None:
     """The rule's formula. A step that is captured has to bring a kernel: its numbers would not be refreshed here."""
     if refresh is not None:
         steps.refuse(engine, f"numbers of a {type(rule).__name__}", "step outside the graph")
-    updates.check_rows(engine, rule, rows)
+    check_rows(engine, rule, rows)
     copies = [pair for row in rows for pair in rule.updated(engine, row)]
-    updates.submit([updates.Launch(at_once, [tensor for _, tensor in copies], copies, ())], plan)
+    submit([Launch(at_once, [tensor for _, tensor in copies], copies, ())], plan)

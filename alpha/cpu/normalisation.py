@@ -59,26 +59,19 @@ class NormalisationOperations(HostEngine):
             self._blend(running.mean, mean, running.momentum)
         if running.var is not None:
             self._blend(running.var, var * (count / max(count - 1, 1)), running.momentum)
-        return self._normalise(x, mean, var, eps, epilogue, residual)
+        return self._normalise(x, (mean, var), eps, epilogue, residual, True)
 
     @np.errstate(all="ignore")
     def batch_norm_inference(
         self, x: Tensor, mean: Tensor, var: Tensor, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
         x = self._channels_dense(x)
-        given_mean, given_var = (self.array(t).astype(np.float64) for t in (mean, var))
-        return self._normalise(x, given_mean, given_var, eps, epilogue, residual)
+        given = self.array(mean).astype(np.float64), self.array(var).astype(np.float64)
+        return self._normalise(x, given, eps, epilogue, residual, False)
 
     @np.errstate(all="ignore")
     def batch_norm_grad(
-        self,
-        dy: Tensor,
-        x: Tensor,
-        y: Tensor | None,
-        epilogue: Epilogue,
-        state: BatchNormState,
-        need_residual: bool,
-        training: bool,
+        self, dy: Tensor, x: Tensor, y: Tensor | None, epilogue: Epilogue, state: BatchNormState, need_residual: bool
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         slope = epilogue.slope
         x = self._channels_dense(x)
@@ -96,12 +89,12 @@ class NormalisationOperations(HostEngine):
             self._rows(past), partial, tasks=len(partial),
         )  # fmt: skip
         sum_g, sum_gx = partial.sum(0)
-        dweight, (a, b, d) = self._slopes(scale, state, sum_g, sum_gx, len(rows), training)
+        dweight, (a, b, d) = self._slopes(scale, state, sum_g, sum_gx, len(rows))
         # Nobody needs the masked gradient again unless it is the residual's: then dx may take its place.
         dx = past if mask == MASK_Y and not need_residual else self.empty_like(x)
         coefficients = tuple(v.astype(x.dtype) for v in (a, b, d))
         tasks = _blocks(len(rows), kernels.BLOCK)
-        if training:
+        if state.training:
             self.launch(
                 kernels.grad_apply, self._rows(past), rows, self.array(state.mean), *typed, factor, mask == MASK_X,
                 *coefficients, self._rows(dx), tasks=tasks,
@@ -122,7 +115,6 @@ class NormalisationOperations(HostEngine):
         epilogue: Epilogue,
         state: BatchNormState,
         need_residual: bool,
-        training: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         y = self._channels_dense(y)
         rows, g_rows = self._rows(y), self._rows(self._ordered_as(dy, y))
@@ -143,7 +135,7 @@ class NormalisationOperations(HostEngine):
         sum_g, sum_gt = partial.sum(0)
         error = offset - exact
         sum_gx = (sum_gt + error * sum_g) / scale
-        dweight, (a, b, d) = self._slopes(scale, state, sum_g, sum_gx, len(rows), training)
+        dweight, (a, b, d) = self._slopes(scale, state, sum_g, sum_gx, len(rows))
         coefficients = tuple(v.astype(y.dtype) for v in (a, b / scale, d + b / scale * error))
         self.launch(
             inverse.inverse_apply, g_rows, rows, added, residual is not None, *activation, *coefficients,
@@ -178,11 +170,17 @@ class NormalisationOperations(HostEngine):
         return mean, squares / count, count
 
     def _normalise(
-        self, x: Tensor, mean: Array, var: Array, eps: float, epilogue: Epilogue, residual: Tensor | None
+        self,
+        x: Tensor,
+        statistics: tuple[Array, Array],
+        eps: float,
+        epilogue: Epilogue,
+        residual: Tensor | None,
+        training: bool,
     ) -> tuple[Tensor, BatchNormState]:
-        bias, slope = epilogue.bias, epilogue.slope
+        (mean, var), (_, bias, slope) = statistics, epilogue
         inverse_std = 1.0 / np.sqrt(var + eps)
-        state = BatchNormState(self._per_channel(mean, x), self._per_channel(inverse_std, x))
+        state = BatchNormState(self._per_channel(mean, x), self._per_channel(inverse_std, x), training)
         scale, shift = self._scale_shift(epilogue, state)
         typed = (scale.astype(x.dtype), shift.astype(x.dtype))
         out = self.empty_like(x)
@@ -219,12 +217,12 @@ class NormalisationOperations(HostEngine):
         return scale, shift if bias is None else shift + self.array(bias)
 
     def _slopes(
-        self, scale: Array, state: BatchNormState, sum_g: Array, sum_gx: Array, count: int, training: bool
+        self, scale: Array, state: BatchNormState, sum_g: Array, sum_gx: Array, count: int
     ) -> tuple[Array, tuple[Array, Array, Array]]:
         """dweight, and (a, b, d) with dx = a * g + b * (x - mean) + d, from the sums of g and of g * (x - mean)."""
         inverse_std = self.array(state.inverse_std).astype(np.float64)
         dweight = sum_gx * inverse_std
-        if not training:
+        if not state.training:
             return dweight, (scale, np.zeros_like(scale), np.zeros_like(scale))
         return dweight, (scale, -scale * inverse_std * dweight / count, -scale * sum_g / count)
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from alpha import caches, updates
+from alpha import caches
 from alpha.changes import Action
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import optimizers as kernels
 from alpha.update_rules import AdamRule, RMSpropRule, SGDRule, UpdateRule
+from alpha.updates import Plan, Refresh, Row, batches, submit, with_actions
 
 CHUNK = 16384
 """Elements a task: 64 KiB of each float32 tensor. The split is fixed, whatever the number of threads."""
@@ -22,34 +23,27 @@ class OptimizerOperations(HostEngine):
     """Fused updates: every parameter is read and written once per step."""
 
     def optimizer_step(
-        self,
-        rows: Sequence[updates.Row],
-        rule: UpdateRule,
-        refresh: updates.Refresh | None = None,
-        plan: updates.Plan | None = None,
+        self, rows: Sequence[Row], rule: UpdateRule, refresh: Refresh | None = None, plan: Plan | None = None
     ) -> None:
         fused = _fused(rule)
         if fused is None:
             super().optimizer_step(rows, rule, refresh, plan)
             return
         kernel, numbers, flags = fused
-        updates.check_rows(self, rule, rows)
         launches = []
-        for dtype in dict.fromkeys(row[0].dtype for row in rows):
-            chosen = [row for row in rows if row[0].dtype == dtype]
-            dense = [updates.aligned(self, row) for row in chosen]
+        for batch in batches(self, rule, rows):
+            dense = batch.dense
             owners, starts, lengths = _tasks(tuple(row[0].numel() for row in dense))
             # What is absent stays 0 and is never followed: the kernel's flags say so.
             addresses = np.zeros((kernels.ROWS, len(dense)), np.int64)
             for column, row in enumerate(dense):
                 addresses[: len(row), column] = [tensor.address for tensor in row]
-            arrays = owners, starts, lengths, addresses, np.asarray(numbers, dtype)
-            tensors, back = updates.written(chosen, dense)
-            launches.append(updates.Launch(partial(self._launch, kernel, (*arrays, *flags)), tensors, back, dense))
-        updates.submit(launches, plan)
+            arrays = owners, starts, lengths, addresses, np.asarray(numbers, batch.dtype)
+            launches.append(batch.launch(partial(self._launch, kernel, (*arrays, *flags))))
+        submit(launches, plan)
 
     def _launch(self, kernel: Callable[..., Any], arguments: tuple[Any, ...], actions: list[Action]) -> None:
-        self.launch(updates.with_actions(kernel, actions), *arguments, tasks=len(arguments[0]))
+        self.launch(with_actions(kernel, actions), *arguments, tasks=len(arguments[0]))
 
 
 def _fused(rule: UpdateRule) -> tuple[Callable[..., Any], tuple[float, ...], tuple[bool, ...]] | None:

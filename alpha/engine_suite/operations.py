@@ -181,7 +181,7 @@ def batch_norm(engine: Engine, dtype: str, slope: float | None, has_residual: bo
         else:
             y, state = place.batch_norm_inference(x, mean, var, 1e-3, epilogue, residual)
         kept = y if residual is not None and slope is not None else None
-        gradients = place.batch_norm_grad(dy, x, kept, epilogue, state, has_residual, training)
+        gradients = place.batch_norm_grad(dy, x, kept, epilogue, state, has_residual)
         return [y, mean, var, *gradients]
 
     expect_same(engine, run, x, dy, residual, weight, bias, mean, abs(var), rtol=1e-4, atol=10 * ROUNDING[dtype])
@@ -191,7 +191,7 @@ def batch_norm(engine: Engine, dtype: str, slope: float | None, has_residual: bo
 def batch_norm_without_weights(engine: Engine, dtype: str) -> None:
     def run(place: Engine, x: Tensor) -> Results:
         y, state = place.batch_norm(x, RunningStatistics(), 1e-5, Epilogue(), None)
-        return [y, *place.batch_norm_grad(x, x, None, Epilogue(), state, False, False)]
+        return [y, *place.batch_norm_grad(x, x, None, Epilogue(), state, False)]
 
     expect_same(engine, run, numbers(30, 5, dtype=dtype), rtol=1e-4, atol=10 * ROUNDING[dtype])
 

@@ -36,7 +36,7 @@ class BatchNormFunction(Function):
             y, state = engine.batch_norm(x, running, eps, epilogue, residual)
         else:
             y, state = engine.batch_norm_inference(x, running.mean, running.var, eps, epilogue, residual)
-        self._training, self._slope = training, slope
+        self._training, self._slope = state.training, slope
         # Where the residual is all of dy, it is handed through and no longer ours alone.
         self.fresh = not (residual is not None and slope is None)
         kept = (weight, bias, state.mean, state.inverse_std)
@@ -52,7 +52,8 @@ class BatchNormFunction(Function):
 
     def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, y, residual, weight, bias, mean, inverse_std = self.saved
-        others = (Epilogue(weight, bias, self._slope), BatchNormState(mean, inverse_std), self.needs[3], self._training)
+        state = BatchNormState(mean, inverse_std, self._training)
+        others = (Epilogue(weight, bias, self._slope), state, self.needs[3])
         if x is None:
             return dy.engine.batch_norm_inverse_grad(dy, y, residual, *others)
         return dy.engine.batch_norm_grad(dy, x, y, *others)

@@ -112,9 +112,9 @@ class GroupNorm(Function):
 
     def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
         columns, factor, shift, var, mean, inverse_std = self.saved
-        state, alone = BatchNormState(mean, inverse_std), self.groups[2] == 1
+        alone = self.groups[2] == 1
         dx, dfactor, dshift, _ = dy.engine.batch_norm_grad(
-            _columns(dy), columns, None, Epilogue(factor, shift), state, False, alone
+            _columns(dy), columns, None, Epilogue(factor, shift), BatchNormState(mean, inverse_std, alone), False
         )
         if not alone and self.needs[0]:
             # An engine may keep statistics in a wider dtype than its operations beside x take.

@@ -64,7 +64,7 @@ def test_every_tiling(cu32: Engine, rng: np.random.Generator, size: tuple[int, i
         return
     expected = gradients(dy, x, cu32.to_numpy(y), weight, 0.25)
     for need_residual in (True, False):
-        found = cu32.batch_norm_grad(tdy, tx, y, Epilogue(tw, tb, 0.25), state, need_residual, True)
+        found = cu32.batch_norm_grad(tdy, tx, y, Epilogue(tw, tb, 0.25), state, need_residual)
         for name, value in zip(("x", "weight", "bias", "residual"), found, strict=True):
             assert (value is None) == (name == "residual" and not need_residual)
             if value is not None:
@@ -82,7 +82,7 @@ def test_tensors_with_gaps_and_other_orders(cu32: Engine, rng: np.random.Generat
     for tensor in (gaps, turned):
         y, state = cu32.batch_norm(tensor, RunningStatistics(), EPS, Epilogue(), gaps)
         assert relative(cu32.to_numpy(y), (expected - mean) * inverse_std + expected) <= 5e-6
-        dx, *_ = cu32.batch_norm_grad(gaps, tensor, None, Epilogue(), state, False, True)
+        dx, *_ = cu32.batch_norm_grad(gaps, tensor, None, Epilogue(), state, False)
         # The gradient of dy = x is all but nothing: what is left of 1 is eps / var.
         assert np.abs(cu32.to_numpy(dx)).max() <= 1e-4
         assert relative(cu32.to_numpy(cu32.channel_sum(tensor)), expected.astype(np.float64).sum((0, 1, 2))) <= 1e-6
@@ -109,7 +109,7 @@ def test_a_large_mean_costs_no_digit(cu32: Engine, rng: np.random.Generator, mea
     exact, inverse_std = statistics(x)
     assert relative(cu32.to_numpy(state.inverse_std), inverse_std) <= 1e-6
     assert relative(cu32.to_numpy(y), (x - exact) * inverse_std) <= 1e-6
-    found = cu32.batch_norm_grad(cu32.from_numpy(dy), cu32.from_numpy(x), None, Epilogue(), state, False, True)
+    found = cu32.batch_norm_grad(cu32.from_numpy(dy), cu32.from_numpy(x), None, Epilogue(), state, False)
     expected = gradients(dy, x, np.ones_like(x), np.ones(8), 1.0)
     for name, value in zip(("x", "weight", "bias"), found[:3], strict=True):
         assert value is not None and relative(cu32.to_numpy(value), expected[name]) <= 1e-5, name
@@ -136,7 +136,7 @@ def test_two_runs_are_equal_to_the_bit(cu32: Engine, rng: np.random.Generator) -
     runs = []
     for _ in range(2):
         y, state = cu32.batch_norm(x, RunningStatistics(), EPS, Epilogue(slope=0.1), None)
-        grads = cu32.batch_norm_grad(dy, x, None, Epilogue(slope=0.1), state, False, True)
+        grads = cu32.batch_norm_grad(dy, x, None, Epilogue(slope=0.1), state, False)
         runs.append([cu32.to_numpy(t) for t in (y, state.mean, state.inverse_std, *grads[:3])])
     assert all(np.array_equal(a, b) for a, b in zip(*runs, strict=True))
 
@@ -146,7 +146,9 @@ def test_the_mask_is_the_forwards(cu32: Engine, rng: np.random.Generator) -> Non
     x = rng.integers(-2, 3, (512, 6)).astype(np.float32)
     y, state = cu32.batch_norm(cu32.from_numpy(x), RunningStatistics(), EPS, Epilogue(slope=0.0), None)
     ones = cu32.from_numpy(np.ones_like(x))
-    dx, *_ = cu32.batch_norm_grad(ones, cu32.from_numpy(x), None, Epilogue(slope=0.0), state, False, False)
+    dx, *_ = cu32.batch_norm_grad(
+        ones, cu32.from_numpy(x), None, Epilogue(slope=0.0), state._replace(training=False), False
+    )
     assert np.array_equal(cu32.to_numpy(dx) > 0, cu32.to_numpy(y) > 0)
 
 
@@ -156,7 +158,7 @@ def test_nothing_to_normalise(cu32: Engine) -> None:
         x = cu32.from_numpy(np.ones(shape, np.float32))
         stats = vector if shape[1] else cu32.from_numpy(np.ones(0, np.float32))
         y, state = cu32.batch_norm_inference(x, stats, stats, EPS, Epilogue(slope=0.0), None)
-        dx, dweight, dbias, _ = cu32.batch_norm_grad(x, x, None, Epilogue(slope=0.0), state, False, False)
+        dx, dweight, dbias, _ = cu32.batch_norm_grad(x, x, None, Epilogue(slope=0.0), state, False)
         assert y.shape == dx.shape == shape
         for vector_grad in (dweight, dbias, cu32.channel_sum(x)):
             assert cu32.to_numpy(vector_grad).tolist() == [0] * shape[1]

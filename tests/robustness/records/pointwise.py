@@ -361,6 +361,7 @@ def _activation_records() -> list[Record]:
             _softplus,
             lambda t, x, beta: t.logaddexp(x * beta, t.zeros_like(x)) / beta,
             TAILS,
+            covers=("nn.functional.softplus",),
         ),
     ]
 
