@@ -12,10 +12,10 @@ from types import FunctionType
 from typing import Any
 
 from alpha import copying, dtypes, walk
-from alpha.errors import ArgumentError, DtypeError, ScalarError
+from alpha.errors import ArgumentError, ScalarError
 from alpha.functions import activation, elementwise, indexing, inplace, linalg, reduction
 from alpha.functions import shape as shapes
-from alpha.functions.operands import is_bool, is_operand
+from alpha.functions.operands import check_bool, is_operand
 from alpha.tensor import Tensor
 
 
@@ -64,25 +64,25 @@ class Methods:  # noqa: PLW1641 (Tensor has its __hash__)
         return linalg.matmul(other, self)
 
     def __invert__(self: Any) -> Tensor:
-        return elementwise.logical_not(_boolean("~", self))
+        return elementwise.logical_not(check_bool("~", self))
 
     def __and__(self: Any, other: Any) -> Tensor:
-        return elementwise.logical_and(_boolean("&", self), _boolean("&", other))
+        return elementwise.logical_and(check_bool("&", self), check_bool("&", other))
 
     def __rand__(self: Any, other: Any) -> Tensor:
-        return elementwise.logical_and(_boolean("&", other), _boolean("&", self))
+        return elementwise.logical_and(check_bool("&", other), check_bool("&", self))
 
     def __or__(self: Any, other: Any) -> Tensor:
-        return elementwise.logical_or(_boolean("|", self), _boolean("|", other))
+        return elementwise.logical_or(check_bool("|", self), check_bool("|", other))
 
     def __ror__(self: Any, other: Any) -> Tensor:
-        return elementwise.logical_or(_boolean("|", other), _boolean("|", self))
+        return elementwise.logical_or(check_bool("|", other), check_bool("|", self))
 
     def __xor__(self: Any, other: Any) -> Tensor:
-        return elementwise.logical_xor(_boolean("^", self), _boolean("^", other))
+        return elementwise.logical_xor(check_bool("^", self), check_bool("^", other))
 
     def __rxor__(self: Any, other: Any) -> Tensor:
-        return elementwise.logical_xor(_boolean("^", other), _boolean("^", self))
+        return elementwise.logical_xor(check_bool("^", other), check_bool("^", self))
 
     # What no function takes (None, a string) is unequal, as everywhere in Python.
     def __eq__(self: Any, other: object) -> Tensor:  # type: ignore[override]
@@ -218,6 +218,12 @@ class Methods:  # noqa: PLW1641 (Tensor has its __hash__)
     mul_ = __imul__ = inplace.mul_
     div_ = __itruediv__ = inplace.div_
     copy_ = inplace.copy_
+    __ifloordiv__ = inplace.floor_divide_
+    __imod__ = inplace.remainder_
+    __ipow__ = inplace.pow_
+    __iand__ = inplace.logical_and_
+    __ior__ = inplace.logical_or_
+    __ixor__ = inplace.logical_xor_
     __setitem__ = indexing.setitem
 
     def __delitem__(self: Any, key: Any) -> None:
@@ -236,14 +242,6 @@ class Methods:  # noqa: PLW1641 (Tensor has its __hash__)
     backward = walk.backward
     __deepcopy__ = copying.deep_copy
     __reduce_ex__ = copying.reduced
-
-
-def _boolean(operator: str, value: Any) -> Any:
-    """An operand of a logical operator; DtypeError unless it is bool, for integers' bits have no such functions."""
-    if not is_bool(value):
-        got = getattr(value, "dtype", None) or type(value).__name__
-        raise DtypeError(f"[{operator}] expected bool, got {got}: compare first, as in x > 0")
-    return value
 
 
 def _sequence(values: tuple[Any, ...]) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ too (``Overwrite``), and other views of the base take their history from it anew
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,20 @@ import numpy as np
 from alpha import dtypes
 from alpha.autograd import Function, Overwrite, follow_base, is_grad_enabled
 from alpha.errors import DtypeError, GraphError, ShapeError
-from alpha.functions.elementwise import Add, Div, Mul, Sub, cast
-from alpha.functions.operands import call, check_tensor, check_value, is_bool, operands, sum_to
+from alpha.functions.elementwise import (
+    Add,
+    Div,
+    Mul,
+    Sub,
+    cast,
+    floor_divide,
+    logical_and,
+    logical_or,
+    logical_xor,
+    pow,
+    remainder,
+)
+from alpha.functions.operands import call, check_bool, check_tensor, check_value, is_bool, operands, sum_to
 from alpha.tensor import Tensor
 
 __all__ = ["add_", "copy_", "div_", "mul_", "sub_"]
@@ -97,10 +110,7 @@ def written_value(name: str, x: Tensor, value: Any, check_shape: bool = True) ->
     other = operands(name, x, value)[1]
     kind = other.dtype if isinstance(other, Tensor) else dtypes.of_scalar(other)
     if dtypes.category(kind) > dtypes.category(x.dtype):
-        raise DtypeError(
-            f"[{name}] expected a value that {x.dtype} can hold, got {kind}: cast it, or use the function that makes a "
-            "new tensor"
-        )
+        raise _beyond(name, x, kind)
     if not isinstance(other, Tensor):
         if name in ("copy_", "setitem"):
             check_value(name, other, x.dtype)
@@ -108,6 +118,14 @@ def written_value(name: str, x: Tensor, value: Any, check_shape: bool = True) ->
     if check_shape:
         check_fits(name, x, other)
     return cast(other, x.dtype)
+
+
+def _beyond(name: str, x: Tensor, dtype: np.dtype[Any]) -> DtypeError:
+    """What is raised for a value of a higher category than x's."""
+    return DtypeError(
+        f"[{name}] expected a value that {x.dtype} can hold, got {dtype}: cast it, or use the function that makes a "
+        "new tensor"
+    )
 
 
 def check_fits(name: str, x: Tensor, value: Tensor) -> None:
@@ -183,3 +201,50 @@ def copy_(x: Tensor, source: Any) -> Tensor:
     if isinstance(value, Tensor) and value.storage is x.storage:
         value = value.clone()
     return write("copy_", x, Copy, value)
+
+
+# -- operators that write what a function makes: Python's alone, such as x //= y ----------------------------------
+
+
+def _overwrite(name: str, x: Tensor, function: Callable[[Tensor, Any], Tensor], other: Any) -> Tensor:
+    """``x[...] = function(x, other)``, where the result has x's shape and fits x's dtype. Returns x."""
+    source = x
+    if is_grad_enabled() and any(value.requires_grad for value in (x, other) if isinstance(value, Tensor)):
+        source = x.clone()  # backward reads it, and x changes
+        other = source if other is x else other
+    result = function(source, other)
+    if dtypes.category(result.dtype) > dtypes.category(x.dtype):
+        raise _beyond(name, x, result.dtype)
+    if result.shape != x.shape:
+        raise ShapeError(f"[{name}] expected a value that broadcasts to {x.shape}, got {other.shape}")
+    return write(name, x, Copy, cast(result, x.dtype))
+
+
+def floor_divide_(x: Tensor, other: Any) -> Tensor:
+    """``x //= other``. Returns x."""
+    return _overwrite("//=", x, floor_divide, other)
+
+
+def remainder_(x: Tensor, other: Any) -> Tensor:
+    """``x %= other``. Returns x."""
+    return _overwrite("%=", x, remainder, other)
+
+
+def pow_(x: Tensor, other: Any) -> Tensor:
+    """``x **= other``. Returns x."""
+    return _overwrite("**=", x, pow, other)
+
+
+def logical_and_(x: Tensor, other: Any) -> Tensor:
+    """``x &= other`` of bools. Returns x."""
+    return _overwrite("&=", check_bool("&=", x), logical_and, check_bool("&=", other))
+
+
+def logical_or_(x: Tensor, other: Any) -> Tensor:
+    """``x |= other`` of bools. Returns x."""
+    return _overwrite("|=", check_bool("|=", x), logical_or, check_bool("|=", other))
+
+
+def logical_xor_(x: Tensor, other: Any) -> Tensor:
+    """``x ^= other`` of bools. Returns x."""
+    return _overwrite("^=", check_bool("^=", x), logical_xor, check_bool("^=", other))

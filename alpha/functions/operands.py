@@ -92,6 +92,14 @@ def is_bool(value: Any) -> bool:
     return isinstance(value, bool) if dtype is None else dtypes.is_bool(dtype)
 
 
+def check_bool(operator: str, value: Any) -> Any:
+    """The value; DtypeError unless it is of bools, for integers' bits have no such functions."""
+    if not is_bool(value):
+        got = getattr(value, "dtype", None) or type(value).__name__
+        raise DtypeError(f"[{operator}] expected bool, got {got}: compare first, as in x > 0")
+    return value
+
+
 def is_operand(value: Any) -> bool:
     """Whether element-wise functions take the value."""
     return isinstance(value, _OPERANDS)

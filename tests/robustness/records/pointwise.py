@@ -12,7 +12,7 @@ import numpy as np
 
 import alpha
 from tests.robustness.cases import Base, Case, Draw, Input
-from tests.robustness.compare import Tolerance
+from tests.robustness.compare import POINTWISE, Tolerance
 from tests.robustness.record import Record
 
 Oracle = Callable[..., Any]
@@ -474,20 +474,20 @@ def _check_list(result: Any, case: Case) -> str | None:
 # -- in place ----------------------------------------------------------------------------------------------------
 
 
-def _inplace(kinds: str) -> Callable[[Draw], Case]:
+def _inplace(kinds: str, values: str = "normal") -> Callable[[Draw], Case]:
     def draw(d: Draw) -> Case:
         shape, dtype = d.shape(), d.dtype(kinds)
-        x = d.input(shape, dtype, written=True, views=0.6)
+        x = d.input(shape, dtype, values, written=True, views=0.6)
         form = d.py.random()
         if form < 0.25:
-            number = d.number("f" if dtype[0] == "f" else "i")
+            number = d.number("b" if dtype == "bool" else "f" if dtype[0] == "f" else "i")
             return Case([x, abs(number) if dtype == "uint8" else number])
         if form < 0.35:
             return Case([x, x])
         if form < 0.45 and len(shape) == 1 and shape[0] > 1 and not x.steps:
             base = x.base
             return Case([Input(base, (("index", (slice(1, None),)),)), Input(base, (("index", (slice(0, -1),)),))])
-        return Case([x, d.input(d.broadcastable(shape), dtype)])
+        return Case([x, d.input(d.broadcastable(shape), dtype, values)])
 
     return draw
 
@@ -528,6 +528,27 @@ def _inplace_records() -> list[Record]:
                     covers=covers,
                 )
             )
+    for symbol, operation, kinds, values, tolerance in (
+        ("ifloordiv", np.floor_divide, "f", "normal", POINTWISE),
+        ("imod", np.remainder, "f", "normal", POINTWISE),
+        ("ipow", np.power, "f", "positive", POWERS),
+        ("iand", np.logical_and, "b", "normal", POINTWISE),
+        ("ior", np.logical_or, "b", "normal", POINTWISE),
+        ("ixor", np.logical_xor, "b", "normal", POINTWISE),
+    ):
+        records.append(
+            Record(
+                f"operator.{symbol}",
+                _inplace(kinds, values),
+                _writes(operation),
+                _peer_write(f"__{symbol}__"),
+                tolerance,
+                gradient=False,
+                meets=True,
+                weight=0.3,
+                covers=(f"alpha.Tensor.__{symbol}__",),
+            )
+        )
     records.append(Record("alpha.copy_", _inplace("fi"), _writes(lambda x, y: y), _peer_copy, meets=True, weight=0.5))
     records.append(
         Record("alpha.Tensor.copy_", _inplace("fi"), _writes(lambda x, y: y), _peer_copy, meets=True, weight=0.3)
