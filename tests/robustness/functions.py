@@ -93,6 +93,7 @@ for _name in [
     "cos",
     "erf",
     "exp",
+    "expm1",
     "floor",
     "log",
     "log1p",
