@@ -41,7 +41,8 @@ def everywhere(rng: np.random.Generator, dtype: Any, count: int = COUNT) -> Arra
     info = np.finfo(dtype)
     special = [0, 1, 2, 0.5, info.tiny, info.max, info.smallest_subnormal, 2 * info.smallest_subnormal, math.inf]
     found = np.concatenate([bits.view(dtype), *middle, near_1, special, np.negative(special), [math.nan]])
-    return found.astype(dtype)
+    with np.errstate(all="ignore"):
+        return found.astype(dtype)
 
 
 def _erf(x: Array) -> Array:
