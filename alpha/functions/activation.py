@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from alpha import dtypes
 from alpha.arguments import number, one_axis
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, described
-from alpha.functions.elementwise import gt, maximum, mul, where
+from alpha.expressions import symbols
+from alpha.expressions.functions import pointwise
+from alpha.functions.elementwise import erf, exp, gt, le, log1p, maximum, mul, sigmoid, square, tanh, where
 from alpha.functions.operands import call, check_float, check_tensor, compute, filled
 from alpha.tensor import Tensor
 
@@ -34,6 +37,8 @@ class LeakyReLU(Function):
 
 def relu(x: Tensor) -> Tensor:
     """max(x, 0), of integers too; the gradient at 0 is 0."""
+    if symbols.is_symbolic(x):
+        return where(le(x, 0), 0.0, x)
     check_tensor("relu", x)
     if dtypes.is_integer(x.dtype):
         return maximum(x, 0)
@@ -43,6 +48,8 @@ def relu(x: Tensor) -> Tensor:
 
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """max(x, 0) + negative_slope * min(x, 0); the gradient at 0 is negative_slope."""
+    if symbols.is_symbolic(x):
+        return where(le(x, 0), x * negative_slope, x)
     check_float("leaky_relu", x)
     slope = number("leaky_relu", "negative_slope", negative_slope)
     if slope == 0:  # a product all the same, as in PyTorch, where ReLU is none: of infinities it is NaN
@@ -53,107 +60,97 @@ def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
 # -- smooth ------------------------------------------------------------------------------------------------------
 
 
-class GELU(Function):
-    """x * Phi(x), Phi the normal distribution's cumulative function."""
-
-    fresh = True
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.save(x)
-        return compute("mul", x, _normal(x))
-
-    def backward(self, grad: Tensor) -> Tensor:
-        (x,) = self.saved
-        density = compute("mul", compute("exp", compute("mul", compute("square", x), -0.5)), 1 / math.sqrt(2 * math.pi))
-        return compute("mul", grad, compute("add", _normal(x), compute("mul", x, density)))
-
-
-def _normal(x: Tensor) -> Tensor:
+def _normal(x: Any) -> Any:
     """(1 + erf(x / sqrt(2))) / 2."""
-    return compute("mul", compute("add", compute("erf", compute("mul", x, math.sqrt(0.5))), 1), 0.5)
+    return (erf(x * math.sqrt(0.5)) + 1) * 0.5
 
 
-class TanhGELU(Function):
+@pointwise
+def _gelu(x: Any) -> Any:
+    return x * _normal(x)
+
+
+@_gelu.gradient
+def _gelu_gradient(grad: Any, x: Any) -> Any:
+    density = exp(square(x) * -0.5) * (1 / math.sqrt(2 * math.pi))
+    return grad * (_normal(x) + x * density)
+
+
+_SCALE = math.sqrt(2 / math.pi)
+_CUBIC = 0.044715
+
+
+def _bend(x: Any) -> Any:
+    return tanh(x * (square(x) * _CUBIC + 1) * _SCALE)
+
+
+@pointwise
+def _tanh_gelu(x: Any) -> Any:
     """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))). Hendrycks & Gimpel, arXiv 1606.08415."""
+    return x * 0.5 * (_bend(x) + 1)
 
-    fresh = True
-    SCALE = math.sqrt(2 / math.pi)
-    CUBIC = 0.044715
 
-    def forward(self, x: Tensor) -> Tensor:
-        self.save(x)
-        return compute("mul", compute("mul", x, 0.5), compute("add", self._tanh(x), 1))
-
-    def backward(self, grad: Tensor) -> Tensor:
-        (x,) = self.saved
-        tanh = self._tanh(x)
-        inner = compute("mul", compute("add", compute("mul", compute("square", x), 3 * self.CUBIC), 1), self.SCALE)
-        slope = compute("mul", compute("sub", 1, compute("square", tanh)), inner)
-        half = compute("add", compute("mul", x, slope), compute("add", tanh, 1))
-        return compute("mul", grad, compute("mul", half, 0.5))
-
-    def _tanh(self, x: Tensor) -> Tensor:
-        cubic = compute("add", compute("mul", compute("square", x), self.CUBIC), 1)
-        return compute("tanh", compute("mul", compute("mul", x, cubic), self.SCALE))
+@_tanh_gelu.gradient
+def _tanh_gelu_gradient(grad: Any, x: Any) -> Any:
+    bend = _bend(x)
+    slope = (1 - square(bend)) * ((square(x) * (3 * _CUBIC) + 1) * _SCALE)
+    return grad * ((x * slope + (bend + 1)) * 0.5)
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """x * Phi(x) with the normal distribution's cumulative function Phi, or with ``approximate="tanh"`` close to it."""
-    check_float("gelu", x)
+    _check("gelu", x)
     if not isinstance(approximate, str) or approximate not in ("none", "tanh"):
         raise ArgumentError(f'[gelu] expected approximate="none" or "tanh", got {described(approximate)}')
-    return call(GELU if approximate == "none" else TanhGELU, x)
+    return _gelu(x) if approximate == "none" else _tanh_gelu(x)
 
 
-class SiLU(Function):
-    """x / (1 + exp(-x))."""
+@pointwise
+def _silu(x: Any) -> Any:
+    return x * sigmoid(x)
 
-    fresh = True
 
-    def forward(self, x: Tensor) -> Tensor:
-        self.save(x)
-        return compute("mul", x, compute("sigmoid", x))
-
-    def backward(self, grad: Tensor) -> Tensor:
-        (x,) = self.saved
-        gate = compute("sigmoid", x)
-        rise = compute("add", compute("mul", x, compute("sub", 1, gate)), 1)
-        return compute("mul", grad, compute("mul", gate, rise))
+@_silu.gradient
+def _silu_gradient(grad: Any, x: Any) -> Any:
+    gate = sigmoid(x)
+    return grad * (gate * (x * (1 - gate) + 1))
 
 
 def silu(x: Tensor) -> Tensor:
     """x * sigmoid(x), also called swish."""
-    check_float("silu", x)
-    return call(SiLU, x)
+    _check("silu", x)
+    return _silu(x)
 
 
-class Softplus(Function):
-    """log(1 + exp(beta * x)) / beta, as max(z, 0) + log1p(exp(-|z|)) with z = beta * x."""
+@pointwise
+def _softplus(x: Any, beta: Any) -> Any:
+    """As max(z, 0) + log1p(exp(-|z|)) with z = beta * x."""
+    # Divided first: beta * x may be beyond the largest number where x is not.
+    return maximum(x, 0) + log1p(exp(-abs(x * beta))) / beta
 
-    fresh = True
 
-    def forward(self, x: Tensor, beta: float) -> Tensor:
-        self.beta = beta
-        self.save(x)
-        z = compute("mul", x, beta)
-        small = compute("log1p", compute("exp", compute("neg", compute("abs", z))))
-        # Divided first: beta * x may be beyond the largest number where x is not.
-        return compute("add", compute("maximum", x, 0), compute("div", small, beta))
-
-    def backward(self, grad: Tensor) -> Tensor:
-        (x,) = self.saved
-        # As exp(z) / (exp(z) + 1), which keeps what 1 / (1 + exp(-z)) loses far below 0; from 40 on it is 1.
-        power = compute("exp", compute("minimum", compute("mul", x, self.beta), 40.0))
-        return compute("mul", grad, compute("div", power, compute("add", power, 1)))
+@_softplus.gradient
+def _softplus_gradient(grad: Any, x: Any, beta: Any) -> Any:
+    """The sigmoid of z, by the forward's exponential, which loses nothing far below 0."""
+    z = x * beta
+    small = exp(-abs(z))
+    return grad * (where(z < 0, small, 1) / (small + 1)), None
 
 
 def softplus(x: Tensor, beta: float = 1.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta, without overflow."""
-    check_float("softplus", x)
-    beta = number("softplus", "beta", beta)
-    if not beta > 0:
-        raise ArgumentError(f"[softplus] expected beta > 0, got {beta}")
-    return call(Softplus, x, beta)
+    _check("softplus", x)
+    if not symbols.is_symbolic(beta):
+        beta = number("softplus", "beta", beta)
+        if not beta > 0:
+            raise ArgumentError(f"[softplus] expected beta > 0, got {beta}")
+    return _softplus(x, beta)
+
+
+def _check(function: str, x: Any) -> None:
+    """DtypeError unless a value is a Tensor of floats, or a symbol of ``alpha.pointwise``."""
+    if not symbols.is_symbolic(x):
+        check_float(function, x)
 
 
 # -- along an axis -----------------------------------------------------------------------------------------------

@@ -245,6 +245,7 @@ UNARY: list[tuple[str, Oracle, str, str, str, bool]] = [
     ("neg", np.negative, "neg", "fi", "normal", True),
     ("abs", np.abs, "abs", "fi", "normal", True),
     ("exp", np.exp, "exp", "fi", "normal", True),
+    ("expm1", np.expm1, "expm1", "fi", "normal", True),
     ("log", np.log, "log", "fi", "positive", True),
     ("log1p", np.log1p, "log1p", "fi", "positive", True),
     ("sqrt", np.sqrt, "sqrt", "fi", "positive", True),
@@ -363,6 +364,27 @@ def _activation_records() -> list[Record]:
             TAILS,
             covers=("nn.functional.softplus",),
         ),
+    ]
+
+
+@alpha.pointwise
+def _swish(x: Any, slope: Any) -> Any:
+    return x * alpha.sigmoid(slope * x)
+
+
+def _function_records() -> list[Record]:
+    """A function of a user's own."""
+    return [
+        Record(
+            "alpha.pointwise",
+            operands("f", numbers="f"),
+            lambda x, slope: x * _sigmoid(np.multiply(slope, x)),
+            lambda t, x, slope: x * t.sigmoid(slope * t.as_tensor(x)),
+            TAILS,
+            meets=True,
+            call=_swish,
+            weight=2.0,
+        )
     ]
 
 
@@ -578,4 +600,11 @@ def _peer_copy(torch: Any, x: Any, y: Any) -> Any:
     return x.copy_(y.clone())
 
 
-RECORDS = [*_binary_records(), *_unary_records(), *_activation_records(), *_cast_records(), *_inplace_records()]
+RECORDS = [
+    *_binary_records(),
+    *_unary_records(),
+    *_activation_records(),
+    *_function_records(),
+    *_cast_records(),
+    *_inplace_records(),
+]

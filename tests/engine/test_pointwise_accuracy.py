@@ -1,0 +1,138 @@
+"""The elementary functions of the CPU's loops: their errors in ulp over all exponents, and what they give at the ends.
+
+Float32 is compared with NumPy's float64, float64 with NumPy's long double where that is wider, and with math.erf.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha.cpu.loops import fit
+from alpha.cpu.loops.elementary import ERRORS
+from alpha.expressions import symbols
+
+Array = np.ndarray[Any, Any]
+WIDE = np.finfo(np.longdouble).nmant > 60
+COUNT = 1 << 17
+
+
+def ours(name: str, *arrays: Array) -> Array:
+    """The function by the CPU's loop."""
+    if len(arrays) == 1:
+        function = alpha.pointwise(lambda x: symbols.apply(name, x))
+    else:
+        function = alpha.pointwise(lambda x, y: symbols.apply(name, x, y))
+    found: Array = function(*(alpha.tensor(x, engine="cpu") for x in arrays)).numpy()
+    return found
+
+
+def everywhere(rng: np.random.Generator, dtype: Any, count: int = COUNT) -> Array:
+    """Numbers of all exponents, more of those in the middle, and the special ones."""
+    integers = np.uint32 if dtype == np.float32 else np.uint64
+    bits = rng.integers(0, np.iinfo(integers).max, count, dtype=integers, endpoint=True)
+    middle = [rng.standard_normal(count) * scale for scale in (0.01, 0.3, 1, 6, 50, 400)]
+    near_1 = 1 + rng.standard_normal(count) * 1e-3
+    info = np.finfo(dtype)
+    special = [0, 1, 2, 0.5, info.tiny, info.max, info.smallest_subnormal, 2 * info.smallest_subnormal, math.inf]
+    found = np.concatenate([bits.view(dtype), *middle, near_1, special, np.negative(special), [math.nan]])
+    with np.errstate(all="ignore"):
+        return found.astype(dtype)
+
+
+def _erf(x: Array) -> Array:
+    if x.dtype != np.longdouble:
+        return np.vectorize(math.erf, otypes=[np.float64])(x)
+    size = np.minimum(np.abs(x), np.longdouble(7))
+    values = [fit.erf(t) if t < 3 else 1 - fit.erfc(t) for t in size]
+    return np.where(np.isnan(x), x, np.copysign(np.array(values), x))
+
+
+def _sigmoid(x: Array) -> Array:
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1) / (1 + small)
+
+
+ORACLES: dict[str, Callable[..., Array]] = {
+    "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "tanh": np.tanh, "sigmoid": _sigmoid,
+    "erf": _erf, "sin": np.sin, "cos": np.cos, "pow": np.power,
+}  # fmt: skip
+
+
+def exact(name: str, *arrays: Array) -> Array:
+    """The function in more digits."""
+    wide = np.float64 if arrays[0].dtype == np.float32 and name not in ("sin", "cos") else np.longdouble
+    with np.errstate(all="ignore"):
+        return ORACLES[name](*(x.astype(wide) for x in arrays))
+
+
+def errors(found: Array, wanted: Array) -> Array:
+    """The errors in units of the last place; infinite where one is NaN or infinite and the other is not."""
+    info = np.finfo(found.dtype)
+    with np.errstate(all="ignore"):
+        rounded = wanted.astype(found.dtype)
+        unit = np.spacing(np.abs(np.where(np.isfinite(rounded), rounded, info.max))).astype(wanted.dtype)
+        error = np.abs(found.astype(wanted.dtype) - wanted) / unit
+    # A number that is infinite when rounded, and the largest finite one, are neighbours.
+    neighbours = np.isinf(rounded) & (np.abs(found) == info.max) & np.isfinite(wanted)
+    same = (found == rounded) & ~np.isfinite(rounded) | np.isnan(found) & np.isnan(rounded)
+    return np.where(
+        same, 0, np.where(np.isnan(error) | (np.isinf(found) != np.isinf(rounded)) & ~neighbours, np.inf, error)
+    )
+
+
+@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+def test_errors_are_within_the_stated_bounds(rng: np.random.Generator, name: str, dtype: Any) -> None:
+    if dtype == np.float64 and not WIDE:
+        pytest.skip("NumPy's long double is no wider than float64 here")
+    count = 2000 if name == "erf" and dtype == np.float64 else COUNT
+    arguments = [everywhere(rng, dtype, count)]
+    if name == "pow":
+        x, y = everywhere(rng, dtype), everywhere(rng, dtype)
+        rng.shuffle(y)
+        sized = np.exp(rng.uniform(-80, 80, COUNT)).astype(dtype)
+        powers = (rng.uniform(-700, 700, COUNT) / np.log(sized.astype(np.float64))).astype(dtype)
+        whole = rng.integers(-9, 9, COUNT).astype(dtype)
+        negative = -np.exp(rng.uniform(-9, 9, COUNT)).astype(dtype)
+        arguments = [np.concatenate([x, sized, negative]), np.concatenate([y, powers, whole])]
+    found, wanted = ours(name, *arguments), exact(name, *arguments)
+    error = errors(found, wanted)
+    worst = int(np.argmax(error))
+    bound = ERRORS[name][dtype == np.float64]
+    at = [x[worst] for x in arguments]
+    assert error[worst] <= bound, f"{error[worst]} ulp at {at}: {found[worst]} instead of {wanted[worst]}"
+    # Zeros have the right sign, and what is odd is so to the bit.
+    zero = wanted == 0
+    assert (np.signbit(found[zero]) == np.signbit(wanted[zero])).all()
+    if name in ("erf", "sin", "tanh"):
+        assert (-ours(name, -arguments[0])).tobytes() == np.where(
+            np.isnan(found), -ours(name, -arguments[0]), found
+        ).tobytes()
+
+
+def test_power_at_the_ends() -> None:
+    special = [0.0, 0.5, 1.0, 2.0, 3.0, 1e30, math.inf, math.nan]
+    both = np.array([*special, *[-x for x in special]])
+    x, y = (grid.reshape(-1) for grid in np.meshgrid(both, both))
+    for dtype in (np.float32, np.float64):
+        a, b = x.astype(dtype), y.astype(dtype)
+        with np.errstate(all="ignore"):
+            wanted = np.power(a, b)
+        np.testing.assert_allclose(ours("pow", a, b), wanted, rtol=4 * np.finfo(dtype).eps)
+
+
+def test_the_coefficients_are_those_that_fit_gives() -> None:
+    from alpha.cpu.loops import coefficients
+
+    if not WIDE:
+        pytest.skip("NumPy's long double is no wider than float64 here")
+    for name, (function, low, high, bits, degree) in fit.POLYNOMIALS.items():
+        number = np.float32 if bits == 32 else np.float64
+        found = [float(number(c)) for c in fit.fitted(function, low, high, degree)]
+        np.testing.assert_allclose(found, getattr(coefficients, name), rtol=1e-9)
