@@ -32,6 +32,7 @@ from alpha.composed import (
     pointwise,
     pooling,
     reductions,
+    row_norms,
     samples,
 )
 from alpha.dtypes import float32
@@ -373,6 +374,29 @@ class Engine(ABC):
         An engine that makes no such states (it would have to wait for the device to know) goes without.
         """
         raise EngineError(f"[batch_norm] expected an engine that recovers x from y, got {self.name}: keep x")
+
+    def row_norm(
+        self, x: Tensor, weight: Tensor | None, bias: Tensor | None, axes: int, eps: float, centered: bool
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """(x - mean) / sqrt(var + eps) * weight + bias over so many last axes, and what its gradient takes.
+
+        Biased variance; without ``centered`` the mean counts as 0, as in RMSNorm. weight and bias have the last axes'
+        shape. x has elements.
+        """
+        return row_norms.row_norm(self, x, weight, bias, axes, eps, centered)
+
+    def row_norm_grad(
+        self,
+        dy: Tensor,
+        x: Tensor,
+        weight: Tensor | None,
+        statistics: tuple[Tensor, ...],
+        axes: int,
+        centered: bool,
+        needs: Sequence[bool],
+    ) -> tuple[Tensor | None, ...]:
+        """The gradients (dx, dweight, dbias) of row_norm from its statistics; None where not needed."""
+        return row_norms.row_norm_grad(self, dy, x, weight, statistics, axes, centered, needs)
 
     def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
         """Weighted sums over an axis: y[:, p] is the sum of weight * x[:, source] over p's pairs.

@@ -8,7 +8,7 @@ from alpha.nn.containers import ModuleDict, ModuleList, Sequential
 from alpha.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from alpha.nn.dropout import Dropout
 from alpha.nn.embedding import Embedding
-from alpha.nn.layer_norm import GroupNorm, InstanceNorm2d, LayerNorm
+from alpha.nn.layer_norm import GroupNorm, InstanceNorm2d, LayerNorm, RMSNorm
 from alpha.nn.linear import Linear
 from alpha.nn.loss import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
 from alpha.nn.module import Module
@@ -47,6 +47,7 @@ __all__ = [
     "ModuleDict",
     "ModuleList",
     "Parameter",
+    "RMSNorm",
     "ReLU",
     "Sequential",
     "SiLU",

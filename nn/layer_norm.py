@@ -1,4 +1,4 @@
-"""Normalisation layers without a batch's statistics: LayerNorm, GroupNorm, InstanceNorm2d."""
+"""Normalisation layers without a batch's statistics: LayerNorm, RMSNorm, GroupNorm, InstanceNorm2d."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ from alpha.nn.parameter import Parameter
 
 
 class _Affine(Module):
-    """What the three share: eps, a weight that starts at 1 and a bias that starts at 0."""
+    """What the layers share: eps, a weight that starts at 1 and a bias that starts at 0."""
 
     weight: Parameter | None
     bias: Parameter | None
 
     def __init__(self, shape: tuple[int, ...], eps: float, weight: bool, bias: bool) -> None:
         super().__init__()
-        eps = number(type(self).__name__, "eps", eps)
-        if not eps >= 0:
-            raise ArgumentError(f"[{type(self).__name__}] expected eps >= 0, got {eps}")
-        self.eps = eps
+        self.eps = _checked_eps(type(self).__name__, eps)
         self.weight = empty_parameter(*shape) if weight else None
         self.bias = empty_parameter(*shape) if bias else None
         self.reset_parameters()
@@ -59,11 +56,7 @@ class LayerNorm(_Affine):
         elementwise_affine: bool = True,
         bias: bool = True,
     ) -> None:
-        single = not isinstance(normalized_shape, tuple | list)
-        lengths: tuple[Any, ...] = (normalized_shape,) if single else tuple(normalized_shape)  # type: ignore[arg-type]
-        if not lengths:
-            raise ArgumentError("[LayerNorm] expected normalized_shape with at least one length, got none")
-        self.normalized_shape = tuple([positive(n, "normalized_shape", "LayerNorm") for n in lengths])
+        self.normalized_shape = _lengths("LayerNorm", normalized_shape)
         self.elementwise_affine = elementwise_affine = flag("LayerNorm", "elementwise_affine", elementwise_affine)
         bias = flag("LayerNorm", "bias", bias)
         super().__init__(self.normalized_shape, eps, elementwise_affine, elementwise_affine and bias)
@@ -74,6 +67,56 @@ class LayerNorm(_Affine):
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class RMSNorm(Module):
+    """y = x / sqrt(mean(x ** 2) + eps) * weight over the last axes. Zhang & Sennrich, arXiv 1910.07467.
+
+    Args:
+        normalized_shape: lengths of the axes that are normalised, and the weight's shape; an int for the last.
+        eps: added to the mean of the squares; None for the distance from 1 to the next number of x's dtype.
+        elementwise_affine: whether a weight is learned.
+    """
+
+    weight: Parameter | None
+
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = _lengths("RMSNorm", normalized_shape)
+        self.elementwise_affine = flag("RMSNorm", "elementwise_affine", elementwise_affine)
+        self.eps = None if eps is None else _checked_eps("RMSNorm", eps)
+        self.weight = empty_parameter(*self.normalized_shape) if self.elementwise_affine else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sets the weight to 1."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., *normalized_shape) to the same."""
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+def _checked_eps(layer: str, eps: float) -> float:
+    eps = number(layer, "eps", eps)
+    if not eps >= 0:
+        raise ArgumentError(f"[{layer}] expected eps >= 0, got {eps}")
+    return eps
+
+
+def _lengths(layer: str, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    """The lengths of the axes that are normalised; an error unless each is positive and there is one."""
+    single = not isinstance(normalized_shape, tuple | list)
+    lengths: tuple[Any, ...] = (normalized_shape,) if single else tuple(normalized_shape)  # type: ignore[arg-type]
+    if not lengths:
+        raise ArgumentError(f"[{layer}] expected normalized_shape with at least one length, got none")
+    return tuple([positive(n, "normalized_shape", layer) for n in lengths])
 
 
 class GroupNorm(_Affine):

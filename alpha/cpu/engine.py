@@ -11,6 +11,7 @@ from alpha.cpu.pointwise import PointwiseOperations
 from alpha.cpu.pooling import PoolingOperations
 from alpha.cpu.products import ProductOperations
 from alpha.cpu.reductions import ReductionOperations
+from alpha.cpu.row_norms import RowNormOperations
 
 
 class CPUEngine(
@@ -18,6 +19,7 @@ class CPUEngine(
     ProductOperations,
     ConvolutionOperations,
     NormalisationOperations,
+    RowNormOperations,
     PoolingOperations,
     LossOperations,
     DropoutOperations,

@@ -1,9 +1,11 @@
-"""Normalisation of each sample by its own statistics: layer, group and instance norm."""
+"""Normalisation of each sample by its own statistics: layer, RMS, group and instance norm."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from alpha.arguments import Shape, flag, number, shape_of, whole
 from alpha.autograd import Function
@@ -12,63 +14,32 @@ from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.elementwise import cast
 from alpha.functions.norm import batch_norm
 from alpha.functions.nothing import nothing
-from alpha.functions.operands import call, check_float, check_tensor, compute, filled, sum_to
+from alpha.functions.operands import call, check_float, check_tensor, compute, filled
 from alpha.tensor import Tensor, dense_strides
 
-__all__ = ["group_norm", "instance_norm", "layer_norm"]
-
-Axes = tuple[int, ...]
+__all__ = ["group_norm", "instance_norm", "layer_norm", "rms_norm"]
 
 
 # -- over the last axes ------------------------------------------------------------------------------------------
 
 
-class LayerNorm(Function):
-    """(x - mean) / sqrt(var + eps) * weight + bias; mean and biased variance over some axes, in two passes."""
+class RowNorm(Function):
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last axes, or without the mean where it is not centered."""
 
     fresh = True
 
-    def forward(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, axes: Axes, eps: float) -> Tensor:
-        self.axes, self.shapes = axes, [() if v is None else v.shape for v in (weight, bias)]
-        normal = compute("sub", x, _mean(x, axes))
-        var = _mean(compute("square", normal), axes)
-        inverse_std = compute("reciprocal", compute("sqrt", compute("add", var, eps)))
-        compute("mul", normal, inverse_std, out=normal)
-        self.save(normal, inverse_std, weight)
-        y = normal if weight is None else compute("mul", normal, weight)
-        # Without a weight y is what backward needs.
-        return y if bias is None else compute("add", y, bias, out=None if weight is None else y)
+    def forward(
+        self, x: Tensor, weight: Tensor | None, bias: Tensor | None, axes: int, eps: float, centered: bool
+    ) -> Tensor:
+        self.axes, self.centered = axes, centered
+        y, statistics = x.engine.row_norm(x, weight, bias, axes, eps, centered)
+        self.save(x, weight, *statistics)
+        return y
 
     def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
-        """dx = (dn - mean(dn) - normal * mean(dn * normal)) / std, with dn = dy * weight."""
-        normal, inverse_std, weight = self.saved
-        dx = dweight = None
-        product = compute("mul", dy, normal)
-        if self.needs[1]:
-            dweight = _summed(product, self.shapes[0])
-        if self.needs[0]:
-            if weight is not None:
-                compute("mul", product, weight, out=product)
-            share = _mean(product, self.axes)
-            dx = dy if weight is None else compute("mul", dy, weight)
-            dx = compute("sub", dx, _mean(dx, self.axes), out=None if weight is None else dx)
-            compute("sub", dx, compute("mul", normal, share, out=product), out=dx)
-            compute("mul", dx, inverse_std, out=dx)
-        return dx, dweight, _summed(dy, self.shapes[1]) if self.needs[2] else None
-
-
-def _mean(x: Tensor, axes: Axes) -> Tensor:
-    """Means over axes, which keep length 1."""
-    total = x.engine.reduce("sum", x, axes, True)
-    return compute("div", total, math.prod(x.shape[axis] for axis in axes), out=total)
-
-
-def _summed(grad: Tensor, shape: Shape) -> Tensor:
-    """``sum_to`` as a tensor of its own."""
-    if len(shape) == 1 and grad.ndim > 1:
-        return grad.engine.channel_sum(grad)
-    total = sum_to(grad, shape)
-    return total.clone() if total.storage is grad.storage else total
+        x, weight, *statistics = self.saved
+        needs = self.needs[:3]
+        return dy.engine.row_norm_grad(dy, x, weight, tuple(statistics), self.axes, self.centered, needs)
 
 
 # -- over positions and a group of channels ----------------------------------------------------------------------
@@ -134,7 +105,7 @@ class GroupNorm(Function):
     def _shared(self, x: Tensor) -> Tensor:
         """The mean of each group's columns, in all of them."""
         split = x.view(x.offset, self.groups, (self.shape[-1], self.groups[2], 1))
-        return _repeated(_mean(split, (2,)), self.groups)
+        return _repeated(x.engine.mean(split, (2,), True), self.groups)
 
 
 def _columns(x: Tensor) -> Tensor:
@@ -188,19 +159,31 @@ def layer_norm(
 
     Source: Ba et al., arXiv 1607.06450.
     """
-    shape = _lengths(normalized_shape)
-    _check("layer_norm", x, shape, weight=weight, bias=bias)
-    if not shape:
-        raise ShapeError("[layer_norm] expected normalized_shape with at least one length, got none")
-    if x.shape[-len(shape) :] != shape:
-        raise ShapeError(
-            f"[layer_norm] expected x of shape (..., {', '.join(map(str, shape))}), got {x.shape}: its last axes are "
-            "normalised"
-        )
+    shape = _checked_rows("layer_norm", x, normalized_shape, weight=weight, bias=bias)
     eps = number("layer_norm", "eps", eps)
     if not x.numel():
         return nothing(x.shape, x, weight, bias)
-    return call(LayerNorm, x, weight, bias, tuple(range(x.ndim - len(shape), x.ndim)), eps)
+    return call(RowNorm, x, weight, bias, len(shape), eps, True)
+
+
+def rms_norm(
+    x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """x / sqrt(mean(x ** 2) + eps) * weight over the last axes, each entry of the others by itself.
+
+    Args:
+        x: (..., *normalized_shape).
+        normalized_shape: the lengths of the axes that the mean is taken over; an int for the last.
+        weight: of this shape, or None for 1.
+        eps: None for the distance from 1 to the next number of x's dtype.
+
+    Source: Zhang & Sennrich, arXiv 1910.07467.
+    """
+    shape = _checked_rows("rms_norm", x, normalized_shape, weight=weight)
+    eps = float(np.finfo(x.dtype).eps) if eps is None else number("rms_norm", "eps", eps)
+    if not x.numel():
+        return nothing(x.shape, x, weight)
+    return call(RowNorm, x, weight, None, len(shape), eps, False)
 
 
 def group_norm(
@@ -275,8 +258,19 @@ def instance_norm(
     return call(GroupNorm, x, weight, bias, x.shape[-1], eps, running)
 
 
-def _lengths(shape: int | Sequence[int]) -> Shape:
-    return shape_of("layer_norm", shape if isinstance(shape, tuple | list) else (shape,))
+def _checked_rows(function: str, x: Tensor, normalized_shape: int | Sequence[int], **parts: Tensor | None) -> Shape:
+    """The shape of the last axes of x; an error unless it has them, and the parts go with them."""
+    given = normalized_shape if isinstance(normalized_shape, tuple | list) else (normalized_shape,)
+    shape = shape_of(function, given)
+    _check(function, x, shape, **parts)
+    if not shape:
+        raise ShapeError(f"[{function}] expected normalized_shape with at least one length, got none")
+    if x.shape[-len(shape) :] != shape:
+        raise ShapeError(
+            f"[{function}] expected x of shape (..., {', '.join(map(str, shape))}), got {x.shape}: its last axes are "
+            "normalised"
+        )
+    return shape
 
 
 def _check(function: str, x: Tensor, shape: Shape, **parts: Tensor | None) -> None:

@@ -60,6 +60,13 @@ def test_layer_norm(engine: Engine, rng: np.random.Generator, shape: Any, normal
     np.testing.assert_allclose(np.asarray(F.layer_norm(t[0], normalized, t[1])), expected * weight, **limits)
     np.testing.assert_allclose(np.asarray(F.layer_norm(t[0], normalized, None, t[2])), expected + bias, **limits)
     np.testing.assert_allclose(np.asarray(F.layer_norm(t[0], normalized)), expected, **limits)
+    axes = tuple(range(len(shape) - len(normalized), len(shape)))
+    for eps in (None, 1e-3):
+        added = np.finfo(dtype).eps if eps is None else eps
+        expected = x / np.sqrt((x.astype(np.float64) ** 2).mean(axes, keepdims=True) + added)
+        got = [F.rms_norm(t[0], normalized, part, eps) for part in (None, t[1])]
+        np.testing.assert_allclose(np.asarray(got[0]), expected, **limits)
+        np.testing.assert_allclose(np.asarray(got[1]), expected * weight, **limits)
 
 
 @pytest.mark.parametrize("image_order", [False, True])
@@ -125,6 +132,8 @@ def test_gradients_of_parts_shaped_as_x(engine: Engine, rng: np.random.Generator
     x, weight, bias = draw(rng, (3, 4)), *rng.normal(size=(2, 3, 4))
     assert gradcheck_on(engine, lambda t, w, b: F.layer_norm(t, (3, 4), w, b), x, weight, bias)
     assert gradcheck_on(engine, lambda w, b: F.layer_norm(alpha.tensor(x, engine=engine), (3, 4), w, b), weight, bias)
+    assert gradcheck_on(engine, lambda t, w: F.rms_norm(t, (3, 4), w, 1e-3), x, weight)
+    assert gradcheck_on(engine, lambda t: F.rms_norm(t.permute(1, 0), 3), x)
 
 
 def test_gradients_in_evaluation(engine: Engine, rng: np.random.Generator) -> None:
@@ -190,15 +199,32 @@ def test_layer_norm_matches_pytorch(
 
 
 @pytest.mark.needs("torch")
+@pytest.mark.parametrize("args", [(5,), ((3, 5),), (5, 1e-3), (5, None, False)])
+def test_rms_norm_matches_pytorch(engine: Engine, rng: np.random.Generator, args: Any) -> None:
+    import torch
+
+    theirs, ours = torch.nn.RMSNorm(*args).double(), nn.RMSNorm(*args).to(engine).to(alpha.float64)
+    randomise(theirs, rng, torch)
+    ours.load_state_dict(nn.models.from_torch(theirs.state_dict(), ours))
+    compare(engine, torch, rng, ours, theirs, draw(rng, (2, 3, 5)), images=False)
+
+
+@pytest.mark.needs("torch")
 def test_layers_begin_as_pytorchs() -> None:
     import torch
 
-    for name, args in (("LayerNorm", (5,)), ("GroupNorm", (2, 4)), ("InstanceNorm2d", (3, 1e-5, 0.1, True, True))):
+    for name, args in (
+        ("LayerNorm", (5,)),
+        ("RMSNorm", (5,)),
+        ("GroupNorm", (2, 4)),
+        ("InstanceNorm2d", (3, 1e-5, 0.1, True, True)),
+    ):
         ours, theirs = getattr(nn, name)(*args).state_dict(), getattr(torch.nn, name)(*args).state_dict()
         assert list(ours) == [key for key in theirs if key != "num_batches_tracked"]
         for key, value in ours.items():
             np.testing.assert_array_equal(value.numpy(), theirs[key].numpy())
     assert repr(nn.LayerNorm((2, 3))) == "LayerNorm((2, 3), eps=1e-05, elementwise_affine=True)"
+    assert repr(nn.RMSNorm(3)) == "RMSNorm((3,), eps=None, elementwise_affine=True)"
     assert repr(nn.GroupNorm(2, 4)) == "GroupNorm(2, 4, eps=1e-05, affine=True)"
 
 
@@ -220,6 +246,8 @@ def test_reset_running_stats(engine: Engine, rng: np.random.Generator) -> None:
         (lambda: nn.LayerNorm(0), "[LayerNorm] expected normalized_shape as an integer >= 1, got 0"),
         (lambda: nn.LayerNorm(()), "[LayerNorm] expected normalized_shape with at least one length, got none"),
         (lambda: nn.LayerNorm(3, eps=-1.0), "[LayerNorm] expected eps >= 0, got -1.0"),
+        (lambda: nn.RMSNorm(()), "[RMSNorm] expected normalized_shape with at least one length, got none"),
+        (lambda: nn.RMSNorm(3, eps=-1.0), "[RMSNorm] expected eps >= 0, got -1.0"),
         (lambda: nn.GroupNorm(3, 4), "[GroupNorm] expected num_groups that divide num_channels, got num_groups=3"),
         (lambda: nn.GroupNorm(0, 4), "[GroupNorm] expected num_groups as an integer >= 1, got 0"),
         (lambda: nn.InstanceNorm2d(3, momentum=2), "[InstanceNorm2d] expected momentum from 0 to 1, got 2"),
@@ -268,3 +296,34 @@ def test_bad_dtypes_engines_and_statistics(engine: Engine) -> None:
     if engine.name != "cpu":
         with pytest.raises(EngineError, match=r"\[layer_norm\]"):
             F.layer_norm(x, 4, alpha.ones((4,), engine="cpu"))
+
+
+# -- the CPU engine's kernels ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(1000, 70), (300, 1029), (3, 20000), (5000, 3)])
+def test_rows_of_any_size_and_order_have_the_same_bits_for_any_threads(
+    rng: np.random.Generator, shape: tuple[int, int], dtype: str
+) -> None:
+    from alpha.cpu.engine import CPUEngine
+
+    engine = CPUEngine("1GB")
+    arrays = [(rng.standard_normal(size) + 3).astype(dtype) for size in (shape, shape, shape[1:], shape[1:])]
+    x, dy, weight, bias = [alpha.tensor(array, engine=engine) for array in arrays]
+    wide = [array.astype(np.float64) for array in arrays]
+    mean, std = wide[0].mean(1, keepdims=True), np.sqrt(wide[0].var(1, keepdims=True) + 0.5)
+    normal, g = (wide[0] - mean) / std, wide[1] * wide[2]
+    dx = (g - g.mean(1, keepdims=True) - normal * (g * normal).mean(1, keepdims=True)) / std
+    expected = normal * wide[2] + wide[3], dx, (wide[1] * normal).sum(0), wide[1].sum(0)
+    found = []
+    for threads in (1, 2, 5):
+        engine.configure(threads=threads)
+        y, statistics = engine.row_norm(x, weight, bias, 1, 0.5, True)
+        gradients = engine.row_norm_grad(dy, x, weight, statistics, 1, True, (True,) * 3)
+        found.append([np.asarray(part) for part in (y, *gradients)])
+    for got in found[1:]:
+        assert [part.tobytes() for part in got] == [part.tobytes() for part in found[0]]
+    for got, want in zip(found[0], expected, strict=True):
+        unit = np.finfo(got.dtype).eps
+        np.testing.assert_allclose(got, want, rtol=64 * unit, atol=64 * unit * np.abs(want).max())

@@ -496,6 +496,10 @@ record(
     "pq", values="rows", variant="plain", rtol=1e-4,
 )  # fmt: skip
 record(
+    "rms_norm", lambda x, w: F.rms_norm(x, x.shape[-1], w),
+    lambda t, x, w: t.nn.functional.rms_norm(x, x.shape[-1:], w), "npc", "c~", rtol=1e-4,
+)  # fmt: skip
+record(
     "group_norm", lambda x, w, b: F.group_norm(x, 2, w, b),
     lambda t, x, w, b: last(t.nn.functional.group_norm(first(x), 2, w, b)), "nhwc", "c~", "c", rtol=1e-4,
     apart=dict.fromkeys("hw", "PyTorch's gradient of the weight is NaN, a sum of nothing is 0"),

@@ -73,6 +73,7 @@ EXCLUDED: dict[str, str] = {
             "nn.GroupNorm",
             "nn.InstanceNorm2d",
             "nn.LayerNorm",
+            "nn.RMSNorm",
             "nn.Dropout",
             "nn.Embedding",
             "nn.Flatten",

@@ -23,7 +23,7 @@ class Runs(Vectors):
         """Emits ``body(offset, index, left)`` for each vector of ``count`` numbers, ``together`` vectors per iteration.
 
         ``offset`` counts bytes from the run's start, ``index`` the vectors of an iteration; ``left`` is None for a
-        whole vector, else the number of numbers in it.
+        whole vector, else how many numbers there are in it.
         """
         builder = self.builder
         offset, left = cgutils.alloca_once_value(builder, integer(0)), cgutils.alloca_once_value(builder, count)
@@ -75,6 +75,16 @@ class Runs(Vectors):
     def store_wide(self, value: Any, address: Any) -> None:
         """A wide vector to memory."""
         self.builder.store(value, self.pointer(address, self.wide)).align = 8
+
+    def first_lanes(self, value: Any, count: Any) -> Any:
+        """A wide vector with its lanes from ``count`` on at 0."""
+        return self.builder.select(self._mask(count), value, self.wide_constant(0.0))
+
+    def wide_fma(self, a: Any, b: Any, c: Any) -> Any:
+        """a * b + c of wide vectors."""
+        kind = ir.FunctionType(self.wide, [self.wide] * 3)
+        function = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.fma.v{self.lanes}f64")
+        return self.builder.call(function, [a, b, c])
 
     def variables(self, value: Any, count: int) -> list[Any]:
         """So many variables that begin with a value."""

@@ -133,7 +133,7 @@ def _rows_of(rows: int, product: bool) -> Any:
 
 
 _sum_run, _product_run = _run_of(False), _run_of(True)
-_sum_rows_8, _sum_rows_1 = _rows_of(ROWS, False), _rows_of(1, False)
+_sum_rows_8, add_row = _rows_of(ROWS, False), _rows_of(1, False)
 _product_rows_8, _product_rows_1 = _rows_of(ROWS, True), _rows_of(1, True)
 
 
@@ -165,7 +165,7 @@ def _corrected(total, error):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _merge(op, parts, first, count, width):  # type: ignore[no-untyped-def]
+def merge_parts(op, parts, first, count, width):  # type: ignore[no-untyped-def]
     """Merges ``count`` rows of ``width`` parts into the first of them: halves are merged until one is left."""
     while count > 1:
         half = (count + 1) // 2
@@ -175,6 +175,13 @@ def _merge(op, parts, first, count, width):  # type: ignore[no-untyped-def]
             else:
                 parts[i] += parts[i + half * width]
         count = half
+
+
+@inlined
+def sum_of(tag, item, address, length):  # type: ignore[no-untyped-def]
+    """The sum of numbers side by side."""
+    total, error = _line(tag, SUM, item, address, length)
+    return _corrected(total, error)
 
 
 @inlined
@@ -216,7 +223,7 @@ def reduce_lines(counter, tag, divisor, op, item, x, sizes, out, parts):  # type
         parts[1 + task] = _segments(tag, op, item, at, min(bunch, segments - first), segment_step, stop - start)
         if add(parts.ctypes.data, 1) == lines * pieces - 1:
             for line in range(lines):
-                _merge(op, parts, 1 + line * pieces, pieces, 1)
+                merge_parts(op, parts, 1 + line * pieces, pieces, 1)
                 write_number(tag, out + line * item, parts[1 + line * pieces] / divisor)
     return 0
 
@@ -235,7 +242,7 @@ def _add_rows(tag, op, x, step, rows, columns, results, errors):  # type: ignore
         if op == PRODUCT:
             _product_rows_1(tag, x + row * step, step, columns, results, errors)
         else:
-            _sum_rows_1(tag, x + row * step, step, columns, results, errors)
+            add_row(tag, x + row * step, step, columns, results, errors)
         row += 1
 
 
@@ -273,7 +280,7 @@ def reduce_columns(counter, tag, divisor, op, item, x, sizes, out, parts):  # ty
         if add(parts.ctypes.data, 1) == blocks * pieces * strips - 1:
             for block in range(blocks):
                 row = 1 + block * pieces * columns
-                _merge(op, parts, row, pieces, columns)
+                merge_parts(op, parts, row, pieces, columns)
                 for i in range(columns):
                     write_number(tag, out + (block * columns + i) * item, parts[row + i] / divisor)
     return 0

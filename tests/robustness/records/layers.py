@@ -298,6 +298,24 @@ def _peer_layer_norm(torch: Any, x: Any, shape: Any, weight: Any = None, bias: A
     return torch.nn.functional.layer_norm(x, (shape,) if isinstance(shape, int) else shape, weight, bias)
 
 
+def _rms_norm(d: Draw) -> Case:
+    case = _layer_norm(d)
+    case.options.pop("bias", None)
+    case.options["eps"] = d.pick((1e-6, 0.1))  # the default follows x's dtype, and the oracle computes in float64
+    return case
+
+
+def rms_normed(x: Any, normalized_shape: Any, weight: Any = None, eps: float = 1e-5) -> Any:
+    """Over the last axes."""
+    count = 1 if isinstance(normalized_shape, int) else len(normalized_shape)
+    y = x / np.sqrt((x * x).mean(tuple(range(x.ndim - count, x.ndim)), keepdims=True) + eps)
+    return y if weight is None else y * weight
+
+
+def _peer_rms_norm(torch: Any, x: Any, shape: Any, weight: Any = None, eps: float = 1e-5) -> Any:
+    return torch.nn.functional.rms_norm(x, (shape,) if isinstance(shape, int) else shape, weight, eps)
+
+
 def _group_norm(d: Draw) -> Case:
     dtype, groups = d.dtype(), d.pick((1, 1, 2, 3, 4))
     shape = (*d.shape(1, 3, 1), groups * d.pick((1, 2, 3, 5)))
@@ -564,6 +582,15 @@ RECORDS = [
         NORMALISED,
         solves=True,
         covers=_functional("layer_norm"),
+    ),
+    Record(
+        "alpha.rms_norm",
+        _rms_norm,
+        rms_normed,
+        _peer_rms_norm,
+        NORMALISED,
+        solves=True,
+        covers=_functional("rms_norm"),
     ),
     Record(
         "alpha.group_norm",
