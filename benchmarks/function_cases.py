@@ -193,7 +193,7 @@ def _table(d: Draw) -> Input:
 # -- the cases, a family after the other -----------------------------------------------------------------------------
 
 _ELEMENTWISE = [
-    *(_same(name) for name in ("abs", "cos", "erf", "exp", "neg", "sigmoid", "sin", "square", "tanh")),
+    *(_same(name) for name in ("abs", "cos", "erf", "exp", "expm1", "neg", "sigmoid", "sin", "square", "tanh")),
     *(_same(name, _positive) for name in ("log", "log1p", "reciprocal", "rsqrt", "sqrt")),
     *(_same(name, gradients=()) for name in ("ceil", "floor", "isfinite", "isnan", "sign")),
     *(_same(name, _two, (0, 1)) for name in ("add", "maximum", "minimum", "mul", "sub")),

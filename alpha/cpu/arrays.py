@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu import numpy_threads
-from alpha.cpu.base import Array, HostEngine
+from alpha.cpu import copies, numpy_threads
+from alpha.cpu.base import Array
 from alpha.cpu.compile import alone
+from alpha.cpu.copies import CopyOperations
 from alpha.cpu.kernels import indexing as kernels
 from alpha.dtypes import bool_, default_int, info, is_bool, is_float
 from alpha.engine import Index, Operand, RangeCheck
@@ -82,7 +83,7 @@ Loop = Callable[..., Any]
 """``loop(*inputs, out=array)``, as a ufunc is called."""
 
 
-class ArrayOperations(HostEngine):
+class ArrayOperations(CopyOperations):
     """NumPy's ufuncs writing into the pool's memory, large arrays split between threads."""
 
     def elementwise(self, op: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
@@ -105,13 +106,15 @@ class ArrayOperations(HostEngine):
         return out
 
     def copy(self, source: Tensor, out: Tensor) -> None:
+        small = out.numel() < copies.SMALL
+        apart = source.storage is not out.storage or not np.may_share_memory(self.array(source), self.array(out))
+        if not small and apart and source.dtype == out.dtype and self.copy_layout(source, out):
+            return
         value, target = self.array(source), self.array(out)
-        if target.size < PARALLEL_SIZE or np.may_share_memory(
-            value, target
-        ):  # splitting could overwrite what is still to be read
-            _quietly(_copy, [value], target)
-        else:
+        if apart and target.size >= PARALLEL_SIZE:
             self._run(_copy, [value], target, out)
+        else:  # of overlapping memory, pieces could overwrite what is still to be read
+            _quietly(_copy, [value], target)
 
     def _result(self, tensors: Sequence[Tensor], dtype: np.dtype[Any]) -> Tensor:
         """An empty tensor of the operands' broadcast shape, in the memory order of the largest."""

@@ -29,10 +29,10 @@ print("held")
 """
 
 
-def run(path: str) -> subprocess.CompletedProcess[str]:
-    """The picked convolutions in a process that is made to take a path."""
+def run(path: str, script: str = SCRIPT) -> subprocess.CompletedProcess[str]:
+    """The picked convolutions, or another script, in a process that is made to take a path."""
     environment = {**os.environ, "ALPHA_CPU_ISA": path, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", SCRIPT, path]
+    command = [sys.executable, "-c", script, path]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 

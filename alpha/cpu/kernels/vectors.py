@@ -110,6 +110,10 @@ class Vectors:
             value = self.builder.fadd(value, self.builder.shuffle_vector(value, value, self._lanes(upper)))
         return self.builder.extract_element(value, ir.Constant(I32, 0))
 
+    def reversed(self, value: Any) -> Any:
+        """The lanes in reverse order."""
+        return self.builder.shuffle_vector(value, value, self._lanes(list(range(self.lanes - 1, -1, -1))))
+
     def load_masked(self, address: Any, count: Any, others: Any = None) -> Any:
         """Loads the first ``count`` lanes; the others are 0, or a vector's, and their memory is not read."""
         mask = self._mask(count)
