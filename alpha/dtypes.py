@@ -6,6 +6,7 @@ A new dtype is a row of ``TABLE``. Nothing elsewhere compares with a dtype's nam
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -188,6 +189,18 @@ def promote(first: DType, second: DType) -> DType:
     if one != other:
         return first if one > other else second
     return first if first.itemsize >= second.itemsize else second
+
+
+def meet(tensors: Iterable[tuple[Sequence[int], DType]]) -> DType:
+    """The dtype in which tensors of these shapes and dtypes meet: those without axes give way to those with axes."""
+    strong: DType | None = None
+    weak: DType | None = None
+    for shape, dtype in tensors:
+        if shape:
+            strong = dtype if strong is None else promote(strong, dtype)
+        else:
+            weak = dtype if weak is None else promote(weak, dtype)
+    return combine(strong, weak)
 
 
 def combine(*dtypes: DType | None) -> DType:

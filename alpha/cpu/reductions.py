@@ -7,7 +7,8 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import float32, float64, int64, types
+from numba import float64, int64, types
+from numba.np.numpy_support import from_dtype
 
 from alpha.arguments import Shape
 from alpha.cpu import compile, workers
@@ -67,7 +68,7 @@ class ReductionOperations(ArrayOperations):
         parts = np.zeros(plan.parts) if plan.parts else _NO_PARTS
         count = float(elements) if divisor is None else divisor
         workers.WORKERS.enter(
-            _entry(plan.kernel, item),
+            _entry(plan.kernel, dtype),
             min(self.threads, plan.tasks),
             (1.0, count, op, item, x.address, plan.sizes, out.storage.address, parts),
         )
@@ -169,9 +170,10 @@ def _result(shape: Shape, order: Shape, axes: tuple[int, ...], keepdims: bool) -
 
 
 @cache
-def _entry(kernel: Any, item: int) -> Entry:
-    """A kernel for numbers of so many bytes."""
-    tag = float32 if item == 4 else float64
+def _entry(kernel: Any, dtype: np.dtype[Any]) -> Entry:
+    """A kernel for numbers of a dtype."""
     sizes = LineSizes if kernel is kernels.reduce_lines else ColumnSizes
     kinds = types.NamedTuple([int64] * len(sizes._fields), sizes)
-    return compile.entry(kernel, tag, float64, int64, int64, int64, kinds, int64, types.Array(float64, 1, "C"))
+    return compile.entry(
+        kernel, from_dtype(dtype), float64, int64, int64, int64, kinds, int64, types.Array(float64, 1, "C")
+    )

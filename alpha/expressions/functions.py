@@ -214,7 +214,7 @@ class Trace:
                 self._check(tensors)
                 break
         else:
-            if dtype.kind != "f":
+            if dtype not in dtypes.FLOATS:
                 self._check(tensors)
         try:
             numbers = tuple([float(args[place]) for place in self._others])

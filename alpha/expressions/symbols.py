@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from alpha.dtypes import bool_, float32
+from alpha.dtypes import bool_, default_float
 from alpha.errors import ArgumentError
 from alpha.expressions.graph import BOOL, OPERATIONS, Graph, Node
 
@@ -45,7 +45,7 @@ class Symbol:
     @property
     def dtype(self) -> Any:
         """bool of what a comparison gives, else a float: which one the tensors of each call say."""
-        return bool_ if self.node.kind == BOOL else float32
+        return bool_ if self.node.kind == BOOL else default_float
 
     # -- arithmetic ----------------------------------------------------------------------------------------------
 

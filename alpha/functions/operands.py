@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -152,15 +153,10 @@ def common_dtype(values: Sequence[Tensor | Number]) -> np.dtype[Any]:
 
     A tensor without axes changes the dtype of those with axes only by a higher category, and so does a number.
     """
-    found: list[np.dtype[Any] | None] = [None, None, None]  # of tensors with axes, of those without, of numbers
-    for value in values:
-        if isinstance(value, Tensor):
-            place, dtype = (0 if value.shape else 1), value.dtype
-        else:
-            place, dtype = 2, dtypes.of_scalar(value)
-        before = found[place]
-        found[place] = dtype if before is None else dtypes.promote(before, dtype)
-    return dtypes.combine(*found)
+    tensors = [(value.shape, value.dtype) for value in values if isinstance(value, Tensor)]
+    numbers = [dtypes.of_scalar(value) for value in values if not isinstance(value, Tensor)]
+    number = reduce(dtypes.promote, numbers) if numbers else None
+    return dtypes.combine(dtypes.meet(tensors) if tensors else None, number)
 
 
 def widest_dtype(values: Sequence[Tensor | Number]) -> np.dtype[Any]:

@@ -248,6 +248,17 @@ def test_gradients_come_in_the_operands_dtypes(engine: Engine) -> None:
     assert x.grad.tolist() == [2, 2, 2] and y.grad.item() == 3
 
 
+def test_point_wise_functions_meet_as_arithmetic_does(engine: Engine) -> None:
+    product = alpha.pointwise(lambda x, y: x * y)
+    for first, second in itertools.product("fd", repeat=2):
+        for axes in itertools.product((True, False), repeat=2):
+            x, y = (
+                alpha.tensor(array(first, axes[0]), engine=engine),
+                alpha.tensor(array(second, axes[1]), engine=engine),
+            )
+            assert product(x, y).dtype == (x * y).dtype, (x, y)
+
+
 @pytest.mark.parametrize("kind", ["uint8", "int32", "int64"])
 def test_integers_divided_by_zero_are_zero(engine: Engine, kind: str) -> None:
     x = alpha.tensor(np.array([1, 0, 7], kind), engine=engine)
