@@ -9,7 +9,7 @@ import numpy as np
 
 from alpha.arguments import broadcast_shapes
 from alpha.composed.arrays import cast, filled
-from alpha.dtypes import bool_, promote
+from alpha.dtypes import bool_, of_tensors
 from alpha.expressions.graph import OPERATIONS, evaluated
 from alpha.tensor import Tensor
 
@@ -25,9 +25,7 @@ def pointwise(
 ) -> tuple[Tensor, ...]:
     """The results of a program; what no later instruction reads is dropped at once."""
     shape = broadcast_shapes(function, [x.shape for x in tensors])
-    dtype = tensors[0].dtype
-    for x in tensors[1:]:
-        dtype = promote(dtype, x.dtype)
+    dtype = of_tensors((x.shape, x.dtype) for x in tensors)
     slots: list[Value] = [*(cast(engine, x, dtype) for x in tensors), *numbers]
     for instruction, ends in zip(program.instructions, program.last_uses(), strict=True):
         if instruction.operation == "constant":
