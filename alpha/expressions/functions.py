@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes
-from alpha.autograd import Function
+from alpha.autograd import Function, enters_graph
 from alpha.conversion import tensor
 from alpha.errors import AlphaError, ArgumentError, DtypeError, described
 from alpha.expressions import symbols
@@ -220,7 +220,10 @@ class Trace:
             numbers = tuple([float(args[place]) for place in self._others])
         except OverflowError:  # an int beyond a float's range: an error that says so
             numbers = tuple([float(python_number(self.name, args[place])) for place in self._others])
-        return call(Evaluation, self, numbers, *tensors)
+        if enters_graph(*tensors):
+            return call(Evaluation, self, numbers, *tensors)
+        result: Tensor = engine.pointwise(self.name, self.program, tensors, self.program.numbers(numbers))[0]
+        return result
 
     def _check(self, tensors: list[Tensor]) -> None:
         """DtypeError, EngineError or nothing."""

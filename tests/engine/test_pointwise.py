@@ -278,6 +278,16 @@ def test_dtypes_meet_as_elsewhere(engine: Engine, rng: np.random.Generator) -> N
     assert_close(mixed, mish_of(slope, x.astype(np.float64)))
 
 
+def test_a_tensor_without_axes_leaves_the_dtype_to_the_others(engine: Engine, rng: np.random.Generator) -> None:
+    x, slope = values(rng, (5,)), np.array(0.75)
+    a, b = (alpha.tensor(v, engine=engine, requires_grad=True) for v in (x, slope))
+    y = mish(a, b)
+    assert y.dtype == (a * b).dtype == np.float32
+    assert_close(y, mish_of(x.astype(np.float64), slope), rtol=4e-6)
+    y.sum().backward()
+    assert b.grad is not None and b.grad.dtype == np.float64 and b.grad.shape == ()
+
+
 def test_comparisons_give_bools_outside_the_graph(engine: Engine, rng: np.random.Generator) -> None:
     x = values(rng, (3, 21))
     y = alpha.pointwise(lambda x, y: (x > y) & (x < 1))(alpha.tensor(x, engine=engine, requires_grad=True), 0.2)
