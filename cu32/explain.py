@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from alpha import dtypes
 from alpha.conv.problem import FORWARD, INPUT_GRAD, OPERATORS, TITLES, WEIGHT_GRAD
 from alpha.cu32 import costs, planner, products, selfcheck, tf32
 from alpha.cu32.base import DeviceEngine
@@ -98,9 +99,10 @@ def _explanation(engine: DeviceEngine, plan: Plan, title: str, choice: str, meas
 def _convolution(engine: DeviceEngine, problem: Problem) -> Callable[[], object]:
     """The operator on random dense images of a problem's sizes."""
     p, g, rng = problem, problem.geometry, np.random.default_rng(0)
+    dtype = next(dtype for dtype in dtypes.FLOATS if dtype.itemsize == p.item)
 
     def draw(*shape: int) -> Tensor:
-        return engine.from_numpy(rng.standard_normal(shape).astype(np.float32 if p.item == 4 else np.float64))
+        return engine.from_numpy(rng.standard_normal(shape).astype(dtype))
 
     x = engine.dense(draw(p.images, *g.input, p.in_channels), IMAGE_ORDER)
     dy = engine.dense(draw(p.images, *g.output, p.out_channels), IMAGE_ORDER)

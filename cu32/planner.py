@@ -22,7 +22,7 @@ from alpha.cu32.conv.algorithms import ALGORITHMS
 from alpha.cu32.conv.problem import Problem
 from alpha.cu32.costs import Chip, Job, Plan, TilePlan
 from alpha.cu32.products import Product
-from alpha.cu32.search import Question
+from alpha.cu32.search import SearchKey
 from alpha.errors import ArgumentError
 
 Planned = Algorithm | products.Algorithm
@@ -91,15 +91,15 @@ def chosen(engine: DeviceEngine, job: Job, run: Callable[[Plan], object]) -> Pla
     """
     chip, override = Chip.of(engine.device), _override.get()
     if override is _MODEL and setting.get_search():
-        question = Question(chip, job)
-        return search.known(question) or search.fastest(engine, question, plans(job, chip, engine), run)
+        key = SearchKey(chip, job)
+        return search.known(key) or search.fastest(engine, key, plans(job, chip, engine), run)
     return _preferred(job, chip, override, engine)[0]
 
 
 def foreseen(engine: DeviceEngine, job: Job) -> tuple[Plan, float | None]:
     """The plan that an operator would launch now, and the milliseconds that a search has measured of it, if any."""
     chip, override = Chip.of(engine.device), _override.get()
-    times = search.kept(Question(chip, job), plans(job, chip, engine))
+    times = search.kept(SearchKey(chip, job), plans(job, chip, engine))
     if times and setting.get_search() and override is _MODEL:
         best = min(times, key=times.__getitem__)
     else:
@@ -138,7 +138,7 @@ def _sound(engine: DeviceEngine | None, algorithms: tuple[Planned, ...]) -> tupl
     """Those whose kernels compute right on an engine's device, where there is one."""
     if engine is None:
         return algorithms
-    return tuple(each for each in algorithms if each.file is None or selfcheck.sound(engine, each.file))
+    return tuple(one for one in algorithms if one.file is None or selfcheck.sound(engine, one.file))
 
 
 @lru_cache(maxsize=4096)

@@ -82,7 +82,7 @@ def test_what_is_explained_is_what_runs(cu32: DeviceEngine) -> None:
         finally:
             alpha.set_float32_precision("highest")
     assert count >= 500
-    assert seen == {(each.name, operator) for each in ALGORITHMS for operator in each.operators}
+    assert seen == {(one.name, operator) for one in ALGORITHMS for operator in one.operators}
 
 
 def random_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -98,11 +98,11 @@ def random_cases(rng: np.random.Generator) -> Iterator[Case]:
         extents = [(taps - 1) * step + 1 for taps, step in zip(filter, dilation, strict=True)]
         padding = int(rng.integers(0, extents[0] // 2 + 1)), int(rng.integers(0, extents[1] // 2 + 1))
         size = int(rng.integers(extents[0], extents[0] + 5)), int(rng.integers(extents[1], extents[1] + 5))
-        few, some = int(rng.choice([1, 2, 3, 4, 6])), int(rng.choice([16, 17, 20, 32]))
+        fewer, some = int(rng.choice([1, 2, 3, 4, 6])), int(rng.choice([16, 17, 20, 32]))
         groups, channels = (
             (1, (some, int(rng.choice([16, 20, 33, 36])))),
-            (1, (few, some)),
-            (1, (some, few)),
+            (1, (fewer, some)),
+            (1, (some, fewer)),
             (some, (some, some * int(rng.choice([1, 1, 2])))),
             (2, (2 * int(rng.choice([3, 16])), 2 * int(rng.choice([5, 16])))),
         )[turn % 5]

@@ -159,18 +159,18 @@ def test_a_broken_file_is_ignored_and_written_anew(
 
 
 def test_changed_kernels_and_other_devices_are_searched_for_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    question = search.Question(H100, LAYER)
-    names = {question.path.name, search.Question(H100, HIGH).path.name}
+    key = search.SearchKey(H100, LAYER)
+    names = {key.path.name, search.SearchKey(H100, HIGH).path.name}
     monkeypatch.setattr(search, "_kernels", lambda: "others")
-    names.add(question.path.name)
+    names.add(key.path.name)
     assert len(names) == 3
 
 
 def test_the_first_of_two_processes_wins(folder: Path) -> None:
-    question, found = search.Question(H100, LAYER), plans(LAYER)
+    key, found = search.SearchKey(H100, LAYER), plans(LAYER)
     first, second = {found[0]: 1.0, found[1]: 2.0}, {found[0]: 2.0, found[1]: 1.0}
-    assert search._write(question, found, first) == first
-    assert search._write(question, found, second) == first
+    assert search._write(key, found, first) == first
+    assert search._write(key, found, second) == first
 
 
 def test_threads_search_once(cu32: DeviceEngine, rng: np.random.Generator, timed: list[int]) -> None:

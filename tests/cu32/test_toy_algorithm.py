@@ -69,7 +69,7 @@ class Toy(Algorithm):
             found = engine.matmul(at.of_y(call.source), of_tap(call.other, tap))
         else:
             place = of_tap(call.out, tap)
-            x, dy = (engine.dense(each, range(4)) for each in (at.of_x(call.source), at.of_y(call.other)))
+            x, dy = (engine.dense(images, range(4)) for images in (at.of_x(call.source), at.of_y(call.other)))
             found = engine.matmul(dy.reshape(-1, dy.shape[3]).T, x.reshape(-1, x.shape[3]))
         engine.elementwise("add", place, found, out=place)
 
