@@ -127,7 +127,7 @@ class Problem(shared.Problem, Job):
 
     @property
     def nominal(self) -> int:
-        return self.macs * self.geometry.nominal // max(1, self.geometry.useful)
+        return self.images * self.in_channels * self.group_out * self.geometry.nominal
 
     @property
     def operands(self) -> int:

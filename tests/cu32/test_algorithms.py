@@ -11,21 +11,18 @@ import numpy as np
 import pytest
 
 import alpha
-from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cu32 import planner
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.conv.algorithm import Algorithm
 from alpha.cu32.conv.algorithms import ALGORITHMS
 from alpha.cu32.convolution import MACS
 from alpha.cu32.explain import explain, explain_problem
-from alpha.engine import IMAGE_ORDER
 from alpha.geometry import Geometry
-from alpha.tensor import Tensor
 from tests.cu32.algorithms import cuda_kit
 from tests.cu32.test_convolution import PICKED as PLAIN
 from tests.cu32.test_depthwise import PICKED as DEPTHWISE
 from tests.cu32.test_few_channels import INPUTS, OUTPUTS, RESULTS
-from tests.engine.algorithms import COUNTERS, check_algorithm, taken
+from tests.engine.algorithms import COUNTERS, check_algorithm, draw_filters, draw_images, taken, with_results
 from tests.engine.test_conv import Case
 
 SMALL = [case for case in PLAIN if case.n * case.channels[0] * case.channels[1] < 4000]
@@ -52,11 +49,11 @@ def test_what_is_explained_is_what_runs(cu32: DeviceEngine) -> None:
         dtype = np.float64 if rng.random() < 0.2 else np.float32
         whole = bool(rng.random() < 0.5)
         x, dy = (
-            images(cu32, rng, (case.n, *size, channels), dtype, whole)
+            draw_images(cu32, rng, (case.n, *size, channels), dtype, whole)
             for size, channels in zip((geometry.input, geometry.output), case.channels, strict=True)
         )
         w_shape = (case.channels[1], *case.filter, case.channels[0] // case.groups)
-        w = filters(cu32, rng, w_shape, dtype, whole)
+        w = draw_filters(cu32, rng, w_shape, dtype, whole)
         calls = {
             "forward": lambda: cu32.conv2d(x, w, None, geometry, case.groups),  # noqa: B023
             "input_grad": lambda: cu32.conv2d_input_grad(dy, w, geometry, case.groups),  # noqa: B023
@@ -66,7 +63,7 @@ def test_what_is_explained_is_what_runs(cu32: DeviceEngine) -> None:
         alpha.set_float32_precision("high" if high else "highest")
         try:
             for operator, call in calls.items():
-                x_as, dy_as = results(cu32, operator, x, dy)
+                x_as, dy_as = with_results(cu32, operator, x, dy)
                 # So small, the tensor cores are rarely the cheapest.
                 with planner.use("tensor_cores") if high and case.n > 1 else nullcontext():
                     told = explain_problem(cu32, kit.problem(operator, x_as, dy_as, w, geometry, case.groups))
@@ -107,28 +104,3 @@ def random_cases(rng: np.random.Generator) -> Iterator[Case]:
             (2, (2 * int(rng.choice([3, 16])), 2 * int(rng.choice([5, 16])))),
         )[turn % 5]
         yield Case(int(rng.choice([1, 1, 2, 5])), size, channels, filter, stride, padding, dilation, groups)
-
-
-def images(engine: DeviceEngine, rng: np.random.Generator, shape: Any, dtype: Any, whole: bool) -> Tensor:
-    """In the engine's order without gaps, if whole; else row-major, or a slice of more channels, on four or off."""
-    n, height, width, channels = shape
-    if whole:
-        return engine.dense(engine.from_numpy(rng.standard_normal(shape).astype(dtype)), IMAGE_ORDER)
-    first = int(rng.choice([0, 1, 4]))
-    more = 8 if first else 0
-    wider = engine.from_numpy(rng.standard_normal((n, height, width, channels + more)).astype(dtype))
-    return wider[..., first : first + channels]
-
-
-def filters(engine: DeviceEngine, rng: np.random.Generator, shape: Any, dtype: Any, whole: bool) -> Tensor:
-    """From an address of their own, if whole; else perhaps from one element later."""
-    first = 0 if whole else int(rng.choice([0, 1]))
-    numbers = engine.from_numpy(rng.standard_normal(first + int(np.prod(shape))).astype(dtype))
-    return numbers[first:].reshape(*shape)
-
-
-def results(engine: DeviceEngine, operator: str, x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
-    """x and dy with what an operator makes where it makes it: dense, in the engine's order."""
-    if operator == FORWARD:
-        return x, engine.empty(dy.shape, dy.dtype, IMAGE_ORDER)
-    return (engine.empty(x.shape, x.dtype, IMAGE_ORDER), dy) if operator == INPUT_GRAD else (x, dy)
