@@ -90,8 +90,8 @@ def chosen(engine: DeviceEngine, job: Job, run: Callable[[Plan], object]) -> Pla
     ``run`` does the operator's work by a plan, onto memory that nobody reads.
     """
     chip, override = Chip.of(engine.device), _override.get()
-    if override is _MODEL and setting.get_search():
-        key = SearchKey(chip, job)
+    if setting.get_search() and override == _MODEL:
+        key = _key(job, chip)
         return search.known(key) or search.fastest(engine, key, plans(job, chip, engine), run)
     return _preferred(job, chip, override, engine)[0]
 
@@ -99,8 +99,8 @@ def chosen(engine: DeviceEngine, job: Job, run: Callable[[Plan], object]) -> Pla
 def foreseen(engine: DeviceEngine, job: Job) -> tuple[Plan, float | None]:
     """The plan that an operator would launch now, and the milliseconds that a search has measured of it, if any."""
     chip, override = Chip.of(engine.device), _override.get()
-    times = search.kept(SearchKey(chip, job), plans(job, chip, engine))
-    if times and setting.get_search() and override is _MODEL:
+    times = search.kept(_key(job, chip), plans(job, chip, engine))
+    if times and setting.get_search() and override == _MODEL:
         best = min(times, key=times.__getitem__)
     else:
         best = _preferred(job, chip, override, engine)[0]
@@ -120,6 +120,11 @@ def plans(job: Job, chip: Chip, engine: DeviceEngine | None = None) -> tuple[Pla
     first = _preferred(job, chip, _MODEL, engine)
     others = _plans(job, chip, _sound(engine, _serving(job)), _MODEL)
     return tuple(dict.fromkeys((*first, *others)))
+
+
+def _key(job: Job, chip: Chip) -> SearchKey:
+    """What a search finds is kept under; another list of algorithms is another search."""
+    return SearchKey(chip, job, tuple(algorithm.name for algorithm in _serving(job)))
 
 
 def _preferred(job: Job, chip: Chip, override: Override, engine: DeviceEngine | None) -> tuple[Plan, ...]:

@@ -52,16 +52,18 @@ Times = dict[Plan, float]
 
 @dataclass(frozen=True)
 class SearchKey:
-    """What is searched for: the best plan of a problem on such a device."""
+    """What is searched for: the best plan of a problem on such a device, among those of some algorithms, by name."""
 
     chip: Chip
     job: Job
+    algorithms: tuple[str, ...]
 
     @property
     def description(self) -> dict[str, Any]:
         """All that times depend on."""
         return {
             "problem": repr(self.job),
+            "algorithms": list(self.algorithms),
             "device": self.chip.name,
             "capability": list(self.chip.capability),
             "multiprocessors": self.chip.multiprocessors,
