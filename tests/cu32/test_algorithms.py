@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cu32 import planner
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.conv.algorithm import Algorithm
 from alpha.cu32.conv.algorithms import ALGORITHMS
 from alpha.cu32.convolution import MACS
 from alpha.cu32.explain import explain, explain_problem
+from alpha.engine import IMAGE_ORDER
 from alpha.geometry import Geometry
 from tests.cu32.algorithms import cuda_kit
 from tests.cu32.test_convolution import PICKED as PLAIN
@@ -80,6 +82,35 @@ def test_what_is_explained_is_what_runs(cu32: DeviceEngine) -> None:
             alpha.set_float32_precision("highest")
     assert count >= 500
     assert seen == {(one.name, operator) for one in ALGORITHMS for operator in one.operators}
+
+
+@pytest.mark.parametrize(
+    ("operator", "size", "stride", "padding"), [(FORWARD, 5, 1, 9000), (INPUT_GRAD, 18_000, 17_000, 0)]
+)
+@pytest.mark.parametrize("channels", [(3, 20), (20, 3), (8, 12)])
+def test_what_is_explained_of_long_axes_is_what_runs(
+    cu32: DeviceEngine, operator: str, size: int, stride: int, padding: int, channels: tuple[int, int]
+) -> None:
+    """Positions beside all windows are not computed, and so not a part of the problem that is decided on."""
+    kit, steps = cuda_kit(cu32), ((1, stride), (0, padding))
+    geometry = Geometry.make((1, size), (1, 2), *steps)
+    x, dy = (
+        cu32.dense(alpha.rand(2, *side, count, engine=cu32), IMAGE_ORDER)
+        for side, count in zip((geometry.input, geometry.output), channels, strict=True)
+    )
+    w = alpha.rand(channels[1], 1, 2, channels[0], engine=cu32)
+    told = explain(cu32, operator, x.shape, w.shape, *steps)
+    decided: list[Any] = []
+    with pytest.MonkeyPatch.context() as patched, taken(kit) as names:
+        plain = planner.chosen
+        patched.setattr(planner, "chosen", lambda *given: (decided.append(given[1]), plain(*given))[1])
+        if operator == FORWARD:
+            cu32.conv2d(x, w, None, geometry, 1)
+        else:
+            cu32.conv2d_input_grad(dy, w, geometry, 1)
+    assert names == [told.name] and told.useful == 2 * MACS[COUNTERS[operator]]
+    assert explain_problem(cu32, decided[0]).choice == told.choice
+    assert told.nominal == 2 * 2 * channels[0] * channels[1] * geometry.nominal
 
 
 def random_cases(rng: np.random.Generator) -> Iterator[Case]:
