@@ -1,6 +1,6 @@
 """The cost model: what a kernel's tile and number of parts cost on a device, in cycles, from figures in the open.
 
-A multiprocessor issues one instruction a cycle on each of its four schedulers, so a step costs what its warps issue,
+A multiprocessor issues one instruction per cycle on each of its four schedulers, so a step costs what its warps issue,
 a share of what they read from shared memory beside that, or what the second-level cache brings, whichever is most. A
 kernel lasts as long as its busiest multiprocessor: blocks go, in the order of the launch, to the one that is free
 first; few warps hide little. Starting kernels, blocks and passes over the parts of a split sum cost extra, and nothing
@@ -21,6 +21,7 @@ from functools import cache, cached_property
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from alpha import dtypes
 from alpha.cu32 import figures
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 WARP = 32
 
 SCHEDULERS = 4
-"""Of a multiprocessor; each issues one warp's instruction a cycle."""
+"""Schedulers of a multiprocessor; each issues one warp's instruction per cycle."""
 
 OVERHEAD = 40
 """Instructions of a thread's step beside those below."""
@@ -44,10 +45,10 @@ LATENCY = 2.0
 """Warps that hide nothing yet: w warps keep a multiprocessor busy w / (w + LATENCY) of the time."""
 
 L2 = 28.0
-"""Bytes a cycle that the second-level cache brings each multiprocessor, when all ask, where none is measured."""
+"""Bytes per cycle that the second-level cache brings each multiprocessor, when all ask, where none is measured."""
 
 MEMORY = 12.0
-"""Bytes a cycle that each multiprocessor reads or writes in memory, when all do, where none is measured."""
+"""Bytes per cycle that each multiprocessor reads or writes in memory, when all do, where none is measured."""
 
 START = 2000
 """Cycles of a block before its first step and after its last, which those beside it do not hide."""
@@ -69,6 +70,8 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 UNTILED = 0.5
 """Share of the multiply-adds' peak that kernels without tiles reach, about, where memory does not bound them."""
+
+_NAMES = {dtype.itemsize: dtypes.info(dtype).c_name for dtype in dtypes.FLOATS}
 
 Lengths = tuple[tuple[int, int], ...]
 """Blocks in the order of their launch: so many, each of so many steps."""
@@ -176,7 +179,7 @@ class Kernel:
 
     @property
     def warps(self) -> float:
-        """Of a block."""
+        """Warps of a block."""
         return self.tile.threads / WARP
 
 
@@ -218,7 +221,7 @@ class Job(ABC):
     @property
     def real(self) -> str:
         """The elements' type in the kernels."""
-        return "float" if self.item == 4 else "double"
+        return _NAMES[self.item]
 
     @property
     @abstractmethod
@@ -398,13 +401,14 @@ def _computing(chip: Chip, kernel: Kernel, lengths: Lengths, parts: int) -> floa
         pieces.append((number * max(1, -(-steps // piece)), min(steps, piece)))
     blocks = sum(number for number, _ in pieces)
     mean = sum(number * steps for number, steps in pieces) / blocks
-    each = -(-blocks // chip.multiprocessors)  # blocks of the busiest one
-    resident = min(each, kernel.resident)
+    most_blocks = -(-blocks // chip.multiprocessors)  # blocks of the busiest one
+    resident = min(most_blocks, kernel.resident)
     waiting = _waiting(resident * kernel.warps)
     longest = busiest(pieces, chip.multiprocessors) * waiting
-    if each % resident:  # the last ones have the multiprocessor to themselves
-        longest += each % resident * mean * (_waiting(each % resident * kernel.warps) - waiting)
-    return longest * kernel.step + START * -(-each // resident)
+    if most_blocks % resident:  # the last ones have the multiprocessor to themselves
+        last = most_blocks % resident
+        longest += last * mean * (_waiting(last * kernel.warps) - waiting)
+    return longest * kernel.step + START * -(-most_blocks // resident)
 
 
 def _waiting(warps: float) -> float:

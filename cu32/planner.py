@@ -22,7 +22,7 @@ from alpha.cu32.conv.algorithms import ALGORITHMS
 from alpha.cu32.conv.problem import Problem
 from alpha.cu32.costs import Chip, Job, Plan, TilePlan
 from alpha.cu32.products import Product
-from alpha.cu32.search import Question
+from alpha.cu32.search import SearchKey
 from alpha.errors import ArgumentError
 
 Planned = Algorithm | products.Algorithm
@@ -90,17 +90,17 @@ def chosen(engine: DeviceEngine, job: Job, run: Callable[[Plan], object]) -> Pla
     ``run`` does the operator's work by a plan, onto memory that nobody reads.
     """
     chip, override = Chip.of(engine.device), _override.get()
-    if override is _MODEL and setting.get_search():
-        question = Question(chip, job)
-        return search.known(question) or search.fastest(engine, question, plans(job, chip, engine), run)
+    if setting.get_search() and override == _MODEL:
+        key = _key(job, chip)
+        return search.known(key) or search.fastest(engine, key, plans(job, chip, engine), run)
     return _preferred(job, chip, override, engine)[0]
 
 
 def foreseen(engine: DeviceEngine, job: Job) -> tuple[Plan, float | None]:
     """The plan that an operator would launch now, and the milliseconds that a search has measured of it, if any."""
     chip, override = Chip.of(engine.device), _override.get()
-    times = search.kept(Question(chip, job), plans(job, chip, engine))
-    if times and setting.get_search() and override is _MODEL:
+    times = search.kept(_key(job, chip), plans(job, chip, engine))
+    if times and setting.get_search() and override == _MODEL:
         best = min(times, key=times.__getitem__)
     else:
         best = _preferred(job, chip, override, engine)[0]
@@ -122,6 +122,11 @@ def plans(job: Job, chip: Chip, engine: DeviceEngine | None = None) -> tuple[Pla
     return tuple(dict.fromkeys((*first, *others)))
 
 
+def _key(job: Job, chip: Chip) -> SearchKey:
+    """What a search finds is kept under; another list of algorithms is another search."""
+    return SearchKey(chip, job, tuple(algorithm.name for algorithm in _serving(job)))
+
+
 def _preferred(job: Job, chip: Chip, override: Override, engine: DeviceEngine | None) -> tuple[Plan, ...]:
     """The plans, the best first, of the algorithm that ``use`` names, else of one that is always taken, else of all."""
     for algorithm in _first(job, override):
@@ -138,7 +143,7 @@ def _sound(engine: DeviceEngine | None, algorithms: tuple[Planned, ...]) -> tupl
     """Those whose kernels compute right on an engine's device, where there is one."""
     if engine is None:
         return algorithms
-    return tuple(each for each in algorithms if each.file is None or selfcheck.sound(engine, each.file))
+    return tuple(one for one in algorithms if one.file is None or selfcheck.sound(engine, one.file))
 
 
 @lru_cache(maxsize=4096)

@@ -147,7 +147,7 @@ class Product(Job):
             )
         count = math.prod(np.broadcast_shapes(tuple(x_shape[:-2]), tuple(y_shape[:-2])))
         vector = x_shape[-1] % 4 == 0 and y_shape[-1] % 4 == 0
-        return Product(x_shape[-2], y_shape[-1], x_shape[-1], count, 4, vector, ("ACROSS", "ALONG"), high)
+        return Product(x_shape[-2], y_shape[-1], x_shape[-1], count, 4, vector, ("ACROSS", "ALONG"), high and vector)
 
     def __str__(self) -> str:
         return f"{self.count} x ({self.rows}, {self.depth}) by ({self.depth}, {self.columns})"

@@ -51,17 +51,19 @@ Times = dict[Plan, float]
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is searched for: the best plan of a problem on such a device."""
+class SearchKey:
+    """What is searched for: the best plan of a problem on such a device, among those of some algorithms, by name."""
 
     chip: Chip
     job: Job
+    algorithms: tuple[str, ...]
 
     @property
     def description(self) -> dict[str, Any]:
         """All that times depend on."""
         return {
             "problem": repr(self.job),
+            "algorithms": list(self.algorithms),
             "device": self.chip.name,
             "capability": list(self.chip.capability),
             "multiprocessors": self.chip.multiprocessors,
@@ -80,37 +82,37 @@ class Question:
         return f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
 
-_known: dict[Question, Times] = {}
-_fastest: dict[Question, Plan] = {}
+_known: dict[SearchKey, Times] = {}
+_fastest: dict[SearchKey, Plan] = {}
 _lock = threading.Lock()
 
 
-def known(question: Question) -> Plan | None:
+def known(key: SearchKey) -> Plan | None:
     """The fastest plan, once this process has found it."""
-    return _fastest.get(question)
+    return _fastest.get(key)
 
 
-def fastest(engine: DeviceEngine, question: Question, plans: Sequence[Plan], run: Callable[[Plan], object]) -> Plan:
+def fastest(engine: DeviceEngine, key: SearchKey, plans: Sequence[Plan], run: Callable[[Plan], object]) -> Plan:
     """The fastest of a problem's plans: kept, or timed now; the first where neither can be.
 
     Args:
-        plans: all that answer the question, the likeliest first.
+        plans: all that solve the problem, the likeliest first.
         run: does the work by a plan, onto memory that nobody reads.
     """
-    times = kept(question, plans)
+    times = kept(key, plans)
     if not times and engine.capture is not None:
         return plans[0]
     if not times:
         with _lock:  # another thread may have been searching
-            times = kept(question, plans) or _search(engine, question, plans, run)
-    return _fastest.setdefault(question, min(times, key=times.__getitem__) if times else plans[0])
+            times = kept(key, plans) or _search(engine, key, plans, run)
+    return _fastest.setdefault(key, min(times, key=times.__getitem__) if times else plans[0])
 
 
-def kept(question: Question, plans: Sequence[Plan]) -> Times:
+def kept(key: SearchKey, plans: Sequence[Plan]) -> Times:
     """What an earlier search has measured, in this process or, on such a device, in another; else nothing."""
-    times = _known.get(question) or _read(question, plans)
+    times = _known.get(key) or _read(key, plans)
     if times:
-        _known[question] = times
+        _known[key] = times
     return times
 
 
@@ -123,13 +125,13 @@ def forget() -> None:
 # -- measuring -------------------------------------------------------------------------------------------------------
 
 
-def _search(engine: DeviceEngine, question: Question, plans: Sequence[Plan], run: Callable[[Plan], object]) -> Times:
+def _search(engine: DeviceEngine, key: SearchKey, plans: Sequence[Plan], run: Callable[[Plan], object]) -> Times:
     """Times the candidates, and keeps what it finds; nothing where the program's own tensors leave no room."""
     try:
         times = _time(engine, candidates(plans), run)
     except OutOfMemoryError:
         return {}
-    times = _known[question] = _write(question, plans, times)
+    times = _known[key] = _write(key, plans, times)
     return times
 
 
@@ -192,11 +194,11 @@ def _kernels() -> str:
     return digest.hexdigest()
 
 
-def _read(question: Question, plans: Sequence[Plan], quiet: bool = False) -> Times:
+def _read(key: SearchKey, plans: Sequence[Plan], quiet: bool = False) -> Times:
     """The times in a file; nothing where there is none, or, with a warning, where it is none of ours."""
     named = {_name(plan.identity): plan for plan in plans}
     try:
-        entries = json.loads(disk.read(question.path))["times"]
+        entries = json.loads(disk.read(key.path))["times"]
         times = {named[_name(entry["plan"])]: float(entry["ms"]) for entry in entries}
         if not times or not all(0 < ms < math.inf for ms in times.values()):
             raise ValueError("no times")
@@ -205,21 +207,21 @@ def _read(question: Question, plans: Sequence[Plan], quiet: bool = False) -> Tim
     except (disk.DamagedFile, ValueError, KeyError, TypeError, RecursionError) as error:
         if not quiet:
             disk.warn(
-                f"[search] expected times of plans in {question.path}, got a file without ({error!r}): ignored; the "
+                f"[search] expected times of plans in {key.path}, got a file without ({error!r}): ignored; the "
                 "next search writes it anew"
             )
         return {}
     return times
 
 
-def _write(question: Question, plans: Sequence[Plan], times: Times) -> Times:
+def _write(key: SearchKey, plans: Sequence[Plan], times: Times) -> Times:
     """Keeps times, unless another process was first: then its own are what counts."""
-    earlier = _read(question, plans, quiet=True)  # what is broken is written anew
+    earlier = _read(key, plans, quiet=True)  # what is broken is written anew
     if earlier:
         return earlier
     entries = [{"plan": p.identity, "ms": times[p]} for p in sorted(times, key=times.__getitem__)]
-    content = json.dumps({**question.description, "times": entries}, indent=1)
-    disk.keep(KIND, question.file, content.encode())
+    content = json.dumps({**key.description, "times": entries}, indent=1)
+    disk.keep(KIND, key.file, content.encode())
     return times
 
 

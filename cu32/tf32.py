@@ -63,7 +63,7 @@ def products(chip: Chip) -> list[Kernel]:
 
 
 def fitting(chip: Chip, shared: Mapping[Tile, int]) -> list[Kernel]:
-    """Of tiles with their shared memory, those that a block may have."""
+    """The kernels of tiles whose shared memory a block may have."""
     return [_kernel(chip, tile, nbytes) for tile, nbytes in shared.items() if nbytes <= chip.shared_per_block]
 
 

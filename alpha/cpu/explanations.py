@@ -5,10 +5,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
+from alpha import dtypes
 from alpha.conv.problem import FORWARD, OPERATORS, TITLES
 from alpha.cpu import figures, planner
 from alpha.cpu.conv.problem import Problem, dense_problem, flattened
@@ -57,18 +59,24 @@ def explain(
         raise ArgumentError(f"[explain] expected an operator of {', '.join(OPERATORS)}, got {operator!r}")
     geometry = geometry_of(x_shape, w_shape, stride, padding, dilation, groups)
     problem = dense_problem(operator, geometry.reached, x_shape[0], x_shape[3], w_shape[0], groups)
+    told = explain_problem(engine, problem, measure=measure)
+    return replace(told, nominal=_nominal(problem, geometry))
+
+
+def explain_problem(engine: CPUEngine, problem: Problem, *, measure: bool = False) -> Explanation:
+    """How the engine computes a problem of any strides and dtype; see ``explain``."""
     computed = flattened(problem)
     algorithm = planner.choose(computed)
     known, tasks = figures.known(), algorithm.tasks(computed)
     cycles = algorithm.cycles(computed, True, known.figures)
     threads = max(1, min(engine.threads, tasks))
-    g, useful = problem.geometry, 2 * problem.macs
+    g = problem.geometry
     return Explanation(
-        f"{operator} of {problem.images} x {g.input}, {problem.in_channels} to {problem.out_channels} channels",
-        TITLES[operator] + algorithm.title,
+        f"{problem.operator} of {problem.images} x {g.input}, {problem.in_channels} to {problem.out_channels} channels",
+        TITLES[problem.operator] + algorithm.title,
         f"{algorithm.describe(computed)}, {tasks} tasks on {threads} threads",
-        useful,
-        useful // g.useful * geometry.nominal,
+        2 * problem.macs,
+        _nominal(problem, g),
         1e3 * cycles * _seconds_a_cycle(engine) / threads,
         1e3 * _measured(engine, call_of(engine, problem)) if measure else None,
         algorithm.name,
@@ -76,12 +84,18 @@ def explain(
     )
 
 
+def _nominal(problem: Problem, geometry: Geometry) -> int:
+    """Operations of an algorithm that multiplies the zeros of padding too."""
+    return 2 * problem.images * problem.in_channels * problem.group_out * geometry.nominal
+
+
 def call_of(engine: CPUEngine, problem: Problem) -> Callable[[], Tensor]:
     """The operator on random tensors of the problem's shapes."""
     g, rng = problem.geometry, np.random.default_rng(0)
+    dtype = next(dtype for dtype in dtypes.FLOATS if dtype.itemsize == problem.item)
 
     def draw(*shape: int) -> Tensor:
-        return engine.from_numpy(rng.standard_normal(shape, dtype=np.float32))
+        return engine.from_numpy(rng.standard_normal(shape).astype(dtype))
 
     x = engine.dense(draw(problem.images, *g.input, problem.in_channels), IMAGE_ORDER)
     dy = engine.dense(draw(problem.images, *g.output, problem.out_channels), IMAGE_ORDER)

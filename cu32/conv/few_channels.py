@@ -88,8 +88,8 @@ class FewChannels(Algorithm):
     always = True
 
     def serves(self, problem: Problem) -> bool:
-        few = min(problem.in_channels, problem.out_channels)
-        if problem.groups != 1 or few > MOST_FEW or problem.item != 4 or problem.wide:
+        fewest = min(problem.in_channels, problem.out_channels)
+        if problem.groups != 1 or fewest > MOST_FEW or problem.item != 4 or problem.wide:
             return False
         parts = sum(-(-terms // MOST_TERMS) for terms in _class_terms(problem))
         return parts < MOST_PARTS and problem.results * problem.item * parts <= PARTS_BYTES
@@ -114,14 +114,13 @@ class FewChannels(Algorithm):
         place = engine.constant(made.tiles, lambda: _listed(problem, plan.terms).tiles)
         held = patches.gather_tables(engine, place, problem.geometry, _from_inputs(problem))
         target: Tensor | Storage = dw if plan.parts == 1 else engine.scratch(plan.parts * dw.nbytes)
-        few, many = (call.source, call.other) if _from_inputs(problem) else (call.other, call.source)
+        both = (call.source, call.other) if _from_inputs(problem) else (call.other, call.source)
         engine.launch(
             made.source,
             self.file,
             made.grid,
             plan.tile.threads,
-            few,
-            many,
+            *both,
             target,
             patches.addresses(held),
             made.sizes,

@@ -23,7 +23,7 @@ from alpha.cu32.costs import Chip, Plan
 from alpha.cu32.structs import KernelStruct
 from alpha.tensor import Tensor
 
-FEW = KernelStruct("few_results.cu", "Few")
+SIZES = KernelStruct("few_results.cu", "Few")
 
 WIDTHS = (1, 2, 3, 4)
 """Channels of a result that the kernel computes."""
@@ -115,7 +115,7 @@ def _launch(problem: Problem) -> _Launch:
     width, depth = _width_and_depth(p)
     together = patches.power_of_two(p.images, 1, THREADS // LANES)
     cover = Cover(g.rows, g.columns, p.forward, 1, ACROSS, THREADS // LANES // together)
-    sizes = FEW.pack(
+    sizes = SIZES.pack(
         patches=cover.pack(p, g.filter[1] * depth, depth),
         depth=depth,
         width=together,

@@ -127,7 +127,7 @@ class Problem(shared.Problem, Job):
 
     @property
     def nominal(self) -> int:
-        return self.macs * self.geometry.nominal // max(1, self.geometry.useful)
+        return self.images * self.in_channels * self.group_out * self.geometry.nominal
 
     @property
     def operands(self) -> int:
@@ -190,7 +190,7 @@ def problem_of(operator: str, call: Call, geometry: Geometry, groups: int, high:
 def dense_problem(
     operator: str, geometry: Geometry, images: int, in_channels: int, out_channels: int, groups: int
 ) -> Problem:
-    """Of float32 images without gaps in the engine's order, (H, W, N, C) in memory, in full precision."""
+    """The problem of float32 images without gaps in the engine's order, (H, W, N, C) in memory, in full precision."""
     x = shared.dense_strides(geometry.input, images, in_channels)
     y = shared.dense_strides(geometry.output, images, out_channels)
     return Problem(operator, geometry, images, in_channels, out_channels, groups, 4, x, y)

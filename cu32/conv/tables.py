@@ -214,7 +214,7 @@ def _pieces(total: Array, most: int) -> Array:
 
 @caches.kept
 def leaps(geometry: Geometry, images: int) -> Array:
-    """Of each tap, row-major, the length of Sk-dilated-V2's sum: (output row, output column, image) inside x."""
+    """The length of Sk-dilated-V2's sum for each tap, row-major: (output row, output column, image) inside x."""
     rows, columns = by_tap(geometry.rows).count.astype(np.int64), by_tap(geometry.columns).count.astype(np.int64)
     found: Array = np.multiply.outer(rows, columns).ravel() * images
     return found

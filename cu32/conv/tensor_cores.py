@@ -14,7 +14,7 @@ from alpha.cu32.conv.tiles_gradient import TilesGradient
 from alpha.cu32.costs import Chip, Kernel, Tile, TilePlan
 
 STAGES = 3
-"""Of panels in shared memory, which are copied while earlier ones are multiplied; the kernels say the same."""
+"""Stages of panels in shared memory, which are copied while earlier ones are multiplied; the kernels say the same."""
 
 SHALLOWEST = 16
 """Fewest channels to sum over, and of the result, that fill half a stage and half a tile."""

@@ -135,8 +135,8 @@ class Tiles(Algorithm):
 def _load(problem: Problem) -> str:
     """The way operands are read."""
     depth = problem.group_in if problem.forward else problem.group_out
-    few = depth < 8 or not problem.vector
-    if few and not problem.wide and math.prod(problem.geometry.filter) * depth <= FLAT_LIMIT and depth % 8:
+    shallow = depth < 8 or not problem.vector
+    if shallow and not problem.wide and math.prod(problem.geometry.filter) * depth <= FLAT_LIMIT and depth % 8:
         return "FLAT"
     return "VECTOR" if problem.vector else "SCALAR"
 

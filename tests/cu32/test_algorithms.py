@@ -20,12 +20,11 @@ from alpha.cu32.convolution import MACS
 from alpha.cu32.explain import explain, explain_problem
 from alpha.engine import IMAGE_ORDER
 from alpha.geometry import Geometry
-from alpha.tensor import Tensor
 from tests.cu32.algorithms import cuda_kit
 from tests.cu32.test_convolution import PICKED as PLAIN
 from tests.cu32.test_depthwise import PICKED as DEPTHWISE
 from tests.cu32.test_few_channels import INPUTS, OUTPUTS, RESULTS
-from tests.engine.algorithms import COUNTERS, check_algorithm, taken
+from tests.engine.algorithms import COUNTERS, check_algorithm, draw_filters, draw_images, taken, with_results
 from tests.engine.test_conv import Case
 
 SMALL = [case for case in PLAIN if case.n * case.channels[0] * case.channels[1] < 4000]
@@ -52,11 +51,11 @@ def test_what_is_explained_is_what_runs(cu32: DeviceEngine) -> None:
         dtype = np.float64 if rng.random() < 0.2 else np.float32
         whole = bool(rng.random() < 0.5)
         x, dy = (
-            images(cu32, rng, (case.n, *size, channels), dtype, whole)
+            draw_images(cu32, rng, (case.n, *size, channels), dtype, whole)
             for size, channels in zip((geometry.input, geometry.output), case.channels, strict=True)
         )
         w_shape = (case.channels[1], *case.filter, case.channels[0] // case.groups)
-        w = filters(cu32, rng, w_shape, dtype, whole)
+        w = draw_filters(cu32, rng, w_shape, dtype, whole)
         calls = {
             "forward": lambda: cu32.conv2d(x, w, None, geometry, case.groups),  # noqa: B023
             "input_grad": lambda: cu32.conv2d_input_grad(dy, w, geometry, case.groups),  # noqa: B023
@@ -66,7 +65,7 @@ def test_what_is_explained_is_what_runs(cu32: DeviceEngine) -> None:
         alpha.set_float32_precision("high" if high else "highest")
         try:
             for operator, call in calls.items():
-                x_as, dy_as = results(cu32, operator, x, dy)
+                x_as, dy_as = with_results(cu32, operator, x, dy)
                 # So small, the tensor cores are rarely the cheapest.
                 with planner.use("tensor_cores") if high and case.n > 1 else nullcontext():
                     told = explain_problem(cu32, kit.problem(operator, x_as, dy_as, w, geometry, case.groups))
@@ -82,7 +81,36 @@ def test_what_is_explained_is_what_runs(cu32: DeviceEngine) -> None:
         finally:
             alpha.set_float32_precision("highest")
     assert count >= 500
-    assert seen == {(each.name, operator) for each in ALGORITHMS for operator in each.operators}
+    assert seen == {(one.name, operator) for one in ALGORITHMS for operator in one.operators}
+
+
+@pytest.mark.parametrize(
+    ("operator", "size", "stride", "padding"), [(FORWARD, 5, 1, 9000), (INPUT_GRAD, 18_000, 17_000, 0)]
+)
+@pytest.mark.parametrize("channels", [(3, 20), (20, 3), (8, 12)])
+def test_what_is_explained_of_long_axes_is_what_runs(
+    cu32: DeviceEngine, operator: str, size: int, stride: int, padding: int, channels: tuple[int, int]
+) -> None:
+    """Positions beside all windows are not computed, and so not a part of the problem that is decided on."""
+    kit, steps = cuda_kit(cu32), ((1, stride), (0, padding))
+    geometry = Geometry.make((1, size), (1, 2), *steps)
+    x, dy = (
+        cu32.dense(alpha.rand(2, *side, count, engine=cu32), IMAGE_ORDER)
+        for side, count in zip((geometry.input, geometry.output), channels, strict=True)
+    )
+    w = alpha.rand(channels[1], 1, 2, channels[0], engine=cu32)
+    told = explain(cu32, operator, x.shape, w.shape, *steps)
+    decided: list[Any] = []
+    with pytest.MonkeyPatch.context() as patched, taken(kit) as names:
+        plain = planner.chosen
+        patched.setattr(planner, "chosen", lambda *given: (decided.append(given[1]), plain(*given))[1])
+        if operator == FORWARD:
+            cu32.conv2d(x, w, None, geometry, 1)
+        else:
+            cu32.conv2d_input_grad(dy, w, geometry, 1)
+    assert names == [told.name] and told.useful == 2 * MACS[COUNTERS[operator]]
+    assert explain_problem(cu32, decided[0]).choice == told.choice
+    assert told.nominal == 2 * 2 * channels[0] * channels[1] * geometry.nominal
 
 
 def random_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -98,37 +126,12 @@ def random_cases(rng: np.random.Generator) -> Iterator[Case]:
         extents = [(taps - 1) * step + 1 for taps, step in zip(filter, dilation, strict=True)]
         padding = int(rng.integers(0, extents[0] // 2 + 1)), int(rng.integers(0, extents[1] // 2 + 1))
         size = int(rng.integers(extents[0], extents[0] + 5)), int(rng.integers(extents[1], extents[1] + 5))
-        few, some = int(rng.choice([1, 2, 3, 4, 6])), int(rng.choice([16, 17, 20, 32]))
+        fewer, some = int(rng.choice([1, 2, 3, 4, 6])), int(rng.choice([16, 17, 20, 32]))
         groups, channels = (
             (1, (some, int(rng.choice([16, 20, 33, 36])))),
-            (1, (few, some)),
-            (1, (some, few)),
+            (1, (fewer, some)),
+            (1, (some, fewer)),
             (some, (some, some * int(rng.choice([1, 1, 2])))),
             (2, (2 * int(rng.choice([3, 16])), 2 * int(rng.choice([5, 16])))),
         )[turn % 5]
         yield Case(int(rng.choice([1, 1, 2, 5])), size, channels, filter, stride, padding, dilation, groups)
-
-
-def images(engine: DeviceEngine, rng: np.random.Generator, shape: Any, dtype: Any, whole: bool) -> Tensor:
-    """In the engine's order without gaps, if whole; else row-major, or a slice of more channels, on four or off."""
-    n, height, width, channels = shape
-    if whole:
-        return engine.dense(engine.from_numpy(rng.standard_normal(shape).astype(dtype)), IMAGE_ORDER)
-    first = int(rng.choice([0, 1, 4]))
-    more = 8 if first else 0
-    wider = engine.from_numpy(rng.standard_normal((n, height, width, channels + more)).astype(dtype))
-    return wider[..., first : first + channels]
-
-
-def filters(engine: DeviceEngine, rng: np.random.Generator, shape: Any, dtype: Any, whole: bool) -> Tensor:
-    """From an address of their own, if whole; else perhaps from one element later."""
-    first = 0 if whole else int(rng.choice([0, 1]))
-    numbers = engine.from_numpy(rng.standard_normal(first + int(np.prod(shape))).astype(dtype))
-    return numbers[first:].reshape(*shape)
-
-
-def results(engine: DeviceEngine, operator: str, x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
-    """x and dy with what an operator makes where it makes it: dense, in the engine's order."""
-    if operator == FORWARD:
-        return x, engine.empty(dy.shape, dy.dtype, IMAGE_ORDER)
-    return (engine.empty(x.shape, x.dtype, IMAGE_ORDER), dy) if operator == INPUT_GRAD else (x, dy)

@@ -115,7 +115,7 @@ def test_an_algorithm_that_is_always_taken_gives_way_to_the_one_that_is_named() 
     """Filters of a channel's own are read once, but nothing keeps tiles from computing them."""
     depthwise = dense_problem("forward", LAYER.geometry, 8, 32, 32, 32)
     assert planner.plan(depthwise, H100).algorithm == "depthwise"
-    assert [each.name for each in planner.candidates(depthwise)] == ["depthwise", "tiles"]
+    assert [one.name for one in planner.candidates(depthwise)] == ["depthwise", "tiles"]
     with planner.use("tiles"):
         assert planner.plan(depthwise, H100).algorithm == "tiles"
     with planner.use("few_results"):  # which does not serve
@@ -127,8 +127,8 @@ def test_every_problem_is_served() -> None:
     for operator in OPERATORS:
         for odd in (replace(layer(operator, channels=(5, 7)), item=8), replace(LAYER, operator=operator, adds=True)):
             assert planner.candidates(odd)[-1].name == "tiles"
-    assert len({(each.name, operator) for each in ALGORITHMS for operator in each.operators}) == sum(
-        len(each.operators) for each in ALGORITHMS
+    assert len({(one.name, operator) for one in ALGORITHMS for operator in one.operators}) == sum(
+        len(one.operators) for one in ALGORITHMS
     )
 
 

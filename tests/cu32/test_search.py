@@ -129,6 +129,19 @@ def test_a_kept_result_is_taken(cu32: DeviceEngine, rng: np.random.Generator, ti
     assert explain(cu32, "forward", x.shape, w.shape, padding=1).measured_ms != 1e-6
 
 
+def test_all_algorithms_are_timed(cu32: DeviceEngine, rng: np.random.Generator, folder: Path) -> None:
+    """Those too that are always taken without a search; whichever is fastest, the result is right."""
+    x = cu32.from_numpy(rng.standard_normal((2, 5, 5, 8)).astype(np.float32))
+    w = cu32.from_numpy(rng.standard_normal((8, 3, 3, 1)).astype(np.float32))
+    searched = cu32.to_numpy(cu32.conv2d(x, w, None, GEOMETRY, 8)).copy()
+    (file,) = folder.iterdir()
+    content = json.loads(disk.read(file))
+    assert {entry["plan"]["algorithm"] for entry in content["times"]} == {"depthwise", "tiles"}
+    assert content["algorithms"] == ["depthwise", "tiles"]
+    alpha.set_search(False)
+    np.testing.assert_allclose(searched, cu32.to_numpy(cu32.conv2d(x, w, None, GEOMETRY, 8)), rtol=0, atol=1e-5)
+
+
 NO_TIMES = (b"", b"{", b"[]", b'{"times": []}', b'{"times": [{"rows": 1}]}', b"\xff", 9999 * b"[")
 
 
@@ -159,18 +172,19 @@ def test_a_broken_file_is_ignored_and_written_anew(
 
 
 def test_changed_kernels_and_other_devices_are_searched_for_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    question = search.Question(H100, LAYER)
-    names = {question.path.name, search.Question(H100, HIGH).path.name}
+    key = search.SearchKey(H100, LAYER, ("tiles",))
+    names = {key.path.name, search.SearchKey(H100, HIGH, ("tiles",)).path.name}
+    names.add(search.SearchKey(H100, LAYER, ("tiles", "another")).path.name)
     monkeypatch.setattr(search, "_kernels", lambda: "others")
-    names.add(question.path.name)
-    assert len(names) == 3
+    names.add(key.path.name)
+    assert len(names) == 4
 
 
 def test_the_first_of_two_processes_wins(folder: Path) -> None:
-    question, found = search.Question(H100, LAYER), plans(LAYER)
+    key, found = search.SearchKey(H100, LAYER, ("tiles",)), plans(LAYER)
     first, second = {found[0]: 1.0, found[1]: 2.0}, {found[0]: 2.0, found[1]: 1.0}
-    assert search._write(question, found, first) == first
-    assert search._write(question, found, second) == first
+    assert search._write(key, found, first) == first
+    assert search._write(key, found, second) == first
 
 
 def test_threads_search_once(cu32: DeviceEngine, rng: np.random.Generator, timed: list[int]) -> None:

@@ -69,7 +69,7 @@ class Toy(Algorithm):
             found = engine.matmul(at.of_y(call.source), of_tap(call.other, tap))
         else:
             place = of_tap(call.out, tap)
-            x, dy = (engine.dense(each, range(4)) for each in (at.of_x(call.source), at.of_y(call.other)))
+            x, dy = (engine.dense(images, range(4)) for images in (at.of_x(call.source), at.of_y(call.other)))
             found = engine.matmul(dy.reshape(-1, dy.shape[3]).T, x.reshape(-1, x.shape[3]))
         engine.elementwise("add", place, found, out=place)
 
@@ -146,7 +146,7 @@ def test_it_is_chosen_where_it_is_cheapest(cu32: DeviceEngine, toy: Toy, monkeyp
     assert planner.choose(problem, cu32) is toy
 
 
-def test_the_search_times_it(cu32: DeviceEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_times_it(cu32: DeviceEngine, toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = disk.directory
     monkeypatch.setattr(disk, "directory", lambda kind: tmp_path if kind == search.KIND else kept(kind))
     monkeypatch.setattr(Toy, "plans", lambda self, problem, *_: [Plan(problem, "toy", 1e4)])
@@ -155,9 +155,13 @@ def test_the_search_times_it(cu32: DeviceEngine, tmp_path: Path, monkeypatch: py
     alpha.set_search(True)
     try:
         x, w = alpha.rand(2, 8, 8, 16, engine=cu32), alpha.rand(16, 3, 3, 16, engine=cu32)
+        planner.unregister(toy)
         with taken(cuda_kit(cu32)) as names:
             alpha.conv2d(x, w)
-        assert names == ["toy"]
+        planner.register(toy)  # which is searched for anew then
+        with taken(cuda_kit(cu32)) as names_with_it:
+            alpha.conv2d(x, w)
+        assert (names, names_with_it) == (["tiles"], ["toy"])
     finally:
         alpha.set_search(False)
         search.forget()

@@ -129,3 +129,28 @@ def check_algorithm(
         if algorithm.exact:
             assert kit.macs[COUNTERS[operator]] == pairs * case.n * case.channels[0] * case.channels[1] // case.groups
     return served
+
+
+def draw_images(engine: Engine, rng: np.random.Generator, shape: Any, dtype: Any, whole: bool) -> Tensor:
+    """In the engine's order without gaps, if whole; else row-major, or a slice of more channels, on four or off."""
+    n, height, width, channels = shape
+    if whole:
+        return engine.dense(engine.from_numpy(rng.standard_normal(shape).astype(dtype)), IMAGE_ORDER)
+    first = int(rng.choice([0, 1, 4]))
+    more = 8 if first else 0
+    wider = engine.from_numpy(rng.standard_normal((n, height, width, channels + more)).astype(dtype))
+    return wider[..., first : first + channels]
+
+
+def draw_filters(engine: Engine, rng: np.random.Generator, shape: Any, dtype: Any, whole: bool) -> Tensor:
+    """From an address of their own, if whole; else perhaps from one element later."""
+    first = 0 if whole else int(rng.choice([0, 1]))
+    numbers = engine.from_numpy(rng.standard_normal(first + int(np.prod(shape))).astype(dtype))
+    return numbers[first:].reshape(*shape)
+
+
+def with_results(engine: Engine, operator: str, x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    """x and dy with what an operator makes where it makes it: dense, in the engine's order."""
+    if operator == FORWARD:
+        return x, engine.empty(dy.shape, dy.dtype, IMAGE_ORDER)
+    return (engine.empty(x.shape, x.dtype, IMAGE_ORDER), dy) if operator == INPUT_GRAD else (x, dy)

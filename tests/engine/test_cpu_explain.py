@@ -11,13 +11,13 @@ import pytest
 from alpha.conv.problem import FORWARD
 from alpha.cpu import explain, figures, planner
 from alpha.cpu.conv.algorithms import ALGORITHMS
-from alpha.cpu.conv.problem import dense_problem
+from alpha.cpu.conv.problem import dense_problem, problem_of
 from alpha.cpu.convolution import MACS
 from alpha.cpu.engine import CPUEngine
-from alpha.engine import IMAGE_ORDER
+from alpha.cpu.explanations import explain_problem
 from alpha.errors import ArgumentError, ShapeError
 from alpha.geometry import Geometry
-from tests.engine.algorithms import COUNTERS, taken
+from tests.engine.algorithms import COUNTERS, draw_filters, draw_images, taken, with_results
 from tests.engine.test_conv import Case
 
 
@@ -75,25 +75,30 @@ def test_it_tells_what_is_done(cpu: CPUEngine, operator: str, x, w, options, alg
 
 
 def test_what_it_tells_of_is_what_runs(cpu: CPUEngine) -> None:
-    """170 random cases, each with its three operators: the algorithm, and where it is exact the products too."""
+    """510 random problems: the algorithm, and where it is exact the products too."""
     rng = np.random.default_rng(22)
     seen = set()
     for case in itertools.islice(random_cases(rng), 170):
         geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
+        dtype = np.float64 if rng.random() < 0.2 else np.float32
+        whole = bool(rng.random() < 0.7)
         x, dy = (
-            cpu.dense(cpu.from_numpy(rng.standard_normal((case.n, *size, channels), np.float32)), IMAGE_ORDER)
+            draw_images(cpu, rng, (case.n, *size, channels), dtype, whole)
             for size, channels in zip((geometry.input, geometry.output), case.channels, strict=True)
         )
         w_shape = (case.channels[1], *case.filter, case.channels[0] // case.groups)
-        w = cpu.from_numpy(rng.standard_normal(w_shape, np.float32))
+        w = draw_filters(cpu, rng, w_shape, dtype, whole)
         calls = {
             "forward": lambda: cpu.conv2d(x, w, None, geometry, case.groups),  # noqa: B023
             "input_grad": lambda: cpu.conv2d_input_grad(dy, w, geometry, case.groups),  # noqa: B023
             "weight_grad": lambda: cpu.conv2d_weight_grad(x, dy, geometry, case.groups),  # noqa: B023
         }
         for operator, call in calls.items():
-            steps = case.stride, case.padding, case.dilation, case.groups
-            told = explain(cpu, operator, (case.n, *case.size, case.channels[0]), w_shape, *steps)
+            problem = problem_of(operator, *with_results(cpu, operator, x, dy), geometry.reached, case.groups)
+            told = explain_problem(cpu, problem)
+            if whole and dtype == np.float32:
+                steps = case.stride, case.padding, case.dilation, case.groups
+                assert explain(cpu, operator, x.shape, w_shape, *steps).name == told.name
             with taken() as names:
                 call()
             assert names == [told.name], (operator, case)

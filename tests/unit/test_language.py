@@ -32,7 +32,6 @@ PRODUCTS = {"TensorBoard"}
 
 NAMES_LEFT: dict[str, set[str]] = {
     "alpha/composed/pointwise.py": {"ends"},
-    "alpha/conv/registry.py": {"each"},
     "alpha/cpu/calibrate.py": {"own"},
     "alpha/cpu/conv/algorithm.py": {"ends"},
     "alpha/cpu/conv/columns.py": {"ends", "few"},
@@ -49,19 +48,11 @@ NAMES_LEFT: dict[str, set[str]] = {
     "alpha/cpu/loops/elementary.py": {"ends"},
     "alpha/cpu/pointwise.py": {"own"},
     "alpha/expressions/program.py": {"ends"},
-    "cu32/costs.py": {"each"},
-    "cu32/depthwise.py": {"each"},
-    "cu32/explain.py": {"few", "outlook"},
-    "cu32/few_channels.py": {"few"},
-    "cu32/planner.py": {"Question", "few", "outlook", "question"},
-    "cu32/search.py": {"Question", "question"},
-    "tests/cu32/test_search.py": {"Question", "question"},
     "tests/engine/test_cpu_calibrate.py": {"few", "own"},
 }
 """Names that are still to be replaced, by file."""
 
 OPENINGS_LEFT: dict[str, int] = {
-    "alpha/conv/problem.py": 1,
     "alpha/cpu/calibrate.py": 4,
     "alpha/cpu/conv/depthwise.py": 5,
     "alpha/cpu/conv/filters.py": 1,
@@ -74,10 +65,6 @@ OPENINGS_LEFT: dict[str, int] = {
     "alpha/cpu/loops/turns.py": 1,
     "alpha/cpu/pointwise.py": 1,
     "alpha/expressions/derivative.py": 2,
-    "cu32/costs.py": 2,
-    "cu32/few_channels.py": 1,
-    "cu32/tables.py": 1,
-    "cu32/tf32.py": 1,
 }
 """How many docstrings and comments still begin so, by file."""
 
