@@ -25,7 +25,6 @@ import alpha
 from alpha import cache
 from alpha.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD
 from alpha.cpu import explanations, figures, fitting, planner
-from alpha.cpu.conv.algorithm import Algorithm
 from alpha.cpu.conv.problem import Problem, dense_problem, flattened
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.figures import Figures, Known
@@ -34,6 +33,7 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import filters as kernels
 from alpha.errors import AlphaError, ArgumentError, EngineError
 from alpha.geometry import Geometry
+from alpha.tensor import Tensor
 
 DESCRIPTION = """
 Measures this processor's figures, by which the CPU engine chooses its algorithms for convolutions, and keeps them for
@@ -59,6 +59,17 @@ L3_SHARE = 0.375
 """Of the L3 cache: what filters can have of it beside images and other programs."""
 
 
+FEW = 16
+"""Layers of fewer images are measured as in inference, too, whose calls do not pack their filters."""
+
+
+class Case(NamedTuple):
+    """A problem, and whether each call packs its filters."""
+
+    problem: Problem
+    packs: bool
+
+
 class Layer(NamedTuple):
     """A convolution of square images with a square filter, and the operators that are measured there."""
 
@@ -71,12 +82,16 @@ class Layer(NamedTuple):
     images: int
     operators: tuple[str, ...] = (FORWARD, INPUT_GRAD, WEIGHT_GRAD)
 
-    def problems(self) -> list[Problem]:
+    def cases(self) -> list[Case]:
         """What is measured."""
         sides = ((n, n) for n in (self.size, self.filter, self.stride, self.padding))
         geometry = Geometry.make(*sides).reached
         sizes = self.images, self.in_channels, self.out_channels, 1
-        return [dense_problem(operator, geometry, *sizes) for operator in self.operators]
+        problems = [dense_problem(operator, geometry, *sizes) for operator in self.operators]
+        cases = [Case(problem, True) for problem in problems]
+        return cases + [
+            Case(problem, False) for problem in problems if self.images < FEW and problem.operator in GATHERED
+        ]
 
 
 GATHERED = (FORWARD, INPUT_GRAD)
@@ -140,36 +155,46 @@ def measure(
 ) -> list[Sample]:
     """The samples of some layers; their turns are spread over the whole time, which other programs disturb in parts."""
     engine = cast(CPUEngine, alpha.engine("cpu", threads=1))
-    problems = [problem for layer in layers for problem in layer.problems()]
-    least: dict[Problem, dict[str, float]] = {problem: {} for problem in problems}
+    cases = [case for layer in layers for case in layer.cases()]
+    least: dict[Case, dict[str, float]] = {case: {} for case in cases}
     cycle, end = seconds_per_cycle(clock), time.perf_counter() + seconds
-    visits = tqdm(problems * rounds, desc="measuring", unit="problem", leave=False, disable=None)
-    for number, problem in enumerate(visits):
-        if number < len(problems) or time.perf_counter() < end:
-            _visit(engine, problem, clock, turns, least[problem])
+    visits = tqdm(cases * rounds, desc="measuring", unit="problem", leave=False, disable=None)
+    for number, case in enumerate(visits):
+        if number < len(cases) or time.perf_counter() < end:
+            _visit(engine, case, clock, turns, least[case])
             cycle = min(cycle, seconds_per_cycle(clock, tries=3))
     return [
-        Sample(cast(Algorithm, planner.named(name, problem.operator)), flattened(problem), taken / cycle)
-        for problem, found in least.items()
-        for name, taken in found.items()
-        if taken <= SLOW * min(found.values())
+        Sample(algorithm, flattened(case.problem), case.packs, found[algorithm.name] / cycle)
+        for case, found in least.items()
+        for algorithm in planner.candidates(flattened(case.problem))
+        if found[algorithm.name] <= SLOW * min(found.values())
     ]
 
 
-def _visit(engine: CPUEngine, problem: Problem, clock: Clock, turns: int, least: dict[str, float]) -> None:
+def _visit(engine: CPUEngine, case: Case, clock: Clock, turns: int, least: dict[str, float]) -> None:
     """Turns of each algorithm that may be the cheapest, after one more of each; ``least`` are the fastest so far."""
-    call = explanations.call_of(engine, problem)
-    names = [algorithm.name for algorithm in planner.candidates(flattened(problem))]
+    call = explanations.call_of(engine, case.problem)
+    names = [algorithm.name for algorithm in planner.candidates(flattened(case.problem))]
     for turn in range(1 + turns):
         for name in names:
             if name in least and least[name] > SLOW * min(least.values()):
                 continue
-            with planner.use(name):
+            with planner.use(name), alpha.no_grad():
                 start = clock()
-                call()
+                if case.packs:
+                    call()
+                else:
+                    _Inference.apply(call)
                 taken = clock() - start
             if turn:
                 least[name] = min(taken, least.get(name, taken))
+
+
+class _Inference(alpha.Function):
+    """A call outside of training: the filters that it packs are kept with theirs, which serve it again."""
+
+    def forward(self, call: Callable[[], Tensor]) -> Tensor:
+        return call()
 
 
 def launch_cycles(cycle: float, tries: int = 300) -> float:

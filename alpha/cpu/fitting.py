@@ -29,10 +29,16 @@ FOUND_OTHERWISE = ("launch_cycles", "l2_bytes", "l3_bytes")
 
 
 class Sample(NamedTuple):
-    """What an algorithm took for a problem whose filters each call packs, in cycles of one core."""
+    """What an algorithm took for a problem.
+
+    Attributes:
+        packs: whether each call packed its filters, as in training.
+        cycles: of one core.
+    """
 
     algorithm: Algorithm
     problem: Problem
+    packs: bool
     cycles: float
 
 
@@ -85,7 +91,7 @@ def fit(samples: Sequence[Sample], start: Figures) -> Figures:
 def errors(samples: Sequence[Sample], figures: Figures) -> Array:
     """The logarithm of each prediction's ratio to the time."""
     return np.array(
-        [math.log(s.algorithm.cycles(s.problem, True, figures) / s.cycles) for s in samples]
+        [math.log(s.algorithm.cycles(s.problem, s.packs, figures) / s.cycles) for s in samples]
     )  # fmt: skip
 
 
