@@ -53,13 +53,13 @@ SLOW = 2.5
 """An algorithm that takes so many times the fastest one's time has no second turn: it is not chosen in any case."""
 
 TYPICAL_ERROR = 0.25
-"""Of the predictions by the figures found: a larger one, in the median, tells of a measurement that went wrong."""
+"""A larger error of the predictions, in the median, tells of a measurement that went wrong."""
 
 L3_SHARE = 0.375
-"""Of the L3 cache: what filters can have of it beside images and other programs."""
+"""The part of the L3 cache that filters can have beside images and other programs."""
 
 
-FEW = 16
+SMALL_BATCH = 16
 """Layers of fewer images are measured as in inference, too, whose calls do not pack their filters."""
 
 
@@ -90,7 +90,7 @@ class Layer(NamedTuple):
         problems = [dense_problem(operator, geometry, *sizes) for operator in self.operators]
         cases = [Case(problem, True) for problem in problems]
         return cases + [
-            Case(problem, False) for problem in problems if self.images < FEW and problem.operator in GATHERED
+            Case(problem, False) for problem in problems if self.images < SMALL_BATCH and problem.operator in GATHERED
         ]
 
 
@@ -141,7 +141,7 @@ def _chain(turns, number):  # type: ignore[no-untyped-def]
 
 
 def seconds_per_cycle(clock: Clock, tries: int = 50, turns: int = 100_000) -> float:
-    """Of the core's clock, by a chain of operations; the fastest of some tries."""
+    """The length of a cycle of the core's clock, by a chain of operations; the fastest of some tries."""
     seconds = []
     for _ in range(tries + 1):
         start = clock()
@@ -198,7 +198,7 @@ class _Inference(alpha.Function):
 
 
 def launch_cycles(cycle: float, tries: int = 300) -> float:
-    """Of all cores, to begin and end a launch that has nothing to do; the fastest of some tries."""
+    """Cycles of all cores to begin and end a launch that has nothing to do; the fastest of some tries."""
     engine = cast(CPUEngine, alpha.engine("cpu"))
     parts, total = np.zeros((1, 1), np.float32), np.zeros(1, np.float32)
     seconds = []
@@ -296,7 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def table(old: Known, new: Figures) -> str:
     """Old and new figures, side by side."""
-    whose = "old" if old.own else f"old ({old.core}'s)"
+    whose = "old" if old.matches else f"old ({old.core}'s)"
     rows = [("figure", whose, "new")]
     rows += [(f.name, _text(getattr(old.figures, f.name)), _text(getattr(new, f.name))) for f in fields(Figures)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -22,7 +22,7 @@ LOOSENESS = 1.5
 """Change of a figure, as the logarithm of its ratio, that counts as much as an error of SCALE."""
 
 STEPS = 40
-"""Of the descent, at most."""
+"""The descent has at most so many."""
 
 FOUND_OTHERWISE = ("launch_cycles", "l2_bytes", "l3_bytes")
 """Figures that no algorithm's time on one core tells."""
@@ -96,7 +96,7 @@ def errors(samples: Sequence[Sample], figures: Figures) -> Array:
 
 
 def _slopes(errors_at: Callable[[Array], Array], point: Array, found: Array) -> Array:
-    """Of the errors by each of the figures' logarithms."""
+    """The errors' derivatives by each of the figures' logarithms."""
     step = 1e-3
     columns = [(errors_at(point + step * unit) - found) / step for unit in np.eye(len(point))]
     return np.stack(columns, axis=1)

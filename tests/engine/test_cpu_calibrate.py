@@ -65,7 +65,7 @@ def test_what_is_kept_is_taken(some: Figures, folder: Path) -> None:
     assert file.parent == folder / figures.KIND and "znver9" in file.name
     content = json.loads(cache.read(file))
     assert (content["core"], content["model"], content["path"], content["date"]) == (*HERE, ISA.name, "today")
-    assert not figures.known().own  # a process keeps to what it has begun with
+    assert not figures.known().matches  # a process keeps to what it has begun with
     forget()
     assert figures.known() == (some, HERE.core, file, True)
     assert not planner.choose(LAYER).name.startswith("winograd")
@@ -231,9 +231,9 @@ def test_measured_on_a_clock_of_known_figures(monkeypatch: pytest.MonkeyPatch) -
     layers = (*LAYERS[:4], LAYERS[-1])
     found, error = calibrate.measured(start, layers)
     assert error < 0.02 and found.fmas_per_cycle == pytest.approx(0.7, rel=0.1)
-    few = clock.calls
+    calls = clock.calls
     calibrate.measured(start, layers, seconds=0.0)  # what takes too long is visited once
-    assert clock.calls - few < few / 2
+    assert clock.calls - calls < calls / 2
 
 
 def test_times_that_fit_no_processor_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +290,7 @@ def test_the_command_keeps_and_tells(
     printed = capsys.readouterr().out
     forget()
     found = figures.known()
-    assert found.figures == stubbed and found.own and str(found.path) in printed
+    assert found.figures == stubbed and found.matches and str(found.path) in printed
     assert (
         all(field.name in printed for field in fields(Figures)) and "within 3%" in printed and "old (znver" in printed
     )
@@ -313,7 +313,7 @@ def test_shipping(monkeypatch: pytest.MonkeyPatch, stubbed: Figures, folder: Pat
     content = json.loads(package.read_bytes())
     assert {core: content[core] for core in SHIPPED} == SHIPPED
     assert content["znver9"][ISA.name] == pytest.approx(asdict(stubbed), rel=1e-2)
-    assert figures.shipped("znver9", ISA.name).own
+    assert figures.shipped("znver9", ISA.name).matches
 
 
 def test_a_folder_that_cannot_be_written_to(
