@@ -46,8 +46,8 @@ Clock = Callable[[], float]
 ROUNDS, TURNS = 3, 3
 """Visits to each problem, and turns of each algorithm during a visit."""
 
-SECONDS = 45.0
-"""After so many no other visit begins."""
+SECONDS = 40.0
+"""After so many problems that have not been visited yet have one turn, and others none."""
 
 SLOW = 2.5
 """An algorithm that takes so many times the fastest one's time has no second turn: it is not chosen in any case."""
@@ -160,8 +160,9 @@ def measure(
     cycle, end = seconds_per_cycle(clock), time.perf_counter() + seconds
     visits = tqdm(cases * rounds, desc="measuring", unit="problem", leave=False, disable=None)
     for number, case in enumerate(visits):
-        if number < len(cases) or time.perf_counter() < end:
-            _visit(engine, case, clock, turns, least[case])
+        late = time.perf_counter() > end
+        if number < len(cases) or not late:
+            _visit(engine, case, clock, 1 if late else turns, least[case])
             cycle = min(cycle, seconds_per_cycle(clock, tries=3))
     return [
         Sample(algorithm, flattened(case.problem), case.packs, found[algorithm.name] / cycle)
