@@ -10,6 +10,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from benchmarks import common
+from benchmarks.algorithms import NEAR
 from benchmarks.report import MANY_ROWS, Report, headlines
 from benchmarks.suites import OPERATORS, PAPER
 from benchmarks.variants import DIRECT, INSERTED, UNTRIMMED
@@ -53,6 +54,7 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
                 "matvec": _matvec,
                 "functions": _functions,
                 "sweep": _sweep,
+                "algorithms": _algorithms,
                 "reproduction": loss_curves,
             }
             _save(kinds[report.kind](report.result), folder / report.picture)
@@ -169,6 +171,19 @@ def _segregation(result: dict[str, Any]) -> Figure:
     times.invert_yaxis()
     for axes in (times, memory):
         axes.margins(x=0.15)
+    return figure
+
+
+def _algorithms(result: dict[str, Any]) -> Figure:
+    """The choice's time over the best algorithm's, problem by problem, in order; and the limit of a good choice."""
+    losses = sorted(row["ratio"] for row in result["rows"])
+    figure = _figure(7, 2.5)
+    axes = figure.subplots()
+    axes.bar(range(1, 1 + len(losses)), losses, color=[OURS if one <= NEAR else THEIRS for one in losses])
+    axes.axhline(NEAR, color="black", linewidth=0.8)
+    axes.set_ylim(bottom=0.9)
+    axes.set_xlabel("problems")
+    axes.set_ylabel("choice's time / best one's")
     return figure
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from alpha.errors import ArgumentError
-from benchmarks import common, functions, huge2, matvec, segregation, sweep
+from benchmarks import algorithms, common, functions, huge2, matvec, segregation, sweep
 from benchmarks.operators import variant_table
 from benchmarks.suites import PAPER
 
@@ -30,7 +30,8 @@ markers. The pictures need Matplotlib.
 """
 
 KINDS = (
-    "training", "reproduction", "inference", "operators", PAPER, "huge2", "segregation", "matvec", "functions", "sweep"
+    "training", "reproduction", "inference", "operators", PAPER, "huge2", "segregation", "matvec", "functions", "sweep",
+    "algorithms",
 )  # fmt: skip
 """Kinds of results, in the report's order."""
 
@@ -82,6 +83,9 @@ class Report:
             return f"Products of a matrix and a vector{self.place}"
         if self.kind == "functions":
             return f"Every public function{self.place}"
+        if self.kind == "algorithms":
+            path = f", {settings['path']} path" if "path" in settings else ""
+            return f"Choices of algorithms, suite {settings['layers']}{path}{self.place}"
         if self.kind == PAPER:
             return f"The paper's comparison of operators, {settings['gflop']:g} GFLOP each{self.place}"
         batches = ", ".join(map(str, settings["batch_sizes"]))
@@ -145,6 +149,7 @@ def _section(report: Report) -> str:
         "matvec": _matvec,
         "functions": _functions,
         "sweep": _sweep,
+        "algorithms": _algorithms,
     }
     return "\n\n".join([*head, f"![{report.title}]({report.picture})", *kinds[report.kind](result)])
 
@@ -330,6 +335,16 @@ def _functions(result: dict[str, Any]) -> list[str]:
     return [note, *([listed] if listed else []), _markdown(functions.table(result))]
 
 
+def _algorithms(result: dict[str, Any]) -> list[str]:
+    rows, measured = algorithms.rows_of(result), result["settings"].get("figures")
+    note = (
+        f"Each algorithm that serves a problem was forced; {algorithms.summary(rows)}. Ratio: the time of the "
+        f"planner's choice over the best one's."
+    )
+    note += f" The model's figures: {measured}." if measured else ""
+    return [note, _markdown(algorithms.choices(rows))]
+
+
 def _sweep(result: dict[str, Any]) -> list[str]:
     note = (
         f"{sweep.summary(result)}. Of bound: share of the roofline with an FMA peak of {result['fma_peak_gflops']:.0f} "
@@ -380,6 +395,7 @@ def headlines(reports: Sequence[Report]) -> list[Headline]:
         "matvec": _matvec_headlines,
         "functions": _functions_headlines,
         "sweep": _sweep_headlines,
+        "algorithms": _algorithms_headlines,
     }
     return [headline for report in reports for headline in headlines_of[report.kind](report)]
 
@@ -479,6 +495,10 @@ def _functions_headlines(report: Report) -> list[Headline]:
 
 def _sweep_headlines(report: Report) -> list[Headline]:
     return [Headline(_lower(report.title), note=sweep.summary(report.result))]
+
+
+def _algorithms_headlines(report: Report) -> list[Headline]:
+    return [Headline(_lower(report.title), note=algorithms.summary(algorithms.rows_of(report.result)))]
 
 
 def _lower(title: str) -> str:

@@ -25,7 +25,6 @@ import alpha
 from alpha import cache
 from alpha.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD
 from alpha.cpu import explanations, figures, fitting, planner
-from alpha.cpu.conv.algorithm import Algorithm
 from alpha.cpu.conv.problem import Problem, dense_problem, flattened
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.figures import Figures, Known
@@ -34,6 +33,7 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import filters as kernels
 from alpha.errors import AlphaError, ArgumentError, EngineError
 from alpha.geometry import Geometry
+from alpha.tensor import Tensor
 
 DESCRIPTION = """
 Measures this processor's figures, by which the CPU engine chooses its algorithms for convolutions, and keeps them for
@@ -46,17 +46,28 @@ Clock = Callable[[], float]
 ROUNDS, TURNS = 3, 3
 """Visits to each problem, and turns of each algorithm during a visit."""
 
-SECONDS = 45.0
-"""After so many no other visit begins."""
+SECONDS = 40.0
+"""After so many problems that have not been visited yet have one turn, and others none."""
 
 SLOW = 2.5
 """An algorithm that takes so many times the fastest one's time has no second turn: it is not chosen in any case."""
 
 TYPICAL_ERROR = 0.25
-"""Of the predictions by the figures found: a larger one, in the median, tells of a measurement that went wrong."""
+"""A larger error of the predictions, in the median, tells of a measurement that went wrong."""
 
 L3_SHARE = 0.375
-"""Of the L3 cache: what filters can have of it beside images and other programs."""
+"""The part of the L3 cache that filters can have beside images and other programs."""
+
+
+SMALL_BATCH = 16
+"""Layers of fewer images are measured as in inference, too, whose calls do not pack their filters."""
+
+
+class Case(NamedTuple):
+    """A problem, and whether each call packs its filters."""
+
+    problem: Problem
+    packs: bool
 
 
 class Layer(NamedTuple):
@@ -71,12 +82,16 @@ class Layer(NamedTuple):
     images: int
     operators: tuple[str, ...] = (FORWARD, INPUT_GRAD, WEIGHT_GRAD)
 
-    def problems(self) -> list[Problem]:
+    def cases(self) -> list[Case]:
         """What is measured."""
         sides = ((n, n) for n in (self.size, self.filter, self.stride, self.padding))
         geometry = Geometry.make(*sides).reached
         sizes = self.images, self.in_channels, self.out_channels, 1
-        return [dense_problem(operator, geometry, *sizes) for operator in self.operators]
+        problems = [dense_problem(operator, geometry, *sizes) for operator in self.operators]
+        cases = [Case(problem, True) for problem in problems]
+        return cases + [
+            Case(problem, False) for problem in problems if self.images < SMALL_BATCH and problem.operator in GATHERED
+        ]
 
 
 GATHERED = (FORWARD, INPUT_GRAD)
@@ -126,7 +141,7 @@ def _chain(turns, number):  # type: ignore[no-untyped-def]
 
 
 def seconds_per_cycle(clock: Clock, tries: int = 50, turns: int = 100_000) -> float:
-    """Of the core's clock, by a chain of operations; the fastest of some tries."""
+    """The length of a cycle of the core's clock, by a chain of operations; the fastest of some tries."""
     seconds = []
     for _ in range(tries + 1):
         start = clock()
@@ -140,40 +155,51 @@ def measure(
 ) -> list[Sample]:
     """The samples of some layers; their turns are spread over the whole time, which other programs disturb in parts."""
     engine = cast(CPUEngine, alpha.engine("cpu", threads=1))
-    problems = [problem for layer in layers for problem in layer.problems()]
-    least: dict[Problem, dict[str, float]] = {problem: {} for problem in problems}
+    cases = [case for layer in layers for case in layer.cases()]
+    least: dict[Case, dict[str, float]] = {case: {} for case in cases}
     cycle, end = seconds_per_cycle(clock), time.perf_counter() + seconds
-    visits = tqdm(problems * rounds, desc="measuring", unit="problem", leave=False, disable=None)
-    for number, problem in enumerate(visits):
-        if number < len(problems) or time.perf_counter() < end:
-            _visit(engine, problem, clock, turns, least[problem])
+    visits = tqdm(cases * rounds, desc="measuring", unit="problem", leave=False, disable=None)
+    for number, case in enumerate(visits):
+        late = time.perf_counter() > end
+        if number < len(cases) or not late:
+            _visit(engine, case, clock, 1 if late else turns, least[case])
             cycle = min(cycle, seconds_per_cycle(clock, tries=3))
     return [
-        Sample(cast(Algorithm, planner.named(name, problem.operator)), flattened(problem), taken / cycle)
-        for problem, found in least.items()
-        for name, taken in found.items()
-        if taken <= SLOW * min(found.values())
+        Sample(algorithm, flattened(case.problem), case.packs, found[algorithm.name] / cycle)
+        for case, found in least.items()
+        for algorithm in planner.candidates(flattened(case.problem))
+        if found[algorithm.name] <= SLOW * min(found.values())
     ]
 
 
-def _visit(engine: CPUEngine, problem: Problem, clock: Clock, turns: int, least: dict[str, float]) -> None:
+def _visit(engine: CPUEngine, case: Case, clock: Clock, turns: int, least: dict[str, float]) -> None:
     """Turns of each algorithm that may be the cheapest, after one more of each; ``least`` are the fastest so far."""
-    call = explanations.call_of(engine, problem)
-    names = [algorithm.name for algorithm in planner.candidates(flattened(problem))]
+    call = explanations.call_of(engine, case.problem)
+    names = [algorithm.name for algorithm in planner.candidates(flattened(case.problem))]
     for turn in range(1 + turns):
         for name in names:
             if name in least and least[name] > SLOW * min(least.values()):
                 continue
-            with planner.use(name):
+            with planner.use(name), alpha.no_grad():
                 start = clock()
-                call()
+                if case.packs:
+                    call()
+                else:
+                    _Inference.apply(call)
                 taken = clock() - start
             if turn:
                 least[name] = min(taken, least.get(name, taken))
 
 
+class _Inference(alpha.Function):
+    """A call outside of training: the filters that it packs are kept with theirs, which serve it again."""
+
+    def forward(self, call: Callable[[], Tensor]) -> Tensor:
+        return call()
+
+
 def launch_cycles(cycle: float, tries: int = 300) -> float:
-    """Of all cores, to begin and end a launch that has nothing to do; the fastest of some tries."""
+    """Cycles of all cores to begin and end a launch that has nothing to do; the fastest of some tries."""
     engine = cast(CPUEngine, alpha.engine("cpu"))
     parts, total = np.zeros((1, 1), np.float32), np.zeros(1, np.float32)
     seconds = []
@@ -271,7 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def table(old: Known, new: Figures) -> str:
     """Old and new figures, side by side."""
-    whose = "old" if old.own else f"old ({old.core}'s)"
+    whose = "old" if old.matches else f"old ({old.core}'s)"
     rows = [("figure", whose, "new")]
     rows += [(f.name, _text(getattr(old.figures, f.name)), _text(getattr(new, f.name))) for f in fields(Figures)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -128,18 +128,18 @@ class Known(NamedTuple):
         figures: what the models take.
         core: whose they are.
         path: the file that they were read from.
-        own: whether they are this processor's, and not those of the nearest one that was measured.
+        matches: whether they are this processor's, and not those of the nearest one that was measured.
     """
 
     figures: Figures
     core: str
     path: Path
-    own: bool
+    matches: bool
 
     @property
     def note(self) -> str | None:
         """What a user should know where they are another processor's."""
-        if self.own:
+        if self.matches:
             return None
         here = processor()
         return (

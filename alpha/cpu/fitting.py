@@ -22,17 +22,23 @@ LOOSENESS = 1.5
 """Change of a figure, as the logarithm of its ratio, that counts as much as an error of SCALE."""
 
 STEPS = 40
-"""Of the descent, at most."""
+"""The descent has at most so many."""
 
 FOUND_OTHERWISE = ("launch_cycles", "l2_bytes", "l3_bytes")
 """Figures that no algorithm's time on one core tells."""
 
 
 class Sample(NamedTuple):
-    """What an algorithm took for a problem whose filters each call packs, in cycles of one core."""
+    """What an algorithm took for a problem.
+
+    Attributes:
+        packs: whether each call packed its filters, as in training.
+        cycles: of one core.
+    """
 
     algorithm: Algorithm
     problem: Problem
+    packs: bool
     cycles: float
 
 
@@ -85,12 +91,12 @@ def fit(samples: Sequence[Sample], start: Figures) -> Figures:
 def errors(samples: Sequence[Sample], figures: Figures) -> Array:
     """The logarithm of each prediction's ratio to the time."""
     return np.array(
-        [math.log(s.algorithm.cycles(s.problem, True, figures) / s.cycles) for s in samples]
+        [math.log(s.algorithm.cycles(s.problem, s.packs, figures) / s.cycles) for s in samples]
     )  # fmt: skip
 
 
 def _slopes(errors_at: Callable[[Array], Array], point: Array, found: Array) -> Array:
-    """Of the errors by each of the figures' logarithms."""
+    """The errors' derivatives by each of the figures' logarithms."""
     step = 1e-3
     columns = [(errors_at(point + step * unit) - found) / step for unit in np.eye(len(point))]
     return np.stack(columns, axis=1)

@@ -378,7 +378,7 @@ def test_depthwise_of_any_geometry(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limits", [{"FEW_IMAGES": 9}, {"COPY_BYTES": 1}, {"CHUNK_BYTES": 1, "STREAMED": 1}])
+@pytest.mark.parametrize("limits", [{"MAX_WHOLE_IMAGES": 9}, {"COPY_BYTES": 1}, {"CHUNK_BYTES": 1, "STREAMED": 1}])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_depthwise_in_many_tasks(limits: dict[str, int], stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of the rows, chunks of images and of channels, results past the caches: equal to the bit on any threads."""

@@ -46,20 +46,21 @@ def in_chunks(
 
 
 def packing(nbytes: int, item: int, packs: bool, figures: Figures) -> float:
-    """Cycles to pack filters into so many bytes where a call ``packs`` them.
-
-    The more of the L3 cache they take, the more of them go to memory and come back.
-    """
+    """Cycles to pack filters into so many bytes where a call ``packs`` them."""
     if not packs:
         return 0
-    moved = 2 * nbytes * min(1, nbytes / figures.l3_bytes)
-    return nbytes / item * figures.pack_cycles_per_number + moved / figures.dram_bytes_per_cycle
+    return nbytes / item * figures.pack_cycles_per_number + 2 * reading(nbytes, figures)  # and a write per read
+
+
+def reading(nbytes: float, figures: Figures) -> float:
+    """Cycles of reading filters of so many bytes, from the L3 cache where it holds them."""
+    held = nbytes <= figures.l3_bytes
+    return nbytes / (figures.l3_bytes_per_cycle if held else figures.dram_bytes_per_cycle)
 
 
 def with_reading(computing: float, passes: float, nbytes: float, figures: Figures) -> float:
     """Cycles of computing, or of reading packed filters so often where that takes longer."""
-    held = nbytes <= figures.l3_bytes
-    return max(computing, passes * nbytes / (figures.l3_bytes_per_cycle if held else figures.dram_bytes_per_cycle))
+    return max(computing, passes * reading(nbytes, figures))
 
 
 def spilled(traffic: float, working_set: float, figures: Figures) -> float:
