@@ -188,24 +188,26 @@ class NormalisationOperations(HostEngine):
         added = rows if residual is None else self._rows(self._ordered_as(residual, x))
         factor = scalar(x.dtype, 1 if slope is None else slope)
         recovers = is_recorded() and factor > 0 and (residual is None or slope is not None)
-        others = abs(scale * mean) + (0 if bias is None else abs(self.array(bias)))
+        size: Array | float = 0.0  # of the residual
         if recovers and residual is not None:
             partial = np.zeros((_tasks(rows), rows.shape[1]))
             self.launch(
                 inverse.apply_measured, rows, *typed, added, factor, self._rows(out), partial,
                 tasks=len(partial),
             )  # fmt: skip
-            others = others + np.sqrt(partial.sum(0) / len(rows))
+            size = np.sqrt(partial.sum(0) / len(rows))
         else:
             self.launch(
                 kernels.apply, rows, *typed, added, residual is not None, factor, slope is not None,
                 self._rows(out), tasks=_blocks(len(rows), kernels.BLOCK),
             )  # fmt: skip
-        if recovers:
-            spread = abs(scale) * np.sqrt(var)
-            least = _least_spread(x.dtype) / min(float(factor), 1.0)
-            state = state._replace(invertible=bool(np.all((others <= CONDITION * spread) & (spread >= least))))
-        return out, state
+        if not recovers:
+            return out, state
+        others = abs(scale * mean) + (0 if bias is None else abs(self.array(bias))) + size
+        spread = abs(scale) * np.sqrt(var)
+        least = _least_spread(x.dtype) / min(float(factor), 1.0)
+        invertible = bool(((others <= CONDITION * spread) & (spread >= least)).all())
+        return out, BatchNormState(state.mean, state.inverse_std, training, invertible)
 
     def _scale_shift(self, epilogue: Epilogue, state: BatchNormState) -> tuple[Array, Array]:
         """BatchNorm as x * scale + shift, in float64."""

@@ -80,6 +80,7 @@ OPERATIONS: dict[str, Callable[[Engine, Make, int, int], Results]] = {
         e.reduce("sum", zeros(n, c), (1,), False), e.reduce("prod", zeros(n, c), (0, 1), True),
         e.reduce("any", e.elementwise("eq", zeros(n, c), 0), (0,), False),
     ],
+    "mean": lambda e, zeros, n, c: [e.mean(zeros(n, c), (1,), False), e.mean(zeros(n, c), (0, 1), True)],
     "arg_reduce": lambda e, zeros, n, c: [e.arg_reduce("argmax", zeros(n, 3, c), 1)],
     "sort": lambda e, zeros, n, c: e.sort(zeros(n, c), 1),
     "cumsum": lambda e, zeros, n, c: [e.cumsum(zeros(n, c), 0)],

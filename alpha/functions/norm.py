@@ -101,11 +101,10 @@ def batch_norm(
             )
     if residual is not None and residual.shape != x.shape:
         raise ShapeError(f"[batch_norm] expected a residual shaped as x: {x.shape}, got {residual.shape}")
-    for other in (*vectors.values(), residual):
-        if other is not None:
-            x.engine.check_owner("batch_norm", other)
-            if other.dtype != x.dtype:
-                raise DtypeError(f"[batch_norm] expected tensors of {x.dtype} as x, got {other.dtype}: cast one")
+    x.engine.check_owner("batch_norm", *given)
+    for other in given:
+        if other.dtype != x.dtype:
+            raise DtypeError(f"[batch_norm] expected tensors of {x.dtype} as x, got {other.dtype}: cast one")
     rows = math.prod(x.shape[:-1])
     if training and rows == 1:
         raise ShapeError(f"[batch_norm] expected more than one value per channel when training, got x: {x.shape}")

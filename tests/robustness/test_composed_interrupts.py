@@ -11,17 +11,19 @@ import pytest
 import alpha
 from alpha import optim
 from alpha.engine import Epilogue, RunningStatistics
+from tests.engine.test_toy_optimizer import Lion
 from tests.robustness.inject import everywhere
 
 FILES = (
     "alpha/composed/optimizers.py", "alpha/composed/normalisation.py", "alpha/update_rules.py", "alpha/updates.py",
-    "alpha/changes.py", "alpha/numpy_engine.py",
+    "alpha/changes.py", "alpha/numpy_engine.py", "alpha/cpu/optimizers.py", "alpha/cpu/arrays.py",
 )  # fmt: skip
 
 OPTIMIZERS: dict[str, Callable[[Any], optim.Optimizer]] = {
     "adam": lambda parameters: optim.Adam(parameters, lr=0.1),
     "sgd": lambda parameters: optim.SGD(parameters, lr=0.1, momentum=0.9),
     "rmsprop": lambda parameters: optim.RMSprop(parameters, lr=0.1, momentum=0.9, centered=True),
+    "lion": lambda parameters: Lion(parameters, lr=0.1),
 }
 
 
@@ -29,18 +31,18 @@ def _found(*tensors: alpha.Tensor) -> list[Any]:
     return [x.detach().tolist() for x in tensors] + [x.version for x in tensors]
 
 
-def _stepped(name: str) -> tuple[optim.Optimizer, list[alpha.Tensor]]:
+def _stepped(name: str, place: str) -> tuple[optim.Optimizer, list[alpha.Tensor]]:
     """An optimizer that has made one step, so that there are states, and its parameters."""
-    parameters = [alpha.tensor(values, engine="numpy", requires_grad=True) for values in ([1.0, 2.0], [[3.0], [4.0]])]
+    parameters = [alpha.tensor(values, engine=place, requires_grad=True) for values in ([1.0, 2.0], [[3.0], [4.0]])]
     optimizer = OPTIMIZERS[name](parameters)
     for parameter in parameters:
-        parameter.grad = alpha.full(parameter.shape, 0.5, engine="numpy")
+        parameter.grad = alpha.full(parameter.shape, 0.5, engine=place)
     return optimizer.step(), parameters
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_steps_of_optimizers(name: str) -> None:
-    """Parameters and states both: the step after tells."""
+@pytest.mark.parametrize(("name", "place"), [*((name, "numpy") for name in OPTIMIZERS), ("lion", "cpu")])
+def test_steps_of_optimizers(name: str, place: str) -> None:
+    """Parameters and states both: the step after tells. The CPU has no kernel for Lion."""
 
     def state(optimizer: optim.Optimizer, parameters: list[alpha.Tensor]) -> list[Any]:
         found = _found(*parameters)
@@ -50,16 +52,16 @@ def test_steps_of_optimizers(name: str) -> None:
     def step() -> None:
         optimizer.step()
 
-    before = state(*_stepped(name))
-    optimizer, parameters = _stepped(name)
+    before = state(*_stepped(name, place))
+    optimizer, parameters = _stepped(name, place)
     after = state(optimizer.step(), parameters)
     seen = set()
-    optimizer, parameters = _stepped(name)
-    for place in everywhere(step, *FILES):
+    optimizer, parameters = _stepped(name, place)
+    for line in everywhere(step, *FILES):
         found = state(optimizer, parameters)
-        assert found in (before, after), place
+        assert found in (before, after), line
         seen.add(found == after)
-        optimizer, parameters = _stepped(name)
+        optimizer, parameters = _stepped(name, place)
     assert seen == {False, True}
 
 
