@@ -29,13 +29,13 @@ def pointwise(
     for x in tensors[1:]:
         dtype = promote(dtype, x.dtype)
     slots: list[Value] = [*(cast(engine, x, dtype) for x in tensors), *numbers]
-    for instruction, ends in zip(program.instructions, program.last_uses(), strict=True):
+    for instruction, last_read in zip(program.instructions, program.last_uses(), strict=True):
         if instruction.operation == "constant":
             slots.append(instruction.value)
         else:
             operands = [slots[slot] for slot in instruction.operands]
             slots.append(_computed(engine, instruction.operation, operands, dtype))
-        for slot in ends:
+        for slot in last_read:
             slots[slot] = None
     like = max(tensors, key=Tensor.numel)
     order = like.memory_order() if like.ndim == len(shape) else None
