@@ -33,7 +33,6 @@ PRODUCTS = {"TensorBoard"}
 NAMES_LEFT: dict[str, set[str]] = {
     "alpha/cpu/calibrate.py": {"own"},
     "alpha/cpu/figures.py": {"own"},
-    "alpha/cpu/loops/elementary.py": {"ends"},
     "cu32/conv/few_channels.py": {"few"},
     "cu32/conv/few_results.py": {"FEW"},
     "cu32/conv/tiles.py": {"few"},
