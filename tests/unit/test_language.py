@@ -55,7 +55,6 @@ OPENINGS_LEFT: dict[str, int] = {
     "cu32/conv/tensor_cores.py": 1,
     "cu32/costs.py": 2,
     "cu32/tf32.py": 1,
-    "tests/robustness/judge.py": 1,
 }
 """How many docstrings and comments still begin so, by file."""
 
