@@ -1,4 +1,4 @@
-"""One pass over an epoch: batches made into tensors and handed out once each, whatever interrupts or shares it."""
+"""One pass over an epoch: makes batches into tensors and hands out each once, despite interrupts and threads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ else:
 
 _KEY = 0
 _Box = dict[int, "tuple[Tensor, Tensor]"]
-"""A finished batch under ``_KEY``; empty when it was handed out."""
+"""A finished batch under ``_KEY``; empty once it was handed out."""
 
 _WAIT = 0.001  # seconds between looks at whether another thread has finished its batch
 
@@ -45,7 +45,7 @@ class _Offer(NamedTuple):
 
 
 class Progress:
-    """How far an iteration is. Each attribute changes by one assignment, so it is right between any two steps.
+    """The progress of an iteration. Each attribute changes by one assignment, so it is right between any two steps.
 
     Attributes:
         epoch: what is iterated over, and ``end``, its number of batches.
@@ -60,7 +60,7 @@ class Progress:
 
     @property
     def handed_out(self) -> int:
-        """Batches of the epoch that the caller has, those before the start included."""
+        """Batches of the epoch that the caller has, including those before the start."""
         offer = self.offer
         return offer.number + (not offer.box)
 
@@ -77,7 +77,7 @@ class Progress:
 
     @property
     def running(self) -> bool:
-        """Whether somebody still holds the iteration, and nothing has ended or interrupted it."""
+        """Whether somebody holds the iteration, and it was neither ended nor interrupted."""
         batches = self.batches() if self.batches is not None else None
         return batches is not None and batches.is_open and not self.ended
 
@@ -105,7 +105,7 @@ class Iteration(Filter):
 
     @property
     def progress(self) -> Progress:
-        """How far it is."""
+        """The progress."""
         return self._batches.progress
 
     @property
@@ -132,7 +132,7 @@ class _Run(NamedTuple):
 
 
 class _Batches(Iterator[_Box]):
-    """The batches as boxes to be emptied. A box comes again until somebody has emptied it.
+    """Iterates over batches as boxes to be emptied. A box comes again until somebody has emptied it.
 
     Batches are made in a generator. Python itself allows only one caller at a time into it and leaves it whatever
     happens; an error or interrupt ends it, and its thread and processes with it, and the next call makes another.
@@ -148,7 +148,7 @@ class _Batches(Iterator[_Box]):
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a generator to go on with."""
+        """Whether there is a generator to continue."""
         run = self._run.get()
         return run is not None and run.steps.gi_frame is not None
 
@@ -193,14 +193,14 @@ class _Batches(Iterator[_Box]):
                 self._open_run()
 
     def _suspend(self) -> None:
-        """Ends the generator, and its thread and processes with it, unless it makes a batch elsewhere just now."""
+        """Ends the generator with its thread and processes, unless another thread is making a batch with it."""
         run = self._run.get()
         if run is not None and run.process == os.getpid():
             with suppress(ValueError):
                 run.steps.close()
 
     def _open_run(self) -> _Run:
-        """The generator of this process; a new one where there is none, or an interrupt ended it."""
+        """The generator of this process; a new one if there is none, or an interrupt ended it."""
         progress = self.progress
         while True:
             run = self._run.get()
@@ -219,7 +219,7 @@ class _Batches(Iterator[_Box]):
             source.close()  # another thread was quicker
 
     def _refuse_own_thread(self) -> None:
-        """The thread that prepares the batches would wait for itself: its data set, or a finalizer that ran there."""
+        """Raises an error in the thread that prepares the batches, which would wait for itself."""
         prefetcher = self._prefetcher() if self._prefetcher is not None else None
         if prefetcher is not None and prefetcher.is_own_thread:
             raise _busy()
@@ -241,7 +241,7 @@ def _is_in_progress_here(steps: GeneratorType[Any, Any, Any]) -> bool:
 
 
 def _make_batches(progress: Progress, source: Source, engine: Engine | str | None) -> Generator[_Box, None, None]:
-    """Makes batches from where the iteration is, one whenever the last one was handed out."""
+    """Makes batches from the iteration's position on, each after the one before was handed out."""
     while (number := progress.handed_out) < progress.end:
         try:
             progress.offer = _Offer(number, {_KEY: _make_tensors(progress.end - number, source, engine)})
@@ -286,7 +286,7 @@ class _Direct:
         return next(self._batches)
 
     def close(self) -> None:
-        """Nothing is to be ended."""
+        """Has nothing to end."""
 
 
 def _open(epoch: Epoch, start: int, end: int, workers: int, prefetch: int) -> Source:

@@ -1,8 +1,8 @@
 """Preparing batches in one background thread while the caller works on an earlier one.
 
-Python handles signals in the main thread alone, between any two of its steps. So whatever must not be left half done
-(starting a thread, starting and ending processes, reading their pipes) is done in threads of our own, and the caller
-only puts into queues and takes out of them, each time in one step.
+Python handles signals only in the main thread, between any two of its instructions. So whatever must not be left half
+done (starting a thread, starting and ending processes, reading their pipes) runs in other threads, and the caller only
+puts into queues and takes out of them, each in one call.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from alpha.datasets.dataset import Fetched
 from alpha.datasets.files import one_line
 
 CLOSE_SECONDS = 2.0
-"""Seconds that closing waits for the batch in preparation; the thread is a daemon, so the end of Python never waits."""
+"""How long closing waits for the batch in preparation; the thread is a daemon, so the end of Python does not wait."""
 
 _CHECK = 1.0  # seconds between looks at whether the thread still lives
 _PERMIT = object()  # one more batch may be prepared
 
 _Outcome = Fetched | BaseException | None
-"""A batch, what went wrong, StopIteration at the end; None when the source is open."""
+"""A batch, an error, or StopIteration at the end; None once the source is open."""
 
 
 class Source(Protocol):
-    """Batches one after another, from whoever prepares them."""
+    """An iterator over batches, and the threads or processes that prepare them."""
 
     def __next__(self) -> Fetched: ...
 
     def close(self) -> None:
-        """Ends whatever prepares them."""
+        """Ends the threads or processes that prepare the batches."""
 
 
 Stopped = Callable[[], bool]
-"""Whether nobody wants the batches any more."""
+"""Whether the batches are no longer wanted."""
 
 
 class _Channel:
@@ -60,7 +60,7 @@ class _Channel:
             self.permits.put(_PERMIT)
 
     def watch(self, owner: Prefetcher) -> None:
-        """Ends the thread when ``owner`` has gone, and waits for that.
+        """Ends the thread when ``owner`` is freed, and waits for its end.
 
         The callbacks that end it are C functions: an interrupt cannot cut them short, and ``SimpleQueue.put`` may be
         called wherever the garbage collector runs.
@@ -98,7 +98,7 @@ class _Channel:
         return self.thread is not None and threading.current_thread() is self.thread
 
     def join(self, close_seconds: float) -> None:
-        """Waits until the thread has ended, but not longer than ``patience`` seconds."""
+        """Waits until the thread has ended, but not longer than ``close_seconds``."""
         deadline = time.monotonic() + close_seconds
         while self.launching and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -222,7 +222,7 @@ _serving: dict[int, _Channel] = {}
 
 
 def _serve(channel: _Channel, open_source: Callable[[Stopped], Source]) -> None:
-    """The thread."""
+    """What the thread runs."""
     _serving[threading.get_ident()] = channel
     try:
         source = open_source(channel.stopped)
@@ -239,7 +239,7 @@ def _serve(channel: _Channel, open_source: Callable[[Stopped], Source]) -> None:
 
 
 def _end_all() -> None:
-    """At the end of Python no thread may be in the middle of a batch."""
+    """Ends all threads when Python ends: none may be in the middle of a batch then."""
     channels = list(_serving.values())
     for channel in channels:
         channel.abandon()

@@ -24,7 +24,7 @@ from alpha.datasets.epoch import Epoch
 from alpha.datasets.files import one_line
 
 CLOSE_SECONDS = 5.0
-"""Seconds for a terminated process to go before it is killed."""
+"""How long a terminated process may take to end before it is killed."""
 
 _POLL = 0.02  # seconds between looks at whether the batches are still wanted
 
@@ -38,14 +38,14 @@ class WorkerTraceback(Exception):
 
 @dataclass(frozen=True)
 class _Failure:
-    """A worker's error on its way to the caller."""
+    """A worker's error, as it is sent to the caller."""
 
     error: BaseException
     trace: str
 
 
 class _Resources:
-    """What a pool has to give back, and the process that may do so."""
+    """What a pool has to free, and the process that may free it."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -132,7 +132,7 @@ class WorkerPool(Iterator[Fetched]):
         return batch
 
     def close(self) -> None:
-        """Ends all workers and waits until they are gone; not in a forked child, whose workers they are not."""
+        """Ends all workers and waits until they have ended; does nothing in a forked child, which has no workers."""
         self._shut_down()
 
     def _ended_early(self, worker: int) -> errors.DataError:
@@ -174,7 +174,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _pickle_job(epoch: Epoch, count: int) -> bytes:
-    """What a worker needs: alpha's global seed, for data sets that look at it, and the epoch."""
+    """Pickles what a worker needs: alpha's global seed, for data sets that use it, and the epoch."""
     try:
         return pickle.dumps((random.seed(), epoch), pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # user code decides what pickling raises
@@ -186,7 +186,7 @@ def _pickle_job(epoch: Epoch, count: int) -> bytes:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits while processes start, and they inherit that: else it would hit them while they still import."""
+    """Delays Ctrl-C while processes start, in them too: it would interrupt them while they import."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -209,7 +209,7 @@ def _terminate(processes: list[BaseProcess]) -> None:
 
 
 def _unpickle(message: bytes) -> Fetched:
-    """A worker's batch; raises its error where it sent that."""
+    """Unpickles a worker's batch; raises the error if the worker sent one."""
     try:
         content: Fetched | _Failure = pickle.loads(message)
     except Exception as error:  # an exception's own code decides what is raised
@@ -236,7 +236,7 @@ def _work(job: bytes, first: int, step: int, writer: Connection) -> None:
 
 
 def _follow_parent() -> None:
-    """Ends this process when its parent has gone, also in the middle of a sample that takes hours."""
+    """Ends this process when its parent has ended, even in the middle of a sample that takes hours."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -244,7 +244,7 @@ def _follow_parent() -> None:
 
 
 def _send(writer: Connection, message: bytes) -> bool:
-    """Whether the parent is still there to read, which it is not after kill -9."""
+    """Sends to the parent; returns whether it is still there to read, which it is not after kill -9."""
     try:
         writer.send_bytes(message)
     except OSError:

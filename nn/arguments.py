@@ -1,4 +1,4 @@
-"""What layers do with their constructors' arguments: check them, and make the parameters they size."""
+"""Checks of layers' constructor arguments, and the parameters whose sizes they give."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pair(value: Any, name: str, layer: str, least: int = 1) -> tuple[int, int]:
 
 
 def several(value: Any, axes: int, name: str, layer: str, least: int = 1) -> tuple[int, ...]:
-    """One integer an axis, from one or so many."""
+    """One integer per axis, from one integer or one per axis."""
     found = tuple(value) if isinstance(value, tuple | list) else (value,) * axes
     if len(found) != axes or not all(
         isinstance(n, int | np.integer) and not isinstance(n, bool) and least <= n <= MAX_ELEMENTS for n in found

@@ -13,13 +13,13 @@ from alpha.nn.module import Module
 
 
 class _Container(Module):
-    """Its modules are attributes, named by position or by a given name."""
+    """Base of containers: their modules are attributes, named by position or by a given name."""
 
     def _held(self) -> dict[str, Module]:
         return {name: value for name, value in vars(self).items() if isinstance(value, Module)}
 
     def _replace(self, modules: dict[Any, Any]) -> None:
-        """Holds these modules by name in place of its own; where one cannot be held it raises, and keeps its own."""
+        """Replaces all modules by these, by name; if one of them is invalid, raises an error and keeps the old ones."""
         others = {name: value for name, value in vars(self).items() if not isinstance(value, Module)}
         for name, module in modules.items():
             self._check_name(name, "add_module", {**others, **self._held()})
@@ -57,7 +57,7 @@ class _Row(_Container):
         return self
 
     def extend(self, modules: Iterable[Module]) -> Self:
-        """Adds modules at the end, all or, where one is none, none; returns self."""
+        """Adds modules at the end: all of them, or none if one is no module; returns self."""
         held = self._held()
         first = max([len(held), *(int(name) + 1 for name in held if name.isdecimal())])
         self._replace({**held, **{str(first + index): module for index, module in enumerate(modules)}})
@@ -86,7 +86,7 @@ class _Row(_Container):
         self.add_module(self._name(index), module)
 
     def __delitem__(self, index: int | slice) -> None:
-        """Takes the module at a position, or those of a slice, out; numbered names follow the positions again."""
+        """Removes the module at a position, or those of a slice; the others are numbered again."""
         held = self._held()
         gone = set(list(held)[index]) if isinstance(index, slice) else {self._name(index)}
         left = {name: module for name, module in held.items() if name not in gone}
@@ -115,7 +115,7 @@ class Sequential(_Row):
             self._put(modules)
 
     def __getitem__(self, index: int | slice) -> Any:
-        """The module at a position; of a slice, a Sequential of those modules under the names they have here."""
+        """The module at a position; for a slice, a Sequential of those modules under their present names."""
         if isinstance(index, slice):
             return Sequential(dict(list(self._held().items())[index]))
         return super().__getitem__(index)
@@ -125,7 +125,7 @@ class Sequential(_Row):
         return Sequential(*self, *other) if isinstance(other, Sequential) else NotImplemented
 
     def __mul__(self, times: int) -> Sequential:
-        """A Sequential of the same modules so many times over."""
+        """A Sequential of the same modules, repeated."""
         if isinstance(times, bool) or not isinstance(times, int):
             return NotImplemented
         if times < 1:
@@ -135,7 +135,7 @@ class Sequential(_Row):
     __rmul__ = __mul__
 
     def forward(self, x: Any) -> Any:
-        """Runs the modules in order; those that ``fusion`` knows as one operation, as one."""
+        """Runs the modules in order; those that ``fusion`` combines run as one operation."""
         return fusion.run(list(self._held().values()), x)
 
 
@@ -147,7 +147,7 @@ class ModuleList(_Row):
         self._put(sequence(modules, "modules", "ModuleList"))
 
     def __getitem__(self, index: int | slice) -> Any:
-        """The module at a position; of a slice, a ModuleList of those modules."""
+        """The module at a position; for a slice, a ModuleList of those modules."""
         return ModuleList(list(self)[index]) if isinstance(index, slice) else super().__getitem__(index)
 
     def __add__(self, other: Iterable[Module]) -> ModuleList:

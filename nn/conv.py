@@ -17,7 +17,7 @@ from alpha.nn.parameter import Parameter
 
 
 class ConvNd(Module):
-    """What all convolutions share: sizes, weight, bias, initialisation."""
+    """Base of all convolutions: sizes, weight, bias, initialisation."""
 
     axes: ClassVar[int]
     weight: Parameter
@@ -72,7 +72,7 @@ class ConvNd(Module):
 
 
 class _PlainConvNd(ConvNd):
-    """A convolution as such."""
+    """Base of the convolutions that are not transposed."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Conv3d(_PlainConvNd):
 
 
 class ConvTransposeNd(ConvNd):
-    """A transposed convolution."""
+    """Base of the transposed convolutions."""
 
     def __init__(
         self,

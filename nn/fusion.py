@@ -1,9 +1,9 @@
 """Operator fusion for inference: a convolution takes the BatchNorm and the activation that follow it into its own pass.
 
-Where no graph is recorded and a BatchNorm is in evaluation mode, it is a factor and a shift a channel, and folds into
-the filters and the bias before it: w' = w * gamma / sqrt(var + eps), b' = beta + (b - mean) * gamma / sqrt(var + eps).
-The folded filters are kept with the memory of the filters, for as long as nothing that they were made of changes.
-Only the layers here are fused, as they are: a subclass, a hook or a ``forward`` of one's own is always called.
+If no graph is recorded, a BatchNorm in evaluation mode is a factor and a shift per channel, and is folded into the
+filters and the bias before it: w' = w * gamma / sqrt(var + eps), b' = beta + (b - mean) * gamma / sqrt(var + eps).
+The folded filters are kept with the filters' storage, as long as nothing that they were made of changes.
+Only the layers listed here are fused: a subclass, a hook or a ``forward`` that the user replaced is always called.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def conv_bn(
     activation: str | None = None,
     negative_slope: float = 0.01,
 ) -> Tensor:
-    """``bn(conv(x), residual, activation, negative_slope)``; one convolution where nothing tells them apart.
+    """``bn(conv(x), residual, activation, negative_slope)``; as one convolution where the result is the same.
 
     Args:
         conv, bn: a Conv2d and a BatchNorm2d, or modules in their places.
@@ -63,7 +63,7 @@ def run(modules: Sequence[Module], x: Any) -> Any:
 
 
 def _run_conv(conv: Any, behind: Sequence[Module], x: Any) -> tuple[int, Any]:
-    """A convolution with what it takes along of the modules behind it; how many modules that were, and the result."""
+    """Runs a convolution with the following modules that it fuses; returns how many there were, and the result."""
     folded = _folded(conv, behind[0]) if behind and _is_plain(behind[0], BatchNorm2d) else None
     if is_grad_enabled():
         return 1, conv(x)
@@ -94,7 +94,7 @@ def _convolve(
 
 
 def _is_plain(module: Module, kind: type[Module]) -> bool:
-    """Whether calling a module is calling this layer's own forward, and nothing else."""
+    """Whether calling a module only runs this layer's forward."""
     hooks = module._hooks
     return (
         type(module) is kind
@@ -105,12 +105,12 @@ def _is_plain(module: Module, kind: type[Module]) -> bool:
 
 
 def _folded(conv: Any, bn: Any) -> tuple[Tensor, Tensor] | None:
-    """Filters and bias of the convolution with the BatchNorm in them, as kept; None where it cannot be folded."""
+    """The convolution's filters and bias with the BatchNorm folded in, cached; None where it cannot be folded."""
     weight: Tensor = conv.weight
     kept = weight.storage.cache
     parts = (weight, conv.bias, bn.weight, bn.bias, bn.running_mean, bn.running_var)
     if bn.training or is_grad_enabled() or steps.is_watched() or not _folds(parts):
-        kept.pop(_KEY, None)  # training gets the memory back
+        kept.pop(_KEY, None)  # in training the memory is freed
         return None
     entry = kept.get(_KEY)
     if entry is None or not entry.serves(parts, bn.eps):
@@ -133,7 +133,7 @@ def _folds(parts: tuple[Tensor | None, ...]) -> bool:
 
 
 class _Folded:
-    """Folded filters and bias, and what they were made of: which memory, in which version."""
+    """Folded filters and bias, and the tensors that they were made of, with their versions."""
 
     __slots__ = ("_eps", "_sources", "bias", "weight")
 
@@ -143,7 +143,7 @@ class _Folded:
         self.weight, self.bias = _fold(parts, eps)
 
     def serves(self, parts: tuple[Tensor | None, ...], eps: float) -> bool:
-        """Whether folding these would give the same."""
+        """Whether folding these tensors would give the same result."""
         if eps != self._eps:
             return False
         for source, part in zip(self._sources, parts, strict=True):
@@ -165,7 +165,7 @@ class _Source:
         self._offset, self._shape, self._strides = tensor.offset, tensor.shape, tensor.strides
 
     def is_still(self, tensor: Tensor) -> bool:
-        """Whether the tensor is what this one was."""
+        """Whether a tensor is unchanged: the same memory and version."""
         storage = tensor.storage
         return (
             self._storage() is storage

@@ -92,7 +92,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Every element one value."""
     check_tensor("constant_", tensor)
-    _check_own(tensor, "constant_")
+    _check_memory(tensor, "constant_")
     value = python_number("constant_", val)
     check_value("constant_", value, tensor.dtype)
     tensor.engine.fill(tensor, value)
@@ -163,8 +163,8 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str, functio
     return calculate_gain(nonlinearity, a) / math.sqrt(max(both[mode], 1))
 
 
-def _check_own(tensor: Tensor, function: str) -> None:
-    """ShapeError for a tensor whose elements share memory: each must be written for itself."""
+def _check_memory(tensor: Tensor, function: str) -> None:
+    """Raises ShapeError for a tensor whose elements share memory, such as an expanded one."""
     if any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, tensor.strides, strict=True)):
         raise ShapeError(
             f"[{function}] expected memory of its own for every element, got an expanded tensor: .clone() it"
@@ -173,7 +173,7 @@ def _check_own(tensor: Tensor, function: str) -> None:
 
 def _float(tensor: Tensor, function: str) -> np.dtype[Any]:
     check_tensor(function, tensor)
-    _check_own(tensor, function)
+    _check_memory(tensor, function)
     if not dtypes.is_float(tensor.dtype):
         raise DtypeError(f"[{function}] expected a float32 or float64 tensor, got {tensor.dtype}")
     return tensor.dtype

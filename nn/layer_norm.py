@@ -16,7 +16,7 @@ from alpha.nn.parameter import Parameter
 
 
 class _Affine(Module):
-    """What the layers share: eps, a weight that starts at 1 and a bias that starts at 0."""
+    """Base of the layers: eps, a weight that starts at 1 and a bias that starts at 0."""
 
     weight: Parameter | None
     bias: Parameter | None
@@ -166,7 +166,7 @@ class InstanceNorm2d(_Affine):
         eps: added to the variance.
         momentum: share of the newest batch in the running statistics.
         affine: whether weight and bias are learned.
-        track_running_stats: whether there are running statistics; without them each image's own serve always.
+        track_running_stats: whether there are running statistics; without them each image's statistics are always used.
     """
 
     running_mean: Tensor | None

@@ -1,4 +1,4 @@
-"""Module: the base of every layer and network: what it is made of, its modes, its state and its hooks."""
+"""Module: the base of every layer and network: its parts, modes, state and hooks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Hooks:
 
 
 class RemovableHandle:
-    """Takes a hook away again: ``handle.remove()``, or at the end of ``with handle:``."""
+    """Removes a hook: by ``handle.remove()``, or at the end of ``with handle:``."""
 
     def __init__(self, hooks: dict[RemovableHandle, Any], hook: Any) -> None:
         self._hooks = hooks
@@ -55,13 +55,13 @@ class RemovableHandle:
 
     @classmethod
     def of(cls, hooks: dict[RemovableHandle, Any]) -> RemovableHandle:
-        """A handle for a hook that the caller enters."""
+        """A handle for a hook that the caller registers."""
         handle = cls.__new__(cls)
         handle._hooks = hooks
         return handle
 
     def remove(self) -> None:
-        """Takes the hook away; a second call does nothing."""
+        """Removes the hook; a second call does nothing."""
         self._hooks.pop(self, None)
 
     def __enter__(self) -> RemovableHandle:
@@ -89,10 +89,10 @@ class Module:
     _buffer_names: Mapping[str, bool] = MappingProxyType({})  # whether each buffer is part of the state_dict
 
     def __init__(self) -> None:
-        """Takes no arguments, so that one a layer does not have is an error."""
+        """Takes no arguments, so that an argument which a layer does not have is an error."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """``forward`` between the hooks."""
+        """Runs the hooks before forward, ``forward``, and the hooks after it."""
         hooks = self._hooks
         if hooks is None:
             return self.forward(*args, **kwargs)
@@ -213,7 +213,7 @@ class Module:
         if seen is not None:
             seen.add(id(self))
         yield prefix, self
-        above = (*above, self)  # a part that refers back to one of these is not entered again
+        above = (*above, self)  # not entered again if a part refers back to it
         for name, part in self._parts():
             if isinstance(part, Module) and not (
                 id(part) in seen if seen is not None else any(part is module for module in above)
@@ -252,7 +252,7 @@ class Module:
     def train(self, mode: bool = True) -> Self:
         """Sets training mode (or, with False, evaluation mode) here and below; returns self.
 
-        A module below with a ``train`` of its own is asked by that. An interrupt finds all others as before or after.
+        A module below that overrides ``train`` gets that call. After an interrupt all others are as before or as after.
         """
         if not isinstance(mode, bool):
             raise ArgumentError(f"[train] expected True or False, got {mode!r}")
@@ -339,8 +339,8 @@ class Module:
             state_dict: tensors or NumPy arrays by dotted name.
             strict: whether missing and unexpected keys are errors; a wrong shape always is.
 
-        Errors: one CheckpointError that lists missing, unexpected and misshaped keys; then nothing was loaded. Nor was
-        anything where a KeyboardInterrupt comes, or else all was.
+        Errors: one CheckpointError that lists missing, unexpected and misshaped keys; then nothing was loaded. After a
+        KeyboardInterrupt either nothing was loaded, or everything.
         """
         changes = Changes()
         result = self.stage_state(state_dict, changes, strict)
@@ -383,7 +383,7 @@ class Module:
         return self._tree(())
 
     def _tree(self, above: tuple[Module, ...]) -> str:
-        """The repr, of a module that lies below itself again without its parts."""
+        """The repr; a module that contains itself is shown without its parts."""
         name, extra = type(self).__name__, self.extra_repr()
         if any(self is module for module in above):
             return f"{name}(...)"

@@ -148,14 +148,14 @@ class BatchNorm1d(_BatchNorm):
 
     y = (x - mean) / sqrt(var + eps) * weight + bias. In training mode mean and (biased) variance are the batch's, and
     the running statistics take over ``momentum`` of them (of the unbiased variance); in evaluation mode the running
-    statistics serve.
+    statistics are used.
 
     Args:
         num_features: the number of channels.
         eps: added to the variance.
         momentum: share of the newest batch in the running statistics; None for the average over all batches.
         affine: whether weight and bias are learned.
-        track_running_stats: whether there are running statistics; without them each batch's own serve always.
+        track_running_stats: whether there are running statistics; without them each batch's statistics are always used.
     """
 
     axes = (2, 3)

@@ -1,4 +1,4 @@
-"""What becomes of a module's tensors when it is moved, cast or loaded; all in place, none recorded in a graph."""
+"""Moving, casting and loading a module's tensors: in place, and not recorded in a graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from alpha.errors import ArgumentError, CheckpointError, DtypeError
 
 Array = np.ndarray[Any, Any]
 _LISTED = 20
-"""Keys of one kind that an error names before it only counts them."""
+"""Most keys of one kind that an error names; it only counts the rest."""
 
 
 def destination(target: Any) -> tuple[Engine | None, np.dtype[Any] | None]:
@@ -70,7 +70,7 @@ def assign(tensor: Tensor, values: Array) -> None:
 def stage(
     owner: str, tensors: Mapping[str, Tensor], given: Mapping[str, Any], strict: bool, changes: Changes
 ) -> tuple[list[str], list[str]]:
-    """Adds to the changes that given values are copied into a module's own tensors, once all are found to fit.
+    """Adds copying given values into a module's tensors to the changes, once all are found to fit.
 
     Returns missing and unexpected keys.
     """
@@ -81,7 +81,7 @@ def stage(
     memory = _Memory(tensors.values())
     for key, array in arrays.items():
         if array is not None:
-            # What lies in the module's own memory may be overwritten before its turn comes.
+            # An array in the module's own memory may be overwritten before it is copied: so copy it first.
             changes.write(tensors[key], array.copy() if memory.holds(array) else array)
     return missing, unexpected
 
@@ -96,7 +96,7 @@ class _Memory:
     def holds(self, array: Array) -> bool:
         """Whether an array shares memory with one of them (or may: addresses of a device are taken for the host's)."""
         low, high = byte_bounds(array)
-        place = bisect_left(self._ranges, (high, 0))  # the ones that begin before the array's end
+        place = bisect_left(self._ranges, (high, 0))  # those that begin before the array's end
         return place > 0 and self._ranges[place - 1][1] > low
 
 
@@ -132,7 +132,7 @@ def _array(value: Any) -> Array:
 
 
 def _misfit(tensor: Tensor, array: Array | None) -> str:
-    """What is wrong with an array for a tensor, or nothing."""
+    """Why an array cannot be copied into a tensor; empty if it can."""
     if array is None:
         return f"expected {tensor.shape}, got None"
     if array.shape != tensor.shape:

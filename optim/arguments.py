@@ -1,4 +1,4 @@
-"""What optimizers and schedulers do with their constructors' arguments."""
+"""Checks of optimizers' and schedulers' constructor arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 1 << 20
 
 
 def listed(function: str, name: str, value: Any) -> list[Any]:
-    """A list of what comes from a list, tuple, set or generator; ArgumentError for anything else."""
+    """The elements of a list, tuple, set or generator as a list; ArgumentError for anything else."""
     if isinstance(value, str | bytes | range | np.ndarray | Tensor) or not isinstance(value, Iterable):
         raise ArgumentError(f"[{function}] expected {name} as a list, got {described(value)}")
     found: list[Any] = []

@@ -54,7 +54,7 @@ class AveragedModel(Module, Generic[Net]):
         return self.module(*arguments, **options)
 
     def update_parameters(self, model: Net) -> None:
-        """Takes the network's parameters and buffers into the average; ShapeError unless it is of the same shapes.
+        """Updates the average by the network's parameters and buffers; ShapeError unless it is of the same shapes.
 
         Where a KeyboardInterrupt comes, ``n_averaged`` tells whether the update was made: it was wholly or not at all.
         """
@@ -77,7 +77,7 @@ class AveragedModel(Module, Generic[Net]):
 
 
 def _average(average: Tensor, tensor: Tensor, share: float) -> Tensor:
-    """What an average becomes."""
+    """The next value of an average."""
     source = tensor.detach()
     if source.engine is not average.engine or source.dtype != average.dtype:
         source = source.to(average.engine).astype(average.dtype)

@@ -55,7 +55,7 @@ def clip_grad_norm_(
 
 @no_grad()
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
-    """Limits every element of the gradients to -clip_value..clip_value, in place; where interrupted, all or none."""
+    """Limits every element of the gradients to -clip_value..clip_value, in place; if interrupted, all or none."""
     clip_value = number("clip_grad_value_", "clip_value", clip_value)
     if not clip_value >= 0:
         raise ArgumentError(f"[clip_grad_value_] expected clip_value >= 0, got {clip_value}")

@@ -50,15 +50,15 @@ class LRScheduler:
         return type(self).__name__
 
     def rate(self, base: float, group: int, step: int) -> float:
-        """The rate of the group of that number after so many steps, from its initial rate; a subclass's part."""
+        """A group's rate after so many steps, from its initial rate; subclasses override this."""
         raise NotImplementedError(f"[{self._name}] expected a subclass with rate, got none: write one")
 
     def apply(self) -> None:
-        """Sets the groups' options to what they are at ``last_epoch``."""
+        """Sets the groups' options for ``last_epoch``."""
         at_once(self.options_at(self.last_epoch, self._initial()))
 
     def options_at(self, step: int, base_lrs: list[Any]) -> list[Action]:
-        """The actions that set the groups' options to what they are after so many steps from these initial rates."""
+        """The actions that set the groups' options for a number of steps, from these initial rates."""
         groups = self.optimizer.param_groups
         if len(groups) != len(base_lrs):
             raise ArgumentError(
@@ -69,7 +69,7 @@ class LRScheduler:
         return [putting(group, "lr", rate) for group, rate in zip(groups, rates, strict=True)]
 
     def step(self) -> Self:
-        """Goes one step on. An error or a KeyboardInterrupt finds ``last_epoch`` and rates as before, or as after."""
+        """Goes one step further. After an error or an interrupt ``last_epoch`` and rates are as before, or as after."""
         steps.run_now_and_on_replay(self._advance)
         return self
 
@@ -82,11 +82,11 @@ class LRScheduler:
             self.apply()
 
     def _initial(self) -> list[Any]:
-        """The initial rates, of the schedulers within where there are such."""
+        """The initial rates; for a scheduler of schedulers, theirs."""
         return self.base_lrs
 
     def _initial_in(self, state: Mapping[str, Any]) -> list[Any]:
-        """The same of a state."""
+        """The initial rates in a state."""
         return list(state["base_lrs"])
 
     def get_last_lr(self) -> list[float]:
@@ -98,7 +98,7 @@ class LRScheduler:
         return {"scheduler": self._name, "last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Takes back what ``state_dict`` gave and sets the rates; CheckpointError where it does not fit.
+        """Restores a state from ``state_dict`` and sets the rates; CheckpointError if it does not fit.
 
         An error or a KeyboardInterrupt finds all as before or all as after.
         """
@@ -135,7 +135,7 @@ class LRScheduler:
         return fits and is_count(state["last_epoch"])
 
     def adopt(self, state: Mapping[str, Any], changes: Changes) -> None:
-        """Takes a state that was checked."""
+        """Adopts a state that was checked."""
         changes.set(self, "last_epoch", state["last_epoch"])
         changes.set(self, "base_lrs", list(state["base_lrs"]))
 

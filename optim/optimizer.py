@@ -116,7 +116,7 @@ class Optimizer:
     # -- working -----------------------------------------------------------------------------------------------------
 
     def zero_grad(self, set_to_none: bool = True) -> Self:
-        """Drops every parameter's gradient, or fills it with zeros: of all of them, or where interrupted of none."""
+        """Drops every parameter's gradient, or fills it with zeros: of all, or if interrupted of none."""
         if set_to_none:
             clear_gradients(self._all())
         else:
@@ -171,13 +171,13 @@ class Optimizer:
         return self._changes, tuple(bool(group.get(switch)) for group in self.param_groups for switch in switches)
 
     def update(self, engine: Engine, params: list[Tensor], options: Group) -> None:
-        """One step of some parameters of one engine and one group; a subclass's part."""
+        """One step of some parameters of one engine and one group; subclasses override this."""
         plan = updates.Plan()
         self.prepare(plan, engine, params, options)
         plan.make()
 
     def prepare(self, plan: updates.Plan, engine: Engine, params: list[Tensor], options: Group) -> None:
-        """As ``update``, but adds to a plan what is to be done, and changes nothing yet."""
+        """Adds to a plan what ``update`` would do, and changes nothing yet."""
         raise NotImplementedError(f"[{self._name}] expected a subclass with update, got none: write one")
 
     def entry(self, param: Tensor, key: str) -> Tensor:
@@ -224,7 +224,7 @@ class Optimizer:
         return {"optimizer": self._name, "state": state, "param_groups": groups, "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Takes back what ``state_dict`` gave (tensors or arrays), as copies; CheckpointError where it does not fit.
+        """Restores a state from ``state_dict`` (tensors or arrays), as copies; CheckpointError if it does not fit.
 
         An error or a KeyboardInterrupt finds all as before or all as after.
         """
@@ -295,7 +295,7 @@ class Optimizer:
         return {number: place for place, number in enumerate(numbers)}
 
     def _fit_options(self, group: Mapping[str, Any]) -> None:
-        # A scheduler keeps initial_lr beside the options.
+        # A scheduler keeps initial_lr among the options.
         options = set(group) - {"params", "initial_lr"}
         if options != set(self.defaults):
             raise self._misfit(f"the options {sorted(self.defaults)}", f"{sorted(map(str, options))}")

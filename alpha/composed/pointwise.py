@@ -27,13 +27,13 @@ def pointwise(
     shape = broadcast_shapes(function, [x.shape for x in tensors])
     dtype = meet((x.shape, x.dtype) for x in tensors)
     slots: list[Value] = [*(cast(engine, x, dtype) for x in tensors), *numbers]
-    for instruction, ends in zip(program.instructions, program.last_uses(), strict=True):
+    for instruction, last_read in zip(program.instructions, program.last_uses(), strict=True):
         if instruction.operation == "constant":
             slots.append(instruction.value)
         else:
             operands = [slots[slot] for slot in instruction.operands]
             slots.append(_computed(engine, instruction.operation, operands, dtype))
-        for slot in ends:
+        for slot in last_read:
             slots[slot] = None
     like = max(tensors, key=Tensor.numel)
     order = like.memory_order() if like.ndim == len(shape) else None

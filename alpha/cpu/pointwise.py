@@ -134,9 +134,9 @@ def _plan(program: Program, function: str, *lies: Lie) -> Plan:
 
 
 def _result_strides(shape: Shape, lies: Sequence[Lie]) -> Shape:
-    """Of dense results in the memory order of the largest tensor."""
-    own, strides, _ = max(lies, key=lambda lie: math.prod(lie[0]))
-    return dense_strides(shape, memory_order(own, strides) if len(own) == len(shape) else None)
+    """Strides of dense results in the memory order of the largest tensor."""
+    largest_shape, strides, _ = max(lies, key=lambda lie: math.prod(lie[0]))
+    return dense_strides(shape, memory_order(largest_shape, strides) if len(largest_shape) == len(shape) else None)
 
 
 _loops: dict[tuple[str, loops.Layout], machine.Loop] = {}
@@ -158,9 +158,11 @@ def _lie(step: int, dtype: np.dtype[Any]) -> str:
 
 def _strides_to(shape: Shape, lie: Lie) -> tuple[int, ...]:
     """A tensor's strides in bytes along the axes that it is broadcast to."""
-    own, strides, dtype = lie
-    missing = (0,) * (len(shape) - len(own))
-    return missing + tuple([0 if n == 1 else stride * dtype.itemsize for n, stride in zip(own, strides, strict=True)])
+    tensor_shape, strides, dtype = lie
+    missing = (0,) * (len(shape) - len(tensor_shape))
+    return missing + tuple(
+        [0 if n == 1 else stride * dtype.itemsize for n, stride in zip(tensor_shape, strides, strict=True)]
+    )
 
 
 def _merged(shape: Shape, operands: list[tuple[int, ...]], strides: Shape) -> list[tuple[int, tuple[int, ...]]]:

@@ -157,7 +157,7 @@ def _column_tasks(blocks: int, rows: int, columns: int) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=8192)
 def _result(shape: Shape, order: Shape, axes: tuple[int, ...], keepdims: bool) -> tuple[Shape, Shape, int, int]:
-    """Of a result: its shape, strides and numbers, and the elements that make one. ``order`` is x's memory order."""
+    """A result's shape, strides and number of elements, and how many elements make one; ``order``: x's memory order."""
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     left = tuple(shape[axis] for axis in kept)
     steps = dense_strides(left, [kept.index(axis) for axis in order if axis in kept])

@@ -118,7 +118,7 @@ def _steps(graph: Graph, g: Node, _: Node, operands: tuple[Node, ...]) -> tuple[
 
 
 def _by(slope: Callable[[Graph, Node, Node], Node]) -> Rule:
-    """Of one operand: the gradient times a slope, made from the operand and the result."""
+    """The rule of one operand whose gradient is multiplied by a slope, made from the operand and the result."""
 
     def rule(graph: Graph, g: Node, result: Node, operands: tuple[Node, ...]) -> tuple[Node | None, ...]:
         return (graph.apply("mul", g, slope(graph, operands[0], result)),)
@@ -127,7 +127,7 @@ def _by(slope: Callable[[Graph, Node, Node], Node]) -> Rule:
 
 
 def _over(divisor: Callable[[Graph, Node, Node], Node]) -> Rule:
-    """Of one operand: the gradient divided."""
+    """The rule of one operand whose gradient is divided by a divisor."""
 
     def rule(graph: Graph, g: Node, result: Node, operands: tuple[Node, ...]) -> tuple[Node | None, ...]:
         return (graph.apply("div", g, divisor(graph, operands[0], result)),)

@@ -78,11 +78,11 @@ class Program:
         for number, one in enumerate(self.instructions):
             last.update(dict.fromkeys(one.operands, number))
         kept = set(self.results)
-        ends: list[list[int]] = [[] for _ in self.instructions]
+        last_read: list[list[int]] = [[] for _ in self.instructions]
         for slot, number in last.items():
             if slot not in kept:
-                ends[number].append(slot)
-        return [tuple(slots) for slots in ends]
+                last_read[number].append(slot)
+        return [tuple(slots) for slots in last_read]
 
 
 def _ordered(results: Sequence[Node], given: set[Node]) -> list[Node]:

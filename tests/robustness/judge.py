@@ -174,7 +174,7 @@ def judge_by_differences(record: Record, case: Case, draw: Draw, base: Base, min
     if sides is None or not math.isfinite(sum(sides)):
         return
     along, middle = float((mine.astype(np.float64) * direction).sum()), sum(sides) / 2
-    # Of terms that cancel, as in x / x, their roundings are left: hence the constant.
+    # Where terms cancel, as in x / x, their rounding remains: hence the constant.
     size = float(np.abs(mine * direction).sum()) + abs(middle) + 1e-2
     if abs(sides[1] - sides[0]) > 1e-3 * size:
         return  # a kink, or too steep

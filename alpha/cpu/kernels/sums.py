@@ -37,12 +37,12 @@ PADDING = 16
 
 
 class LineSizes(NamedTuple):
-    """Lines of numbers to reduce, each in segments of numbers side by side; steps in bytes."""
+    """Lines of numbers to reduce, each in segments of neighbouring numbers; steps in bytes."""
 
     lines: int
     step: int
     segments: int
-    """Of a line."""
+    """Segments per line."""
     segment_step: int
     length: int
     """Numbers of a segment."""

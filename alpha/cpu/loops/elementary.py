@@ -224,9 +224,9 @@ def _pow_of_size(v: Lanes, x: Value, y: Value) -> Value:
     high, high_low = _sum(v, first, t)
     low = v.add(v.add(high_low, v.add(first_low, double_low)), v.add(t_low, v.mul(count, v.number(_LN2_LOW[64]))))
     # At the ends the logarithm is infinite, and has no low part.
-    ends = v.write(f"or {v.masks} {v.compare('oeq', x, v.number(0.0))}, {v.compare('ueq', x, v.number(math.inf))}")
-    high = v.select(ends, _log_at_ends(v, x, high, 0.0), high)
-    low = v.select(ends, v.number(0.0), low)
+    is_limit = v.write(f"or {v.masks} {v.compare('oeq', x, v.number(0.0))}, {v.compare('ueq', x, v.number(math.inf))}")
+    high = v.select(is_limit, _log_at_ends(v, x, high, 0.0), high)
+    low = v.select(is_limit, v.number(0.0), low)
     product = v.mul(y, high)
     beyond = v.fma(y, low, v.fma(y, high, v.neg(product)))
     within = v.compare("olt", v.call("fabs", product), v.number(1000.0))

@@ -149,12 +149,12 @@ def functions(bits: int, count: int, pointer: str) -> str:
 
 @cache
 def _two_over_pi() -> tuple[int, ...]:
-    """Its binary digits in words, after one word of zeros."""
+    """The binary digits of 2 / pi in words, after one word of zeros."""
     digits = 64 * _WORDS + 64
     one = 1 << digits
 
     def arc_tangent(n: int) -> int:
-        """Of 1 / n, by its series."""
+        """The arc tangent of 1 / n, by its series."""
         term = total = one // n
         k = 1
         while term:
