@@ -1,44 +1,78 @@
-"""The CPU engine's losses: softmax and cross entropy in one pass, and its gradient."""
+"""LossOperations: softmax along an axis, and cross entropy, on the CPU engine, a row in the caches at a time."""
 
 from __future__ import annotations
 
-from alpha.cpu.base import Array, HostEngine
-from alpha.cpu.kernels import losses as kernels
+from functools import cache
+from typing import Any
+
+from numba import float32, float64, int64, types
+
+from alpha.cpu import compile, workers
+from alpha.cpu.base import HostEngine
+from alpha.cpu.compile import Entry
+from alpha.cpu.kernels import softmax as kernels
 from alpha.errors import ShapeError
 from alpha.tensor import Tensor
 
+TASK = 1 << 13
+"""Elements of a task, about."""
+
 
 class LossOperations(HostEngine):
-    """Cross entropy. A row of logits is a sample, or a pixel of one."""
+    """A row of logits is a sample, or a pixel of one."""
+
+    def softmax(self, x: Tensor, axis: int, log: bool) -> Tensor:
+        if not _has_rows(x, axis):
+            return super().softmax(x, axis, log)
+        x = self.dense(x)
+        y = self.empty_like(x)
+        self._run_rows(kernels.softmax, x, axis, int(log), x, y)
+        return y
+
+    def softmax_grad(self, dy: Tensor, y: Tensor, axis: int, log: bool) -> Tensor:
+        if not _has_rows(y, axis) or not y.is_contiguous(y.memory_order()):
+            return super().softmax_grad(dy, y, axis, log)
+        dy, dx = self.dense(dy, y.memory_order()), self.empty_like(y)
+        self._run_rows(kernels.softmax_grad, y, axis, int(log), dy, y, dx)
+        return dx
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         _check("cross_entropy", logits, labels)
+        logits, labels = self._in_order(logits), self._in_order(labels)
         losses = self.empty(labels.shape, logits.dtype)
         probabilities = self.empty(logits.shape, logits.dtype)
-        self.launch(
-            kernels.cross_entropy, self._in_order(logits), self._in_order(labels), float(smoothing),
-            self.array(losses), self.array(probabilities), tasks=_tasks(logits),
-        )  # fmt: skip
+        self._run_rows(
+            kernels.cross_entropy, logits, 1, float(smoothing), logits, self.array(labels), losses, probabilities
+        )
         return losses, probabilities
 
     def cross_entropy_grad(self, probabilities: Tensor, labels: Tensor, scale: Tensor, smoothing: float) -> Tensor:
         _check("cross_entropy_grad", probabilities, labels)
         if scale.shape != labels.shape:
             raise ShapeError(f"[cross_entropy_grad] expected one scale per row, {labels.shape}, got {scale.shape}")
-        out = self.empty(probabilities.shape, probabilities.dtype)
-        self.launch(
-            kernels.cross_entropy_grad, self._in_order(probabilities), self._in_order(labels),
-            self._in_order(scale), float(smoothing), self.array(out), tasks=_tasks(probabilities),
-        )  # fmt: skip
+        p, labels, scale = (self._in_order(given) for given in (probabilities, labels, scale))
+        out = self.empty(p.shape, p.dtype)
+        self._run_rows(kernels.cross_entropy_grad, p, 1, float(smoothing), p, self.array(labels), scale, out)
         return out
 
-    def _in_order(self, x: Tensor) -> Array:
-        """The elements in row-major order, as the kernels index them."""
-        return self.array(self.dense(x, range(x.ndim)))
+    def _in_order(self, x: Tensor) -> Tensor:
+        """The elements as the kernels index them: row-major."""
+        return self.dense(x, range(x.ndim))
+
+    def _run_rows(self, kernel: Any, x: Tensor, axis: int, setting: float, *given: Any) -> None:
+        """Runs a kernel on the rows of x along an axis; tensors are given by their addresses."""
+        columns, item = x.shape[axis], x.dtype.itemsize
+        rows = x.numel() // columns if columns else 0
+        bunch = max(1, TASK // max(1, columns))
+        arguments = [one.address if isinstance(one, Tensor) else one for one in given]
+        threads = max(1, min(self.threads, -(-rows // bunch)))
+        workers.WORKERS.enter(_entry(kernel, item), threads, (1.0, setting, item, rows, columns, bunch, *arguments))
 
 
-def _tasks(rows: Tensor) -> int:
-    return -(-rows.shape[0] // kernels.ROWS)
+def _has_rows(x: Tensor, axis: int) -> bool:
+    """Whether there are numbers along an axis that lie side by side, or do so in a dense copy."""
+    order = x.memory_order()
+    return x.shape[axis] > 0 and all(x.shape[inner] == 1 for inner in order[order.index(axis) + 1 :])
 
 
 def _check(function: str, rows: Tensor, labels: Tensor) -> None:
@@ -46,3 +80,18 @@ def _check(function: str, rows: Tensor, labels: Tensor) -> None:
         raise ShapeError(
             f"[{function}] expected rows (N, C), C >= 1, and labels (N,), got {rows.shape} and {labels.shape}"
         )
+
+
+@cache
+def _entry(kernel: Any, item: int) -> Entry:
+    """A kernel for numbers of so many bytes."""
+    tag = float32 if item == 4 else float64
+    labels = types.Array(int64, 1, "C")
+    given: tuple[Any, ...] = {
+        kernels.softmax: (int64, int64),
+        kernels.softmax_grad: (int64, int64, int64),
+        kernels.cross_entropy: (int64, labels, int64, int64),
+        kernels.cross_entropy_grad: (int64, labels, int64, int64),
+    }[kernel]
+    setting = int64 if kernel in (kernels.softmax, kernels.softmax_grad) else float64
+    return compile.entry(kernel, tag, setting, *[int64] * 4, *given)
