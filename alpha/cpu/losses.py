@@ -7,6 +7,7 @@ from typing import Any
 
 from numba import float32, float64, int64, types
 
+from alpha.arguments import Shape
 from alpha.cpu import compile, workers
 from alpha.cpu.base import HostEngine
 from alpha.cpu.compile import Entry
@@ -19,22 +20,20 @@ TASK = 1 << 13
 
 
 class LossOperations(HostEngine):
-    """A row of logits is a sample, or a pixel of one."""
+    """A row is a line of numbers along an axis, which lies dense, after a copy if need be; of logits, a sample."""
 
     def softmax(self, x: Tensor, axis: int, log: bool) -> Tensor:
-        if not _has_rows(x, axis):
-            return super().softmax(x, axis, log)
-        x = self.dense(x)
-        y = self.empty_like(x)
-        self._run_rows(kernels.softmax, x, axis, int(log), x, y)
-        return y
+        rows = self.dense(x, _innermost(x, axis))
+        y = self.empty_like(rows)
+        self._run_rows(kernels.softmax, rows, axis, int(log), rows, y)
+        return self.dense(y, x.memory_order())
 
     def softmax_grad(self, dy: Tensor, y: Tensor, axis: int, log: bool) -> Tensor:
-        if not _has_rows(y, axis) or not y.is_contiguous(y.memory_order()):
-            return super().softmax_grad(dy, y, axis, log)
-        dy, dx = self.dense(dy, y.memory_order()), self.empty_like(y)
-        self._run_rows(kernels.softmax_grad, y, axis, int(log), dy, y, dx)
-        return dx
+        order = _innermost(y, axis)
+        rows, dy = self.dense(y, order), self.dense(dy, order)
+        dx = self.empty_like(rows)
+        self._run_rows(kernels.softmax_grad, rows, axis, int(log), dy, rows, dx)
+        return self.dense(dx, y.memory_order())
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         _check("cross_entropy", logits, labels)
@@ -69,10 +68,9 @@ class LossOperations(HostEngine):
         workers.WORKERS.enter(_entry(kernel, item), threads, (1.0, setting, item, rows, columns, bunch, *arguments))
 
 
-def _has_rows(x: Tensor, axis: int) -> bool:
-    """Whether there are numbers along an axis that lie side by side, or do so in a dense copy."""
-    order = x.memory_order()
-    return x.shape[axis] > 0 and all(x.shape[inner] == 1 for inner in order[order.index(axis) + 1 :])
+def _innermost(x: Tensor, axis: int) -> Shape:
+    """The memory order of x, but with an axis innermost: its numbers then lie side by side."""
+    return (*(other for other in x.memory_order() if other != axis), axis)
 
 
 def _check(function: str, rows: Tensor, labels: Tensor) -> None:
