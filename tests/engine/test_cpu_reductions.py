@@ -108,6 +108,31 @@ def test_a_sum_of_many_equal_numbers_is_not_off(cpu: CPUEngine) -> None:
     assert x.astype("float32").mean().item() == np.float32(0.1)
 
 
+# -- running sums ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(3, 7, 331), (40, 30, 9), (9000, 2), (70000,), (2, 3, 5000), (5000, 1, 3)])
+def test_running_sums(cpu: CPUEngine, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> None:
+    base = alpha.tensor(rng.standard_normal(shape).astype(dtype), engine=cpu)
+    for x in (base, base.permute(list(range(base.ndim))[::-1]), base.unsqueeze(0).expand((2, *shape))):
+        wide = x.numpy().astype(np.longdouble)
+        for axis in range(x.ndim):
+            (got,) = agreed(cpu, lambda x=x, axis=axis: (cpu.cumsum(x, axis),))  # type: ignore[misc]
+            want = np.cumsum(wide, axis)
+            sizes = np.cumsum(np.abs(wide), axis)
+            bound = np.finfo(dtype).eps * np.abs(want) + x.shape[axis] * np.finfo(np.float64).eps * sizes
+            assert got.shape == want.shape and got.dtype == x.dtype and (np.abs(got - want) <= bound).all()
+
+
+def test_what_is_not_finite_spoils_only_the_sums_after_it(cpu: CPUEngine) -> None:
+    x = np.ones((40, 300))
+    x[:, 137], x[:, 211], x[13] = np.inf, -np.inf, np.nan
+    for axis in (0, 1):
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(cpu.cumsum(alpha.tensor(x, engine=cpu), axis).numpy(), np.cumsum(x, axis))
+
+
 # -- softmax and cross entropy -----------------------------------------------------------------------------------
 
 
