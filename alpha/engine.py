@@ -34,6 +34,7 @@ from alpha.composed import (
     reductions,
     row_norms,
     samples,
+    softmax,
 )
 from alpha.dtypes import float32
 from alpha.errors import ArgumentError, EngineError, described
@@ -438,6 +439,14 @@ class Engine(ABC):
         return pooling.avg_pool2d_grad(self, dy, geometry, count_padding)
 
     # -- losses, random numbers, optimizers ----------------------------------------------------------------------
+
+    def softmax(self, x: Tensor, axis: int, log: bool) -> Tensor:
+        """exp(x) / sum(exp(x)) along an axis, or its logarithm, without overflow."""
+        return softmax.softmax(self, x, axis, log)
+
+    def softmax_grad(self, dy: Tensor, y: Tensor, axis: int, log: bool) -> Tensor:
+        """dx of softmax from its result."""
+        return softmax.softmax_grad(self, dy, y, axis, log)
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         """Per-row losses (N,) and softmax probabilities (N, C) of logits (N, C) and int64 labels (N,).

@@ -70,3 +70,6 @@ def _detect() -> Isa:
 
 ISA = _detect()
 """The instruction path of this process."""
+
+FUSED = bool(llvm.get_host_cpu_features().get("fma", llvm.get_process_triple().startswith("aarch64")))
+"""Whether the processor multiplies and adds in one rounding."""

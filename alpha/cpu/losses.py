@@ -1,44 +1,76 @@
-"""The CPU engine's losses: softmax and cross entropy in one pass, and its gradient."""
+"""LossOperations: softmax along an axis, and cross entropy, on the CPU engine, a row in the caches at a time."""
 
 from __future__ import annotations
 
-from alpha.cpu.base import Array, HostEngine
-from alpha.cpu.kernels import losses as kernels
+from functools import cache
+from typing import Any
+
+from numba import float32, float64, int64, types
+
+from alpha.arguments import Shape
+from alpha.cpu import compile, workers
+from alpha.cpu.base import HostEngine
+from alpha.cpu.compile import Entry
+from alpha.cpu.kernels import softmax as kernels
 from alpha.errors import ShapeError
 from alpha.tensor import Tensor
 
+TASK = 1 << 13
+"""Elements of a task, about."""
+
 
 class LossOperations(HostEngine):
-    """Cross entropy. A row of logits is a sample, or a pixel of one."""
+    """A row is a line of numbers along an axis, which lies dense, after a copy if need be; of logits, a sample."""
+
+    def softmax(self, x: Tensor, axis: int, log: bool) -> Tensor:
+        rows = self.dense(x, _innermost(x, axis))
+        y = self.empty_like(rows)
+        self._run_rows(kernels.softmax, rows, axis, int(log), rows, y)
+        return self.dense(y, x.memory_order())
+
+    def softmax_grad(self, dy: Tensor, y: Tensor, axis: int, log: bool) -> Tensor:
+        order = _innermost(y, axis)
+        rows, dy = self.dense(y, order), self.dense(dy, order)
+        dx = self.empty_like(rows)
+        self._run_rows(kernels.softmax_grad, rows, axis, int(log), dy, rows, dx)
+        return self.dense(dx, y.memory_order())
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         _check("cross_entropy", logits, labels)
+        logits, labels = self._in_order(logits), self._in_order(labels)
         losses = self.empty(labels.shape, logits.dtype)
         probabilities = self.empty(logits.shape, logits.dtype)
-        self.launch(
-            kernels.cross_entropy, self._in_order(logits), self._in_order(labels), float(smoothing),
-            self.array(losses), self.array(probabilities), tasks=_tasks(logits),
-        )  # fmt: skip
+        self._run_rows(
+            kernels.cross_entropy, logits, 1, float(smoothing), logits, self.array(labels), losses, probabilities
+        )
         return losses, probabilities
 
     def cross_entropy_grad(self, probabilities: Tensor, labels: Tensor, scale: Tensor, smoothing: float) -> Tensor:
         _check("cross_entropy_grad", probabilities, labels)
         if scale.shape != labels.shape:
             raise ShapeError(f"[cross_entropy_grad] expected one scale per row, {labels.shape}, got {scale.shape}")
-        out = self.empty(probabilities.shape, probabilities.dtype)
-        self.launch(
-            kernels.cross_entropy_grad, self._in_order(probabilities), self._in_order(labels),
-            self._in_order(scale), float(smoothing), self.array(out), tasks=_tasks(probabilities),
-        )  # fmt: skip
+        p, labels, scale = (self._in_order(given) for given in (probabilities, labels, scale))
+        out = self.empty(p.shape, p.dtype)
+        self._run_rows(kernels.cross_entropy_grad, p, 1, float(smoothing), p, self.array(labels), scale, out)
         return out
 
-    def _in_order(self, x: Tensor) -> Array:
-        """The elements in row-major order, as the kernels index them."""
-        return self.array(self.dense(x, range(x.ndim)))
+    def _in_order(self, x: Tensor) -> Tensor:
+        """The elements as the kernels index them: row-major."""
+        return self.dense(x, range(x.ndim))
+
+    def _run_rows(self, kernel: Any, x: Tensor, axis: int, setting: float, *given: Any) -> None:
+        """Runs a kernel on the rows of x along an axis; tensors are given by their addresses."""
+        columns, item = x.shape[axis], x.dtype.itemsize
+        rows = x.numel() // columns if columns else 0
+        bunch = max(1, TASK // max(1, columns))
+        arguments = [one.address if isinstance(one, Tensor) else one for one in given]
+        threads = max(1, min(self.threads, -(-rows // bunch)))
+        workers.WORKERS.enter(_entry(kernel, item), threads, (1.0, setting, item, rows, columns, bunch, *arguments))
 
 
-def _tasks(rows: Tensor) -> int:
-    return -(-rows.shape[0] // kernels.ROWS)
+def _innermost(x: Tensor, axis: int) -> Shape:
+    """The memory order of x, but with an axis innermost: its numbers then lie side by side."""
+    return (*(other for other in x.memory_order() if other != axis), axis)
 
 
 def _check(function: str, rows: Tensor, labels: Tensor) -> None:
@@ -46,3 +78,18 @@ def _check(function: str, rows: Tensor, labels: Tensor) -> None:
         raise ShapeError(
             f"[{function}] expected rows (N, C), C >= 1, and labels (N,), got {rows.shape} and {labels.shape}"
         )
+
+
+@cache
+def _entry(kernel: Any, item: int) -> Entry:
+    """A kernel for numbers of so many bytes."""
+    tag = float32 if item == 4 else float64
+    labels = types.Array(int64, 1, "C")
+    given: tuple[Any, ...] = {
+        kernels.softmax: (int64, int64),
+        kernels.softmax_grad: (int64, int64, int64),
+        kernels.cross_entropy: (int64, labels, int64, int64),
+        kernels.cross_entropy_grad: (int64, labels, int64, int64),
+    }[kernel]
+    setting = int64 if kernel in (kernels.softmax, kernels.softmax_grad) else float64
+    return compile.entry(kernel, tag, setting, *[int64] * 4, *given)

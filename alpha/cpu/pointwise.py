@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 
 from alpha import caches
@@ -16,6 +15,7 @@ from alpha.arguments import Shape, broadcast_shapes
 from alpha.cpu import workers
 from alpha.cpu.base import HostEngine
 from alpha.cpu.compile import Entry, alone, entry
+from alpha.cpu.isa import FUSED
 from alpha.cpu.loops import loop as loops
 from alpha.cpu.loops import machine
 from alpha.cpu.sharing import share
@@ -146,8 +146,7 @@ def _loop(text: str, layout: loops.Layout, program: Program) -> machine.Loop:
     """The loop of a program, for tensors that lie so."""
     found = _loops.get((text, layout))
     if found is None:
-        fused = bool(llvm.get_host_cpu_features().get("fma", llvm.get_process_triple().startswith("aarch64")))
-        found = _loops[text, layout] = machine.loop(loops.ir_of(program, layout, fused))
+        found = _loops[text, layout] = machine.loop(loops.ir_of(program, layout, FUSED))
     return found
 
 

@@ -1,4 +1,4 @@
-"""ReductionOperations: sums, means and products of floats on the CPU engine's own kernels."""
+"""ReductionOperations: sums, running sums, means and products of floats on the CPU engine's own kernels."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from alpha.arguments import Shape
 from alpha.cpu import compile, workers
 from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.compile import Entry
+from alpha.cpu.kernels import cumsum
 from alpha.cpu.kernels import sums as kernels
 from alpha.cpu.kernels.sums import ColumnSizes, LineSizes
 from alpha.dtypes import is_float
@@ -51,6 +52,22 @@ class ReductionOperations(ArrayOperations):
             if found is not None:
                 return found
         return super().mean(x, axes, keepdims)
+
+    def cumsum(self, x: Tensor, axis: int) -> Tensor:
+        if not is_float(x.dtype) or x.numel() < SMALL:
+            return super().cumsum(x, axis)
+        x = self.dense(x)
+        y, order, item = self.empty_like(x), x.memory_order(), x.dtype.itemsize
+        place = order.index(axis)
+        blocks, columns = (math.prod(x.shape[a] for a in part) for part in (order[:place], order[place + 1 :]))
+        strip = max(1, PART // x.shape[axis]) if columns == 1 else STRIP
+        tasks = -(-blocks // strip) if columns == 1 else blocks * -(-columns // strip)
+        workers.WORKERS.enter(
+            _cumsum_entry(x.dtype),
+            min(self.threads, tasks),
+            (1.0, item, blocks, x.shape[axis], columns, strip, x.address, y.address),
+        )
+        return y
 
     def _reduced(
         self, op: int, x: Tensor, axes: tuple[int, ...], keepdims: bool, divisor: float | None
@@ -167,6 +184,12 @@ def _result(shape: Shape, order: Shape, axes: tuple[int, ...], keepdims: bool) -
         left = tuple(1 if axis in axes else n for axis, n in enumerate(shape))
         steps = tuple(all_steps.get(axis, 1) for axis in range(len(shape)))
     return left, steps, size, count
+
+
+@cache
+def _cumsum_entry(dtype: np.dtype[Any]) -> Entry:
+    """The kernel of running sums of numbers of a dtype."""
+    return compile.entry(cumsum.cumsum, from_dtype(dtype), *[int64] * 7)
 
 
 @cache

@@ -12,7 +12,7 @@ from alpha.errors import ArgumentError, described
 from alpha.expressions import symbols
 from alpha.expressions.functions import pointwise
 from alpha.functions.elementwise import erf, exp, gt, le, log1p, maximum, mul, sigmoid, square, tanh, where
-from alpha.functions.operands import call, check_float, check_tensor, compute, filled
+from alpha.functions.operands import call, check_float, check_tensor
 from alpha.tensor import Tensor
 
 __all__ = ["gelu", "leaky_relu", "log_softmax", "relu", "silu", "softmax", "softplus"]
@@ -157,56 +157,28 @@ def _check(function: str, x: Any) -> None:
 
 
 class Softmax(Function):
-    """exp(x) / sum(exp(x)) along an axis."""
+    """exp(x) / sum(exp(x)) along an axis, or its logarithm."""
 
     fresh = True
 
-    def forward(self, x: Tensor, axis: int) -> Tensor:
-        self.axis = axis
-        y = compute("exp", _shifted(x, axis))
-        compute("div", y, x.engine.reduce("sum", y, (axis,), True), out=y)
+    def forward(self, x: Tensor, axis: int, log: bool) -> Tensor:
+        self.axis, self.log = axis, log
+        y = x.engine.softmax(x, axis, log)
         self.save(y)
         return y
 
     def backward(self, grad: Tensor) -> Tensor:
         (y,) = self.saved
-        total = grad.engine.reduce("sum", compute("mul", grad, y), (self.axis,), True)
-        return compute("mul", compute("sub", grad, total), y)
-
-
-class LogSoftmax(Function):
-    """x - log(sum(exp(x))) along an axis."""
-
-    fresh = True
-
-    def forward(self, x: Tensor, axis: int) -> Tensor:
-        self.axis = axis
-        y = _shifted(x, axis)
-        total = x.engine.reduce("sum", compute("exp", y), (axis,), True)
-        compute("sub", y, compute("log", total), out=y)
-        self.save(y)
-        return y
-
-    def backward(self, grad: Tensor) -> Tensor:
-        (y,) = self.saved
-        total = grad.engine.reduce("sum", grad, (self.axis,), True)
-        return compute("sub", grad, compute("mul", compute("exp", y), total))
-
-
-def _shifted(x: Tensor, axis: int) -> Tensor:
-    """x minus its largest element along an axis, so that no exponential overflows."""
-    if x.shape[axis] == 0:
-        return filled(x, 0)
-    return compute("sub", x, x.engine.reduce("max", x, (axis,), True))
+        return grad.engine.softmax_grad(grad, y, self.axis, self.log)
 
 
 def softmax(x: Tensor, dim: int = -1) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis, without overflow."""
     check_float("softmax", x)
-    return call(Softmax, x, one_axis("softmax", dim, x.ndim))
+    return call(Softmax, x, one_axis("softmax", dim, x.ndim), False)
 
 
 def log_softmax(x: Tensor, dim: int = -1) -> Tensor:
     """x - log(sum(exp(x))) along an axis, without overflow."""
     check_float("log_softmax", x)
-    return call(LogSoftmax, x, one_axis("log_softmax", dim, x.ndim))
+    return call(Softmax, x, one_axis("log_softmax", dim, x.ndim), True)

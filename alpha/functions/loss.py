@@ -189,12 +189,11 @@ def _reduce_rows(
         losses = where(kept != 0, losses, 0.0)
     if reduction == "none":
         return reshape(losses, target.shape)
-    total = losses.sum()
     if reduction == "sum":
-        return total
+        return losses.sum()
     if weight is None:
-        return total / (losses.shape[0] if kept is None else kept.sum())
-    return total / _of_class(weight, labels, kept).sum()
+        return losses.mean() if kept is None else losses.sum() / kept.sum()
+    return losses.sum() / _of_class(weight, labels, kept).sum()
 
 
 def _reduce(losses: Tensor, reduction: str) -> Tensor:

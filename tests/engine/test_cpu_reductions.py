@@ -1,8 +1,8 @@
-"""The CPU engine's reductions: any axes and strides, error bounds, the same bits for any number of threads."""
+"""The CPU engine's reductions and softmax: any strides, error bounds, the same bits for any number of threads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -106,3 +106,132 @@ def test_a_sum_of_many_equal_numbers_is_not_off(cpu: CPUEngine) -> None:
     x = alpha.tensor(np.full(3_000_000, 0.1), engine=cpu)
     assert abs(float(x.sum().item()) - 300000) < 1e-10
     assert x.astype("float32").mean().item() == np.float32(0.1)
+
+
+# -- running sums ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(3, 7, 331), (40, 30, 9), (9000, 2), (70000,), (2, 3, 5000), (5000, 1, 3)])
+def test_running_sums(cpu: CPUEngine, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> None:
+    base = alpha.tensor(rng.standard_normal(shape).astype(dtype), engine=cpu)
+    for x in (base, base.permute(list(range(base.ndim))[::-1]), base.unsqueeze(0).expand((2, *shape))):
+        wide = x.numpy().astype(np.longdouble)
+        for axis in range(x.ndim):
+            (got,) = agreed(cpu, lambda x=x, axis=axis: (cpu.cumsum(x, axis),))  # type: ignore[misc]
+            want = np.cumsum(wide, axis)
+            sizes = np.cumsum(np.abs(wide), axis)
+            bound = np.finfo(dtype).eps * np.abs(want) + x.shape[axis] * np.finfo(np.float64).eps * sizes
+            assert got.shape == want.shape and got.dtype == x.dtype and (np.abs(got - want) <= bound).all()
+
+
+def test_what_is_not_finite_spoils_only_the_sums_after_it(cpu: CPUEngine) -> None:
+    x = np.ones((40, 300))
+    x[:, 137], x[:, 211], x[13] = np.inf, -np.inf, np.nan
+    for axis in (0, 1):
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(cpu.cumsum(alpha.tensor(x, engine=cpu), axis).numpy(), np.cumsum(x, axis))
+
+
+# -- softmax and cross entropy -----------------------------------------------------------------------------------
+
+
+def rows_of(
+    engine: CPUEngine, rng: np.random.Generator, shape: tuple[int, int], dtype: str, count: int
+) -> list[Tensor]:
+    return [alpha.tensor((4 * rng.standard_normal(shape)).astype(dtype), engine=engine) for _ in range(count)]
+
+
+def agreed(engine: CPUEngine, compute: Callable[[], tuple[Tensor, ...]]) -> list[Array]:
+    """The results, which have the same bits for one, two and five threads."""
+    found = []
+    for threads in (1, 2, 5):
+        engine.configure(threads=threads)
+        found.append([result.numpy() for result in compute()])
+    for other in found[1:]:
+        assert [array.tobytes() for array in other] == [array.tobytes() for array in found[0]]
+    return found[0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(700, 100), (300, 1029), (2, 20001), (9000, 3), (50, 1)])
+def test_softmax_of_rows(cpu: CPUEngine, rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> None:
+    x, dy = rows_of(cpu, rng, shape, dtype, 2)
+    wide, g = x.numpy().astype(np.float64), dy.numpy().astype(np.float64)
+    logs = wide - wide.max(1, keepdims=True)
+    logs -= np.log(np.exp(logs).sum(1, keepdims=True))
+    p = np.exp(logs)
+    unit = float(np.finfo(dtype).eps)
+    for log, y, dx in (
+        (False, p, (g - (g * p).sum(1, keepdims=True)) * p),
+        (True, logs, g - p * g.sum(1, keepdims=True)),
+    ):
+
+        def compute(log: bool = log) -> tuple[Tensor, ...]:
+            y = cpu.softmax(x, 1, log)
+            return y, cpu.softmax_grad(dy, y, 1, log)
+
+        got = agreed(cpu, compute)
+        np.testing.assert_allclose(got[0], y, rtol=8 * unit, atol=4 * unit * np.abs(y).max())
+        np.testing.assert_allclose(got[1], dx, rtol=64 * unit, atol=16 * unit * np.abs(g).sum(1).max())
+
+
+def test_softmax_along_any_axis_of_any_strides(cpu: CPUEngine, rng: np.random.Generator) -> None:
+    base = alpha.tensor(rng.standard_normal((6, 10, 8)), engine=cpu)
+    for x in (
+        base,
+        base.permute(2, 0, 1),
+        base[:, ::2],
+        base[::2, 1:, ::3],
+        base[:1].expand((4, 10, 8)),
+        base[:, :, :1],
+    ):
+        wide = np.exp(x.numpy())
+        for axis in range(3):
+            expected = wide / wide.sum(axis, keepdims=True)
+            y, logs = cpu.softmax(x, axis, False), cpu.softmax(x, axis, True)
+            np.testing.assert_allclose(y.numpy(), expected, rtol=1e-14)
+            np.testing.assert_allclose(logs.numpy(), np.log(expected), rtol=1e-13, atol=1e-14)
+            dy = alpha.tensor(np.cos(wide), engine=cpu)
+            for order in ((0, 1, 2), (2, 1, 0)):
+                g = cpu.dense(dy, order)
+                dx = cpu.softmax_grad(g, y, axis, False).numpy()
+                want = (np.cos(wide) - (np.cos(wide) * expected).sum(axis, keepdims=True)) * expected
+                np.testing.assert_allclose(dx, want, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_softmax_of_what_is_not_finite(cpu: CPUEngine, dtype: str) -> None:
+    x = np.zeros((6, 40), dtype)
+    x[0, 3], x[1, 39], x[2], x[3, 5], x[4, 0] = np.nan, np.inf, -np.inf, -np.inf, np.finfo(dtype).max
+    y, logs = (cpu.softmax(alpha.tensor(x, engine=cpu), 1, log).numpy() for log in (False, True))
+    assert np.isnan(y[:3]).all() and np.isnan(logs[:3]).all()
+    np.testing.assert_allclose(y[3:].sum(1), 1, rtol=1e-6)
+    assert y[3, 5] == 0 and logs[3, 5] == -np.inf and y[4, 0] == 1 and logs[4, 0] == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_cross_entropy_of_many_classes(cpu: CPUEngine, rng: np.random.Generator, dtype: str, smoothing: float) -> None:
+    (x,) = rows_of(cpu, rng, (90, 1029), dtype, 1)
+    labels = rng.integers(0, 1029, 90)
+    labels[7], labels[8] = 1029, -1  # not followed
+    given = alpha.tensor(labels, engine=cpu)
+    scale = alpha.tensor(rng.standard_normal(90).astype(dtype), engine=cpu)
+
+    def compute() -> tuple[Tensor, ...]:
+        losses, p = cpu.cross_entropy(x, given, smoothing)
+        return losses, p, cpu.cross_entropy_grad(p, given, scale, smoothing)
+
+    losses, p, dx = agreed(cpu, compute)
+    wide = x.numpy().astype(np.float64)
+    logs = wide - wide.max(1, keepdims=True)
+    logs -= np.log(np.exp(logs).sum(1, keepdims=True))
+    target = np.full(wide.shape, smoothing / 1029)
+    valid = (labels >= 0) & (labels < 1029)
+    target[valid, labels[valid]] += 1 - smoothing
+    unit = float(np.finfo(dtype).eps)
+    assert np.isnan(losses[~valid]).all()
+    np.testing.assert_allclose(losses[valid], -(target * logs).sum(1)[valid], rtol=8 * unit)
+    np.testing.assert_allclose(p, np.exp(logs), rtol=16 * unit)
+    np.testing.assert_allclose(dx, (p - target) * scale.numpy()[:, None], rtol=16 * unit, atol=8 * unit)

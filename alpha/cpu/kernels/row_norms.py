@@ -18,9 +18,8 @@ from numba.extending import intrinsic
 from alpha.cpu.atomics import add, take_task
 from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.kernels.runs import Runs
-from alpha.cpu.kernels.sums import BLOCK as LINE_BLOCK
-from alpha.cpu.kernels.sums import PADDING, SUM, add_row, merge_parts, sum_of
-from alpha.cpu.kernels.vectors import read_number, write_number
+from alpha.cpu.kernels.sums import PADDING, SUM, add_row, added, corrected, merge_parts, step_of, sum_of
+from alpha.cpu.kernels.vectors import read_number, rounded, write_number
 
 BLOCK = 16
 """Rows whose shares of a weight's gradient are added in the dtype of x."""
@@ -148,30 +147,32 @@ def _grad_apply(
 
 @inlined
 def _square_sum(tag, item, x, count, mean, low):  # type: ignore[no-untyped-def]
-    """The sum of squared deviations; of float64 numbers some at a time, so that no running sum is long."""
-    step = count if item == 4 else LINE_BLOCK
-    total = 0.0
+    """The sum of squared deviations."""
+    total, error, step = 0.0, 0.0, step_of(item, count)
     for first in range(0, count, step):
-        total += _squares(tag, x + first * item, min(step, count - first), mean, low)
-    return total
+        part = _squares(tag, x + first * item, min(step, count - first), mean, low)
+        total, error = added(total, error, part)
+    return corrected(total, error)
+
+
+@inlined
+def _grad_totals(tag, item, dy, x, weight, count, numbers):  # type: ignore[no-untyped-def]
+    """The sums of g and g * n."""
+    (mean, low, scale), step = numbers, step_of(item, count)
+    of_g, of_gn = (0.0, 0.0), (0.0, 0.0)
+    for first in range(0, count, step):
+        at = first * item
+        g, gn = _grad_sums(tag, dy + at, x + at, weight + at, min(step, count - first), mean, low, scale)
+        of_g, of_gn = added(of_g[0], of_g[1], g), added(of_gn[0], of_gn[1], gn)
+    return corrected(of_g[0], of_g[1]), corrected(of_gn[0], of_gn[1])
 
 
 @inlined
 def _parts(tag, value):  # type: ignore[no-untyped-def]
     """A float64 number as the sum of two of the tag's type; the second is 0 where the first is not finite."""
-    high = _rounded(tag, value)
+    high = rounded(tag, value)
     low = value - high
-    return high, _rounded(tag, low if math.isfinite(low) else 0.0)
-
-
-@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _rounded(_typing: Any, tag: Any, value: Any) -> Any:
-    """A float64 number in the tag's type."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return context.cast(builder, arguments[1], types.float64, tag)
-
-    return tag(tag, types.float64), codegen
+    return high, rounded(tag, low if math.isfinite(low) else 0.0)
 
 
 @compiled
@@ -188,7 +189,7 @@ def row_norm(counter, tag, eps, sizes, x, weight, bias, y, statistics):  # type:
             high, low = _parts(tag, mean)
             var = _square_sum(tag, item, x + at, columns, high, low) / columns
             scale = 1.0 / np.sqrt(var + eps)
-            _apply(tag, x + at, weight, bias, y + at, columns, high, low, _rounded(tag, scale))
+            _apply(tag, x + at, weight, bias, y + at, columns, high, low, rounded(tag, scale))
             write_number(0.0, statistics + row * 16, mean)
             write_number(0.0, statistics + row * 16 + 8, scale)
     return 0
@@ -217,10 +218,10 @@ def row_norm_grad(counter, tag, sizes, dy, x, weight, statistics, dx, dweight, d
             at = row * columns * item
             mean, scale = read_number(0.0, statistics + row * 16), read_number(0.0, statistics + row * 16 + 8)
             high, low = _parts(tag, mean)
-            factor = _rounded(tag, scale)
-            of_g, of_gn = _grad_sums(tag, dy + at, x + at, weight, columns, high, low, factor)
+            factor = rounded(tag, scale)
+            of_g, of_gn = _grad_totals(tag, item, dy + at, x + at, weight, columns, (high, low, factor))
             shift = of_g / columns if centered != 0 else 0.0
-            numbers = high, low, factor, _rounded(tag, shift), _rounded(tag, of_gn / columns)
+            numbers = high, low, factor, rounded(tag, shift), rounded(tag, of_gn / columns)
             _grad_apply(tag, dy + at, x + at, weight, dx + at, of_weight, of_bias, columns, numbers)
             if (row - first) % BLOCK == BLOCK - 1 or row == last - 1:
                 for i in range(2):

@@ -146,12 +146,12 @@ def _line(tag, op, item, address, length):  # type: ignore[no-untyped-def]
         return _sum_run(tag, address, length), 0.0
     total, error = 0.0, 0.0
     for first in range(0, length, BLOCK):
-        total, error = _added(total, error, _sum_run(tag, address + first * item, min(BLOCK, length - first)))
+        total, error = added(total, error, _sum_run(tag, address + first * item, min(BLOCK, length - first)))
     return total, error
 
 
 @inlined
-def _added(total, error, part):  # type: ignore[no-untyped-def]
+def added(total, error, part):  # type: ignore[no-untyped-def]
     """A sum, its rounding error, and a part more."""
     new = total + part
     back = new - total
@@ -159,7 +159,7 @@ def _added(total, error, part):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _corrected(total, error):  # type: ignore[no-untyped-def]
+def corrected(total, error):  # type: ignore[no-untyped-def]
     """The sum with its rounding error, which is none where the sum is not finite."""
     return total + error if math.isfinite(error) else total
 
@@ -178,10 +178,16 @@ def merge_parts(op, parts, first, count, width):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def step_of(item, count):  # type: ignore[no-untyped-def]
+    """How many of so many numbers to add in one running sum a lane: in float64, some whose parts ``added`` joins."""
+    return max(count, 1) if item == 4 else 256
+
+
+@inlined
 def sum_of(tag, item, address, length):  # type: ignore[no-untyped-def]
     """The sum of numbers side by side."""
     total, error = _line(tag, SUM, item, address, length)
-    return _corrected(total, error)
+    return corrected(total, error)
 
 
 @inlined
@@ -193,8 +199,8 @@ def _segments(tag, op, item, address, segments, step, length):  # type: ignore[n
         if op == PRODUCT:
             total *= part
         else:
-            total, error = _added(total, error + lost, part)
-    return _corrected(total, error)
+            total, error = added(total, error + lost, part)
+    return corrected(total, error)
 
 
 @compiled
@@ -271,12 +277,12 @@ def reduce_columns(counter, tag, divisor, op, item, x, sizes, out, parts):  # ty
         )
         if pieces == 1:
             for i in range(width):
-                total = _corrected(results[i], errors[i])
+                total = corrected(results[i], errors[i])
                 write_number(tag, out + (block * columns + first + i) * item, total / divisor)
             continue
         row = 1 + (block * pieces + piece) * columns
         for i in range(width):
-            parts[row + first + i] = _corrected(results[i], errors[i])
+            parts[row + first + i] = corrected(results[i], errors[i])
         if add(parts.ctypes.data, 1) == blocks * pieces * strips - 1:
             for block in range(blocks):
                 row = 1 + block * pieces * columns

@@ -223,3 +223,13 @@ def write_number(_typing: Any, tag: Any, address: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(tag, types.int64, tag), codegen
+
+
+@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+def rounded(_typing: Any, tag: Any, value: Any) -> Any:
+    """A float64 number in the tag's type."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.cast(builder, arguments[1], types.float64, tag)
+
+    return tag(tag, types.float64), codegen
