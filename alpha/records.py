@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -81,6 +82,16 @@ class WeightedPairs:
     ) -> WeightedPairs:
         """From pairs in the order of the positions that they belong to."""
         return WeightedPairs(np.searchsorted(owners, np.arange(positions + 1)), sources, weights)
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """The first and the last source; 0 and -1 where there is none."""
+        return (int(self.sources.min()), int(self.sources.max())) if len(self.sources) else (0, -1)
+
+    @cached_property
+    def weights32(self) -> np.ndarray[Any, Any]:
+        """The weights as float32."""
+        return self.weights.astype(np.float32)
 
 
 @dataclass(frozen=True)

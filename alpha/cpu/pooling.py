@@ -10,6 +10,7 @@ import numpy as np
 from alpha import caches
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import pooling as kernels
+from alpha.dtypes import float32
 from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ShapeError
 from alpha.geometry import LONGEST, Axis, Geometry
@@ -77,14 +78,15 @@ class PoolingOperations(HostEngine):
     def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
         count, length, values = x.shape
         positions = len(pairs.starts) - 1
-        if len(pairs.sources) and not 0 <= pairs.sources.min() <= pairs.sources.max() < length:
-            raise ShapeError(f"[combine] expected pairs within an axis of {length}, got {pairs.sources.max()}")
+        first, last = pairs.span
+        if first < 0 or last >= length:
+            raise ShapeError(f"[combine] expected pairs within an axis of {length}, got {last}")
+        weights = pairs.weights32 if x.dtype == float32 else pairs.weights
         out = self.empty((count, positions, values), x.dtype)
         block = max(1, kernels.COLUMNS // max(values, 1))
         tasks = count * -(-positions // block) * -(-values // kernels.COLUMNS)
         self.launch(
-            kernels.combine, self.array(x), pairs.starts, pairs.sources, pairs.weights.astype(x.dtype), self.array(out),
-            block, tasks=tasks,
+            kernels.combine, self.array(x), pairs.starts, pairs.sources, weights, self.array(out), block, tasks=tasks,
         )  # fmt: skip
         return out
 

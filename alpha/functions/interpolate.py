@@ -5,37 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from alpha import caches
 from alpha.arguments import flag, number
 from alpha.autograd import Function
-from alpha.engine import IMAGE_ORDER, WeightedPairs
+from alpha.engine import IMAGE_ORDER
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.conv import MAX_STEP
 from alpha.functions.operands import call, check_float, check_room
+from alpha.functions.resampling import Axes, Axis, Resample, resampled, sources
 from alpha.tensor import Tensor
 
 __all__ = ["interpolate"]
 
-Array = np.ndarray[Any, Any]
 Size = int | Sequence[int]
 Scale = float | Sequence[float]
 _ALL = slice(None)
-
-
-class Axis(NamedTuple):
-    """What one axis of an image becomes: its length before and after, and steps in the input a step in the output."""
-
-    input: int
-    output: int
-    ratio: float
-
-
-Axes = tuple[Axis, Axis]
-"""Rows and columns."""
 
 
 # -- nearest -----------------------------------------------------------------------------------------------------
@@ -46,24 +33,19 @@ class Repeat(Function):
 
     fresh = True
 
-    def forward(self, x: Tensor, rows: int, columns: int) -> Tensor:
-        n, h, w, c = x.shape
-        self.factors = rows, columns
+    def forward(self, x: Tensor, axes: Axes) -> Tensor:
+        self.axes = axes
+        (n, h, w, c), (rows, columns) = x.shape, [axis.output // axis.input for axis in axes]
         y = x.engine.empty((n, h * rows, w * columns, c), x.dtype, x.memory_order())
         image, down, across, channel = x.strides
         pixels = x.view(x.offset, (n, h, 1, w, 1, c), (image, down, 0, across, 0, channel))
-        x.engine.copy(pixels, self._blocks(y))
+        image, down, across, channel = y.strides
+        blocks = (image, down * rows, down, across * columns, across, channel)
+        x.engine.copy(pixels, y.view(y.offset, (n, h, rows, w, columns, c), blocks))
         return y
 
     def backward(self, grad: Tensor) -> Tensor:
-        return grad.engine.reduce("sum", self._blocks(grad), (2, 4), False)
-
-    def _blocks(self, y: Tensor) -> Tensor:
-        """A view (N, H, rows, W, columns, C)."""
-        (n, h, w, c), (rows, columns) = y.shape, self.factors
-        image, down, across, channel = y.strides
-        strides = (image, down * rows, down, across * columns, across, channel)
-        return y.view(y.offset, (n, h // rows, rows, w // columns, columns, c), strides)
+        return resampled(grad, self.axes, "nearest", True)
 
 
 class Nearest(Function):
@@ -73,99 +55,20 @@ class Nearest(Function):
 
     def forward(self, x: Tensor, axes: Axes) -> Tensor:
         self.axes, engine = axes, x.engine
-        rows, columns = [engine.constant(("nearest", axis), partial(_sources, axis)) for axis in axes]
+        rows, columns = [engine.constant(("nearest", axis), partial(sources, axis)) for axis in axes]
         y = engine.gather(_permuted(x, IMAGE_ORDER), (rows, _ALL, _ALL, _ALL))
         return _permuted(engine.gather(y, (_ALL, columns, _ALL, _ALL)), (2, 0, 1, 3))
 
     def backward(self, grad: Tensor) -> Tensor:
-        return _resampled(grad, self.axes, "nearest", True)
+        return resampled(grad, self.axes, "nearest", True)
 
 
 def _nearest(x: Tensor, axes: Axes) -> Tensor:
     factors = [axis.output // axis.input for axis in axes]
     repeats = [np.repeat(np.arange(axis.input), factor) for axis, factor in zip(axes, factors, strict=True)]
-    if all(np.array_equal(_sources(axis), repeat) for axis, repeat in zip(axes, repeats, strict=True)):
-        return call(Repeat, x, *factors)
+    if all(np.array_equal(sources(axis), repeat) for axis, repeat in zip(axes, repeats, strict=True)):
+        return call(Repeat, x, axes)
     return call(Nearest, x, axes)
-
-
-@caches.kept
-def _sources(axis: Axis) -> Array:
-    """The input position that each output position takes: floor(i * ratio), rounded as PyTorch's for float32.
-
-    (For float64 PyTorch's depend on its memory layout.) An axis that keeps its length or doubles it has exact positions
-    whatever the ratio.
-    """
-    positions = np.arange(axis.output)
-    if axis.output in (axis.input, 2 * axis.input):
-        return positions // (axis.output // axis.input)
-    found: Array = np.floor(positions.astype(np.float32) * np.float32(axis.ratio)).astype(np.int64)
-    return found.clip(max=axis.input - 1)
-
-
-# -- bilinear ----------------------------------------------------------------------------------------------------
-
-
-class Resample(Function):
-    """Sums of weighted rows of images, then of weighted columns, of a kind in ``_PAIRS``."""
-
-    fresh = True
-
-    def forward(self, x: Tensor, axes: Axes, kind: str) -> Tensor:
-        self.axes, self.kind = axes, kind
-        return _resampled(x, axes, kind, False)
-
-    def backward(self, grad: Tensor) -> Tensor:
-        return _resampled(grad, self.axes, self.kind, True)
-
-
-def _neighbours(axis: Axis, align_corners: bool) -> tuple[Array, Array, Array]:
-    """Each output position's two input positions and the share of the second: floor(s), the next, and s - floor(s).
-
-    s is i * (input - 1) / (output - 1) with aligned corners, else max(0, (i + 0.5) * ratio - 0.5).
-    """
-    positions = np.arange(axis.output)
-    if axis.output == axis.input:
-        place = positions * 1.0
-    elif align_corners:
-        place = positions * ((axis.input - 1) / max(axis.output - 1, 1))
-    else:
-        place = np.maximum(0, (positions + 0.5) * axis.ratio - 0.5)
-    low = np.minimum(place.astype(np.int64), axis.input - 1)
-    return low, np.minimum(low + 1, axis.input - 1), np.clip(place - low, 0, 1)
-
-
-# -- weighted sums of rows and columns ---------------------------------------------------------------------------
-
-
-@caches.kept
-def _pairs(axis: Axis, kind: str, reverse: bool) -> WeightedPairs:
-    """For each output position (each input position where ``reverse``) the others that it meets, with their weights.
-
-    A neighbour of weight 0 stays: an infinity there makes NaN, in PyTorch too.
-    """
-    outputs = np.arange(axis.output)
-    if kind == "nearest":
-        sources, weights = _sources(axis), np.ones(axis.output)
-    else:
-        low, high, share = _neighbours(axis, kind == "corners")
-        outputs = np.repeat(outputs, 2)
-        sources, weights = np.stack([low, high], 1).reshape(-1), np.stack([1 - share, share], 1).reshape(-1)
-    if not reverse:
-        return WeightedPairs.make(outputs, sources, weights, axis.output)
-    order = np.argsort(sources, kind="stable")
-    return WeightedPairs.make(sources[order], outputs[order], weights[order], axis.input)
-
-
-def _resampled(x: Tensor, axes: Axes, kind: str, reverse: bool) -> Tensor:
-    """Rows, then columns, of images; in image order all that lies behind an axis is dense."""
-    n, h, w, c = x.shape
-    x = x.contiguous(IMAGE_ORDER)
-    y = x.engine.combine(x.view(x.offset, (1, h, w * n * c), (0, w * n * c, 1)), _pairs(axes[0], kind, reverse))
-    height = y.shape[1]
-    y = x.engine.combine(y.view(y.offset, (height, w, n * c), (w * n * c, n * c, 1)), _pairs(axes[1], kind, reverse))
-    width = y.shape[1]
-    return y.view(y.offset, (n, height, width, c), (c, width * n * c, n * c, 1))
 
 
 def _permuted(x: Tensor, order: Sequence[int]) -> Tensor:

@@ -11,11 +11,10 @@ from alpha.arguments import flag
 from alpha.autograd import Function
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.functions import resampling
 from alpha.functions.conv import MAX_STEP
 from alpha.functions.elementwise import mul
-from alpha.functions.operands import check_room
-from alpha.functions.reduction import mean
-from alpha.functions.shape import concat
+from alpha.functions.operands import call, check_room
 from alpha.geometry import Axis, Geometry
 from alpha.tensor import Tensor
 
@@ -110,15 +109,9 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
     check_room(x.engine, (x.shape[0], rows, columns, x.shape[3]), x.dtype)
     if x.shape[1] % rows == 0 and x.shape[2] % columns == 0:
         return avg_pool2d(x, (x.shape[1] // rows, x.shape[2] // columns))
-    return _adaptive_mean(_adaptive_mean(x, 1, rows), 2, columns)
-
-
-def _adaptive_mean(x: Tensor, axis: int, output: int) -> Tensor:
-    """Means over one axis. All windows of a row of windows have one size, so a mean of means is the windows' mean."""
-    size = x.shape[axis]
-    bounds = [(i * size // output, -(-(i + 1) * size // output)) for i in range(output)]
-    rest = (slice(None),) * axis
-    return concat([mean(x[(*rest, slice(low, high))], axis, True) for low, high in bounds], axis)
+    axes = [resampling.Axis(n, m, n / m) for n, m in zip(x.shape[1:3], (rows, columns), strict=True)]
+    # All windows of a row of windows have one size, so a mean of means is the windows' mean.
+    return call(resampling.Resample, x, tuple(axes), "mean")
 
 
 def _correction(x: Tensor, axes: tuple[Axis, Axis], padding: tuple[int, int]) -> Tensor:

@@ -13,7 +13,7 @@ from alpha import functions as F
 from alpha import nn
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError
-from alpha.functions.interpolate import Axis, _pairs, _sources
+from alpha.functions.resampling import Axis, pairs, sources
 from tests.engine.checks import gradcheck_on
 from tests.engine.test_nn_layers import compare
 
@@ -148,9 +148,9 @@ def cases(length: int) -> list[tuple[Axis, dict[str, Any]]]:
 
 def weights(axis: Axis, corners: bool) -> Array:
     """(output, input): what each output position takes of each input position."""
-    pairs = _pairs(axis, "corners" if corners else "bilinear", False)
+    made = pairs(axis, "corners" if corners else "bilinear", False)
     matrix = np.zeros((axis.output, axis.input))
-    np.add.at(matrix, (np.repeat(np.arange(axis.output), np.diff(pairs.starts)), pairs.sources), pairs.weights)
+    np.add.at(matrix, (np.repeat(np.arange(axis.output), np.diff(made.starts)), made.sources), made.weights)
     return matrix
 
 
@@ -165,7 +165,7 @@ def test_coordinates_are_pytorchs(lengths: Any) -> None:
         unit = torch.eye(length, dtype=torch.float64).reshape(length, 1, length, 1)
         for axis, options in cases(length):
             theirs = torch.nn.functional.interpolate(pixels, mode="nearest", **options)
-            np.testing.assert_array_equal(_sources(axis), theirs.numpy().ravel(), err_msg=str(axis))
+            np.testing.assert_array_equal(sources(axis), theirs.numpy().ravel(), err_msg=str(axis))
             for corners in (False, True):
                 theirs = torch.nn.functional.interpolate(unit, mode="bilinear", align_corners=corners, **options)
                 expected = theirs.numpy()[:, 0, :, 0].T
