@@ -6,7 +6,7 @@ A new dtype is a row of ``TABLE``. Nothing elsewhere compares with a dtype's nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -191,18 +191,6 @@ def promote(first: DType, second: DType) -> DType:
     return first if first.itemsize >= second.itemsize else second
 
 
-def meet(tensors: Iterable[tuple[Sequence[int], DType]]) -> DType:
-    """The dtype in which tensors of these shapes and dtypes meet: those without axes give way to those with axes."""
-    strong: DType | None = None
-    weak: DType | None = None
-    for shape, dtype in tensors:
-        if shape:
-            strong = dtype if strong is None else promote(strong, dtype)
-        else:
-            weak = dtype if weak is None else promote(weak, dtype)
-    return combine(strong, weak)
-
-
 def combine(*dtypes: DType | None) -> DType:
     """The dtype of a result from the strongest to the weakest of its operands' dtypes, None where there are none.
 
@@ -214,3 +202,13 @@ def combine(*dtypes: DType | None) -> DType:
         if dtype is not None and TABLE[dtype].category > reached:
             result, reached = dtype, TABLE[dtype].category
     return result
+
+
+def of_tensors(tensors: Iterable[tuple[tuple[int, ...], DType]]) -> DType:
+    """The dtype in which tensors meet, by their shapes and dtypes, at least one: see ``combine``."""
+    found: list[DType | None] = [None, None]
+    for shape, dtype in tensors:
+        place = 0 if shape else 1
+        before = found[place]
+        found[place] = dtype if before is None else promote(before, dtype)
+    return combine(*found)

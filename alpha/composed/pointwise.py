@@ -9,7 +9,7 @@ import numpy as np
 
 from alpha.arguments import broadcast_shapes
 from alpha.composed.arrays import cast, filled
-from alpha.dtypes import bool_, meet
+from alpha.dtypes import bool_, of_tensors
 from alpha.expressions.graph import OPERATIONS, evaluated
 from alpha.tensor import Tensor
 
@@ -25,7 +25,7 @@ def pointwise(
 ) -> tuple[Tensor, ...]:
     """The results of a program; what no later instruction reads is dropped at once."""
     shape = broadcast_shapes(function, [x.shape for x in tensors])
-    dtype = meet((x.shape, x.dtype) for x in tensors)
+    dtype = of_tensors((x.shape, x.dtype) for x in tensors)
     slots: list[Value] = [*(cast(engine, x, dtype) for x in tensors), *numbers]
     for instruction, last_read in zip(program.instructions, program.last_uses(), strict=True):
         if instruction.operation == "constant":

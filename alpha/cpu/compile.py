@@ -7,12 +7,14 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import njit
 from numba import types as numba_types
 from numba.core import cgutils, event, sigutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
+from numba.np.numpy_support import from_dtype
 
 from alpha import cache
 from alpha.cpu import sharing
@@ -53,8 +55,9 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 
 def entry(kernel: Any, *kinds: Any) -> Entry:
-    """A kernel for arguments of these Numba types, which it no longer checks: a call costs half a microsecond less."""
-    found: Entry = kernel.compile((numba_types.int64, numba_types.int64, numba_types.Tuple(kinds)))
+    """A kernel for arguments of these Numba types or dtypes, which it no longer checks: a call costs 0.5 us less."""
+    tags = [from_dtype(kind) if isinstance(kind, np.dtype) else kind for kind in kinds]
+    found: Entry = kernel.compile((numba_types.int64, numba_types.int64, numba_types.Tuple(tags)))
     return found
 
 

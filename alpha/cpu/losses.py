@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from numba import float32, float64, int64, types
+import numpy as np
+from numba import float64, int64, types
 
 from alpha.arguments import Shape
 from alpha.cpu import compile, workers
@@ -65,7 +66,7 @@ class LossOperations(HostEngine):
         bunch = max(1, TASK // max(1, columns))
         arguments = [one.address if isinstance(one, Tensor) else one for one in given]
         threads = max(1, min(self.threads, -(-rows // bunch)))
-        workers.WORKERS.enter(_entry(kernel, item), threads, (1.0, setting, item, rows, columns, bunch, *arguments))
+        workers.WORKERS.enter(_entry(kernel, x.dtype), threads, (1.0, setting, item, rows, columns, bunch, *arguments))
 
 
 def _innermost(x: Tensor, axis: int) -> Shape:
@@ -81,9 +82,8 @@ def _check(function: str, rows: Tensor, labels: Tensor) -> None:
 
 
 @cache
-def _entry(kernel: Any, item: int) -> Entry:
-    """A kernel for numbers of so many bytes."""
-    tag = float32 if item == 4 else float64
+def _entry(kernel: Any, dtype: np.dtype[Any]) -> Entry:
+    """A kernel for numbers of a dtype."""
     labels = types.Array(int64, 1, "C")
     given: tuple[Any, ...] = {
         kernels.softmax: (int64, int64),
@@ -92,4 +92,4 @@ def _entry(kernel: Any, item: int) -> Entry:
         kernels.cross_entropy_grad: (int64, labels, int64, int64),
     }[kernel]
     setting = int64 if kernel in (kernels.softmax, kernels.softmax_grad) else float64
-    return compile.entry(kernel, tag, setting, *[int64] * 4, *given)
+    return compile.entry(kernel, dtype, setting, *[int64] * 4, *given)

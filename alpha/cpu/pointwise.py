@@ -19,7 +19,7 @@ from alpha.cpu.isa import FUSED
 from alpha.cpu.loops import loop as loops
 from alpha.cpu.loops import machine
 from alpha.cpu.sharing import share
-from alpha.dtypes import bool_, meet
+from alpha.dtypes import bool_, of_tensors
 from alpha.expressions.program import Program
 from alpha.tensor import Tensor, dense_strides, memory_order
 
@@ -87,7 +87,7 @@ class Plan:
     def __init__(self, program: Program, function: str, lies: Sequence[Lie]) -> None:
         """``function``: who asks, for messages."""
         self.shape = broadcast_shapes(function, [shape for shape, _, _ in lies])
-        dtype = meet((shape, kind) for shape, _, kind in lies)
+        dtype = of_tensors((shape, kind) for shape, _, kind in lies)
         kinds = [bool_ if is_bool else dtype for is_bool in program.bools]
         self.elements = math.prod(self.shape)
         self.strides = _result_strides(self.shape, lies)

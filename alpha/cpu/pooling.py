@@ -10,7 +10,6 @@ import numpy as np
 from alpha import caches
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import pooling as kernels
-from alpha.dtypes import float32
 from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ShapeError
 from alpha.geometry import LONGEST, Axis, Geometry
@@ -81,7 +80,7 @@ class PoolingOperations(HostEngine):
         first, last = pairs.span
         if first < 0 or last >= length:
             raise ShapeError(f"[combine] expected pairs within an axis of {length}, got {last}")
-        weights = pairs.weights32 if x.dtype == float32 else pairs.weights
+        weights = pairs.weights if x.dtype == pairs.weights.dtype else pairs.weights32
         out = self.empty((count, positions, values), x.dtype)
         block = max(1, kernels.COLUMNS // max(values, 1))
         tasks = count * -(-positions // block) * -(-values // kernels.COLUMNS)

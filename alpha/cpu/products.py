@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numba import int64
-from numba.np.numpy_support import from_dtype
 
 from alpha.cpu import compile, workers
 from alpha.cpu.arrays import ArrayOperations
@@ -164,4 +163,4 @@ def _tasks(rows: int, columns: int, item: int, by_columns: bool, threads: int) -
 @cache
 def _entry(kernel: Any, dtype: np.dtype[Any], integers: int) -> Entry:
     """A kernel for numbers of a dtype, with ``integers`` integers after its first argument."""
-    return compile.entry(kernel, from_dtype(dtype), *[int64] * integers)
+    return compile.entry(kernel, dtype, *[int64] * integers)

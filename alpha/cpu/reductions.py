@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import float64, int64, types
-from numba.np.numpy_support import from_dtype
 
 from alpha.arguments import Shape
 from alpha.cpu import compile, workers
@@ -189,7 +188,7 @@ def _result(shape: Shape, order: Shape, axes: tuple[int, ...], keepdims: bool) -
 @cache
 def _cumsum_entry(dtype: np.dtype[Any]) -> Entry:
     """The kernel of running sums of numbers of a dtype."""
-    return compile.entry(cumsum.cumsum, from_dtype(dtype), *[int64] * 7)
+    return compile.entry(cumsum.cumsum, dtype, *[int64] * 7)
 
 
 @cache
@@ -197,6 +196,4 @@ def _entry(kernel: Any, dtype: np.dtype[Any]) -> Entry:
     """A kernel for numbers of a dtype."""
     sizes = LineSizes if kernel is kernels.reduce_lines else ColumnSizes
     kinds = types.NamedTuple([int64] * len(sizes._fields), sizes)
-    return compile.entry(
-        kernel, from_dtype(dtype), float64, int64, int64, int64, kinds, int64, types.Array(float64, 1, "C")
-    )
+    return compile.entry(kernel, dtype, float64, int64, int64, int64, kinds, int64, types.Array(float64, 1, "C"))

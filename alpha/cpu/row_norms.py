@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
-from numba import float32, float64, int64, types
+from numba import float64, int64, types
 
 from alpha.arguments import Shape
 from alpha.cpu import compile, workers
@@ -36,7 +36,7 @@ class RowNormOperations(HostEngine):
         y, statistics = self.empty_like(x), self.empty((sizes.rows, 2), np.dtype(np.float64))
         factor, shift = (self._row(part, x, axes, fill) for part, fill in ((weight, 1), (bias, 0)))
         addresses = [tensor.address for tensor in (x, factor, shift, y, statistics)]
-        self._enter(kernels.row_norm, sizes, 1.0, float(eps), sizes, *addresses)
+        self._enter(kernels.row_norm, x.dtype, sizes, 1.0, float(eps), sizes, *addresses)
         return y, (statistics,)
 
     def row_norm_grad(
@@ -57,7 +57,7 @@ class RowNormOperations(HostEngine):
         factor = self._row(weight, x, axes, 1)
         parts = np.zeros(1 + 2 * sizes.tasks * sizes.columns)
         addresses = [tensor.address for tensor in (dy, x, factor, *statistics, dx, dweight, dbias)]
-        self._enter(kernels.row_norm_grad, sizes, 1.0, sizes, *addresses, parts)
+        self._enter(kernels.row_norm_grad, x.dtype, sizes, 1.0, sizes, *addresses, parts)
         return tuple([part if needed else None for part, needed in zip((dx, dweight, dbias), needs, strict=True)])
 
     def _row(self, part: Tensor | None, x: Tensor, axes: int, fill: int) -> Tensor:
@@ -68,8 +68,8 @@ class RowNormOperations(HostEngine):
         self.fill(row, fill)
         return row
 
-    def _enter(self, kernel: Any, sizes: RowSizes, *arguments: Any) -> None:
-        workers.WORKERS.enter(_entry(kernel, sizes.item), min(self.threads, sizes.tasks), arguments)
+    def _enter(self, kernel: Any, dtype: np.dtype[Any], sizes: RowSizes, *arguments: Any) -> None:
+        workers.WORKERS.enter(_entry(kernel, dtype), min(self.threads, sizes.tasks), arguments)
 
 
 def _order(x: Tensor, axes: int) -> Shape:
@@ -86,10 +86,9 @@ def _sizes(shape: Shape, axes: int, item: int, centered: bool) -> RowSizes:
 
 
 @cache
-def _entry(kernel: Any, item: int) -> Entry:
-    """A kernel for numbers of so many bytes."""
-    tag = float32 if item == 4 else float64
+def _entry(kernel: Any, dtype: np.dtype[Any]) -> Entry:
+    """A kernel for numbers of a dtype."""
     sizes = types.NamedTuple([int64] * len(RowSizes._fields), RowSizes)
     if kernel is kernels.row_norm:
-        return compile.entry(kernel, tag, float64, sizes, *[int64] * 5)
-    return compile.entry(kernel, tag, sizes, *[int64] * 7, types.Array(float64, 1, "C"))
+        return compile.entry(kernel, dtype, float64, sizes, *[int64] * 5)
+    return compile.entry(kernel, dtype, sizes, *[int64] * 7, types.Array(float64, 1, "C"))

@@ -156,7 +156,7 @@ def common_dtype(values: Sequence[Tensor | Number]) -> np.dtype[Any]:
     tensors = [(value.shape, value.dtype) for value in values if isinstance(value, Tensor)]
     numbers = [dtypes.of_scalar(value) for value in values if not isinstance(value, Tensor)]
     number = reduce(dtypes.promote, numbers) if numbers else None
-    return dtypes.combine(dtypes.meet(tensors) if tensors else None, number)
+    return dtypes.combine(dtypes.of_tensors(tensors) if tensors else None, number)
 
 
 def widest_dtype(values: Sequence[Tensor | Number]) -> np.dtype[Any]:

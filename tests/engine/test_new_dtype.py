@@ -87,9 +87,10 @@ def test_it_is_saved_and_loaded(half: Engine, tmp_path: Path) -> None:
 def test_its_files_are_refused_without_its_row(half: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.safetensors"
     alpha.save({"x": alpha.ones(2, dtype=HALF, engine=half)}, path)
-    monkeypatch.delitem(dtypes.TABLE, HALF)
-    with pytest.raises((CheckpointError, DtypeError), match="float16"):
-        alpha.load(path, engine=half)
+    with monkeypatch.context() as patch:
+        patch.delitem(dtypes.TABLE, HALF)
+        with pytest.raises((CheckpointError, DtypeError), match="float16"):
+            alpha.load(path, engine=half)
 
 
 def test_results_of_it_are_compared_with_its_tolerance(half: Engine) -> None:

@@ -13,6 +13,9 @@ from tests.robustness.record import Record
 Array = np.ndarray[Any, Any]
 Change = Callable[[Array], Array]
 
+COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"}
+"""Functions, and operators of Python's, that compare."""
+
 MEETING = {"bool": 0, "uint8": 1, "int32": 2, "int64": 3, "float32": 4, "float64": 5}
 """The order in which dtypes meet, as the documentation gives it."""
 
@@ -71,7 +74,7 @@ def expected(
                 copies[key] = base.copy()
         return value.numpy(copies[key])
 
-    given = met(case) if record.meets else case
+    given = met(record, case) if record.meets else case
     with np.errstate(all="ignore"):
         try:
             args, options = walk(given.args, array), walk(given.options, array)
@@ -86,9 +89,9 @@ def expected(
     return [*([np.asarray(r) for r in several] if record.returned or not written else []), *written]
 
 
-def met(case: Case) -> Case:
+def met(record: Record, case: Case) -> Case:
     """The case with its arrays in the dtype in which they and the numbers meet, as the documentation says."""
-    dtype = common(case)
+    dtype = common(record, case)
     done: dict[int, Base] = {}
 
     def meet(value: Input) -> Input:
@@ -105,9 +108,16 @@ def met(case: Case) -> Case:
     return Case(args, walk(case.options, meet), case.valid)
 
 
-def common(case: Case) -> str:
-    """The dtype in which a case's tensors and numbers meet."""
-    dtype = max((i.dtype.name for i in case.inputs()), key=MEETING.__getitem__)
+def common(record: Record, case: Case) -> str:
+    """The dtype in which a case's tensors and numbers meet: tensors without axes give way but to a lower category."""
+    dtype = ""
+    for axes in (True, False):
+        names = [i.dtype.name for i in case.inputs() if bool(i.shape) == axes]
+        found = max(names, key=MEETING.__getitem__, default="")
+        if not dtype or (found and CATEGORY[np.dtype(found).kind] > CATEGORY[np.dtype(dtype).kind]):
+            dtype = found
+    if CATEGORY[np.dtype(dtype).kind] == 1 and record.name.rpartition(".")[2] in COMPARISONS:
+        dtype = max((i.dtype.name for i in case.inputs()), key=MEETING.__getitem__)  # integers by their values
     for value in case.args:
         if isinstance(value, bool | int | float):
             scalar = "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32"
@@ -125,6 +135,9 @@ def result_dtype(record: Record, case: Case, want: Array) -> str:
     written = [base for base in case.bases() if base.copied]
     if written and not record.returned:
         return str(written[0].array.dtype.name)
+    if want.dtype.kind == "f" and record.meets:
+        found = common(record, case)
+        return found if found.startswith("float") else "float32"
     if want.dtype.kind == "f":
         return "float64" if any(i.dtype == np.float64 for i in case.inputs()) else "float32"
     return str(want.dtype.name)

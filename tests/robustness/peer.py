@@ -40,7 +40,7 @@ class Peer:
                 out.requires_grad_(base.requires_grad)
             return out
 
-        made = Made(met(case) if record.meets else case, tensor, lambda leaf: leaf.clone())
+        made = Made(met(record, case) if record.meets else case, tensor, lambda leaf: leaf.clone())
         assert record.peer is not None
         result = record.peer(torch, *made.args, **made.options)
         return made, made.outputs(result, record.returned)

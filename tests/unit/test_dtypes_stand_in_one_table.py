@@ -42,10 +42,10 @@ def decisions(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, ast.unparse(node)
         elif isinstance(node, ast.List | ast.Tuple | ast.Set | ast.Dict):
             listed = node.keys if isinstance(node, ast.Dict) else node.elts
-            if sum(bool(entry is not None and _is_name(entry)) for entry in listed) > 1:
+            if len({ast.unparse(entry) for entry in listed if entry is not None and _is_name(entry)}) > 1:
                 yield node.lineno, ast.unparse(node)
         elif isinstance(node, ast.IfExp):
-            if _is_name(node.body) and _is_name(node.orelse):
+            if _is_float(node.body) and _is_float(node.orelse):
                 yield node.lineno, ast.unparse(node)
         elif isinstance(node, ast.Call):
             given = (*node.args, *(keyword.value for keyword in node.keywords))
@@ -74,6 +74,11 @@ def _is_name(node: ast.expr) -> bool:
     if isinstance(node, ast.Attribute):  # Numba's types are those of a kernel's arguments
         return node.attr in NAMES | OTHER_NAMES and getattr(node.value, "id", None) not in ("types", "numba_types")
     return isinstance(node, ast.Name) and node.id in NAMES | OTHER_NAMES
+
+
+def _is_float(node: ast.expr) -> bool:
+    """Whether an expression is a float dtype's name."""
+    return _is_name(node) and "int" not in ast.unparse(node) and "bool" not in ast.unparse(node)
 
 
 def _names(node: ast.expr) -> bool:
