@@ -1,7 +1,7 @@
 """Names and docstrings are plain English: words whose meaning only their author knew do not come back.
 
-The listed words say too little as names: whose is "own", what are "each" and "few", where are the "ends"? A docstring or
-comment that begins with "Of" or "And" leaves out its subject.
+The listed words say too little as names: whose is "own", what are "each" and "few", where are the "ends"? A docstring
+or comment that begins with "Of" or "And" leaves out its subject.
 """
 
 from __future__ import annotations
@@ -24,6 +24,14 @@ NAMES = {"each", "own", "few", "ends"}
 
 OPENINGS = re.compile(r"\s*(Of|And|Nor|Beside)\b")
 """How no docstring or comment begins."""
+
+A_FOR_PER = re.compile(
+    r"\b(one|threads|blocks|registers|cycles|instructions|terms|epochs|numbers|elements|tasks|lanes) an? "
+    r"(axis|channel|class|row|column|thread|file|step|epoch|image|group|block|process|turn|batch|multiprocessor|warp|cycle"
+    r"|second|launch|contestant|task|family|problem|position)\b(?! (of|at|in|on|by)\b)",
+    re.IGNORECASE,
+)
+"""Rates and counts with "a" where "per" is meant: "one an axis", "cycles a number"."""
 
 PRODUCTS = {"TensorBoard"}
 """Names of products, which are spelled as their makers do."""
@@ -88,6 +96,12 @@ def test_docstrings_begin_with_what_a_thing_is() -> None:
     assert not found, f"expected docstrings and comments that begin with their subject, got {found}"
 
 
+def test_rates_say_per() -> None:
+    found = [(path, line.strip()) for path, text in sources() for line in text.splitlines() if A_FOR_PER.search(line)]
+    found = [(path, line) for path, line in found if path != "tests/unit/test_language.py"]
+    assert not found, f"expected rates and counts with 'per', got {found}"
+
+
 def test_the_check_sees_names_and_openings() -> None:
     text = (
         '"""And a module."""\nBED = 1\n"""Of a bed."""\ndef rest(own, ownBoard=own): ...\n# Of a comment\n'
@@ -99,4 +113,5 @@ def test_the_check_sees_names_and_openings() -> None:
         "Of a bed.",
         "Of a comment",
     ]
+    assert all(map(A_FOR_PER.search, ["one an axis", "Threads a block.", "cycles a step"]))
     assert not any(map(is_unclear, ["TensorBoard", "own_state", "test_each_row", "embedding", "keyboard", "friends"]))
