@@ -299,7 +299,7 @@ def uniform_bounds(draw: Draw) -> tuple[Any, Any, Any]:
 
 
 def _uniform_piece(draw: Draw, start: int, count: int) -> Array:
-    """So many numbers of a draw, from element ``start`` on."""
+    """``count`` numbers of a draw, from element ``start`` on."""
     scale, low, last = uniform_bounds(draw)
     out = uniforms(draw.seed, draw.offset + words_needed(start, draw.dtype) // 4, count, draw.dtype)
     out *= scale
@@ -309,7 +309,7 @@ def _uniform_piece(draw: Draw, start: int, count: int) -> Array:
 
 
 def _normal_piece(draw: Draw, start: int, count: int) -> Array:
-    """Likewise; ``start`` is even."""
+    """``count`` normally distributed numbers of a draw, from element ``start`` on, which must be even."""
     out = np.empty((-(-count // 2), 2), draw.dtype)
     step = 2 * _CHUNK  # pairs that use a whole number of counters in either dtype
     for first in range(0, len(out), step):

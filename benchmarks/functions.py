@@ -94,7 +94,7 @@ def _workers(setup: Setup, cases: Sequence[Case], against: str) -> dict[str, Wor
 
 
 def _prepared(workers: dict[str, Worker], one: Case, size: int, seed: int) -> dict[str, Worker]:
-    """Those who take part in a case, with its arguments made."""
+    """The contestants of a case, with its arguments."""
     taking = {name: worker for name, worker in workers.items() if one.images or name != "torch channels_last"}
     for name, worker in taking.items():
         worker.call("prepare", name=one.name, size=size, seed=seed, layout=name.partition(" ")[2] or None)

@@ -12,7 +12,7 @@ import alpha
 _CHAINS = 8
 _BLOCK = 256
 _BLOCKS = 16
-"""Blocks a multiprocessor: more than fit at once, so that none is idle but at the end."""
+"""Blocks per multiprocessor: more than fit at once, so that none is idle before the end."""
 
 COPIED = 1 << 30
 """Bytes that are copied to measure memory: far more than any cache holds."""

@@ -61,7 +61,7 @@ def quietness(times: Iterable[Sequence[float]]) -> float:
 
 
 def settings(suite: str, setup: Setup, args: argparse.Namespace) -> dict[str, Any]:
-    """Those that such suites share."""
+    """The settings that suites of rounds share."""
     return {
         "suite": suite,
         **asdict(setup),

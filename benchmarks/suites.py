@@ -26,7 +26,7 @@ class Layer:
 
     @property
     def geometry(self) -> Geometry:
-        """Its index arithmetic."""
+        """The layer's index arithmetic."""
         sides = ((n, n) for n in (self.size, self.filter, self.stride, self.padding, self.dilation))
         return Geometry.make(*sides)
 

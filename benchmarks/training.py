@@ -157,7 +157,7 @@ def _torch(setup: Setup, model: Model, weights: Path, layout: str, choice: dict[
 
 
 def _allocators(setup: Setup) -> dict[str, dict[str, str]]:
-    """Those to try: what PyTorch's does on the host matters on the host alone."""
+    """The allocators to try: on a GPU the host's allocator does not matter."""
     return {"default": {}} if setup.cuda else {"default": {}, **ALLOCATORS}
 
 

@@ -94,7 +94,7 @@ class Worker:
         return self._request({"call": method, "arguments": arguments})
 
     def turn(self, method: str, **arguments: Any) -> Any:
-        """As ``call``, after the pause in which the others come to rest."""
+        """Does what ``call`` does, after a pause in which the other workers' threads go to sleep."""
         time.sleep(PAUSE)
         return self.call(method, **arguments)
 
@@ -165,7 +165,7 @@ def take_turns(
 
 
 def _environment(threads: int, more: Mapping[str, str]) -> dict[str, str]:
-    """This process's, with the threads of every library, and without what would make OpenBLAS mistake the CPU."""
+    """The environment for workers: the number of threads for every library, and no preset OpenBLAS processor."""
     inherited = {key: value for key, value in os.environ.items() if key != "OPENBLAS_CORETYPE"}
     pools = {f"{library}_NUM_THREADS": str(threads) for library in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
     return {**inherited, **pools, **_SPIN, **more}

@@ -88,7 +88,7 @@ class Tile:
 
     @property
     def threads(self) -> int:
-        """Threads a block."""
+        """Threads per block."""
         return self.rows * self.columns // (self.down * self.across)
 
     @property
@@ -114,8 +114,8 @@ class Chip:
     Attributes:
         clock: in Hz.
         shared_per_block, shared_per_multiprocessor: in bytes.
-        l2, memory: bytes a cycle that a multiprocessor gets of the second-level cache and of memory, when all ask.
-        measured_fmas: float32 multiply-adds a cycle of a multiprocessor, where they were measured.
+        l2, memory: bytes per cycle that a multiprocessor gets of the second-level cache and of memory, when all ask.
+        measured_fmas: float32 multiply-adds per cycle of a multiprocessor, where they were measured.
     """
 
     name: str
@@ -150,7 +150,7 @@ class Chip:
 
     @property
     def fmas(self) -> float:
-        """Float32 multiply-adds a cycle of a multiprocessor."""
+        """Float32 multiply-adds per cycle of a multiprocessor."""
         if self.measured_fmas is not None:
             return self.measured_fmas
         return 64.0 if self.capability <= (8, 0) else 128.0

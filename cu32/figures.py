@@ -56,7 +56,7 @@ class Figures:
 
 
 def path(device: str) -> Path:
-    """Where a device's figures are kept; ``device`` is its name."""
+    """The file with a device's figures; ``device`` is its name."""
     return disk.directory("devices") / f"{hashlib.sha256(device.encode()).hexdigest()[:32]}.json"
 
 

@@ -84,7 +84,7 @@ class Selection:
         return self.result, (*(0 for _ in self.before), *entry_strides, *(0 for _ in self.after))
 
     def by_rows(self, displacement: Tensor, value_step: int) -> Selection:
-        """The same with the index tensors' elements as one leading axis, along which values lie a step apart."""
+        """The selection with the index tensors' elements as one leading axis, along which values lie a step apart."""
         axes, even = (*self.before, *self.after), math.gcd(self.even, value_step)
         return Selection(self.offset, (), axes, displacement.shape, displacement, 1, even, None, self.unique)
 

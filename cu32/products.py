@@ -104,7 +104,7 @@ class Split:
     part: int
 
     def blocks(self, rows: int, columns: int) -> int:
-        """Blocks a batch."""
+        """Blocks per batch."""
         return -(-rows // self.tile) * -(-columns // self.tile) * self.parts
 
 

@@ -4,10 +4,10 @@ A factor is rounded to 10 bits of mantissa, to nearest (see kernels/ptx.cuh), so
 and a product by at most 2**-10 of its own; sums are float32. cuBLAS and cuDNN round, or cut off, at the same bit.
 
 What to expect of a Hopper GPU: mma.sync reaches some 60 to 65 % of the peak of TF32, which takes Hopper's own wgmma.
-With 64 x 64 sums a warp the reads of shared memory, 32 wavefronts for every 32 instructions, and the copies into it
+With 64 x 64 sums per warp the reads of shared memory, 32 wavefronts for every 32 instructions, and the copies into it
 ask for nearly as many cycles as the instructions do; and what the second-level cache brings a multiprocessor, about
-28 bytes a cycle, feeds tiles of 128 x 128 at no more than 450 multiply-adds a cycle. So 200 to 250 TFLOP/s on an H100
-where such tiles fill the device, four times its float32.
+28 bytes per cycle, feeds tiles of 128 x 128 at no more than 450 multiply-adds per cycle. So 200 to 250 TFLOP/s on an
+H100 where such tiles fill the device, four times its float32.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ OLDEST = (8, 0)
 """The first compute capability with TF32 and asynchronous copies."""
 
 THREADS = 128
-"""Threads a block of every kernel here: four warps."""
+"""Threads per block of every kernel here: four warps."""
 
 DEPTH = 32
 """Depth of a stage: kernels/tensor_core.cuh says the same."""
 
 TILES = {Tile(128, 128, 16, 8): 600.0, Tile(128, 64, 8, 8): 480.0, Tile(64, 64, 8, 4): 330.0}
-"""Tiles, and multiply-adds a cycle and multiprocessor with each where it is full and the caches keep up, about."""
+"""Tiles, and multiply-adds per cycle and multiprocessor with each where it is full and the caches keep up, about."""
 
 PEAK = {(8, 0): 512, (9, 0): 1024}
-"""Multiply-adds a cycle of a multiprocessor's tensor cores by compute capability."""
+"""Multiply-adds per cycle of a multiprocessor's tensor cores by compute capability."""
 
 OTHER_PEAK = 128
 """The same of those not listed."""
 
 _RESIDENT = {(128, 128): 2, (128, 64): 3, (64, 64): 4}
-"""Blocks of a tile whose registers a multiprocessor holds."""
+"""Blocks of a tile whose registers fit into one multiprocessor."""
 
 
 def enabled(engine: DeviceEngine) -> bool:

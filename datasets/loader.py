@@ -190,7 +190,7 @@ class DataLoader:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a loader is. It is replaced as a whole; what changes with each batch is in ``progress`` alone.
+    """A loader's position. It is replaced as a whole; what changes with each batch is in ``progress`` alone.
 
     Attributes:
         epoch, batch: the next batch; with ``progress``, the epoch under way and where in it the iteration began.

@@ -48,7 +48,7 @@ class Run(Protocol):
 
     @property
     def folder(self) -> RunFolder:
-        """Where it writes."""
+        """The folder that the run writes to."""
 
     @property
     def title(self) -> str:

@@ -38,7 +38,7 @@ class Hooks:
 
     @staticmethod
     def with_last(hooks: Hooks | None, hook: Hook) -> Hooks:
-        """These hooks, and one more that comes last of those after forward."""
+        """A copy of the hooks with one more after forward, as the last one."""
         more = Hooks()
         if hooks is not None:
             more.before, more.after = hooks.before, dict(hooks.after)

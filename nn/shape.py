@@ -31,7 +31,7 @@ class Flatten(Module):
 
 
 class Identity(Module):
-    """Its input. Takes any arguments to its constructor, so that it can stand in for any layer."""
+    """Returns its input. Takes any arguments to its constructor, so that it can stand in for any layer."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()

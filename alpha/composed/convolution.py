@@ -84,5 +84,5 @@ def _taps(x: Tensor, y: Tensor, w: Tensor, geometry: Geometry, groups: int) -> I
 
 
 def _channels(x: Tensor, group: int, count: int) -> Tensor:
-    """Those of one group."""
+    """A view of the channels of one group."""
     return x.view(x.offset + group * count * x.strides[3], (*x.shape[:3], count), x.strides)

@@ -76,13 +76,13 @@ def batch_norm_grad(
 
 
 def leaky_relu(engine: Engine, x: Tensor, slope: float) -> Tensor:
-    """Without a slope nothing is multiplied: -inf * 0 would be NaN. A zero keeps its sign."""
+    """LeakyReLU. With a slope of 0 nothing is multiplied: -inf * 0 would be NaN. A zero keeps its sign."""
     do = engine.elementwise
     return do("where", do("lt", x, 0), 0, x) if slope == 0 else do("where", do("gt", x, 0), x, do("mul", x, slope))
 
 
 def leaky_relu_grad(engine: Engine, dy: Tensor, y: Tensor, slope: float) -> Tensor:
-    """Without a slope nothing is multiplied, as above."""
+    """LeakyReLU's gradient. With a slope of 0 nothing is multiplied, as in ``leaky_relu``."""
     do = engine.elementwise
     return do("where", do("le", y, 0), 0, dy) if slope == 0 else do("where", do("gt", y, 0), dy, do("mul", dy, slope))
 

@@ -16,7 +16,7 @@ from alpha.update_rules import AdamRule, RMSpropRule, SGDRule, UpdateRule
 from alpha.updates import Plan, Refresh, Row, batches, submit, with_actions
 
 CHUNK = 16384
-"""Elements a task: 64 KiB of each float32 tensor. The split is fixed, whatever the number of threads."""
+"""Elements per task: 64 KiB of each float32 tensor. The split is fixed, whatever the number of threads."""
 
 
 class OptimizerOperations(HostEngine):

@@ -21,7 +21,7 @@ PARALLEL_BYTES = 256 << 10
 """Bytes of a matrix from which several threads share a product: below, a second one would come too late."""
 
 TASKS_PER_THREAD = 8
-"""So that a thread whose core is busy with something else leaves little to wait for."""
+"""Several, so that a thread whose core is busy with something else leaves little to wait for."""
 
 CACHED_BYTES, CACHED_TASKS_PER_THREAD = 4 << 20, 2
 """A matrix of fewer bytes stays in the caches, and has fewer tasks: a thread then often draws what its cache holds."""

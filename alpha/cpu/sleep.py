@@ -42,7 +42,7 @@ class Sleeper(NamedTuple):
     allowed: int
     """The processors that the worker may use."""
     others: int
-    """The same without the waking thread's processor."""
+    """The processors that the worker may use, without the waking thread's."""
     nbytes: int
     """Size of the whole record."""
 

@@ -46,7 +46,7 @@ class RowNorm(Function):
 
 
 class GroupNorm(Function):
-    """The same over the positions and a group of channels of each sample of (N, ..., C).
+    """Normalisation over the positions and a group of channels of each sample of (N, ..., C).
 
     It runs on BatchNorm's kernels, for which each channel of each sample is a channel: the columns of (positions,
     N * C). Where a group is one channel that is all; else the columns' statistics make the groups', and so do their

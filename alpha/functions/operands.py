@@ -198,7 +198,7 @@ def broadcast_view(x: Tensor, shape: Shape) -> Tensor:
 
 
 def copied(x: Tensor) -> Tensor:
-    """The same values in memory of their own, outside the graph."""
+    """A copy of a tensor, outside the graph."""
     out = x.engine.empty_like(x)
     x.engine.copy(x, out)
     return out

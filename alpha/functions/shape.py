@@ -241,14 +241,14 @@ def broadcast_to(x: Tensor, shape: Any) -> Tensor:
 
 
 def squeeze(x: Tensor, dim: Any = None) -> Tensor:
-    """Without its axes of length 1, or without those named that have length 1; a view."""
+    """Removes axes of length 1: all of them, or those named; a view."""
     check_tensor("squeeze", x)
     axes = all_axes("squeeze", dim, x.ndim)
     return reshape(x, tuple(n for a, n in enumerate(x.shape) if a not in axes or n != 1))
 
 
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
-    """With an axis of length 1 put in before axis ``dim``; a view."""
+    """Inserts an axis of length 1 before axis ``dim``; a view."""
     check_tensor("unsqueeze", x)
     axis = one_axis("unsqueeze", dim, x.ndim + 1)
     return reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))

@@ -59,7 +59,7 @@ class Child:
         os.set_blocking(self._output.fileno(), False)
 
     def fileno(self) -> int:
-        """Where its answers come from."""
+        """The file descriptor of the child's answers, for ``select``."""
         return self._output.fileno()
 
     def send(self, message: Message) -> None:
@@ -132,7 +132,7 @@ class Child:
 
 
 def wait(children: Iterable[Child], seconds: float) -> list[Child]:
-    """Those that have something to read, or have ended, once there is one; none after so many seconds."""
+    """Waits for children that have something to read or have ended, and returns them; none after a timeout."""
     waiting = list(children)
     with selectors.DefaultSelector() as selector:
         for child in waiting:

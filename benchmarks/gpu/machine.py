@@ -15,7 +15,7 @@ PACKAGES = ROOT / "build" / "gpu"
 
 
 def environment(options: argparse.Namespace) -> dict[str, str]:
-    """This process's, with the wheels' packages, and only the GPU that is asked for."""
+    """The environment for children: this process's, with the wheels' packages, and only the requested GPU."""
     paths = [str(PACKAGES), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     found = {
         **os.environ,

@@ -162,7 +162,7 @@ def tiles(rows: Axis, columns: Axis, forward: bool, images: int, height: int) ->
         rows, columns: the axes.
         forward: classes by output; else by input.
         images: N.
-        height: most rows a tile; a tile never leaves its class.
+        height: most rows per tile; a tile never leaves its class.
     """
     both = (by_output(rows), by_output(columns)) if forward else (by_input(rows), by_input(columns))
     total = np.multiply.outer(both[0].size.astype(np.int64), both[1].size) * images

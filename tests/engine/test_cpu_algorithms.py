@@ -639,7 +639,7 @@ def test_taps_as_columns(case: Case, dtype: Any, image_order: bool) -> None:
 @pytest.mark.parametrize("channels", [1, 2, 3, 5, 7])
 def test_taps_as_columns_in_every_cut(channels: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of images with a rest, bands of rows with a rest, several panels, groups, positions of no tap."""
-    for name, value in {"PRODUCTS": 1 << 10, "BAND": 4, "TASKS": 1}.items():
+    for name, value in {"PRODUCTS": 1 << 10, "MAX_TASK_ROWS": 4, "MIN_TASKS": 1}.items():
         monkeypatch.setattr(columns, name, value)
     columns.plan.cache_clear()
     deconvolved = Case(23, (9, 8), (channels, 21), (4, 5), (2, 3), (1, 0))

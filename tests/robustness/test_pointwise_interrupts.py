@@ -25,7 +25,7 @@ FILES = (
     "alpha/cpu/loops/machine.py",
 )
 STEP = 43
-"""Of so many lines one is interrupted: all would take minutes."""
+"""One of this many lines is interrupted: to interrupt all would take minutes."""
 
 
 def _fresh() -> Callable[..., alpha.Tensor]:

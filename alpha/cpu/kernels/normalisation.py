@@ -224,7 +224,7 @@ def channel_sums(counter, x, partial):  # type: ignore[no-untyped-def]
 
 
 SPAN = 16384
-"""Elements a task of a flat kernel."""
+"""Elements per task of a flat kernel."""
 
 
 @compiled

@@ -104,7 +104,7 @@ class Runs(Vectors):
         return self.builder.call(function, [a, b, c])
 
     def variables(self, value: Any, count: int) -> list[Any]:
-        """So many variables that begin with a value."""
+        """``count`` variables that begin with a value."""
         return [cgutils.alloca_once_value(self.builder, value) for _ in range(count)]
 
     def merged(self, values: list[Any], merge: Callable[[Any, Any], Any]) -> Any:

@@ -207,7 +207,7 @@ def _segments(tag, op, item, address, segments, step, length):  # type: ignore[n
 def reduce_lines(counter, tag, divisor, op, item, x, sizes, out, parts):  # type: ignore[no-untyped-def]
     """A number for each line: the sum or product of its segments, over the divisor.
 
-    Where there are several tasks a line, ``parts`` holds a number for each after a zero, which counts those done.
+    Where there are several tasks per line, ``parts`` holds a number for each after a zero, which counts those done.
     """
     lines, step, segments, segment_step, length, bunch, cuts = sizes
     pieces = 0 if cuts == 0 else (segments + bunch - 1) // bunch * cuts

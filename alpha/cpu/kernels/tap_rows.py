@@ -33,7 +33,7 @@ class TapRows(NamedTuple):
     columns: Int64s
     """Number of its output columns, which follow each other."""
     tap: Int64s
-    """Its trim's first tap."""
+    """First tap of each class's trim."""
     height_start: Int64s
     """The product's rows of class c are cut into tiles of heights[height_start[c]..height_start[c + 1]] rows."""
     heights: Int64s
