@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from alpha.engine import Engine
@@ -34,6 +34,30 @@ class UpdateRule(ABC):
     @abstractmethod
     def updated(self, engine: Engine, row: Row) -> NewValues:
         """What a row's parameter and states become, computed by ``engine``; the row itself is only read."""
+
+
+class AdamNumbers(NamedTuple):
+    """Adam's numbers as kernels take them: p = shrink p - step_size m / (sqrt(v) / correction + eps).
+
+    Attributes:
+        step_size: lr, corrected for the bias of the first moment.
+        correction: the root of what the second moment lacks.
+        gain1: the share of the gradient in the first moment.
+        beta2: how much of the second moment is kept.
+        gain2: the share of the gradient's square in the second moment.
+        eps: added to the root of the second moment.
+        decay: the share of the parameter that is added to the gradient.
+        shrink: what the parameter is multiplied by.
+    """
+
+    step_size: float
+    correction: float
+    gain1: float
+    beta2: float
+    gain2: float
+    eps: float
+    decay: float
+    shrink: float
 
 
 @dataclass(slots=True)
@@ -60,11 +84,10 @@ class AdamRule(UpdateRule):
     def states(self) -> int:
         return 2
 
-    def numbers(self) -> tuple[float, ...]:
-        """(step size, correction, 1 - b1, b2, 1 - b2, eps, decay, shrink): p = shrink p - step size m / (sqrt(v) /
-        correction + eps), the bias corrections computed once, in float64."""
+    def numbers(self) -> AdamNumbers:
+        """The bias corrections computed once, in float64."""
         beta1, beta2 = self.betas
-        return (
+        return AdamNumbers(
             self.lr / (1 - beta1**self.step),
             math.sqrt(1 - beta2**self.step),
             1 - beta1,
@@ -84,6 +107,22 @@ class AdamRule(UpdateRule):
         change = do("div", mean, do("add", do("div", do("sqrt", square), correction), eps))
         value = do("sub", do("mul", p, shrink), do("mul", change, size))
         return (value, p), (mean, m), (square, v)
+
+
+class SGDNumbers(NamedTuple):
+    """SGD's numbers as kernels take them.
+
+    Attributes:
+        lr: the learning rate.
+        momentum: how much of the buffer is kept.
+        gain: the share of the gradient that goes into the buffer.
+        decay: the share of the parameter that is added to the gradient.
+    """
+
+    lr: float
+    momentum: float
+    gain: float
+    decay: float
 
 
 @dataclass(slots=True)
@@ -110,9 +149,9 @@ class SGDRule(UpdateRule):
     def states(self) -> int:
         return int(self.momentum != 0)
 
-    def numbers(self) -> tuple[float, ...]:
-        """(lr, momentum, 1 - dampening, decay)."""
-        return self.lr, self.momentum, 1 - self.dampening, self.weight_decay
+    def numbers(self) -> SGDNumbers:
+        """As kernels take them."""
+        return SGDNumbers(self.lr, self.momentum, 1 - self.dampening, self.weight_decay)
 
     def updated(self, engine: Engine, row: Row) -> NewValues:
         do, (p, g, *buffers) = engine.elementwise, row
@@ -124,6 +163,26 @@ class SGDRule(UpdateRule):
         speed = g if self.first else do("add", do("mul", b, momentum), do("mul", g, gain))
         change = do("add", g, do("mul", speed, momentum)) if self.nesterov else speed
         return (do("sub", p, do("mul", change, lr)), p), (speed, b)
+
+
+class RMSpropNumbers(NamedTuple):
+    """RMSprop's numbers as kernels take them.
+
+    Attributes:
+        lr: the learning rate.
+        alpha: how much of the running means is kept.
+        gain: the share of the gradient, or of its square, in the running means.
+        eps: added to the root of the mean of squares.
+        decay: the share of the parameter that is added to the gradient.
+        momentum: how much of the momentum's buffer is kept.
+    """
+
+    lr: float
+    alpha: float
+    gain: float
+    eps: float
+    decay: float
+    momentum: float
 
 
 @dataclass(slots=True)
@@ -150,9 +209,9 @@ class RMSpropRule(UpdateRule):
     def states(self) -> int:
         return 1 + (self.momentum != 0) + self.centered
 
-    def numbers(self) -> tuple[float, ...]:
-        """(lr, alpha, 1 - alpha, eps, decay, momentum)."""
-        return self.lr, self.alpha, 1 - self.alpha, self.eps, self.weight_decay, self.momentum
+    def numbers(self) -> RMSpropNumbers:
+        """As kernels take them."""
+        return RMSpropNumbers(self.lr, self.alpha, 1 - self.alpha, self.eps, self.weight_decay, self.momentum)
 
     def updated(self, engine: Engine, row: Row) -> NewValues:
         do, (p, g, s, *others) = engine.elementwise, row

@@ -72,7 +72,8 @@ __device__ __forceinline__ void update(const Table<ROWS>& table, Step step) {
     }
 }
 
-// The scalars of a step: by value, or from memory that a captured graph rewrites before each replay.
+// The numbers of a step, as alpha/update_rules.py has them: by value, or from memory that a captured graph rewrites
+// before each replay.
 struct alignas(8) Adam {
     T step_size, correction, gain1, beta2, gain2, eps, decay, shrink;
 };

@@ -41,6 +41,7 @@ LOADING = (
 UPDATING = (
     "alpha/changes.py",
     "alpha/updates.py",
+    "alpha/update_rules.py",
     "alpha/cpu/optimizers.py",
     "optim/optimizer.py",
     "optim/adam.py",

@@ -45,7 +45,7 @@ def _decayed(grad, decay, parameter):  # type: ignore[no-untyped-def]
 
 @compiled
 def adam(counter, owners, starts, lengths, addresses, scalars):  # type: ignore[no-untyped-def]
-    """Adam, and AdamW through ``shrink``; scalars: see ``AdamRule.numbers``."""
+    """Adam, and AdamW through ``shrink``; scalars: see ``AdamNumbers``."""
     step_size, correction, gain1 = scalars[0], scalars[1], scalars[2]
     beta2, gain2, eps, decay, shrink = scalars[3], scalars[4], scalars[5], scalars[6], scalars[7]
     while True:
@@ -68,7 +68,7 @@ def adam(counter, owners, starts, lengths, addresses, scalars):  # type: ignore[
 
 @compiled
 def sgd(counter, owners, starts, lengths, addresses, scalars, has_momentum, nesterov, first):  # type: ignore[no-untyped-def]
-    """SGD; scalars: lr, momentum, 1 - dampening, weight decay."""
+    """SGD; scalars: see ``SGDNumbers``."""
     lr, momentum, gain, decay = scalars[0], scalars[1], scalars[2], scalars[3]
     while True:
         task = take_task(counter)
@@ -98,7 +98,7 @@ def sgd(counter, owners, starts, lengths, addresses, scalars, has_momentum, nest
 
 @compiled
 def rmsprop(counter, owners, starts, lengths, addresses, scalars, has_momentum, centered):  # type: ignore[no-untyped-def]
-    """RMSprop; scalars: lr, alpha, 1 - alpha, eps, weight decay, momentum."""
+    """RMSprop; scalars: see ``RMSpropNumbers``."""
     lr, alpha, gain, eps, decay, momentum = scalars[0], scalars[1], scalars[2], scalars[3], scalars[4], scalars[5]
     while True:
         task = take_task(counter)
