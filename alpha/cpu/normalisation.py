@@ -1,4 +1,4 @@
-"""NormalisationOperations: BatchNorm with its fused activation and residual, and LeakyReLU, on the CPU engine."""
+"""NormalisationOperations: BatchNorm with its fused activation and residual on the CPU engine."""
 
 from __future__ import annotations
 
@@ -142,21 +142,6 @@ class NormalisationOperations(HostEngine):
             self._rows(dx), tasks=_blocks(len(rows), kernels.BLOCK),
         )  # fmt: skip
         return dx, self._per_channel(dweight, y), self._per_channel(sum_g, y), past if need_residual else None
-
-    def leaky_relu(self, x: Tensor, slope: float) -> Tensor:
-        x = self.dense(x)
-        y = self.empty_like(x)
-        tasks = _blocks(x.numel(), kernels.SPAN)
-        self.launch(kernels.leaky_relu, self.flat(x), scalar(x.dtype, slope), self.flat(y), tasks=tasks)
-        return y
-
-    def leaky_relu_grad(self, dy: Tensor, y: Tensor, slope: float) -> Tensor:
-        y = self.dense(y)
-        dy = self._ordered_as(dy, y)
-        dx = self.empty_like(y)
-        factor, tasks = scalar(y.dtype, slope), _blocks(y.numel(), kernels.SPAN)
-        self.launch(kernels.leaky_relu_grad, self.flat(dy), self.flat(y), factor, self.flat(dx), tasks=tasks)
-        return dx
 
     def _statistics(self, x: Tensor) -> tuple[Array, Array, int]:
         """Each channel's mean and (biased) variance in float64, and the number of rows. Chan et al., 1979."""
