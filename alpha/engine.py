@@ -257,6 +257,10 @@ class Engine(ABC):
         """The mean of floats over sorted non-negative axes, as accurate as their sum; NaN of no elements."""
         return reductions.mean(self, x, axes, keepdims)
 
+    def euclidean_norm(self, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+        """sqrt(sum(x ** 2)) of floats over sorted non-negative axes, as accurate as a sum."""
+        return reductions.euclidean_norm(self, x, axes, keepdims)
+
     @abstractmethod
     def arg_reduce(self, op: str, x: Tensor, axis: int) -> Tensor:
         """``op`` of argmax argmin along one axis, first on ties, as int64 without that axis."""

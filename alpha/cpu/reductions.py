@@ -1,4 +1,4 @@
-"""ReductionOperations: sums, running sums, means and products of floats on the CPU engine's own kernels."""
+"""ReductionOperations: sums, running sums, means, products and norms of floats on the CPU engine's own kernels."""
 
 from __future__ import annotations
 
@@ -51,6 +51,13 @@ class ReductionOperations(ArrayOperations):
             if found is not None:
                 return found
         return super().mean(x, axes, keepdims)
+
+    def euclidean_norm(self, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+        if x.numel() >= SMALL:
+            found = self._reduced(kernels.NORM, x, axes, keepdims, 1.0)
+            if found is not None:
+                return found
+        return super().euclidean_norm(x, axes, keepdims)
 
     def cumsum(self, x: Tensor, axis: int) -> Tensor:
         if not is_float(x.dtype) or x.numel() < SMALL:

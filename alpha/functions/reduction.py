@@ -424,8 +424,7 @@ class EuclideanNorm(Function):
         if _count(x.shape, axes) == 1:  # |x|, also where the square has no number
             y = x.engine.reduce("sum", compute("abs", x), axes, keepdims)
         else:
-            total = x.engine.reduce("sum", compute("square", x), axes, keepdims)
-            y = compute("sqrt", total, out=total)
+            y = x.engine.euclidean_norm(x, axes, keepdims)
         self.save(x, y)
         return y
 

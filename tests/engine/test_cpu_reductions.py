@@ -42,7 +42,8 @@ def threaded(engine: CPUEngine, op: str, x: Tensor, axes: tuple[int, ...]) -> Ar
     found = []
     for threads in (1, 2, 5):
         engine.configure(threads=threads)
-        y = engine.mean(x, axes, False) if op == "mean" else engine.reduce(op, x, axes, False)
+        own = {"mean": engine.mean, "norm": engine.euclidean_norm}.get(op)
+        y = engine.reduce(op, x, axes, False) if own is None else own(x, axes, False)
         found.append(y.numpy())
     assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
     return found[0]
@@ -51,19 +52,21 @@ def threaded(engine: CPUEngine, op: str, x: Tensor, axes: tuple[int, ...]) -> Ar
 def check(engine: CPUEngine, op: str, x: Tensor, axes: tuple[int, ...]) -> None:
     """The bounds of ``alpha.cpu.kernels.sums``; a float32 result is the rounded float64 one."""
     got, exact = threaded(engine, op, x, axes), x.numpy().astype(np.longdouble)
-    expected = getattr(np, op)(exact, axis=axes)
+    expected = np.sqrt((exact**2).sum(axes)) if op == "norm" else getattr(np, op)(exact, axis=axes)
     assert got.shape == expected.shape and got.dtype == x.dtype
     count = x.numel() // max(1, got.size)
     unit, wide = np.finfo(got.dtype).eps / 2, np.finfo(np.float64).eps / 2
     if op == "prod":
         bound = np.abs(expected) * (unit + 1.01 * count * wide)
+    elif op == "norm":
+        bound = expected * (2 * unit + (count if x.dtype == np.float32 else 24) * wide)
     else:
         terms = count if x.dtype == np.float32 else 22
         bound = np.abs(expected) * 2 * unit + (terms + 2) * wide * getattr(np, op)(np.abs(exact), axis=axes)
     assert (np.abs(got - expected) <= bound).all()
 
 
-@pytest.mark.parametrize("op", ["sum", "mean", "prod"])
+@pytest.mark.parametrize("op", ["sum", "mean", "prod", "norm"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_bounds_and_bits(cpu: CPUEngine, rng: np.random.Generator, op: str, dtype: str) -> None:
     for shape, axes in LARGE:
@@ -100,6 +103,13 @@ def test_what_is_not_finite(cpu: CPUEngine, axes: tuple[int, ...]) -> None:
                 expected = array.astype(np.float64).sum(axes)
             tensor = alpha.tensor(array, engine=cpu)
             np.testing.assert_allclose(threaded(cpu, "sum", tensor, axes), expected.astype(dtype), rtol=1e-6)
+
+
+def test_squares_beyond_float32_have_a_norm(cpu: CPUEngine) -> None:
+    for size in (1e30, 1e-30):
+        x = alpha.tensor(np.full((100, 100), size, np.float32), engine=cpu)
+        np.testing.assert_allclose(x.norm().item(), size * 100, rtol=1e-6)
+        np.testing.assert_allclose(x.norm(dim=0).numpy(), size * 10, rtol=1e-6)
 
 
 def test_a_sum_of_many_equal_numbers_is_not_off(cpu: CPUEngine) -> None:

@@ -1,4 +1,4 @@
-"""Sums and products over axes, taken in float64, with the same bits for any number of threads.
+"""Sums, products and Euclidean norms over axes, taken in float64, with the same bits for any number of threads.
 
 A float32 sum is that of float64 additions. A float64 sum is taken in blocks of BLOCK numbers, which 64 running sums
 share; the blocks' sums are added with their rounding errors carried along (Neumaier, 1974): its error is at most
@@ -23,8 +23,8 @@ from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.kernels.runs import Runs
 from alpha.cpu.kernels.vectors import integer, write_number
 
-SUM, PRODUCT = 0, 1
-"""What is done with the numbers."""
+SUM, PRODUCT, NORM = 0, 1, 2
+"""What is done with the numbers; a norm is the root of a sum of squares."""
 
 BLOCK = 1024
 """Numbers of a float64 sum that are added without their rounding errors."""
@@ -66,22 +66,23 @@ class ColumnSizes(NamedTuple):
     """Its columns."""
 
 
-def _run_of(product: bool) -> Any:
-    """``run(tag, address, count)``: the sum or product in float64 of numbers side by side."""
+def _run_of(op: int) -> Any:
+    """``run(tag, address, count)``: the float64 sum of numbers side by side, or of their squares, or their product."""
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
     def run(_typing: Any, tag: Any, address: Any, count: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             _, address, count = arguments
-            runs, merge = Runs(builder, tag), builder.fmul if product else builder.fadd
+            runs, merge = Runs(builder, tag), builder.fmul if op == PRODUCT else builder.fadd
             # As many as hide an addition's latency: a wide vector of float32 takes two registers.
             together = 4 if runs.item == 4 else 8
-            results = runs.variables(runs.wide_constant(float(product)), together)
-            fill = runs.constant(float(product))
+            results = runs.variables(runs.wide_constant(float(op == PRODUCT)), together)
+            fill = runs.constant(float(op == PRODUCT))
 
             def take(offset: Any, index: int, left: Any) -> None:
                 value = runs.widened(runs.load_part(builder.add(address, offset), left, fill))
-                builder.store(merge(builder.load(results[index]), value), results[index])
+                old = builder.load(results[index])
+                builder.store(runs.wide_fma(value, value, old) if op == NORM else merge(old, value), results[index])
 
             runs.for_each_vector(count, together, take)
             return runs.across(runs.merged([builder.load(result) for result in results], merge), merge)
@@ -91,7 +92,7 @@ def _run_of(product: bool) -> Any:
     return run
 
 
-def _rows_of(rows: int, product: bool) -> Any:
+def _rows_of(rows: int, op: int) -> Any:
     """``rows(tag, x, step, columns, results, errors)``: takes so many rows, ``step`` bytes apart, into the results.
 
     A column has a float64 result, and for sums of float64 numbers another for its rounding error; all are in whole
@@ -102,7 +103,7 @@ def _rows_of(rows: int, product: bool) -> Any:
     def take_rows(_typing: Any, tag: Any, x: Any, step: Any, columns: Any, results: Any, errors: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             _, x, step, columns, results, errors = arguments
-            runs, merge = Runs(builder, tag), builder.fmul if product else builder.fadd
+            runs, merge = Runs(builder, tag), builder.fmul if op == PRODUCT else builder.fadd
             starts = [x]
             for _ in range(1, rows):
                 starts.append(builder.add(starts[-1], step))
@@ -111,13 +112,15 @@ def _rows_of(rows: int, product: bool) -> Any:
 
             def take(offset: Any, index: int, left: Any) -> None:
                 parts = [runs.widened(runs.load_part(builder.add(start, offset), left)) for start in starts]
+                if op == NORM:
+                    parts = [builder.fmul(part, part) for part in parts]
                 part = runs.merged(parts, merge)
                 to = builder.mul(offset, integer(widening))
                 at = builder.add(results, to)
                 old = runs.load_wide(at)
                 new = merge(old, part)
                 runs.store_wide(new, at)
-                if product or runs.item == 4:
+                if op == PRODUCT or runs.item == 4:
                     return
                 back = builder.fsub(new, old)
                 lost = builder.fadd(builder.fsub(old, builder.fsub(new, back)), builder.fsub(part, back))
@@ -132,9 +135,10 @@ def _rows_of(rows: int, product: bool) -> Any:
     return take_rows
 
 
-_sum_run, _product_run = _run_of(False), _run_of(True)
-_sum_rows_8, add_row = _rows_of(ROWS, False), _rows_of(1, False)
-_product_rows_8, _product_rows_1 = _rows_of(ROWS, True), _rows_of(1, True)
+_sum_run, _product_run, _square_run = _run_of(SUM), _run_of(PRODUCT), _run_of(NORM)
+_sum_rows_8, add_row = _rows_of(ROWS, SUM), _rows_of(1, SUM)
+_product_rows_8, _product_rows_1 = _rows_of(ROWS, PRODUCT), _rows_of(1, PRODUCT)
+_square_rows_8, _square_rows_1 = _rows_of(ROWS, NORM), _rows_of(1, NORM)
 
 
 @inlined
@@ -142,11 +146,12 @@ def _line(tag, op, item, address, length):  # type: ignore[no-untyped-def]
     """The sum or product of numbers side by side, and a sum's rounding error."""
     if op == PRODUCT:
         return _product_run(tag, address, length), 0.0
-    if item == 4 or length <= BLOCK:
-        return _sum_run(tag, address, length), 0.0
     total, error = 0.0, 0.0
-    for first in range(0, length, BLOCK):
-        total, error = added(total, error, _sum_run(tag, address + first * item, min(BLOCK, length - first)))
+    step = max(length, 1) if item == 4 else BLOCK
+    for first in range(0, length, step):
+        at, count = address + first * item, min(step, length - first)
+        part = _square_run(tag, at, count) if op == NORM else _sum_run(tag, at, count)
+        total, error = added(total, error, part)
     return total, error
 
 
@@ -162,6 +167,12 @@ def added(total, error, part):  # type: ignore[no-untyped-def]
 def corrected(total, error):  # type: ignore[no-untyped-def]
     """The sum with its rounding error, which is none where the sum is not finite."""
     return total + error if math.isfinite(error) else total
+
+
+@inlined
+def _finished(op, total, divisor):  # type: ignore[no-untyped-def]
+    """The result that a sum or product gives."""
+    return math.sqrt(total) if op == NORM else total / divisor
 
 
 @inlined
@@ -218,7 +229,7 @@ def reduce_lines(counter, tag, divisor, op, item, x, sizes, out, parts):  # type
                 break
             for line in range(task * bunch, min((task + 1) * bunch, lines)):
                 total = _segments(tag, op, item, x + line * step, segments, segment_step, length)
-                write_number(tag, out + line * item, total / divisor)
+                write_number(tag, out + line * item, _finished(op, total, divisor))
             continue
         if task >= lines * pieces:
             break
@@ -230,7 +241,7 @@ def reduce_lines(counter, tag, divisor, op, item, x, sizes, out, parts):  # type
         if add(parts.ctypes.data, 1) == lines * pieces - 1:
             for line in range(lines):
                 merge_parts(op, parts, 1 + line * pieces, pieces, 1)
-                write_number(tag, out + line * item, parts[1 + line * pieces] / divisor)
+                write_number(tag, out + line * item, _finished(op, parts[1 + line * pieces], divisor))
     return 0
 
 
@@ -241,12 +252,16 @@ def _add_rows(tag, op, x, step, rows, columns, results, errors):  # type: ignore
     while row + ROWS <= rows:
         if op == PRODUCT:
             _product_rows_8(tag, x + row * step, step, columns, results, errors)
+        elif op == NORM:
+            _square_rows_8(tag, x + row * step, step, columns, results, errors)
         else:
             _sum_rows_8(tag, x + row * step, step, columns, results, errors)
         row += ROWS
     while row < rows:
         if op == PRODUCT:
             _product_rows_1(tag, x + row * step, step, columns, results, errors)
+        elif op == NORM:
+            _square_rows_1(tag, x + row * step, step, columns, results, errors)
         else:
             add_row(tag, x + row * step, step, columns, results, errors)
         row += 1
@@ -278,7 +293,7 @@ def reduce_columns(counter, tag, divisor, op, item, x, sizes, out, parts):  # ty
         if pieces == 1:
             for i in range(width):
                 total = corrected(results[i], errors[i])
-                write_number(tag, out + (block * columns + first + i) * item, total / divisor)
+                write_number(tag, out + (block * columns + first + i) * item, _finished(op, total, divisor))
             continue
         row = 1 + (block * pieces + piece) * columns
         for i in range(width):
@@ -288,5 +303,5 @@ def reduce_columns(counter, tag, divisor, op, item, x, sizes, out, parts):  # ty
                 row = 1 + block * pieces * columns
                 merge_parts(op, parts, row, pieces, columns)
                 for i in range(columns):
-                    write_number(tag, out + (block * columns + i) * item, parts[row + i] / divisor)
+                    write_number(tag, out + (block * columns + i) * item, _finished(op, parts[row + i], divisor))
     return 0
