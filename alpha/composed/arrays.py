@@ -58,6 +58,37 @@ def check_range(
     return engine.from_numpy(values)
 
 
+def gather_along(engine: Engine, x: Tensor, index: Tensor, axis: int) -> Tensor:
+    """The positions along the other axes are indices too."""
+    return engine.gather(x, _positions(engine, index, axis))
+
+
+def scatter_along(engine: Engine, out: Tensor, index: Tensor, values: Tensor, axis: int) -> None:
+    """The positions along the other axes are indices too."""
+    engine.scatter(out, _positions(engine, index, axis), values, accumulate=True)
+
+
+def _positions(engine: Engine, index: Tensor, axis: int) -> tuple[Tensor, ...]:
+    """An index for every axis: the given one for ``axis``, 0, 1, ... for the others."""
+    found = grid(engine, index.shape)
+    found[axis] = index
+    return tuple(found)
+
+
+def grid(engine: Engine, shape: Sequence[int]) -> list[Tensor]:
+    """For each axis its positions 0, 1, ..., shaped so that together they broadcast to the shape."""
+    ndim = len(shape)
+    return [
+        line.view(0, tuple(n if a == axis else 1 for a in range(ndim)), (1,) * ndim)
+        for axis, (line, n) in enumerate(zip([numbers(engine, n) for n in shape], shape, strict=True))
+    ]
+
+
+def numbers(engine: Engine, count: int) -> Tensor:
+    """0, 1, ..., count - 1 as int64, to be read only."""
+    return engine.constant(("numbers", count), lambda: np.arange(count, dtype=np.int64))
+
+
 def cumsum(engine: Engine, x: Tensor, axis: int) -> Tensor:
     """The sums are made on the host, those of floats in float64: a running sum has no pairwise form."""
     with np.errstate(all="ignore"):

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu import copies, numpy_threads
+from alpha.cpu import copies, lookups, numpy_threads
 from alpha.cpu.base import Array
 from alpha.cpu.compile import alone
-from alpha.cpu.copies import CopyOperations
 from alpha.cpu.kernels import indexing as kernels
+from alpha.cpu.lookups import LookupOperations
 from alpha.dtypes import bool_, default_int, info, is_bool, is_float
 from alpha.engine import Index, Operand, RangeCheck
 from alpha.errors import ArgumentError
@@ -27,12 +27,6 @@ PIECE = 1 << 18
 
 SUM_BLOCK = 128
 """Rows per block of a blocked sum: rows are added one after another within a block, then the blocks' sums."""
-
-SMALL_TABLE = 1 << 16
-"""Most elements of a table with gaps between its rows that ``gather`` leaves to ``np.take``, which copies it first."""
-
-LARGE_GATHER = 1 << 18
-"""Bytes of looked-up rows from which a ``gather`` is split between threads."""
 
 _COMPARISONS = {
     "eq": np.equal,
@@ -83,7 +77,7 @@ Loop = Callable[..., Any]
 """``loop(*inputs, out=array)``, as a ufunc is called."""
 
 
-class ArrayOperations(CopyOperations):
+class ArrayOperations(LookupOperations):
     """NumPy's ufuncs writing into the pool's memory, large arrays split between threads."""
 
     def elementwise(self, op: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
@@ -204,22 +198,20 @@ class ArrayOperations(CopyOperations):
         return array if _suits_blas(array) else self.array(self.dense(x, range(x.ndim)))
 
     def gather(self, x: Tensor, index: Index) -> Tensor:
-        array, native = self.array(x), self._native(index)
-        axis = _only_axis(native)
-        if axis is not None and (array.flags.c_contiguous or array.size <= SMALL_TABLE):  # NumPy would copy it whole
-            shape = x.shape[:axis] + native[axis].shape + x.shape[axis + 1 :]
-            out = self.empty(shape, x.dtype)
-            if axis == 0 and out.nbytes >= LARGE_GATHER and x.is_contiguous():
-                indices, rows = native[0].reshape(-1), self.array(out).reshape(native[0].size, -1)
-                tasks = -(-indices.size // kernels.ROWS)
-                self.launch(kernels.take_rows, indices, array.reshape(len(array), -1), rows, tasks=tasks)
-                return out
-            # "wrap" because "raise" makes NumPy gather into a buffer first; the indices are in range.
-            np.take(array, native[axis], axis=axis, out=self.array(out), mode="wrap")
+        native = self._native(index)
+        axis = lookups.only_axis(native)
+        if axis is None:
+            values = np.asarray(self.array(x)[native])
+            out = self.empty(values.shape, x.dtype)
+            np.copyto(self.array(out), values)
             return out
-        values = np.asarray(array[native])
-        out = self.empty(values.shape, x.dtype)
-        np.copyto(self.array(out), values)
+        entries = self.dense(index[axis], range(index[axis].ndim))
+        out = self.empty(x.shape[:axis] + entries.shape + x.shape[axis + 1 :], x.dtype)
+        lines = lookups.lines_of_entries(x, entries, axis) if out.numel() >= lookups.SMALL else None
+        if lines is not None:
+            self.take(lines, x, entries, out)
+        else:  # "wrap" because "raise" makes NumPy gather into a buffer first; the indices are in range
+            np.take(self.array(x), native[axis], axis=axis, out=self.array(out), mode="wrap")
         return out
 
     def scatter(self, out: Tensor, index: Index, values: Operand, accumulate: bool) -> None:
@@ -227,29 +219,24 @@ class ArrayOperations(CopyOperations):
         source = self.array(values) if isinstance(values, Tensor) else values
         if not accumulate:
             target[native] = source
-        elif self._adds_rows(out, native, values):
-            indices, rows = np.ascontiguousarray(native[0]).reshape(-1), np.ascontiguousarray(source)
-            self.launch(
-                kernels.add_rows, indices, rows.reshape(indices.size, -1), target.reshape(len(target), -1),
-                tasks=-(-out.numel() // len(target) // kernels.COLUMNS),
-            )  # fmt: skip
-        else:
+        elif not self._adds_entries(out, index, native, values):
             with np.errstate(all="ignore"):
                 if any(isinstance(entry, np.ndarray) and entry.dtype != bool for entry in native):
                     np.add.at(target, native, source)
                 else:
                     target[native] += source
 
-    def _adds_rows(self, out: Tensor, index: tuple[Any, ...], values: Operand) -> bool:
-        """Whether ``scatter`` adds to whole rows of a dense float tensor, which ``kernels.add_rows`` does."""
-        if not isinstance(values, Tensor) or not out.ndim or not is_float(out.dtype) or values.dtype != out.dtype:
+    def _adds_entries(self, out: Tensor, index: Index, native: tuple[Any, ...], values: Operand) -> bool:
+        """Adds to whole entries along an axis, where that is what an index names and the kernel serves."""
+        axis = lookups.only_axis(native)
+        if axis is None or not isinstance(values, Tensor) or not lookups.adds(out, values):
             return False
-        return (
-            _only_axis(index) == 0
-            and values.numel() > 0
-            and out.is_contiguous()
-            and (values.shape == (*index[0].shape, *out.shape[1:]))
-        )
+        entries = self.dense(index[axis], range(index[axis].ndim))
+        lines = lookups.lines_of_entries(out, entries, axis)
+        if lines is None or values.shape != out.shape[:axis] + entries.shape + out.shape[axis + 1 :]:
+            return False
+        self.add(lines, out, entries, values)
+        return True
 
     def check_range(self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None) -> Tensor:
         return self._checked(index, low, high, check, ignore)[0]
@@ -475,11 +462,3 @@ def _running_sums(array: Array, out: Array) -> None:
         np.add.accumulate(piece, axis=0, out=piece)
         carried = piece[-1].copy()
         np.copyto(out[first : first + step], piece, casting="same_kind")
-
-
-def _only_axis(index: tuple[Any, ...]) -> int | None:
-    """The axis of an index that holds one integer array and otherwise whole axes."""
-    arrays = [axis for axis, entry in enumerate(index) if isinstance(entry, np.ndarray)]
-    others = [entry for entry in index if not isinstance(entry, np.ndarray)]
-    whole = all(isinstance(entry, slice) and entry == slice(None) for entry in others)
-    return arrays[0] if len(arrays) == 1 and whole and index[arrays[0]].dtype != bool else None

@@ -21,7 +21,7 @@ SMALL = 1 << 15
 LARGE_BYTES = 1 << 23
 """Bytes of a result from which it is written past the caches, which would not keep it."""
 
-_TAGS = {4: np.float32(0), 8: np.float64(0)}
+TAGS = {4: np.float32(0), 8: np.float64(0)}
 """What tells the kernels a number's size."""
 
 Loop = tuple[int, int, int]
@@ -66,9 +66,9 @@ class CopyOperations(HostEngine):
         elif plan.kernel is kernels.copy_tiles:
             steps = plan.loops[kernels.TARGET]
             stream = large and not any(int(step) % ISA.bytes for step in (*steps[:-1], out.address))
-            arguments = (_TAGS[item], item, *plan[1:], stream, *places)
+            arguments = (TAGS[item], item, *plan[1:], stream, *places)
         else:
-            arguments = (_TAGS[item], item, *plan[1:], *places)
+            arguments = (TAGS[item], item, *plan[1:], *places)
         self.launch(plan.kernel, *arguments, tasks=plan.tasks)
         return True
 
@@ -82,7 +82,7 @@ def planned(shape: Shape, source: Shape, target: Shape, item: int) -> Copying | 
     length, read, write = loops[-1]
     if (read, write) == (item, item):
         return _rows(loops, item)
-    if item not in _TAGS:
+    if item not in TAGS:
         return None
     lanes = ISA.lanes(item)
     dense = next((i for i, loop in enumerate(loops[:-1]) if loop[1] == item and loop[0] >= lanes), None)

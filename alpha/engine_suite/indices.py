@@ -64,6 +64,40 @@ def scatter_adds_up(engine: Engine, kind: str, dtype: str) -> None:
         expect(engine, out, expected)
 
 
+ALONG = {"the first": 0, "the middle": 1, "the last": 2}
+
+
+def _along(axis: int) -> np.ndarray[Any, Any]:
+    """Indices along an axis of (3, 2, 4), some of them twice, along another axis fewer than there are."""
+    shape = [2 if a == (axis + 1) % 3 else n for a, n in enumerate((3, 2, 4))]
+    shape[axis] = 5
+    return numbers(*shape, dtype="int64", seed=2) % (3, 2, 4)[axis]
+
+
+@CHECKS.over(*product(ALONG, DTYPES))
+def gather_along(engine: Engine, place: str, dtype: str) -> None:
+    x, axis = numbers(3, 2, 4, dtype=dtype), ALONG[place]
+    index = _along(axis)
+    part = x[tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(index.shape))]
+    for layout in LAYOUTS:
+        found = engine.gather_along(placed(engine, x, layout), engine.from_numpy(index), axis)
+        expect(engine, found, np.take_along_axis(part, index, axis))
+
+
+@CHECKS.over(*product(ALONG, NUMBERS))
+def scatter_along_adds_up(engine: Engine, place: str, dtype: str) -> None:
+    x, axis = numbers(3, 2, 4, dtype=dtype), ALONG[place]
+    index = _along(axis)
+    values = numbers(*index.shape, dtype=dtype, seed=1)
+    positions = list(np.indices(index.shape))
+    positions[axis] = index
+    for layout in LAYOUTS:
+        out, expected = placed(engine, x, layout), x.copy()
+        engine.scatter_along(out, engine.from_numpy(index), placed(engine, values, layout), axis)
+        np.add.at(expected, tuple(positions), values)
+        expect(engine, engine.dense(out), expected)
+
+
 @CHECKS.over(*LAYOUTS)
 def indices_are_made_safe(engine: Engine, layout: str) -> None:
     index = np.array([[0, -1, 4], [-5, 3, -9]])

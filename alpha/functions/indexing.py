@@ -23,7 +23,6 @@ from alpha.functions.operands import (
     check_tensor,
     compute,
     copied,
-    grid,
     numbers,
     sum_to,
 )
@@ -244,6 +243,24 @@ class Gather(Function):
         return whole
 
 
+class GatherAlong(Function):
+    """The elements that indices name along an axis, as a copy; repeated ones add up their gradients."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, index: Tensor, axis: int) -> Tensor:
+        self.index, self.axis, self.shape, self.order = index, axis, x.shape, x.memory_order()
+        return x.engine.gather_along(x, index, axis)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        whole = self.accumulator(0)
+        if whole is None:
+            whole = grad.engine.empty(self.shape, grad.dtype, self.order)
+            grad.engine.fill(whole, 0)
+        grad.engine.scatter_along(whole, self.index, grad, self.axis)
+        return whole
+
+
 class Assign(Function):
     """x with a part overwritten."""
 
@@ -333,7 +350,7 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
             f"[gather] expected an index of {x.ndim} axes, no longer than x except along axis {axis}, got x: {x.shape} "
             f"and index: {index.shape}"
         )
-    return call(Gather, x, _along("gather", x, index, axis))
+    return call(GatherAlong, x, _positions("gather", index.detach().long(), x.shape, axis), axis)
 
 
 def take_along_dim(x: Tensor, index: Tensor, dim: int) -> Tensor:
@@ -350,12 +367,8 @@ def take_along_dim(x: Tensor, index: Tensor, dim: int) -> Tensor:
     common = [max(pair) if 0 not in pair else 0 for pair in pairs]
     wide = broadcast_to(x, [x.shape[axis] if a == axis else n for a, n in enumerate(common)])
     chosen = broadcast_to(index, [index.shape[axis] if a == axis else n for a, n in enumerate(common)])
-    return call(Gather, wide, _along("take_along_dim", wide, chosen, axis))
-
-
-def _along(name: str, x: Tensor, index: Tensor, axis: int) -> tuple[Tensor, ...]:
-    positions = _positions(name, index.detach().long(), x.shape, axis)
-    return tuple(positions if a == axis else line for a, line in enumerate(grid(index)))
+    positions = _positions("take_along_dim", chosen.detach().long(), wide.shape, axis)
+    return call(GatherAlong, wide, positions, axis)
 
 
 def _check_index(name: str, x: Tensor, index: Tensor) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from alpha import dtypes
 from alpha.arguments import Shape, broadcast_shapes
 from alpha.autograd import Function
+from alpha.composed import arrays
 from alpha.conversion import tensor
 from alpha.engine import Engine, RangeCheck
 from alpha.errors import ArgumentError, DtypeError, IndexingError, described
@@ -214,7 +215,7 @@ def check_room(engine: Engine, shape: Sequence[int], dtype: np.dtype[Any]) -> No
 def numbers(engine: Engine, count: int) -> Tensor:
     """0, 1, ..., count - 1 as int64, to be read only."""
     check_room(engine, (count,), dtypes.int64)
-    return engine.constant(("numbers", count), lambda: np.arange(count, dtype=np.int64))
+    return arrays.numbers(engine, count)
 
 
 def still_in_range(function: str, index: Tensor, axis: int, shape: Shape) -> Tensor:
@@ -226,13 +227,3 @@ def still_in_range(function: str, index: Tensor, axis: int, shape: Shape) -> Ten
         "they were overwritten since; write to a .clone() of them"
     )
     return index.engine.check_range(index, 0, shape[axis], RangeCheck(IndexingError, message))
-
-
-def grid(like: Tensor) -> list[Tensor]:
-    """For each axis its positions 0, 1, ..., shaped so that together they broadcast to the tensor's shape."""
-    ndim = like.ndim
-    lines = [numbers(like.engine, n) for n in like.shape]
-    return [
-        line.view(0, tuple(n if a == axis else 1 for a in range(ndim)), (1,) * ndim)
-        for axis, (line, n) in enumerate(zip(lines, like.shape, strict=True))
-    ]

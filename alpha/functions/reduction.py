@@ -19,7 +19,6 @@ from alpha.functions.operands import (
     check_tensor,
     compute,
     filled,
-    grid,
     still_in_range,
 )
 from alpha.functions.shape import flip, reshape
@@ -264,22 +263,25 @@ class Chosen(Function):
     def forward(self, x: Tensor, index: Tensor, axis: int, keepdims: bool) -> Tensor:
         self.shape, self.axis = x.shape, axis
         self.save(index)
-        out = x.engine.gather(x, self._positions(index))
-        return _keeping(out, x.shape, (axis,)) if keepdims else out
+        kept = (*index.shape[:axis], 1, *index.shape[axis:])
+        out = x.engine.gather_along(x, _with_axis(index, kept, axis), axis)
+        return out if keepdims else out.view(out.offset, index.shape, _without(out.strides, axis))
 
     def backward(self, grad: Tensor) -> Tensor:
         # The caller has these indices too, and may have written to them through an array.
         index = still_in_range("max and min", self.saved[0], self.axis, self.shape)
         out = grad.engine.empty(self.shape, grad.dtype)
         grad.engine.fill(out, 0)
-        if grad.ndim == len(self.shape):
-            grad = grad.view(grad.offset, index.shape, _without(grad.strides, self.axis))
-        grad.engine.scatter(out, self._positions(index), grad, False)
+        shape = (*index.shape[: self.axis], 1, *index.shape[self.axis :])
+        if grad.ndim < len(self.shape):
+            grad = _with_axis(grad, shape, self.axis)
+        grad.engine.scatter_along(out, _with_axis(index, shape, self.axis), grad, self.axis)
         return out
 
-    def _positions(self, index: Tensor) -> tuple[Tensor, ...]:
-        others = iter(grid(index))
-        return tuple(index if axis == self.axis else next(others) for axis in range(len(self.shape)))
+
+def _with_axis(x: Tensor, shape: Shape, axis: int) -> Tensor:
+    """A view with an axis of length 1 more."""
+    return x.view(x.offset, shape, (*x.strides[:axis], 1, *x.strides[axis:]))
 
 
 def _without(values: Shape, axis: int) -> Shape:
@@ -374,8 +376,7 @@ class Sort(Function):
         # The caller has these indices too, and may have written to them through an array.
         indices = still_in_range("sort", self.saved[0], self.axis, grad.shape)
         out = filled(grad, 0)
-        positions = tuple(indices if a == self.axis else line for a, line in enumerate(grid(indices)))
-        grad.engine.scatter(out, positions, grad, False)
+        grad.engine.scatter_along(out, indices, grad, self.axis)
         return out
 
 

@@ -75,7 +75,7 @@ RUN_BYTES = UNROLLED * ISA_BYTES
 
 
 @inlined
-def _copy_row(target, source, nbytes, stream):  # type: ignore[no-untyped-def]
+def copy_row(target, source, nbytes, stream):  # type: ignore[no-untyped-def]
     """Copies bytes between two addresses: runs of vectors to aligned addresses, and what lies before and behind them.
 
     The C library's memcpy takes twice as long for rows of some kilobytes.
@@ -131,7 +131,7 @@ def copy_rows(counter, loops, outer, units, block, stream, source, target):  # t
             break
         for unit in range(first, min(first + block, units)):
             read, write = _steps(loops, outer, unit)
-            _copy_row(target + write, source + read, nbytes, stream)
+            copy_row(target + write, source + read, nbytes, stream)
     return 0
 
 
