@@ -11,12 +11,14 @@ from alpha.functions import conv as _conv
 from alpha.functions import conv_nd as _conv_nd
 from alpha.functions import loss as _loss
 from alpha.functions import normalise as _normalise
+from alpha.functions import padding as _padding
 from alpha.functions import pooling as _pooling
 from alpha.functions.activation import *  # noqa: F403
 from alpha.functions.conv import *  # noqa: F403
 from alpha.functions.conv_nd import *  # noqa: F403
 from alpha.functions.loss import *  # noqa: F403
 from alpha.functions.normalise import *  # noqa: F403
+from alpha.functions.padding import *  # noqa: F403
 from alpha.functions.pooling import *  # noqa: F403
 
 __all__ = ["batch_norm", "dropout", "embedding", "interpolate", "linear", "sigmoid", "tanh"]
@@ -25,4 +27,5 @@ __all__ += _conv.__all__
 __all__ += _conv_nd.__all__
 __all__ += _loss.__all__
 __all__ += _normalise.__all__
+__all__ += _padding.__all__
 __all__ += _pooling.__all__

@@ -9,19 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from alpha import dtypes
 from alpha.arguments import Shape, all_axes, one_axis, shape_of
 from alpha.autograd import Function
-from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.elementwise import cast
 from alpha.functions.operands import (
     broadcast_view,
     call,
     check_room,
     check_tensor,
-    check_value,
     common_dtype,
-    python_number,
     sum_to,
 )
 from alpha.tensor import Tensor, dense_strides
@@ -34,7 +31,6 @@ __all__ = [
     "expand",
     "flatten",
     "flip",
-    "pad",
     "permute",
     "repeat",
     "reshape",
@@ -312,25 +308,6 @@ class Concat(Function):
         return _cut(grad, self.sizes, self.axis)
 
 
-class Pad(Function):
-    """A number around a tensor."""
-
-    def forward(self, x: Tensor, before: Shape, after: Shape, value: float) -> Tensor:
-        self.before, self.shape = before, x.shape
-        shape = tuple(n + a + b for n, a, b in zip(x.shape, before, after, strict=True))
-        out = x.engine.empty(shape, x.dtype, x.memory_order())
-        x.engine.fill(out, value)
-        x.engine.copy(x, self._inside(out))
-        return out
-
-    def backward(self, grad: Tensor) -> Tensor:
-        return self._inside(grad)
-
-    def _inside(self, y: Tensor) -> Tensor:
-        offset = y.offset + sum(n * stride for n, stride in zip(self.before, y.strides, strict=True))
-        return y.view(offset, self.shape, y.strides)
-
-
 class Flip(Function):
     """The elements in reverse order along axes."""
 
@@ -395,29 +372,6 @@ def _several(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
     found[0].engine.check_owner(name, *found)
     dtype = common_dtype(found)
     return [cast(x, dtype) for x in found]
-
-
-def pad(x: Tensor, padding: Sequence[int], value: float = 0) -> Tensor:
-    """A number put around a tensor; ``padding`` is (before, after) of the last axis, then of the one before it, ..."""
-    check_tensor("pad", x)
-    if not isinstance(padding, tuple | list):
-        raise ShapeError(
-            f"[pad] expected a pair (before, after) for each axis, last axis first, got {described(padding)}"
-        )
-    counts = shape_of("pad", (tuple(padding),))
-    if len(counts) % 2 or len(counts) > 2 * x.ndim:
-        raise ShapeError(
-            f"[pad] expected a pair (before, after) for each of at most {x.ndim} axes, last axis first, got "
-            f"{described(counts)}"
-        )
-    missing = (0,) * (x.ndim - len(counts) // 2)
-    before, after = (missing + tuple(reversed(counts[start::2])) for start in range(2))
-    shape_of("pad", (tuple(n + a + b for n, a, b in zip(x.shape, before, after, strict=True)),))
-    value = python_number("pad", value)
-    if dtypes.category(dtypes.of_scalar(value)) > dtypes.category(x.dtype):
-        raise DtypeError(f"[pad] expected a number that {x.dtype} can hold, got {value!r}: cast x first")
-    check_value("pad", value, x.dtype)
-    return call(Pad, x, before, after, value)
 
 
 def flip(x: Tensor, dims: int | Sequence[int]) -> Tensor:

@@ -117,7 +117,7 @@ def test_axes_against_numpy(engine: Engine, rng: np.random.Generator) -> None:
         lambda x: alpha.expand(x[:, :1], (5, 2, 3, 4)),
         lambda x: alpha.flip(x, (0, -1)),
         lambda x: alpha.tile(x, (2, 1, 3)),
-        lambda x: alpha.pad(x, (1, 2, 0, 3), 7.0),
+        lambda x: alpha.pad(x, (1, 2, 0, 3), value=7.0),
         lambda x: alpha.split(x, [1, 2], 1),
         lambda x: alpha.split(x, 2, 1)[1],
         lambda x: alpha.chunk(x, 3, -1),
@@ -185,7 +185,7 @@ def test_pad_flip_tile(engine: Engine, rng: np.random.Generator) -> None:
     x = rng.standard_normal((2, 3, 4)).astype(np.float32)
     t = alpha.tensor(x, engine=engine)
     for padding in ((1, 2), (0, 1, 2, 0), (1, 1, 0, 0, 3, 2)):
-        assert_close(alpha.pad(t, padding, -1.5), torch.nn.functional.pad(torch.tensor(x), padding, value=-1.5))
+        assert_close(alpha.pad(t, padding, value=-1.5), torch.nn.functional.pad(torch.tensor(x), padding, value=-1.5))
     assert_close(alpha.flip(t, 1), np.flip(x, 1))
     assert_close(alpha.flip(t, (0, 2)), np.flip(x, (0, 2)))
     assert all(s >= 0 for s in alpha.flip(t, (0, 2)).strides)
@@ -196,6 +196,46 @@ def test_pad_flip_tile(engine: Engine, rng: np.random.Generator) -> None:
         alpha.pad(t, (1,))
     with pytest.raises(ShapeError, match=r"\[pad\]"):
         alpha.pad(t, (-1, 0))
+
+
+@pytest.mark.parametrize(
+    ("mode", "numpy_mode", "padding"),
+    [
+        ("reflect", "reflect", (4, 3, 2, 0)),
+        ("replicate", "edge", (9, 1, 0, 7, 1, 0)),
+        ("circular", "wrap", (5, 2, 0, 0, 2, 1)),
+        ("reflect", "reflect", (0, 0)),
+    ],
+)
+def test_padding_with_elements(
+    engine: Engine, rng: np.random.Generator, mode: str, numpy_mode: Any, padding: tuple[int, ...]
+) -> None:
+    array = rng.standard_normal((2, 3, 5))
+    pairs = [(0, 0)] * (3 - len(padding) // 2) + [(padding[i], padding[i + 1]) for i in range(0, len(padding), 2)][::-1]
+    x = alpha.tensor(array, engine=engine)
+    found = alpha.nn.functional.pad(x, padding, mode)
+    np.testing.assert_array_equal(found.numpy(), np.pad(array, pairs, numpy_mode))
+    assert found.storage is not x.storage
+    gradcheck_on(engine, lambda t: alpha.pad(t, padding, mode), array)
+
+
+def test_padding_with_elements_that_there_are_not(engine: Engine) -> None:
+    x = alpha.zeros(2, 3, engine=engine)
+    for arguments, message in (
+        (
+            ((3, 0), "reflect"),
+            r'at most 2 elements before or behind axis 1 of shape \(2, 3\) with mode "reflect"',
+        ),
+        (((0, 4), "circular"), r"at most 3 elements .* got 0 and 4"),
+    ):
+        with pytest.raises(ShapeError, match=message):
+            alpha.pad(x, *arguments)
+    with pytest.raises(ShapeError, match="at most 0 elements"):
+        alpha.pad(alpha.zeros(0, engine=engine), (1, 0), "replicate")
+    with pytest.raises(ArgumentError, match="a number is given as value="):
+        alpha.pad(x, (1, 1), 7.0)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match='expected a value with mode="constant" alone'):
+        alpha.pad(x, (1, 1), "reflect", 1.0)
 
 
 def test_errors(engine: Engine) -> None:

@@ -232,7 +232,7 @@ class Samples:
             "chunk": {"x": x, "chunks": 2, "dim": 0},
             "flatten": {"x": x, "start_dim": 0, "end_dim": 1},
             "flip": {"x": x, "dims": (0,)},
-            "pad": {"x": x, "padding": (1, 2), "value": 0.0},
+            "pad": {"x": x, "padding": (1, 2), "mode": "constant", "value": 0.0},
             "permute": {"x": x, "axes": (1, 0)},
             "split": {"x": x, "size": 1, "dim": 0},
             "squeeze": {"x": f(1, 3), "dim": 0},

@@ -158,13 +158,27 @@ def _stacked(parts: Any, dim: int = 0) -> Any:
 def _pad(d: Draw) -> Case:
     x = d.input(d.shape(1, 4), d.dtype("fi"))
     pairs = d.whole(0, len(x.shape))
+    if d.chance(0.3) and all(x.shape):
+        mode = d.pick(("reflect", "replicate", "circular"))
+        most = [{"reflect": n - 1, "replicate": 5, "circular": n}[mode] for n in reversed(x.shape)]
+        return Case([x, tuple(d.whole(0, most[i // 2]) for i in range(2 * pairs))], {"mode": mode, "value": None})
     value = d.number("f") if x.dtype.kind == "f" else d.whole(0, 3)
-    return Case([x, tuple(d.pick((0, 0, 1, 2, 5)) for _ in range(2 * pairs))], {"value": value})
+    counts = tuple(d.pick((0, 0, 1, 2, 5)) for _ in range(2 * pairs))
+    return Case([x, counts], {"mode": "constant", "value": value})
 
 
-def _padded(x: Any, padding: Any, value: float = 0) -> Any:
+def _padded(x: Any, padding: Any, mode: str, value: Any) -> Any:
     pairs = [(padding[i], padding[i + 1]) for i in range(0, len(padding), 2)]
-    return np.pad(x, [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1], constant_values=value)
+    wanted = [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1]
+    if mode == "constant":
+        return np.pad(x, wanted, constant_values=value)
+    return np.pad(x, wanted, {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode])
+
+
+def _peer_padded(torch: Any, x: Any, padding: Any, mode: str, value: Any) -> Any:
+    if mode != "constant":
+        raise TypeError("PyTorch pads some axes alone so, of tensors of some dtypes")
+    return torch.nn.functional.pad(x, padding, value=value)
 
 
 def _flip(d: Draw) -> Case:
@@ -200,7 +214,7 @@ SHAPES = [
     *_same(_chunk, "chunk", _chunks, lambda t, x, chunks, dim: t.split(x, max(1, -(-x.shape[dim] // chunks)), dim)),
     *_same(_joined(False), "concat", _concatenated, lambda t, parts, dim: t.cat(parts, dim), covers=("alpha.cat",)),
     *_same(_joined(True), "stack", _stacked, lambda t, parts, dim: t.stack(parts, dim)),
-    *_same(_pad, "pad", _padded, lambda t, x, padding, value: t.nn.functional.pad(x, padding, value=value)),
+    *_same(_pad, "pad", _padded, _peer_padded, covers=("nn.functional.pad",)),
     *_same(_flip, "flip", np.flip, lambda t, x, dims: t.flip(x, dims)),
     *_same(_tile, "tile", np.tile, lambda t, x, repeats: t.tile(x, repeats), covers=("alpha.repeat",)),
 ]
