@@ -1,4 +1,4 @@
-"""What the benchmarks share: the description of machine and software, options, tables, result files."""
+"""Shared by the benchmarks: options, tables, result files, and the description of machine and software."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def engine_name(text: str) -> str:
 
 
 def setup(args: argparse.Namespace) -> Setup:
-    """What the options say of how both sides compute."""
+    """How both sides compute, by the options."""
     return Setup(args.engine, args.threads or available_threads(), args.precision, args.graph)
 
 
@@ -124,7 +124,7 @@ def check_setup(module: str, args: argparse.Namespace) -> None:
 
 
 def run_command(main: Callable[[], None]) -> int:
-    """Runs a benchmark; its exit status, with errors told in one line."""
+    """Runs a benchmark, with errors as one line; returns the exit status."""
     try:
         main()
     except (AlphaError, OSError) as error:
@@ -161,7 +161,7 @@ def require_pictures(module: str) -> None:
 
 
 def check_writable(module: str, path: Path | None) -> None:
-    """ArgumentError unless a file can be written at the path: asked before a run of minutes, not after it."""
+    """Raises ArgumentError unless a file can be written at the path: checked before a run of minutes, not after it."""
     if path is None:
         return
     try:
@@ -177,7 +177,7 @@ def check_writable(module: str, path: Path | None) -> None:
 
 
 def write_json(path: Path, result: dict[str, Any]) -> None:
-    """Writes the object whole or not at all: into a temporary file beside it, then renamed."""
+    """Writes the file completely or not at all: to a temporary file in the same folder, which is then renamed."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:
@@ -232,7 +232,7 @@ def machine() -> dict[str, Any]:
 
 
 def _cpu_target() -> dict[str, str]:
-    """What the CPU engine compiles for; nothing where Numba is not there, as a GPU needs none."""
+    """The processor that the CPU engine compiles for; empty without Numba, which a GPU does not need."""
     try:
         import llvmlite.binding
 
@@ -324,7 +324,7 @@ def spread(values: Sequence[float]) -> float:
 
 
 CALM = 1.25
-"""Spread of a quiet machine's timings, at most."""
+"""Largest spread of a quiet machine's timings."""
 
 
 def difference(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> float:
@@ -333,7 +333,7 @@ def difference(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> floa
 
 
 def warn_of_noise(largest: float) -> None:
-    """Says so where timings vary by more than a quiet machine's do."""
+    """Warns if timings vary by more than a quiet machine's do."""
     if largest > CALM:
         print(f"note: repeated timings vary by a factor of {largest:.2f}: other processes were using this machine")
 

@@ -48,7 +48,7 @@ thread and on all.
 
 
 def make_parser() -> common.Parser:
-    """The options."""
+    """The command's argument parser."""
     parser = common.make_parser(MODULE, DESCRIPTION, inference.OPPONENTS, None)
     suites = (*SUITES, SWEEP, *_SUITES_OF_THEIR_OWN)
     parser.add_argument("--suite", default="resnet18", choices=suites, help="what is measured (%(default)s)")
@@ -128,7 +128,7 @@ _OPTIONS = {
 
 
 def _complete(args: argparse.Namespace) -> None:
-    """Fills in what depends on the suite; ArgumentError where an option does not go with it."""
+    """Fills in options that depend on the suite; ArgumentError where an option does not apply to it."""
     opponent, repeats = _DEFAULTS.get(args.suite, ("torch", 7))
     given = {option: getattr(args, option[2:].replace("-", "_")) for option in _OPTIONS}
     for option, suites in _OPTIONS.items():
@@ -155,7 +155,7 @@ def _layers(args: argparse.Namespace) -> list[Layer]:
 
 
 def _check_layers(args: argparse.Namespace) -> None:
-    """ArgumentError for layers that the suite has not."""
+    """Raises ArgumentError for layers that the suite does not have."""
     others = {
         huge2.SUITE: [layer.name for layer in GENERATORS],
         segregation.SUITE: list(segregation.LAYERS),
@@ -170,7 +170,7 @@ def _check_layers(args: argparse.Namespace) -> None:
 
 
 def _equalised(args: argparse.Namespace) -> float | None:
-    """The nominal GFLOP that batches are to have, if any."""
+    """The nominal GFLOP that every batch should have, if given."""
     usual = EQUALISED.get(args.suite, {}).get("cpu" if args.engine == "cpu" else "gpu")
     return args.gflop or usual
 
@@ -222,7 +222,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 class _Table:
-    """The rows of a run, which problems measured again add to (sweep) or replace where they were disturbed less."""
+    """The rows of a run.
+
+    A problem that is measured again adds a row (sweep), or replaces one that was disturbed more.
+    """
 
     def __init__(
         self, args: argparse.Namespace, setup: Setup, workers: dict[str, Worker], layouts: dict[str, str], folder: Path
@@ -289,7 +292,7 @@ def _quietness(row: dict[str, Any]) -> float:
 
 
 def prepare(workers: dict[str, Worker], layouts: dict[str, str], layer: Layer, batch: int, seed: int) -> None:
-    """Has every contestant make a problem's tensors, PyTorch's in their layouts."""
+    """Lets every contestant make a problem's tensors, PyTorch's in their layouts."""
     problem = {"layer": asdict(layer), "batch": batch, "seed": seed}
     for name, worker in workers.items():
         worker.call("prepare", **problem, **({"layout": layouts[name]} if name in layouts else {}))

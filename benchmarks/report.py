@@ -241,7 +241,7 @@ def _inference(result: dict[str, Any]) -> list[str]:
 
 
 MANY_ROWS = 100
-"""More rows than these are told by operator and batch; the file has them all."""
+"""More rows than this are summarised by operator and batch; the file has all of them."""
 
 
 def _operators(result: dict[str, Any]) -> list[str]:
@@ -376,14 +376,14 @@ class Headline:
 
     @property
     def cells(self) -> list[str | None]:
-        """As the table has them."""
+        """The line's cells."""
         ratio = "" if self.ratio is None else f"{self.ratio:.2f}"
         opponent = f"{self.opponent} {self.theirs}".strip()
         return [cell or None for cell in (self.title, self.ours, opponent, ratio, self.note)]
 
 
 def headlines(reports: Sequence[Report]) -> list[Headline]:
-    """What is in the short table."""
+    """The lines of the short table."""
     headlines_of = {
         "training": _training_headlines,
         "reproduction": _reproduction_headlines,
@@ -532,7 +532,7 @@ def _software(result: dict[str, Any]) -> list[str]:
 
 
 def with_summary(text: str, reports: Sequence[Report]) -> str:
-    """README's text with its part anew; ArgumentError without the markers."""
+    """README's text with its part replaced; ArgumentError without the markers."""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise ArgumentError(f"[{MODULE}] expected one line {BEGIN} and one {END} after it in README.md: put them there")
     before, rest = text.split(BEGIN)

@@ -1,4 +1,4 @@
-"""What suites share whose contestants take turns at problems: rounds until all are quiet, and what rows tell."""
+"""Shared by suites whose contestants take turns: rounds until all timings are quiet, and the cells of rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from benchmarks.common import Setup
 from benchmarks.workers import PAUSE
 
 ROUNDS = 2
-"""Times that rows which other processes disturbed are measured again."""
+"""How often rows that other processes disturbed are measured again."""
 
 DISTURBED = f"rows whose turns vary are measured again, up to {ROUNDS} times; the quietest round counts"
-"""The same, as results tell it."""
+"""The same number, in words, for the results' head."""
 
 Times = dict[str, list[float]]
 """Milliseconds of each contestant's turns."""
@@ -51,7 +51,7 @@ def quietest(
 
 
 def varied(times: Mapping[str, Sequence[float]]) -> bool:
-    """Whether any contestant's timings vary by more than a quiet machine's do."""
+    """Whether any contestant's timings vary more than a quiet machine's."""
     return max(map(common.spread, times.values())) > common.CALM
 
 

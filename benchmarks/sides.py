@@ -16,7 +16,7 @@ from benchmarks.workers import Memory
 Result = TypeVar("Result")
 
 _TURN = 0.02
-"""Seconds that a turn's timed calls take together, at least."""
+"""Fewest seconds that a turn's timed calls take together."""
 
 _WARM = 0.01
 """Seconds of calls before those: woken threads need some milliseconds to spread over the cores."""
@@ -32,14 +32,14 @@ _LONG = 0.1
 
 
 class Clock(Protocol):
-    """Something that times calls whose work may go on after they return."""
+    """Times calls whose work may continue after they return."""
 
     def run(self, call: Callable[[], Result], count: int = 1) -> tuple[float, Result]:
         """Seconds of ``count`` calls one after the other until their work is done, and the last one's result."""
 
 
 class HostClock:
-    """The host's, for work that is done when its call returns."""
+    """The host's clock, for work that is done when its call returns."""
 
     def run(self, call: Callable[[], Result], count: int = 1) -> tuple[float, Result]:
         """Seconds of ``count`` calls, and the last one's result."""
@@ -61,7 +61,7 @@ class Event(Protocol):
 
 
 class EventClock:
-    """A GPU's, between two points of its stream; the host runs ahead as it does in training."""
+    """A GPU's clock, between two points of its stream; the host runs ahead as it does in training."""
 
     def __init__(self, event: Callable[[], Event]) -> None:
         self._event = event
@@ -90,7 +90,7 @@ def time_call(clock: Clock, call: Callable[[], object]) -> float:
 
 
 class _TorchEvent:
-    """torch.cuda.Event in our terms."""
+    """``torch.cuda.Event`` as an ``Event``."""
 
     def __init__(self, torch: Any) -> None:
         self.handle = torch.cuda.Event(enable_timing=True)
@@ -239,7 +239,7 @@ class TorchSide:
             self.torch.cuda.reset_peak_memory_stats()
 
     def peak(self) -> dict[str, float]:
-        """MiB, as on the other side."""
+        """MiB, as for ``AlphaSide``."""
         found = {"process_mib": self._memory.peak_mib()}
         if self.setup.cuda:
             cuda = self.torch.cuda

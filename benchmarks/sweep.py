@@ -29,7 +29,7 @@ class Shape:
 
     @property
     def layer(self) -> Layer:
-        """As the operators are measured."""
+        """The shape as a layer, for measuring its operators."""
         steps = f"f{self.filter} s{self.stride} d{self.dilation} g{self.groups}"
         return Layer(
             name=f"C{self.channels} {self.map}x{self.map} {steps}",
@@ -59,7 +59,7 @@ CENTRES = {
     "batch 128, C 128, 8x8": Shape(128, 128, 8),
 }
 ROUNDS = 3
-"""Times that the problems of neighbours that differ by almost a cliff or more are measured again."""
+"""How often the problems of neighbours that differ by almost a cliff or more are measured again."""
 
 _SUSPECT = 0.85 * CLIFF
 _LEAST_CHANNELS = 16

@@ -41,7 +41,7 @@ and a turn takes several steps, so that the host runs ahead as in training; PyTo
 
 @dataclass
 class Series:
-    """What the steps of one contestant gave."""
+    """The times and losses of one contestant's steps."""
 
     seconds: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Series:
 
 
 def make_parser() -> common.Parser:
-    """The options."""
+    """The command's argument parser."""
     parser = common.make_parser(MODULE, DESCRIPTION)
     models = (*MODELS, *FORMS)
     parser.add_argument("--model", default="resnet18", choices=models, help="the network (%(default)s)")

@@ -1,7 +1,7 @@
 """Worker processes, one for each contestant: own memory, own threads, idle while another is measured.
 
-A worker reads requests from its standard input and answers on its standard output, one JSON object a line. It ends
-when its input ends, so it does not outlive the benchmark however that ends.
+A worker reads requests from its standard input and answers on its standard output, one JSON object per line. It
+ends when its input ends, so it never outlives the benchmark.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from alpha.errors import AlphaError, EngineError
 from benchmarks.common import MIB, ROOT
 
 PAUSE = 0.04
-"""Seconds before each turn: the threads of whoever had the last one stop spinning."""
+"""Pause before each turn, in which the last contestant's threads stop spinning."""
 
 LIMIT = 900.0
-"""Seconds that an answer may take: beyond the longest (a first call that compiles, PyTorch's trials) by far."""
+"""Most seconds for an answer: far more than the longest takes (a first call that compiles, PyTorch's trials)."""
 
 _SPIN = {"OPENBLAS_THREAD_TIMEOUT": "26"}
 """OpenBLAS's threads spin 2**28 cycles of the clock after each product unless told otherwise: a tenth of a second, in
@@ -99,7 +99,7 @@ class Worker:
         return self.call(method, **arguments)
 
     def _receive(self) -> None:
-        """Reads answers on a thread of its own, so that who waits for one need not wait for ever; empty at the end."""
+        """Reads answers in a separate thread, so that waiting for one can time out; an empty answer is the end."""
         assert self._process.stdout is not None
         with self._process.stdout as answers:
             for line in answers:
@@ -192,7 +192,7 @@ def serve(sides: Mapping[str, Callable[..., Any]]) -> None:
 
 
 class Memory:
-    """The resident memory of this process over what it was when this was made."""
+    """The growth of this process's resident memory since this object was made."""
 
     def __init__(self) -> None:
         self._start = resident("VmRSS")
@@ -203,7 +203,7 @@ class Memory:
 
 
 def start_peak() -> bool:
-    """Has the system forget the largest resident set so far; whether it can."""
+    """Resets the system's record of the largest resident set; returns whether it could."""
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     except OSError:
