@@ -62,10 +62,8 @@ class NumPyEngine(Engine):
     @np.errstate(all="ignore")
     def elementwise(self, op: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
         tensors = [x for x in operands if isinstance(x, Tensor)]
-        function, dtype = (
-            _PYTORCH_FUNCTIONS.get(op) or getattr(operator, op, None) or getattr(np, op),
-            tensors[-1].dtype,
-        )
+        dtype = tensors[-1].dtype
+        function = _PYTORCH_FUNCTIONS.get(op) or getattr(operator, op, None) or getattr(np, op)
         values = self._as_arrays(operands)
         if op not in _ANSWERS:  # a number beside tensors takes their dtype
             values = tuple(x if isinstance(x, np.ndarray) else np.array(x).astype(dtype) for x in values)
