@@ -72,11 +72,10 @@ class ToyEngine(alpha.Engine):
     def elementwise(self, op: str, *operands: Any, out: Tensor | None = None) -> Tensor:
         tensors = [x for x in operands if isinstance(x, Tensor)]
         like, dtype = max(tensors, key=Tensor.numel), tensors[-1].dtype
-        function, as_it_is = (
-            PYTORCH_FUNCTIONS.get(op) or getattr(operator, op, None) or getattr(np, op),
-            op in COMPARISONS,
-        )
-        values = [self.read(x) if as_it_is or isinstance(x, Tensor) else np.array(x).astype(dtype) for x in operands]
+        function = PYTORCH_FUNCTIONS.get(op) or getattr(operator, op, None) or getattr(np, op)
+        values = [
+            self.read(x) if op in COMPARISONS or isinstance(x, Tensor) else np.array(x).astype(dtype) for x in operands
+        ]
         result = np.asarray(function(*values))
         result = result if result.dtype == bool else result.astype(dtype)
         order = like.memory_order() if like.ndim == result.ndim else None
