@@ -14,7 +14,7 @@ from alpha.tensor import Storage, Tensor
 
 BYTES = 1 << 30
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-PYTORCH_FUNCTIONS: dict[str, Any] = {
+SPECIAL: dict[str, Any] = {
     "div": np.divide,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": np.vectorize(math.erf, otypes=[float]),
@@ -72,10 +72,8 @@ class ToyEngine(alpha.Engine):
     def elementwise(self, op: str, *operands: Any, out: Tensor | None = None) -> Tensor:
         tensors = [x for x in operands if isinstance(x, Tensor)]
         like, dtype = max(tensors, key=Tensor.numel), tensors[-1].dtype
-        function = PYTORCH_FUNCTIONS.get(op) or getattr(operator, op, None) or getattr(np, op)
-        values = [
-            self.read(x) if op in COMPARISONS or isinstance(x, Tensor) else np.array(x).astype(dtype) for x in operands
-        ]
+        function, as_it_is = SPECIAL.get(op) or getattr(operator, op, None) or getattr(np, op), op in COMPARISONS
+        values = [self.read(x) if as_it_is or isinstance(x, Tensor) else np.array(x).astype(dtype) for x in operands]
         result = np.asarray(function(*values))
         result = result if result.dtype == bool else result.astype(dtype)
         order = like.memory_order() if like.ndim == result.ndim else None
