@@ -68,7 +68,7 @@ def adds(out: Tensor, values: Any) -> bool:
 
 
 def lines_along(x: Tensor, index: Tensor, axis: int) -> kernels.Lines | None:
-    """Of an index that has an element for each result, dense in row-major order; None where no kernel serves."""
+    """The lookup by an index with one element per result, dense in row-major order; None where no kernel serves."""
     before, after = index.shape[:axis], index.shape[axis + 1 :]
     outer, inner = _merged(before, x.strides[:axis]), _merged(after, x.strides[axis + 1 :])
     if outer is None or inner is None or x.dtype.itemsize not in TAGS:
@@ -78,7 +78,7 @@ def lines_along(x: Tensor, index: Tensor, axis: int) -> kernels.Lines | None:
 
 
 def lines_of_entries(x: Tensor, index: Tensor, axis: int) -> kernels.Lines | None:
-    """Of an index that names whole entries along an axis, dense in row-major order; None where no kernel serves."""
+    """The lookup by an index of whole entries along an axis, dense in row-major order; None if no kernel serves."""
     before, after = x.shape[:axis], x.shape[axis + 1 :]
     outer, inner = _merged(before, x.strides[:axis]), _merged(after, x.strides[axis + 1 :])
     if outer is None or inner is None or x.dtype.itemsize not in TAGS:

@@ -42,8 +42,8 @@ def threaded(engine: CPUEngine, op: str, x: Tensor, axes: tuple[int, ...]) -> Ar
     found = []
     for threads in (1, 2, 5):
         engine.configure(threads=threads)
-        own = {"mean": engine.mean, "norm": engine.euclidean_norm}.get(op)
-        y = engine.reduce(op, x, axes, False) if own is None else own(x, axes, False)
+        operation = {"mean": engine.mean, "norm": engine.euclidean_norm}.get(op)
+        y = engine.reduce(op, x, axes, False) if operation is None else operation(x, axes, False)
         found.append(y.numpy())
     assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
     return found[0]

@@ -83,7 +83,7 @@ class Lines(NamedTuple):
     length: int
     inner: int
     entries: int
-    """Of the table, along the axis of the lookup."""
+    """Entries of the table along the axis of the lookup."""
     table_outer: int
     table_step: int
     table_inner: int
