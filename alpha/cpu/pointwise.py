@@ -67,7 +67,7 @@ class PointwiseOperations(HostEngine):
 
 
 def _rectifier(loses: str, leaks: bool, of_gradient: bool) -> Program:
-    """Of x, or of y and its gradient: the last where the first is positive, else times a slope, or 0 for none.
+    """LeakyReLU of x, or its gradient by y: the last input where the first is positive, else times a slope, or 0.
 
     Without a slope nothing is multiplied: -inf * 0 would be NaN.
     """

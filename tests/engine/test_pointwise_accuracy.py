@@ -133,7 +133,7 @@ def test_power_at_the_ends() -> None:
 
 
 DIGEST = "48cdb7e5e9ad8573fea969bf7f322a2251e64ae3e5b0a240519b152100dc47a5"
-"""Of all functions' bits for the arguments below, on any processor that multiplies and adds in one rounding."""
+"""The digest of all functions' bits for the arguments below, on any processor with fused multiply-add."""
 
 BITS = """
 import hashlib
