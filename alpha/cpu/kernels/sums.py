@@ -1,7 +1,7 @@
 """Sums, products and Euclidean norms over axes, taken in float64, with the same bits for any number of threads.
 
-A float32 sum is that of float64 additions. A float64 sum is taken in blocks of BLOCK numbers, which 64 running sums
-share; the blocks' sums are added with their rounding errors carried along (Neumaier, 1974): its error is at most
+A float32 sum is that of float64 additions. A float64 sum is taken in blocks of BLOCK numbers, each of whose running
+sums adds 16; the blocks' sums are added with their rounding errors carried along (Neumaier, 1974): its error is at most
 ``22 u sum(|x|)`` for any number of elements, where a pairwise sum's grows with their logarithm.
 
 Where the axes to sum are innermost in memory, numbers lie in lines (``reduce_lines``), else in columns
@@ -20,14 +20,15 @@ from numba.extending import intrinsic
 
 from alpha.cpu.atomics import add, take_task
 from alpha.cpu.compile import compiled, inlined
+from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.runs import Runs
 from alpha.cpu.kernels.vectors import integer, write_number
 
 SUM, PRODUCT, NORM = 0, 1, 2
 """What is done with the numbers; a norm is the root of a sum of squares."""
 
-BLOCK = 1024
-"""Numbers of a float64 sum that are added without their rounding errors."""
+BLOCK = 16 * 8 * ISA.lanes(8)
+"""Numbers of a float64 sum that are added without their rounding errors: 16 a lane of 8 vectors."""
 
 ROWS = 8
 """Rows that are added to the columns' sums in one turn."""
