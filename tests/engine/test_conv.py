@@ -89,13 +89,16 @@ def relative(actual: Any, expected: np.ndarray[Any, Any]) -> float:
 
 
 def bias_error(actual: Any, dy: np.ndarray[Any, Any]) -> float:
-    """Largest error of a bias gradient in float32's or float64's own roundings of its sum of magnitudes.
+    """Largest error of a bias gradient beside what rounding may make of its sum.
 
-    Relative to the sum itself no bound holds: with one channel its terms may cancel.
+    float32 is summed in float64, so one rounding of the sum of magnitudes is granted; float64 is summed in itself, where
+    the roundings of n additions add up to about sqrt(n). Relative to the sum itself no bound holds: with one channel its
+    terms may cancel.
     """
-    terms = dy.astype(np.float64).reshape(-1, dy.shape[-1])
-    errors = np.abs(np.asarray(actual, np.float64) - terms.sum(0))
-    return float((errors / np.abs(terms).sum(0)).max() / np.finfo(dy.dtype).eps)
+    terms = dy.astype(np.longdouble).reshape(-1, dy.shape[-1])
+    errors = np.abs(np.asarray(actual).astype(np.longdouble) - terms.sum(0))
+    roundings = np.sqrt(len(terms)) if dy.dtype == np.float64 else 1
+    return float((errors / np.abs(terms).sum(0)).max() / np.finfo(dy.dtype).eps / roundings)
 
 
 def check(engine: Engine, case: Case, dtype: Any, image_order: bool) -> None:
