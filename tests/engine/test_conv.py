@@ -91,9 +91,9 @@ def relative(actual: Any, expected: np.ndarray[Any, Any]) -> float:
 def bias_error(actual: Any, dy: np.ndarray[Any, Any]) -> float:
     """Largest error of a bias gradient beside what rounding may make of its sum.
 
-    float32 is summed in float64, so one rounding of the sum of magnitudes is granted; float64 is summed in itself, where
-    the roundings of n additions add up to about sqrt(n). Relative to the sum itself no bound holds: with one channel its
-    terms may cancel.
+    float32 is summed in float64, so one rounding of the sum of magnitudes is granted; float64 is summed in itself,
+    where the roundings of n additions add up to about sqrt(n). Relative to the sum itself no bound holds: with one
+    channel its terms may cancel.
     """
     terms = dy.astype(np.longdouble).reshape(-1, dy.shape[-1])
     errors = np.abs(np.asarray(actual).astype(np.longdouble) - terms.sum(0))
