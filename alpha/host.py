@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import platform
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,11 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 _PAGE = mmap.PAGESIZE
+# Not every Python has a name for it. Without it Linux counts reservations that lie side by side as one demand for more
+# memory than there is, and refuses to fork.
+_NO_RESERVE = getattr(
+    mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64") else 0
+)
 
 
 class Export:
@@ -48,7 +55,7 @@ def reserve(nbytes: int) -> tuple[int, mmap.mmap, int] | None:
     if not hasattr(mmap, "MADV_DONTNEED"):
         return None
     try:
-        reserved = mmap.mmap(-1, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0))
+        reserved = mmap.mmap(-1, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
     except (OSError, OverflowError):  # a limit on addresses, or a system that counts them all as memory
         return None
     if hasattr(mmap, "MADV_HUGEPAGE"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,17 @@ def filled(engine: CPUEngine, megabytes: int, value: float) -> Tensor:
 
 def reserves() -> bool:
     return host.reserve(MB) is not None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_with_several_reservations_forks() -> None:
+    """The system puts them side by side, where they are more addresses together than the machine has memory."""
+    reserved = [host.reserve(MB) for _ in range(4)]
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(reserved) == 4
 
 
 def test_neighbours_that_fall_free_serve_a_larger_request() -> None:
