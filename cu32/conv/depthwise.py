@@ -9,24 +9,18 @@ of that. kernels/depthwise.cu and depthwise_weight.cu say what reaches the cache
 from __future__ import annotations
 
 import math
-from typing import ClassVar, NamedTuple
 
 from alpha import caches
-from alpha.cu32 import costs
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.compiler import Source
 from alpha.cu32.conv import patches, tables
-from alpha.cu32.conv.algorithm import Algorithm
-from alpha.cu32.conv.patches import Cover
-from alpha.cu32.conv.problem import Call, Problem
+from alpha.cu32.conv.patches import THREADS, Cover, Launch, PatchAlgorithm
+from alpha.cu32.conv.problem import Problem
 from alpha.cu32.conv.tables import Classes
-from alpha.cu32.costs import Chip, Plan
 from alpha.cu32.structs import KernelStruct
+from alpha.tensor import Tensor
 
 DEPTHWISE = KernelStruct("depthwise.cu", "Depthwise")
-
-THREADS = 256
-"""Threads per block; the kernel says the same."""
 
 DOWN, ACROSS = 2, {0: 2, 1: 4, 2: 2}
 """Positions of a patch, down and, by STEP, across; the kernels say the same."""
@@ -46,49 +40,20 @@ SOURCES = (
 )
 
 
-class _Launch(NamedTuple):
-    """What a problem's launches have in common."""
-
-    source: Source
-    grid: int
-    cover: Cover
-    sizes: bytes
-    macs: int
-
-
-class Depthwise(Algorithm):
+class Depthwise(PatchAlgorithm):
     """A thread has the positions of a patch of one channel, or of four."""
 
     name = "depthwise"
-    file: ClassVar[str] = "depthwise"
-    always = True
+    file = "depthwise"
 
     def serves(self, problem: Problem) -> bool:
         return serves(problem)
 
-    def plans(self, problem: Problem, chip: Chip, parts: int | None = None) -> list[Plan]:
-        return [Plan(problem, self.name, costs.reading_once(problem, chip))]
+    def launch(self, problem: Problem) -> Launch:
+        return _launch(problem)
 
-    def describe(self, plan: Plan) -> str:
-        return "which reads its operands about once"
-
-    def run(self, engine: DeviceEngine, plan: Plan, call: Call) -> int:
-        made = _launch(plan.problem)
-        filters = engine.dense(call.other, (1, 2, 3, 0))  # so that neighbouring threads' are neighbours
-        held = made.cover.tables(engine)
-        engine.launch(
-            made.source,
-            self.file,
-            made.grid,
-            THREADS,
-            call.source,
-            filters,
-            call.out,
-            call.bias,
-            patches.addresses(held),
-            made.sizes,
-        )
-        return made.macs
+    def filters(self, engine: DeviceEngine, w: Tensor, problem: Problem) -> Tensor:
+        return engine.dense(w, (1, 2, 3, 0))  # so that neighbouring threads' are neighbours
 
 
 def serves(problem: Problem) -> bool:
@@ -100,7 +65,7 @@ def serves(problem: Problem) -> bool:
 
 
 @caches.kept
-def _launch(problem: Problem) -> _Launch:
+def _launch(problem: Problem) -> Launch:
     p, g = problem, problem.geometry
     channels = p.out_channels if p.forward else p.in_channels  # of the result
     vec, step = _vector(p), _step(patches.classes(g, p.forward)[1], p.real)
@@ -116,7 +81,7 @@ def _launch(problem: Problem) -> _Launch:
     )
     grid = -(-lanes // width) * len(cover.listed.tiles)
     macs = cover.listed.products * p.images * p.out_channels
-    return _Launch(_source(p.real, vec, step), grid, cover, sizes, macs)
+    return Launch(_source(p.real, vec, step), grid, cover, sizes, macs)
 
 
 def _vector(problem: Problem) -> int:

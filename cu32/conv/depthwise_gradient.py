@@ -12,7 +12,8 @@ from alpha.cu32.base import MAX_GRID_YZ, DeviceEngine
 from alpha.cu32.compiler import Source
 from alpha.cu32.conv import depthwise, tables
 from alpha.cu32.conv.algorithm import Algorithm
-from alpha.cu32.conv.depthwise import ACROSS, THREADS
+from alpha.cu32.conv.depthwise import ACROSS
+from alpha.cu32.conv.patches import THREADS
 from alpha.cu32.conv.problem import Call, Problem
 from alpha.cu32.costs import Chip, Plan
 from alpha.cu32.parts import sum_parts

@@ -9,17 +9,13 @@ at which an H100's FMAs become the bound, so it is bound by memory, by 4x4 filte
 from __future__ import annotations
 
 import math
-from typing import ClassVar, NamedTuple
 
 from alpha import caches
-from alpha.cu32 import costs
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.compiler import Source
 from alpha.cu32.conv import patches
-from alpha.cu32.conv.algorithm import Algorithm
-from alpha.cu32.conv.patches import Cover
-from alpha.cu32.conv.problem import Call, Problem
-from alpha.cu32.costs import Chip, Plan
+from alpha.cu32.conv.patches import THREADS, Cover, Launch, PatchAlgorithm
+from alpha.cu32.conv.problem import Problem
 from alpha.cu32.structs import KernelStruct
 from alpha.tensor import Tensor
 
@@ -31,8 +27,8 @@ WIDTHS = (1, 2, 3, 4)
 LEAST_DEPTH = 16
 """Fewest channels to sum over that keep half its lanes busy."""
 
-THREADS, LANES, ACROSS = 256, 8, 8
-"""Threads per block, threads that share a patch, positions of one; the kernel says the same."""
+LANES, ACROSS = 8, 8
+"""Threads that share a patch, and positions of one; the kernel says the same."""
 
 
 def _source(width: int) -> Source:
@@ -42,22 +38,11 @@ def _source(width: int) -> Source:
 SOURCES = tuple(map(_source, WIDTHS))
 
 
-class _Launch(NamedTuple):
-    """What a problem's launches have in common."""
-
-    source: Source
-    grid: int
-    cover: Cover
-    sizes: bytes
-    macs: int
-
-
-class FewResults(Algorithm):
+class FewResults(PatchAlgorithm):
     """One to four channels of results, in float32."""
 
     name = "few_results"
-    file: ClassVar[str] = "few_results"
-    always = True
+    file = "few_results"
 
     def serves(self, problem: Problem) -> bool:
         width, depth = _width_and_depth(problem)
@@ -68,29 +53,17 @@ class FewResults(Algorithm):
         near = across.member_step == 1 and bool(abs(across.step_a) == 1 or across.taps.max() <= 1)
         return near and patches.steps_fit(problem)
 
-    def plans(self, problem: Problem, chip: Chip, parts: int | None = None) -> list[Plan]:
-        return [Plan(problem, self.name, costs.reading_once(problem, chip))]
+    def launch(self, problem: Problem) -> Launch:
+        return _launch(problem)
 
-    def describe(self, plan: Plan) -> str:
-        return "which reads its operands about once"
-
-    def run(self, engine: DeviceEngine, plan: Plan, call: Call) -> int:
-        made = _launch(plan.problem)
-        filters = _turned(engine, call.other, plan.problem.forward)
-        held = made.cover.tables(engine)
-        engine.launch(
-            made.source,
-            self.file,
-            made.grid,
-            THREADS,
-            call.source,
-            filters,
-            call.out,
-            call.bias,
-            patches.addresses(held),
-            made.sizes,
-        )
-        return made.macs
+    def filters(self, engine: DeviceEngine, w: Tensor, problem: Problem) -> Tensor:
+        """Filters with the summed channels innermost, aligned."""
+        order = (0, 1, 2, 3) if problem.forward else (3, 1, 2, 0)
+        if w.address % 16 == 0 and w.is_contiguous(order):
+            return w
+        turned = engine.empty(w.shape, w.dtype, order)
+        engine.copy(w, turned)
+        return turned
 
 
 def _width_and_depth(problem: Problem) -> tuple[int, int]:
@@ -99,18 +72,8 @@ def _width_and_depth(problem: Problem) -> tuple[int, int]:
     return both if problem.forward else both[::-1]
 
 
-def _turned(engine: DeviceEngine, w: Tensor, forward: bool) -> Tensor:
-    """Filters with the summed channels innermost, aligned."""
-    order = (0, 1, 2, 3) if forward else (3, 1, 2, 0)
-    if w.address % 16 == 0 and w.is_contiguous(order):
-        return w
-    turned = engine.empty(w.shape, w.dtype, order)
-    engine.copy(w, turned)
-    return turned
-
-
 @caches.kept
-def _launch(problem: Problem) -> _Launch:
+def _launch(problem: Problem) -> Launch:
     p, g = problem, problem.geometry
     width, depth = _width_and_depth(p)
     together = patches.power_of_two(p.images, 1, THREADS // LANES)
@@ -122,4 +85,4 @@ def _launch(problem: Problem) -> _Launch:
         b_column=math.prod(g.filter) * depth,
     )
     grid = -(-p.images // together) * len(cover.listed.tiles)
-    return _Launch(_source(width), grid, cover, sizes, cover.listed.products * p.images * width * depth)
+    return Launch(_source(width), grid, cover, sizes, cover.listed.products * p.images * width * depth)

@@ -1,20 +1,29 @@
-"""What the kernels that compute patches of positions are given: their tables and the structs of kernels/patches.cuh."""
+"""Algorithms whose threads compute patches of positions, the tables of their kernels and the structs of patches.cuh."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
+from alpha.cu32 import costs
 from alpha.cu32.base import DeviceEngine
+from alpha.cu32.compiler import Source
 from alpha.cu32.conv import tables
-from alpha.cu32.conv.problem import Problem
+from alpha.cu32.conv.algorithm import Algorithm
+from alpha.cu32.conv.problem import Call, Problem
 from alpha.cu32.conv.tables import Classes, PatchList
+from alpha.cu32.costs import Chip, Plan
 from alpha.cu32.structs import KernelStruct
 from alpha.geometry import Axis, Geometry
 from alpha.tensor import Tensor
 
 GATHER_TABLES = KernelStruct("tile.cuh", "GatherTables")
 PATCHES = KernelStruct("patches.cuh", "Patches")
+
+THREADS = 256
+"""Threads per block; the kernels say the same."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,44 @@ class Cover:
             out_column=target[2],
             accumulate=problem.adds,
         )
+
+
+class Launch(NamedTuple):
+    """What a problem's launches have in common."""
+
+    source: Source
+    grid: int
+    cover: Cover
+    sizes: bytes
+    macs: int
+
+
+class PatchAlgorithm(Algorithm):
+    """ConvV2 and KS-deconv-V2 by a kernel that reads its operands about once, and is taken wherever it serves."""
+
+    file: ClassVar[str]
+    always = True
+
+    @abstractmethod
+    def launch(self, problem: Problem) -> Launch:
+        """How the kernel is launched for a problem."""
+
+    @abstractmethod
+    def filters(self, engine: DeviceEngine, w: Tensor, problem: Problem) -> Tensor:
+        """The filters in the order in which the kernel reads them."""
+
+    def plans(self, problem: Problem, chip: Chip, parts: int | None = None) -> list[Plan]:
+        return [Plan(problem, self.name, costs.reading_once(problem, chip))]
+
+    def describe(self, plan: Plan) -> str:
+        return "which reads its operands about once"
+
+    def run(self, engine: DeviceEngine, plan: Plan, call: Call) -> int:
+        made, filters = self.launch(plan.problem), self.filters(engine, call.other, plan.problem)
+        held = made.cover.tables(engine)
+        operands = call.source, filters, call.out, call.bias
+        engine.launch(made.source, self.file, made.grid, THREADS, *operands, addresses(held), made.sizes)
+        return made.macs
 
 
 def classes(geometry: Geometry, forward: bool) -> tuple[Classes, Classes]:

@@ -6,8 +6,9 @@ One list of tiles over all classes of equal trim makes one launch, whose blocks 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from alpha import caches
@@ -76,34 +77,73 @@ class _Launch(NamedTuple):
     macs: int
 
 
-class Tiles(Algorithm):
-    """Every problem, in float32 and float64."""
+class TileAlgorithm(Algorithm):
+    """Blocks that compute tiles of a result, in float32 and float64.
 
-    name = "tiles"
-    file: ClassVar[str] = "conv"
+    Attributes:
+        tiles: those of float32, by the way the kernel loads.
+    """
+
+    tiles: ClassVar[Mapping[str, Sequence[Tile]]]
+
+    @abstractmethod
+    def load(self, problem: Problem) -> str:
+        """The way operands are read."""
+
+    @abstractmethod
+    def lengths(self, problem: Problem, kernel: Kernel) -> Lengths:
+        """The blocks of one part."""
+
+    @abstractmethod
+    def source(self, plan: TilePlan) -> Source:
+        """The kernel's source for a plan."""
 
     def kernels(self, problem: Problem, chip: Chip) -> Iterable[Kernel]:
         """The kernels that serve a problem on a device."""
-        load = _load(problem)
+        load = self.load(problem)
         if problem.item == 8:
             return [float_kernel(chip, DOUBLE, load, 2 * PENALTY[load], resident=2)]
-        return [float_kernel(chip, tile, load, PENALTY[load]) for tile in TILES[load]]
-
-    def source(self, plan: TilePlan) -> Source:
-        """The kernel's source for a plan."""
-        p = plan.problem
-        return _source(p.operator, p.real, plan.tile, plan.load, p.wide)
+        return [float_kernel(chip, tile, load, PENALTY[load]) for tile in self.tiles[load]]
 
     def shared_bytes(self, plan: TilePlan) -> int:
         """Dynamic shared memory of a block."""
         return 0
 
     def plans(self, problem: Problem, chip: Chip, parts: int | None = None) -> list[TilePlan]:
-        kernels = (Covered(kernel, _lengths(problem, kernel)) for kernel in self.kernels(problem, chip))
+        kernels = (Covered(kernel, self.lengths(problem, kernel)) for kernel in self.kernels(problem, chip))
         return costs.plans(problem, chip, self.name, kernels, parts)
 
     def describe(self, plan: TilePlan) -> str:
         return plan.choice
+
+
+class Tiles(TileAlgorithm):
+    """Every convolution and input gradient."""
+
+    name = "tiles"
+    file: ClassVar[str] = "conv"
+    tiles = TILES
+
+    def source(self, plan: TilePlan) -> Source:
+        p = plan.problem
+        return _source(p.operator, p.real, plan.tile, plan.load, p.wide)
+
+    def load(self, problem: Problem) -> str:
+        depth = problem.group_in if problem.forward else problem.group_out
+        shallow = depth < 8 or not problem.vector
+        if shallow and not problem.wide and math.prod(problem.geometry.filter) * depth <= FLAT_LIMIT and depth % 8:
+            return "FLAT"
+        return "VECTOR" if problem.vector else "SCALAR"
+
+    def lengths(self, problem: Problem, kernel: Kernel) -> Lengths:
+        g, tile = problem.geometry, kernel.tile
+        depth, width = _depth_and_width(problem)
+        listed = tables.tiles(g.rows, g.columns, problem.forward, problem.images, tile.rows)
+        counts = sorted(Counter(listed.taps.tolist()).items(), reverse=True)
+        across = -(-width // tile.columns) * problem.groups
+        if kernel.load == "FLAT":
+            return tuple((number * across, -(-taps * depth // kernel.depth)) for taps, number in counts)
+        return tuple((number * across, taps * -(-depth // kernel.depth)) for taps, number in counts)
 
     def run(self, engine: DeviceEngine, plan: TilePlan, call: Call) -> int:
         problem, made = plan.problem, _launch(self, plan)
@@ -130,27 +170,6 @@ class Tiles(Algorithm):
         if isinstance(target, Storage):
             sum_parts(engine, target, plan.parts, call.out)
         return made.macs
-
-
-def _load(problem: Problem) -> str:
-    """The way operands are read."""
-    depth = problem.group_in if problem.forward else problem.group_out
-    shallow = depth < 8 or not problem.vector
-    if shallow and not problem.wide and math.prod(problem.geometry.filter) * depth <= FLAT_LIMIT and depth % 8:
-        return "FLAT"
-    return "VECTOR" if problem.vector else "SCALAR"
-
-
-def _lengths(problem: Problem, kernel: Kernel) -> Lengths:
-    """The blocks of one part."""
-    g, tile = problem.geometry, kernel.tile
-    depth, width = _depth_and_width(problem)
-    listed = tables.tiles(g.rows, g.columns, problem.forward, problem.images, tile.rows)
-    counts = sorted(Counter(listed.taps.tolist()).items(), reverse=True)
-    across = -(-width // tile.columns) * problem.groups
-    if kernel.load == "FLAT":
-        return tuple((number * across, -(-taps * depth // kernel.depth)) for taps, number in counts)
-    return tuple((number * across, taps * -(-depth // kernel.depth)) for taps, number in counts)
 
 
 def _depth_and_width(problem: Problem) -> tuple[int, int]:

@@ -5,19 +5,16 @@ The kernel is kernels/conv_weight.cu.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
 from alpha import caches
 from alpha.conv.problem import WEIGHT_GRAD
-from alpha.cu32 import costs
 from alpha.cu32.base import MAX_GRID_YZ, DeviceEngine
 from alpha.cu32.compiler import Source
 from alpha.cu32.conv import tables
-from alpha.cu32.conv.algorithm import Algorithm
 from alpha.cu32.conv.problem import Call, Problem
-from alpha.cu32.conv.tiles import DOUBLE, LARGE, PENALTY, SMALL, SQUARE, TALL
-from alpha.cu32.costs import Chip, Covered, Kernel, Lengths, Tile, TilePlan, float_kernel
+from alpha.cu32.conv.tiles import DOUBLE, LARGE, SMALL, SQUARE, TALL, TileAlgorithm
+from alpha.cu32.costs import Kernel, Lengths, Tile, TilePlan
 from alpha.cu32.parts import sum_parts
 from alpha.cu32.structs import KernelStruct
 from alpha.geometry import Axis
@@ -59,34 +56,25 @@ class _Launch(NamedTuple):
     sizes: bytes
 
 
-class TilesGradient(Algorithm):
-    """Every problem, in float32 and float64; a filter of very many taps in several launches."""
+class TilesGradient(TileAlgorithm):
+    """Every filter gradient; that of a filter of very many taps in several launches."""
 
     name = "tiles"
     file: ClassVar[str] = "conv_weight"
     operators = (WEIGHT_GRAD,)
-
-    def kernels(self, problem: Problem, chip: Chip) -> Iterable[Kernel]:
-        """The kernels that serve a problem on a device."""
-        load = "VECTOR" if problem.vector else "SCALAR"
-        if problem.item == 8:
-            return [float_kernel(chip, DOUBLE, load, 2 * PENALTY[load], resident=2)]
-        return [float_kernel(chip, tile, load, PENALTY[load]) for tile in TILES[load]]
+    tiles = TILES
 
     def source(self, plan: TilePlan) -> Source:
-        """The kernel's source for a plan."""
         return _source(plan.problem.real, plan.tile, plan.load, plan.problem.wide)
 
-    def shared_bytes(self, plan: TilePlan) -> int:
-        """Dynamic shared memory of a block."""
-        return 0
+    def load(self, problem: Problem) -> str:
+        return "VECTOR" if problem.vector else "SCALAR"
 
-    def plans(self, problem: Problem, chip: Chip, parts: int | None = None) -> list[TilePlan]:
-        kernels = (Covered(kernel, _lengths(problem, kernel)) for kernel in self.kernels(problem, chip))
-        return costs.plans(problem, chip, self.name, kernels, parts)
-
-    def describe(self, plan: TilePlan) -> str:
-        return plan.choice
+    def lengths(self, problem: Problem, kernel: Kernel) -> Lengths:
+        across, down = _tiles(problem, kernel.tile)
+        count = across * down * problem.groups
+        terms = tables.leaps(problem.geometry, problem.images)
+        return tuple((count, int(-(-number // kernel.depth))) for number in terms)
 
     def run(self, engine: DeviceEngine, plan: TilePlan, call: Call) -> int:
         problem: Problem = plan.problem
@@ -125,14 +113,6 @@ class TilesGradient(Algorithm):
         )
         if isinstance(target, Storage):
             sum_parts(engine, target, plan.parts, call.out)
-
-
-def _lengths(problem: Problem, kernel: Kernel) -> Lengths:
-    """The blocks of one part."""
-    across, down = _tiles(problem, kernel.tile)
-    count = across * down * problem.groups
-    terms = tables.leaps(problem.geometry, problem.images)
-    return tuple((count, int(-(-number // kernel.depth))) for number in terms)
 
 
 def _tiles(problem: Problem, tile: Tile) -> tuple[int, int]:
