@@ -118,3 +118,19 @@ def test_errors(engine: Engine) -> None:
         alpha.softplus(alpha.zeros(2, engine=engine), 0)
     with pytest.raises(ShapeError, match=r"\[softmax\]"):
         alpha.softmax(alpha.zeros(2, engine=engine), 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_silu_far_below_zero(engine: Engine, dtype: Any) -> None:
+    """x * exp(x) and its slope down to the smallest numbers on the CPU; elsewhere 0 once exp(-x) overflows."""
+    values = np.array([-80, -87.5, -88.5, -90, -95, -100, -103, -110, -1000, -3e38], dtype)
+    x = alpha.tensor(values, engine=engine, requires_grad=True)
+    y = alpha.nn.functional.silu(x)
+    y.backward(alpha.ones_like(y))
+    wide = values.astype(np.longdouble)
+    power = np.exp(wide)
+    # Below the normal numbers roundings are multiples of the smallest one; where a sigmoid is lost, 89 * exp(-88.7) is.
+    lost = 1.5e-43 if engine.name == "cpu" or dtype == np.float64 else 3e-37
+    assert x.grad is not None
+    for actual, expected in ((y, wide * power / (1 + power)), (x.grad, power * (1 + wide) + power * power)):
+        np.testing.assert_allclose(actual.detach().numpy(), expected.astype(np.float64), rtol=1e-5, atol=lost)

@@ -174,8 +174,9 @@ def judge_by_differences(record: Record, case: Case, draw: Draw, base: Base, min
     if sides is None or not math.isfinite(sum(sides)):
         return
     along, middle = float((mine.astype(np.float64) * direction).sum()), sum(sides) / 2
-    # Where terms cancel, as in x / x, their rounding remains: hence the constant.
-    size = float(np.abs(mine * direction).sum()) + abs(middle) + 1e-2
+    # Where terms cancel, as in x / x, their rounding remains: hence the constants.
+    remains = 1e-2 if base.array.dtype == np.float32 else 1e-3
+    size = float(np.abs(mine * direction).sum()) + abs(middle) + remains
     if abs(sides[1] - sides[0]) > 1e-3 * size:
         return  # a kink, or too steep
     if not abs(along - middle) <= 3e-3 * size:

@@ -20,6 +20,7 @@ LAYERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)
 def test_variants_compute_the_operators(layer: Layer) -> None:
     engine, rng = alpha.engine("cpu"), np.random.default_rng(0)
