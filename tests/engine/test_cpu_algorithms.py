@@ -309,6 +309,7 @@ DEPTHWISE = [
     Case(2, (1, 1), (5, 5), (5, 5), padding=(2, 2), groups=5),
     Case(60, (9, 9), (130, 130), (3, 3), padding=(1, 1), groups=130),  # several chunks of images
 ]
+SLOW_TO_VERIFY = DEPTHWISE[-1]
 
 
 LARGE = Case(1, (4, 4), (256, 256), (3, 3), padding=(1, 1))
@@ -345,7 +346,7 @@ def test_names_are_files_and_belong_to_one_algorithm_of_an_operator() -> None:
 
 @pytest.mark.parametrize("image_order", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("case", DEPTHWISE, ids=str)
+@pytest.mark.parametrize("case", [*DEPTHWISE[:-1], pytest.param(SLOW_TO_VERIFY, marks=pytest.mark.slow)], ids=str)
 def test_depthwise(case: Case, dtype: Any, image_order: bool) -> None:
     check_depthwise(case, dtype, image_order)
 

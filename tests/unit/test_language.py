@@ -13,6 +13,8 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("alpha", "nn", "optim", "datasets", "cu32", "benchmarks", "examples", "tests")
 
@@ -85,12 +87,14 @@ def openings(text: str) -> Iterator[str]:
             previous = token.start[0] if token.line.lstrip().startswith("#") else 0
 
 
+@pytest.mark.slow
 def test_names_say_what_they_name() -> None:
     found = {path: sorted({name for name in names(ast.parse(text)) if is_unclear(name)}) for path, text in sources()}
     found = {path: unclear for path, unclear in found.items() if unclear}
     assert not found, f"expected names that say what they name, got {found}: use the field's term or the thing's name"
 
 
+@pytest.mark.slow
 def test_docstrings_begin_with_what_a_thing_is() -> None:
     found = [(path, opening[:60]) for path, text in sources() for opening in openings(text) if OPENINGS.match(opening)]
     assert not found, f"expected docstrings and comments that begin with their subject, got {found}"
