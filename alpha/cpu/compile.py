@@ -18,6 +18,7 @@ from numba.np.numpy_support import from_dtype
 
 from alpha import cache
 from alpha.cpu import sharing
+from alpha.cpu.inlining import Inlined
 from alpha.cpu.job_slot import JOB_SLOT, make_job
 from alpha.cpu.kernel_cache import KIND, KernelCache
 
@@ -99,7 +100,7 @@ def call(_typing: Any, address: Any, arguments: Any) -> Any:
 
 def inlined(function: Callable[..., Any]) -> Any:
     """Decorator for a helper that kernels call: compiled into each of them."""
-    return njit(nogil=True, fastmath=_FASTMATH, error_model="numpy", inline="never")(function)
+    return njit(nogil=True, fastmath=_FASTMATH, error_model="numpy", inline="never", pipeline_class=Inlined)(function)
 
 
 def _launch(slot, threads, *arguments):  # type: ignore[no-untyped-def]
