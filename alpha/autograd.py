@@ -261,6 +261,11 @@ class Function:
         result.storage.waiting = weakref.ref(self)
 
     @property
+    def title(self) -> str:
+        """The function's name in messages."""
+        return type(self).__name__
+
+    @property
     def saved(self) -> tuple[Any, ...]:
         """The tensors that ``save`` kept; GraphError if one was overwritten or all were freed."""
         if self._saved is None:
@@ -268,7 +273,7 @@ class Function:
         for entry in self._saved:
             if entry is not None and entry[0].storage.version != entry[1]:
                 raise GraphError(
-                    f"[{type(self).__name__}.backward] expected the saved tensor of shape {entry[0].shape} at version "
+                    f"[{self.title}.backward] expected the saved tensor of shape {entry[0].shape} at version "
                     f"{entry[1]}, got version {entry[0].version}: an in-place operation overwrote what backward "
                     "needs; use the operation that makes a new tensor, or .clone() before"
                 )

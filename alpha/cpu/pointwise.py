@@ -19,7 +19,7 @@ from alpha.cpu.isa import FUSED
 from alpha.cpu.loops import loop as loops
 from alpha.cpu.loops import machine
 from alpha.cpu.sharing import share
-from alpha.dtypes import bool_, of_tensors
+from alpha.dtypes import bool_
 from alpha.expressions.graph import Graph
 from alpha.expressions.program import Program
 from alpha.tensor import Tensor, dense_strides, memory_order
@@ -38,15 +38,29 @@ class PointwiseOperations(HostEngine):
     """Programs as loops that are compiled at their first use for each way in which tensors lie."""
 
     def pointwise(
-        self, function: str, program: Program, tensors: Sequence[Tensor], numbers: Sequence[float]
+        self,
+        function: str,
+        program: Program,
+        tensors: Sequence[Tensor],
+        numbers: Sequence[float],
+        out: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        plan = _plan(program, function, *[(x.shape, x.strides, x.dtype) for x in tensors])
-        results = tuple([Tensor(self.allocate(n), 0, plan.shape, plan.strides, dtype) for n, dtype in plan.results])
+        if out is not None:
+            tensors = [self._apart(x, out) for x in tensors]
+        wanted = None if out is None else (out.shape, out.strides, out.dtype)
+        plan = _plan(program, function, wanted, *[(x.shape, x.strides, x.dtype) for x in tensors])
+        if out is None:
+            results = tuple([Tensor(self.allocate(n), 0, plan.shape, plan.strides, dtype) for n, dtype in plan.results])
+        elif plan.fits:
+            results = (out,)
+        else:
+            self.copy(self.pointwise(function, program, tensors, numbers)[0], out)
+            return (out,)
         if not plan.elements:
             return results
         job = plan.pack(
             plan.address,
-            *[x.storage.address for x in results],
+            *[x.storage.address + x.offset * x.dtype.itemsize for x in results],
             *[x.storage.address + x.offset * x.dtype.itemsize for x in tensors],
             *numbers,
         )
@@ -57,6 +71,18 @@ class PointwiseOperations(HostEngine):
             threads = min(self.threads, plan.tasks)
             workers.WORKERS.enter(_launcher(), threads, (plan.loop.shared, record.ctypes.data))
         return results
+
+    def _apart(self, x: Tensor, out: Tensor) -> Tensor:
+        """A tensor that a loop may read while it writes another: a copy where they share memory in another order."""
+        if x.storage is not out.storage or (
+            x.offset == out.offset and x.shape == out.shape and x.strides == out.strides and x.dtype == out.dtype
+        ):
+            return x
+        if not np.may_share_memory(self.array(x), self.array(out)):
+            return x
+        copied = self.empty_like(x)
+        self.copy(x, copied)
+        return copied
 
     def leaky_relu(self, x: Tensor, slope: float) -> Tensor:
         return self.pointwise("leaky_relu", _RELU if slope == 0 else _LEAKY_RELU, (x,), (slope,) if slope else ())[0]
@@ -108,21 +134,25 @@ class Plan:
         shape, strides: of the results.
         results: bytes and dtype of each.
         elements: how many a result has.
+        fits: whether the loop can write into the tensor that was given for its result.
         tasks: into how many parts the loop is divided.
         loop: the compiled loop.
         pack: makes the record of a job: see ``alpha.cpu.loops.loop``.
         address: of the plan's own record.
     """
 
-    def __init__(self, program: Program, function: str, lies: Sequence[Lie]) -> None:
-        """``function``: who asks, for messages."""
+    def __init__(self, program: Program, function: str, out: Lie | None, lies: Sequence[Lie]) -> None:
+        """``function``: who asks, for messages. ``out``: of the tensor that the result is written into."""
         self.shape = broadcast_shapes(function, [shape for shape, _, _ in lies])
-        dtype = of_tensors((shape, kind) for shape, _, kind in lies)
+        dtype = program.dtype([(shape, kind) for shape, _, kind in lies])
         kinds = [bool_ if is_bool else dtype for is_bool in program.bools]
         self.elements = math.prod(self.shape)
-        self.strides = _result_strides(self.shape, lies)
+        self.strides = _result_strides(self.shape, lies) if out is None else out[1]
         self.results = tuple([(self.elements * kind.itemsize, kind) for kind in kinds])
         self.tasks = 0
+        self.fits = out is None or (out[0] == self.shape and out[2] == kinds[0] and _is_dense_within(*out[:2]))
+        if not self.fits:
+            return
         if not self.elements:
             return
         operands = [tuple([stride * kind.itemsize for stride in self.strides]) for kind in kinds]
@@ -130,16 +160,10 @@ class Plan:
         sizes = tuple([kind.itemsize for kind in (*kinds, *[kind for _, _, kind in lies])])
         axes = _merged(self.shape, operands, self.strides) or [(1, sizes)]
         _, steps = axes[-1]
-        layout = loops.Layout(
-            8 * dtype.itemsize,
-            tuple(
-                [
-                    (8 * kind.itemsize, _lie(step, kind))
-                    for (_, _, kind), step in zip(lies, steps[len(kinds) :], strict=True)
-                ]
-            ),
-            len(axes) == 1,
-        )
+        tensors = [(8 * d.itemsize, _lie(step, d)) for (_, _, d), step in zip(lies, steps[len(kinds) :], strict=True)]
+        is_logical = all(one.operation.startswith("logical_") for one in program.instructions)
+        bits = 8 if is_logical and all(program.conditions) else 8 * dtype.itemsize
+        layout = loops.Layout(bits, tuple(tensors), len(axes) == 1)
         self.loop = _loop(program.text, layout, program)
         self._record = np.array(self._plan(axes), np.int64)
         self.address = self._record.ctypes.data
@@ -159,8 +183,14 @@ class Plan:
 
 
 @caches.kept
-def _plan(program: Program, function: str, *lies: Lie) -> Plan:
-    return Plan(program, function, lies)
+def _plan(program: Program, function: str, out: Lie | None, *lies: Lie) -> Plan:
+    return Plan(program, function, out, lies)
+
+
+def _is_dense_within(shape: Shape, strides: Shape) -> bool:
+    """Whether elements lie one after the other along the innermost axis."""
+    steps = [abs(stride) for n, stride in zip(shape, strides, strict=True) if n > 1]
+    return not steps or 1 in [s for n, s in zip(shape, strides, strict=True) if n > 1 and abs(s) == min(steps)]
 
 
 def _result_strides(shape: Shape, lies: Sequence[Lie]) -> Shape:

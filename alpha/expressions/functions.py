@@ -18,10 +18,10 @@ from alpha.conversion import tensor
 from alpha.errors import AlphaError, ArgumentError, DtypeError, described
 from alpha.expressions import symbols
 from alpha.expressions.derivative import gradients
-from alpha.expressions.graph import NUMBER, Graph, Node
+from alpha.expressions.graph import BOOL, FLOAT, NUMBER, Graph, Node
 from alpha.expressions.program import Program, inputs_of
 from alpha.expressions.symbols import Symbol, TraceError
-from alpha.functions.operands import call, is_number, python_number, sum_to
+from alpha.functions.operands import call, copied, is_number, python_number, sum_to
 from alpha.tensor import Tensor
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -37,7 +37,7 @@ def pointwise(function: Callable[..., Any]) -> PointwiseFunction:
         def mish(x, slope):
             return x * alpha.tanh(alpha.softplus(slope * x))
 
-        y = mish(x, slope)  # tensors broadcast; float32 and float64 meet as elsewhere
+        y = mish(x, slope)  # tensors broadcast; float32 and float64 meet as elsewhere; a tensor of bools is a condition
 
     It runs once, on symbols, for each choice of which arguments are tensors; later calls run what it computed then, as
     one loop however long the expression is, and its gradients as another. So what it reads beside its arguments is
@@ -70,7 +70,7 @@ class PointwiseFunction:
             )
         self._count = len(self._signature.parameters)
         self._gradient: Callable[..., Any] | None = None
-        self._traces: dict[tuple[bool, ...], Trace] = {}
+        self._traces: dict[tuple[str, ...], Trace] = {}
         self._by_types: dict[tuple[type, ...], Trace] = {}
 
     def gradient(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,7 +92,7 @@ class PointwiseFunction:
                 inlined: Tensor = self._inlined(args)  # an expression, to the function that it is part of
                 return inlined
             args = self._converted(args)
-            trace = self._trace(args)
+            trace = self.trace(args)
         return trace(args)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -136,32 +136,34 @@ class PointwiseFunction:
                 )
         return tuple(result)
 
-    def _trace(self, args: tuple[Any, ...]) -> Trace:
-        are_tensors = tuple([isinstance(value, Tensor) for value in args])
-        trace = self._traces.get(are_tensors)
+    def trace(self, args: tuple[Any, ...]) -> Trace:
+        """What is known of the function for tensors and numbers as these."""
+        kinds = tuple([_kind(value) for value in args])
+        trace = self._traces.get(kinds)
         if trace is None:
-            trace = self._traces[are_tensors] = Trace(self.name, *self._traced(are_tensors))
+            trace = self._traces[kinds] = Trace(self, *self._traced(kinds))
         types = tuple(map(type, args))
         if all(kind in (float, int, bool) or issubclass(kind, Tensor) for kind in types):
             self._by_types[types] = trace
         return trace
 
-    def _traced(self, are_tensors: tuple[bool, ...]) -> tuple[Graph, Node, tuple[bool, ...]]:
+    def _traced(self, kinds: tuple[str, ...]) -> tuple[Graph, Node, tuple[str, ...]]:
         """What the function computes, as an expression."""
         graph = Graph()
         places = [0, 0]
         given = []
-        for is_tensor in are_tensors:
+        for kind in kinds:
+            is_tensor = kind != NUMBER
             place = places[is_tensor]
             places[is_tensor] += 1
-            given.append(Symbol(graph, graph.input(place) if is_tensor else graph.argument(place)))
+            given.append(Symbol(graph, graph.input(place, kind) if is_tensor else graph.argument(place)))
         result = self._inlined(tuple(given))
         if not isinstance(result, Symbol) or result.node.kind == NUMBER:
             raise ArgumentError(
                 f"[{self.name}] expected an expression of the tensors as the result, got {_described(result)}: return "
                 "what is computed from them"
             )
-        return graph, result.node, are_tensors
+        return graph, result.node, kinds
 
     def _inlined(self, args: tuple[Any, ...]) -> Any:
         """The function of symbols, as part of the expression that they belong to."""
@@ -196,43 +198,55 @@ class Trace:
         program: computes the result from the tensors.
     """
 
-    def __init__(self, name: str, graph: Graph, result: Node, are_tensors: tuple[bool, ...]) -> None:
-        self.name = name
+    def __init__(self, function: PointwiseFunction, graph: Graph, result: Node, kinds: tuple[str, ...]) -> None:
+        self.name = function.name
+        self._function = function
         self._graph, self._result = graph, result
-        self._tensors = tuple([place for place, is_tensor in enumerate(are_tensors) if is_tensor])
-        self._others = tuple([place for place, is_tensor in enumerate(are_tensors) if not is_tensor])
-        self._inputs = [graph.input(place) for place in range(len(self._tensors))]
+        self._tensors = tuple([place for place, kind in enumerate(kinds) if kind != NUMBER])
+        self._others = tuple([place for place, kind in enumerate(kinds) if kind == NUMBER])
+        found = [kinds[place] for place in self._tensors]
+        self._inputs = [graph.input(place, kind) for place, kind in enumerate(found)]
+        self._deciding = found.index(FLOAT) if FLOAT in found else 0
         self.program = Program(graph, [result], self._inputs)
         self._gradients: dict[tuple[bool, ...], GradientProgram] = {}
 
     def __call__(self, args: tuple[Any, ...]) -> Tensor:
         tensors = [args[place] for place in self._tensors]
-        first = tensors[0]
+        first = tensors[self._deciding]
         engine, dtype = first.storage.engine, first.dtype
-        for x in tensors:
-            if x.dtype is not dtype or x.storage.engine is not engine:
-                self._check(tensors)
-                break
-        else:
-            if dtype not in dtypes.FLOATS:
-                self._check(tensors)
-        try:
-            numbers = tuple([float(args[place]) for place in self._others])
-        except OverflowError:  # an int beyond a float's range: an error that says so
-            numbers = tuple([float(python_number(self.name, args[place])) for place in self._others])
-        if enters_graph(*tensors):
-            return call(Evaluation, self, numbers, *tensors)
+        fits = dtype in dtypes.FLOATS
+        for x, is_condition in zip(tensors, self.program.conditions, strict=True):
+            wanted = dtypes.bool_ if is_condition else dtype
+            if x.dtype is not wanted or x.storage.engine is not engine:
+                fits = False
+        return self.run(args, tensors) if fits else self._checked(args, tensors)
+
+    def run(self, args: tuple[Any, ...], tensors: list[Tensor]) -> Tensor:
+        """The result of arguments that are as the program wants them."""
+        numbers = self.numbers(args)
+        if not self.program.bools[0] and enters_graph(*tensors):
+            return call(Evaluation, *tensors, trace=self, numbers=numbers)
+        engine = tensors[0].storage.engine
         result: Tensor = engine.pointwise(self.name, self.program, tensors, self.program.numbers(numbers))[0]
         return result
 
-    def _check(self, tensors: list[Tensor]) -> None:
-        """DtypeError, EngineError or nothing."""
+    def numbers(self, args: tuple[Any, ...]) -> tuple[float, ...]:
+        """The numbers among the arguments."""
+        try:
+            return tuple([float(args[place]) for place in self._others])
+        except OverflowError:  # an int beyond a float's range: an error that says so
+            return tuple([float(python_number(self.name, args[place])) for place in self._others])
+
+    def _checked(self, args: tuple[Any, ...], tensors: list[Tensor]) -> Tensor:
+        """The result by the function's program for these dtypes; DtypeError or EngineError where there is none."""
         tensors[0].engine.check_owner(self.name, *tensors)
         for x in tensors:
-            if not dtypes.is_float(x.dtype):
+            if not dtypes.is_float(x.dtype) and not dtypes.is_bool(x.dtype):
                 raise DtypeError(
-                    f"[{self.name}] expected tensors of float32 or float64, got {x.dtype}: cast it with .float()"
+                    f"[{self.name}] expected tensors of {dtypes.float_names()}, or bool, got {x.dtype}: cast it with "
+                    ".float()"
                 )
+        return self._function.trace(args).run(args, tensors)
 
     def gradient(self, needs: tuple[bool, ...]) -> GradientProgram:
         """The program of the gradients for those tensors that need one."""
@@ -247,8 +261,9 @@ class GradientProgram:
 
     Attributes:
         reads: the places of the tensors that it is given after the gradient; -1 for the forward's result, which
-            serves where no more tensors are read for it.
-        program: computes the gradients that are not 0 everywhere.
+            serves alone, or where fewer tensors are read for it.
+        passes: the places of the tensors whose gradient is the result's, unchanged.
+        program: computes the gradients that are neither this nor 0 everywhere.
         places: of the tensors that these are for.
     """
 
@@ -257,11 +272,13 @@ class GradientProgram:
         wanted = [node for node, need in zip(inputs, needs, strict=True) if need]
         found = dict(zip(wanted, gradients(graph, result, grad, wanted), strict=True))
         pairs = [(place, found[node]) for place, node in enumerate(inputs) if found.get(node) is not None]
+        self.passes = tuple([place for place, node in pairs if node is grad])
+        pairs = [(place, node) for place, node in pairs if node is not grad]
         roots = [node for _, node in pairs if node is not None]
         self.places = tuple([place for place, _ in pairs])
         read = self._read(roots, grad, set())
         shorter = self._read(roots, grad, {result})
-        if result in shorter and len(shorter) <= len(read):
+        if result in shorter and (len(shorter) < len(read) or len(shorter) == 1):  # else it may be written to
             read = shorter
         self.reads = tuple([-1 if node is result else int(node.value) for node in read])
         self.program = Program(graph, roots, [grad, *read]) if roots else None
@@ -274,38 +291,61 @@ class GradientProgram:
 class Evaluation(Function):
     """A point-wise function in the graph."""
 
-    fresh = True
     trace: Trace
     numbers: tuple[float, ...]
 
-    def forward(self, trace: Trace, numbers: tuple[float, ...], *tensors: Tensor) -> Tensor:
-        """The result of one program; what the gradients' will read is kept."""
-        program = trace.program
-        (result,) = tensors[0].storage.engine.pointwise(trace.name, program, tensors, program.numbers(numbers))
-        needs = self.needs[2:]
-        if True in needs and not program.bools[0]:
+    def forward(self, *tensors: Tensor, trace: Trace, numbers: tuple[float, ...], in_place: bool = False) -> Tensor:
+        """The result of one program, ``in_place`` written into the first tensor; what the gradients' will read is kept.
+
+        What is kept of the tensor that is written to is a copy.
+        """
+        program, needs = trace.program, self.needs
+        saves = True in needs and not program.bools[0]
+        reads = trace.gradient(needs).reads if saves else ()
+        kept = [None if place < 0 else tensors[place] for place in reads]
+        if in_place:
+            kept = [copied(x) if x is not None and x.storage is tensors[0].storage else x for x in kept]
+        out = tensors[0] if in_place else None
+        (result,) = tensors[0].storage.engine.pointwise(trace.name, program, tensors, program.numbers(numbers), out)
+        if saves:
             self.trace, self.numbers = trace, numbers
+            self.fresh = not trace.gradient(needs).passes
             self.shapes = tuple([x.shape for x in tensors])
-            reads = trace.gradient(needs).reads
-            self.save(*[result if place < 0 else tensors[place] for place in reads])
+            if -1 in reads:
+                value = copied(result) if in_place else result
+                kept = [value if x is None else x for x in kept]
+            self.save(*kept)
         return result
+
+    @property
+    def title(self) -> str:
+        return self.trace.name
 
     def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
         """One program for all gradients; those of repeated tensors are summed to their shapes."""
-        gradient = self.trace.gradient(self.needs[2:])
+        gradient = self.trace.gradient(self.needs)
         result: list[Tensor | None] = [None] * len(self.needs)
+        for place in gradient.passes:
+            result[place] = sum_to(grad, self.shapes[place])
         if gradient.program is not None:
             tensors = (grad, *self.saved)
             numbers = gradient.program.numbers(self.numbers)
             found = grad.storage.engine.pointwise(self.trace.name, gradient.program, tensors, numbers)
             for place, part in zip(gradient.places, found, strict=True):
-                result[2 + place] = sum_to(part, self.shapes[place])
-        for place, need in enumerate(self.needs[2:]):
-            if need and result[2 + place] is None:  # steps: the gradient is 0
+                result[place] = sum_to(part, self.shapes[place])
+        for place, need in enumerate(self.needs):
+            if need and result[place] is None:  # steps: the gradient is 0
                 zero = grad.engine.empty(self.shapes[place], grad.dtype)
                 grad.engine.fill(zero, 0)
-                result[2 + place] = zero
+                result[place] = zero
         return tuple(result)
+
+
+def _kind(value: Any) -> str:
+    """What a tensor or a number is in an expression."""
+    if not isinstance(value, Tensor):
+        return NUMBER
+    return BOOL if dtypes.is_bool(value.dtype) else FLOAT
 
 
 # -- errors that name a line -----------------------------------------------------------------------------------------

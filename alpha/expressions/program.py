@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from alpha.dtypes import DType, default_float, of_tensors
 from alpha.expressions.graph import BOOL, NUMBER, Graph, Node, evaluated
 
 
@@ -27,6 +28,7 @@ class Program:
         tensors: how many tensors it takes.
         instructions: in their order.
         results: the slots of the results.
+        conditions: whether each tensor is of bools.
         bools: whether each result is a bool.
         text: all of this in words; programs of one text compute the same.
     """
@@ -34,6 +36,7 @@ class Program:
     def __init__(self, graph: Graph, results: Sequence[Node], tensors: Sequence[Node]) -> None:
         """``tensors``: the graph's inputs in the order in which their tensors are given."""
         self.tensors = len(tensors)
+        self.conditions = tuple([node.kind == BOOL for node in tensors])
         self.bools = tuple([node.kind == BOOL for node in results])
         self._graph = graph  # keeps the nodes
         order = _ordered(results, set(tensors))
@@ -50,6 +53,11 @@ class Program:
         self.results = tuple([slots[node] for node in results])
         self._plain = tuple([int(n.value) if n.operation == "argument" else -1 for n in self._numbers])
 
+    def dtype(self, tensors: Sequence[tuple[tuple[int, ...], DType]]) -> DType:
+        """The dtype that it computes in, of tensors of these shapes and dtypes: that in which those of numbers meet."""
+        numbers = [one for one, is_condition in zip(tensors, self.conditions, strict=True) if not is_condition]
+        return of_tensors(numbers) if numbers else default_float
+
     @property
     def count_of_numbers(self) -> int:
         """How many numbers ``numbers`` gives."""
@@ -65,7 +73,7 @@ class Program:
     @cached_property
     def text(self) -> str:
         """The program in words."""
-        lines = [f"tensors {self.tensors} numbers {len(self._numbers)}"]
+        lines = [f"tensors {' '.join(map(str, self.conditions))} numbers {len(self._numbers)}"]
         for one in self.instructions:
             value = one.value.hex() if one.operation == "constant" else ""
             lines.append(" ".join([one.operation, *map(str, one.operands), value]))

@@ -15,11 +15,9 @@ import numpy as np
 from alpha import dtypes
 from alpha.autograd import Function, Overwrite, follow_base, is_grad_enabled
 from alpha.errors import DtypeError, GraphError, ShapeError
+from alpha.expressions.functions import Evaluation
 from alpha.functions.elementwise import (
-    Add,
-    Div,
-    Mul,
-    Sub,
+    PRIMITIVES,
     cast,
     floor_divide,
     logical_and,
@@ -28,7 +26,7 @@ from alpha.functions.elementwise import (
     pow,
     remainder,
 )
-from alpha.functions.operands import call, check_bool, check_tensor, check_value, is_bool, operands, sum_to
+from alpha.functions.operands import call, check_bool, check_tensor, check_value, compute, is_bool, operands, sum_to
 from alpha.tensor import Tensor
 
 __all__ = ["add_", "copy_", "div_", "mul_", "sub_"]
@@ -135,28 +133,40 @@ def check_fits(name: str, x: Tensor, value: Tensor) -> None:
         raise ShapeError(f"[{name}] expected a value that broadcasts to {x.shape}, got {value.shape}")
 
 
-def _arithmetic(name: str, function: type[Function], x: Tensor, other: Any) -> Tensor:
+class Elementwise(Function):
+    """An engine's operation of tensors that have no gradients, written into the first."""
+
+    def forward(self, x: Tensor, value: Any, operation: str) -> Tensor:
+        return compute(operation, x, value, out=x)
+
+
+def _arithmetic(operation: str, x: Tensor, other: Any) -> Tensor:
+    name = f"{operation}_"
     value = written_value(name, x, other)
     if isinstance(value, Tensor) and value.storage is x.storage:
         value = value.clone()  # it is read again by backward, and must not change under the write
-    return write(name, x, function, value, in_place=True)
+    if not dtypes.is_float(x.dtype):
+        return write(name, x, Elementwise, value, operation=operation)
+    trace = PRIMITIVES[operation].trace((x, value))
+    others = (value,) if isinstance(value, Tensor) else ()
+    return write(name, x, Evaluation, *others, trace=trace, numbers=trace.numbers((x, value)), in_place=True)
 
 
 def add_(x: Tensor, other: Any) -> Tensor:
     """``x += other``; other broadcasts to x's shape. Returns x."""
-    return _arithmetic("add_", Add, x, other)
+    return _arithmetic("add", x, other)
 
 
 def sub_(x: Tensor, other: Any) -> Tensor:
     """``x -= other``; other broadcasts to x's shape, neither is bool. Returns x."""
     if is_bool(x) or is_bool(other):
         raise DtypeError("[sub_] expected numbers, got bool: cast it, or use the logical functions")
-    return _arithmetic("sub_", Sub, x, other)
+    return _arithmetic("sub", x, other)
 
 
 def mul_(x: Tensor, other: Any) -> Tensor:
     """``x *= other``; other broadcasts to x's shape. Returns x."""
-    return _arithmetic("mul_", Mul, x, other)
+    return _arithmetic("mul", x, other)
 
 
 def div_(x: Tensor, other: Any) -> Tensor:
@@ -164,7 +174,7 @@ def div_(x: Tensor, other: Any) -> Tensor:
     check_tensor("div_", x)
     if not dtypes.is_float(x.dtype):
         raise DtypeError(f"[div_] expected {dtypes.float_names()} to divide in place, got {x.dtype}: use x = x / other")
-    return _arithmetic("div_", Div, x, other)
+    return _arithmetic("div", x, other)
 
 
 class Copy(Function):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from alpha.cpu.loops import coefficients
+from alpha.cpu.loops import coefficients, division
 from alpha.cpu.loops.lanes import Lanes, Value, bits_of
 
 _LN2_HIGH = {32: 0.693359375, 64: float.fromhex("0x1.62e42fefa3800p-1")}
@@ -272,6 +272,11 @@ def minimum(v: Lanes, x: Value, y: Value) -> Value:
     return v.select(v.compare("uno", x, x), x, v.select(v.compare("olt", x, y), x, y))
 
 
+def clamp(v: Lanes, x: Value, low: Value, high: Value) -> Value:
+    """x from low to high, high where they are in the wrong order; NaN where any is."""
+    return minimum(v, maximum(v, x, low), high)
+
+
 def sin(v: Lanes, x: Value) -> Value:
     """The sine."""
     return v.select(v.compare("oeq", x, v.number(0.0)), x, _wave(v, x, 0))  # of -0 it is -0
@@ -363,9 +368,12 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "sub": Lanes.sub,
     "mul": Lanes.mul,
     "div": Lanes.div,
+    "floor_divide": division.floor_divide,
+    "remainder": division.remainder,
     "pow": pow,
     "maximum": maximum,
     "minimum": minimum,
+    "clamp": clamp,
     "where": Lanes.select,
     "eq": lambda v, x, y: v.compare("oeq", x, y),
     "ne": lambda v, x, y: v.compare("une", x, y),
