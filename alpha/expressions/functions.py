@@ -261,7 +261,7 @@ class GradientProgram:
 
     Attributes:
         reads: the places of the tensors that it is given after the gradient; -1 for the forward's result, which
-            serves alone, or where fewer tensors are read for it.
+            serves alone, where fewer tensors are read for it, and where it is dear, as in PyTorch.
         passes: the places of the tensors whose gradient is the result's, unchanged.
         program: computes the gradients that are neither this nor 0 everywhere.
         places: of the tensors that these are for.
@@ -278,7 +278,8 @@ class GradientProgram:
         self.places = tuple([place for place, _ in pairs])
         read = self._read(roots, grad, set())
         shorter = self._read(roots, grad, {result})
-        if result in shorter and (len(shorter) < len(read) or len(shorter) == 1):  # else it may be written to
+        saves = len(shorter) < len(read) or len(shorter) == 1 or result.operation == "pow"
+        if result in shorter and saves:  # else it may be written to
             read = shorter
         self.reads = tuple([-1 if node is result else int(node.value) for node in read])
         self.program = Program(graph, roots, [grad, *read]) if roots else None

@@ -40,11 +40,13 @@ class Layout:
         bits: of the floats that it computes in; 8 where it computes with bools alone.
         tensors: for each tensor the bits of its elements, and how these lie.
         is_flat: whether there are no outer axes.
+        streams: whether results of floats are written past the caches; each row of them is aligned to whole vectors.
     """
 
     bits: int
     tensors: tuple[tuple[int, str], ...]
     is_flat: bool
+    streams: bool
 
 
 def ir_of(program: Program, layout: Layout, fused: bool) -> str:
@@ -69,7 +71,7 @@ class _Writer:
         parts = [*sorted(self.text.declarations)]
         parts += [turns.functions(b, self.lanes.count, pointer_to("i64")) for b in sorted(self.text.turns)]
         parts += [division.functions(b, self.lanes.count) for b in sorted(self.text.divisions)]
-        return "\n".join([*parts, body, _shared(), _alone(), _attributes()])
+        return "\n".join([*parts, body, _shared(), _alone(), _attributes(), "!0 = !{ i32 1 }"])
 
     # -- one range of rows and elements --------------------------------------------------------------------------
 
@@ -282,6 +284,9 @@ class _Writer:
     def _store(self, kind: str, value: Value, address: Value, align: int, mask: Value | None) -> None:
         pointer = pointer_to(kind)
         at = self.text.write(f"inttoptr i64 {address} to {pointer}")
+        if mask is None and self.layout.streams and kind == self.lanes.floats:
+            self.text.act(f"store {kind} {value}, {pointer} {at}, align {ISA.bytes}, !nontemporal !0")
+            return
         if mask is None:
             self.text.act(f"store {kind} {value}, {pointer} {at}, align {align}")
             return
