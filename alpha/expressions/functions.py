@@ -206,7 +206,8 @@ class Trace:
         self._others = tuple([place for place, kind in enumerate(kinds) if kind == NUMBER])
         found = [kinds[place] for place in self._tensors]
         self._inputs = [graph.input(place, kind) for place, kind in enumerate(found)]
-        self._deciding = found.index(FLOAT) if FLOAT in found else 0
+        self._is_of_conditions = FLOAT not in found
+        self._deciding = 0 if self._is_of_conditions else found.index(FLOAT)
         self.program = Program(graph, [result], self._inputs)
         self._gradients: dict[tuple[bool, ...], GradientProgram] = {}
 
@@ -214,7 +215,7 @@ class Trace:
         tensors = [args[place] for place in self._tensors]
         first = tensors[self._deciding]
         engine, dtype = first.storage.engine, first.dtype
-        fits = dtype in dtypes.FLOATS
+        fits = dtype in dtypes.FLOATS or self._is_of_conditions
         for x, is_condition in zip(tensors, self.program.conditions, strict=True):
             wanted = dtypes.bool_ if is_condition else dtype
             if x.dtype is not wanted or x.storage.engine is not engine:

@@ -105,6 +105,9 @@ _OF_ONE = (
 PRIMITIVES = {operation: _primitive(operation) for operation in (*_OF_TWO, *_OF_ONE)}
 """The functions that are one operation, or one written by others (``alpha.expressions.symbols``)."""
 
+_OF_BOOLS = {operation: _primitive(operation) for operation in PRIMITIVES if operation.startswith("logical_")}
+"""The same of bools: kept apart, so that each finds at once what it was traced to."""
+
 # Gradients whose largest and smallest numbers are PyTorch's: those derived from products differ there.
 PRIMITIVES["square"].gradient(lambda grad, x: grad * (x * 2))
 
@@ -424,6 +427,13 @@ def _compare(name: str, x: TensorLike, y: TensorLike) -> Tensor:
     return _evaluated(name, *convert(name, x, y, logical=True, dtype_of=widest_dtype))
 
 
+def _logical(name: str, *values: TensorLike) -> Tensor:
+    for value in values:
+        if type(value) is not Tensor or not dtypes.is_bool(value.dtype):
+            return _evaluated(name, *convert(name, *values, logical=True, dtype_of=widest_dtype))
+    return _OF_BOOLS[name](*values)
+
+
 def eq(x: TensorLike, y: TensorLike) -> Tensor:
     """Where x equals y, as bool."""
     return _compare("eq", x, y)
@@ -456,22 +466,22 @@ def ge(x: TensorLike, y: TensorLike) -> Tensor:
 
 def logical_and(x: TensorLike, y: TensorLike) -> Tensor:
     """Where both differ from 0, as bool."""
-    return _compare("logical_and", x, y)
+    return _logical("logical_and", x, y)
 
 
 def logical_or(x: TensorLike, y: TensorLike) -> Tensor:
     """Where either differs from 0, as bool."""
-    return _compare("logical_or", x, y)
+    return _logical("logical_or", x, y)
 
 
 def logical_xor(x: TensorLike, y: TensorLike) -> Tensor:
     """Where exactly one differs from 0, as bool."""
-    return _compare("logical_xor", x, y)
+    return _logical("logical_xor", x, y)
 
 
 def logical_not(x: TensorLike) -> Tensor:
     """Where x is 0, as bool."""
-    return _evaluated("logical_not", convert("logical_not", x, logical=True)[0])
+    return _logical("logical_not", x)
 
 
 def isfinite(x: TensorLike) -> Tensor:

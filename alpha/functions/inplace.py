@@ -7,7 +7,7 @@ too (``Overwrite``), and other views of the base take their history from it anew
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,25 +39,7 @@ def write(name: str, x: Tensor, function: type[Function], *args: Any, **kwargs: 
 
     The function's first argument is x as it was in the graph before; ``kwargs`` are handed on.
     """
-    follow_base(x)
-    base = x if x._base is None else x._base
-    for tensor in (x, base):
-        if any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, tensor.strides, strict=True)):
-            raise ShapeError(
-                f"[{name}] expected memory of its own for every element, got an expanded tensor: .clone() it"
-            )
-    wants = [x, base, *(arg for arg in args if isinstance(arg, Tensor))]
-    record = is_grad_enabled() and any(tensor.requires_grad for tensor in wants)
-    if record and any(tensor.requires_grad and tensor.is_leaf for tensor in (x, base)):
-        raise GraphError(
-            f"[{name}] expected a tensor that is not a leaf of the graph, got one that requires grad (or a view of "
-            "one): work on a .clone(), or within no_grad()"
-        )
-    if record and base is not x and x._base_version < 0:
-        raise GraphError(
-            f"[{name}] expected a view made within the graph, got one made within no_grad() of a tensor in the graph: "
-            "make the view again outside no_grad(), or write within it"
-        )
+    base, record = _checked(name, x, args)
     out: Tensor | None = None
     try:
         out = call(function, _alias(x), *args, **kwargs)
@@ -70,6 +52,31 @@ def write(name: str, x: Tensor, function: type[Function], *args: Any, **kwargs: 
             _settle(x, base, out)
         raise
     return x
+
+
+def _checked(name: str, x: Tensor, others: Sequence[Any]) -> tuple[Tensor, bool]:
+    """The tensor that x is a view of, or x, and whether the write enters the graph; an error where it may not be."""
+    if x._base is not None:
+        follow_base(x)
+    base = x if x._base is None else x._base
+    for tensor in (x, base):
+        if 0 in tensor.strides and any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.strides, strict=True)):
+            raise ShapeError(
+                f"[{name}] expected memory of its own for every element, got an expanded tensor: .clone() it"
+            )
+    wants = [x, base, *(other for other in others if isinstance(other, Tensor))]
+    record = is_grad_enabled() and any(tensor.requires_grad for tensor in wants)
+    if record and any(tensor.requires_grad and tensor.is_leaf for tensor in (x, base)):
+        raise GraphError(
+            f"[{name}] expected a tensor that is not a leaf of the graph, got one that requires grad (or a view of "
+            "one): work on a .clone(), or within no_grad()"
+        )
+    if record and base is not x and x._base_version < 0:
+        raise GraphError(
+            f"[{name}] expected a view made within the graph, got one made within no_grad() of a tensor in the graph: "
+            "make the view again outside no_grad(), or write within it"
+        )
+    return base, record
 
 
 def _settle(x: Tensor, base: Tensor, out: Tensor) -> None:
@@ -142,14 +149,32 @@ class Elementwise(Function):
 
 def _arithmetic(operation: str, x: Tensor, other: Any) -> Tensor:
     name = f"{operation}_"
-    value = written_value(name, x, other)
+    value = other if _fits(x, other) else written_value(name, x, other)
     if isinstance(value, Tensor) and value.storage is x.storage:
         value = value.clone()  # it is read again by backward, and must not change under the write
     if not dtypes.is_float(x.dtype):
         return write(name, x, Elementwise, value, operation=operation)
     trace = PRIMITIVES[operation].trace((x, value))
     others = (value,) if isinstance(value, Tensor) else ()
-    return write(name, x, Evaluation, *others, trace=trace, numbers=trace.numbers((x, value)), in_place=True)
+    numbers = trace.numbers((x, value))
+    if _checked(name, x, others)[1]:
+        return write(name, x, Evaluation, *others, trace=trace, numbers=numbers, in_place=True)
+    try:
+        x.storage.engine.pointwise(name, trace.program, (x, *others), trace.program.numbers(numbers), x)
+        x.storage.touch()
+    except KeyboardInterrupt:
+        x.storage.touch()  # x may have been written to
+        raise
+    return x
+
+
+def _fits(x: Any, value: Any) -> bool:
+    """Whether a value may be combined with a tensor of floats as it is."""
+    if type(x) is not Tensor or x.dtype not in dtypes.FLOATS:
+        return False
+    if type(value) is Tensor:
+        return value.dtype is x.dtype and value.shape == x.shape and value.storage.engine is x.storage.engine
+    return type(value) is float
 
 
 def add_(x: Tensor, other: Any) -> Tensor:
