@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +19,9 @@ from alpha.engine import Engine
 from alpha.errors import ArgumentError, described
 from alpha.mempool import MemoryPool
 from alpha.tensor import Storage, Tensor
+
+SMALL_FILL = 1 << 10
+"""Elements up to which a tensor is filled without an array of its memory, which takes longer to make than to fill."""
 
 Array = np.ndarray[Any, Any]
 
@@ -82,7 +87,13 @@ class HostEngine(Engine):
         return operator.setitem, self.array(out), ..., source
 
     def fill(self, out: Tensor, value: bool | int | float) -> None:
-        self.array(out).fill(value)
+        elements = math.prod(out.shape)
+        if elements <= SMALL_FILL and out.is_contiguous(out.memory_order()):
+            number = np.empty((), out.dtype)
+            number.fill(value)
+            ctypes.memmove(out.address, number.tobytes() * elements, elements * number.itemsize)
+        else:
+            self.array(out).fill(value)
 
     def flat(self, x: Tensor) -> Array:
         """A dense tensor's elements as they lie in memory."""

@@ -100,7 +100,8 @@ def _move(x: Tensor, out: Tensor) -> None:
     node = out._node
     if node is None:
         return
-    if x._node is not None and x._node._retained.pop(x._output, None) is not None:
+    retained = x._node._retained if x._node is not None else None
+    if retained is not None and retained.pop(x._output, None) is not None:
         x._enter(node, out._output)
         x.retain_grad()
     x._enter(node, out._output)
