@@ -12,7 +12,7 @@ import numpy as np
 
 from alpha import caches
 from alpha.arguments import Shape, broadcast_shapes
-from alpha.cpu import workers
+from alpha.cpu import launches, workers
 from alpha.cpu.base import HostEngine
 from alpha.cpu.compile import Entry, alone, entry
 from alpha.cpu.isa import FUSED, ISA
@@ -22,7 +22,7 @@ from alpha.cpu.sharing import share
 from alpha.dtypes import bool_
 from alpha.expressions.graph import Graph
 from alpha.expressions.program import Program
-from alpha.tensor import Tensor, dense_strides, memory_order
+from alpha.tensor import Storage, Tensor, dense_strides, memory_order
 
 TASK = 1 << 14
 """Elements of a task, about: a thread is done with them in some microseconds, and few are left at the end."""
@@ -51,7 +51,11 @@ class PointwiseOperations(HostEngine):
         numbers: Sequence[float],
         out: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        if out is not None:
+        if out is None:
+            found = program.launch(*tensors, *numbers)
+            if found is not None:
+                return found if len(program.results) > 1 else (found,)
+        else:
             tensors = [self._apart(x, out) for x in tensors]
         wanted = None if out is None else (out.shape, out.strides, out.dtype)
         plan = _plan(program, function, wanted, *[(x.shape, x.strides, x.dtype) for x in tensors])
@@ -76,6 +80,8 @@ class PointwiseOperations(HostEngine):
             record = np.frombuffer(job, np.uint8)
             threads = min(self.threads, plan.tasks)
             workers.WORKERS.enter(_launcher(), threads, (plan.loop.shared, record.ctypes.data))
+        if out is None and plan not in program.launched:
+            self._learn(program, plan, tensors)
         return results
 
     def _apart(self, x: Tensor, out: Tensor) -> Tensor:
@@ -89,6 +95,16 @@ class PointwiseOperations(HostEngine):
         copied = self.empty_like(x)
         self.copy(x, copied)
         return copied
+
+    def _learn(self, program: Program, plan: Plan, tensors: Sequence[Tensor]) -> None:
+        """Makes the program's launches know a plan."""
+        entries = dict(program.launched) if len(program.launched) < launches.MOST_ENTRIES else {}
+        entries[plan] = plan.entry(type(self), [(x.shape, x.strides, x.dtype) for x in tensors])
+        counts = len(tensors), program.count_of_numbers, len(program.results)
+        launch, outside = (launches.launch(*counts, tuple(entries.values()), looks) for looks in (False, True))
+        if launch is not None and outside is not None:
+            program.launch, program.launch_outside = launch, outside
+        program.launched = entries
 
     def leaky_relu(self, x: Tensor, slope: float) -> Tensor:
         return self.pointwise("leaky_relu", _RELU if slope == 0 else _LEAKY_RELU, (x,), (slope,) if slope else ())[0]
@@ -178,6 +194,26 @@ class Plan:
         self._record = np.array(self._plan(axes), np.int64)
         self.address = self._record.ctypes.data
         self.pack = struct.Struct(f"{1 + len(operands)}q{program.count_of_numbers}d").pack
+
+    def entry(self, engine: type, lies: Sequence[Lie]) -> launches.Entry:
+        """What a launch has to know of it."""
+        make = self._result if len(self.results) == 1 else self._several_results
+        is_long = self.elements >= launches.LONG
+        return launches.Entry(engine, self, self.address, self.loop.address("alone"), is_long, make, tuple(lies))
+
+    def _result(self, engine: Any) -> Tensor | None:
+        """The result's memory; None where several threads are to compute it."""
+        if self.tasks > 1 and engine.threads > 1:
+            return None
+        nbytes, dtype = self.results[0]
+        return Tensor(Storage(engine, engine.memory, nbytes), 0, self.shape, self.strides, dtype)
+
+    def _several_results(self, engine: Any) -> tuple[Tensor, ...] | None:
+        """The results' memory; None where several threads are to compute them."""
+        if self.tasks > 1 and engine.threads > 1:
+            return None
+        pool, shape, strides = engine.memory, self.shape, self.strides
+        return tuple([Tensor(Storage(engine, pool, n), 0, shape, strides, dtype) for n, dtype in self.results])
 
     def _plan(self, axes: list[tuple[int, tuple[int, ...]]]) -> list[int]:
         """The plan's record."""

@@ -87,6 +87,10 @@ class PointwiseFunction:
         if kwargs or len(args) != self._count:
             args = self._bound(args, kwargs)
         trace = self._by_types.get(tuple(map(type, args)))
+        if trace is not None and trace.is_direct:
+            found: Tensor | None = trace.program.launch_outside(*args)
+            if found is not None:
+                return found
         if trace is None:
             if symbols.is_symbolic(*args):
                 inlined: Tensor = self._inlined(args)  # an expression, to the function that it is part of
@@ -196,6 +200,7 @@ class Trace:
     Attributes:
         name: the function's.
         program: computes the result from the tensors.
+        is_direct: whether the program takes the arguments as they are.
     """
 
     def __init__(self, function: PointwiseFunction, graph: Graph, result: Node, kinds: tuple[str, ...]) -> None:
@@ -209,6 +214,8 @@ class Trace:
         self._is_of_conditions = FLOAT not in found
         self._deciding = 0 if self._is_of_conditions else found.index(FLOAT)
         self.program = Program(graph, [result], self._inputs)
+        in_order = self._tensors == tuple(range(len(self._tensors)))
+        self.is_direct = in_order and self.program.takes(len(self._others))
         self._gradients: dict[tuple[bool, ...], GradientProgram] = {}
 
     def __call__(self, args: tuple[Any, ...]) -> Tensor:

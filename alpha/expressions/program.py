@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from alpha.dtypes import DType, default_float, of_tensors
 from alpha.expressions.graph import BOOL, NUMBER, Graph, Node, evaluated
@@ -31,10 +31,16 @@ class Program:
         conditions: whether each tensor is of bools.
         bools: whether each result is a bool.
         text: all of this in words; programs of one text compute the same.
+        launch, launch_outside: of tensors and numbers the result, or the results, in one call, or None where the engine
+            has to be asked; the latter also declines tensors that may belong to the graph.
+        launched: what the engine keeps for these.
     """
 
     def __init__(self, graph: Graph, results: Sequence[Node], tensors: Sequence[Node]) -> None:
         """``tensors``: the graph's inputs in the order in which their tensors are given."""
+        self.launch: Callable[..., Any] = _decline
+        self.launch_outside: Callable[..., Any] = _decline
+        self.launched: dict[Any, Any] = {}
         self.tensors = len(tensors)
         self.conditions = tuple([node.kind == BOOL for node in tensors])
         self.bools = tuple([node.kind == BOOL for node in results])
@@ -57,6 +63,10 @@ class Program:
         """The dtype that it computes in, of tensors of these shapes and dtypes: that in which those of numbers meet."""
         numbers = [one for one, is_condition in zip(tensors, self.conditions, strict=True) if not is_condition]
         return of_tensors(numbers) if numbers else default_float
+
+    def takes(self, arguments: int) -> bool:
+        """Whether its numbers are so many arguments themselves, in their order."""
+        return self._plain == tuple(range(arguments))
 
     @property
     def count_of_numbers(self) -> int:
@@ -91,6 +101,10 @@ class Program:
             if slot not in kept:
                 last_read[number].append(slot)
         return [tuple(slots) for slots in last_read]
+
+
+def _decline(*_: Any) -> None:
+    """A launch of a program that no engine has prepared."""
 
 
 def _ordered(results: Sequence[Node], given: set[Node]) -> list[Node]:
