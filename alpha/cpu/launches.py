@@ -12,7 +12,7 @@ A record, in 8-byte fields, is what one launch knows; it never changes, another 
 
     ``_HEADER``: how many entries, whether to look for the graph, addresses of types and functions of Python;
     for each entry the type of the engine, the plan's and the loop's address, whether the loop is long, the function
-    that makes the results, and for each tensor dtype, shape, strides and bytes per element.
+    that makes the results, a tensor like them, and for each tensor dtype, shape, strides and bytes per element.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ LONG = 1 << 13
 
 _FUNCTIONS = (
     "PyLong_AsLongLong", "PyFloat_AsDouble", "PyErr_Occurred", "PyErr_Clear", "PyObject_RichCompareBool",
-    "PyObject_CallOneArg", "PyType_IsSubtype", "Py_IncRef", "Py_DecRef", "PyEval_SaveThread", "PyEval_RestoreThread",
+    "PyObject_CallOneArg", "PyType_IsSubtype", "PyType_GenericAlloc", "Py_IncRef", "Py_DecRef", "PyEval_SaveThread",
+    "PyEval_RestoreThread",
 )  # fmt: skip
 _OBJECTS = {
     "Tensor": Tensor,
@@ -51,9 +52,10 @@ _OBJECTS = {
     "False": False,
 }
 _HEADER = ("count", "outside", *_OBJECTS, *_FUNCTIONS)
-_ENTRY = ("engine", "plan", "loop", "long", "make")
+_ENTRY = ("engine", "plan", "loop", "long", "make", "like")
 _OF_TENSOR = ("dtype", "shape", "strides", "itemsize")
-_TENSOR_SLOTS = ("storage", "offset", "shape", "strides", "dtype", "requires_grad", "_base")
+_READ_SLOTS = ("storage", "offset", "shape", "strides", "dtype", "requires_grad", "_base")
+_TENSOR_SLOTS = tuple([name for name in Tensor.__slots__ if name != "__weakref__"])
 _STORAGE_SLOTS = ("engine", "address")
 
 _I64, _I32, _DOUBLE, _VOID = ir.IntType(64), ir.IntType(32), ir.DoubleType(), ir.VoidType()
@@ -76,7 +78,9 @@ class Entry(NamedTuple):
     """The address of the function that runs the loop."""
     is_long: bool
     make: Callable[[Any], Any]
-    """Makes the result on an engine, or a tuple of several; None where the launch is to decline."""
+    """Makes the result's storage on an engine, or a tuple of several results; None where the launch is to decline."""
+    like: Tensor
+    """What a result is but for its storage."""
     lies: tuple[tuple[Shape, Shape, np.dtype[Any]], ...]
     """Shape, strides and dtype of each tensor."""
 
@@ -93,12 +97,20 @@ def launch(
         return None
     fields = [len(entries), outside, *_python()]
     for one in entries:
-        fields += [id(one.engine), one.address, one.loop, one.is_long, id(one.make)]
+        fields += [id(one.engine), one.address, one.loop, one.is_long, id(one.make), id(one.like)]
         for shape, strides, dtype in one.lies:
             fields += [id(dtype), id(shape), id(strides), dtype.itemsize]
     record = struct.pack(f"{len(fields)}q", *fields)
-    made: Callable[..., Any] = _new(ctypes.addressof(method.definition), record, (method, tuple(entries)))
+    module = _Module(__name__)
+    module.needed = method, tuple(entries)
+    made: Callable[..., Any] = _new(ctypes.addressof(method.definition), record, module)
     return made
+
+
+class _Module(str):
+    """The name of a launch's module, which the launch holds, with all that it needs."""
+
+    needed: tuple[_Method, tuple[Entry, ...]]
 
 
 _new: Any = ctypes.pythonapi.PyCFunction_NewEx
@@ -198,8 +210,10 @@ class _Writer:
         b.position_at_end(going_on)
         fields = [self._load(entry, 8 * _ENTRY.index("plan"))]
         for k in range(results):
-            tensor = out if results == 1 else self._load(out, tuple.__basicsize__ + 8 * k)
-            fields.append(self._int(self._attribute(self._attribute(tensor, "Tensor.storage"), "Storage.address")))
+            storage = out
+            if results > 1:
+                storage = self._attribute(self._load(out, tuple.__basicsize__ + 8 * k), "Tensor.storage")
+            fields.append(self._int(self._attribute(storage, "Storage.address")))
         for k, (thing, before) in enumerate(zip(objects, seen, strict=False)):
             for name in ("storage", "offset", "shape", "strides", "dtype"):  # Python code has run meanwhile
                 self._check(self._is(self._attribute(thing, f"Tensor.{name}"), before[name]), changed)
@@ -208,6 +222,8 @@ class _Writer:
             fields.append(b.add(start, b.mul(self._int(before["offset"]), itemsize)))
         for place, value in enumerate([*fields, *[b.bitcast(value, _I64) for value in values]]):
             b.store(value, b.inttoptr(self._sum(job, 8 * place), _I64.as_pointer()))
+        if results == 1:
+            out = self._tensor(out, self._load(entry, 8 * _ENTRY.index("like")))
         self._run(self._load(entry, 8 * _ENTRY.index("loop")), self._load(entry, 8 * _ENTRY.index("long")), job)
         b.ret(out)
         return str(self._module)
@@ -217,7 +233,7 @@ class _Writer:
         b = self._builder
         is_tensor = self._call("PyType_IsSubtype", self._load(thing, _TYPE), self._known("Tensor"), result=_I32)
         self._check(b.icmp_signed("!=", is_tensor, ir.Constant(_I32, 0)), decline)
-        found = {name: self._attribute(thing, f"Tensor.{name}") for name in _TENSOR_SLOTS}
+        found = {name: self._attribute(thing, f"Tensor.{name}") for name in _READ_SLOTS}
         for name, kind in (("storage", "Storage"), ("offset", "int"), ("shape", "tuple"), ("strides", "tuple")):
             self._check_kind(found[name], kind, decline)
         found["engine"] = self._attribute(found["storage"], "Storage.engine")
@@ -277,6 +293,20 @@ class _Writer:
         found = self._call("PyObject_RichCompareBool", wanted, given, ir.Constant(_I32, 2), result=_I32)
         b.cbranch(b.icmp_signed("==", found, ir.Constant(_I32, 1)), equal, otherwise)
         b.position_at_end(equal)
+
+    def _tensor(self, storage: Any, like: Any) -> Any:
+        """A tensor of a storage, otherwise like another one."""
+        b = self._builder
+        made = self._call("PyType_GenericAlloc", self._known("Tensor"), self._number(0))
+        with b.if_then(self._is(made, self._number(0))):
+            self._call("Py_DecRef", storage, result=_VOID)
+            b.ret(made)
+        for name in _TENSOR_SLOTS:
+            value = storage if name == "storage" else self._attribute(like, f"Tensor.{name}")
+            if name != "storage":
+                self._call("Py_IncRef", value, result=_VOID)
+            b.store(value, b.inttoptr(self._sum(made, self._places[f"Tensor.{name}"]), _I64.as_pointer()))
+        return made
 
     def _run(self, loop: Any, is_long: Any, job: Any) -> None:
         b = self._builder

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -190,26 +191,27 @@ class Plan:
         is_aligned = axes[-1][0] * dtype.itemsize % ISA.bytes == 0
         streams = out is None and is_aligned and touched >= STREAMED_BYTES
         layout = loops.Layout(bits, tuple(tensors), len(axes) == 1, streams)
-        self.loop = _loop(program.text, layout, program)
+        self.loop = compiled_loop(_Wanted(program.text, layout, program))
         self._record = np.array(self._plan(axes), np.int64)
         self.address = self._record.ctypes.data
         self.pack = struct.Struct(f"{1 + len(operands)}q{program.count_of_numbers}d").pack
 
     def entry(self, engine: type, lies: Sequence[Lie]) -> launches.Entry:
         """What a launch has to know of it."""
-        make = self._result if len(self.results) == 1 else self._several_results
+        make = self._storage if len(self.results) == 1 else self._several_results
+        no_storage: Any = None
+        like = Tensor(no_storage, 0, self.shape, self.strides, self.results[0][1])
         is_long = self.elements >= launches.LONG
-        return launches.Entry(engine, self, self.address, self.loop.address("alone"), is_long, make, tuple(lies))
+        return launches.Entry(engine, self, self.address, self.loop.address("alone"), is_long, make, like, tuple(lies))
 
-    def _result(self, engine: Any) -> Tensor | None:
-        """The result's memory; None where several threads are to compute it."""
+    def _storage(self, engine: Any) -> Storage | None:
+        """Memory for the result; None where several threads are to compute it."""
         if self.tasks > 1 and engine.threads > 1:
             return None
-        nbytes, dtype = self.results[0]
-        return Tensor(Storage(engine, engine.memory, nbytes), 0, self.shape, self.strides, dtype)
+        return Storage(engine, engine.memory, self.results[0][0])
 
     def _several_results(self, engine: Any) -> tuple[Tensor, ...] | None:
-        """The results' memory; None where several threads are to compute them."""
+        """The results with their memory; None where several threads are to compute them."""
         if self.tasks > 1 and engine.threads > 1:
             return None
         pool, shape, strides = engine.memory, self.shape, self.strides
@@ -245,15 +247,19 @@ def _result_strides(shape: Shape, lies: Sequence[Lie]) -> Shape:
     return dense_strides(shape, memory_order(largest_shape, strides) if len(largest_shape) == len(shape) else None)
 
 
-_loops: dict[tuple[str, loops.Layout], machine.Loop] = {}
+@dataclass(frozen=True)
+class _Wanted:
+    """A loop that is wanted: for programs of one text and tensors that lie alike it is the same."""
+
+    text: str
+    layout: loops.Layout
+    program: Program = field(compare=False)
 
 
-def _loop(text: str, layout: loops.Layout, program: Program) -> machine.Loop:
+@caches.kept
+def compiled_loop(wanted: _Wanted) -> machine.Loop:
     """The loop of a program, for tensors that lie so."""
-    found = _loops.get((text, layout))
-    if found is None:
-        found = _loops[text, layout] = machine.loop(loops.ir_of(program, layout, FUSED))
-    return found
+    return machine.loop(loops.ir_of(wanted.program, wanted.layout, FUSED))
 
 
 def _lie(step: int, dtype: np.dtype[Any]) -> str:

@@ -53,7 +53,13 @@ def pointwise(function: Callable[..., Any]) -> PointwiseFunction:
 
 
 class PointwiseFunction:
-    """What ``alpha.pointwise`` makes of a function."""
+    """What ``alpha.pointwise`` makes of a function.
+
+    Attributes:
+        name: the function's.
+        latest: the program of the last call, where it took the call's arguments as they were: its ``launch_outside``
+            declines what it is not for.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
@@ -69,6 +75,7 @@ class PointwiseFunction:
                 "each tensor and number"
             )
         self._count = len(self._signature.parameters)
+        self.latest = _NO_PROGRAM
         self._gradient: Callable[..., Any] | None = None
         self._traces: dict[tuple[str, ...], Trace] = {}
         self._by_types: dict[tuple[type, ...], Trace] = {}
@@ -80,23 +87,25 @@ class PointwiseFunction:
         the gradient alone where there is one argument.
         """
         self._gradient = function
-        self._traces, self._by_types = {}, {}
+        self._traces, self._by_types, self.latest = {}, {}, _NO_PROGRAM
         return function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        if not kwargs:
+            found: Tensor | None = self.latest.launch_outside(*args)
+            if found is not None:
+                return found
         if kwargs or len(args) != self._count:
             args = self._bound(args, kwargs)
         trace = self._by_types.get(tuple(map(type, args)))
-        if trace is not None and trace.is_direct:
-            found: Tensor | None = trace.program.launch_outside(*args)
-            if found is not None:
-                return found
         if trace is None:
             if symbols.is_symbolic(*args):
                 inlined: Tensor = self._inlined(args)  # an expression, to the function that it is part of
                 return inlined
             args = self._converted(args)
             trace = self.trace(args)
+        if trace.is_direct:
+            self.latest = trace.program
         return trace(args)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -192,6 +201,9 @@ class PointwiseFunction:
             )
         pairs = zip(args, parts, strict=True)
         return tuple([None if part is None else part.node for value, part in pairs if type(value) is Symbol])
+
+
+_NO_PROGRAM = Program(Graph(), [], [])
 
 
 class Trace:
