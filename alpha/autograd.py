@@ -7,7 +7,7 @@ import itertools
 import math
 import threading
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, cast
 
@@ -233,14 +233,32 @@ class Function:
                 set_base(out, args[0])
         if not recorded:
             return result
-        # The function enters the graph as the origin of its result.
-        function._sequence, function._edges = next(_sequence), tuple(edges)
         if isinstance(result, tuple):
+            function._sequence, function._edges = next(_sequence), tuple(edges)
             outputs = tuple([function._output_of(out, args, index) for index, out in enumerate(result)])
             function._outputs = tuple([(out.shape, out.storage.engine, out.dtype) for out in outputs])
             return outputs
         result = function._output_of(result, args, 0)
-        function._outputs = ((result.shape, result.storage.engine, result.dtype),)
+        function._enter(edges, result)
+        return result
+
+    def _enter(self, edges: list[Edge], result: Tensor) -> None:
+        """Enters the function into the graph as the origin of its only result, which is in the graph already."""
+        self._sequence, self._edges = next(_sequence), tuple(edges)
+        self._outputs = ((result.shape, result.storage.engine, result.dtype),)
+
+    def record(self, edges: list[Edge], saved: list[Tensor], result: Tensor) -> Tensor:
+        """Does what ``apply`` does for a function that has computed its result, a new tensor of floats, by itself.
+
+        ``edges``: as ``edges_of`` gives them; ``saved``: what backward needs. Returns the result.
+        """
+        self.needs = tuple([edge is not None for edge in edges])
+        self._saved = tuple([(x.detach(), x.storage.version) for x in saved])
+        for x in saved:
+            if x.storage.waiting is not None:
+                _notify(x.storage)
+        result._node, result._output, result.requires_grad = self, 0, True
+        self._enter(edges, result)
         return result
 
     def _output_of(self, out: Tensor, args: tuple[Any, ...], index: int) -> Tensor:
@@ -333,6 +351,22 @@ def enters_graph(*arguments: Any) -> bool:
             ):
                 return True
     return False
+
+
+def edges_of(tensors: Sequence[Tensor]) -> list[Edge] | None:
+    """Where the gradients of a function of these tensors go; None if it would not enter the graph."""
+    call = THREAD.call
+    if not (call.enabled if call.scopes is None else _innermost(call)):
+        return None
+    edges: list[Edge] = []
+    found = False
+    for x in tensors:
+        if x.requires_grad if x._base is None else _needs(x):
+            edges.append((x._node or x, x._output))
+            found = True
+        else:
+            edges.append(None)
+    return edges if found else None
 
 
 def _needs(argument: Any) -> bool:

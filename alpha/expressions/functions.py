@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes
-from alpha.autograd import Function, enters_graph
+from alpha.autograd import Edge, Function, edges_of
 from alpha.conversion import tensor
 from alpha.errors import AlphaError, ArgumentError, DtypeError, described
 from alpha.expressions import symbols
@@ -21,7 +21,7 @@ from alpha.expressions.derivative import gradients
 from alpha.expressions.graph import BOOL, FLOAT, NUMBER, Graph, Node
 from alpha.expressions.program import Program, inputs_of
 from alpha.expressions.symbols import Symbol, TraceError
-from alpha.functions.operands import call, copied, is_number, python_number, sum_to
+from alpha.functions.operands import copied, is_number, python_number, sum_to
 from alpha.tensor import Tensor
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -223,6 +223,7 @@ class Trace:
         self._others = tuple([place for place, kind in enumerate(kinds) if kind == NUMBER])
         found = [kinds[place] for place in self._tensors]
         self._inputs = [graph.input(place, kind) for place, kind in enumerate(found)]
+        self._count = len(self._tensors)
         self._is_of_conditions = FLOAT not in found
         self._deciding = 0 if self._is_of_conditions else found.index(FLOAT)
         self.program = Program(graph, [result], self._inputs)
@@ -231,24 +232,22 @@ class Trace:
         self._gradients: dict[tuple[bool, ...], GradientProgram] = {}
 
     def __call__(self, args: tuple[Any, ...]) -> Tensor:
-        tensors = [args[place] for place in self._tensors]
+        tensors = args[: self._count] if self.is_direct else tuple([args[place] for place in self._tensors])
         first = tensors[self._deciding]
         engine, dtype = first.storage.engine, first.dtype
         fits = dtype in dtypes.FLOATS or self._is_of_conditions
         for x, is_condition in zip(tensors, self.program.conditions, strict=True):
-            wanted = dtypes.bool_ if is_condition else dtype
-            if x.dtype is not wanted or x.storage.engine is not engine:
+            if x.dtype is not (dtypes.bool_ if is_condition else dtype) or x.storage.engine is not engine:
                 fits = False
         return self.run(args, tensors) if fits else self._checked(args, tensors)
 
-    def run(self, args: tuple[Any, ...], tensors: list[Tensor]) -> Tensor:
+    def run(self, args: tuple[Any, ...], tensors: tuple[Tensor, ...]) -> Tensor:
         """The result of arguments that are as the program wants them."""
-        numbers = self.numbers(args)
-        if not self.program.bools[0] and enters_graph(*tensors):
-            return call(Evaluation, *tensors, trace=self, numbers=numbers)
+        program, numbers = self.program, self.numbers(args) if self._others else ()
+        edges = None if program.bools[0] else edges_of(tensors)
         engine = tensors[0].storage.engine
-        result: Tensor = engine.pointwise(self.name, self.program, tensors, self.program.numbers(numbers))[0]
-        return result
+        result: Tensor = engine.pointwise(self.name, program, tensors, program.numbers(numbers))[0]
+        return result if edges is None else Evaluation.recorded(self, numbers, tensors, edges, result)
 
     def numbers(self, args: tuple[Any, ...]) -> tuple[float, ...]:
         """The numbers among the arguments."""
@@ -257,7 +256,7 @@ class Trace:
         except OverflowError:  # an int beyond a float's range: an error that says so
             return tuple([float(python_number(self.name, args[place])) for place in self._others])
 
-    def _checked(self, args: tuple[Any, ...], tensors: list[Tensor]) -> Tensor:
+    def _checked(self, args: tuple[Any, ...], tensors: tuple[Tensor, ...]) -> Tensor:
         """The result by the function's program for these dtypes; DtypeError or EngineError where there is none."""
         tensors[0].engine.check_owner(self.name, *tensors)
         for x in tensors:
@@ -285,6 +284,7 @@ class GradientProgram:
         passes: the places of the tensors whose gradient is the result's, unchanged.
         program: computes the gradients that are neither this nor 0 everywhere.
         places: of the tensors that these are for.
+        zeros: the places of the tensors whose gradient is 0 everywhere: that of a step is.
     """
 
     def __init__(self, graph: Graph, result: Node, inputs: list[Node], needs: tuple[bool, ...]) -> None:
@@ -296,6 +296,8 @@ class GradientProgram:
         pairs = [(place, node) for place, node in pairs if node is not grad]
         roots = [node for _, node in pairs if node is not None]
         self.places = tuple([place for place, _ in pairs])
+        given = {*self.passes, *self.places}
+        self.zeros = tuple([place for place, need in enumerate(needs) if need and place not in given])
         read = self._read(roots, grad, set())
         shorter = self._read(roots, grad, {result})
         saves = len(shorter) < len(read) or len(shorter) == 1 or result.operation == "pow"
@@ -312,54 +314,64 @@ class GradientProgram:
 class Evaluation(Function):
     """A point-wise function in the graph."""
 
-    trace: Trace
+    name: str
+    gradient: GradientProgram
     numbers: tuple[float, ...]
+    shapes: tuple[tuple[int, ...], ...]
 
-    def forward(self, *tensors: Tensor, trace: Trace, numbers: tuple[float, ...], in_place: bool = False) -> Tensor:
-        """The result of one program, ``in_place`` written into the first tensor; what the gradients' will read is kept.
+    @classmethod
+    def recorded(
+        cls, trace: Trace, numbers: tuple[float, ...], tensors: Sequence[Tensor], edges: list[Edge], result: Tensor
+    ) -> Tensor:
+        """The result of a trace's program, in the graph; what the gradients' will read is kept."""
+        function = cls()
+        gradient = function._note(trace, numbers, tensors, tuple([edge is not None for edge in edges]))
+        kept = [result if place < 0 else tensors[place] for place in gradient.reads]
+        return function.record(edges, kept, result)
 
-        What is kept of the tensor that is written to is a copy.
+    def forward(self, *tensors: Tensor, trace: Trace, numbers: tuple[float, ...]) -> Tensor:
+        """The result of a program, written into the first tensor.
+
+        Of what the gradients' program will read, copies are kept where it shares memory with that tensor.
         """
-        program, needs = trace.program, self.needs
-        saves = True in needs and not program.bools[0]
-        reads = trace.gradient(needs).reads if saves else ()
-        kept = [None if place < 0 else tensors[place] for place in reads]
-        if in_place:
-            kept = [copied(x) if x is not None and x.storage is tensors[0].storage else x for x in kept]
-        out = tensors[0] if in_place else None
-        (result,) = tensors[0].storage.engine.pointwise(trace.name, program, tensors, program.numbers(numbers), out)
-        if saves:
-            self.trace, self.numbers = trace, numbers
-            self.fresh = not trace.gradient(needs).passes
-            self.shapes = tuple([x.shape for x in tensors])
-            if -1 in reads:
-                value = copied(result) if in_place else result
-                kept = [value if x is None else x for x in kept]
-            self.save(*kept)
+        program, out, kept = trace.program, tensors[0], []
+        if True in self.needs:
+            gradient = self._note(trace, numbers, tensors, self.needs)
+            kept = [None if place < 0 else tensors[place] for place in gradient.reads]
+            kept = [copied(x) if x is not None and x.storage is out.storage else x for x in kept]
+        (result,) = out.storage.engine.pointwise(trace.name, program, tensors, program.numbers(numbers), out)
+        self.save(*[copied(result) if x is None else x for x in kept])
         return result
+
+    def _note(
+        self, trace: Trace, numbers: tuple[float, ...], tensors: Sequence[Tensor], needs: tuple[bool, ...]
+    ) -> GradientProgram:
+        """Notes what backward has to know beside what is saved; returns the program of the gradients."""
+        self.gradient = gradient = trace.gradient(needs)
+        self.name, self.numbers, self.fresh = trace.name, numbers, not gradient.passes
+        self.shapes = tuple([x.shape for x in tensors])
+        return gradient
 
     @property
     def title(self) -> str:
-        return self.trace.name
+        return self.name
 
-    def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(self, grad: Tensor) -> list[Tensor | None]:
         """One program for all gradients; those of repeated tensors are summed to their shapes."""
-        gradient = self.trace.gradient(self.needs)
-        result: list[Tensor | None] = [None] * len(self.needs)
+        gradient, shapes, engine = self.gradient, self.shapes, grad.storage.engine
+        result: list[Tensor | None] = [None] * len(shapes)
         for place in gradient.passes:
-            result[place] = sum_to(grad, self.shapes[place])
-        if gradient.program is not None:
-            tensors = (grad, *self.saved)
-            numbers = gradient.program.numbers(self.numbers)
-            found = grad.storage.engine.pointwise(self.trace.name, gradient.program, tensors, numbers)
+            result[place] = sum_to(grad, shapes[place])
+        program = gradient.program
+        if program is not None:
+            found = engine.pointwise(self.name, program, (grad, *self.saved), program.numbers(self.numbers))
             for place, part in zip(gradient.places, found, strict=True):
-                result[place] = sum_to(part, self.shapes[place])
-        for place, need in enumerate(self.needs):
-            if need and result[place] is None:  # steps: the gradient is 0
-                zero = grad.engine.empty(self.shapes[place], grad.dtype)
-                grad.engine.fill(zero, 0)
-                result[place] = zero
-        return tuple(result)
+                result[place] = part if part.shape == shapes[place] else sum_to(part, shapes[place])
+        for place in gradient.zeros:
+            zero = engine.empty(shapes[place], grad.dtype)
+            engine.fill(zero, 0)
+            result[place] = zero
+        return result
 
 
 def _kind(value: Any) -> str:

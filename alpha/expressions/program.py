@@ -58,6 +58,7 @@ class Program:
         self.instructions = tuple(instructions)
         self.results = tuple([slots[node] for node in results])
         self._plain = tuple([int(n.value) if n.operation == "argument" else -1 for n in self._numbers])
+        self._is_in_order = self._plain == tuple(range(len(self._plain)))
 
     def dtype(self, tensors: Sequence[tuple[tuple[int, ...], DType]]) -> DType:
         """The dtype that it computes in, of tensors of these shapes and dtypes: that in which those of numbers meet."""
@@ -66,7 +67,7 @@ class Program:
 
     def takes(self, arguments: int) -> bool:
         """Whether its numbers are so many arguments themselves, in their order."""
-        return self._plain == tuple(range(arguments))
+        return self._is_in_order and len(self._plain) == arguments
 
     @property
     def count_of_numbers(self) -> int:
@@ -75,6 +76,8 @@ class Program:
 
     def numbers(self, arguments: Sequence[float]) -> tuple[float, ...]:
         """The numbers that the instructions take, made from a call's arguments."""
+        if self._is_in_order and len(arguments) == len(self._plain):
+            return tuple(arguments)
         if -1 not in self._plain:
             return tuple([arguments[place] for place in self._plain])
         values: dict[Node, float] = {}

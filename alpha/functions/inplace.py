@@ -159,7 +159,7 @@ def _arithmetic(operation: str, x: Tensor, other: Any) -> Tensor:
     others = (value,) if isinstance(value, Tensor) else ()
     numbers = trace.numbers((x, value))
     if _checked(name, x, others)[1]:
-        return write(name, x, Evaluation, *others, trace=trace, numbers=numbers, in_place=True)
+        return write(name, x, Evaluation, *others, trace=trace, numbers=numbers)
     try:
         x.storage.engine.pointwise(name, trace.program, (x, *others), trace.program.numbers(numbers), x)
         x.storage.touch()
