@@ -181,12 +181,14 @@ def _alike(values: Sequence[Any]) -> bool:
 
 def add(x: TensorLike, y: TensorLike) -> Tensor:
     """x + y, broadcast; of bools the logical or."""
-    return _evaluated("add", *convert("add", x, y, logical=True))
+    found: Tensor | None = PRIMITIVES["add"].latest.launch_outside(x, y)
+    return _evaluated("add", *convert("add", x, y, logical=True)) if found is None else found
 
 
 def sub(x: TensorLike, y: TensorLike) -> Tensor:
     """x - y, broadcast; of numbers alone: a bool on either side is refused, as in PyTorch."""
-    return _evaluated("sub", *convert("sub", x, y, dtype_of=_dtype_of_numbers))
+    found: Tensor | None = PRIMITIVES["sub"].latest.launch_outside(x, y)
+    return _evaluated("sub", *convert("sub", x, y, dtype_of=_dtype_of_numbers)) if found is None else found
 
 
 def _dtype_of_numbers(values: Sequence[Tensor | Number]) -> np.dtype[Any]:
@@ -198,12 +200,14 @@ def _dtype_of_numbers(values: Sequence[Tensor | Number]) -> np.dtype[Any]:
 
 def mul(x: TensorLike, y: TensorLike) -> Tensor:
     """x * y, broadcast; of bools the logical and."""
-    return _evaluated("mul", *convert("mul", x, y, logical=True))
+    found: Tensor | None = PRIMITIVES["mul"].latest.launch_outside(x, y)
+    return _evaluated("mul", *convert("mul", x, y, logical=True)) if found is None else found
 
 
 def div(x: TensorLike, y: TensorLike) -> Tensor:
     """x / y, broadcast; of two integers float32."""
-    return _evaluated("div", *convert("div", x, y, floating=True))
+    found: Tensor | None = PRIMITIVES["div"].latest.launch_outside(x, y)
+    return _evaluated("div", *convert("div", x, y, floating=True)) if found is None else found
 
 
 def floor_divide(x: TensorLike, y: TensorLike) -> Tensor:
@@ -213,7 +217,8 @@ def floor_divide(x: TensorLike, y: TensorLike) -> Tensor:
 
 def remainder(x: TensorLike, y: TensorLike) -> Tensor:
     """x - floor(x / y) * y, broadcast: it has the divisor's sign, as Python's ``%``, but a zero has that of x."""
-    return _evaluated("remainder", *convert("remainder", x, y))
+    found: Tensor | None = PRIMITIVES["remainder"].latest.launch_outside(x, y)
+    return _evaluated("remainder", *convert("remainder", x, y)) if found is None else found
 
 
 def pow(x: TensorLike, exponent: TensorLike) -> Tensor:
@@ -257,12 +262,14 @@ def _check_not_negative(exponent: Tensor | Number, dtype: np.dtype[Any]) -> None
 
 def maximum(x: TensorLike, y: TensorLike) -> Tensor:
     """The larger of two, broadcast; NaN where either is."""
-    return _evaluated("maximum", *convert("maximum", x, y, logical=True))
+    found: Tensor | None = PRIMITIVES["maximum"].latest.launch_outside(x, y)
+    return _evaluated("maximum", *convert("maximum", x, y, logical=True)) if found is None else found
 
 
 def minimum(x: TensorLike, y: TensorLike) -> Tensor:
     """The smaller of two, broadcast; NaN where either is."""
-    return _evaluated("minimum", *convert("minimum", x, y, logical=True))
+    found: Tensor | None = PRIMITIVES["minimum"].latest.launch_outside(x, y)
+    return _evaluated("minimum", *convert("minimum", x, y, logical=True)) if found is None else found
 
 
 # -- functions of one operand ------------------------------------------------------------------------------------
@@ -285,82 +292,102 @@ def _numeric(name: str, x: TensorLike) -> Tensor:
 
 def neg(x: TensorLike) -> Tensor:
     """-x."""
-    return _evaluated("neg", _numeric("neg", x))
+    found: Tensor | None = PRIMITIVES["neg"].latest.launch_outside(x)
+    return _evaluated("neg", _numeric("neg", x)) if found is None else found
 
 
 def abs(x: TensorLike) -> Tensor:
     """|x|; its gradient at 0 is 0."""
-    return _evaluated("abs", _numeric("abs", x))
+    found: Tensor | None = PRIMITIVES["abs"].latest.launch_outside(x)
+    return _evaluated("abs", _numeric("abs", x)) if found is None else found
 
 
 def exp(x: TensorLike) -> Tensor:
     """e to the power of each element."""
-    return PRIMITIVES["exp"](_float("exp", x))
+    found: Tensor | None = PRIMITIVES["exp"].latest.launch_outside(x)
+    return PRIMITIVES["exp"](_float("exp", x)) if found is None else found
 
 
 def expm1(x: TensorLike) -> Tensor:
     """e to the power of each element, minus 1; accurate near 0."""
-    return PRIMITIVES["expm1"](_float("expm1", x))
+    found: Tensor | None = PRIMITIVES["expm1"].latest.launch_outside(x)
+    return PRIMITIVES["expm1"](_float("expm1", x)) if found is None else found
 
 
 def log(x: TensorLike) -> Tensor:
     """Natural logarithms: -inf at 0, NaN below."""
-    return PRIMITIVES["log"](_float("log", x))
+    found: Tensor | None = PRIMITIVES["log"].latest.launch_outside(x)
+    return PRIMITIVES["log"](_float("log", x)) if found is None else found
 
 
 def log1p(x: TensorLike) -> Tensor:
     """log(1 + x), accurate near 0."""
-    return PRIMITIVES["log1p"](_float("log1p", x))
+    found: Tensor | None = PRIMITIVES["log1p"].latest.launch_outside(x)
+    return PRIMITIVES["log1p"](_float("log1p", x)) if found is None else found
 
 
 def sqrt(x: TensorLike) -> Tensor:
     """Square roots."""
-    return PRIMITIVES["sqrt"](_float("sqrt", x))
+    found: Tensor | None = PRIMITIVES["sqrt"].latest.launch_outside(x)
+    return PRIMITIVES["sqrt"](_float("sqrt", x)) if found is None else found
 
 
 def rsqrt(x: TensorLike) -> Tensor:
     """1 / sqrt(x)."""
-    return PRIMITIVES["rsqrt"](_float("rsqrt", x))
+    found: Tensor | None = PRIMITIVES["rsqrt"].latest.launch_outside(x)
+    return PRIMITIVES["rsqrt"](_float("rsqrt", x)) if found is None else found
 
 
 def square(x: TensorLike) -> Tensor:
     """x * x; of bools int64."""
+    found: Tensor | None = PRIMITIVES["square"].latest.launch_outside(x)
+    if found is not None:
+        return found
     value: Tensor = convert("square", x, logical=True)[0]
     return _evaluated("square", cast(value, dtypes.default_int) if dtypes.is_bool(value.dtype) else value)
 
 
 def reciprocal(x: TensorLike) -> Tensor:
     """1 / x."""
-    return PRIMITIVES["reciprocal"](_float("reciprocal", x))
+    found: Tensor | None = PRIMITIVES["reciprocal"].latest.launch_outside(x)
+    return PRIMITIVES["reciprocal"](_float("reciprocal", x)) if found is None else found
 
 
 def sin(x: TensorLike) -> Tensor:
     """Sines of radians."""
-    return PRIMITIVES["sin"](_float("sin", x))
+    found: Tensor | None = PRIMITIVES["sin"].latest.launch_outside(x)
+    return PRIMITIVES["sin"](_float("sin", x)) if found is None else found
 
 
 def cos(x: TensorLike) -> Tensor:
     """Cosines of radians."""
-    return PRIMITIVES["cos"](_float("cos", x))
+    found: Tensor | None = PRIMITIVES["cos"].latest.launch_outside(x)
+    return PRIMITIVES["cos"](_float("cos", x)) if found is None else found
 
 
 def tanh(x: TensorLike) -> Tensor:
     """Hyperbolic tangents."""
-    return PRIMITIVES["tanh"](_float("tanh", x))
+    found: Tensor | None = PRIMITIVES["tanh"].latest.launch_outside(x)
+    return PRIMITIVES["tanh"](_float("tanh", x)) if found is None else found
 
 
 def sigmoid(x: TensorLike) -> Tensor:
     """1 / (1 + exp(-x))."""
-    return PRIMITIVES["sigmoid"](_float("sigmoid", x))
+    found: Tensor | None = PRIMITIVES["sigmoid"].latest.launch_outside(x)
+    return PRIMITIVES["sigmoid"](_float("sigmoid", x)) if found is None else found
 
 
 def erf(x: TensorLike) -> Tensor:
     """The error function: 2 / sqrt(pi) * integral of exp(-t * t) from 0 to x."""
-    return PRIMITIVES["erf"](_float("erf", x))
+    found: Tensor | None = PRIMITIVES["erf"].latest.launch_outside(x)
+    return PRIMITIVES["erf"](_float("erf", x)) if found is None else found
 
 
 def sign(x: TensorLike) -> Tensor:
     """-1, 0 or 1; its gradient is 0. A bool is its own sign."""
+    found: Tensor | None = PRIMITIVES["sign"].latest.launch_outside(x)
+    if found is not None:
+        return found
     value: Tensor = convert("sign", x, logical=True)[0]
     return clone(value) if dtypes.is_bool(value.dtype) else _evaluated("sign", value)
 
@@ -376,6 +403,9 @@ def ceil(x: TensorLike) -> Tensor:
 
 
 def _rounded(name: str, x: TensorLike) -> Tensor:
+    found: Tensor | None = PRIMITIVES[name].latest.launch_outside(x)
+    if found is not None:
+        return found
     value = _numeric(name, x)
     return PRIMITIVES[name](value) if dtypes.is_float(value.dtype) else clone(value)
 
@@ -385,6 +415,9 @@ def _rounded(name: str, x: TensorLike) -> Tensor:
 
 def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
     """x where the condition (bool) holds, else y; the three broadcast."""
+    found: Tensor | None = _where.latest.launch_outside(condition, x, y)
+    if found is not None:
+        return found
     if symbols.is_symbolic(condition, x, y):
         return _where(condition, x, y)
     first, second = (x, y) if type(x) is Tensor else (y, x)
@@ -409,13 +442,17 @@ def clamp(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None =
     """
     if min is None and max is None:
         raise ArgumentError("[clamp] expected min, max or both, got neither")
+    limited = _clamp_to if min is None else _clamp_from if max is None else _clamp
+    bounds = (max,) if min is None else (min,) if max is None else (min, max)
+    result: Tensor | None = limited.latest.launch_outside(x, *bounds)
+    if result is not None:
+        return result
     if symbols.is_symbolic(x, min, max):
         traced: Any = symbols.clamped(x, min, max)
         return traced  # type: ignore[no-any-return]
-    bounds = [bound for bound in (min, max) if bound is not None]
     value, *found = convert("clamp", x, *bounds, logical=any(isinstance(b, Tensor | np.ndarray) for b in bounds))
     if dtypes.is_float(value.dtype):
-        return (_clamp if len(bounds) == 2 else _clamp_to if min is None else _clamp_from)(value, *found)
+        return limited(value, *found)
     value = value if min is None else compute("maximum", value, found[0])
     return value if max is None else compute("minimum", value, found[-1])
 
@@ -424,6 +461,9 @@ def clamp(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None =
 
 
 def _compare(name: str, x: TensorLike, y: TensorLike) -> Tensor:
+    found: Tensor | None = PRIMITIVES[name].latest.launch_outside(x, y)
+    if found is not None:
+        return found
     return _evaluated(name, *convert(name, x, y, logical=True, dtype_of=widest_dtype))
 
 
