@@ -10,6 +10,8 @@ from alpha import steps
 from alpha.autograd import BACKWARD, SECOND_BACKWARD, THREAD, Function, follow_base
 from alpha.changes import finish
 from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError, described
+from alpha.expressions.graph import Graph, Node
+from alpha.expressions.program import Program
 from alpha.locks import RobustLock
 from alpha.tensor import Tensor
 
@@ -33,8 +35,7 @@ def backward(result: Tensor, gradient: Tensor | None = None, retain_graph: bool 
                 f"[backward] expected a gradient for a tensor of shape {result.shape}, got none: reduce it to one "
                 "element (.sum(), .mean()) or pass gradient="
             )
-        gradient = result.engine.empty_like(result)
-        result.engine.fill(gradient, 1)
+        gradient = result.engine.pointwise("backward", _ONES, (result,), ())[0]
     elif not isinstance(gradient, Tensor):
         raise DtypeError(f"[backward] expected a Tensor as gradient, got {described(gradient)}")
     elif gradient.shape != result.shape:
@@ -206,6 +207,16 @@ def _misshapen(target: str, shape: tuple[int, ...], engine: Any, grad: Tensor) -
     )
 
 
+def _program(of: Callable[[Graph, Node], Node]) -> Program:
+    """A program of one tensor."""
+    graph = Graph()
+    x = graph.input(0)
+    return Program(graph, [of(graph, x)], [x])
+
+
+_ONES = _program(lambda graph, _: graph.constant(1.0))
+_COPY = _program(lambda _, x: x)
+
 _NOTHING: dict[int, Waiting] = {}
 _ABSENT = (None, False)
 
@@ -238,10 +249,7 @@ def _added(grad: Tensor, owned: bool, before: Tensor | None) -> Tensor:
 
 def _copied(grad: Tensor) -> Tensor:
     """A copy that nobody else holds."""
-    engine = grad.engine
-    out = engine.empty_like(grad)
-    engine.copy(grad, out)
-    return out
+    return grad.engine.pointwise("backward", _COPY, (grad,), ())[0]
 
 
 def _settle_grad(leaf: Tensor, before: Tensor | None, grad: Tensor) -> None:
