@@ -80,6 +80,8 @@ def _computed(engine: Engine, operation: str, operands: list[Value], dtype: np.d
         (x,) = operands
         half = do("tanh", do("mul", x, 0.5))  # tanh(x / 2) * (exp(x) + 1), which loses nothing near 0
         return do("where", do("eq", half, 1), do("exp", x), do("mul", half, do("add", do("exp", x), 1)))
+    if operation == "normal_cdf":
+        return do("mul", do("add", do("erf", do("mul", operands[0], math.sqrt(0.5))), 1), 0.5, out=out)
     if operation == "clamp":
         x, low, high = operands
         above = x if _is(low, -math.inf) else _computed(engine, "maximum", [x, low], dtype, None)

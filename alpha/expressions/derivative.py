@@ -167,6 +167,11 @@ def _bell(graph: Graph, x: Node, _: Node) -> Node:
     return graph.apply("mul", graph.apply("exp", graph.apply("neg", square)), 2 / math.sqrt(math.pi))
 
 
+def _normal_density(graph: Graph, x: Node, _: Node) -> Node:
+    exponent = graph.apply("mul", graph.apply("mul", x, x), -0.5)
+    return graph.apply("mul", graph.apply("exp", exponent), 1 / math.sqrt(2 * math.pi))
+
+
 def _cube(graph: Graph, _: Node, y: Node) -> Node:
     return graph.apply("mul", graph.apply("mul", graph.apply("mul", y, y), y), -0.5)
 
@@ -185,6 +190,7 @@ _RULES: dict[str, Rule] = {
     "tanh": _by(lambda graph, x, y: graph.apply("sub", 1.0, graph.apply("mul", y, y))),
     "sigmoid": _by(lambda graph, x, y: graph.apply("mul", y, graph.apply("sub", 1.0, y))),
     "erf": _by(_bell),
+    "normal_cdf": _by(_normal_density),
     "sign": _steps,
     "floor": _steps,
     "ceil": _steps,

@@ -47,6 +47,9 @@ def _sigmoid(x: Any) -> Any:
     return np.where(np.signbit(x), small, 1.0) / (1.0 + small)
 
 
+_erf = np.vectorize(math.erf, otypes=[float])
+
+
 def _floor_divide(x: Any, y: Any) -> Any:
     return np.floor_divide(np.asarray(x, np.float64), y)
 
@@ -70,7 +73,8 @@ OPERATIONS: dict[str, Operation] = {
     "cos": _unary(np.cos),
     "tanh": _unary(np.tanh),
     "sigmoid": _unary(_sigmoid),
-    "erf": _unary(np.vectorize(math.erf, otypes=[float])),
+    "erf": _unary(_erf),
+    "normal_cdf": _unary(lambda x: 0.5 * (1.0 + _erf(x * math.sqrt(0.5)))),
     "sign": _unary(lambda x: np.where(np.isnan(x), 0.0, np.sign(x))),
     "floor": _unary(np.floor),
     "ceil": _unary(np.ceil),

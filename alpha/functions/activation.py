@@ -11,7 +11,7 @@ from alpha.autograd import Function
 from alpha.errors import ArgumentError, described
 from alpha.expressions import symbols
 from alpha.expressions.functions import pointwise
-from alpha.functions.elementwise import erf, exp, gt, le, log1p, lt, maximum, sigmoid, square, tanh, where
+from alpha.functions.elementwise import exp, gt, le, log1p, lt, maximum, sigmoid, square, tanh, where
 from alpha.functions.operands import call, check_float, check_tensor
 from alpha.tensor import Tensor
 
@@ -78,8 +78,8 @@ def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
 
 
 def _normal(x: Any) -> Any:
-    """(1 + erf(x / sqrt(2))) / 2."""
-    return (erf(x * math.sqrt(0.5)) + 1) * 0.5
+    """The normal distribution's cumulative function."""
+    return symbols.apply("normal_cdf", x)
 
 
 @pointwise
