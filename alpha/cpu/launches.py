@@ -78,7 +78,10 @@ class Entry(NamedTuple):
     """The address of the function that runs the loop."""
     is_long: bool
     make: Callable[[Any], Any]
-    """Makes the result's storage on an engine, or a tuple of several results; None where the launch is to decline."""
+    """Makes the result's storage on an engine, or a tuple of several results; None where the launch is to decline.
+
+    In place anything else than None says that it is not to.
+    """
     like: Tensor
     """What a result is but for its storage."""
     lies: tuple[tuple[Shape, Shape, np.dtype[Any]], ...]
@@ -86,13 +89,14 @@ class Entry(NamedTuple):
 
 
 def launch(
-    tensors: int, numbers: int, results: int, entries: Sequence[Entry], outside: bool
+    tensors: int, numbers: int, results: int, entries: Sequence[Entry], outside: bool, in_place: bool = False
 ) -> Callable[..., Any] | None:
     """A function of so many tensors and numbers that runs a program's loop, or returns None; None where it cannot be.
 
-    ``outside``: it declines tensors that may belong to the graph.
+    ``outside``: it declines tensors that may belong to the graph. ``in_place``: the result is written into the first
+    tensor, which it returns; it declines others of the same storage.
     """
-    method = _method(tensors, numbers, results)
+    method = _method(tensors, numbers, results, in_place)
     if method is None:
         return None
     fields = [len(entries), outside, *_python()]
@@ -141,9 +145,9 @@ class _Method:
 
 
 @once
-def _method(tensors: int, numbers: int, results: int) -> _Method | None:
+def _method(tensors: int, numbers: int, results: int, in_place: bool) -> _Method | None:
     places = slots()
-    return None if places is None else _Method(_Writer(tensors, numbers, results, places).text())
+    return None if places is None else _Method(_Writer(tensors, numbers, results, in_place, places).text())
 
 
 @once
@@ -171,8 +175,8 @@ def slots() -> dict[str, int] | None:
 class _Writer:
     """Writes the function of a launch. Every value is an i64: a number, an address, or an object by its address."""
 
-    def __init__(self, tensors: int, numbers: int, results: int, places: dict[str, int]) -> None:
-        self._counts, self._places = (tensors, numbers, results), places
+    def __init__(self, tensors: int, numbers: int, results: int, in_place: bool, places: dict[str, int]) -> None:
+        self._counts, self._in_place, self._places = (tensors, numbers, results), in_place, places
         self._module = ir.Module("launch")
         function = ir.Function(self._module, ir.FunctionType(_I64, (_I64, _I64, _I64)), "launch")
         self._owner, self._arguments, self._given = function.args
@@ -191,6 +195,8 @@ class _Writer:
         engine = seen[0]["engine"]
         for one in seen[1:]:
             self._check(self._is(one["engine"], engine), decline)
+            if self._in_place:
+                self._check(b.not_(self._is(one["storage"], seen[0]["storage"])), decline)
         values = [self._value(one, decline) for one in objects[tensors:]]
         entry = self._entry(seen, engine, decline)
         out = self._call("PyObject_CallOneArg", self._load(entry, 8 * _ENTRY.index("make")), engine)
@@ -209,7 +215,7 @@ class _Writer:
         b.ret(self._known("None"))
         b.position_at_end(going_on)
         fields = [self._load(entry, 8 * _ENTRY.index("plan"))]
-        for k in range(results):
+        for k in range(0 if self._in_place else results):
             storage = out
             if results > 1:
                 storage = self._attribute(self._load(out, tuple.__basicsize__ + 8 * k), "Tensor.storage")
@@ -219,10 +225,15 @@ class _Writer:
                 self._check(self._is(self._attribute(thing, f"Tensor.{name}"), before[name]), changed)
             itemsize = self._load(entry, 8 * (len(_ENTRY) + len(_OF_TENSOR) * k + _OF_TENSOR.index("itemsize")))
             start = self._int(self._attribute(before["storage"], "Storage.address"))
-            fields.append(b.add(start, b.mul(self._int(before["offset"]), itemsize)))
+            start = b.add(start, b.mul(self._int(before["offset"]), itemsize))
+            fields += [start, start] if self._in_place and k == 0 else [start]
         for place, value in enumerate([*fields, *[b.bitcast(value, _I64) for value in values]]):
             b.store(value, b.inttoptr(self._sum(job, 8 * place), _I64.as_pointer()))
-        if results == 1:
+        if self._in_place:
+            self._call("Py_DecRef", out, result=_VOID)
+            out = objects[0]
+            self._call("Py_IncRef", out, result=_VOID)
+        elif results == 1:
             out = self._tensor(out, self._load(entry, 8 * _ENTRY.index("like")))
         self._run(self._load(entry, 8 * _ENTRY.index("loop")), self._load(entry, 8 * _ENTRY.index("long")), job)
         b.ret(out)

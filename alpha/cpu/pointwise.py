@@ -81,8 +81,11 @@ class PointwiseOperations(HostEngine):
             record = np.frombuffer(job, np.uint8)
             threads = min(self.threads, plan.tasks)
             workers.WORKERS.enter(_launcher(), threads, (plan.loop.shared, record.ctypes.data))
-        if out is None and plan not in program.launched:
-            self._learn(program, plan, tensors)
+        if out is None:
+            if plan not in program.launched:
+                self._learn(program, plan, tensors)
+        elif plan not in program.launched_in_place and tensors[0] is out:
+            self._learn_in_place(program, plan, tensors)
         return results
 
     def _apart(self, x: Tensor, out: Tensor) -> Tensor:
@@ -106,6 +109,18 @@ class PointwiseOperations(HostEngine):
         if launch is not None and outside is not None:
             program.launch, program.launch_outside = launch, outside
         program.launched = entries
+
+    def _learn_in_place(self, program: Program, plan: Plan, tensors: Sequence[Tensor]) -> None:
+        """Makes the program's launch in place know a plan."""
+        known = program.launched_in_place
+        entries = dict(known) if len(known) < launches.MOST_ENTRIES else {}
+        entry = plan.entry(type(self), [(x.shape, x.strides, x.dtype) for x in tensors])
+        entries[plan] = entry._replace(make=plan.may_run)
+        counts = len(tensors), program.count_of_numbers, len(program.results)
+        launch = launches.launch(*counts, tuple(entries.values()), outside=True, in_place=True)
+        if launch is not None:
+            program.launch_in_place = launch
+        program.launched_in_place = entries
 
     def leaky_relu(self, x: Tensor, slope: float) -> Tensor:
         return self.pointwise("leaky_relu", _RELU if slope == 0 else _LEAKY_RELU, (x,), (slope,) if slope else ())[0]
@@ -209,6 +224,10 @@ class Plan:
         if self.tasks > 1 and engine.threads > 1:
             return None
         return Storage(engine, engine.memory, self.results[0][0])
+
+    def may_run(self, engine: Any) -> bool | None:
+        """None where several threads are to compute the result."""
+        return None if self.tasks > 1 and engine.threads > 1 else True
 
     def _several_results(self, engine: Any) -> tuple[Tensor, ...] | None:
         """The results with their memory; None where several threads are to compute them."""

@@ -75,7 +75,7 @@ class PointwiseFunction:
                 "each tensor and number"
             )
         self._count = len(self._signature.parameters)
-        self.latest = _NO_PROGRAM
+        self.latest: Program = _NO_PROGRAM
         self._gradient: Callable[..., Any] | None = None
         self._traces: dict[tuple[str, ...], Trace] = {}
         self._by_types: dict[tuple[type, ...], Trace] = {}

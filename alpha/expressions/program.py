@@ -33,14 +33,19 @@ class Program:
         text: all of this in words; programs of one text compute the same.
         launch, launch_outside: of tensors and numbers the result, or the results, in one call, or None where the engine
             has to be asked; the latter also declines tensors that may belong to the graph.
-        launched: what the engine keeps for these.
+        launch_in_place: as ``launch_outside``; the result is written into the first tensor, which is returned. It
+            declines others of the same memory, and tensors that were not given before to ``Engine.pointwise`` as
+            ``out``; who calls it notes the write (``Storage.touch``).
+        launched, launched_in_place: what the engine keeps for these.
     """
 
     def __init__(self, graph: Graph, results: Sequence[Node], tensors: Sequence[Node]) -> None:
         """``tensors``: the graph's inputs in the order in which their tensors are given."""
         self.launch: Callable[..., Any] = _decline
         self.launch_outside: Callable[..., Any] = _decline
+        self.launch_in_place: Callable[..., Any] = _decline
         self.launched: dict[Any, Any] = {}
+        self.launched_in_place: dict[Any, Any] = {}
         self.tensors = len(tensors)
         self.conditions = tuple([node.kind == BOOL for node in tensors])
         self.bools = tuple([node.kind == BOOL for node in results])

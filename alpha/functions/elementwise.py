@@ -223,6 +223,12 @@ def remainder(x: TensorLike, y: TensorLike) -> Tensor:
 
 def pow(x: TensorLike, exponent: TensorLike) -> Tensor:
     """x ** exponent, broadcast; ArgumentError for an integer to a negative integer power."""
+    simpler = _POWERS.get(exponent) if type(exponent) in (int, float) else None
+    found: Tensor | None = (
+        PRIMITIVES["pow"].latest.launch_outside(x, exponent) if simpler is None else simpler.latest.launch_outside(x)
+    )
+    if found is not None:
+        return found
     base, exponent = convert("pow", x, exponent)
     if not symbols.is_symbolic(base, exponent):
         dtype = common_dtype([base, exponent])

@@ -148,7 +148,19 @@ class Elementwise(Function):
         return compute(operation, x, value, out=x)
 
 
+_latest = {operation: PRIMITIVES[operation].latest for operation in ("add", "sub", "mul", "div")}
+"""The program that each operation ran last in place: its launch is tried first."""
+
+
 def _arithmetic(operation: str, x: Tensor, other: Any) -> Tensor:
+    try:
+        if _latest[operation].launch_in_place(x, other) is not None:
+            x.storage.touch()
+            return x
+    except KeyboardInterrupt:
+        if isinstance(x, Tensor):
+            x.storage.touch()  # it may have been written to
+        raise
     name = f"{operation}_"
     value = other if _fits(x, other) else written_value(name, x, other)
     if isinstance(value, Tensor) and value.storage is x.storage:
@@ -158,6 +170,7 @@ def _arithmetic(operation: str, x: Tensor, other: Any) -> Tensor:
     trace = PRIMITIVES[operation].trace((x, value))
     others = (value,) if isinstance(value, Tensor) else ()
     numbers = trace.numbers((x, value))
+    _latest[operation] = trace.program
     if _checked(name, x, others)[1]:
         return write(name, x, Evaluation, *others, trace=trace, numbers=numbers)
     try:
