@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, cast
 
-from alpha.dtypes import FLOATS
+from alpha.dtypes import FLOATS, is_float
 from alpha.errors import ArgumentError, GraphError
 from alpha.expressions.symbols import Symbol
 from alpha.scopes import Scope, Scoped
@@ -270,7 +270,7 @@ class Function:
             if arg is out:
                 out = _another(out)
                 break
-        if out.dtype in FLOATS:
+        if out.dtype in FLOATS or is_float(out.dtype):
             out._node, out._output, out.requires_grad = self, index, True
         return out
 

@@ -18,8 +18,9 @@ from alpha.errors import ArgumentError, OutOfMemoryError
 from alpha.locks import RobustLock
 
 Loan = np.ndarray[Any, Any]
-"""A token: while somebody holds it, a block is in use. It is an empty array because the garbage collector does not
-track arrays: weak references to it are cleared when its last reference goes, not before its holders' finalizers ran."""
+"""A token: while somebody holds it, a block is in use. It is an array because the garbage collector does not track
+arrays: weak references to it are cleared when its last reference goes, not before its holders' finalizers ran. On the
+host it is the block's bytes, elsewhere empty."""
 
 _new_loan = np.empty
 
@@ -157,6 +158,7 @@ class MemoryPool:
             blocks that may grow to ``room`` bytes; unused ones take no memory. Neighbours in one segment merge, where
             separate segments would wait for requests of their size: the pool holds less for the same use.
         discard: called with (handle, address, bytes) to give back memory within a reservation.
+        view: (handle, offset, bytes) -> the bytes of a block as an array, where the host can reach them.
     """
 
     def __init__(
@@ -166,12 +168,14 @@ class MemoryPool:
         release: Callable[[object], None] | None = None,
         reserve: Callable[[int], tuple[int, object, int] | None] | None = None,
         discard: Callable[[object, int, int], None] | None = None,
+        view: Callable[[object, int, int], Loan] | None = None,
     ) -> None:
         self._cap = parse_bytes(cap)
         self._allocate = allocate
         self._release = release
         self._reserve = reserve
         self._discard = discard
+        self._view = view
         self._growing: Segment | None = None
         self._lock = RobustLock(*_HOLDERS)
         self._changing = False  # whether a change was begun; True when the lock is taken: it was interrupted
@@ -294,7 +298,7 @@ class MemoryPool:
                 self._in_use += found.nbytes
                 if self._in_use > self._peak:
                     self._peak = max(self._peak, self._in_use - self._unheld())
-                loan = _new_loan(0)
+                loan = self._loan(found, self._segments[found.segment])
                 lease = _Lease(loan, self._end_lease)
                 lease.block = found
                 self._leases.add(lease)
@@ -329,11 +333,18 @@ class MemoryPool:
             address, handle = self._allocate(size)
         except MemoryError as error:
             raise self._exhausted(nbytes) from error
-        loan = _new_loan(0)
+        block = Block(Segment(address, size, size < SMALL), address, size)
+        loan = self._loan(block, handle)
         lease = _Lease(loan, self._end_lease)
-        lease.block = Block(Segment(address, size, size < SMALL), address, size)
+        lease.block = block
         self._adopted.append((lease, handle))
-        return lease.block, loan
+        return block, loan
+
+    def _loan(self, block: Block, handle: object) -> Loan:
+        """A new loan of a block of the segment with this handle."""
+        if self._view is None:
+            return _new_loan(0)
+        return self._view(handle, block.address - block.segment.address, block.nbytes)
 
     def take(self, nbytes: int) -> Block:
         """Lends a block that is in use until it is given back with ``give``."""

@@ -235,7 +235,7 @@ class Tensor(Methods):
         )
         parts = [f"shape={self.shape}", f"dtype={self.dtype}", f"engine={self.engine.name}"]
         if self._node is not None:
-            parts.append(f"grad_fn={type(self._node).__name__}")
+            parts.append(f"grad_fn={self._node.title}")
         elif self.requires_grad:
             parts.append("requires_grad=True")
         return f"tensor({values}, {', '.join(parts)})".replace("\n", "\n       ")

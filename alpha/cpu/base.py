@@ -37,7 +37,7 @@ class HostEngine(Engine):
     def __init__(self, memory: str | int | None = None, threads: int | None = None) -> None:
         self.name = "cpu"
         cap = memory if memory is not None else host.usable_memory() * 9 // 10
-        self.memory = MemoryPool(cap, host.allocate, reserve=host.reserve, discard=host.discard)
+        self.memory = MemoryPool(cap, host.allocate, reserve=host.reserve, discard=host.discard, view=host.view)
         caches.restrict(self, self.memory.cap)
         self.threads = available_threads()
         self.configure(threads=threads)
@@ -61,7 +61,7 @@ class HostEngine(Engine):
         """The tensor's memory as a NumPy array, which keeps the storage alive."""
         view: Array | None = tensor._array
         if view is None:
-            view = tensor._array = np.asarray(host.Export(tensor))
+            view = tensor._array = host.array(tensor)
         return view
 
     def from_numpy(self, array: Array) -> Tensor:

@@ -64,7 +64,7 @@ def check_float(function: str, *tensors: Tensor) -> None:
     for x in tensors:
         if not isinstance(x, Tensor):
             check_tensor(function, x)
-        if x.dtype not in dtypes.FLOATS:
+        if x.dtype not in dtypes.FLOATS and not dtypes.is_float(x.dtype):
             raise DtypeError(f"[{function}] expected {dtypes.float_names()}, got {x.dtype}: cast it with .float()")
 
 
