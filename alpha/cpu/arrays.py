@@ -200,7 +200,7 @@ class ArrayOperations(LookupOperations):
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
         left, right = self._for_blas(x), self._for_blas(y)
-        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2]) if left.ndim + right.ndim > 4 else ()
         out = self.empty((*batch, left.shape[-2], right.shape[-1]), x.dtype)
         with np.errstate(all="ignore"):
             np.matmul(left, right, out=self.array(out))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from alpha import dtypes
 from alpha.arguments import Shape, as_array, one_axis, whole
-from alpha.autograd import Function
+from alpha.autograd import Function, enters_graph, view_of
 from alpha.conversion import tensor
 from alpha.engine import RangeCheck
 from alpha.errors import DtypeError, IndexingError, ShapeError, described
@@ -301,8 +302,55 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     A negative step makes a copy too. IndexingError (an IndexError) for an index outside its axis.
     """
     check_tensor("getitem", x)
+    plain = _plain(key)
+    if plain is not None and not ((x.requires_grad or x._base is not None) and enters_graph(x)):
+        part = _part(x.shape, x.strides, plain)
+        if part is not None:
+            return view_of(x, x.offset + part[0], part[1], part[2])
     index = _resolved("getitem", x, key)
     return call(Slice if _is_basic(index) else Gather, x, index)
+
+
+PlainEntry = int | tuple[int | None, int | None, int | None]
+"""An int, or a slice's start, stop and step: slices cannot be hashed."""
+
+
+def _plain(key: Any) -> tuple[PlainEntry, ...] | None:
+    """A key of Python's ints and slices of them alone; None for any other."""
+    found: list[PlainEntry] = []
+    for entry in key if type(key) is tuple else (key,):
+        if type(entry) is int:
+            found.append(entry)
+        elif type(entry) is slice:
+            for part in (entry.start, entry.stop, entry.step):
+                if part is not None and type(part) is not int:
+                    return None
+            found.append((entry.start, entry.stop, entry.step))
+        else:
+            return None
+    return tuple(found)
+
+
+@lru_cache(maxsize=8192)
+def _part(shape: Shape, strides: Shape, key: tuple[PlainEntry, ...]) -> tuple[int, Shape, Shape] | None:
+    """The offset, shape and strides of the view that a plain key selects; None where it selects none."""
+    if len(key) > len(shape):
+        return None
+    offset, lengths, steps = 0, [], []
+    for entry, length, stride in zip(key, shape, strides, strict=False):
+        if isinstance(entry, int):
+            if not -length <= entry < length:
+                return None
+            start = entry % length
+        else:
+            if entry[2] is not None and entry[2] < 1:
+                return None
+            start, stop, step = slice(*entry).indices(length)
+            lengths.append(len(range(start, stop, step)))
+            steps.append(stride * step)
+        offset += start * stride
+    wanted = (*lengths, *shape[len(key) :])
+    return offset if math.prod(wanted) else 0, wanted, (*steps, *strides[len(key) :])
 
 
 def setitem(x: Tensor, key: Any, value: Any) -> None:
