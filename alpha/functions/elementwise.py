@@ -212,7 +212,8 @@ def div(x: TensorLike, y: TensorLike) -> Tensor:
 
 def floor_divide(x: TensorLike, y: TensorLike) -> Tensor:
     """floor(x / y), broadcast, outside the graph; an integer divided by 0 is 0, as in NumPy."""
-    return _evaluated("floor_divide", *_detached(convert("floor_divide", x, y)))
+    found: Tensor | None = PRIMITIVES["floor_divide"].latest.launch_outside(x, y)
+    return found if found is not None else _evaluated("floor_divide", *_detached(convert("floor_divide", x, y)))
 
 
 def remainder(x: TensorLike, y: TensorLike) -> Tensor:
@@ -532,11 +533,15 @@ def logical_not(x: TensorLike) -> Tensor:
 
 def isfinite(x: TensorLike) -> Tensor:
     """Where elements are neither infinite nor NaN, as bool."""
-    return _evaluated("isfinite", convert("isfinite", x, logical=True)[0])
+    found: Tensor | None = PRIMITIVES["isfinite"].latest.launch_outside(x)
+    return found if found is not None else _evaluated("isfinite", convert("isfinite", x, logical=True)[0])
 
 
 def isnan(x: TensorLike) -> Tensor:
     """Where elements are NaN, as bool."""
+    found: Tensor | None = PRIMITIVES["isnan"].latest.launch_outside(x)
+    if found is not None:
+        return found
     (value,) = convert("isnan", x, logical=True)
     is_whole = isinstance(value, Tensor) and not dtypes.is_float(value.dtype)
     return compute("ne", value, value) if is_whole else PRIMITIVES["isnan"](value)
