@@ -14,6 +14,7 @@ from alpha.autograd import Function, enters_graph, view_of
 from alpha.conversion import tensor
 from alpha.engine import RangeCheck
 from alpha.errors import DtypeError, IndexingError, ShapeError, described
+from alpha.expressions.functions import pointwise
 from alpha.functions.elementwise import where
 from alpha.functions.inplace import check_fits, write, written_value
 from alpha.functions.operands import (
@@ -453,10 +454,20 @@ def one_hot(labels: Tensor, num_classes: int, dtype: dtypes.DtypeLike = dtypes.d
     return compute("eq", column, classes).astype(kind)
 
 
+@pointwise
+def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
+    return where(mask, value, x)
+
+
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     """x with a number where the mask (bool, broadcast to x's shape) holds; the gradient is 0 there."""
+    found: Tensor | None = _masked_fill.latest.launch_outside(x, mask, value)
+    if found is not None:
+        return found
     check_tensor("masked_fill", x, mask)
     if not dtypes.is_bool(mask.dtype):
         raise DtypeError(f"[masked_fill] expected a mask of bool, got {mask.dtype}: compare it first")
     check_fits("masked_fill", x, mask)
-    return where(mask, written_value("masked_fill", x, value), x)
+    new = written_value("masked_fill", x, value)
+    is_plain = dtypes.is_float(x.dtype) and not isinstance(new, Tensor)
+    return _masked_fill(x, mask, new) if is_plain else where(mask, new, x)
