@@ -18,10 +18,12 @@ A record, in 8-byte fields, is what one launch knows; it never changes, another 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import struct
 import sysconfig
 from collections.abc import Callable, Sequence
 from functools import cache as once
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,15 +141,17 @@ class _Definition(ctypes.Structure):
 class _Method:
     """The machine code for a number of tensors, numbers and results."""
 
-    def __init__(self, code: str) -> None:
-        self._functions = machine.functions(code)  # keeps the code
+    def __init__(self, counts: tuple[int, int, int], in_place: bool, places: dict[str, int]) -> None:
+        source = Path(__file__).read_bytes()
+        key = f"{counts} {in_place} {places} {hashlib.sha256(source).hexdigest()}"
+        self._functions = machine.functions(key, lambda: _Writer(counts, in_place, places).text())  # keeps the code
         self.definition = _Definition(b"launch", self._functions.address("launch"), _FASTCALL, None)
 
 
 @once
 def _method(tensors: int, numbers: int, results: int, in_place: bool) -> _Method | None:
     places = slots()
-    return None if places is None else _Method(_Writer(tensors, numbers, results, in_place, places).text())
+    return None if places is None else _Method((tensors, numbers, results), in_place, places)
 
 
 @once
@@ -175,8 +179,9 @@ def slots() -> dict[str, int] | None:
 class _Writer:
     """Writes the function of a launch. Every value is an i64: a number, an address, or an object by its address."""
 
-    def __init__(self, tensors: int, numbers: int, results: int, in_place: bool, places: dict[str, int]) -> None:
-        self._counts, self._in_place, self._places = (tensors, numbers, results), in_place, places
+    def __init__(self, counts: tuple[int, int, int], in_place: bool, places: dict[str, int]) -> None:
+        """``counts``: of tensors, numbers and results."""
+        self._counts, self._in_place, self._places = counts, in_place, places
         self._module = ir.Module("launch")
         function = ir.Function(self._module, ir.FunctionType(_I64, (_I64, _I64, _I64)), "launch")
         self._owner, self._arguments, self._given = function.args

@@ -67,25 +67,25 @@ class Loop(Functions):
 
 def loop(ir: str) -> Loop:
     """The functions of a module of LLVM IR, "alone" and "shared"."""
-    return _loaded("loop", ir, Loop)
+    return _loaded("loop", ir, lambda: ir, Loop)
 
 
-def functions(ir: str) -> Functions:
-    """The functions of a module of LLVM IR."""
-    return _loaded("functions", ir, Functions)
+def functions(key: str, write: Callable[[], str]) -> Functions:
+    """The functions of a module of LLVM IR, which is written only where none is kept under its key."""
+    return _loaded("functions", key, write, Functions)
 
 
-def _loaded(name: str, ir: str, kind: Callable[[bytes], Code]) -> Code:
+def _loaded(name: str, key: str, write: Callable[[], str], kind: Callable[[bytes], Code]) -> Code:
     global compiled
     with _LOCK:
-        name = f"{name}-{_digest(ir)}.kernel"
+        name = f"{name}-{_digest(key)}.kernel"
         code = cache.load(KIND, name)
         if code is not None:
             try:
                 return kind(code)
             except RuntimeError as error:  # LLVM's word for what is no object file
                 _log.info("%s cannot be loaded (%r): made anew", name, error)
-        code = _compiled(ir)
+        code = _compiled(write())
         compiled += kind is Loop
         made = kind(code)
         cache.keep(KIND, name, code)
