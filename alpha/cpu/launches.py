@@ -157,7 +157,13 @@ def _method(tensors: int, numbers: int, results: int, in_place: bool) -> _Method
 @once
 def slots() -> dict[str, int] | None:
     """Where the objects keep the attributes that a launch reads, in bytes; None in an interpreter unlike CPython."""
-    if sysconfig.get_config_var("Py_GIL_DISABLED") or bytes.__basicsize__ != 33 or tuple.__basicsize__ != 24:
+    mark, text = object(), b"launches"
+    holder = (mark,)
+    if (
+        sysconfig.get_config_var("Py_GIL_DISABLED")
+        or ctypes.c_int64.from_address(id(holder) + tuple.__basicsize__).value != id(mark)
+        or ctypes.string_at(id(text) + bytes.__basicsize__ - 1, len(text)) != text
+    ):
         return None
     found: dict[str, int] = {}
     for kind, names in ((Tensor, _TENSOR_SLOTS), (Storage, _STORAGE_SLOTS)):
