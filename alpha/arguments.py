@@ -14,12 +14,17 @@ Shape = tuple[int, ...]
 MAX_ELEMENTS = 2**60 - 1
 """Most elements of a shape, where lengths of 0 count as 1: offsets in bytes must fit into int64."""
 
+_PLAIN_AXES, _PLAIN_LENGTH = 4, 2**15 - 1
+"""Shapes of so few axes, none longer, have no more than ``MAX_ELEMENTS``."""
+
 MAX_AXES = 64
 """Most axes of a tensor: NumPy's arrays have no more."""
 
 
 def one_axis(function: str, dim: Any, ndim: int) -> int:
     """A non-negative axis; ShapeError outside -ndim..ndim-1."""
+    if type(dim) is int and -ndim <= dim < ndim:
+        return dim if dim >= 0 else dim + ndim
     if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
         raise ShapeError(f"[{function}] expected an axis as an int, got {described(dim)}")
     if not -ndim <= dim < ndim:
@@ -66,12 +71,17 @@ def number(function: str, name: str, value: Any) -> float:
 def all_axes(function: str, dim: Any, ndim: int) -> tuple[int, ...]:
     """Sorted non-negative axes, from None (all of them), one axis or several."""
     if dim is None:
-        return tuple(range(ndim))
+        return _ALL_AXES[ndim]
+    if type(dim) is int and -ndim <= dim < ndim:
+        return (dim if dim >= 0 else dim + ndim,)
     given = dim if isinstance(dim, tuple | list) else (dim,)
     axes = sorted(one_axis(function, d, ndim) for d in given)
     if len(set(axes)) != len(axes):
         raise ShapeError(f"[{function}] expected different axes, got {described(tuple(given))}")
     return tuple(axes)
+
+
+_ALL_AXES = tuple([tuple(range(ndim)) for ndim in range(MAX_AXES + 1)])
 
 
 def _is_axis(value: Any) -> bool:
@@ -93,6 +103,12 @@ def shape_of(function: str, shape: Any) -> Shape:
     """A shape from ints or a sequence of them; ShapeError for negative or other entries, or too many elements."""
     if len(shape) == 1 and isinstance(shape[0], tuple | list):
         shape = shape[0]
+    if type(shape) is tuple and len(shape) <= _PLAIN_AXES:
+        for n in shape:
+            if type(n) is not int or not 0 <= n <= _PLAIN_LENGTH:
+                break
+        else:
+            return shape
     if len(shape) > MAX_AXES:
         raise ShapeError(f"[{function}] expected a shape of at most {MAX_AXES} axes, got {len(shape)}")
     elements = 1

@@ -7,11 +7,11 @@ import itertools
 import math
 import threading
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, cast
 
-from alpha.dtypes import is_float
+from alpha.dtypes import FLOATS, is_float
 from alpha.errors import ArgumentError, GraphError
 from alpha.expressions.symbols import Symbol
 from alpha.scopes import Scope, Scoped
@@ -180,15 +180,15 @@ class Function:
 
     _saved: tuple[tuple[Tensor, int] | None, ...] | None = ()
     _exchange: tuple[int, int, int, tuple[Any, ...]] | None = None
+    _hooks: dict[int, list[Callable[[Tensor], Tensor | None]]] | None = None
+    # A weak reference: the tensor holds this node, and a cycle would keep the graph's memory until a garbage
+    # collection.
+    _retained: dict[int, weakref.ref[Tensor]] | None = None
 
     # Only functions in the graph have these:
     _sequence: int
     _edges: tuple[Edge, ...]
     _outputs: tuple[tuple[tuple[int, ...], Any, Any], ...]  # shape, engine and dtype of each
-    _hooks: dict[int, list[Callable[[Tensor], Tensor | None]]]
-    # A weak reference: the tensor holds this node, and a cycle would keep the graph's memory until a garbage
-    # collection.
-    _retained: dict[int, weakref.ref[Tensor]]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Computes the function's result."""
@@ -204,42 +204,75 @@ class Function:
         function = cls()
         thread = THREAD
         outer = thread.call
+        needs: list[bool] = []
+        edges: list[Edge] = []
+        recorded = False
         enabled = outer.enabled if outer.scopes is None else _innermost(outer)
-        function.needs = needs = tuple([_needs(arg) for arg in args]) if enabled else (False,) * len(args)
-        recorded = True in needs
+        for arg in args:
+            if enabled and isinstance(arg, Tensor) and (arg.requires_grad if arg._base is None else _needs(arg)):
+                needs.append(True)
+                edges.append((arg._node or arg, arg._output))
+                recorded = True
+            else:
+                needs.append(False)
+                edges.append(None)
+        function.needs = tuple(needs)
         try:
             try:
                 thread.call = _FORWARD[recorded, recorded or outer.training]
                 result = function.forward(*args, **kwargs)
             finally:
                 thread.call = outer
-        finally:
+        except BaseException:
             thread.call = outer  # again, if an interrupt came before the first assignment
+            raise
         if type(result) is not Tensor:
             _check_result(cls, result)
         if cls.views:
             for out in result if isinstance(result, tuple) else (result,):
                 set_base(out, args[0])
-        if recorded:
-            return function._record(args, result)
+        if not recorded:
+            return result
+        if isinstance(result, tuple):
+            function._sequence, function._edges = next(_sequence), tuple(edges)
+            outputs = tuple([function._output_of(out, args, index) for index, out in enumerate(result)])
+            function._outputs = tuple([(out.shape, out.storage.engine, out.dtype) for out in outputs])
+            return outputs
+        result = function._output_of(result, args, 0)
+        function._enter(edges, result)
         return result
 
-    def _record(self, args: tuple[Any, ...], result: Any) -> Any:
-        """Enters the function into the graph as the origin of its result; returns the result for the caller."""
-        self._sequence = next(_sequence)
-        self._edges = tuple(
-            [(arg._node or arg, arg._output) if need else None for arg, need in zip(args, self.needs, strict=True)]
-        )
-        self._hooks, self._retained = {}, {}
-        outputs = result if isinstance(result, tuple) else (result,)
-        # An argument that forward returned unchanged becomes a new tensor: the argument's place in the graph must stay.
-        given = set(map(id, args))
-        outputs = tuple([_another(out) if id(out) in given else out for out in outputs])
-        self._outputs = tuple([(out.shape, out.storage.engine, out.dtype) for out in outputs])
-        for index, out in enumerate(outputs):
-            if is_float(out.dtype):
-                out._enter(self, index)
-        return outputs if isinstance(result, tuple) else outputs[0]
+    def _enter(self, edges: list[Edge], result: Tensor) -> None:
+        """Enters the function into the graph as the origin of its only result, which is in the graph already."""
+        self._sequence, self._edges = next(_sequence), tuple(edges)
+        self._outputs = ((result.shape, result.storage.engine, result.dtype),)
+
+    def record(self, edges: list[Edge], saved: list[Tensor], result: Tensor) -> Tensor:
+        """Does what ``apply`` does for a function that has computed its result, a new tensor of floats, by itself.
+
+        ``edges``: as ``edges_of`` gives them; ``saved``: what backward needs. Returns the result.
+        """
+        self.needs = tuple([edge is not None for edge in edges])
+        self._saved = tuple([(x.detach(), x.storage.version) for x in saved])
+        for x in saved:
+            if x.storage.waiting is not None:
+                _notify(x.storage)
+        result._node, result._output, result.requires_grad = self, 0, True
+        self._enter(edges, result)
+        return result
+
+    def _output_of(self, out: Tensor, args: tuple[Any, ...], index: int) -> Tensor:
+        """One of the results, in the graph.
+
+        An argument that forward returned unchanged becomes a new tensor: the argument's place in the graph must stay.
+        """
+        for arg in args:
+            if arg is out:
+                out = _another(out)
+                break
+        if out.dtype in FLOATS or is_float(out.dtype):
+            out._node, out._output, out.requires_grad = self, index, True
+        return out
 
     def save(self, *tensors: Tensor | None) -> None:
         """Keeps tensors for backward, which raises an error if one was overwritten meanwhile."""
@@ -261,6 +294,11 @@ class Function:
         result.storage.waiting = weakref.ref(self)
 
     @property
+    def title(self) -> str:
+        """The function's name in messages."""
+        return type(self).__name__
+
+    @property
     def saved(self) -> tuple[Any, ...]:
         """The tensors that ``save`` kept; GraphError if one was overwritten or all were freed."""
         if self._saved is None:
@@ -268,7 +306,7 @@ class Function:
         for entry in self._saved:
             if entry is not None and entry[0].storage.version != entry[1]:
                 raise GraphError(
-                    f"[{type(self).__name__}.backward] expected the saved tensor of shape {entry[0].shape} at version "
+                    f"[{self.title}.backward] expected the saved tensor of shape {entry[0].shape} at version "
                     f"{entry[1]}, got version {entry[0].version}: an in-place operation overwrote what backward "
                     "needs; use the operation that makes a new tensor, or .clone() before"
                 )
@@ -282,8 +320,7 @@ class Function:
         edge, walk = self._edges[argument], THREAD.walk
         if edge is None or walk is None or not isinstance(edge[0], Function):
             return None
-        pending = walk.pending.get(edge[0], {}).get(edge[1])
-        return pending.grad if pending is not None and pending.owned else None
+        return walk.accumulator(*edge)
 
     def _take(self, storage: Storage) -> None:
         """Makes the exchange, unless the result was overwritten meanwhile."""
@@ -294,11 +331,6 @@ class Function:
             saved = list(self._saved)
             saved[place], saved[other] = None, (Tensor(storage, *layout), version)
             self._saved = tuple(saved)
-
-    def _release(self) -> None:
-        self._saved = None
-        self._edges = ()
-        self._retained = {}
 
 
 Edge = tuple[Any, int] | None
@@ -313,21 +345,37 @@ SECOND_BACKWARD = (
 def enters_graph(*arguments: Any) -> bool:
     """Whether a function called now on these arguments would enter the graph."""
     if is_grad_enabled():
-        for argument in arguments:  # inline where it suffices: small products call this often
+        for argument in arguments:
             if isinstance(argument, Tensor) and (
-                argument.requires_grad or (argument._base is not None and _needs(argument))
+                argument.requires_grad if argument._base is None else _needs(argument)
             ):
                 return True
     return False
 
 
+def edges_of(tensors: Sequence[Tensor]) -> list[Edge] | None:
+    """Where the gradients of a function of these tensors go; None if it would not enter the graph."""
+    call = THREAD.call
+    if not (call.enabled if call.scopes is None else _innermost(call)):
+        return None
+    edges: list[Edge] = []
+    found = False
+    for x in tensors:
+        if x.requires_grad if x._base is None else _needs(x):
+            edges.append((x._node or x, x._output))
+            found = True
+        else:
+            edges.append(None)
+    return edges if found else None
+
+
 def _needs(argument: Any) -> bool:
     """Whether an argument's gradient is asked for; a view takes its base's place in the graph first."""
-    if not isinstance(argument, Tensor):
-        return False
-    if argument._base is not None:
-        follow_base(argument)
-    return argument.requires_grad
+    if isinstance(argument, Tensor):
+        if argument._base is not None and 0 <= argument._base_version != argument.storage.version:
+            follow_base(argument)
+        return argument.requires_grad
+    return False
 
 
 def _notify(storage: Storage) -> None:
@@ -363,6 +411,16 @@ def set_base(view: Tensor, source: Tensor) -> None:
     if view.storage is source.storage and view is not source:
         view._base = base = source._base if source._base is not None else source
         view._base_version = -1 if base.requires_grad and not is_grad_enabled() else view.version
+
+
+def view_of(x: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
+    """A view of a tensor, as a function with ``views`` returns it where it does not enter the graph."""
+    storage = x.storage
+    view = Tensor(storage, offset, shape, strides, x.dtype)
+    base = x._base
+    view._base = base = x if base is None else base
+    view._base_version = -1 if base.requires_grad and not is_grad_enabled() else storage.version
+    return view
 
 
 def follow_base(view: Tensor) -> None:

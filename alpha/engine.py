@@ -237,14 +237,20 @@ class Engine(ABC):
         """
 
     def pointwise(
-        self, function: str, program: Program, tensors: Sequence[Tensor], numbers: Sequence[float]
+        self,
+        function: str,
+        program: Program,
+        tensors: Sequence[Tensor],
+        numbers: Sequence[float],
+        out: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """The results of a program over broadcast float tensors and numbers: see ``alpha.expressions.program``.
+        """The results of a program over broadcast tensors and numbers: see ``alpha.expressions.program``.
 
-        They are computed in the dtype in which the tensors meet, and have it, or bool; their shape is the one that the
-        tensors broadcast to, their memory order that of the largest tensor. ``function``: who asks, for messages.
+        They are computed in the dtype in which the float tensors meet, and have it, or bool; their shape is the one
+        that the tensors broadcast to, their memory order that of the largest tensor. ``function``: who asks, for
+        messages. ``out``: where the only result goes, of that shape and dtype; it may be one of the tensors or a part.
         """
-        return pointwise.pointwise(self, function, program, tensors, numbers)
+        return pointwise.pointwise(self, function, program, tensors, numbers, out)
 
     @abstractmethod
     def reduce(self, op: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:

@@ -115,7 +115,7 @@ def _checked(name: str, made: Engine) -> Engine:
 
 def default_engine() -> Engine:
     """The engine that new tensors go to when none is named: the CPU's unless ``set_default_engine`` said otherwise."""
-    return _default if _default is not None else engine("cpu")
+    return _default or _engines.get("cpu") or engine("cpu")
 
 
 def set_default_engine(value: Engine | str) -> None:

@@ -23,27 +23,29 @@ _NO_RESERVE = getattr(
 )
 
 
-class Export:
-    """Shows a tensor to NumPy, and keeps its storage alive as the base of the array made from it."""
+class _Memory(Array):
+    """The memory of a segment, of a class of its own: else NumPy would make it, and not a loan, the base of arrays."""
 
-    __slots__ = ("__array_interface__", "storage")
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.storage = tensor.storage
-        item = tensor.dtype.itemsize
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": tensor.dtype.str,
-            "shape": tensor.shape,
-            "strides": tuple([stride * item for stride in tensor.strides]),
-            "data": (tensor.storage.address + tensor.offset * item, False),
-        }
+def array(tensor: Tensor) -> Array:
+    """A tensor as an array of the same memory, which keeps the storage's loan alive."""
+    storage, dtype = tensor.storage, tensor.dtype
+    item = dtype.itemsize
+    strides = tuple([stride * item for stride in tensor.strides])
+    return np.ndarray(tensor.shape, dtype, storage._loan, tensor.offset * item, strides)
+
+
+def view(handle: Any, offset: int, nbytes: int) -> Array:
+    """The bytes of a block: the loan of a pool's memory on the host."""
+    return np.ndarray((nbytes,), np.uint8, handle, offset)
 
 
 def allocate(nbytes: int) -> tuple[int, Array]:
     """Allocates bytes at the beginning of a page; returns the address and the array that holds them."""
-    raw = np.empty(nbytes + _PAGE, np.uint8)
-    return -(-raw.ctypes.data // _PAGE) * _PAGE, raw
+    raw = _Memory(nbytes + _PAGE, np.uint8)
+    start = -raw.ctypes.data % _PAGE
+    handle = raw[start : start + nbytes]
+    return handle.ctypes.data, handle
 
 
 def reserve(nbytes: int) -> tuple[int, mmap.mmap, int] | None:

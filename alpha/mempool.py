@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import sys
 import weakref
 from bisect import bisect_left, insort
 from collections import defaultdict, deque
@@ -17,10 +18,13 @@ from alpha.errors import ArgumentError, OutOfMemoryError
 from alpha.locks import RobustLock
 
 Loan = np.ndarray[Any, Any]
-"""A token: while somebody holds it, a block is in use. It is an empty array because the garbage collector does not
-track arrays: weak references to it are cleared when its last reference goes, not before its holders' finalizers ran."""
+"""A token: while somebody holds it, a block is in use. It is an array because the garbage collector does not track
+arrays: weak references to it are cleared when its last reference goes, not before its holders' finalizers ran. On the
+host it is the block's bytes, elsewhere empty."""
 
 _new_loan = np.empty
+
+_references = sys.getrefcount
 
 GRAIN = 512
 """Every request is rounded up to a multiple of this many bytes, which is also the alignment of blocks in a segment."""
@@ -35,6 +39,9 @@ SMALL_SEGMENT = 2 << 20
 
 MIN_SPLIT = 256 << 10
 """Fewest bytes that are split off a block in a growing segment; they merge again with neighbours that become free."""
+
+MOST_RECENT = 1024
+"""How many small blocks of a size are known as recently lent."""
 
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
@@ -132,7 +139,8 @@ class MemoryStatistics:
 class MemoryPool:
     """Keeps segments for reuse and divides them into blocks that split and merge, under a cap on all that it holds.
 
-    Small blocks are reused for requests of the same size; they are merged when another size is requested.
+    Small blocks are reused for requests of the same size; they are merged when another size is requested. The pool
+    keeps the loans of those lent recently: a block whose loan nobody else holds any more is lent again as it is.
 
     ``in_use`` counts what tensors hold, ``held`` all that the pool has from the engine, ``peak`` the largest
     ``in_use``, ``hits`` the requests served without the engine. When memory runs out, the pool frees unused segments,
@@ -150,6 +158,7 @@ class MemoryPool:
             blocks that may grow to ``room`` bytes; unused ones take no memory. Neighbours in one segment merge, where
             separate segments would wait for requests of their size: the pool holds less for the same use.
         discard: called with (handle, address, bytes) to give back memory within a reservation.
+        view: (handle, offset, bytes) -> the bytes of a block as an array, where the host can reach them.
     """
 
     def __init__(
@@ -159,12 +168,14 @@ class MemoryPool:
         release: Callable[[object], None] | None = None,
         reserve: Callable[[int], tuple[int, object, int] | None] | None = None,
         discard: Callable[[object, int, int], None] | None = None,
+        view: Callable[[object, int, int], Loan] | None = None,
     ) -> None:
         self._cap = parse_bytes(cap)
         self._allocate = allocate
         self._release = release
         self._reserve = reserve
         self._discard = discard
+        self._view = view
         self._growing: Segment | None = None
         self._lock = RobustLock(*_HOLDERS)
         self._changing = False  # whether a change was begun; True when the lock is taken: it was interrupted
@@ -174,6 +185,9 @@ class MemoryPool:
         # Loans end wherever a reference is dropped, even during a change: the next operation takes their blocks back.
         self._returned: deque[_Lease] = deque()
         self._end_lease = self._returned.append
+        # Small blocks in the order in which they were lent, by size. Whoever pops one alone decides about it, and may
+        # forget it at any time: then its loan ends with its last holder, as that of any other block.
+        self._recent: dict[int, deque[tuple[Block, Loan]]] = {}
         self._adopted: deque[tuple[_Lease, object]] = deque()  # of segments made during a change, with handles
         self._free: list[tuple[int, int, Block]] = []
         # Free small blocks by size, unmerged: most requests of a training step are small, and the next step repeats
@@ -231,6 +245,7 @@ class MemoryPool:
                 return self._figures()
         try:
             self._begin()
+            self._forget_unheld()
             self._sort_in()
             self._changing = False
             return self._figures()
@@ -256,7 +271,19 @@ class MemoryPool:
         Once nobody holds the loan, the block returns to the pool. OutOfMemoryError beyond the cap. ``collected``: do
         not try again after a garbage collection.
         """
-        size = (nbytes + SLACK + GRAIN - 1) // GRAIN * GRAIN
+        size = (nbytes + (SLACK + GRAIN - 1)) & -GRAIN
+        recent = self._recent.get(size)
+        while recent:
+            try:
+                pair = recent.popleft()
+            except IndexError:  # another thread was faster
+                break
+            block, loan = pair
+            if _references(pair[1]) == _UNHELD:
+                recent.append(pair)
+                self._requests += 1
+                self._hits += 1
+                return block, loan
         lock = self._lock
         while not (mutex := lock.mutex).acquire(False):
             if lock.wait(mutex):
@@ -266,20 +293,21 @@ class MemoryPool:
                 self._recover()
             self._changing = True
             self._requests += 1
-            block = self._last_returned(size) if self._returned else None
-            if block is None:
-                block = self._found(size)
-                if block is not None:
-                    self._in_use = in_use = self._in_use + block.nbytes
-                    if in_use > self._peak:  # noqa: PLR1730  (max() costs a call)
-                        self._peak = in_use
-            if block is not None:
-                loan = _new_loan(0)
+            found = self._found(size)
+            if found is not None:
+                self._in_use += found.nbytes
+                if self._in_use > self._peak:
+                    self._peak = max(self._peak, self._in_use - self._unheld())
+                loan = self._loan(found, self._segments[found.segment])
                 lease = _Lease(loan, self._end_lease)
-                lease.block = block
+                lease.block = found
                 self._leases.add(lease)
+                if size < SMALL:
+                    if recent is None:
+                        recent = self._recent.setdefault(size, deque(maxlen=MOST_RECENT))
+                    recent.append((found, loan))
                 self._changing = False
-                return block, loan
+                return found, loan
             self._changing = False
         except MemoryError as error:  # Python's own, such as for a list
             raise self._exhausted(nbytes) from error
@@ -305,11 +333,18 @@ class MemoryPool:
             address, handle = self._allocate(size)
         except MemoryError as error:
             raise self._exhausted(nbytes) from error
-        loan = _new_loan(0)
+        block = Block(Segment(address, size, size < SMALL), address, size)
+        loan = self._loan(block, handle)
         lease = _Lease(loan, self._end_lease)
-        lease.block = Block(Segment(address, size, size < SMALL), address, size)
+        lease.block = block
         self._adopted.append((lease, handle))
-        return lease.block, loan
+        return block, loan
+
+    def _loan(self, block: Block, handle: object) -> Loan:
+        """A new loan of a block of the segment with this handle."""
+        if self._view is None:
+            return _new_loan(0)
+        return self._view(handle, block.address - block.segment.address, block.nbytes)
 
     def take(self, nbytes: int) -> Block:
         """Lends a block that is in use until it is given back with ``give``."""
@@ -325,16 +360,6 @@ class MemoryPool:
         """Takes back a block from ``take``. Safe from any thread and from a finalizer."""
         if self._taken.pop(block, None) is None:
             raise ArgumentError("[memory] expected a block that was taken from this pool, got one that is not in use")
-
-    def _last_returned(self, size: int) -> Block | None:
-        """The block that was returned last, if it has the size: a loop often requests what it has just dropped."""
-        lease = self._returned.pop()
-        if lease in self._leases and lease.block.nbytes == size < SMALL:
-            self._leases.discard(lease)
-            self._hits += 1
-            return lease.block
-        self._returned.append(lease)
-        return None
 
     def _found(self, size: int) -> Block | None:
         """A free block of the size, from the lists or from the engine; None if there is none."""
@@ -440,6 +465,28 @@ class MemoryPool:
         elif self._discard is not None:
             self._discard(self._segments[segment], block.address, block.nbytes)
 
+    def _forget_unheld(self) -> None:
+        """Ends the loans that the pool alone holds."""
+        for recent in list(self._recent.values()):
+            for _ in range(len(recent)):
+                try:
+                    pair = recent.popleft()
+                except IndexError:  # another thread requested memory
+                    break
+                _, _loan = pair
+                if _references(pair[1]) != _UNHELD:
+                    recent.append(pair)
+
+    def _unheld(self) -> int:
+        """Bytes of the blocks whose loans the pool alone holds."""
+        nbytes = 0
+        for size, recent in list(self._recent.items()):
+            for pair in list(recent):
+                _, _loan = pair
+                if _references(pair[1]) == _UNHELD:
+                    nbytes += size
+        return nbytes
+
     def _sort_in(self) -> None:
         """Adds returned blocks to the free ones. The caller holds the lock."""
         if self._adopted:
@@ -475,6 +522,8 @@ class MemoryPool:
 
     def _merge_small(self) -> None:
         """Adds the small blocks that are kept by size to the free ones, merged."""
+        self._forget_unheld()
+        self._sort_in()
         while self._small:
             for block in self._small.popitem()[1]:
                 self._merge_in(block)
@@ -627,6 +676,15 @@ class MemoryPool:
         else:
             self._release(self._segments.pop(segment))
 
+
+def _references_if_unheld() -> int:
+    """What ``_references`` says of a loan that nobody but a pair and a function's own variable holds."""
+    pair = (None, _new_loan(0))
+    _, _loan = pair
+    return _references(pair[1])
+
+
+_UNHELD = _references_if_unheld()
 
 _HOLDERS = (MemoryPool.lend, MemoryPool.statistics, MemoryPool.release_cached)
 """The functions that hold a pool's lock (see ``RobustLock``)."""

@@ -37,7 +37,7 @@ class NumPyEngine(Engine):
     name = "numpy"
 
     def __init__(self) -> None:
-        self.memory = MemoryPool(host.usable_memory() * 9 // 10, host.allocate)
+        self.memory = MemoryPool(host.usable_memory() * 9 // 10, host.allocate, view=host.view)
 
     def synchronize(self) -> None:
         """Nothing to wait for."""
@@ -53,7 +53,7 @@ class NumPyEngine(Engine):
         return out
 
     def to_numpy(self, tensor: Tensor) -> np.ndarray[Any, Any]:
-        return np.asarray(host.Export(tensor))
+        return host.array(tensor)
 
     @np.errstate(all="ignore")
     def copy(self, source: Tensor, out: Tensor) -> None:

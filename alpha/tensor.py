@@ -235,7 +235,7 @@ class Tensor(Methods):
         )
         parts = [f"shape={self.shape}", f"dtype={self.dtype}", f"engine={self.engine.name}"]
         if self._node is not None:
-            parts.append(f"grad_fn={type(self._node).__name__}")
+            parts.append(f"grad_fn={self._node.title}")
         elif self.requires_grad:
             parts.append("requires_grad=True")
         return f"tensor({values}, {', '.join(parts)})".replace("\n", "\n       ")
@@ -300,7 +300,10 @@ class Tensor(Methods):
     def retain_grad(self) -> None:
         """Makes backward keep the gradient of a function's result in ``.grad`` too."""
         if self._node is not None:
-            self._node._retained[self._output] = weakref.ref(self)
+            retained = self._node._retained
+            if retained is None:
+                self._node._retained = retained = {}
+            retained[self._output] = weakref.ref(self)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Callable[[], None]:
         """Calls ``hook(grad)`` when this tensor's gradient is known; what it returns (if not None) replaces it.
@@ -312,7 +315,10 @@ class Tensor(Methods):
         if not callable(hook):
             raise ArgumentError(f"[register_hook] expected a function of the gradient, got {described(hook)}")
         if self._node is not None:
-            hooks = self._node._hooks.setdefault(self._output, [])
+            table = self._node._hooks
+            if table is None:
+                self._node._hooks = table = {}
+            hooks = table.setdefault(self._output, [])
         else:
             self._leaf_hooks = hooks = self._leaf_hooks if self._leaf_hooks is not None else []
         hooks.append(hook)

@@ -10,6 +10,8 @@ from alpha import steps
 from alpha.autograd import BACKWARD, SECOND_BACKWARD, THREAD, Function, follow_base
 from alpha.changes import finish
 from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError, described
+from alpha.expressions.graph import Graph, Node
+from alpha.expressions.program import Program
 from alpha.locks import RobustLock
 from alpha.tensor import Tensor
 
@@ -33,8 +35,7 @@ def backward(result: Tensor, gradient: Tensor | None = None, retain_graph: bool 
                 f"[backward] expected a gradient for a tensor of shape {result.shape}, got none: reduce it to one "
                 "element (.sum(), .mean()) or pass gradient="
             )
-        gradient = result.engine.empty_like(result)
-        result.engine.fill(gradient, 1)
+        gradient = result.engine.pointwise("backward", _ONES, (result,), ())[0]
     elif not isinstance(gradient, Tensor):
         raise DtypeError(f"[backward] expected a Tensor as gradient, got {described(gradient)}")
     elif gradient.shape != result.shape:
@@ -59,29 +60,13 @@ def _walk_from(root: Tensor, grad: Tensor, retain_graph: bool) -> None:
             walk.settle()
         finally:
             THREAD.call, THREAD.walk = call, outer
-    finally:
+    except BaseException:
         THREAD.call, THREAD.walk = call, outer  # again, if an interrupt came before the first assignment
+        raise
 
 
-class _Pending:
-    """A gradient that waits for its node; ``owned`` if only the walk holds it, so that it may be added into."""
-
-    __slots__ = ("grad", "owned")
-
-    def __init__(self, grad: Tensor, owned: bool) -> None:
-        self.grad, self.owned = grad, owned
-
-    def added_to(self, before: Tensor | None) -> Tensor:
-        """A tensor that nobody else holds: this gradient, plus the one before if there is one."""
-        if before is not None:
-            if before.shape != self.grad.shape or before.engine is not self.grad.engine:
-                raise ShapeError(
-                    f"[backward] expected a leaf's .grad of shape {self.grad.shape} on {self.grad.engine.name} to add "
-                    f"to, got {before.shape} on {before.engine.name}: set it to None"
-                )
-            return before.engine.elementwise("add", before, self.grad, out=self.grad if self.owned else None)
-        # Others may hold the tensor, but optimizers write to .grad: so copy it.
-        return self.grad if self.owned else self.grad.clone()
+Waiting = tuple[Tensor, bool]
+"""A gradient that waits for its node, and whether only the walk holds it, so that it may be added into."""
 
 
 class Walk:
@@ -93,39 +78,44 @@ class Walk:
     def __init__(self, retain_graph: bool) -> None:
         self.retain_graph = retain_graph
         self.queue: list[tuple[int, Function]] = []
-        self.pending: dict[Function, dict[int, _Pending]] = {}
-        self.leaves: dict[Tensor, _Pending] = {}
+        self.pending: dict[Function, dict[int, Waiting]] = {}
+        self.leaves: dict[Tensor, Waiting] = {}
+
+    def accumulator(self, function: Function, index: int) -> Tensor | None:
+        """The gradient that waits for an output of a function, if it may be added into."""
+        grad, owned = self.pending.get(function, _NOTHING).get(index, (None, False))
+        return grad if owned else None
 
     def run(self) -> None:
         """Runs all nodes that a gradient reaches."""
-        while self.queue:
-            self._run(heapq.heappop(self.queue)[1])
+        queue = self.queue
+        while queue:
+            self._run(heapq.heappop(queue)[1])
 
     def _run(self, function: Function) -> None:
         if function._saved is None:
             raise GraphError(SECOND_BACKWARD)
         pending = self.pending.pop(function)
-        outgoing: list[Tensor | None] = [
-            pending[index].grad if index in pending else None for index in range(len(function._outputs))
-        ]
-        pending.clear()
         if function._hooks or function._retained:
-            outgoing = [
-                None if grad is None else self._observe(function, index, grad) for index, grad in enumerate(outgoing)
-            ]
-        result = function.backward(*outgoing)
-        outgoing.clear()
+            pending = {index: (self._observe(function, index, grad), False) for index, (grad, _) in pending.items()}
+        # Nothing here holds on to a gradient that has done its work.
+        if len(function._outputs) == 1:
+            result = function.backward(pending.pop(0)[0])
+        else:
+            result = function.backward(*[pending.pop(k, _ABSENT)[0] for k in range(len(function._outputs))])
+        edges, fresh = function._edges, function.fresh
         incoming = list(result) if isinstance(result, tuple | list) else [result]
-        if len(incoming) > len(function._edges):
+        if len(incoming) > len(edges):
             raise GraphError(
-                f"[{type(function).__name__}.backward] expected at most {len(function._edges)} gradients, one per "
-                f"argument of forward, got {len(incoming)}"
+                f"[{type(function).__name__}.backward] expected at most {len(edges)} gradients, one per argument of "
+                f"forward, got {len(incoming)}"
             )
         del result
-        edges, fresh = function._edges, function.fresh
         if not self.retain_graph:
-            function._release()
-        for argument, edge in enumerate(edges[: len(incoming)]):
+            function._saved, function._edges, function._retained = None, (), None
+        for argument, edge in enumerate(edges):
+            if argument == len(incoming):
+                break
             grad, incoming[argument] = incoming[argument], None
             if edge is not None and grad is not None:
                 if not isinstance(grad, Tensor):
@@ -137,9 +127,10 @@ class Walk:
 
     def _observe(self, function: Function, index: int, grad: Tensor) -> Tensor:
         """Runs the hooks of an output, and keeps its gradient where ``retain_grad`` asked for it."""
-        for hook in tuple(function._hooks.get(index, ())):
+        for hook in tuple((function._hooks or {}).get(index, ())):
             grad = checked_hook(hook, grad)
-        tensor = function._retained[index]() if index in function._retained else None
+        retained = (function._retained or {}).get(index)
+        tensor = retained() if retained is not None else None
         if tensor is not None:
             _add(self.leaves, tensor, grad, False)
         return grad
@@ -159,7 +150,7 @@ class Walk:
             grad, owned = grad.astype(dtype), True
         waiting = self.pending.get(target)
         if waiting is None:
-            self.pending[target] = {index: _Pending(grad, owned)}
+            self.pending[target] = {index: (grad, owned)}
             heapq.heappush(self.queue, (-target._sequence, target))
         else:
             _add(waiting, index, grad, owned)
@@ -193,8 +184,8 @@ class Walk:
 
     def _settle(self) -> None:
         prepared = [
-            (leaf, before, waiting.grad if waiting.owned and before is None else waiting.added_to(before))
-            for leaf, waiting in self.leaves.items()
+            (leaf, before, grad if owned and before is None else _added(grad, owned, before))
+            for leaf, (grad, owned) in self.leaves.items()
             for before in (leaf.grad,)
         ]
 
@@ -216,17 +207,49 @@ def _misshapen(target: str, shape: tuple[int, ...], engine: Any, grad: Tensor) -
     )
 
 
-def _add(pending: dict[Any, _Pending], key: Any, grad: Tensor, owned: bool) -> None:
+def _program(of: Callable[[Graph, Node], Node]) -> Program:
+    """A program of one tensor."""
+    graph = Graph()
+    x = graph.input(0)
+    return Program(graph, [of(graph, x)], [x])
+
+
+_ONES = _program(lambda graph, _: graph.constant(1.0))
+_COPY = _program(lambda _, x: x)
+
+_NOTHING: dict[int, Waiting] = {}
+_ABSENT = (None, False)
+
+
+def _add(pending: dict[Any, Waiting], key: Any, grad: Tensor, owned: bool) -> None:
     """Adds a gradient to the one that waits under a key."""
     found = pending.get(key)
     if found is None:
-        pending[key] = _Pending(grad, owned)
-    elif found.owned and grad is found.grad:
-        return  # the function added its part into accumulator()
-    elif found.owned:
-        grad.engine.elementwise("add", found.grad, grad, out=found.grad)
-    else:
-        pending[key] = _Pending(grad.engine.elementwise("add", found.grad, grad), True)
+        pending[key] = grad, owned
+        return
+    before, may_be_added_into = found
+    if not may_be_added_into:
+        pending[key] = grad.engine.elementwise("add", before, grad), True
+    elif grad is not before:  # else the function added its part into accumulator()
+        grad.engine.elementwise("add", before, grad, out=before)
+
+
+def _added(grad: Tensor, owned: bool, before: Tensor | None) -> Tensor:
+    """A tensor that nobody else holds: a gradient, plus the one before if there is one."""
+    if before is None:
+        # Others may hold the tensor, but optimizers write to .grad: so copy it.
+        return grad if owned else _copied(grad)
+    if before.shape != grad.shape or before.engine is not grad.engine:
+        raise ShapeError(
+            f"[backward] expected a leaf's .grad of shape {grad.shape} on {grad.engine.name} to add to, got "
+            f"{before.shape} on {before.engine.name}: set it to None"
+        )
+    return before.engine.elementwise("add", before, grad, out=grad if owned else None)
+
+
+def _copied(grad: Tensor) -> Tensor:
+    """A copy that nobody else holds."""
+    return grad.engine.pointwise("backward", _COPY, (grad,), ())[0]
 
 
 def _settle_grad(leaf: Tensor, before: Tensor | None, grad: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from alpha.arguments import broadcast_shapes
 from alpha.composed.arrays import cast, filled
-from alpha.dtypes import bool_, of_tensors
+from alpha.dtypes import bool_
 from alpha.expressions.graph import OPERATIONS, evaluated
 from alpha.tensor import Tensor
 
@@ -21,20 +22,32 @@ Value = Any  # Tensor | float | bool
 
 
 def pointwise(
-    engine: Engine, function: str, program: Program, tensors: Sequence[Tensor], numbers: Sequence[float]
+    engine: Engine,
+    function: str,
+    program: Program,
+    tensors: Sequence[Tensor],
+    numbers: Sequence[float],
+    out: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
     """The results of a program; what no later instruction reads is dropped at once."""
     shape = broadcast_shapes(function, [x.shape for x in tensors])
-    dtype = of_tensors((x.shape, x.dtype) for x in tensors)
-    slots: list[Value] = [*(cast(engine, x, dtype) for x in tensors), *numbers]
+    dtype = program.dtype([(x.shape, x.dtype) for x in tensors])
+    kinds = [bool_ if is_condition else dtype for is_condition in program.conditions]
+    slots: list[Value] = [*(cast(engine, x, kind) for x, kind in zip(tensors, kinds, strict=True)), *numbers]
+    is_one = len(program.instructions) == 1 and out is not None and out.shape == shape and out.dtype == dtype
     for instruction, last_read in zip(program.instructions, program.last_uses(), strict=True):
         if instruction.operation == "constant":
             slots.append(instruction.value)
         else:
             operands = [slots[slot] for slot in instruction.operands]
-            slots.append(_computed(engine, instruction.operation, operands, dtype))
+            slots.append(_computed(engine, instruction.operation, operands, dtype, out if is_one else None))
         for slot in last_read:
             slots[slot] = None
+    if out is not None:
+        value = slots[program.results[0]]
+        if value is not out:
+            _fill(engine, out, value)
+        return (out,)
     like = max(tensors, key=Tensor.numel)
     order = like.memory_order() if like.ndim == len(shape) else None
     result: list[Tensor] = []
@@ -53,8 +66,8 @@ def pointwise(
     return tuple(result)
 
 
-def _computed(engine: Engine, operation: str, operands: list[Value], dtype: np.dtype[Any]) -> Value:
-    """One operation of tensors and numbers; of numbers alone a number."""
+def _computed(engine: Engine, operation: str, operands: list[Value], dtype: np.dtype[Any], out: Tensor | None) -> Value:
+    """One operation of tensors and numbers; of numbers alone a number. ``out``: where a tensor may be written to."""
     if not any(isinstance(x, Tensor) for x in operands):
         value = evaluated(operation, *operands)
         return bool(value) if OPERATIONS[operation].result == "bool" else value
@@ -67,10 +80,20 @@ def _computed(engine: Engine, operation: str, operands: list[Value], dtype: np.d
         (x,) = operands
         half = do("tanh", do("mul", x, 0.5))  # tanh(x / 2) * (exp(x) + 1), which loses nothing near 0
         return do("where", do("eq", half, 1), do("exp", x), do("mul", half, do("add", do("exp", x), 1)))
+    if operation == "normal_cdf":
+        return do("mul", do("add", do("erf", do("mul", operands[0], math.sqrt(0.5))), 1), 0.5, out=out)
+    if operation == "clamp":
+        x, low, high = operands
+        above = x if _is(low, -math.inf) else _computed(engine, "maximum", [x, low], dtype, None)
+        return above if _is(high, math.inf) else _computed(engine, "minimum", [above, high], dtype, out)
     if operation == "rsqrt":
         root = do("sqrt", operands[0])
         return do("reciprocal", root, out=root)
-    return do(operation, *operands)
+    return do(operation, *operands, out=out)
+
+
+def _is(value: Value, number: float) -> bool:
+    return not isinstance(value, Tensor) and value == number
 
 
 def _fill(engine: Engine, out: Tensor, value: Value) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -11,13 +11,13 @@ import numpy as np
 
 from alpha.cpu import copies, lookups, numpy_threads
 from alpha.cpu.base import Array
-from alpha.cpu.compile import alone
 from alpha.cpu.kernels import indexing as kernels
 from alpha.cpu.lookups import LookupOperations
 from alpha.dtypes import bool_, default_int, info, is_bool, is_float
 from alpha.engine import Index, Operand, RangeCheck
 from alpha.errors import ArgumentError
-from alpha.expressions.graph import Graph
+from alpha.expressions import symbols
+from alpha.expressions.graph import BOOL, FLOAT, NUMBER, Graph
 from alpha.expressions.program import Program
 from alpha.tensor import Tensor
 
@@ -30,7 +30,10 @@ PIECE = 1 << 18
 SUM_BLOCK = 128
 """Rows per block of a blocked sum: rows are added one after another within a block, then the blocks' sums."""
 
-_COMPARISONS = {
+Loop = Callable[..., Any]
+"""``loop(*inputs, out=array)``, as a ufunc is called."""
+
+_ANSWERS: dict[str, Loop] = {
     "eq": np.equal,
     "ne": np.not_equal,
     "lt": np.less,
@@ -43,25 +46,16 @@ _COMPARISONS = {
     "logical_not": np.logical_not,
     "isfinite": np.isfinite,
 }
-_ARITHMETIC = {
+_ARITHMETIC: dict[str, Loop] = {
     "neg": np.negative,
     "abs": np.absolute,
-    "exp": np.exp,
-    "log": np.log,
-    "log1p": np.log1p,
-    "sqrt": np.sqrt,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tanh": np.tanh,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "reciprocal": np.reciprocal,
+    "sign": np.sign,
     "square": np.square,
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
-    "div": np.true_divide,
     "floor_divide": np.floor_divide,
+    "remainder": np.remainder,
     "pow": np.power,
     "maximum": np.maximum,
     "minimum": np.minimum,
@@ -76,42 +70,42 @@ _REDUCTIONS = {
 }
 
 
-def _program(op: str) -> Program:
-    """A function of one operand, for ``Engine.pointwise``."""
+@cache
+def _program(op: str, kinds: tuple[str, ...]) -> Program:
+    """An operation of tensors and numbers, for ``Engine.pointwise``."""
     graph = Graph()
-    x = graph.input(0)
-    return Program(graph, [graph.apply(op, x)], [x])
-
-
-_LOOPED = ("neg", "abs", "exp", "log", "log1p", "sqrt", "sin", "cos", "tanh", "erf", "sign", "floor", "ceil")
-_PROGRAMS = {op: _program(op) for op in _LOOPED}
-"""Functions of floats that loops of our own compute: NumPy's take twice a call's time or more.
-
-Not sigmoid: below -88 NumPy's gives 0 in float32, as PyTorch's, and the loop's a number.
-"""
-
-Loop = Callable[..., Any]
-"""``loop(*inputs, out=array)``, as a ufunc is called."""
+    places = {False: 0, True: 0}
+    given = []
+    for kind in kinds:
+        is_number = kind == NUMBER
+        given.append(graph.argument(places[True]) if is_number else graph.input(places[False], kind))
+        places[is_number] += 1
+    result = symbols.apply(op, *[symbols.Symbol(graph, node) for node in given])
+    return Program(graph, [result.node], [node for node, kind in zip(given, kinds, strict=True) if kind != NUMBER])
 
 
 class ArrayOperations(LookupOperations):
-    """NumPy's ufuncs writing into the pool's memory, large arrays split between threads."""
+    """Element-wise operations as loops of ``alpha.cpu.loops``, of integers as NumPy's; other families as NumPy's calls.
+
+    NumPy's large calls are split between threads.
+    """
 
     def elementwise(self, op: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
+        kinds = tuple([_kind(value) for value in operands])
+        tensors = [t for t in operands if isinstance(t, Tensor)]
+        dtype = tensors[-1].dtype
+        if is_float(dtype) or (op in _LOGIC and is_bool(dtype)):
+            numbers = [float(value) for value in operands if not isinstance(value, Tensor)]
+            return self.pointwise(op, _program(op, kinds), tensors, numbers, out)[0]
         loop = _LOOPS.get(op)
         if loop is None:
             raise ArgumentError(f"[elementwise] expected one of {', '.join(sorted(_LOOPS))}, got {op!r}")
-        tensors = [t for t in operands if isinstance(t, Tensor)]
-        dtype = tensors[-1].dtype
-        program = _PROGRAMS.get(op)
-        if program is not None and out is None and is_float(dtype):
-            return self.pointwise(op, program, tensors, ())[0]
         inputs = [
-            self.array(value) if isinstance(value, Tensor) else value if op in _COMPARISONS else _scalar(value, dtype)
+            self.array(value) if isinstance(value, Tensor) else value if op in _ANSWERS else _scalar(value, dtype)
             for value in operands
         ]
         if out is None:
-            out = self._result(tensors, bool_ if op in _COMPARISONS else dtype)
+            out = self._result(tensors, bool_ if op in _ANSWERS else dtype)
             target = self.array(out)
         else:
             target = self.array(out)
@@ -206,7 +200,7 @@ class ArrayOperations(LookupOperations):
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
         left, right = self._for_blas(x), self._for_blas(y)
-        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2]) if left.ndim + right.ndim > 4 else ()
         out = self.empty((*batch, left.shape[-2], right.shape[-1]), x.dtype)
         with np.errstate(all="ignore"):
             np.matmul(left, right, out=self.array(out))
@@ -308,34 +302,6 @@ def _copy(x: Any, out: Array) -> None:
     np.copyto(out, x, casting="unsafe")
 
 
-def _sigmoid(x: Any, out: Array) -> None:
-    np.negative(x, out=out)
-    np.exp(out, out=out)
-    np.add(out, 1, out=out)
-    np.reciprocal(out, out=out)
-
-
-def _sign(x: Any, out: Array) -> None:
-    """-1, 0 or 1, and 0 for NaN, as in PyTorch."""
-    is_nan = np.isnan(x) if is_float(out.dtype) else None
-    np.sign(x, out=out)
-    if is_nan is not None and is_nan.any():
-        np.copyto(out, 0, where=is_nan)
-
-
-def _remainder(x: Any, y: Any, out: Array) -> None:
-    """The remainder with the divisor's sign; a remainder of zero has the sign of x, as in PyTorch."""
-    if not is_float(out.dtype):
-        np.remainder(x, y, out=out)
-        return
-    if np.may_share_memory(x, out):
-        x = x.copy()
-    np.remainder(x, y, out=out)
-    zero = out == 0
-    if zero.any():
-        np.copysign(out, x, out=out, where=zero)
-
-
 def _where(condition: Any, x: Any, y: Any, out: Array) -> None:
     if np.may_share_memory(condition, out):
         condition = np.array(condition)
@@ -346,34 +312,16 @@ def _where(condition: Any, x: Any, y: Any, out: Array) -> None:
         np.copyto(out, x, where=condition)
 
 
-@alone
-def _erf_flat(values: Array) -> None:
-    for i in range(values.size):
-        values[i] = math.erf(values[i])
+_LOOPS: dict[str, Loop] = {**_ANSWERS, **_ARITHMETIC, "where": _where}
+
+_LOGIC = ("logical_and", "logical_or", "logical_xor", "logical_not")
 
 
-def _erf(x: Any, out: Array) -> None:
-    dense = out if _in_order(out).flags.c_contiguous else np.empty_like(out)
-    np.copyto(dense, x)
-    _erf_flat(_in_order(dense).reshape(-1))
-    if dense is not out:
-        np.copyto(out, dense)
-
-
-def _in_order(array: Array) -> Array:
-    """A view whose axes run from the outermost to the innermost in memory."""
-    return array.transpose(sorted(range(array.ndim), key=lambda axis: -array.strides[axis]))
-
-
-_LOOPS: dict[str, Loop] = {
-    **_COMPARISONS,
-    **_ARITHMETIC,
-    "sigmoid": _sigmoid,
-    "erf": _erf,
-    "sign": _sign,
-    "remainder": _remainder,
-    "where": _where,
-}
+def _kind(value: Operand) -> str:
+    """What a tensor or a number is in an expression."""
+    if not isinstance(value, Tensor):
+        return NUMBER
+    return BOOL if is_bool(value.dtype) else FLOAT
 
 
 def _copy_if_overlapping(value: Any, out: Array) -> Any:
@@ -385,8 +333,8 @@ def _copy_if_overlapping(value: Any, out: Array) -> Any:
 
 
 def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:
-    """A Python number as an operand for tensors of a dtype; integers wrap around as the tensors' arithmetic does."""
-    return float(value) if is_float(dtype) else np.asarray(value).astype(dtype)
+    """A Python number as an operand for integers of a dtype: it wraps around as their arithmetic does."""
+    return np.asarray(value).astype(dtype)
 
 
 # -- splitting between threads -----------------------------------------------------------------------------------

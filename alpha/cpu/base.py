@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +20,9 @@ from alpha.errors import ArgumentError, described
 from alpha.mempool import MemoryPool
 from alpha.tensor import Storage, Tensor
 
+SMALL_FILL = 1 << 10
+"""Elements up to which a tensor is filled without an array of its memory, which takes longer to make than to fill."""
+
 Array = np.ndarray[Any, Any]
 
 
@@ -32,7 +37,7 @@ class HostEngine(Engine):
     def __init__(self, memory: str | int | None = None, threads: int | None = None) -> None:
         self.name = "cpu"
         cap = memory if memory is not None else host.usable_memory() * 9 // 10
-        self.memory = MemoryPool(cap, host.allocate, reserve=host.reserve, discard=host.discard)
+        self.memory = MemoryPool(cap, host.allocate, reserve=host.reserve, discard=host.discard, view=host.view)
         caches.restrict(self, self.memory.cap)
         self.threads = available_threads()
         self.configure(threads=threads)
@@ -56,7 +61,7 @@ class HostEngine(Engine):
         """The tensor's memory as a NumPy array, which keeps the storage alive."""
         view: Array | None = tensor._array
         if view is None:
-            view = tensor._array = np.asarray(host.Export(tensor))
+            view = tensor._array = host.array(tensor)
         return view
 
     def from_numpy(self, array: Array) -> Tensor:
@@ -82,7 +87,13 @@ class HostEngine(Engine):
         return operator.setitem, self.array(out), ..., source
 
     def fill(self, out: Tensor, value: bool | int | float) -> None:
-        self.array(out).fill(value)
+        elements = math.prod(out.shape)
+        if elements <= SMALL_FILL and out.is_contiguous(out.memory_order()):
+            number = np.empty((), out.dtype)
+            number.fill(value)
+            ctypes.memmove(out.address, number.tobytes() * elements, elements * number.itemsize)
+        else:
+            self.array(out).fill(value)
 
     def flat(self, x: Tensor) -> Array:
         """A dense tensor's elements as they lie in memory."""

@@ -74,8 +74,11 @@ def _mul(graph: Graph, g: Node, _: Node, operands: tuple[Node, ...]) -> tuple[No
 
 
 def _div(graph: Graph, g: Node, result: Node, operands: tuple[Node, ...]) -> tuple[Node | None, ...]:
-    share = graph.apply("div", g, operands[1])
-    return share, graph.apply("neg", graph.apply("mul", share, result))
+    """In PyTorch's order of products and quotients, which decides what is infinite."""
+    x, y = operands
+    if x.is_the_number(1.0):
+        return None, graph.apply("neg", graph.apply("mul", g, graph.apply("mul", result, result)))
+    return graph.apply("div", g, y), graph.apply("neg", graph.apply("mul", g, graph.apply("div", result, y)))
 
 
 def _pow(graph: Graph, g: Node, result: Node, operands: tuple[Node, ...]) -> tuple[Node | None, ...]:
@@ -108,9 +111,33 @@ def _extremum(loses: str) -> Rule:
     return rule
 
 
+def _clamp(graph: Graph, g: Node, _: Node, operands: tuple[Node, ...]) -> tuple[Node | None, ...]:
+    """x's inside, bounds included; beyond a bound the bound's, of two in the wrong order the upper; at NaN nobody's."""
+    x, low, high = operands
+    do = graph.apply
+    has_low, has_high = not low.is_the_number(-math.inf), not high.is_the_number(math.inf)
+    above, below = do("ge", x, low), do("le", x, high)
+    inside = do("logical_and", above, below) if has_low and has_high else above if has_low else below
+    at_low = do("logical_and", do("lt", x, low), do("lt", low, high)) if has_high else do("lt", x, low)
+    at_high = do("logical_or", do("gt", x, high), do("lt", high, low)) if has_low else do("gt", x, high)
+    return (
+        do("where", inside, g, 0.0),
+        do("where", at_low, g, 0.0) if low.kind != NUMBER else None,
+        do("where", at_high, g, 0.0) if high.kind != NUMBER else None,
+    )
+
+
 def _where(graph: Graph, g: Node, _: Node, operands: tuple[Node, ...]) -> tuple[Node | None, ...]:
     condition = operands[0]
     return None, graph.apply("where", condition, g, 0.0), graph.apply("where", condition, 0.0, g)
+
+
+def _remainder(graph: Graph, g: Node, _: Node, operands: tuple[Node, ...]) -> tuple[Node | None, ...]:
+    return g, graph.apply("neg", graph.apply("mul", g, graph.apply("floor_divide", *operands)))
+
+
+def _no_slope(graph: Graph, g: Node, _: Node, operands: tuple[Node, ...]) -> tuple[Node | None, ...]:
+    return None, None
 
 
 def _steps(graph: Graph, g: Node, _: Node, operands: tuple[Node, ...]) -> tuple[Node | None, ...]:
@@ -140,6 +167,11 @@ def _bell(graph: Graph, x: Node, _: Node) -> Node:
     return graph.apply("mul", graph.apply("exp", graph.apply("neg", square)), 2 / math.sqrt(math.pi))
 
 
+def _normal_density(graph: Graph, x: Node, _: Node) -> Node:
+    exponent = graph.apply("mul", graph.apply("mul", x, x), -0.5)
+    return graph.apply("mul", graph.apply("exp", exponent), 1 / math.sqrt(2 * math.pi))
+
+
 def _cube(graph: Graph, _: Node, y: Node) -> Node:
     return graph.apply("mul", graph.apply("mul", graph.apply("mul", y, y), y), -0.5)
 
@@ -158,6 +190,7 @@ _RULES: dict[str, Rule] = {
     "tanh": _by(lambda graph, x, y: graph.apply("sub", 1.0, graph.apply("mul", y, y))),
     "sigmoid": _by(lambda graph, x, y: graph.apply("mul", y, graph.apply("sub", 1.0, y))),
     "erf": _by(_bell),
+    "normal_cdf": _by(_normal_density),
     "sign": _steps,
     "floor": _steps,
     "ceil": _steps,
@@ -165,9 +198,12 @@ _RULES: dict[str, Rule] = {
     "sub": _sub,
     "mul": _mul,
     "div": _div,
+    "floor_divide": _no_slope,
+    "remainder": _remainder,
     "pow": _pow,
     "maximum": _extremum("lt"),
     "minimum": _extremum("gt"),
+    "clamp": _clamp,
     "where": _where,
 }
 """The gradient of each operation whose result is a float."""

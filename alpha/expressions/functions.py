@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes
-from alpha.autograd import Function, enters_graph
+from alpha.autograd import Edge, Function, edges_of
 from alpha.conversion import tensor
 from alpha.errors import AlphaError, ArgumentError, DtypeError, described
 from alpha.expressions import symbols
 from alpha.expressions.derivative import gradients
-from alpha.expressions.graph import NUMBER, Graph, Node
+from alpha.expressions.graph import BOOL, FLOAT, NUMBER, Graph, Node
 from alpha.expressions.program import Program, inputs_of
 from alpha.expressions.symbols import Symbol, TraceError
-from alpha.functions.operands import call, is_number, python_number, sum_to
+from alpha.functions.operands import copied, is_number, python_number, sum_to
 from alpha.tensor import Tensor
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -37,7 +37,7 @@ def pointwise(function: Callable[..., Any]) -> PointwiseFunction:
         def mish(x, slope):
             return x * alpha.tanh(alpha.softplus(slope * x))
 
-        y = mish(x, slope)  # tensors broadcast; float32 and float64 meet as elsewhere
+        y = mish(x, slope)  # tensors broadcast; float32 and float64 meet as elsewhere; a tensor of bools is a condition
 
     It runs once, on symbols, for each choice of which arguments are tensors; later calls run what it computed then, as
     one loop however long the expression is, and its gradients as another. So what it reads beside its arguments is
@@ -53,7 +53,13 @@ def pointwise(function: Callable[..., Any]) -> PointwiseFunction:
 
 
 class PointwiseFunction:
-    """What ``alpha.pointwise`` makes of a function."""
+    """What ``alpha.pointwise`` makes of a function.
+
+    Attributes:
+        name: the function's.
+        latest: the program of the last call, where it took the call's arguments as they were: its ``launch_outside``
+            declines what it is not for.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
@@ -69,8 +75,9 @@ class PointwiseFunction:
                 "each tensor and number"
             )
         self._count = len(self._signature.parameters)
+        self.latest: Program = _NO_PROGRAM
         self._gradient: Callable[..., Any] | None = None
-        self._traces: dict[tuple[bool, ...], Trace] = {}
+        self._traces: dict[tuple[str, ...], Trace] = {}
         self._by_types: dict[tuple[type, ...], Trace] = {}
 
     def gradient(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,10 +87,14 @@ class PointwiseFunction:
         the gradient alone where there is one argument.
         """
         self._gradient = function
-        self._traces, self._by_types = {}, {}
+        self._traces, self._by_types, self.latest = {}, {}, _NO_PROGRAM
         return function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        if not kwargs:
+            found: Tensor | None = self.latest.launch_outside(*args)
+            if found is not None:
+                return found
         if kwargs or len(args) != self._count:
             args = self._bound(args, kwargs)
         trace = self._by_types.get(tuple(map(type, args)))
@@ -92,7 +103,9 @@ class PointwiseFunction:
                 inlined: Tensor = self._inlined(args)  # an expression, to the function that it is part of
                 return inlined
             args = self._converted(args)
-            trace = self._trace(args)
+            trace = self.trace(args)
+        if trace.is_direct:
+            self.latest = trace.program
         return trace(args)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -136,32 +149,34 @@ class PointwiseFunction:
                 )
         return tuple(result)
 
-    def _trace(self, args: tuple[Any, ...]) -> Trace:
-        are_tensors = tuple([isinstance(value, Tensor) for value in args])
-        trace = self._traces.get(are_tensors)
+    def trace(self, args: tuple[Any, ...]) -> Trace:
+        """What is known of the function for tensors and numbers as these."""
+        kinds = tuple([_kind(value) for value in args])
+        trace = self._traces.get(kinds)
         if trace is None:
-            trace = self._traces[are_tensors] = Trace(self.name, *self._traced(are_tensors))
+            trace = self._traces[kinds] = Trace(self, *self._traced(kinds))
         types = tuple(map(type, args))
         if all(kind in (float, int, bool) or issubclass(kind, Tensor) for kind in types):
             self._by_types[types] = trace
         return trace
 
-    def _traced(self, are_tensors: tuple[bool, ...]) -> tuple[Graph, Node, tuple[bool, ...]]:
+    def _traced(self, kinds: tuple[str, ...]) -> tuple[Graph, Node, tuple[str, ...]]:
         """What the function computes, as an expression."""
         graph = Graph()
         places = [0, 0]
         given = []
-        for is_tensor in are_tensors:
+        for kind in kinds:
+            is_tensor = kind != NUMBER
             place = places[is_tensor]
             places[is_tensor] += 1
-            given.append(Symbol(graph, graph.input(place) if is_tensor else graph.argument(place)))
+            given.append(Symbol(graph, graph.input(place, kind) if is_tensor else graph.argument(place)))
         result = self._inlined(tuple(given))
         if not isinstance(result, Symbol) or result.node.kind == NUMBER:
             raise ArgumentError(
                 f"[{self.name}] expected an expression of the tensors as the result, got {_described(result)}: return "
                 "what is computed from them"
             )
-        return graph, result.node, are_tensors
+        return graph, result.node, kinds
 
     def _inlined(self, args: tuple[Any, ...]) -> Any:
         """The function of symbols, as part of the expression that they belong to."""
@@ -188,51 +203,69 @@ class PointwiseFunction:
         return tuple([None if part is None else part.node for value, part in pairs if type(value) is Symbol])
 
 
+_NO_PROGRAM = Program(Graph(), [], [])
+
+
 class Trace:
     """A point-wise function of which it is known what arguments are tensors: its program, and those of its gradients.
 
     Attributes:
         name: the function's.
         program: computes the result from the tensors.
+        is_direct: whether the program takes the arguments as they are.
     """
 
-    def __init__(self, name: str, graph: Graph, result: Node, are_tensors: tuple[bool, ...]) -> None:
-        self.name = name
+    def __init__(self, function: PointwiseFunction, graph: Graph, result: Node, kinds: tuple[str, ...]) -> None:
+        self.name = function.name
+        self._function = function
         self._graph, self._result = graph, result
-        self._tensors = tuple([place for place, is_tensor in enumerate(are_tensors) if is_tensor])
-        self._others = tuple([place for place, is_tensor in enumerate(are_tensors) if not is_tensor])
-        self._inputs = [graph.input(place) for place in range(len(self._tensors))]
+        self._tensors = tuple([place for place, kind in enumerate(kinds) if kind != NUMBER])
+        self._others = tuple([place for place, kind in enumerate(kinds) if kind == NUMBER])
+        found = [kinds[place] for place in self._tensors]
+        self._inputs = [graph.input(place, kind) for place, kind in enumerate(found)]
+        self._count = len(self._tensors)
+        self._is_of_conditions = FLOAT not in found
+        self._deciding = 0 if self._is_of_conditions else found.index(FLOAT)
         self.program = Program(graph, [result], self._inputs)
+        in_order = self._tensors == tuple(range(len(self._tensors)))
+        self.is_direct = in_order and self.program.takes(len(self._others))
         self._gradients: dict[tuple[bool, ...], GradientProgram] = {}
 
     def __call__(self, args: tuple[Any, ...]) -> Tensor:
-        tensors = [args[place] for place in self._tensors]
-        first = tensors[0]
+        tensors = args[: self._count] if self.is_direct else tuple([args[place] for place in self._tensors])
+        first = tensors[self._deciding]
         engine, dtype = first.storage.engine, first.dtype
-        for x in tensors:
-            if x.dtype is not dtype or x.storage.engine is not engine:
-                self._check(tensors)
-                break
-        else:
-            if dtype not in dtypes.FLOATS:
-                self._check(tensors)
-        try:
-            numbers = tuple([float(args[place]) for place in self._others])
-        except OverflowError:  # an int beyond a float's range: an error that says so
-            numbers = tuple([float(python_number(self.name, args[place])) for place in self._others])
-        if enters_graph(*tensors):
-            return call(Evaluation, self, numbers, *tensors)
-        result: Tensor = engine.pointwise(self.name, self.program, tensors, self.program.numbers(numbers))[0]
-        return result
+        fits = dtype in dtypes.FLOATS or self._is_of_conditions
+        for x, is_condition in zip(tensors, self.program.conditions, strict=True):
+            if x.dtype is not (dtypes.bool_ if is_condition else dtype) or x.storage.engine is not engine:
+                fits = False
+        return self.run(args, tensors) if fits else self._checked(args, tensors)
 
-    def _check(self, tensors: list[Tensor]) -> None:
-        """DtypeError, EngineError or nothing."""
+    def run(self, args: tuple[Any, ...], tensors: tuple[Tensor, ...]) -> Tensor:
+        """The result of arguments that are as the program wants them."""
+        program, numbers = self.program, self.numbers(args) if self._others else ()
+        edges = None if program.bools[0] else edges_of(tensors)
+        engine = tensors[0].storage.engine
+        result: Tensor = engine.pointwise(self.name, program, tensors, program.numbers(numbers))[0]
+        return result if edges is None else Evaluation.recorded(self, numbers, tensors, edges, result)
+
+    def numbers(self, args: tuple[Any, ...]) -> tuple[float, ...]:
+        """The numbers among the arguments."""
+        try:
+            return tuple([float(args[place]) for place in self._others])
+        except OverflowError:  # an int beyond a float's range: an error that says so
+            return tuple([float(python_number(self.name, args[place])) for place in self._others])
+
+    def _checked(self, args: tuple[Any, ...], tensors: tuple[Tensor, ...]) -> Tensor:
+        """The result by the function's program for these dtypes; DtypeError or EngineError where there is none."""
         tensors[0].engine.check_owner(self.name, *tensors)
         for x in tensors:
-            if not dtypes.is_float(x.dtype):
+            if not dtypes.is_float(x.dtype) and not dtypes.is_bool(x.dtype):
                 raise DtypeError(
-                    f"[{self.name}] expected tensors of float32 or float64, got {x.dtype}: cast it with .float()"
+                    f"[{self.name}] expected tensors of {dtypes.float_names()}, or bool, got {x.dtype}: cast it with "
+                    ".float()"
                 )
+        return self._function.trace(args).run(args, tensors)
 
     def gradient(self, needs: tuple[bool, ...]) -> GradientProgram:
         """The program of the gradients for those tensors that need one."""
@@ -247,9 +280,11 @@ class GradientProgram:
 
     Attributes:
         reads: the places of the tensors that it is given after the gradient; -1 for the forward's result, which
-            serves where no more tensors are read for it.
-        program: computes the gradients that are not 0 everywhere.
+            serves alone, where fewer tensors are read for it, and where it is dear, as in PyTorch.
+        passes: the places of the tensors whose gradient is the result's, unchanged.
+        program: computes the gradients that are neither this nor 0 everywhere.
         places: of the tensors that these are for.
+        zeros: the places of the tensors whose gradient is 0 everywhere: that of a step is.
     """
 
     def __init__(self, graph: Graph, result: Node, inputs: list[Node], needs: tuple[bool, ...]) -> None:
@@ -257,11 +292,16 @@ class GradientProgram:
         wanted = [node for node, need in zip(inputs, needs, strict=True) if need]
         found = dict(zip(wanted, gradients(graph, result, grad, wanted), strict=True))
         pairs = [(place, found[node]) for place, node in enumerate(inputs) if found.get(node) is not None]
+        self.passes = tuple([place for place, node in pairs if node is grad])
+        pairs = [(place, node) for place, node in pairs if node is not grad]
         roots = [node for _, node in pairs if node is not None]
         self.places = tuple([place for place, _ in pairs])
+        given = {*self.passes, *self.places}
+        self.zeros = tuple([place for place, need in enumerate(needs) if need and place not in given])
         read = self._read(roots, grad, set())
         shorter = self._read(roots, grad, {result})
-        if result in shorter and len(shorter) <= len(read):
+        saves = len(shorter) < len(read) or len(shorter) == 1 or result.operation == "pow"
+        if result in shorter and saves:  # else it may be written to
             read = shorter
         self.reads = tuple([-1 if node is result else int(node.value) for node in read])
         self.program = Program(graph, roots, [grad, *read]) if roots else None
@@ -274,38 +314,71 @@ class GradientProgram:
 class Evaluation(Function):
     """A point-wise function in the graph."""
 
-    fresh = True
-    trace: Trace
+    name: str
+    gradient: GradientProgram
     numbers: tuple[float, ...]
+    shapes: tuple[tuple[int, ...], ...]
 
-    def forward(self, trace: Trace, numbers: tuple[float, ...], *tensors: Tensor) -> Tensor:
-        """The result of one program; what the gradients' will read is kept."""
-        program = trace.program
-        (result,) = tensors[0].storage.engine.pointwise(trace.name, program, tensors, program.numbers(numbers))
-        needs = self.needs[2:]
-        if True in needs and not program.bools[0]:
-            self.trace, self.numbers = trace, numbers
-            self.shapes = tuple([x.shape for x in tensors])
-            reads = trace.gradient(needs).reads
-            self.save(*[result if place < 0 else tensors[place] for place in reads])
+    @classmethod
+    def recorded(
+        cls, trace: Trace, numbers: tuple[float, ...], tensors: Sequence[Tensor], edges: list[Edge], result: Tensor
+    ) -> Tensor:
+        """The result of a trace's program, in the graph; what the gradients' will read is kept."""
+        function = cls()
+        gradient = function._note(trace, numbers, tensors, tuple([edge is not None for edge in edges]))
+        kept = [result if place < 0 else tensors[place] for place in gradient.reads]
+        return function.record(edges, kept, result)
+
+    def forward(self, *tensors: Tensor, trace: Trace, numbers: tuple[float, ...]) -> Tensor:
+        """The result of a program, written into the first tensor.
+
+        Of what the gradients' program will read, copies are kept where it shares memory with that tensor.
+        """
+        program, out, kept = trace.program, tensors[0], []
+        if True in self.needs:
+            gradient = self._note(trace, numbers, tensors, self.needs)
+            kept = [None if place < 0 else tensors[place] for place in gradient.reads]
+            kept = [copied(x) if x is not None and x.storage is out.storage else x for x in kept]
+        (result,) = out.storage.engine.pointwise(trace.name, program, tensors, program.numbers(numbers), out)
+        self.save(*[copied(result) if x is None else x for x in kept])
         return result
 
-    def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def _note(
+        self, trace: Trace, numbers: tuple[float, ...], tensors: Sequence[Tensor], needs: tuple[bool, ...]
+    ) -> GradientProgram:
+        """Notes what backward has to know beside what is saved; returns the program of the gradients."""
+        self.gradient = gradient = trace.gradient(needs)
+        self.name, self.numbers, self.fresh = trace.name, numbers, not gradient.passes
+        self.shapes = tuple([x.shape for x in tensors])
+        return gradient
+
+    @property
+    def title(self) -> str:
+        return self.name
+
+    def backward(self, grad: Tensor) -> list[Tensor | None]:
         """One program for all gradients; those of repeated tensors are summed to their shapes."""
-        gradient = self.trace.gradient(self.needs[2:])
-        result: list[Tensor | None] = [None] * len(self.needs)
-        if gradient.program is not None:
-            tensors = (grad, *self.saved)
-            numbers = gradient.program.numbers(self.numbers)
-            found = grad.storage.engine.pointwise(self.trace.name, gradient.program, tensors, numbers)
+        gradient, shapes, engine = self.gradient, self.shapes, grad.storage.engine
+        result: list[Tensor | None] = [None] * len(shapes)
+        for place in gradient.passes:
+            result[place] = sum_to(grad, shapes[place])
+        program = gradient.program
+        if program is not None:
+            found = engine.pointwise(self.name, program, (grad, *self.saved), program.numbers(self.numbers))
             for place, part in zip(gradient.places, found, strict=True):
-                result[2 + place] = sum_to(part, self.shapes[place])
-        for place, need in enumerate(self.needs[2:]):
-            if need and result[2 + place] is None:  # steps: the gradient is 0
-                zero = grad.engine.empty(self.shapes[place], grad.dtype)
-                grad.engine.fill(zero, 0)
-                result[2 + place] = zero
-        return tuple(result)
+                result[place] = part if part.shape == shapes[place] else sum_to(part, shapes[place])
+        for place in gradient.zeros:
+            zero = engine.empty(shapes[place], grad.dtype)
+            engine.fill(zero, 0)
+            result[place] = zero
+        return result
+
+
+def _kind(value: Any) -> str:
+    """What a tensor or a number is in an expression."""
+    if not isinstance(value, Tensor):
+        return NUMBER
+    return BOOL if dtypes.is_bool(value.dtype) else FLOAT
 
 
 # -- errors that name a line -----------------------------------------------------------------------------------------

@@ -47,6 +47,19 @@ def _sigmoid(x: Any) -> Any:
     return np.where(np.signbit(x), small, 1.0) / (1.0 + small)
 
 
+_erf = np.vectorize(math.erf, otypes=[float])
+
+
+def _floor_divide(x: Any, y: Any) -> Any:
+    return np.floor_divide(np.asarray(x, np.float64), y)
+
+
+def _remainder(x: Any, y: Any) -> Any:
+    """The remainder with the divisor's sign; one of zero has the sign of x."""
+    rest = np.remainder(np.asarray(x, np.float64), y)
+    return np.where(rest == 0, np.copysign(rest, x), rest)
+
+
 OPERATIONS: dict[str, Operation] = {
     "neg": _unary(np.negative),
     "abs": _unary(np.abs),
@@ -60,7 +73,8 @@ OPERATIONS: dict[str, Operation] = {
     "cos": _unary(np.cos),
     "tanh": _unary(np.tanh),
     "sigmoid": _unary(_sigmoid),
-    "erf": _unary(np.vectorize(math.erf, otypes=[float])),
+    "erf": _unary(_erf),
+    "normal_cdf": _unary(lambda x: 0.5 * (1.0 + _erf(x * math.sqrt(0.5)))),
     "sign": _unary(lambda x: np.where(np.isnan(x), 0.0, np.sign(x))),
     "floor": _unary(np.floor),
     "ceil": _unary(np.ceil),
@@ -68,9 +82,12 @@ OPERATIONS: dict[str, Operation] = {
     "sub": _binary(np.subtract),
     "mul": _binary(np.multiply),
     "div": _binary(np.divide),
+    "floor_divide": _binary(_floor_divide),
+    "remainder": _binary(_remainder),
     "pow": _binary(np.power),
     "maximum": _binary(np.maximum),
     "minimum": _binary(np.minimum),
+    "clamp": Operation((FLOAT, FLOAT, FLOAT), FLOAT, lambda x, low, high: np.minimum(np.maximum(x, low), high)),
     "eq": _comparison(np.equal),
     "ne": _comparison(np.not_equal),
     "lt": _comparison(np.less),
@@ -130,9 +147,9 @@ class Graph:
         self._nodes: dict[tuple[Any, ...], Node] = {}
         self.rules: dict[Node, tuple[Callable[..., Any], tuple[Node, ...]]] = {}
 
-    def input(self, place: int) -> Node:
-        """An element of a tensor."""
-        return self._node("input", (), place, FLOAT)
+    def input(self, place: int, kind: str = FLOAT) -> Node:
+        """An element of a tensor: a FLOAT or a BOOL."""
+        return self._node("input", (), place, kind)
 
     def argument(self, place: int) -> Node:
         """A number that each call gives."""
@@ -215,8 +232,8 @@ class Graph:
             return self.apply("mul", x, x)
         if exponent == 3:
             return self.apply("mul", self.apply("mul", x, x), x)
-        if exponent == -1:
-            return self.apply("div", 1.0, x)
+        if exponent in (-1, -2):
+            return self.apply("div", 1.0, x if exponent == -1 else self.apply("mul", x, x))
         if exponent == 0.5:
             return self.apply("sqrt", x)
         return self.apply("rsqrt", x) if exponent == -0.5 else None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from alpha.dtypes import DType, default_float, of_tensors
 from alpha.expressions.graph import BOOL, NUMBER, Graph, Node, evaluated
 
 
@@ -27,13 +28,26 @@ class Program:
         tensors: how many tensors it takes.
         instructions: in their order.
         results: the slots of the results.
+        conditions: whether each tensor is of bools.
         bools: whether each result is a bool.
         text: all of this in words; programs of one text compute the same.
+        launch, launch_outside: of tensors and numbers the result, or the results, in one call, or None where the engine
+            has to be asked; the latter also declines tensors that may belong to the graph.
+        launch_in_place: as ``launch_outside``; the result is written into the first tensor, which is returned. It
+            declines others of the same memory, and tensors that were not given before to ``Engine.pointwise`` as
+            ``out``; who calls it notes the write (``Storage.touch``).
+        launched, launched_in_place: what the engine keeps for these.
     """
 
     def __init__(self, graph: Graph, results: Sequence[Node], tensors: Sequence[Node]) -> None:
         """``tensors``: the graph's inputs in the order in which their tensors are given."""
+        self.launch: Callable[..., Any] = _decline
+        self.launch_outside: Callable[..., Any] = _decline
+        self.launch_in_place: Callable[..., Any] = _decline
+        self.launched: dict[Any, Any] = {}
+        self.launched_in_place: dict[Any, Any] = {}
         self.tensors = len(tensors)
+        self.conditions = tuple([node.kind == BOOL for node in tensors])
         self.bools = tuple([node.kind == BOOL for node in results])
         self._graph = graph  # keeps the nodes
         order = _ordered(results, set(tensors))
@@ -49,6 +63,16 @@ class Program:
         self.instructions = tuple(instructions)
         self.results = tuple([slots[node] for node in results])
         self._plain = tuple([int(n.value) if n.operation == "argument" else -1 for n in self._numbers])
+        self._is_in_order = self._plain == tuple(range(len(self._plain)))
+
+    def dtype(self, tensors: Sequence[tuple[tuple[int, ...], DType]]) -> DType:
+        """The dtype that it computes in, of tensors of these shapes and dtypes: that in which those of numbers meet."""
+        numbers = [one for one, is_condition in zip(tensors, self.conditions, strict=True) if not is_condition]
+        return of_tensors(numbers) if numbers else default_float
+
+    def takes(self, arguments: int) -> bool:
+        """Whether its numbers are so many arguments themselves, in their order."""
+        return self._is_in_order and len(self._plain) == arguments
 
     @property
     def count_of_numbers(self) -> int:
@@ -57,6 +81,8 @@ class Program:
 
     def numbers(self, arguments: Sequence[float]) -> tuple[float, ...]:
         """The numbers that the instructions take, made from a call's arguments."""
+        if self._is_in_order and len(arguments) == len(self._plain):
+            return tuple(arguments)
         if -1 not in self._plain:
             return tuple([arguments[place] for place in self._plain])
         values: dict[Node, float] = {}
@@ -65,7 +91,7 @@ class Program:
     @cached_property
     def text(self) -> str:
         """The program in words."""
-        lines = [f"tensors {self.tensors} numbers {len(self._numbers)}"]
+        lines = [f"tensors {' '.join(map(str, self.conditions))} numbers {len(self._numbers)}"]
         for one in self.instructions:
             value = one.value.hex() if one.operation == "constant" else ""
             lines.append(" ".join([one.operation, *map(str, one.operands), value]))
@@ -83,6 +109,10 @@ class Program:
             if slot not in kept:
                 last_read[number].append(slot)
         return [tuple(slots) for slots in last_read]
+
+
+def _decline(*_: Any) -> None:
+    """A launch of a program that no engine has prepared."""
 
 
 def _ordered(results: Sequence[Node], given: set[Node]) -> list[Node]:

@@ -13,8 +13,8 @@ from alpha.errors import ArgumentError
 from alpha.expressions.graph import BOOL, OPERATIONS, Graph, Node
 
 FUNCTIONS = (
-    "abs, ceil, clamp, cos, erf, exp, expm1, floor, log, log1p, maximum, minimum, pow, reciprocal, rsqrt, sigmoid, "
-    "sign, sin, sqrt, square, tanh, where, comparisons, the logical functions"
+    "abs, ceil, clamp, cos, erf, exp, expm1, floor, floor_divide, log, log1p, maximum, minimum, pow, reciprocal, "
+    "remainder, rsqrt, sigmoid, sign, sin, sqrt, square, tanh, where, comparisons, the logical functions"
 )
 """What a point-wise function may call, for messages."""
 
@@ -82,13 +82,19 @@ class Symbol:
     def __floordiv__(self, other: Any) -> Symbol:
         return apply("floor_divide", self, other)
 
+    def __rfloordiv__(self, other: Any) -> Symbol:
+        return apply("floor_divide", other, self)
+
     def __mod__(self, other: Any) -> Symbol:
         return apply("remainder", self, other)
+
+    def __rmod__(self, other: Any) -> Symbol:
+        return apply("remainder", other, self)
 
     def __matmul__(self, other: Any) -> Symbol:
         return apply("matmul", self, other)
 
-    __rfloordiv__, __rmod__, __rmatmul__ = __floordiv__, __mod__, __matmul__  # errors, all of them
+    __rmatmul__ = __matmul__  # an error, both
 
     def __neg__(self) -> Symbol:
         return apply("neg", self)
@@ -198,12 +204,8 @@ def apply(name: str, *values: Any) -> Symbol:
 
 
 def clamped(x: Any, low: Any, high: Any) -> Symbol:
-    """x limited to low..high, each of which may be None; the gradient passes inside, bounds included, not at NaN."""
-    for within, beyond, bound in (("ge", "lt", low), ("le", "gt", high)):
-        if bound is not None:
-            limited = apply("where", apply(beyond, x, bound), bound, math.nan)
-            x = apply("where", apply(within, x, bound), x, limited)
-    return x  # type: ignore[no-any-return]
+    """x limited to low..high, each of which may be None."""
+    return apply("clamp", x, -math.inf if low is None else low, math.inf if high is None else high)
 
 
 def _node(graph: Graph, value: Any) -> Node:

@@ -11,58 +11,75 @@ from alpha.autograd import Function
 from alpha.errors import ArgumentError, described
 from alpha.expressions import symbols
 from alpha.expressions.functions import pointwise
-from alpha.functions.elementwise import erf, exp, gt, le, log1p, maximum, mul, sigmoid, square, tanh, where
+from alpha.functions.elementwise import exp, gt, le, log1p, lt, maximum, sigmoid, square, tanh, where
 from alpha.functions.operands import call, check_float, check_tensor
 from alpha.tensor import Tensor
 
 __all__ = ["gelu", "leaky_relu", "log_softmax", "relu", "silu", "softmax", "softplus"]
 
 
-class LeakyReLU(Function):
-    """max(x, 0) + slope * min(x, 0)."""
+@pointwise
+def _relu(x: Any) -> Any:
+    return where(lt(x, 0), 0.0, x)  # of -0 it is -0, and of NaN NaN
 
-    fresh = True
 
-    def forward(self, x: Tensor, slope: float) -> Tensor:
-        self.slope = slope
-        y = x.engine.leaky_relu(x, slope)
-        # The result has the argument's sign unless the slope is negative; a following layer keeps it anyway.
-        self.save(y if slope >= 0 else x)
-        return y
+@_relu.gradient
+def _relu_gradient(grad: Any, x: Any) -> Any:
+    """By the result, which a following layer keeps anyway."""
+    return where(le(_relu(x), 0), 0.0, grad)
 
-    def backward(self, grad: Tensor) -> Tensor:
-        (y,) = self.saved
-        return grad.engine.leaky_relu_grad(grad, y, self.slope)
+
+@pointwise
+def _leaky_relu(x: Any, slope: Any) -> Any:
+    return where(gt(x, 0), x, x * slope)
+
+
+@_leaky_relu.gradient
+def _leaky_relu_gradient(grad: Any, x: Any, slope: Any) -> Any:
+    """By the result, which has the argument's sign as long as the slope is not negative."""
+    return where(gt(_leaky_relu(x, slope), 0), grad, grad * slope), None
+
+
+@pointwise
+def _folded_relu(x: Any, slope: Any) -> Any:
+    """LeakyReLU of a negative slope."""
+    return where(gt(x, 0), x, x * slope)
+
+
+@_folded_relu.gradient
+def _folded_relu_gradient(grad: Any, x: Any, slope: Any) -> Any:
+    return where(gt(x, 0), grad, grad * slope), None
 
 
 def relu(x: Tensor) -> Tensor:
     """max(x, 0), of integers too; the gradient at 0 is 0."""
-    if symbols.is_symbolic(x):
-        return where(le(x, 0), 0.0, x)
-    check_tensor("relu", x)
-    if dtypes.is_integer(x.dtype):
-        return maximum(x, 0)
-    check_float("relu", x)
-    return call(LeakyReLU, x, 0.0)
+    found: Tensor | None = _relu.latest.launch_outside(x)
+    if found is not None:
+        return found
+    if not symbols.is_symbolic(x):
+        check_tensor("relu", x)
+        if dtypes.is_integer(x.dtype):
+            return maximum(x, 0)
+        check_float("relu", x)
+    return _relu(x)
 
 
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """max(x, 0) + negative_slope * min(x, 0); the gradient at 0 is negative_slope."""
-    if symbols.is_symbolic(x):
-        return where(le(x, 0), x * negative_slope, x)
+    if symbols.is_symbolic(x, negative_slope):
+        return _folded_relu(x, negative_slope)  # whatever its slope is in a call
     check_float("leaky_relu", x)
     slope = number("leaky_relu", "negative_slope", negative_slope)
-    if slope == 0:  # a product all the same, as in PyTorch, where ReLU is none: of infinities it is NaN
-        return where(gt(x, 0), x, mul(x, slope))
-    return call(LeakyReLU, x, slope)
+    # With a slope of 0 a product all the same, as in PyTorch, where ReLU is none: of infinities it is NaN.
+    return _leaky_relu(x, slope) if slope > 0 else _folded_relu(x, slope)
 
 
 # -- smooth ------------------------------------------------------------------------------------------------------
 
 
 def _normal(x: Any) -> Any:
-    """(1 + erf(x / sqrt(2))) / 2."""
-    return (erf(x * math.sqrt(0.5)) + 1) * 0.5
+    """The normal distribution's cumulative function."""
+    return symbols.apply("normal_cdf", x)
 
 
 @pointwise
@@ -118,6 +135,9 @@ def _silu_gradient(grad: Any, x: Any) -> Any:
 
 def silu(x: Tensor) -> Tensor:
     """x * sigmoid(x), also called swish."""
+    found: Tensor | None = _silu.latest.launch_outside(x)
+    if found is not None:
+        return found
     _check("silu", x)
     return _silu(x)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from alpha.autograd import Function
 from alpha.engine import Engine, RangeCheck
 from alpha.errors import ArgumentError, DtypeError
 from alpha.expressions import symbols
-from alpha.expressions.functions import pointwise
+from alpha.expressions.functions import PointwiseFunction, pointwise
 from alpha.functions.operands import (
     Number,
     TensorLike,
@@ -27,7 +26,6 @@ from alpha.functions.operands import (
     is_bool,
     is_number,
     operands,
-    sum_to,
     widest_dtype,
 )
 from alpha.tensor import Tensor
@@ -80,187 +78,68 @@ __all__ = [
     "where",
 ]
 
-# -- arithmetic of two operands ----------------------------------------------------------------------------------
+# -- definitions -------------------------------------------------------------------------------------------------
+
+# Each function of floats is one expression; its loop and its gradients' loop come from it (alpha/expressions).
+# Integers and bools have no gradients: of them the engine computes the operation of the same name.
 
 
-class Binary(Function):
-    """``op`` of two operands; a subclass gives each one's gradient before it is summed to the operand's shape."""
-
-    op = ""
-
-    def forward(self, x: Tensor | Number, y: Tensor | Number, in_place: bool = False) -> Tensor:
-        """``in_place`` writes into x, of which a copy is kept then if a gradient needs it."""
-        self.shapes = tuple(value.shape if isinstance(value, Tensor) else () for value in (x, y))
-        kept = tuple(clone(k) if in_place and isinstance(k, Tensor) and k is x else k for k in self.keep(x, y))
-        self.numbers = tuple(None if isinstance(k, Tensor) else k for k in kept)
-        self.save(*(k if isinstance(k, Tensor) else None for k in kept))
-        return compute(self.op, x, y, out=x if in_place and isinstance(x, Tensor) else None)
-
-    def keep(self, x: Any, y: Any) -> tuple[Any, ...]:
-        """The operands that the gradients need."""
-        return ()
-
-    def kept(self) -> tuple[Any, ...]:
-        """What ``keep`` returned."""
-        return tuple(
-            saved if number is None else number for saved, number in zip(self.saved, self.numbers, strict=True)
-        )
-
-    def gradient(self, argument: int, grad: Tensor, *kept: Any) -> Tensor:
-        """The gradient for the first or the second operand."""
-        raise NotImplementedError(f"[{type(self).__name__}] expected a subclass with gradient, got none: write one")
-
-    def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
-        kept = self.kept()
-        return tuple(
-            sum_to(self.gradient(argument, grad, *kept), self.shapes[argument]) if self.needs[argument] else None
-            for argument in range(2)
-        )
+def _primitive(operation: str) -> PointwiseFunction:
+    """The function of one operation that expressions have."""
+    if operation in _OF_TWO:
+        function = pointwise(lambda x, y: symbols.apply(operation, x, y))
+    else:
+        function = pointwise(lambda x: symbols.apply(operation, x))
+    function.name = operation
+    return function
 
 
-class Add(Binary):
-    """x + y."""
+_OF_TWO = (
+    "add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum", "eq", "ne", "lt", "le", "gt",
+    "ge", "logical_and", "logical_or", "logical_xor",
+)  # fmt: skip
+_OF_ONE = (
+    "neg", "abs", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square", "reciprocal", "sin", "cos", "tanh",
+    "sigmoid", "erf", "sign", "floor", "ceil", "logical_not", "isfinite", "isnan",
+)  # fmt: skip
+PRIMITIVES = {operation: _primitive(operation) for operation in (*_OF_TWO, *_OF_ONE)}
+"""The functions that are one operation, or one written by others (``alpha.expressions.symbols``)."""
 
-    op = "add"
+_OF_BOOLS = {operation: _primitive(operation) for operation in PRIMITIVES if operation.startswith("logical_")}
+"""The same of bools: kept apart, so that each finds at once what it was traced to."""
 
-    def gradient(self, argument: int, grad: Tensor, *kept: Any) -> Tensor:
-        return grad
-
-
-class Sub(Binary):
-    """x - y."""
-
-    op = "sub"
-
-    def gradient(self, argument: int, grad: Tensor, *kept: Any) -> Tensor:
-        return compute("neg", grad) if argument else grad
-
-
-class Mul(Binary):
-    """x * y."""
-
-    op = "mul"
-    fresh = True
-
-    def keep(self, x: Any, y: Any) -> tuple[Any, ...]:
-        return x if self.needs[1] else None, y if self.needs[0] else None
-
-    def gradient(self, argument: int, grad: Tensor, *kept: Any) -> Tensor:
-        return compute("mul", grad, kept[1 - argument])
+# Gradients whose largest and smallest numbers are PyTorch's: those derived from products differ there.
+PRIMITIVES["square"].gradient(lambda grad, x: grad * (x * 2))
 
 
-class Div(Binary):
-    """x / y."""
-
-    op = "div"
-    fresh = True
-
-    def keep(self, x: Any, y: Any) -> tuple[Any, ...]:
-        return x if self.needs[1] else None, y
-
-    def gradient(self, argument: int, grad: Tensor, *kept: Any) -> Tensor:
-        x, y = kept
-        if argument == 0:
-            return compute("div", grad, y)
-        return compute("mul", compute("neg", grad), compute("div", compute("div", x, y), y))
+@pointwise
+def _where(condition: Any, x: Any, y: Any) -> Any:
+    return symbols.apply("where", condition, x, y)
 
 
-class Remainder(Binary):
-    """x - floor(x / y) * y; a zero has the sign of x, as in PyTorch."""
-
-    op = "remainder"
-
-    def keep(self, x: Any, y: Any) -> tuple[Any, ...]:
-        return (x, y) if self.needs[1] else ()
-
-    def gradient(self, argument: int, grad: Tensor, *kept: Any) -> Tensor:
-        if argument == 0:
-            return grad
-        return compute("neg", compute("mul", grad, compute("floor_divide", *kept)))
+@pointwise
+def _clamp(x: Any, low: Any, high: Any) -> Any:
+    return symbols.clamped(x, low, high)
 
 
-class Pow(Binary):
-    """x ** y; where x is 0 and y >= 0 the gradient for y is 0, as in PyTorch."""
-
-    op = "pow"
-    fresh = True
-
-    def forward(self, x: Tensor | Number, y: Tensor | Number, in_place: bool = False) -> Tensor:
-        if isinstance(y, Tensor) or y not in _ROOTS:
-            return super().forward(x, y, in_place)
-        tensor: Any = x  # of two numbers nothing is made here
-        self.shapes, self.numbers = (tensor.shape, ()), (None, y)
-        self.save(tensor, None)
-        return _power(tensor, y)
-
-    def keep(self, x: Any, y: Any) -> tuple[Any, ...]:
-        return x, y
-
-    def gradient(self, argument: int, grad: Tensor, *kept: Any) -> Tensor:
-        x, y = kept
-        if argument == 0:
-            return _power_gradient(grad, x, y)
-        power = compute("pow", x, y)
-        if isinstance(x, Tensor):
-            slope = compute("mul", power, compute("log", x))
-            still = compute("logical_and", compute("eq", x, 0), compute("ge", y, 0))
-            return compute("mul", grad, compute("where", still, 0.0, slope))
-        if x != 0:
-            return compute("mul", grad, compute("mul", power, math.log(x) if x > 0 else math.nan))
-        slope = compute("mul", power, -math.inf)
-        return compute("mul", grad, compute("where", compute("ge", y, 0), 0.0, slope))
+@pointwise
+def _clamp_from(x: Any, low: Any) -> Any:
+    return symbols.clamped(x, low, None)
 
 
-_ROOTS = (0.5, -0.5)
-"""Powers that are square roots, as in PyTorch: they differ from powers at -0 and -inf."""
+@pointwise
+def _clamp_to(x: Any, high: Any) -> Any:
+    return symbols.clamped(x, None, high)
 
 
-def _power(x: Any, y: Number) -> Tensor:
-    """x ** y of a number y."""
-    if y not in _ROOTS:
-        return compute("pow", x, y)
-    root = compute("sqrt", x)
-    return root if y > 0 else compute("reciprocal", root, out=root)
-
-
-def _power_gradient(grad: Tensor, x: Tensor, y: Tensor | Number) -> Tensor:
-    """grad * y * x ** (y - 1), and 0 where y is 0."""
-    if not isinstance(y, Tensor):
-        if y == 0:
-            return filled(grad, 0)
-        return compute("mul", grad, compute("mul", _power(x, y - 1), y))
-    slope = compute("mul", grad, compute("mul", compute("pow", x, compute("sub", y, 1)), y))
-    return compute("where", compute("eq", y, 0), 0.0, slope)
-
-
-class Extremum(Binary):
-    """The larger or the smaller of two.
-
-    Where they are equal each gets half the gradient; where one is NaN both get it whole, as in PyTorch.
-    """
-
-    fresh = True
-
-    def keep(self, x: Any, y: Any) -> tuple[Any, ...]:
-        return x, y
-
-    def gradient(self, argument: int, grad: Tensor, *kept: Any) -> Tensor:
-        operand, other = kept[argument], kept[1 - argument]
-        loses = compute("lt" if self.op == "maximum" else "gt", operand, other)
-        share = compute("where", compute("eq", operand, other), compute("mul", grad, 0.5), grad)
-        return compute("where", loses, 0.0, share)
-
-
-class Maximum(Extremum):
-    """max(x, y)."""
-
-    op = "maximum"
-
-
-class Minimum(Extremum):
-    """min(x, y)."""
-
-    op = "minimum"
+def _evaluated(operation: str, *values: Any) -> Tensor:
+    """An operation of tensors of one dtype, numbers, and symbols."""
+    for value in values:
+        if type(value) is Tensor:
+            if not dtypes.is_float(value.dtype):
+                return compute(operation, *values)
+            break
+    return PRIMITIVES[operation](*values)
 
 
 def convert(
@@ -287,17 +166,13 @@ def convert(
 
 
 def _alike(values: Sequence[Any]) -> bool:
-    """Whether they are float tensors of one engine, dtype and shape, and numbers: so they may stay as they are."""
+    """Whether they are float tensors of one engine and dtype, and numbers: so they may stay as they are."""
     first = values[0]
     if type(first) is not Tensor or not dtypes.is_float(first.dtype):
         return False
     for value in values[1:]:
         if type(value) is Tensor:
-            if (
-                value.dtype != first.dtype
-                or value.shape != first.shape
-                or value.storage.engine is not first.storage.engine
-            ):
+            if value.dtype is not first.dtype or value.storage.engine is not first.storage.engine:
                 return False
         elif type(value) is not float and (type(value) is not int or not -(2**63) <= value < 2**63):
             return False
@@ -306,12 +181,14 @@ def _alike(values: Sequence[Any]) -> bool:
 
 def add(x: TensorLike, y: TensorLike) -> Tensor:
     """x + y, broadcast; of bools the logical or."""
-    return call(Add, *convert("add", x, y, logical=True))
+    found: Tensor | None = PRIMITIVES["add"].latest.launch_outside(x, y)
+    return _evaluated("add", *convert("add", x, y, logical=True)) if found is None else found
 
 
 def sub(x: TensorLike, y: TensorLike) -> Tensor:
     """x - y, broadcast; of numbers alone: a bool on either side is refused, as in PyTorch."""
-    return call(Sub, *convert("sub", x, y, dtype_of=_dtype_of_numbers))
+    found: Tensor | None = PRIMITIVES["sub"].latest.launch_outside(x, y)
+    return _evaluated("sub", *convert("sub", x, y, dtype_of=_dtype_of_numbers)) if found is None else found
 
 
 def _dtype_of_numbers(values: Sequence[Tensor | Number]) -> np.dtype[Any]:
@@ -323,35 +200,60 @@ def _dtype_of_numbers(values: Sequence[Tensor | Number]) -> np.dtype[Any]:
 
 def mul(x: TensorLike, y: TensorLike) -> Tensor:
     """x * y, broadcast; of bools the logical and."""
-    return call(Mul, *convert("mul", x, y, logical=True))
+    found: Tensor | None = PRIMITIVES["mul"].latest.launch_outside(x, y)
+    return _evaluated("mul", *convert("mul", x, y, logical=True)) if found is None else found
 
 
 def div(x: TensorLike, y: TensorLike) -> Tensor:
     """x / y, broadcast; of two integers float32."""
-    return call(Div, *convert("div", x, y, floating=True))
+    found: Tensor | None = PRIMITIVES["div"].latest.launch_outside(x, y)
+    return _evaluated("div", *convert("div", x, y, floating=True)) if found is None else found
 
 
 def floor_divide(x: TensorLike, y: TensorLike) -> Tensor:
     """floor(x / y), broadcast, outside the graph; an integer divided by 0 is 0, as in NumPy."""
-    return compute("floor_divide", *_detached(convert("floor_divide", x, y)))
+    found: Tensor | None = PRIMITIVES["floor_divide"].latest.launch_outside(x, y)
+    return found if found is not None else _evaluated("floor_divide", *_detached(convert("floor_divide", x, y)))
 
 
 def remainder(x: TensorLike, y: TensorLike) -> Tensor:
     """x - floor(x / y) * y, broadcast: it has the divisor's sign, as Python's ``%``, but a zero has that of x."""
-    return call(Remainder, *convert("remainder", x, y))
+    found: Tensor | None = PRIMITIVES["remainder"].latest.launch_outside(x, y)
+    return _evaluated("remainder", *convert("remainder", x, y)) if found is None else found
 
 
 def pow(x: TensorLike, exponent: TensorLike) -> Tensor:
     """x ** exponent, broadcast; ArgumentError for an integer to a negative integer power."""
+    simpler = _POWERS.get(exponent) if type(exponent) in (int, float) else None
+    found: Tensor | None = (
+        PRIMITIVES["pow"].latest.launch_outside(x, exponent) if simpler is None else simpler.latest.launch_outside(x)
+    )
+    if found is not None:
+        return found
     base, exponent = convert("pow", x, exponent)
-    if symbols.is_symbolic(base, exponent):
-        return compute("pow", base, exponent)
-    dtype = common_dtype([base, exponent])
-    if not dtypes.is_float(dtype):
-        _check_not_negative(exponent, dtype)
-    if not isinstance(exponent, Tensor) and exponent == 2:
-        return square(base)
-    return call(Pow, base, exponent)
+    if not symbols.is_symbolic(base, exponent):
+        dtype = common_dtype([base, exponent])
+        if not dtypes.is_float(dtype):
+            _check_not_negative(exponent, dtype)
+            return (
+                square(base) if not isinstance(exponent, Tensor) and exponent == 2 else compute("pow", base, exponent)
+            )
+        power = None if isinstance(exponent, Tensor) else _POWERS.get(exponent)
+        if power is not None:
+            return power(base)
+    return PRIMITIVES["pow"](base, exponent)
+
+
+def _power(exponent: float) -> PointwiseFunction:
+    """The power of an exponent for which there is something simpler: products, a root, or of 1 the base itself."""
+    function = pointwise(lambda x: symbols.apply("pow", x, exponent))
+    function.name = "pow"
+    if exponent != 1:
+        function.gradient(lambda grad, x: grad * (symbols.apply("pow", x, exponent - 1) * exponent))
+    return function
+
+
+_POWERS = {exponent: _power(exponent) for exponent in (-2, -1, -0.5, 0.5, 1, 2, 3)}
 
 
 _INT64_MAX = 2**63 - 1
@@ -367,187 +269,17 @@ def _check_not_negative(exponent: Tensor | Number, dtype: np.dtype[Any]) -> None
 
 def maximum(x: TensorLike, y: TensorLike) -> Tensor:
     """The larger of two, broadcast; NaN where either is."""
-    return call(Maximum, *convert("maximum", x, y, logical=True))
+    found: Tensor | None = PRIMITIVES["maximum"].latest.launch_outside(x, y)
+    return _evaluated("maximum", *convert("maximum", x, y, logical=True)) if found is None else found
 
 
 def minimum(x: TensorLike, y: TensorLike) -> Tensor:
     """The smaller of two, broadcast; NaN where either is."""
-    return call(Minimum, *convert("minimum", x, y, logical=True))
+    found: Tensor | None = PRIMITIVES["minimum"].latest.launch_outside(x, y)
+    return _evaluated("minimum", *convert("minimum", x, y, logical=True)) if found is None else found
 
 
 # -- functions of one operand ------------------------------------------------------------------------------------
-
-
-class Neg(Function):
-    """-x."""
-
-    fresh = True
-
-    def forward(self, x: Tensor) -> Tensor:
-        return compute("neg", x)
-
-    def backward(self, grad: Tensor) -> Tensor:
-        return compute("neg", grad)
-
-
-class Unary(Function):
-    """``op`` of x; a subclass gives the gradient from what ``keeps`` names: the argument or the result."""
-
-    op = ""
-    keeps = "argument"
-    fresh = True
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = compute(self.op, x)
-        if self.needs[0]:
-            self.save(x if self.keeps == "argument" else y)
-        return y
-
-    def gradient(self, grad: Tensor, kept: Tensor) -> Tensor:
-        """The argument's gradient."""
-        raise NotImplementedError(f"[{type(self).__name__}] expected a subclass with gradient, got none: write one")
-
-    def backward(self, grad: Tensor) -> Tensor:
-        (kept,) = self.saved
-        return self.gradient(grad, kept)
-
-
-class Abs(Unary):
-    """|x|; its gradient at 0 is 0."""
-
-    op = "abs"
-
-    def gradient(self, grad: Tensor, kept: Tensor) -> Tensor:
-        return compute("mul", grad, compute("sign", kept))
-
-
-class Exp(Unary):
-    """e ** x."""
-
-    op = "exp"
-    keeps = "result"
-
-    def gradient(self, grad: Tensor, kept: Tensor) -> Tensor:
-        return compute("mul", grad, kept)
-
-
-class Log(Unary):
-    """The natural logarithm."""
-
-    op = "log"
-
-    def gradient(self, grad: Tensor, kept: Tensor) -> Tensor:
-        return compute("div", grad, kept)
-
-
-class Log1p(Unary):
-    """log(1 + x)."""
-
-    op = "log1p"
-
-    def gradient(self, grad: Tensor, kept: Tensor) -> Tensor:
-        return compute("div", grad, compute("add", kept, 1))
-
-
-class Sqrt(Unary):
-    """The square root."""
-
-    op = "sqrt"
-    keeps = "result"
-
-    def gradient(self, grad: Tensor, kept: Tensor) -> Tensor:
-        return compute("div", compute("mul", grad, 0.5), kept)
-
-
-class Rsqrt(Unary):
-    """1 / sqrt(x)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = compute("reciprocal", compute("sqrt", x))
-        self.save(y)
-        return y
-
-    def gradient(self, grad: Tensor, kept: Tensor) -> Tensor:
-        return compute("mul", compute("mul", grad, -0.5), compute("pow", kept, 3))
-
-
-class Square(Unary):
-    """x * x."""
-
-    op = "square"
-
-    def gradient(self, grad: Tensor, kept: Tensor) -> Tensor:
-        return compute("mul", grad, compute("mul", kept, 2))
-
-
-class Reciprocal(Unary):
-    """1 / x."""
-
-    op = "reciprocal"
-    keeps = "result"
-
-    def gradient(self, grad: Tensor, kept: Tensor) -> Tensor:
-        return compute("neg", compute("mul", grad, compute("square", kept)))
-
-
-class Sin(Unary):
-    """The sine."""
-
-    op = "sin"
-
-    def gradient(self, grad: Tensor, kept: Tensor) -> Tensor:
-        return compute("mul", grad, compute("cos", kept))
-
-
-class Cos(Unary):
-    """The cosine."""
-
-    op = "cos"
-
-    def gradient(self, grad: Tensor, kept: Tensor) -> Tensor:
-        return compute("neg", compute("mul", grad, compute("sin", kept)))
-
-
-class Tanh(Unary):
-    """The hyperbolic tangent."""
-
-    op = "tanh"
-    keeps = "result"
-
-    def gradient(self, grad: Tensor, kept: Tensor) -> Tensor:
-        return compute("mul", grad, compute("sub", 1, compute("square", kept)))
-
-
-class Sigmoid(Unary):
-    """1 / (1 + exp(-x))."""
-
-    op = "sigmoid"
-    keeps = "result"
-
-    def gradient(self, grad: Tensor, kept: Tensor) -> Tensor:
-        return compute("mul", grad, compute("mul", kept, compute("sub", 1, kept)))
-
-
-class Erf(Unary):
-    """2 / sqrt(pi) * integral of exp(-t * t) from 0 to x."""
-
-    op = "erf"
-
-    def gradient(self, grad: Tensor, kept: Tensor) -> Tensor:
-        bell = compute("exp", compute("neg", compute("square", kept)))
-        return compute("mul", grad, compute("mul", bell, 2 / math.sqrt(math.pi)))
-
-
-class Step(Function):
-    """A function made of steps (sign, floor, ceil): its gradient is 0."""
-
-    fresh = True
-
-    def forward(self, x: Tensor, op: str) -> Tensor:
-        return compute(op, x)
-
-    def backward(self, grad: Tensor) -> Tensor:
-        return filled(grad, 0)
 
 
 def _detached(values: Sequence[Any]) -> list[Any]:
@@ -567,90 +299,104 @@ def _numeric(name: str, x: TensorLike) -> Tensor:
 
 def neg(x: TensorLike) -> Tensor:
     """-x."""
-    return call(Neg, _numeric("neg", x))
+    found: Tensor | None = PRIMITIVES["neg"].latest.launch_outside(x)
+    return _evaluated("neg", _numeric("neg", x)) if found is None else found
 
 
 def abs(x: TensorLike) -> Tensor:
     """|x|; its gradient at 0 is 0."""
-    return call(Abs, _numeric("abs", x))
+    found: Tensor | None = PRIMITIVES["abs"].latest.launch_outside(x)
+    return _evaluated("abs", _numeric("abs", x)) if found is None else found
 
 
 def exp(x: TensorLike) -> Tensor:
     """e to the power of each element."""
-    return call(Exp, _float("exp", x))
-
-
-@pointwise
-def _expm1(x: Any) -> Any:
-    return symbols.apply("expm1", x)
+    found: Tensor | None = PRIMITIVES["exp"].latest.launch_outside(x)
+    return PRIMITIVES["exp"](_float("exp", x)) if found is None else found
 
 
 def expm1(x: TensorLike) -> Tensor:
     """e to the power of each element, minus 1; accurate near 0."""
-    return _expm1(_float("expm1", x))
+    found: Tensor | None = PRIMITIVES["expm1"].latest.launch_outside(x)
+    return PRIMITIVES["expm1"](_float("expm1", x)) if found is None else found
 
 
 def log(x: TensorLike) -> Tensor:
     """Natural logarithms: -inf at 0, NaN below."""
-    return call(Log, _float("log", x))
+    found: Tensor | None = PRIMITIVES["log"].latest.launch_outside(x)
+    return PRIMITIVES["log"](_float("log", x)) if found is None else found
 
 
 def log1p(x: TensorLike) -> Tensor:
     """log(1 + x), accurate near 0."""
-    return call(Log1p, _float("log1p", x))
+    found: Tensor | None = PRIMITIVES["log1p"].latest.launch_outside(x)
+    return PRIMITIVES["log1p"](_float("log1p", x)) if found is None else found
 
 
 def sqrt(x: TensorLike) -> Tensor:
     """Square roots."""
-    return call(Sqrt, _float("sqrt", x))
+    found: Tensor | None = PRIMITIVES["sqrt"].latest.launch_outside(x)
+    return PRIMITIVES["sqrt"](_float("sqrt", x)) if found is None else found
 
 
 def rsqrt(x: TensorLike) -> Tensor:
     """1 / sqrt(x)."""
-    value = _float("rsqrt", x)
-    return compute("rsqrt", value) if symbols.is_symbolic(value) else call(Rsqrt, value)
+    found: Tensor | None = PRIMITIVES["rsqrt"].latest.launch_outside(x)
+    return PRIMITIVES["rsqrt"](_float("rsqrt", x)) if found is None else found
 
 
 def square(x: TensorLike) -> Tensor:
     """x * x; of bools int64."""
+    found: Tensor | None = PRIMITIVES["square"].latest.launch_outside(x)
+    if found is not None:
+        return found
     value: Tensor = convert("square", x, logical=True)[0]
-    return call(Square, cast(value, dtypes.default_int) if dtypes.is_bool(value.dtype) else value)
+    return _evaluated("square", cast(value, dtypes.default_int) if dtypes.is_bool(value.dtype) else value)
 
 
 def reciprocal(x: TensorLike) -> Tensor:
     """1 / x."""
-    return call(Reciprocal, _float("reciprocal", x))
+    found: Tensor | None = PRIMITIVES["reciprocal"].latest.launch_outside(x)
+    return PRIMITIVES["reciprocal"](_float("reciprocal", x)) if found is None else found
 
 
 def sin(x: TensorLike) -> Tensor:
     """Sines of radians."""
-    return call(Sin, _float("sin", x))
+    found: Tensor | None = PRIMITIVES["sin"].latest.launch_outside(x)
+    return PRIMITIVES["sin"](_float("sin", x)) if found is None else found
 
 
 def cos(x: TensorLike) -> Tensor:
     """Cosines of radians."""
-    return call(Cos, _float("cos", x))
+    found: Tensor | None = PRIMITIVES["cos"].latest.launch_outside(x)
+    return PRIMITIVES["cos"](_float("cos", x)) if found is None else found
 
 
 def tanh(x: TensorLike) -> Tensor:
     """Hyperbolic tangents."""
-    return call(Tanh, _float("tanh", x))
+    found: Tensor | None = PRIMITIVES["tanh"].latest.launch_outside(x)
+    return PRIMITIVES["tanh"](_float("tanh", x)) if found is None else found
 
 
 def sigmoid(x: TensorLike) -> Tensor:
     """1 / (1 + exp(-x))."""
-    return call(Sigmoid, _float("sigmoid", x))
+    found: Tensor | None = PRIMITIVES["sigmoid"].latest.launch_outside(x)
+    return PRIMITIVES["sigmoid"](_float("sigmoid", x)) if found is None else found
 
 
 def erf(x: TensorLike) -> Tensor:
     """The error function: 2 / sqrt(pi) * integral of exp(-t * t) from 0 to x."""
-    return call(Erf, _float("erf", x))
+    found: Tensor | None = PRIMITIVES["erf"].latest.launch_outside(x)
+    return PRIMITIVES["erf"](_float("erf", x)) if found is None else found
 
 
 def sign(x: TensorLike) -> Tensor:
     """-1, 0 or 1; its gradient is 0. A bool is its own sign."""
+    found: Tensor | None = PRIMITIVES["sign"].latest.launch_outside(x)
+    if found is not None:
+        return found
     value: Tensor = convert("sign", x, logical=True)[0]
-    return clone(value) if dtypes.is_bool(value.dtype) else call(Step, value, "sign")
+    return clone(value) if dtypes.is_bool(value.dtype) else _evaluated("sign", value)
 
 
 def floor(x: TensorLike) -> Tensor:
@@ -664,88 +410,26 @@ def ceil(x: TensorLike) -> Tensor:
 
 
 def _rounded(name: str, x: TensorLike) -> Tensor:
+    found: Tensor | None = PRIMITIVES[name].latest.launch_outside(x)
+    if found is not None:
+        return found
     value = _numeric(name, x)
-    return call(Step, value, name) if dtypes.is_float(value.dtype) else clone(value)
+    return PRIMITIVES[name](value) if dtypes.is_float(value.dtype) else clone(value)
 
 
 # -- selection ---------------------------------------------------------------------------------------------------
 
 
-class Where(Function):
-    """x where the condition holds, else y."""
-
-    def forward(self, condition: Tensor, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        self.shapes = tuple(value.shape if isinstance(value, Tensor) else () for value in (x, y))
-        self.save(condition)
-        return compute("where", condition, x, y)
-
-    def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (condition,) = self.saved
-        dx = compute("where", condition, grad, 0.0) if self.needs[1] else None
-        dy = compute("where", condition, 0.0, grad) if self.needs[2] else None
-        grads = zip((dx, dy), self.shapes, strict=True)
-        return (None, *(None if g is None else sum_to(g, shape) for g, shape in grads))
-
-    fresh = True
-
-
-class Clamp(Function):
-    """x limited to low..high; the gradient passes where x lies inside, bounds included."""
-
-    fresh = True
-
-    def forward(self, x: Tensor, low: Number | None, high: Number | None) -> Tensor:
-        self.bounds = low, high
-        self.save(x)
-        y = x if low is None else compute("maximum", x, low)
-        return y if high is None else compute("minimum", y, high)
-
-    def backward(self, grad: Tensor) -> Tensor:
-        (x,) = self.saved
-        for op, bound in zip(("ge", "le"), self.bounds, strict=True):
-            if bound is not None:
-                grad = compute("where", compute(op, x, bound), grad, 0.0)
-        return grad
-
-
-class ClampBetween(Function):
-    """x limited by tensors; where x equals a bound the gradient is x's, as in PyTorch."""
-
-    fresh = True
-
-    def forward(self, x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
-        self.save(x, low, high)
-        y = x if low is None else compute("maximum", x, low)
-        return y if high is None else compute("minimum", y, high)
-
-    def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
-        values = self.saved
-        masks = (self._inside, self._below, self._above)
-        return tuple(
-            sum_to(compute("where", mask(*values), grad, 0.0), value.shape) if needed else None
-            for mask, value, needed in zip(masks, values, self.needs, strict=True)
-        )
-
-    @staticmethod
-    def _inside(x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
-        found = [compute(op, x, b) for op, b in (("ge", low), ("le", high)) if b is not None]
-        return found[0] if len(found) == 1 else compute("logical_and", *found)
-
-    @staticmethod
-    def _below(x: Tensor, low: Tensor, high: Tensor | None) -> Tensor:
-        found = compute("lt", x, low)
-        return found if high is None else compute("logical_and", found, compute("lt", low, high))
-
-    @staticmethod
-    def _above(x: Tensor, low: Tensor | None, high: Tensor) -> Tensor:
-        found = compute("gt", x, high)
-        return found if low is None else compute("logical_or", found, compute("lt", high, low))
-
-
 def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
     """x where the condition (bool) holds, else y; the three broadcast."""
+    found: Tensor | None = _where.latest.launch_outside(condition, x, y)
+    if found is not None:
+        return found
     if symbols.is_symbolic(condition, x, y):
-        return compute("where", condition, x, y)
+        return _where(condition, x, y)
+    first, second = (x, y) if type(x) is Tensor else (y, x)
+    if type(condition) is Tensor and dtypes.is_bool(condition.dtype) and _alike((first, second)):
+        return _where(condition, x, y)
     mask, x, y = operands("where", np.asarray(condition) if is_number(condition) else condition, x, y)
     if not dtypes.is_bool(mask.dtype):
         raise DtypeError(f"[where] expected a condition of bool, got {mask.dtype}: compare it first")
@@ -754,37 +438,47 @@ def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
     values = x, y
     dtype = common_dtype(values)
     broadcast_shape("where", mask, *values)
-    return call(Where, mask, *(cast(v, dtype) if isinstance(v, Tensor) else v for v in values))
+    x, y = (cast(value, dtype) if isinstance(value, Tensor) else value for value in values)
+    return _where(mask, x, y) if dtypes.is_float(dtype) else compute("where", mask, x, y)
 
 
 def clamp(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None = None) -> Tensor:
-    """Elements limited to min..max, numbers or tensors; beyond numbers the gradient is 0."""
+    """Elements limited to min..max, numbers or tensors, max where they are in the wrong order.
+
+    The gradient is x's inside, bounds included; beyond a bound it is the bound's.
+    """
     if min is None and max is None:
         raise ArgumentError("[clamp] expected min, max or both, got neither")
+    limited = _clamp_to if min is None else _clamp_from if max is None else _clamp
+    bounds = (max,) if min is None else (min,) if max is None else (min, max)
+    result: Tensor | None = limited.latest.launch_outside(x, *bounds)
+    if result is not None:
+        return result
     if symbols.is_symbolic(x, min, max):
         traced: Any = symbols.clamped(x, min, max)
         return traced  # type: ignore[no-any-return]
-    if isinstance(min, Tensor | np.ndarray) or isinstance(max, Tensor | np.ndarray):
-        return _clamp_between(x, min, max)
-    bounds = [bound for bound in (min, max) if bound is not None]
-    value, *_ = convert("clamp", x, *bounds)
-    low, high = (None if b is None else operands("clamp", value, b)[1] for b in (min, max))
-    return call(Clamp, value, low, high)
-
-
-def _clamp_between(x: TensorLike, *bounds: TensorLike | None) -> Tensor:
-    """``clamp`` where a bound is a tensor: a number beside it becomes one."""
-    given = [bound for bound in bounds if bound is not None]
-    value, *limits = convert("clamp", x, *given, logical=True)
-    places = iter([v if isinstance(v, Tensor) else filled(value.view(0, (), ()), v) for v in limits])
-    return call(ClampBetween, value, *(None if bound is None else next(places) for bound in bounds))
+    value, *found = convert("clamp", x, *bounds, logical=any(isinstance(b, Tensor | np.ndarray) for b in bounds))
+    if dtypes.is_float(value.dtype):
+        return limited(value, *found)
+    value = value if min is None else compute("maximum", value, found[0])
+    return value if max is None else compute("minimum", value, found[-1])
 
 
 # -- comparison and logic: no gradient ---------------------------------------------------------------------------
 
 
 def _compare(name: str, x: TensorLike, y: TensorLike) -> Tensor:
-    return compute(name, *_detached(convert(name, x, y, logical=True, dtype_of=widest_dtype)))
+    found: Tensor | None = PRIMITIVES[name].latest.launch_outside(x, y)
+    if found is not None:
+        return found
+    return _evaluated(name, *convert(name, x, y, logical=True, dtype_of=widest_dtype))
+
+
+def _logical(name: str, *values: TensorLike) -> Tensor:
+    for value in values:
+        if type(value) is not Tensor or not dtypes.is_bool(value.dtype):
+            return _evaluated(name, *convert(name, *values, logical=True, dtype_of=widest_dtype))
+    return _OF_BOOLS[name](*values)
 
 
 def eq(x: TensorLike, y: TensorLike) -> Tensor:
@@ -819,33 +513,38 @@ def ge(x: TensorLike, y: TensorLike) -> Tensor:
 
 def logical_and(x: TensorLike, y: TensorLike) -> Tensor:
     """Where both differ from 0, as bool."""
-    return _compare("logical_and", x, y)
+    return _logical("logical_and", x, y)
 
 
 def logical_or(x: TensorLike, y: TensorLike) -> Tensor:
     """Where either differs from 0, as bool."""
-    return _compare("logical_or", x, y)
+    return _logical("logical_or", x, y)
 
 
 def logical_xor(x: TensorLike, y: TensorLike) -> Tensor:
     """Where exactly one differs from 0, as bool."""
-    return _compare("logical_xor", x, y)
+    return _logical("logical_xor", x, y)
 
 
 def logical_not(x: TensorLike) -> Tensor:
     """Where x is 0, as bool."""
-    return compute("logical_not", *_detached(convert("logical_not", x, logical=True)))
+    return _logical("logical_not", x)
 
 
 def isfinite(x: TensorLike) -> Tensor:
     """Where elements are neither infinite nor NaN, as bool."""
-    return compute("isfinite", *_detached(convert("isfinite", x, logical=True)))
+    found: Tensor | None = PRIMITIVES["isfinite"].latest.launch_outside(x)
+    return found if found is not None else _evaluated("isfinite", convert("isfinite", x, logical=True)[0])
 
 
 def isnan(x: TensorLike) -> Tensor:
     """Where elements are NaN, as bool."""
-    (value,) = _detached(convert("isnan", x, logical=True))
-    return compute("ne", value, value)
+    found: Tensor | None = PRIMITIVES["isnan"].latest.launch_outside(x)
+    if found is not None:
+        return found
+    (value,) = convert("isnan", x, logical=True)
+    is_whole = isinstance(value, Tensor) and not dtypes.is_float(value.dtype)
+    return compute("ne", value, value) if is_whole else PRIMITIVES["isnan"](value)
 
 
 # -- dtype, engine, memory ---------------------------------------------------------------------------------------

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from alpha import dtypes
 from alpha.arguments import Shape, as_array, one_axis, whole
-from alpha.autograd import Function
+from alpha.autograd import Function, enters_graph, view_of
 from alpha.conversion import tensor
 from alpha.engine import RangeCheck
 from alpha.errors import DtypeError, IndexingError, ShapeError, described
+from alpha.expressions.functions import pointwise
 from alpha.functions.elementwise import where
 from alpha.functions.inplace import check_fits, write, written_value
 from alpha.functions.operands import (
@@ -301,8 +303,55 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     A negative step makes a copy too. IndexingError (an IndexError) for an index outside its axis.
     """
     check_tensor("getitem", x)
+    plain = _plain(key)
+    if plain is not None and not ((x.requires_grad or x._base is not None) and enters_graph(x)):
+        part = _part(x.shape, x.strides, plain)
+        if part is not None:
+            return view_of(x, x.offset + part[0], part[1], part[2])
     index = _resolved("getitem", x, key)
     return call(Slice if _is_basic(index) else Gather, x, index)
+
+
+PlainEntry = int | tuple[int | None, int | None, int | None]
+"""An int, or a slice's start, stop and step: slices cannot be hashed."""
+
+
+def _plain(key: Any) -> tuple[PlainEntry, ...] | None:
+    """A key of Python's ints and slices of them alone; None for any other."""
+    found: list[PlainEntry] = []
+    for entry in key if type(key) is tuple else (key,):
+        if type(entry) is int:
+            found.append(entry)
+        elif type(entry) is slice:
+            for part in (entry.start, entry.stop, entry.step):
+                if part is not None and type(part) is not int:
+                    return None
+            found.append((entry.start, entry.stop, entry.step))
+        else:
+            return None
+    return tuple(found)
+
+
+@lru_cache(maxsize=8192)
+def _part(shape: Shape, strides: Shape, key: tuple[PlainEntry, ...]) -> tuple[int, Shape, Shape] | None:
+    """The offset, shape and strides of the view that a plain key selects; None where it selects none."""
+    if len(key) > len(shape):
+        return None
+    offset, lengths, steps = 0, [], []
+    for entry, length, stride in zip(key, shape, strides, strict=False):
+        if isinstance(entry, int):
+            if not -length <= entry < length:
+                return None
+            start = entry % length
+        else:
+            if entry[2] is not None and entry[2] < 1:
+                return None
+            start, stop, step = slice(*entry).indices(length)
+            lengths.append(len(range(start, stop, step)))
+            steps.append(stride * step)
+        offset += start * stride
+    wanted = (*lengths, *shape[len(key) :])
+    return offset if math.prod(wanted) else 0, wanted, (*steps, *strides[len(key) :])
 
 
 def setitem(x: Tensor, key: Any, value: Any) -> None:
@@ -405,10 +454,20 @@ def one_hot(labels: Tensor, num_classes: int, dtype: dtypes.DtypeLike = dtypes.d
     return compute("eq", column, classes).astype(kind)
 
 
+@pointwise
+def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
+    return where(mask, value, x)
+
+
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     """x with a number where the mask (bool, broadcast to x's shape) holds; the gradient is 0 there."""
+    found: Tensor | None = _masked_fill.latest.launch_outside(x, mask, value)
+    if found is not None:
+        return found
     check_tensor("masked_fill", x, mask)
     if not dtypes.is_bool(mask.dtype):
         raise DtypeError(f"[masked_fill] expected a mask of bool, got {mask.dtype}: compare it first")
     check_fits("masked_fill", x, mask)
-    return where(mask, written_value("masked_fill", x, value), x)
+    new = written_value("masked_fill", x, value)
+    is_plain = dtypes.is_float(x.dtype) and not isinstance(new, Tensor)
+    return _masked_fill(x, mask, new) if is_plain else where(mask, new, x)

@@ -7,7 +7,7 @@ too (``Overwrite``), and other views of the base take their history from it anew
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,9 @@ import numpy as np
 from alpha import dtypes
 from alpha.autograd import Function, Overwrite, follow_base, is_grad_enabled
 from alpha.errors import DtypeError, GraphError, ShapeError
+from alpha.expressions.functions import Evaluation
 from alpha.functions.elementwise import (
-    Add,
-    Div,
-    Mul,
-    Sub,
+    PRIMITIVES,
     cast,
     floor_divide,
     logical_and,
@@ -28,7 +26,7 @@ from alpha.functions.elementwise import (
     pow,
     remainder,
 )
-from alpha.functions.operands import call, check_bool, check_tensor, check_value, is_bool, operands, sum_to
+from alpha.functions.operands import call, check_bool, check_tensor, check_value, compute, is_bool, operands, sum_to
 from alpha.tensor import Tensor
 
 __all__ = ["add_", "copy_", "div_", "mul_", "sub_"]
@@ -41,25 +39,7 @@ def write(name: str, x: Tensor, function: type[Function], *args: Any, **kwargs: 
 
     The function's first argument is x as it was in the graph before; ``kwargs`` are handed on.
     """
-    follow_base(x)
-    base = x if x._base is None else x._base
-    for tensor in (x, base):
-        if any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, tensor.strides, strict=True)):
-            raise ShapeError(
-                f"[{name}] expected memory of its own for every element, got an expanded tensor: .clone() it"
-            )
-    wants = [x, base, *(arg for arg in args if isinstance(arg, Tensor))]
-    record = is_grad_enabled() and any(tensor.requires_grad for tensor in wants)
-    if record and any(tensor.requires_grad and tensor.is_leaf for tensor in (x, base)):
-        raise GraphError(
-            f"[{name}] expected a tensor that is not a leaf of the graph, got one that requires grad (or a view of "
-            "one): work on a .clone(), or within no_grad()"
-        )
-    if record and base is not x and x._base_version < 0:
-        raise GraphError(
-            f"[{name}] expected a view made within the graph, got one made within no_grad() of a tensor in the graph: "
-            "make the view again outside no_grad(), or write within it"
-        )
+    base, record = _checked(name, x, args)
     out: Tensor | None = None
     try:
         out = call(function, _alias(x), *args, **kwargs)
@@ -72,6 +52,31 @@ def write(name: str, x: Tensor, function: type[Function], *args: Any, **kwargs: 
             _settle(x, base, out)
         raise
     return x
+
+
+def _checked(name: str, x: Tensor, others: Sequence[Any]) -> tuple[Tensor, bool]:
+    """The tensor that x is a view of, or x, and whether the write enters the graph; an error where it may not be."""
+    if x._base is not None:
+        follow_base(x)
+    base = x if x._base is None else x._base
+    for tensor in (x, base):
+        if 0 in tensor.strides and any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.strides, strict=True)):
+            raise ShapeError(
+                f"[{name}] expected memory of its own for every element, got an expanded tensor: .clone() it"
+            )
+    wants = [x, base, *(other for other in others if isinstance(other, Tensor))]
+    record = is_grad_enabled() and any(tensor.requires_grad for tensor in wants)
+    if record and any(tensor.requires_grad and tensor.is_leaf for tensor in (x, base)):
+        raise GraphError(
+            f"[{name}] expected a tensor that is not a leaf of the graph, got one that requires grad (or a view of "
+            "one): work on a .clone(), or within no_grad()"
+        )
+    if record and base is not x and x._base_version < 0:
+        raise GraphError(
+            f"[{name}] expected a view made within the graph, got one made within no_grad() of a tensor in the graph: "
+            "make the view again outside no_grad(), or write within it"
+        )
+    return base, record
 
 
 def _settle(x: Tensor, base: Tensor, out: Tensor) -> None:
@@ -95,7 +100,8 @@ def _move(x: Tensor, out: Tensor) -> None:
     node = out._node
     if node is None:
         return
-    if x._node is not None and x._node._retained.pop(x._output, None) is not None:
+    retained = x._node._retained if x._node is not None else None
+    if retained is not None and retained.pop(x._output, None) is not None:
         x._enter(node, out._output)
         x.retain_grad()
     x._enter(node, out._output)
@@ -135,28 +141,71 @@ def check_fits(name: str, x: Tensor, value: Tensor) -> None:
         raise ShapeError(f"[{name}] expected a value that broadcasts to {x.shape}, got {value.shape}")
 
 
-def _arithmetic(name: str, function: type[Function], x: Tensor, other: Any) -> Tensor:
-    value = written_value(name, x, other)
+class Elementwise(Function):
+    """An engine's operation of tensors that have no gradients, written into the first."""
+
+    def forward(self, x: Tensor, value: Any, operation: str) -> Tensor:
+        return compute(operation, x, value, out=x)
+
+
+_latest = {operation: PRIMITIVES[operation].latest for operation in ("add", "sub", "mul", "div")}
+"""The program that each operation ran last in place: its launch is tried first."""
+
+
+def _arithmetic(operation: str, x: Tensor, other: Any) -> Tensor:
+    try:
+        if _latest[operation].launch_in_place(x, other) is not None:
+            x.storage.touch()
+            return x
+    except KeyboardInterrupt:
+        if isinstance(x, Tensor):
+            x.storage.touch()  # it may have been written to
+        raise
+    name = f"{operation}_"
+    value = other if _fits(x, other) else written_value(name, x, other)
     if isinstance(value, Tensor) and value.storage is x.storage:
         value = value.clone()  # it is read again by backward, and must not change under the write
-    return write(name, x, function, value, in_place=True)
+    if not dtypes.is_float(x.dtype):
+        return write(name, x, Elementwise, value, operation=operation)
+    trace = PRIMITIVES[operation].trace((x, value))
+    others = (value,) if isinstance(value, Tensor) else ()
+    numbers = trace.numbers((x, value))
+    _latest[operation] = trace.program
+    if _checked(name, x, others)[1]:
+        return write(name, x, Evaluation, *others, trace=trace, numbers=numbers)
+    try:
+        x.storage.engine.pointwise(name, trace.program, (x, *others), trace.program.numbers(numbers), x)
+        x.storage.touch()
+    except KeyboardInterrupt:
+        x.storage.touch()  # x may have been written to
+        raise
+    return x
+
+
+def _fits(x: Any, value: Any) -> bool:
+    """Whether a value may be combined with a tensor of floats as it is."""
+    if type(x) is not Tensor or x.dtype not in dtypes.FLOATS:
+        return False
+    if type(value) is Tensor:
+        return value.dtype is x.dtype and value.shape == x.shape and value.storage.engine is x.storage.engine
+    return type(value) is float
 
 
 def add_(x: Tensor, other: Any) -> Tensor:
     """``x += other``; other broadcasts to x's shape. Returns x."""
-    return _arithmetic("add_", Add, x, other)
+    return _arithmetic("add", x, other)
 
 
 def sub_(x: Tensor, other: Any) -> Tensor:
     """``x -= other``; other broadcasts to x's shape, neither is bool. Returns x."""
     if is_bool(x) or is_bool(other):
         raise DtypeError("[sub_] expected numbers, got bool: cast it, or use the logical functions")
-    return _arithmetic("sub_", Sub, x, other)
+    return _arithmetic("sub", x, other)
 
 
 def mul_(x: Tensor, other: Any) -> Tensor:
     """``x *= other``; other broadcasts to x's shape. Returns x."""
-    return _arithmetic("mul_", Mul, x, other)
+    return _arithmetic("mul", x, other)
 
 
 def div_(x: Tensor, other: Any) -> Tensor:
@@ -164,7 +213,7 @@ def div_(x: Tensor, other: Any) -> Tensor:
     check_tensor("div_", x)
     if not dtypes.is_float(x.dtype):
         raise DtypeError(f"[div_] expected {dtypes.float_names()} to divide in place, got {x.dtype}: use x = x / other")
-    return _arithmetic("div_", Div, x, other)
+    return _arithmetic("div", x, other)
 
 
 class Copy(Function):

@@ -103,7 +103,7 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
             f"[matmul] expected x.shape[-1] == y.shape[{-2 if y.ndim != 1 else -1}], got x: {x.shape} and y: {y.shape}"
         )
     if x.ndim == y.ndim == 2:
-        return call(MatMul, x, y)
+        return call(MatMul, x, y) if enters_graph(x, y) else x.storage.engine.matmul(x, y)
     if x.ndim == 2 and y.ndim == 1:
         return call(Gemv, x, y, False) if enters_graph(x, y) else x.engine.gemv(x, y)
     if x.ndim == 1 and y.ndim == 2:
@@ -131,9 +131,11 @@ def _batch(x: Tensor, y: Tensor) -> Shape:
 
 def _check_dtypes(name: str, *tensors: Tensor) -> None:
     check_float(name, *tensors)
-    if any(t.dtype != tensors[0].dtype for t in tensors):
-        got = " and ".join(str(t.dtype) for t in tensors)
-        raise DtypeError(f"[{name}] expected tensors of one dtype, got {got}: cast one with .float() or .double()")
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype and x.dtype != dtype:
+            got = " and ".join(str(t.dtype) for t in tensors)
+            raise DtypeError(f"[{name}] expected tensors of one dtype, got {got}: cast one with .float() or .double()")
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -61,9 +61,10 @@ def check_tensor(function: str, *values: Any) -> None:
 
 def check_float(function: str, *tensors: Tensor) -> None:
     """DtypeError unless every value is a Tensor of a float dtype."""
-    check_tensor(function, *tensors)
     for x in tensors:
-        if not dtypes.is_float(x.dtype):
+        if not isinstance(x, Tensor):
+            check_tensor(function, x)
+        if x.dtype not in dtypes.FLOATS and not dtypes.is_float(x.dtype):
             raise DtypeError(f"[{function}] expected {dtypes.float_names()}, got {x.dtype}: cast it with .float()")
 
 
@@ -109,6 +110,8 @@ def is_operand(value: Any) -> bool:
 
 def operands(function: str, *values: Any) -> list[Any]:
     """The values as tensors of one engine and Python numbers, at least one of them a tensor."""
+    if _are_together(values):
+        return list(values)
     first = next((value for value in values if isinstance(value, Tensor)), None)
     engine = first.engine if first is not None else None
     result: list[Any] = []
@@ -124,6 +127,16 @@ def operands(function: str, *values: Any) -> list[Any]:
     found = [value for value in result if isinstance(value, Tensor)]
     found[0].engine.check_owner(function, *found)
     return result
+
+
+def _are_together(values: Sequence[Any]) -> bool:
+    """Whether all values are tensors of one engine."""
+    engine = None
+    for value in values:
+        if not isinstance(value, Tensor) or (engine is not None and value.storage.engine is not engine):
+            return False
+        engine = value.storage.engine
+    return engine is not None
 
 
 def python_number(function: str, value: Any) -> Number:
@@ -189,13 +202,16 @@ def sum_to(grad: Tensor, shape: Shape) -> Tensor:
 
 
 def broadcast_view(x: Tensor, shape: Shape) -> Tensor:
-    """A view repeated to a shape that it broadcasts to: strides of 0."""
-    extra = len(shape) - x.ndim
-    strides = (0,) * extra + tuple(
-        0 if n == 1 and wanted != 1 else stride
-        for n, stride, wanted in zip(x.shape, x.strides, shape[extra:], strict=True)
-    )
-    return Tensor(x.storage, x.offset, shape, strides, x.dtype)
+    """A view repeated to a shape that it broadcasts to."""
+    return Tensor(x.storage, x.offset, shape, broadcast_strides(x.shape, x.strides, shape), x.dtype)
+
+
+@lru_cache(maxsize=8192)
+def broadcast_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape:
+    """The strides of a tensor that is repeated to a shape that it broadcasts to: 0 along new and repeated axes."""
+    extra = len(wanted) - len(shape)
+    pairs = zip(shape, strides, wanted[extra:], strict=True)
+    return (0,) * extra + tuple([0 if n == 1 and length != 1 else stride for n, stride, length in pairs])
 
 
 def copied(x: Tensor) -> Tensor:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from alpha.arguments import Shape, all_axes, one_axis, shape_of
-from alpha.autograd import Function
+from alpha.autograd import Function, enters_graph, view_of
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.elementwise import cast
 from alpha.functions.operands import (
+    broadcast_strides,
     broadcast_view,
     call,
     check_room,
@@ -105,15 +106,22 @@ class Permute(Function):
 
     def forward(self, x: Tensor, axes: Shape) -> Tensor:
         self.axes = axes
-        return _permuted(x, axes)
+        return Tensor(x.storage, x.offset, *_permuted(x.shape, x.strides, axes), x.dtype)
 
     def backward(self, grad: Tensor) -> Tensor:
-        return _permuted(grad, tuple(self.axes.index(axis) for axis in range(len(self.axes))))
+        axes = _inverse(self.axes)
+        return Tensor(grad.storage, grad.offset, *_permuted(grad.shape, grad.strides, axes), grad.dtype)
 
 
-def _permuted(x: Tensor, axes: Shape) -> Tensor:
-    shape, strides = tuple([x.shape[a] for a in axes]), tuple([x.strides[a] for a in axes])
-    return Tensor(x.storage, x.offset, shape, strides, x.dtype)
+@lru_cache(maxsize=8192)
+def _permuted(shape: Shape, strides: Shape, axes: Shape) -> tuple[Shape, Shape]:
+    return tuple([shape[a] for a in axes]), tuple([strides[a] for a in axes])
+
+
+@lru_cache(maxsize=8192)
+def _inverse(axes: Shape) -> Shape:
+    """The order of axes that undoes another."""
+    return tuple([axes.index(axis) for axis in range(len(axes))])
 
 
 class Expand(Function):
@@ -162,25 +170,48 @@ def _cut(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor, ...]:
     return tuple(pieces)
 
 
+def _in_graph(x: Tensor) -> bool:
+    """Whether a view of a tensor enters the graph."""
+    return (x.requires_grad or x._base is not None) and enters_graph(x)
+
+
 def reshape(x: Tensor, shape: Any) -> Tensor:
     """Another shape for the same elements in row-major order; one length may be -1. A view where strides allow it."""
     check_tensor("reshape", x)
-    wanted = _with_unknown(x, tuple(shape) if isinstance(shape, tuple | list) else (shape,))
-    return x if wanted == x.shape else call(Reshape, x, wanted)
+    given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    wanted = (_with_unknown if _are_ints(given) else _with_unknown.__wrapped__)(x.shape, given)
+    return x if wanted == x.shape else _seen_as(x, wanted)
 
 
-def _with_unknown(x: Tensor, shape: tuple[Any, ...]) -> Shape:
+def _seen_as(x: Tensor, shape: Shape) -> Tensor:
+    """A tensor under a shape of as many elements."""
+    strides = view_strides(x.shape, x.strides, shape)
+    if strides is None or _in_graph(x):
+        return call(Reshape, x, shape)
+    return view_of(x, x.offset, shape, strides)
+
+
+def _are_ints(values: tuple[Any, ...]) -> bool:
+    """Whether all are of Python's own ints: among other types different values are equal, as 1 and True."""
+    for value in values:  # noqa: SIM110  (all() costs as much as the rest of a view)
+        if type(value) is not int:
+            return False
+    return True
+
+
+@lru_cache(maxsize=8192)
+def _with_unknown(old: Shape, shape: tuple[Any, ...]) -> Shape:
+    """A shape in which one length may be -1, with the length that gives as many elements as the old shape has."""
     known = shape_of("reshape", ([n for n in shape if not (isinstance(n, int | np.integer) and n == -1)],))
     unknown = len(shape) - len(known)
-    count = math.prod(known)
-    fits = count == x.numel() if unknown == 0 else count > 0 and x.numel() % count == 0
+    elements, count = math.prod(old), math.prod(known)
+    fits = count == elements if unknown == 0 else count > 0 and elements % count == 0
     if unknown > 1 or not fits:
         raise ShapeError(
-            f"[reshape] expected a shape of {x.numel()} elements with at most one -1, got {described(shape)} for "
-            f"{x.shape}"
+            f"[reshape] expected a shape of {elements} elements with at most one -1, got {described(shape)} for {old}"
         )
     found = iter(known)
-    return tuple(x.numel() // count if isinstance(n, int | np.integer) and n == -1 else next(found) for n in shape)
+    return tuple(elements // count if isinstance(n, int | np.integer) and n == -1 else next(found) for n in shape)
 
 
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -191,7 +222,9 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     first, last = one_axis("flatten", start_dim, x.ndim), one_axis("flatten", end_dim, x.ndim)
     if first > last:
         raise ShapeError(f"[flatten] expected start_dim before end_dim, got {start_dim} and {end_dim}")
-    return reshape(x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))
+    if first == last:
+        return x
+    return _seen_as(x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))
 
 
 def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
@@ -199,55 +232,66 @@ def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
     check_tensor("permute", x)
     if not isinstance(axes, tuple | list):
         raise ShapeError(f"[permute] expected each of the {x.ndim} axes once, got {described(axes)}")
-    wanted = tuple(one_axis("permute", axis, x.ndim) for axis in axes)
-    if sorted(wanted) != list(range(x.ndim)):
+    wanted = tuple([one_axis("permute", axis, len(x.shape)) for axis in axes])
+    if len(wanted) != len(x.shape) or len(set(wanted)) != len(wanted):
         raise ShapeError(f"[permute] expected each of the {x.ndim} axes once, got {described(tuple(axes))}")
-    return call(Permute, x, wanted)
+    return call(Permute, x, wanted) if _in_graph(x) else view_of(x, x.offset, *_permuted(x.shape, x.strides, wanted))
 
 
 def transpose(x: Tensor, first: int, second: int) -> Tensor:
     """Two axes exchanged; a view."""
     check_tensor("transpose", x)
-    a, b = one_axis("transpose", first, x.ndim), one_axis("transpose", second, x.ndim)
-    axes = list(range(x.ndim))
+    ndim = len(x.shape)
+    a, b = one_axis("transpose", first, ndim), one_axis("transpose", second, ndim)
+    axes = list(range(ndim))
     axes[a], axes[b] = b, a
-    return call(Permute, x, tuple(axes))
+    wanted = tuple(axes)
+    return call(Permute, x, wanted) if _in_graph(x) else view_of(x, x.offset, *_permuted(x.shape, x.strides, wanted))
 
 
 def expand(x: Tensor, shape: Any) -> Tensor:
     """Repeated to a shape along axes of length 1 and new leading ones; -1 keeps a length. A view."""
     check_tensor("expand", x)
     given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
-    extra = len(given) - x.ndim
-    wanted = tuple(
-        x.shape[a - extra] if isinstance(n, int | np.integer) and n == -1 and a >= extra >= 0 else n
-        for a, n in enumerate(given)
-    )
-    return broadcast_to(x, wanted)
+    if not _are_ints(given) or -1 in given:
+        extra = len(given) - x.ndim
+        given = tuple([
+            x.shape[a - extra] if isinstance(n, int | np.integer) and n == -1 and a >= extra >= 0 else n
+            for a, n in enumerate(given)
+        ])  # fmt: skip
+    return broadcast_to(x, given)
 
 
 def broadcast_to(x: Tensor, shape: Any) -> Tensor:
     """Repeated to a shape that it broadcasts to; a view."""
     check_tensor("broadcast_to", x)
     wanted = shape_of("broadcast_to", (shape,))
-    extra = len(wanted) - x.ndim
-    if extra < 0 or any(n not in (1, w) for n, w in zip(x.shape, wanted[extra:], strict=True)):
+    if not _broadcasts(x.shape, wanted):
         raise ShapeError(f"[broadcast_to] expected a shape that {x.shape} broadcasts to, got {wanted}")
-    return call(Expand, x, wanted)
+    if _in_graph(x):
+        return call(Expand, x, wanted)
+    return view_of(x, x.offset, wanted, broadcast_strides(x.shape, x.strides, wanted))
+
+
+@lru_cache(maxsize=8192)
+def _broadcasts(shape: Shape, wanted: Shape) -> bool:
+    extra = len(wanted) - len(shape)
+    return extra >= 0 and all(n in (1, w) for n, w in zip(shape, wanted[extra:], strict=True))
 
 
 def squeeze(x: Tensor, dim: Any = None) -> Tensor:
     """Removes axes of length 1: all of them, or those named; a view."""
     check_tensor("squeeze", x)
-    axes = all_axes("squeeze", dim, x.ndim)
-    return reshape(x, tuple(n for a, n in enumerate(x.shape) if a not in axes or n != 1))
+    axes = all_axes("squeeze", dim, len(x.shape))
+    wanted = tuple([n for a, n in enumerate(x.shape) if n != 1 or a not in axes])
+    return x if wanted == x.shape else _seen_as(x, wanted)
 
 
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
     """Inserts an axis of length 1 before axis ``dim``; a view."""
     check_tensor("unsqueeze", x)
-    axis = one_axis("unsqueeze", dim, x.ndim + 1)
-    return reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
+    axis = one_axis("unsqueeze", dim, len(x.shape) + 1)
+    return _seen_as(x, (*x.shape[:axis], 1, *x.shape[axis:]))
 
 
 def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:

@@ -211,7 +211,7 @@ def test_a_saved_tensor_that_was_overwritten(engine: Engine) -> None:
     z = (y * y).sum()
     y.add_(1)
     with pytest.raises(
-        GraphError, match=r"\[Mul.backward\] expected the saved tensor of shape \(2,\) at version 0, got version 1"
+        GraphError, match=r"\[mul.backward\] expected the saved tensor of shape \(2,\) at version 0, got version 1"
     ):
         z.backward()
 

@@ -35,6 +35,45 @@ def test_values(engine: Engine, rng: np.random.Generator, name: str, shape: tupl
         assert_close(t, OPERATORS[name](x.astype(np.float64), value))
 
 
+@pytest.mark.parametrize("name", [name for name in OPERATORS if name != "copy_"])
+def test_repeated_calls(engine: Engine, rng: np.random.Generator, name: str) -> None:
+    """The first call prepares what later ones take: these check no less."""
+    values, other = rng.uniform(1, 2, (4, 6)).astype(np.float32), rng.uniform(1, 2, (4, 6)).astype(np.float32)
+
+    def tensor(x: Any) -> alpha.Tensor:
+        return alpha.tensor(x, engine=engine)
+
+    do, operator = getattr(alpha.Tensor, name), OPERATORS[name]
+    for value, number in ((tensor(other), other), (2.5, 2.5), (tensor(other[0]), other[0])):
+        x, expected = tensor(values), values.astype(np.float64)
+        for count in range(1, 4):
+            assert do(x, value) is x and x.version == count
+            expected = operator(expected, number)
+            assert_close(x, expected)
+        saved = (tensor(values).requires_grad_() * 1) * x
+        do(x, value)
+        with pytest.raises(GraphError, match="overwrote"):
+            saved.sum().backward()
+        # Itself, a part of itself, another part of its memory, a part of what it is a part of.
+        assert_close(do(x := tensor(values), x), operator(values.astype(np.float64), values))
+        assert_close(do(x := tensor(values), x[1]), operator(values.astype(np.float64), values[1]))
+        x = tensor(values)
+        do(x[1:], x[:-1])
+        assert_close(x, np.concatenate([values[:1], operator(values[1:].astype(np.float64), values[:-1])]))
+        # In the graph, of other dtypes and on another engine.
+        leaf = tensor(values).requires_grad_()
+        with pytest.raises(GraphError, match="not a leaf"):
+            do(leaf, value)
+        a = tensor(values)
+        assert do(a, leaf).requires_grad
+        with pytest.raises(DtypeError):
+            do(tensor([1, 2]), 2.5)
+        with pytest.raises(ShapeError):
+            do(tensor(values[:1]), tensor(other))
+        with pytest.raises(ShapeError, match="expanded"):
+            do(tensor(values[:1]).expand(4, 6), value)
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 def test_gradients(engine: Engine, rng: np.random.Generator, name: str) -> None:
     """x is used before and after; both operands have gradients."""

@@ -19,6 +19,8 @@ from alpha.cpu.loops import machine
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError, EngineError, GraphError, ShapeError
 from alpha.expressions.functions import Evaluation
+from alpha.expressions.graph import Graph
+from alpha.expressions.program import Program
 from alpha.testing import assert_close
 from tests.engine.checks import gradcheck_on
 
@@ -80,6 +82,10 @@ ONE: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array]]] = {
         lambda x: alpha.clamp(x, -1, 1.5) + alpha.clamp(x, min=0) + x.clamp(None, 0.1),
         lambda x: np.clip(x, -1, 1.5) + np.maximum(x, 0) + np.minimum(x, 0.1),
     ),
+    "remainders": (
+        lambda x: x % 0.7 * x + x // 0.45 + 5 % x - 3 // x + alpha.remainder(x, x + 7),
+        lambda x: x % 0.7 * x + x // 0.45 + 5 % x - 3 // x + x % (x + 7),
+    ),
     "where": (
         lambda x: alpha.where((x > -1) & ~(x >= 1) | (x == 2), x * x, -x),
         lambda x: np.where((x > -1) & ~(x >= 1) | (x == 2), x * x, -x),
@@ -140,6 +146,49 @@ def test_functions_of_several_arguments(engine: Engine, rng: np.random.Generator
     assert_close(found, wanted)
     assert gradcheck_on(engine, function, x, y, z)
     assert gradcheck_on(engine, lambda y: function(1.5, y, 0.7), y)
+
+
+def test_a_tensor_of_bools_is_a_condition(engine: Engine, rng: np.random.Generator) -> None:
+    @alpha.pointwise
+    def chosen(mask: Any, x: Any, other: Any) -> Any:
+        return alpha.where(mask & (x > 0), x * x, x) + mask * other
+
+    x = values(rng, (6, 37))
+    for mask in (x > 0.5, rng.random((6, 1)) > 0.5, rng.random(37) > 0.5, (rng.random((6, 74)) > 0.5)[:, ::2]):
+        t = alpha.tensor(x, engine=engine, requires_grad=True)
+        condition = alpha.tensor(mask, engine=engine)
+        assert_close(chosen(condition, t, 2.0), np.where(mask & (x > 0), x * x, x) + 2 * mask)
+        chosen(condition, t, 2.0).sum().backward()
+        assert_close(t.grad, np.where(mask & (x > 0), 2 * x, 1))
+        assert chosen(x=t, mask=True, other=0).shape == x.shape  # the same function of a number
+    both = alpha.pointwise(lambda a, b: a ^ ~b)
+    a, b = rng.random((2, 5, 131)) > 0.5
+    assert_close(both(*(alpha.tensor(v, engine=engine) for v in (a, b))), a ^ ~b)
+
+
+def test_results_into_a_given_tensor(engine: Engine, rng: np.random.Generator) -> None:
+    """Wherever it lies, and whatever of it the function reads."""
+    graph = Graph()
+    x, y = graph.input(0), graph.input(1)
+    program = Program(graph, [graph.apply("add", graph.apply("mul", x, 2.0), graph.apply("exp", y))], [x, y])
+    a = values(rng, (40, 10))
+    for region, other in (
+        (lambda t: t[1:, 2:], lambda t: t[1:, 2:]),  # the same elements
+        (lambda t: t[1:, 2:], lambda t: t[:-1, :-2]),  # partly the same, elsewhere
+        (lambda t: t[:-1], lambda t: t[1:]),
+        (lambda t: t[:10].T, lambda t: t[:10]),
+        (lambda t: t[:, ::2], lambda t: t[:, 1::2]),
+        (lambda t: t[0:2, :5], lambda t: t[3, :1]),
+        (lambda t: t[5:6], lambda t: t[5, 3]),
+    ):
+        memory = alpha.tensor(a, engine=engine)
+        out, read = region(memory), other(memory)
+        expected = a.copy()
+        wanted = 2 * region(a).astype(np.float64) + np.exp(other(a).astype(np.float64))
+        region(expected)[...] = wanted
+        (found,) = engine.pointwise("test", program, [out, read], (), out)
+        assert found is out
+        assert_close(memory, expected, rtol=1e-6)
 
 
 def test_ties_and_kinks_have_the_gradients_of_the_functions_they_are_made_of(engine: Engine) -> None:
@@ -350,7 +399,7 @@ def test_only_gradients_that_are_asked_for_are_computed(engine: Engine, rng: np.
     assert x.grad is None and s.grad is not None
     node = mish(x, s)._node
     assert isinstance(node, Evaluation)
-    assert node.trace.gradient((False, True)).places == (1,)
+    assert node.gradient.places == (1,)
 
 
 def test_no_graph_within_no_grad(engine: Engine, rng: np.random.Generator) -> None:
@@ -380,7 +429,9 @@ def test_bits_do_not_depend_on_threads_nor_on_the_place(rng: np.random.Generator
         assert part.tobytes() == whole[:, first:last].tobytes()
 
 
-def test_new_numbers_sizes_and_engines_compile_nothing(rng: np.random.Generator) -> None:
+def test_new_numbers_sizes_and_engines_compile_nothing(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     function = alpha.pointwise(lambda x, y, a: x * a + alpha.exp(y * (a - 0.125)) * 0.3125)
     engine = CPUEngine(threads=1)
 
@@ -389,16 +440,9 @@ def test_new_numbers_sizes_and_engines_compile_nothing(rng: np.random.Generator)
         function(x, y, number).backward(y.detach())
 
     step(100, 0.5)
-    known = len(_loops())
+    monkeypatch.setattr(machine, "loop", None)
     for size, number in ((100, 0.25), (100, 7), (31, 1e-3), (5000, 2.0)):
         step(size, number)
-    assert len(_loops()) == known
-
-
-def _loops() -> Any:
-    from alpha.cpu import pointwise
-
-    return pointwise._loops
 
 
 CHILD = """
@@ -464,8 +508,8 @@ def _uses_numpy(x: Any) -> Any:
     return np.exp(x)
 
 
-def _takes_a_remainder(x: Any) -> Any:
-    return x % 2
+def _multiplies_matrices(x: Any) -> Any:
+    return x @ x
 
 
 def _indexes(x: Any) -> Any:
@@ -491,7 +535,7 @@ def _takes_a_tensor_from_outside(x: Any) -> Any:
         (_sums, "return alpha.sum(x) + 1", "do the rest outside"),
         (_uses_math, "return math.exp(x)", "in alpha"),
         (_uses_numpy, "return np.exp(x)", "alpha's functions"),
-        (_takes_a_remainder, "return x % 2", "alpha.remainder"),
+        (_multiplies_matrices, "return x @ x", "alpha.matmul"),
         (_indexes, "return x[0]", "index the tensor before the call"),
         (_iterates, "return max(*x)", "one element"),
         (_asks_for_a_mean, "return x.mean()", ".mean"),
@@ -517,8 +561,8 @@ def test_errors_of_calls(engine: Engine) -> None:
         mish(x)
     with pytest.raises(ArgumentError, match="float's range"):
         mish(x, 10**400)
-    for dtype in (alpha.int64, alpha.bool_):
-        with pytest.raises(DtypeError, match=rf"\[mish\] expected tensors of float32 or float64, got {dtype}"):
+    for dtype in (alpha.int64, alpha.uint8):
+        with pytest.raises(DtypeError, match=rf"\[mish\] expected tensors of float32 or float64, or bool, got {dtype}"):
             mish(x, alpha.tensor([1, 0], dtype=dtype, engine=engine))
     with pytest.raises(ShapeError, match=r"\[mish\] expected shapes that broadcast .* got \(2,\) and \(3,\)"):
         mish(x, alpha.tensor([1.0, 2.0, 3.0], engine=engine))

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -132,7 +133,51 @@ def test_power_at_the_ends() -> None:
         np.testing.assert_allclose(ours("pow", a, b), wanted, rtol=4 * np.finfo(dtype).eps)
 
 
-DIGEST = "48cdb7e5e9ad8573fea969bf7f322a2251e64ae3e5b0a240519b152100dc47a5"
+def test_the_normal_distribution(rng: np.random.Generator) -> None:
+    """Near its formula everywhere, and to its size from -3 on; 0 and 1 at the ends, and never outside of them."""
+    x = np.concatenate([np.linspace(-30, 30, COUNT), everywhere(rng, np.float32)]).astype(np.float32)
+    found = ours("normal_cdf", x)
+    wanted = np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in x.astype(np.float64)])
+    known = ~np.isnan(x)
+    error = np.abs(found - wanted)[known]
+    assert np.isnan(found[~known]).all() and error.max() < 1e-7
+    near = x[known] >= -3
+    assert (error[near] / wanted[known][near]).max() < 1e-6
+    assert found[known].min() == 0 and found[known].max() == 1
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(ours("normal_cdf", wide)[known], wanted[known], rtol=0, atol=4e-16)
+
+
+def exact_division(x: Array, y: Array) -> tuple[Array, Array]:
+    """Quotients rounded down, as floats of the nearest whole numbers, and remainders, by whole numbers of any size."""
+    quotients, rests = [], []
+    for a, b in zip(x, y, strict=True):
+        top, bottom = Fraction(float(a)), Fraction(float(b))
+        quotients.append(top // bottom)
+        rests.append(float(top - quotients[-1] * bottom))
+    return np.array([float(q) for q in quotients]), np.array(rests)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+def test_remainders_are_exact(rng: np.random.Generator, dtype: Any) -> None:
+    """However many digits the quotient has; where the signs differ the remainder's sum with the divisor is rounded."""
+    x, y = everywhere(rng, dtype, 3000)[:3000], everywhere(rng, dtype, 3000)[:3000]
+    near = rng.standard_normal(2000).astype(dtype)
+    whole = (near * rng.integers(1, 1 << 20, 2000)).astype(dtype)
+    x, y = np.concatenate([x, whole]), np.concatenate([y, near])
+    if dtype == np.float64:
+        x, y = np.clip(x, -1e150, 1e150), np.where(np.abs(y) < 1e-150, dtype(1e-150), y)
+    usual = np.isfinite(x) & np.isfinite(y) & (y != 0)
+    x, y = x[usual], y[usual]
+    quotients, rests = exact_division(x, y)
+    np.testing.assert_array_equal(ours("remainder", x, y), rests.astype(dtype))
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(ours("floor_divide", x, y), quotients.astype(dtype), rtol=2 * np.finfo(dtype).eps)
+    small = np.abs(quotients) < 2.0**20
+    np.testing.assert_array_equal(ours("floor_divide", x, y)[small], quotients[small])
+
+
+DIGEST = "9d1a974ccf238ff1885771f2b0974a1ea7f9be1b6b78e409e6622fe90a0e9291"
 """A digest of all functions' bits for the arguments below, on any processor with fused multiply-adds."""
 
 BITS = """

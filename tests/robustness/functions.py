@@ -100,7 +100,6 @@ for _name in [
     "neg",
     "reciprocal",
     "rsqrt",
-    "sigmoid",
     "sign",
     "sin",
     "sqrt",
@@ -128,9 +127,12 @@ record(
     "gelu", lambda x: F.gelu(x, "tanh"), lambda t, x: t.nn.functional.gelu(x, approximate="tanh"), values="each",
     variant="tanh",
 )  # fmt: skip
+SIGMOID = "PyTorch's sigmoid is 0 where exp(-x) is infinite, the CPU's here is exp(x): no 0 times infinity"
 record(
-    "silu", F.silu, lambda t, x: t.nn.functional.silu(x), values="each", skip=lambda x: x < -88,
-    differs="PyTorch's sigmoid is 0 where exp(-x) is infinite, the CPU's here is exp(x): no 0 times infinity",
+    "sigmoid", F.sigmoid, lambda t, x: t.sigmoid(x), values="each", signs=True, skip=lambda x: x < -88, differs=SIGMOID
+)
+record(
+    "silu", F.silu, lambda t, x: t.nn.functional.silu(x), values="each", skip=lambda x: x < -88, differs=SIGMOID
 )  # fmt: skip
 record("softplus", alpha.softplus, lambda t, x: t.nn.functional.softplus(x), values="each")
 record(
@@ -560,6 +562,7 @@ for _reduction in ("mean", "sum", "none"):
         "binary_cross_entropy_with_logits", lambda x, y, r=_reduction: F.binary_cross_entropy_with_logits(x, y, r),
         lambda t, x, y, r=_reduction: t.nn.functional.binary_cross_entropy_with_logits(x, y, reduction=r), "pq", "pq",
         variant=_reduction, values="each" if _reduction == "none" else "mixed", extremes=False,
+        skip=(lambda x, y: x < -88) if _reduction == "none" else None, differs=SIGMOID if _reduction == "none" else "",
     )  # fmt: skip
     record(
         "cross_entropy", lambda x, y, r=_reduction: F.cross_entropy(x, y, r),

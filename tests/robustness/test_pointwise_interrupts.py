@@ -49,7 +49,7 @@ def test_a_function_is_whole_after_an_interrupt_anywhere() -> None:
     at = 0
     while True:
         function = _fresh()
-        pointwise._loops.clear()  # so that it is written and loaded anew
+        pointwise.compiled_loop.cache_clear()  # so that it is written and loaded anew
         place = interrupt(lambda f=function: _gradient(f, values), at, *FILES)  # type: ignore[misc]
         assert_close(_gradient(function, values), wanted, rtol=0, atol=0)
         if place is None:

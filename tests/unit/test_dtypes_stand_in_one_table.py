@@ -19,6 +19,7 @@ C_NAMES = {"float", "double"}
 KERNELS = "which kernels there are, most of them for float32 alone"
 EXCEPT = {
     "alpha/__init__.py": "the names that users see",
+    "alpha/cpu/launches.py": "Python's own type of floats, whose address is looked up by its name",
     "alpha/cpu/loops": "LLVM's two types of floats, by their bits",
     "alpha/dtypes.py": "the table",
     "cu32/arrays.py": "words of 1, 4 and 8 bytes, which kernels move whatever they stand for",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
 import threading
 from itertools import pairwise
 
@@ -116,6 +117,59 @@ def test_small_blocks_are_found_again_by_size_and_merge_for_other_sizes() -> Non
         pool.give(block)
     assert pool.release_cached() == SMALL_SEGMENT
     assert pool.held == 0
+
+
+def test_a_small_block_is_lent_again_once_nobody_holds_its_loan() -> None:
+    pool = Backing().pool()
+    first, second = pool.lend(1000), pool.lend(1000)
+    loan, address = first[1], first[0].address
+    del first  # the loan is still held
+    assert pool.lend(1000)[0].address not in (address, second[0].address)
+    del loan
+    lent = [pool.lend(1000) for _ in range(4)]
+    addresses = [block.address for block, _ in lent]
+    assert address in addresses and len({*addresses, second[0].address}) == 5
+    size = lent[0][0].nbytes
+    assert pool.peak == pool.in_use == 5 * size
+    del lent
+    large = pool.lend(3 * MB)  # the peak counts no block that nobody holds
+    assert pool.peak == pool.in_use == size + large[0].nbytes
+    pool.reset_peak()
+    assert (pool.peak, pool.requests) == (pool.in_use, 0)
+
+
+def test_threads_that_request_one_size_never_share_a_block() -> None:
+    pool, taken, shared = Backing().pool(), set[int](), list[int]()
+    interval = sys.getswitchinterval()
+
+    def work(number: int) -> None:
+        chosen = random.Random(number)
+        held: list[tuple[Block, object]] = []
+        for _ in range(2000):
+            if held and chosen.random() < 0.5:
+                block, loan = held.pop(chosen.randrange(len(held)))
+                taken.discard(block.address)  # before the loan ends: then another thread may have the block
+                del loan
+            else:
+                held.append(pool.lend(1000))
+                address = held[-1][0].address
+                if address in taken:
+                    shared.append(address)
+                taken.add(address)
+        for block, _ in held:
+            taken.discard(block.address)
+
+    try:
+        sys.setswitchinterval(1e-6)
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not shared
+    assert pool.in_use == 0
 
 
 def test_cap_counts_what_is_held_and_the_pool_stays_usable() -> None:

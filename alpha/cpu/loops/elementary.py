@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from alpha.cpu.loops import coefficients
+from alpha.cpu.loops import coefficients, division
 from alpha.cpu.loops.lanes import Lanes, Value, bits_of
 
 _LN2_HIGH = {32: 0.693359375, 64: float.fromhex("0x1.62e42fefa3800p-1")}
@@ -161,6 +161,22 @@ def erf(v: Lanes, x: Value) -> Value:
     return v.call("copysign", value, x)
 
 
+def normal_cdf(v: Lanes, x: Value) -> Value:
+    """The normal distribution's cumulative function: exp(-s * p(s)) / 2 of s = |x| below 0, and above 1 minus that.
+
+    In float32 it is within 1e-7 of its formula, and within 1e-6 of its size from -3 on; further below 0 the exponent's
+    digits decide, and below -5.5 it goes to 0 more slowly.
+    """
+    if v.bits == 64:
+        return v.mul(v.add(erf(v, v.mul(x, v.number(math.sqrt(0.5)))), v.number(1.0)), v.number(0.5))
+    size = v.call("fabs", x)
+    slope = v.polynomial(v.limited(size, None, 5.5), [-c for c in coefficients.NORMAL])
+    n, r = _reduced(v, v.limited(v.mul(size, slope), -126 * math.log(2), None))  # there 2 ** (n - 1) below is made 0
+    half = v.power_of_two(v.integers("sub", n, v.integer(1)))
+    below = v.mul(v.add(_expm1_near_0(v, r), v.number(1.0)), half)
+    return v.select(v.compare("olt", x, v.number(0.0)), below, v.sub(v.number(1.0), below))
+
+
 def pow(v: Lanes, x: Value, y: Value) -> Value:
     """x ** y, as C's pow: 1 where y is 0 or x is 1, NaN for a negative x to a power that is no integer."""
     size = v.call("fabs", x)
@@ -190,11 +206,23 @@ def _all(v: Lanes) -> Value:
 
 
 def _pow_in_double(v: Lanes, x: Value, y: Value) -> Value:
-    """x ** y of float32 x >= 0, through float64."""
+    """x ** y of float32 x >= 0, through float64, with as many digits as float32 needs: 35 of the logarithm."""
     w = Lanes(64, v.count, v.fused, v.text)
-    x, y = (v.write(f"fpext {v.floats} {value} to {w.floats}") for value in (x, y))
-    value = exp(w, w.mul(y, log(w, x)))
-    return v.write(f"fptrunc {w.floats} {value} to {v.floats}")
+    base, exponent = (v.write(f"fpext {v.floats} {value} to {w.floats}") for value in (x, y))
+    n, f = _exponent(w, base)  # the smallest float32 is a normal float64
+    s = w.div(f, w.add(w.number(2.0), f))
+    z = w.mul(s, s)
+    tail = w.mul(w.mul(s, z), w.polynomial(z, coefficients.LOG_OF_POWER))
+    logarithm = w.fma(w.from_small_ints(n), w.number(math.log(2)), w.add(w.add(s, s), tail))
+    n, r = _reduced(w, w.limited(w.mul(exponent, logarithm), -120.0, 100.0))  # beyond, float32 has no numbers
+    near = w.fma(w.mul(r, r), w.polynomial(r, coefficients.EXP_OF_POWER), r)
+    value = w.mul(w.add(near, w.number(1.0)), w.power_of_two(n))
+    value = v.write(f"fptrunc {w.floats} {value} to {v.floats}")
+    # Powers of 0, infinity and NaN, whose logarithms the above has not made.
+    zero, is_zero = v.number(0.0), v.compare("oeq", x, v.number(0.0))
+    limit = v.mul(y, v.select(is_zero, v.number(-math.inf), x))
+    is_limit = v.write(f"or {v.masks} {is_zero}, {v.compare('ueq', x, v.number(math.inf))}")
+    return v.select(is_limit, v.select(v.compare("olt", limit, zero), zero, limit), value)
 
 
 def _pow_of_size(v: Lanes, x: Value, y: Value) -> Value:
@@ -270,6 +298,11 @@ def maximum(v: Lanes, x: Value, y: Value) -> Value:
 def minimum(v: Lanes, x: Value, y: Value) -> Value:
     """The smaller; NaN where either is."""
     return v.select(v.compare("uno", x, x), x, v.select(v.compare("olt", x, y), x, y))
+
+
+def clamp(v: Lanes, x: Value, low: Value, high: Value) -> Value:
+    """x from low to high, high where they are in the wrong order; NaN where any is."""
+    return minimum(v, maximum(v, x, low), high)
 
 
 def sin(v: Lanes, x: Value) -> Value:
@@ -356,6 +389,7 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "tanh": tanh,
     "sigmoid": sigmoid,
     "erf": erf,
+    "normal_cdf": normal_cdf,
     "sign": sign,
     "floor": lambda v, x: v.call("floor", x),
     "ceil": lambda v, x: v.call("ceil", x),
@@ -363,9 +397,12 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "sub": Lanes.sub,
     "mul": Lanes.mul,
     "div": Lanes.div,
+    "floor_divide": division.floor_divide,
+    "remainder": division.remainder,
     "pow": pow,
     "maximum": maximum,
     "minimum": minimum,
+    "clamp": clamp,
     "where": Lanes.select,
     "eq": lambda v, x, y: v.compare("oeq", x, y),
     "ne": lambda v, x, y: v.compare("une", x, y),

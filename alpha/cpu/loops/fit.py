@@ -74,6 +74,11 @@ def erf_exponent(t: Real) -> Real:
     return -np.log(erfc(t)) / t
 
 
+def normal_exponent(s: Real) -> Real:
+    """-log(2 - 2 * cdf(s)) / s of the normal distribution: cdf(-s) = exp(-s * it) / 2."""
+    return -np.log(erfc(s / np.sqrt(np.longdouble(2)))) / s
+
+
 def erf_near_0(z: Real) -> Real:
     """erf(x) / x of z = x * x."""
     x = np.sqrt(z)
@@ -90,8 +95,11 @@ POLYNOMIALS: dict[str, tuple[Callable[[Real], Real], Real, Real, int, int]] = {
     "SIN": (sin_tail, 0, _Z, 32, 2),
     "COS": (cos_tail, 0, _Z, 32, 2),
     "ERF": (erf_exponent, 1e-3, 4, 32, 11),
+    "NORMAL": (normal_exponent, 1e-3, 5.5, 32, 9),
     "EXP_64": (exp_tail, -_R, _R, 64, 10),
     "LOG_64": (log_tail, 0, _HIGH**2 / (2 + _HIGH) ** 2 * np.longdouble(1.02), 64, 7),
+    "EXP_OF_POWER": (exp_tail, -_R, _R, 64, 6),
+    "LOG_OF_POWER": (log_tail, 0, _HIGH**2 / (2 + _HIGH) ** 2 * np.longdouble(1.02), 64, 4),
     "SIN_64": (sin_tail, 0, _Z, 64, 6),
     "COS_64": (cos_tail, 0, _Z, 64, 6),
     "ERF_NEAR_0_64": (erf_near_0, 1e-12, 1, 64, 11),

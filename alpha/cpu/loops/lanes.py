@@ -16,6 +16,7 @@ class Text:
         lines: the instructions.
         declarations: of the functions of LLVM's that they call.
         turns: the bits of the floats whose angles they reduce by ``turns``.
+        divisions: the bits of the floats that they divide by ``division``.
         block: the label of the block that is being written.
     """
 
@@ -23,6 +24,7 @@ class Text:
         self.lines: list[str] = []
         self.declarations: set[str] = set()
         self.turns: set[int] = set()
+        self.divisions: set[int] = set()
         self.block = "entry"
         self.written: dict[str, Value] = {}
         self.results: dict[str, Value] = {}
@@ -62,7 +64,7 @@ class Text:
 
 
 class Lanes:
-    """Vectors of ``count`` floats of ``bits``, and what can be done with them.
+    """Vectors of ``count`` floats of ``bits`` (of 8: of bools alone), and what can be done with them.
 
     No operation may be reordered or contracted, except where ``fma`` says so: the bits follow from the program alone.
     """
@@ -70,7 +72,7 @@ class Lanes:
     def __init__(self, bits: int, count: int, fused: bool, text: Text) -> None:
         """``fused``: whether the processor multiplies and adds in one rounding."""
         self.bits, self.count, self.fused, self.text = bits, count, fused, text
-        self.scalar = "float" if bits == 32 else "double"
+        self.scalar = "double" if bits == 64 else "float"
         self.floats = f"<{count} x {self.scalar}>"
         self.ints = f"<{count} x i{bits}>"
         self.masks = f"<{count} x i1>"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import JOB_SLOT
-from alpha.cpu.loops import turns
+from alpha.cpu.loops import division, turns
 from alpha.cpu.loops.elementary import FUNCTIONS
 from alpha.cpu.loops.lanes import Lanes, Text, Value
 from alpha.cpu.loops.machine import pointer_to
@@ -37,14 +37,16 @@ class Layout:
     """What a loop is made for, beside its program.
 
     Attributes:
-        bits: of the floats that it computes in.
-        tensors: for each tensor the bits of its floats, and how its elements lie.
+        bits: of the floats that it computes in; 8 where it computes with bools alone.
+        tensors: for each tensor the bits of its elements, and how these lie.
         is_flat: whether there are no outer axes.
+        streams: whether results of floats are written past the caches; each row of them is aligned to whole vectors.
     """
 
     bits: int
     tensors: tuple[tuple[int, str], ...]
     is_flat: bool
+    streams: bool
 
 
 def ir_of(program: Program, layout: Layout, fused: bool) -> str:
@@ -68,7 +70,8 @@ class _Writer:
         body = self._range()
         parts = [*sorted(self.text.declarations)]
         parts += [turns.functions(b, self.lanes.count, pointer_to("i64")) for b in sorted(self.text.turns)]
-        return "\n".join([*parts, body, _shared(), _alone(), _attributes()])
+        parts += [division.functions(b, self.lanes.count) for b in sorted(self.text.divisions)]
+        return "\n".join([*parts, body, _shared(), _alone(), _attributes(), "!0 = !{ i32 1 }"])
 
     # -- one range of rows and elements --------------------------------------------------------------------------
 
@@ -88,7 +91,7 @@ class _Writer:
         self.same = {self.program.tensors + k: value for k, value in enumerate(numbers)}
         for k, (width, lie) in enumerate(self.layout.tensors):
             if lie == SAME:
-                self.same[k] = self._splat(self._element(self.pointers[self.results + k], width), width)
+                self.same[k] = self._same(self.pointers[self.results + k], width)
         row_block = text.block
         text.act("br label %vectors")
         text.label("vectors")
@@ -131,8 +134,7 @@ class _Writer:
         return 4 if len(self.program.instructions) < _SMALL and not self._has_functions() else 1
 
     def _has_functions(self) -> bool:
-        cheap = ("add", "sub", "mul", "neg", "abs", "constant", "where", "maximum", "minimum", "sign", "div", "sqrt")
-        return any(one.operation not in cheap for one in self.program.instructions if one.operation not in _MASKS)
+        return any(one.operation not in _CHEAP for one in self.program.instructions)
 
     def _field(self, address: Value, place: int) -> Value:
         """A field of a record, as an i64."""
@@ -144,7 +146,7 @@ class _Writer:
         return self.text.write(f"load {kind}, {pointer_to(kind)} {pointer}, align {align}")
 
     def _element(self, address: Value, bits: int) -> Value:
-        return self._load("float" if bits == 32 else "double", address, bits // 8)
+        return self._load(_SCALARS[bits], address, bits // 8)
 
     def _splat(self, value: Value, bits: int) -> Value:
         """A float of so many bits in every lane, in the dtype that is computed in."""
@@ -155,6 +157,15 @@ class _Writer:
         first = write(f"insertelement {lanes.floats} undef, {lanes.scalar} {value}, i32 0")
         order = f"<{lanes.count} x i32> zeroinitializer"
         return write(f"shufflevector {lanes.floats} {first}, {lanes.floats} undef, {order}")
+
+    def _same(self, address: Value, bits: int) -> Value:
+        """The element of a tensor that serves the whole row, in every lane."""
+        if bits > 8:
+            return self._splat(self._element(address, bits), bits)
+        lanes, write = self.lanes, self.text.write
+        holds = write(f"icmp ne i8 {self._load('i8', address, 1)}, 0")
+        first = write(f"insertelement {lanes.masks} undef, i1 {holds}, i32 0")
+        return write(f"shufflevector {lanes.masks} {first}, {lanes.masks} undef, <{lanes.count} x i32> zeroinitializer")
 
     def _row_pointers(self, plan: Value, bases: list[Value]) -> list[Value]:
         """The addresses of a row's beginning."""
@@ -230,14 +241,15 @@ class _Writer:
         lanes, write = self.lanes, self.text.write
         bits, lie = self.layout.tensors[k]
         base = self.pointers[self.results + k]
-        scalar_kind = "float" if bits == 32 else "double"
-        kind = f"<{lanes.count} x {scalar_kind}>"
+        kind = f"<{lanes.count} x {_SCALARS[bits]}>"
         if lie == STRIDED:
             value = self._gathered(base, i, step, bits, left)
         elif mask is None:
             value = self._load(kind, self._address(base, i, bits // 8), bits // 8)
         else:
             value = self._masked_load(kind, bits, self._address(base, i, bits // 8), mask)
+        if bits == 8:
+            return write(f"icmp ne {kind} {value}, zeroinitializer")
         if bits == lanes.bits:
             return value
         return write(f"{'fpext' if bits == 32 else 'fptrunc'} {kind} {value} to {lanes.floats}")
@@ -245,7 +257,7 @@ class _Writer:
     def _gathered(self, base: Value, i: Value, step: Value, bits: int, left: Value | None) -> Value:
         """Elements some way apart; beyond the last the last again."""
         write, count = self.text.write, self.lanes.count
-        kind, one = f"<{count} x {'float' if bits == 32 else 'double'}>", "float" if bits == 32 else "double"
+        kind, one = f"<{count} x {_SCALARS[bits]}>", _SCALARS[bits]
         last = None if left is None else write(f"sub i64 {left}, 1")
         value = "undef"
         for lane in range(count):
@@ -260,7 +272,7 @@ class _Writer:
         return value
 
     def _masked_load(self, kind: str, bits: int, address: Value, mask: Value) -> Value:
-        pointer, suffix = pointer_to(kind), f"v{self.lanes.count}f{bits}"
+        pointer, suffix = pointer_to(kind), f"v{self.lanes.count}{'i8' if bits == 8 else f'f{bits}'}"
         name = f"llvm.masked.load.{suffix}.p0{'' if pointer == 'ptr' else suffix}"
         self.text.declarations.add(f"declare {kind} @{name}({pointer}, i32, {self.lanes.masks}, {kind})")
         at = self.text.write(f"inttoptr i64 {address} to {pointer}")
@@ -272,6 +284,9 @@ class _Writer:
     def _store(self, kind: str, value: Value, address: Value, align: int, mask: Value | None) -> None:
         pointer = pointer_to(kind)
         at = self.text.write(f"inttoptr i64 {address} to {pointer}")
+        if mask is None and self.layout.streams and kind == self.lanes.floats:
+            self.text.act(f"store {kind} {value}, {pointer} {at}, align {ISA.bytes}, !nontemporal !0")
+            return
         if mask is None:
             self.text.act(f"store {kind} {value}, {pointer} {at}, align {align}")
             return
@@ -281,9 +296,15 @@ class _Writer:
         self.text.act(f"call void @{name}({kind} {value}, {pointer} {at}, i32 {align}, {self.lanes.masks} {mask})")
 
 
-_MASKS = (
-    "eq", "ne", "lt", "le", "gt", "ge", "isfinite", "logical_and", "logical_or", "logical_xor", "logical_not",
+_SCALARS = {8: "i8", 32: "float", 64: "double"}
+"""LLVM's types of elements, by their bits."""
+
+_CHEAP = (
+    "constant", "add", "sub", "mul", "div", "neg", "abs", "sqrt", "rsqrt", "sign", "floor", "ceil", "maximum",
+    "minimum", "clamp", "where", "eq", "ne", "lt", "le", "gt", "ge", "isfinite", "logical_and", "logical_or",
+    "logical_xor", "logical_not",
 )  # fmt: skip
+"""Operations of one or a few instructions of the processor's."""
 
 _PLAN_FIELDS = (("rows", ROWS), ("elements", ELEMENTS), ("task_rows", TASK_ROWS), ("task_elements", TASK_ELEMENTS))
 

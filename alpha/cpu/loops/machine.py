@@ -9,8 +9,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import logging
+from collections.abc import Callable
 from functools import cache as once
-from typing import Any
+from typing import Any, TypeVar
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -24,13 +25,29 @@ _log = logging.getLogger(__name__)
 _FORMAT = "pointwise 1"
 """What a file holds: changes with this module."""
 
+Code = TypeVar("Code", bound="Functions")
+
 _LOCK = compilation_lock()
 
 compiled = 0
 """How many loops this process has compiled: those that it found in the cache are not among them."""
 
 
-class Loop:
+class Functions:
+    """The compiled functions of a module."""
+
+    def __init__(self, code: bytes) -> None:
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())  # keeps the code
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+
+    def address(self, name: str) -> int:
+        """The address of a function."""
+        found: int = self._engine.get_function_address(name)
+        return found
+
+
+class Loop(Functions):
     """A compiled loop.
 
     Attributes:
@@ -39,27 +56,38 @@ class Loop:
     """
 
     def __init__(self, code: bytes) -> None:
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())  # keeps the code
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        self._engine.finalize_object()
-        self.alone: Any = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(self._engine.get_function_address("alone"))
-        self.shared: int = self._engine.get_function_address("shared")
+        super().__init__(code)
+        self.alone: Any = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(self.address("alone"))
+        self.shared = self.address("shared")
+        self._nbytes = len(code)
+
+    def __sizeof__(self) -> int:
+        return self._nbytes
 
 
 def loop(ir: str) -> Loop:
     """The functions of a module of LLVM IR, "alone" and "shared"."""
+    return _loaded("loop", ir, lambda: ir, Loop)
+
+
+def functions(key: str, write: Callable[[], str]) -> Functions:
+    """The functions of a module of LLVM IR, which is written only where none is kept under its key."""
+    return _loaded("functions", key, write, Functions)
+
+
+def _loaded(name: str, key: str, write: Callable[[], str], kind: Callable[[bytes], Code]) -> Code:
     global compiled
     with _LOCK:
-        name = f"loop-{_digest(ir)}.kernel"
+        name = f"{name}-{_digest(key)}.kernel"
         code = cache.load(KIND, name)
         if code is not None:
             try:
-                return Loop(code)
+                return kind(code)
             except RuntimeError as error:  # LLVM's word for what is no object file
                 _log.info("%s cannot be loaded (%r): made anew", name, error)
-        code = _compiled(ir)
-        compiled += 1
-        made = Loop(code)
+        code = _compiled(write())
+        compiled += kind is Loop
+        made = kind(code)
         cache.keep(KIND, name, code)
         return made
 
