@@ -15,6 +15,7 @@ from alpha.cu32.strided import Layout, Shape, Tiles, broadcast_strides, is_dense
 from alpha.dtypes import ALL, bool_, is_bool, is_float, limits, scalar, widest_float
 from alpha.engine import Operand, Scalar
 from alpha.errors import ArgumentError, DtypeError
+from alpha.expressions.operations import NAMES, kind_of, program_of
 from alpha.tensor import Tensor, dense_strides
 
 VECTOR_BYTES = 16
@@ -27,10 +28,9 @@ TRANSPOSED_FIRST = 1 << 16
 """Elements from which an element-wise operation copies an operand that lies across the result into its order first."""
 
 _ARITHMETIC = ("neg", "abs", "sign", "square", "add", "sub", "mul", "maximum", "minimum", "where")
-_UNARY = ("reciprocal", "exp", "log", "log1p", "sqrt", "sin", "cos", "tanh", "sigmoid", "erf", "floor", "ceil")
 _DIVISION = ("floor_divide", "remainder", "pow")
-_LOGIC = ("logical_and", "logical_or", "logical_xor", "logical_not", "isfinite")
-_COMPARISON = ("eq", "ne", "lt", "le", "gt", "ge", *_LOGIC)
+_LOGIC = ("logical_and", "logical_or", "logical_xor", "logical_not")
+_COMPARISON = ("eq", "ne", "lt", "le", "gt", "ge", *_LOGIC, "isfinite")
 _OF_BOOLS = ("add", "mul", "maximum", "minimum", "where")
 
 WORDS = {1: ("uint8", np.uint8), 4: ("uint32", np.uint32), 8: ("uint64", np.uint64)}
@@ -42,26 +42,31 @@ def _variants(name: str, c_name: str, width: int) -> dict[int, Source]:
 
 
 def _file(op: str, dtype: np.dtype[Any]) -> str | None:
-    """The kernel file that has an operation on a dtype."""
+    """The kernel file that has an operation on a dtype: what is not a program's, see ``_is_program``."""
     if op in _COMPARISON:
         return "comparison"
     if op in _ARITHMETIC:
         return "arithmetic" if not is_bool(dtype) or op in _OF_BOOLS else None
-    if is_float(dtype):
-        return "mathematics"
-    return "integers" if op in _DIVISION and not is_bool(dtype) else None
+    return "integers" if not is_bool(dtype) else None
+
+
+def _is_program(op: str, dtype: np.dtype[Any]) -> bool:
+    """Whether an operation is computed as a point-wise program."""
+    return is_float(dtype) or (op in _LOGIC and is_bool(dtype))
 
 
 def _width(dtype: np.dtype[Any]) -> int:
     return VECTOR_BYTES // dtype.itemsize
 
 
-OPERATIONS = (*_ARITHMETIC, *_UNARY, "div", *_DIVISION, *_COMPARISON)
+_KERNELS = (*_ARITHMETIC, *_DIVISION, *_COMPARISON)
+"""Operations that have kernels of their own, for integers and bools."""
+
 _SOURCES: dict[tuple[str, np.dtype[Any]], dict[int, Source]] = {
     (op, dtype): _variants(file, c_type(dtype), _width(dtype))
-    for op in OPERATIONS
+    for op in _KERNELS
     for dtype in ALL
-    if (file := _file(op, dtype))
+    if not _is_program(op, dtype) and (file := _file(op, dtype))
 }
 _CONVERT = {dtype: _variants("convert", c_type(dtype), 4) for dtype in ALL}
 _COPY = {size: _variants("copy", name, VECTOR_BYTES // size) for size, (name, _) in WORDS.items()}
@@ -86,7 +91,10 @@ _COMPARE = {
 
 
 class ArrayOperations(DeviceEngine):
-    """One loop kernel per operation, in vectors where memory allows it; see kernels/strided.cuh."""
+    """One loop kernel per operation, in vectors where memory allows it; see kernels/strided.cuh.
+
+    Operations of floats are point-wise programs (``alpha.cu32.pointwise``).
+    """
 
     # -- copies and fills ----------------------------------------------------------------------------------------
 
@@ -131,6 +139,10 @@ class ArrayOperations(DeviceEngine):
     def elementwise(self, op: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
         tensors = [t for t in operands if isinstance(t, Tensor)]
         dtype = tensors[-1].dtype
+        if op in NAMES and _is_program(op, dtype):
+            program = program_of(op, tuple([kind_of(value) for value in operands]))
+            numbers = [float(value) for value in operands if not isinstance(value, Tensor)]
+            return self.pointwise(op, program, tensors, numbers, out)[0]
         widths = _SOURCES.get((op, dtype))
         if widths is None:
             raise _unknown(op, dtype)
@@ -138,18 +150,18 @@ class ArrayOperations(DeviceEngine):
             out = self._result(tensors, bool_ if op in _COMPARISON else dtype)
         if out.numel() == 0:
             return out
-        numbers: tuple[Any, ...] = ()
+        values: tuple[Any, ...] = ()
         if op == "where":
-            numbers = tuple([_ZERO[dtype] if isinstance(v, Tensor) else number(v, dtype) for v in operands[1:]])
+            values = tuple([_ZERO[dtype] if isinstance(v, Tensor) else number(v, dtype) for v in operands[1:]])
         elif len(operands) == 2:
             if len(tensors) == 2:
-                numbers = (_ZERO[dtype],)
+                values = (_ZERO[dtype],)
             elif op in _COMPARISON:
                 return self._compare(op, operands, tensors[0], out)
             else:
-                numbers = (number(operands[1] if operands[0] is tensors[0] else operands[0], dtype),)
+                values = (number(operands[1] if operands[0] is tensors[0] else operands[0], dtype),)
         inputs = [self._input(value, out) if isinstance(value, Tensor) else None for value in operands]
-        self._loop(widths, VECTOR_BYTES // dtype.itemsize, f"each_{op}", out, inputs, *numbers)
+        self._loop(widths, VECTOR_BYTES // dtype.itemsize, f"each_{op}", out, inputs, *values)
         return out
 
     def _compare(self, op: str, operands: Sequence[Operand], tensor: Tensor, out: Tensor) -> Tensor:
@@ -158,11 +170,11 @@ class ArrayOperations(DeviceEngine):
         value, dtype = operands[1] if first else operands[0], tensor.dtype
         if op in _LOGIC:
             value = bool(value)
-        elif not is_float(dtype):
-            if isinstance(value, float):
-                wide = self.empty_like(tensor, widest_float)
-                self.copy(tensor, wide)
-                return self.elementwise(op, *((wide, value) if first else (value, wide)), out=out)
+        elif isinstance(value, float):
+            wide = self.empty_like(tensor, widest_float)
+            self.copy(tensor, wide)
+            return self.elementwise(op, *((wide, value) if first else (value, wide)), out=out)
+        else:
             low, high = limits(dtype)
             if not low <= value <= high:  # the answer is the same for every element
                 self.fill(out, _COMPARE[op](low, value) if first else _COMPARE[op](value, low))
@@ -199,7 +211,8 @@ class ArrayOperations(DeviceEngine):
         """An operand that is the result itself or shares no memory with it: one that lies across it is copied first."""
         if value.storage is not out.storage or not _overlap(value, out):
             return value
-        if value.offset == out.offset and value.strides == out.strides and value.shape == out.shape:
+        same = value.offset == out.offset and value.strides == out.strides and value.shape == out.shape
+        if same and value.dtype == out.dtype:
             return value
         copied = self.empty_like(value)
         self.copy(value, copied)
@@ -281,6 +294,6 @@ def number(value: Scalar, dtype: np.dtype[Any]) -> Any:
 
 
 def _unknown(op: str, dtype: np.dtype[Any]) -> Exception:
-    if op in OPERATIONS:
+    if op in NAMES:
         return DtypeError(f"[elementwise] expected a dtype that has {op}, got {dtype}: cast it first")
-    return ArgumentError(f"[elementwise] expected one of {', '.join(sorted(OPERATIONS))}, got {op!r}")
+    return ArgumentError(f"[elementwise] expected one of {', '.join(sorted(NAMES))}, got {op!r}")

@@ -12,7 +12,7 @@ import numpy as np
 from alpha import caches, dtypes, steps
 from alpha.arguments import as_array
 from alpha.cu32 import driver
-from alpha.cu32.compiler import Source
+from alpha.cu32.compiler import USER, Source
 from alpha.cu32.uploads import Uploader
 from alpha.engine import Engine
 from alpha.errors import EngineError, GraphError
@@ -21,6 +21,8 @@ from alpha.tensor import Storage, Tensor
 
 Array = np.ndarray[Any, Any]
 Extent = int | Sequence[int]
+Extents = tuple[int, int, int]
+"""A grid's or a block's extents along all three axes."""
 
 CONSTANT_BYTES = 256 << 20
 """Most bytes of tables that an engine keeps for later calls; what captured graphs use comes on top."""
@@ -219,7 +221,13 @@ class DeviceEngine(Engine):
         ]
         blocks = (grid, 1, 1) if type(grid) is int and 0 < grid <= MAX_GRID_X else _blocks(kernel, grid)
         threads = (block, 1, 1) if type(block) is int and block > 0 else _three(block)
-        self.device.kernel(source, kernel)(blocks, threads, driver.pack(values), shared)
+        self.launch_packed(source, kernel, blocks, threads, driver.pack(values), shared)
+
+    def launch_packed(
+        self, source: Source, kernel: str, blocks: Extents, threads: Extents, arguments: bytes, shared: int = 0
+    ) -> None:
+        """The same with all three extents, and with packed arguments whose tensors a capture knows of already."""
+        self.device.kernel(source, kernel)(blocks, threads, arguments, shared)
         if self.synchronous and self.capture is None:
             self._await(source, kernel)
 
@@ -237,7 +245,7 @@ class DeviceEngine(Engine):
         and kept like the engine's own. Tensors are passed as pointers to their first element, a Python int as ``long
         long``, a float as ``float``, a bool as ``int``, NumPy scalars as themselves, bytes as a struct.
         """
-        text = Source("user", text=source)
+        text = Source(USER, text=source)
         self.device.kernel(text, name)  # what is wrong with it shows here
 
         def run(grid: Extent, block: Extent, *arguments: Any, shared: int = 0) -> None:
@@ -262,7 +270,7 @@ def _rehearsed(key: Hashable) -> Tensor:
     return found
 
 
-def _blocks(kernel: str, grid: Extent) -> tuple[int, int, int]:
+def _blocks(kernel: str, grid: Extent) -> Extents:
     """The grid's three extents; EngineError where the device takes none so large."""
     x, y, z = _three(grid)
     if x > MAX_GRID_X or y > MAX_GRID_YZ or z > MAX_GRID_YZ:
@@ -273,7 +281,7 @@ def _blocks(kernel: str, grid: Extent) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _three(extent: Extent) -> tuple[int, int, int]:
+def _three(extent: Extent) -> Extents:
     values = (extent,) if isinstance(extent, int) else tuple(extent)
     if not 1 <= len(values) <= 3 or min(values) < 1:
         raise EngineError(f"[cu32] expected one to three extents >= 1 of a launch, got {extent}")

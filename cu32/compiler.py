@@ -45,8 +45,12 @@ OLDEST = (7, 5)
 """The oldest compute capability that CUDA 13 compiles for; an older toolkit takes older ones."""
 
 
+USER = "user"
+"""The name of sources that are not the engine's own."""
+
+
 class Source:
-    """A file of ``kernels/`` with the macros it is compiled with, or a text of the user's.
+    """A file of ``kernels/`` with the macros it is compiled with, or a text: the user's, or that of a program's kernel.
 
     ``Source("losses", T="float")`` is ``kernels/losses.cu`` compiled with ``-DT=float``; asked for again it is the same
     object, so that the launches, which look kernels up by it, compare no texts.

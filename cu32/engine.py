@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from alpha.cu32.arrays import ArrayOperations
 from alpha.cu32.convolution import ConvolutionOperations
 from alpha.cu32.dropout import DropoutOperations
 from alpha.cu32.graphs import GraphOperations
@@ -12,13 +11,14 @@ from alpha.cu32.losses import LossOperations
 from alpha.cu32.matrix import MatrixOperations
 from alpha.cu32.normalisation import NormalisationOperations
 from alpha.cu32.optimizers import OptimizerOperations
+from alpha.cu32.pointwise import PointwiseOperations
 from alpha.cu32.pooling import PoolingOperations
 from alpha.cu32.random import RandomOperations
 from alpha.cu32.reductions import ReductionOperations
 
 
 class CUDAEngine(
-    ArrayOperations,
+    PointwiseOperations,
     ReductionOperations,
     IndexingOperations,
     MatrixOperations,

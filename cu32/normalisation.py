@@ -1,4 +1,4 @@
-"""NormalisationOperations: BatchNorm with its fused activation and residual, and LeakyReLU, on the CUDA engine."""
+"""NormalisationOperations: BatchNorm with its fused activation and residual on the CUDA engine."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.cu32.base import DeviceEngine, c_type, in_vectors, of_reals
+from alpha.cu32.base import DeviceEngine, c_type, in_vectors
 from alpha.cu32.compiler import Source
 from alpha.dtypes import float64, info, scalar
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.tensor import Tensor
 
-SOURCES = (*in_vectors("normalisation"), *of_reals("activation"))
+SOURCES = in_vectors("normalisation")
 
 THREADS = 256
 """Threads per block, as the kernels are compiled for."""
@@ -111,26 +111,6 @@ class NormalisationOperations(DeviceEngine):
             after=(factor,),
         )  # fmt: skip
         return dx, dweight, dbias, (dy if masked is None else masked) if need_residual else None
-
-    def leaky_relu(self, x: Tensor, slope: float) -> Tensor:
-        x = self.dense(x)
-        y = self.empty_like(x)
-        self._map("leaky_relu", slope, x, y)
-        return y
-
-    def leaky_relu_grad(self, dy: Tensor, y: Tensor, slope: float) -> Tensor:
-        y = self.dense(y)
-        dy = self._ordered_as(dy, y)
-        dx = self.empty_like(y)
-        self._map("leaky_relu_grad", slope, dy, y, dx)
-        return dx
-
-    def _map(self, kernel: str, slope: float, *tensors: Tensor) -> None:
-        n, dtype = tensors[0].numel(), tensors[0].dtype
-        if n:
-            grid = self.blocks(n, THREADS * ALIGNMENT // dtype.itemsize)
-            source = Source("activation", REAL=c_type(dtype))
-            self.launch(source, kernel, grid, THREADS, *tensors, n, scalar(dtype, slope), _aligned(*tensors))
 
     def _normalise(self, x: Tensor, state: BatchNormState, epilogue: Epilogue, residual: Tensor | None) -> Tensor:
         weight, bias, slope = epilogue

@@ -16,15 +16,18 @@ import numpy as np
 
 from alpha import random
 from alpha.cu32 import convolution, graphs, planner
-from alpha.cu32.base import Array, Constants, Extent
+from alpha.cu32.base import Array, Constants, Extents
 from alpha.cu32.compiler import Source
 from alpha.cu32.driver import Device
 from alpha.cu32.engine import CUDAEngine
 from alpha.cu32.parts import sum_parts
+from alpha.cu32.pointwise import planned
 from alpha.cu32.selfcheck import Verdict
 from alpha.dtypes import float32, int32, int64
 from alpha.engine import Epilogue, RangeCheck, RunningStatistics
 from alpha.errors import IndexingError
+from alpha.expressions.graph import Graph
+from alpha.expressions.program import Program
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
 from alpha.update_rules import AdamRule, SGDRule
@@ -56,10 +59,10 @@ class Checker(CUDAEngine):
     def precision(self) -> str:
         return self.wanted
 
-    def launch(
-        self, source: Source, kernel: str, grid: Extent, block: Extent, *arguments: Any, shared: int = 0
+    def launch_packed(
+        self, source: Source, kernel: str, blocks: Extents, threads: Extents, arguments: bytes, shared: int = 0
     ) -> None:
-        super().launch(source, kernel, grid, block, *arguments, shared=shared)
+        super().launch_packed(source, kernel, blocks, threads, arguments, shared)
         self.ran.add(source.name)
 
     @contextmanager
@@ -137,13 +140,13 @@ def _is_equal(results: Sequence[tuple[Tensor, Any]]) -> list[Result]:
 
 @_family
 def arithmetic(e: Checker) -> Sequence[Result]:
-    x, y = _whole(7, 36), _whole(36, seed=1)
+    x, y = _whole(7, 36, dtype=np.int32), _whole(36, seed=1, dtype=np.int32)
     a, b = e.from_numpy(x), e.from_numpy(y)
     return _is_equal(
         [
             (e.elementwise("add", a, b), x + y),
             (e.elementwise("mul", a, b), x * y),
-            (e.elementwise("sub", 2.0, a), 2 - x),
+            (e.elementwise("sub", 2, a), 2 - x),
             (e.elementwise("maximum", a, b), np.maximum(x, y)),
         ]
     )
@@ -151,17 +154,44 @@ def arithmetic(e: Checker) -> Sequence[Result]:
 
 @_family
 def comparison(e: Checker) -> Sequence[Result]:
-    x, y = _whole(7, 36), _whole(36, seed=1)
+    x, y = _whole(7, 36, dtype=np.int32), _whole(36, seed=1, dtype=np.int32)
     a, b = e.from_numpy(x), e.from_numpy(y)
     return _is_equal([(e.elementwise("lt", a, b), x < y), (e.elementwise("eq", a, b), x == y)])
 
 
+def _program(tensors: int, *operations: str) -> Program:
+    """The results of operations of so many tensors."""
+    graph = Graph()
+    inputs = [graph.input(place) for place in range(tensors)]
+    return Program(graph, [graph.apply(name, *inputs) for name in operations], inputs)
+
+
+_FUNCTIONS = {"exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "sin": np.sin}
+_FLAT = ((255,), (1,), float32, 0)
+_DENSE, _ROW = ((7, 36), (36, 1), float32, 0), ((36,), (1,), float32, 0)
+_ACROSS, _COLUMN = ((36, 7), (1, 36), float32, 0), ((36, 1), (1, 1), float32, 0)
+_PROGRAMS = {
+    "functions": (_program(1, *_FUNCTIONS), (_FLAT,)),
+    "rows": (_program(2, "add", "maximum", "lt"), (_DENSE, _ROW)),
+    "strided": (_program(2, "sub"), (_ACROSS, _COLUMN)),
+}
+"""Programs that are checked, and how their tensors lie."""
+
+SOURCES = tuple([planned(program, "check", None, *lies).source for program, lies in _PROGRAMS.values()])
+
+
 @_family
-def mathematics(e: Checker) -> Sequence[Result]:
-    x = np.abs(_normal(90)) + np.float32(0.1)
-    a, wide = e.from_numpy(x), x.astype(np.float64)
-    functions = {"exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "sin": np.sin}
-    return [(e.elementwise(name, a), right(wide), ROUNDED) for name, right in functions.items()]
+def pointwise(e: Checker) -> Sequence[Result]:
+    x, whole, row = np.abs(_normal(255)) + np.float32(0.1), _whole(7, 36), _whole(36, seed=1)
+    given = {"functions": (x,), "rows": (whole, row), "strided": (whole, row)}
+    found: list[Tensor] = []
+    for name, (program, lies) in _PROGRAMS.items():
+        tensors = [e.from_numpy(v).view(0, *lie[:2]) for v, lie in zip(given[name], lies, strict=True)]
+        found += e.pointwise("check", program, tensors, ())
+    rounded = [function(x.astype(np.float64)) for function in _FUNCTIONS.values()]
+    exact = [whole + row, np.maximum(whole, row), whole < row, whole.T - row[:, None]]
+    allowed = [ROUNDED] * len(rounded) + [0.0] * len(exact)
+    return list(zip(found, [*rounded, *exact], allowed, strict=True))
 
 
 @_family
@@ -188,18 +218,6 @@ def copy(e: Checker) -> Sequence[Result]:
     e.copy(a.view(0, (20, 36), (72, 1)), apart)
     e.fill(filled, 7)
     return _is_equal([(turned, x.T), (apart, x[::2]), (filled, np.full(9, 7))])
-
-
-@_family
-def activation(e: Checker) -> Sequence[Result]:
-    x, dy = _whole(90), _whole(90, seed=1)
-    a, b = e.from_numpy(x), e.from_numpy(dy)
-    return _is_equal(
-        [
-            (e.leaky_relu(a, 0.25), np.where(x > 0, x, x * 0.25)),
-            (e.leaky_relu_grad(b, a, 0.25), np.where(x > 0, dy, dy * 0.25)),
-        ]
-    )
 
 
 @_family

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alpha import cache as disk
+from alpha.cpu.loops import coefficients, elementary
 from alpha.cu32 import compiler
 from alpha.errors import ArgumentError, EngineError, OutOfMemoryError
+from alpha.expressions import arithmetic, graph, program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +78,7 @@ def admit(device: Device, source: compiler.Source) -> bool:
 
     EngineError where the source's family computes wrongly on the device.
     """
-    if source.text is not None:  # the user's own
+    if source.name == compiler.USER:
         return True
     checked = _checked(device, source.name)
     if checked is False:
@@ -187,15 +189,17 @@ def _description(device: Device, family: str) -> dict[str, Any]:
 
 @cache
 def _sources(family: str) -> str:
-    """A digest of a family's file, and of what is common."""
-    return hashlib.sha256(_common() + (compiler.KERNELS / f"{family}.cu").read_bytes()).hexdigest()
+    """A digest of a family's file, if it has one, and of what is common."""
+    file = compiler.KERNELS / f"{family}.cu"
+    return hashlib.sha256(_common() + (file.read_bytes() if file.exists() else b"")).hexdigest()
 
 
 @cache
 def _common() -> bytes:
-    """A digest of the headers, and of what launches kernels and judges them."""
+    """A digest of the headers, and of what writes kernels, launches and judges them."""
     digest = hashlib.sha256()
-    for file in (*sorted(compiler.KERNELS.glob("*.cuh")), *sorted(Path(__file__).parent.rglob("*.py"))):
+    written = [Path(module.__file__ or "") for module in (arithmetic, graph, program, elementary, coefficients)]
+    for file in (*sorted(compiler.KERNELS.glob("*.cuh")), *sorted(Path(__file__).parent.rglob("*.py")), *written):
         digest.update(f"{file.name}\0".encode() + file.read_bytes() + b"\0")
     return digest.digest()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from alpha.cu32.structs import KernelStruct
 
@@ -18,6 +18,8 @@ Axis = tuple[int, Shape]
 
 LOOP = KernelStruct("strided.cuh", "Loop")
 LOOP_AXIS = KernelStruct("strided.cuh", "Axis")
+LOOP_OPERANDS = 4
+"""Operands, with the results as one, that these have room for; loops of programs may have more."""
 MAX_AXES = 8
 """Axes that a loop has room for."""
 
@@ -124,13 +126,21 @@ def _packed(axes: list[Axis], offsets: Shape, width: int) -> Piece:
 
 def packed_loop(axes: Sequence[Axis], count: int, tail: int = 0, splat: int = 0) -> bytes:
     """The struct Loop of kernels/strided.cuh over axes given from the innermost."""
-    packed = [_packed_axis(length, steps) for length, steps in axes]
-    return LOOP.pack(count=count, tail=tail, axes=len(axes), splat=splat, axis=packed)
+    loop, axis = _structs(len(axes[0][1]))
+    packed = []
+    for length, steps in axes:
+        multiplier, shift = _divisor(length)
+        packed.append(axis.pack(length=length, multiplier=multiplier, shift=shift, stride=steps))
+    return loop.pack(count=count, tail=tail, axes=len(axes), splat=splat, axis=packed)
 
 
-def _packed_axis(length: int, steps: Shape) -> bytes:
-    multiplier, shift = _divisor(length)
-    return LOOP_AXIS.pack(length=length, multiplier=multiplier, shift=shift, stride=steps)
+@cache
+def _structs(operands: int) -> tuple[KernelStruct, KernelStruct]:
+    """The structs Loop and Axis with room for so many operands."""
+    if operands <= LOOP_OPERANDS:
+        return LOOP, LOOP_AXIS
+    loop, axis = (KernelStruct("strided.cuh", name, LOOP_OPERANDS=str(operands)) for name in ("Loop", "Axis"))
+    return loop, axis
 
 
 def _divisor(length: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from alpha.changes import Rewriting
 from alpha.composed.arrays import cast, copied
 from alpha.dtypes import float64
+from alpha.expressions import rectifiers
 from alpha.records import BatchNormState, Epilogue, RunningStatistics
 
 if TYPE_CHECKING:
@@ -77,14 +78,14 @@ def batch_norm_grad(
 
 def leaky_relu(engine: Engine, x: Tensor, slope: float) -> Tensor:
     """LeakyReLU. With a slope of 0 nothing is multiplied: -inf * 0 would be NaN. A zero keeps its sign."""
-    do = engine.elementwise
-    return do("where", do("lt", x, 0), 0, x) if slope == 0 else do("where", do("gt", x, 0), x, do("mul", x, slope))
+    program, numbers = rectifiers.forward(slope)
+    return engine.pointwise("leaky_relu", program, (x,), numbers)[0]
 
 
 def leaky_relu_grad(engine: Engine, dy: Tensor, y: Tensor, slope: float) -> Tensor:
     """LeakyReLU's gradient. With a slope of 0 nothing is multiplied, as in ``leaky_relu``."""
-    do = engine.elementwise
-    return do("where", do("le", y, 0), 0, dy) if slope == 0 else do("where", do("gt", y, 0), dy, do("mul", dy, slope))
+    program, numbers = rectifiers.gradient(slope)
+    return engine.pointwise("leaky_relu", program, (y, dy), numbers)[0]
 
 
 def _count(x: Tensor) -> int:

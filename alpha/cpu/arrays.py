@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -16,9 +15,7 @@ from alpha.cpu.lookups import LookupOperations
 from alpha.dtypes import bool_, default_int, info, is_bool, is_float
 from alpha.engine import Index, Operand, RangeCheck
 from alpha.errors import ArgumentError
-from alpha.expressions import symbols
-from alpha.expressions.graph import BOOL, FLOAT, NUMBER, Graph
-from alpha.expressions.program import Program
+from alpha.expressions.operations import kind_of, program_of
 from alpha.tensor import Tensor
 
 PARALLEL_SIZE = 1 << 18
@@ -70,20 +67,6 @@ _REDUCTIONS = {
 }
 
 
-@cache
-def _program(op: str, kinds: tuple[str, ...]) -> Program:
-    """An operation of tensors and numbers, for ``Engine.pointwise``."""
-    graph = Graph()
-    places = {False: 0, True: 0}
-    given = []
-    for kind in kinds:
-        is_number = kind == NUMBER
-        given.append(graph.argument(places[True]) if is_number else graph.input(places[False], kind))
-        places[is_number] += 1
-    result = symbols.apply(op, *[symbols.Symbol(graph, node) for node in given])
-    return Program(graph, [result.node], [node for node, kind in zip(given, kinds, strict=True) if kind != NUMBER])
-
-
 class ArrayOperations(LookupOperations):
     """Element-wise operations as loops of ``alpha.cpu.loops``, of integers as NumPy's; other families as NumPy's calls.
 
@@ -91,12 +74,12 @@ class ArrayOperations(LookupOperations):
     """
 
     def elementwise(self, op: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
-        kinds = tuple([_kind(value) for value in operands])
+        kinds = tuple([kind_of(value) for value in operands])
         tensors = [t for t in operands if isinstance(t, Tensor)]
         dtype = tensors[-1].dtype
         if is_float(dtype) or (op in _LOGIC and is_bool(dtype)):
             numbers = [float(value) for value in operands if not isinstance(value, Tensor)]
-            return self.pointwise(op, _program(op, kinds), tensors, numbers, out)[0]
+            return self.pointwise(op, program_of(op, kinds), tensors, numbers, out)[0]
         loop = _LOOPS.get(op)
         if loop is None:
             raise ArgumentError(f"[elementwise] expected one of {', '.join(sorted(_LOOPS))}, got {op!r}")
@@ -315,13 +298,6 @@ def _where(condition: Any, x: Any, y: Any, out: Array) -> None:
 _LOOPS: dict[str, Loop] = {**_ANSWERS, **_ARITHMETIC, "where": _where}
 
 _LOGIC = ("logical_and", "logical_or", "logical_xor", "logical_not")
-
-
-def _kind(value: Operand) -> str:
-    """What a tensor or a number is in an expression."""
-    if not isinstance(value, Tensor):
-        return NUMBER
-    return BOOL if is_bool(value.dtype) else FLOAT
 
 
 def _copy_if_overlapping(value: Any, out: Array) -> Any:

@@ -21,7 +21,6 @@ from alpha.cpu.loops import loop as loops
 from alpha.cpu.loops import machine
 from alpha.cpu.sharing import share
 from alpha.dtypes import bool_
-from alpha.expressions.graph import Graph
 from alpha.expressions.program import Program
 from alpha.tensor import Storage, Tensor, dense_strides, memory_order
 
@@ -121,35 +120,6 @@ class PointwiseOperations(HostEngine):
         if launch is not None:
             program.launch_in_place = launch
         program.launched_in_place = entries
-
-    def leaky_relu(self, x: Tensor, slope: float) -> Tensor:
-        return self.pointwise("leaky_relu", _RELU if slope == 0 else _LEAKY_RELU, (x,), (slope,) if slope else ())[0]
-
-    def leaky_relu_grad(self, dy: Tensor, y: Tensor, slope: float) -> Tensor:
-        program, numbers = (_RELU_GRADIENT, ()) if slope == 0 else (_LEAKY_RELU_GRADIENT, (slope,))
-        return self.pointwise("leaky_relu", program, (y, dy), numbers)[0]
-
-
-def _rectifier(loses: str, leaks: bool, of_gradient: bool) -> Program:
-    """LeakyReLU of x, or its gradient from y and dy: the last operand where the first is positive, else times a slope.
-
-    Without a slope nothing is multiplied: -inf * 0 would be NaN.
-    """
-    graph = Graph()
-    inputs = [graph.input(place) for place in range(2 if of_gradient else 1)]
-    decides, passes = inputs[0], inputs[-1]
-    if leaks:
-        kept = graph.apply("gt", decides, 0.0)
-        result = graph.apply("where", kept, passes, graph.apply("mul", passes, graph.argument(0)))
-    else:
-        result = graph.apply("where", graph.apply(loses, decides, 0.0), 0.0, passes)
-    return Program(graph, [result], inputs)
-
-
-_RELU = _rectifier("lt", leaks=False, of_gradient=False)  # of -0 it is -0
-_RELU_GRADIENT = _rectifier("le", leaks=False, of_gradient=True)
-_LEAKY_RELU = _rectifier("", leaks=True, of_gradient=False)
-_LEAKY_RELU_GRADIENT = _rectifier("", leaks=True, of_gradient=True)
 
 
 @alone

@@ -18,7 +18,8 @@ from alpha.conversion import tensor
 from alpha.errors import AlphaError, ArgumentError, DtypeError, described
 from alpha.expressions import symbols
 from alpha.expressions.derivative import gradients
-from alpha.expressions.graph import BOOL, FLOAT, NUMBER, Graph, Node
+from alpha.expressions.graph import FLOAT, NUMBER, Graph, Node
+from alpha.expressions.operations import kind_of
 from alpha.expressions.program import Program, inputs_of
 from alpha.expressions.symbols import Symbol, TraceError
 from alpha.functions.operands import copied, is_number, python_number, sum_to
@@ -149,12 +150,16 @@ class PointwiseFunction:
                 )
         return tuple(result)
 
+    def of_kinds(self, kinds: tuple[str, ...]) -> Trace:
+        """What is known of the function where the arguments are these: FLOAT and BOOL of tensors, NUMBER."""
+        found = self._traces.get(kinds)
+        if found is None:
+            found = self._traces[kinds] = Trace(self, *self._traced(kinds))
+        return found
+
     def trace(self, args: tuple[Any, ...]) -> Trace:
         """What is known of the function for tensors and numbers as these."""
-        kinds = tuple([_kind(value) for value in args])
-        trace = self._traces.get(kinds)
-        if trace is None:
-            trace = self._traces[kinds] = Trace(self, *self._traced(kinds))
+        trace = self.of_kinds(tuple([kind_of(value) for value in args]))
         types = tuple(map(type, args))
         if all(kind in (float, int, bool) or issubclass(kind, Tensor) for kind in types):
             self._by_types[types] = trace
@@ -372,13 +377,6 @@ class Evaluation(Function):
             engine.fill(zero, 0)
             result[place] = zero
         return result
-
-
-def _kind(value: Any) -> str:
-    """What a tensor or a number is in an expression."""
-    if not isinstance(value, Tensor):
-        return NUMBER
-    return BOOL if dtypes.is_bool(value.dtype) else FLOAT
 
 
 # -- errors that name a line -----------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ class Symbol:
     def __getattr__(self, name: str) -> Callable[..., Symbol]:
         if name.startswith("__"):  # what Python and NumPy ask whether it is there
             raise AttributeError(name)
-        if name in OPERATIONS or name in _COMPOUND:
+        if name in OPERATIONS or name in COMPOUND:
             return lambda *others: apply(name, self, *others)
         raise TraceError("point-wise operations alone", f".{name}", f"use {FUNCTIONS}; do the rest outside")
 
@@ -196,8 +196,8 @@ def apply(name: str, *values: Any) -> Symbol:
     """An operation of symbols and numbers, at least one a symbol."""
     graph = next(value.graph for value in values if type(value) is Symbol)
     nodes = tuple([_node(graph, value) for value in values])
-    if name in _COMPOUND:
-        return Symbol(graph, _COMPOUND[name](graph, *nodes))
+    if name in COMPOUND:
+        return Symbol(graph, COMPOUND[name](graph, *nodes))
     if name not in OPERATIONS:
         raise TraceError("point-wise operations that have a gradient", f"alpha.{name}", f"use {FUNCTIONS}")
     return Symbol(graph, graph.apply(name, *nodes))
@@ -241,5 +241,5 @@ def _isnan(graph: Graph, x: Node) -> Node:
     return graph.apply("ne", x, x)
 
 
-_COMPOUND: dict[str, Callable[..., Node]] = {"square": _square, "reciprocal": _reciprocal, "isnan": _isnan}
+COMPOUND: dict[str, Callable[..., Node]] = {"square": _square, "reciprocal": _reciprocal, "isnan": _isnan}
 """Operations that are written by others."""

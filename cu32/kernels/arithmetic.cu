@@ -1,4 +1,4 @@
-// Element-wise arithmetic of DTYPE, any of the six; integers wrap, of bools add is `or` and mul is `and`.
+// Element-wise arithmetic of DTYPE, an integer or bool: integers wrap, of bools add is `or` and mul is `and`.
 #include "elementwise.cuh"
 
 typedef DTYPE T;
@@ -16,14 +16,14 @@ __device__ __forceinline__ bool below_zero(T x) {
 }
 
 struct Neg { static __device__ T of(T x) { return (T)(-(W)x); } };
-struct Abs { static __device__ T of(T x) { return below_zero(x) ? (T)(-(W)x) : x == T(0) ? T(0) : x; } };
+struct Abs { static __device__ T of(T x) { return below_zero(x) ? (T)(-(W)x) : x; } };
 struct Sign { static __device__ T of(T x) { return x > T(0) ? T(1) : below_zero(x) ? T(-1) : T(0); } };
 struct Square { static __device__ T of(T x) { return (T)((W)x * (W)x); } };
 struct Add { static __device__ T of(T x, T y) { return (T)((W)x + (W)y); } };
 struct Sub { static __device__ T of(T x, T y) { return (T)((W)x - (W)y); } };
 struct Mul { static __device__ T of(T x, T y) { return (T)((W)x * (W)y); } };
-struct Maximum { static __device__ T of(T x, T y) { return x > y || x != x ? x : y; } };
-struct Minimum { static __device__ T of(T x, T y) { return x < y || x != x ? x : y; } };
+struct Maximum { static __device__ T of(T x, T y) { return x > y ? x : y; } };
+struct Minimum { static __device__ T of(T x, T y) { return x < y ? x : y; } };
 
 KERNEL each_neg(Loop loop, T* out, const T* x) { unary<Neg>(loop, out, x); }
 KERNEL each_abs(Loop loop, T* out, const T* x) { unary<Abs>(loop, out, x); }

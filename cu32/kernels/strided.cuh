@@ -3,7 +3,11 @@
 #include "common.cuh"
 
 constexpr int LOOP_AXES = 8;
+#ifdef OPERANDS  // of a program, with the results as one
+constexpr int LOOP_OPERANDS = OPERANDS;
+#else
 constexpr int LOOP_OPERANDS = 4;
+#endif
 constexpr int LOOP_THREADS = 256;
 
 // One axis of a loop, with the constants that divide by its length without a division.

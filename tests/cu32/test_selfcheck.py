@@ -88,7 +88,7 @@ def whole(*shape: int) -> np.ndarray[Any, Any]:
 
 
 def test_every_kernel_file_belongs_to_one_family() -> None:
-    assert set(references.FAMILIES) == {path.stem for path in KERNELS.glob("*.cu")}
+    assert set(references.FAMILIES) == {path.stem for path in KERNELS.glob("*.cu")} | {"pointwise"}
 
 
 @pytest.mark.parametrize("family", sorted(references.FAMILIES))
@@ -109,13 +109,13 @@ def test_a_reference_tells_wrong_from_right(fresh: DeviceEngine) -> None:
 def test_what_a_check_launches_is_built_ahead(fresh: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device without a compiler finds it in ALPHA_CUBINS."""
     used: set[Source] = set()
-    launch = DeviceEngine.launch
+    launch = DeviceEngine.launch_packed
 
-    def note(self: DeviceEngine, source: Source, *rest: Any, **named: Any) -> None:
+    def note(self: DeviceEngine, source: Source, *rest: Any) -> None:
         used.add(source)
-        launch(self, source, *rest, **named)
+        launch(self, source, *rest)
 
-    monkeypatch.setattr(DeviceEngine, "launch", note)
+    monkeypatch.setattr(DeviceEngine, "launch_packed", note)
     for family in references.FAMILIES:
         references.error(fresh.device, family)
     assert {source.name for source in used} == set(references.FAMILIES) and used <= set(build.sources())
@@ -249,21 +249,27 @@ def test_where_nothing_takes_its_place_it_is_an_error(fresh: DeviceEngine, break
 
 
 def test_kernels_that_are_wrong_are_found(fresh: DeviceEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A copy of the kernels, one of which leaves its last element as it was."""
+    """A copy of the kernels, whose point-wise loops leave their last element as it was."""
     kernels = tmp_path / "kernels"
     shutil.copytree(KERNELS, kernels)
-    text = (kernels / "activation.cu").read_text("utf-8")
-    assert text.count("i < n; i +=") == 1
-    (kernels / "activation.cu").write_text(text.replace("i < n; i +=", "i < n - 1; i +="), "utf-8")
+    text = (kernels / "pointwise.cuh").read_text("utf-8")
+    assert text.count("first < loop.tail") == 1
+    (kernels / "pointwise.cuh").write_text(text.replace("first < loop.tail", "first + 1 < loop.tail"), "utf-8")
     monkeypatch.setattr(compiler, "KERNELS", kernels)
     monkeypatch.setattr(fresh.device, "_modules", {})
-    selfcheck._sources.cache_clear()
+    forget_sources()
     try:
         x = fresh.from_numpy(whole(16))  # which is right even so: four by four
-        with pytest.warns(RuntimeWarning, match=r"activation\.cu"), pytest.raises(EngineError, match=r"activation\.cu"):
+        with pytest.warns(RuntimeWarning, match=r"pointwise\.cu"), pytest.raises(EngineError, match=r"pointwise\.cu"):
             fresh.leaky_relu(x, 0.5)
     finally:
-        selfcheck._sources.cache_clear()
+        forget_sources()
+
+
+def forget_sources() -> None:
+    """Has the kernels' sources read again."""
+    for remembered in (selfcheck._sources, selfcheck._common, compiler._headers):
+        remembered.cache_clear()
 
 
 def test_what_a_check_needs_is_checked_before(fresh: DeviceEngine, break_families: Break) -> None:
@@ -279,7 +285,7 @@ def test_what_a_check_needs_is_checked_before(fresh: DeviceEngine, break_familie
 
 
 def add(engine: DeviceEngine) -> None:
-    x = engine.from_numpy(whole(8))
+    x = engine.from_numpy(whole(8).astype(np.int32))
     assert np.array_equal(engine.to_numpy(engine.elementwise("add", x, x)), 2 * whole(8))
 
 
@@ -293,8 +299,8 @@ def test_nothing_is_checked_twice(fresh: DeviceEngine, monkeypatch: pytest.Monke
     names = counted(monkeypatch)
     add(fresh)
     add(fresh)
-    x = fresh.from_numpy(whole(8, 4).astype(np.float64))
-    fresh.elementwise("mul", x, 2.0)  # another variant of the same file
+    x = fresh.from_numpy(whole(8, 4).astype(np.int64))
+    fresh.elementwise("mul", x, 2)  # another variant of the same file
     assert names == ["arithmetic"]
     again(fresh, monkeypatch)
     add(fresh)
@@ -453,5 +459,5 @@ def test_without_memory_it_is_checked_later(fresh: DeviceEngine, monkeypatch: py
         patch.setattr(references, "error", full)
         add(fresh)
     names = counted(monkeypatch)
-    fresh.elementwise("mul", fresh.from_numpy(whole(9).astype(np.float64)), 2.0)
+    fresh.elementwise("mul", fresh.from_numpy(whole(9).astype(np.int64)), 2)
     assert names == ["arithmetic"]

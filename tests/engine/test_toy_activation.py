@@ -1,15 +1,18 @@
-"""An activation in one file: a function, its gradient and its layer run on every engine without another edit."""
+"""An activation in one file: one definition gives results, gradient and layer on every engine, and each a kernel."""
 
 from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 
 import alpha
 from alpha import Tensor, nn, optim
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.compiler import Source
 from alpha.engine import Engine
 from alpha.testing import assert_close, gradcheck
 
@@ -19,22 +22,10 @@ pytestmark = pytest.mark.parametrize("engine", ["cpu", "cu32", "numpy", "toy"], 
 # -- what a newcomer writes --------------------------------------------------------------------------------------
 
 
-class SoftsignFunction(alpha.Function):
+@alpha.pointwise
+def softsign(x: Any) -> Any:
     """x / (1 + |x|)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.save(x)
-        return x / (1 + x.abs())
-
-    def backward(self, grad: Tensor) -> Tensor:
-        (x,) = self.saved
-        return grad / (1 + x.abs()).square()
-
-
-def softsign(x: Tensor) -> Tensor:
-    """x / (1 + |x|)."""
-    result: Tensor = SoftsignFunction.apply(x)
-    return result
+    return x / (1 + abs(x))
 
 
 class Softsign(nn.Module):
@@ -42,7 +33,8 @@ class Softsign(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape to the same."""
-        return softsign(x)
+        result: Tensor = softsign(x)
+        return result
 
 
 # -- what it is then good for ------------------------------------------------------------------------------------
@@ -56,6 +48,41 @@ def test_values_and_gradient(engine: Engine, rng: np.random.Generator, dtype: st
     y.backward(alpha.tensor(grad.transpose(1, 0, 2), engine=engine))
     assert_close(y, (values / (1 + abs(values))).transpose(1, 0, 2))
     assert_close(x.grad, (grad / (1 + abs(values)) ** 2).transpose(1, 0, 2))
+
+
+def test_results_and_gradient_are_one_program_each(
+    engine: Engine, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On cu32 each is one launch, of a kernel that is generated."""
+    ran: list[str] = []
+    run = engine.pointwise
+
+    def note(function: str, *rest: Any) -> Any:
+        ran.append(function)
+        return run(function, *rest)
+
+    x = alpha.tensor(rng.standard_normal((3, 5)), engine=engine, requires_grad=True)
+    grad = alpha.tensor(np.ones((3, 5)), engine=engine)
+    launched = launches(engine, monkeypatch)
+    monkeypatch.setattr(engine, "pointwise", note)
+    softsign(x).backward(grad)
+    assert ran == ["softsign"] * 2
+    if isinstance(engine, DeviceEngine):
+        assert launched == ["pointwise"] * 2
+
+
+def launches(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the sources whose kernels run on the CUDA engine from now on."""
+    names: list[str] = []
+    if isinstance(engine, DeviceEngine):
+        launch = engine.launch_packed
+
+        def note(source: Source, *rest: Any) -> None:
+            names.append(source.name)
+            launch(source, *rest)
+
+        monkeypatch.setattr(engine, "launch_packed", note)
+    return names
 
 
 def test_the_gradient_is_the_functions(engine: Engine, rng: np.random.Generator) -> None:

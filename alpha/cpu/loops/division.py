@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 
-from alpha.cpu.loops.lanes import Lanes, Value
+from alpha.expressions.arithmetic import Arithmetic, Value
 
 
-def remainder(v: Lanes, x: Value, y: Value) -> Value:
+def remainder(v: Arithmetic, x: Value, y: Value) -> Value:
     """x - floor(x / y) * y: it has y's sign, but a zero has that of x."""
     rest = _truncated(v, x, y)
     return v.select(_falls_short(v, rest, y), v.add(rest, y), rest)
 
 
-def floor_divide(v: Lanes, x: Value, y: Value) -> Value:
+def floor_divide(v: Arithmetic, x: Value, y: Value) -> Value:
     """floor(x / y), of the exact quotient; x / y where y is 0."""
     rest = _truncated(v, x, y)
     zero, one, plain = v.number(0.0), v.number(1.0), v.div(x, y)
@@ -29,14 +29,14 @@ def floor_divide(v: Lanes, x: Value, y: Value) -> Value:
     return v.select(v.compare("oeq", y, zero), plain, whole)
 
 
-def _falls_short(v: Lanes, rest: Value, y: Value) -> Value:
+def _falls_short(v: Arithmetic, rest: Value, y: Value) -> Value:
     """Whether a remainder with x's sign is not one with y's."""
     zero = v.number(0.0)
-    differ = v.write(f"xor {v.masks} {v.compare('olt', rest, zero)}, {v.compare('olt', y, zero)}")
-    return v.write(f"and {v.masks} {differ}, {v.compare('one', rest, zero)}")
+    differ = v.logical("xor", v.compare("olt", rest, zero), v.compare("olt", y, zero))
+    return v.logical("and", differ, v.compare("one", rest, zero))
 
 
-def _truncated(v: Lanes, x: Value, y: Value) -> Value:
+def _truncated(v: Arithmetic, x: Value, y: Value) -> Value:
     """C's fmod: x - trunc(x / y) * y, with x's sign; NaN where x is infinite or y is 0."""
     quotient = v.call("trunc", v.div(x, y))
     size, divisor = v.call("fabs", x), v.call("fabs", y)
@@ -53,36 +53,16 @@ def _truncated(v: Lanes, x: Value, y: Value) -> Value:
     divides = v.compare("ogt", divisor, v.number(0.0))
     beyond = v.compare("oge", size, divisor)
     for condition in (finite, divides, beyond):
-        long = v.write(f"and {v.masks} {long}, {condition}")
-    return _divided_at_length(v, x, y, long, rest)
+        long = v.logical("and", long, condition)
+    return v.divided(x, y, long, rest)
 
 
-def _rest(v: Lanes, x: Value, quotient: Value, y: Value) -> Value:
+def _rest(v: Arithmetic, x: Value, quotient: Value, y: Value) -> Value:
     """x - quotient * y, which is exact for a quotient of fewer digits than a float has."""
     if v.fused or v.bits == 64:
         return v.fma(v.neg(quotient), y, x)
-    w = Lanes(64, v.count, v.fused, v.text)
-    wide = [v.write(f"fpext {v.floats} {value} to {w.floats}") for value in (x, quotient, y)]
-    return v.write(f"fptrunc {w.floats} {w.sub(wide[0], w.mul(wide[1], wide[2]))} to {v.floats}")
-
-
-def _divided_at_length(v: Lanes, x: Value, y: Value, long: Value, rest: Value) -> Value:
-    """The remainders, made anew in the lanes of a mask; the other lanes keep theirs."""
-    key = f"divided {x} {y}"
-    if key not in v.text.results:
-        bits = v.write(f"bitcast {v.masks} {long} to i{v.count}")
-        some = v.write(f"icmp ne i{v.count} {bits}, 0")
-        here, away, back = v.text.block, v.text.new_label(), v.text.new_label()
-        v.text.act(f"br i1 {some}, label %{away}, label %{back}")
-        v.text.label(away)
-        made = v.text.name()
-        operands = f"{v.floats} {x}, {v.floats} {y}, {v.masks} {long}, {v.floats} {rest}"
-        v.text.act(f"{made} = call {v.floats} @divide{v.bits}({operands})")
-        v.text.act(f"br label %{back}")
-        v.text.label(back)
-        v.text.divisions.add(v.bits)
-        v.text.results[key] = v.write(f"phi {v.floats} [ {rest}, %{here} ], [ {made}, %{away} ]")
-    return v.text.results[key]
+    w = v.wider()
+    return v.shortened(w.sub(v.extended(x), w.mul(v.extended(quotient), v.extended(y))))
 
 
 _ONE = """

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from alpha.cpu.loops import coefficients, division
-from alpha.cpu.loops.lanes import Lanes, Value, bits_of
+from alpha.expressions.arithmetic import Arithmetic, Value, bits_of
 
 _LN2_HIGH = {32: 0.693359375, 64: float.fromhex("0x1.62e42fefa3800p-1")}
 """ln 2 cut off after so many digits that its product with an exponent is exact."""
@@ -35,12 +35,12 @@ ERRORS: dict[str, tuple[float, float]] = {
 ``tests/engine/test_pointwise_accuracy.py``."""
 
 
-def exp(v: Lanes, x: Value) -> Value:
+def exp(v: Arithmetic, x: Value) -> Value:
     """e ** x."""
     return _scaled_exp(v, x, None)
 
 
-def _scaled_exp(v: Lanes, x: Value, low: Value | None) -> Value:
+def _scaled_exp(v: Arithmetic, x: Value, low: Value | None) -> Value:
     """e ** (x + low), low being a part of x beyond its digits."""
     bounds = (-104.0, 89.0) if v.bits == 32 else (-746.0, 710.0)
     x = v.limited(x, *bounds)
@@ -53,19 +53,19 @@ def _scaled_exp(v: Lanes, x: Value, low: Value | None) -> Value:
     return v.mul(v.mul(value, v.power_of_two(half)), v.power_of_two(v.integers("sub", n, half)))
 
 
-def _reduced(v: Lanes, x: Value) -> tuple[Value, Value]:
+def _reduced(v: Arithmetic, x: Value) -> tuple[Value, Value]:
     """n and r with x = n * ln 2 + r and |r| <= ln 2 / 2."""
     count, n = v.nearest(x, 1 / math.log(2))
     r = v.fma(count, v.number(-_LN2_HIGH[v.bits]), x)
     return n, v.fma(count, v.number(-_LN2_LOW[v.bits]), r)
 
 
-def _expm1_near_0(v: Lanes, r: Value) -> Value:
+def _expm1_near_0(v: Arithmetic, r: Value) -> Value:
     tail = v.polynomial(r, coefficients.EXP if v.bits == 32 else coefficients.EXP_64)
     return v.fma(v.mul(r, r), tail, r)
 
 
-def expm1(v: Lanes, x: Value) -> Value:
+def expm1(v: Arithmetic, x: Value) -> Value:
     """e ** x - 1."""
     # Below the first bound the result is -1. With half of 2 ** n and doubled, as 2 ** 128 is no float32.
     x = v.limited(x, *((-20.0, 89.0) if v.bits == 32 else (-40.0, 710.0)))
@@ -73,11 +73,11 @@ def expm1(v: Lanes, x: Value) -> Value:
     near = _expm1_near_0(v, r)
     half = v.power_of_two(v.integers("sub", n, v.integer(1)))
     value = v.fma(half, near, v.sub(half, v.number(0.5)))
-    is_near = v.write(f"icmp eq {v.ints} {n}, {v.integer(0)}")
-    return v.call("copysign", v.select(is_near, near, v.add(value, value)), x)
+    is_far = v.differ(n, v.integer(0))
+    return v.call("copysign", v.select(is_far, v.add(value, value), near), x)
 
 
-def log(v: Lanes, x: Value) -> Value:
+def log(v: Arithmetic, x: Value) -> Value:
     """The natural logarithm."""
     least, up = (2.0**-126, 23) if v.bits == 32 else (2.0**-1022, 54)
     small = v.compare("olt", x, v.number(least))
@@ -88,7 +88,7 @@ def log(v: Lanes, x: Value) -> Value:
     return _log_at_ends(v, x, value, 0.0)
 
 
-def log1p(v: Lanes, x: Value) -> Value:
+def log1p(v: Arithmetic, x: Value) -> Value:
     """log(1 + x)."""
     one = v.number(1.0)
     total = v.add(one, x)
@@ -101,7 +101,7 @@ def log1p(v: Lanes, x: Value) -> Value:
     return v.select(v.compare("oeq", x, v.number(0.0)), x, value)
 
 
-def _exponent(v: Lanes, x: Value) -> tuple[Value, Value]:
+def _exponent(v: Arithmetic, x: Value) -> tuple[Value, Value]:
     """n and f with x = 2 ** n * (1 + f) and 1 + f from sqrt(1/2) to sqrt(2); x is a positive normal number."""
     above = v.integers("sub", v.as_ints(x), v.integer(bits_of(math.sqrt(0.5), v.bits)))
     n = v.integers("ashr", above, v.integer(v.mantissa))
@@ -109,7 +109,7 @@ def _exponent(v: Lanes, x: Value) -> tuple[Value, Value]:
     return n, v.sub(part, v.number(1.0))
 
 
-def _log_of_parts(v: Lanes, n: Value, f: Value) -> Value:
+def _log_of_parts(v: Arithmetic, n: Value, f: Value) -> Value:
     """n * ln 2 + log(1 + f)."""
     high, low = v.number(_LN2_HIGH[v.bits]), v.number(_LN2_LOW[v.bits])
     if v.bits == 32:
@@ -125,7 +125,7 @@ def _log_of_parts(v: Lanes, n: Value, f: Value) -> Value:
     return v.fma(n, high, v.sub(f, v.sub(half, v.fma(n, low, rest))))
 
 
-def _log_at_ends(v: Lanes, x: Value, value: Value, least: float) -> Value:
+def _log_at_ends(v: Arithmetic, x: Value, value: Value, least: float) -> Value:
     """A logarithm that is -inf at ``least``, NaN below, and infinite at infinity."""
     infinity = v.number(math.inf)
     value = v.select(v.compare("oeq", x, infinity), infinity, value)
@@ -133,21 +133,21 @@ def _log_at_ends(v: Lanes, x: Value, value: Value, least: float) -> Value:
     return v.select(v.compare("ult", x, v.number(least)), v.number(math.nan), value)
 
 
-def tanh(v: Lanes, x: Value) -> Value:
+def tanh(v: Arithmetic, x: Value) -> Value:
     """(e ** 2x - 1) / (e ** 2x + 1)."""
     size = v.limited(v.call("fabs", x), None, 10.0 if v.bits == 32 else 22.0)  # beyond it is 1
     grown = expm1(v, v.add(size, size))
     return v.call("copysign", v.div(grown, v.add(grown, v.number(2.0))), x)
 
 
-def sigmoid(v: Lanes, x: Value) -> Value:
+def sigmoid(v: Arithmetic, x: Value) -> Value:
     """1 / (1 + e ** -x), as e ** x / (1 + e ** x) below 0."""
     small = exp(v, v.neg(v.call("fabs", x)))
     above = v.select(v.compare("olt", x, v.number(0.0)), small, v.number(1.0))
     return v.div(above, v.add(v.number(1.0), small))
 
 
-def erf(v: Lanes, x: Value) -> Value:
+def erf(v: Arithmetic, x: Value) -> Value:
     """The error function."""
     size = v.call("fabs", x)
     if v.bits == 32:
@@ -161,7 +161,7 @@ def erf(v: Lanes, x: Value) -> Value:
     return v.call("copysign", value, x)
 
 
-def normal_cdf(v: Lanes, x: Value) -> Value:
+def normal_cdf(v: Arithmetic, x: Value) -> Value:
     """The normal distribution's cumulative function: exp(-s * p(s)) / 2 of s = |x| below 0, and above 1 minus that.
 
     In float32 it is within 1e-7 of its formula, and within 1e-6 of its size from -3 on; further below 0 the exponent's
@@ -177,38 +177,33 @@ def normal_cdf(v: Lanes, x: Value) -> Value:
     return v.select(v.compare("olt", x, v.number(0.0)), below, v.sub(v.number(1.0), below))
 
 
-def pow(v: Lanes, x: Value, y: Value) -> Value:
+def pow(v: Arithmetic, x: Value, y: Value) -> Value:
     """x ** y, as C's pow: 1 where y is 0 or x is 1, NaN for a negative x to a power that is no integer."""
     size = v.call("fabs", x)
     value = _pow_in_double(v, size, y) if v.bits == 32 else _pow_of_size(v, size, y)
     whole = v.compare("oeq", v.call("floor", y), y)
     half = v.mul(y, v.number(0.5))
-    odd = v.write(f"and {v.masks} {whole}, {v.compare('one', v.call('floor', half), half)}")
+    odd = v.logical("and", whole, v.compare("one", v.call("floor", half), half))
     value = v.select(odd, v.call("copysign", value, x), value)
     # A power that is no number of a negative base: not of -inf, nor of -0, nor to an infinite power.
     finite = v.compare("olt", v.call("fabs", y), v.number(math.inf))
     below = v.compare("olt", x, v.number(0.0))
     above = v.compare("ogt", x, v.number(-math.inf))
-    fraction = v.write(f"xor {v.masks} {whole}, {_all(v)}")
-    wrong = v.write(f"and {v.masks} {fraction}, {v.write(f'and {v.masks} {below}, {above}')}")
-    wrong = v.write(f"and {v.masks} {wrong}, {finite}")
+    wrong = v.logical("and", v.inverted(whole), v.logical("and", below, above))
+    wrong = v.logical("and", wrong, finite)
     value = v.select(wrong, v.number(math.nan), value)
     one = v.number(1.0)
     is_one = v.compare("oeq", size, one)  # 1 to any power, and -1 to an infinite one
-    endless = v.write(f"and {v.masks} {is_one}, {v.compare('oeq', v.call('fabs', y), v.number(math.inf))}")
+    endless = v.logical("and", is_one, v.compare("oeq", v.call("fabs", y), v.number(math.inf)))
     value = v.select(endless, one, value)
     value = v.select(v.compare("oeq", x, one), one, value)
     return v.select(v.compare("oeq", y, v.number(0.0)), one, value)
 
 
-def _all(v: Lanes) -> Value:
-    return "<" + ", ".join(["i1 true"] * v.count) + ">"
-
-
-def _pow_in_double(v: Lanes, x: Value, y: Value) -> Value:
+def _pow_in_double(v: Arithmetic, x: Value, y: Value) -> Value:
     """x ** y of float32 x >= 0, through float64, with as many digits as float32 needs: 35 of the logarithm."""
-    w = Lanes(64, v.count, v.fused, v.text)
-    base, exponent = (v.write(f"fpext {v.floats} {value} to {w.floats}") for value in (x, y))
+    w = v.wider()
+    base, exponent = v.extended(x), v.extended(y)
     n, f = _exponent(w, base)  # the smallest float32 is a normal float64
     s = w.div(f, w.add(w.number(2.0), f))
     z = w.mul(s, s)
@@ -216,16 +211,15 @@ def _pow_in_double(v: Lanes, x: Value, y: Value) -> Value:
     logarithm = w.fma(w.from_small_ints(n), w.number(math.log(2)), w.add(w.add(s, s), tail))
     n, r = _reduced(w, w.limited(w.mul(exponent, logarithm), -120.0, 100.0))  # beyond, float32 has no numbers
     near = w.fma(w.mul(r, r), w.polynomial(r, coefficients.EXP_OF_POWER), r)
-    value = w.mul(w.add(near, w.number(1.0)), w.power_of_two(n))
-    value = v.write(f"fptrunc {w.floats} {value} to {v.floats}")
+    value = v.shortened(w.mul(w.add(near, w.number(1.0)), w.power_of_two(n)))
     # Powers of 0, infinity and NaN, whose logarithms the above has not made.
     zero, is_zero = v.number(0.0), v.compare("oeq", x, v.number(0.0))
     limit = v.mul(y, v.select(is_zero, v.number(-math.inf), x))
-    is_limit = v.write(f"or {v.masks} {is_zero}, {v.compare('ueq', x, v.number(math.inf))}")
+    is_limit = v.logical("or", is_zero, v.compare("ueq", x, v.number(math.inf)))
     return v.select(is_limit, v.select(v.compare("olt", limit, zero), zero, limit), value)
 
 
-def _pow_of_size(v: Lanes, x: Value, y: Value) -> Value:
+def _pow_of_size(v: Arithmetic, x: Value, y: Value) -> Value:
     """x ** y of float64 x >= 0: the logarithm in two floats, as an exponential multiplies its error by up to 745."""
     small = v.compare("olt", x, v.number(2.0**-1022))
     n, f = _exponent(v, v.select(small, v.mul(x, v.number(2.0**54)), x))
@@ -252,7 +246,7 @@ def _pow_of_size(v: Lanes, x: Value, y: Value) -> Value:
     high, high_low = _sum(v, first, t)
     low = v.add(v.add(high_low, v.add(first_low, double_low)), v.add(t_low, v.mul(count, v.number(_LN2_LOW[64]))))
     # At the ends the logarithm is infinite, and has no low part.
-    is_limit = v.write(f"or {v.masks} {v.compare('oeq', x, v.number(0.0))}, {v.compare('ueq', x, v.number(math.inf))}")
+    is_limit = v.logical("or", v.compare("oeq", x, v.number(0.0)), v.compare("ueq", x, v.number(math.inf)))
     high = v.select(is_limit, _log_at_ends(v, x, high, 0.0), high)
     low = v.select(is_limit, v.number(0.0), low)
     product = v.mul(y, high)
@@ -264,58 +258,58 @@ def _pow_of_size(v: Lanes, x: Value, y: Value) -> Value:
 _LOG_AFTER_CUBE = coefficients.LOG_64[1:]
 
 
-def _sum(v: Lanes, x: Value, y: Value) -> tuple[Value, Value]:
+def _sum(v: Arithmetic, x: Value, y: Value) -> tuple[Value, Value]:
     """x + y and what it rounds off."""
     total = v.add(x, y)
     back = v.sub(total, x)
     return total, v.add(v.sub(x, v.sub(total, back)), v.sub(y, back))
 
 
-def _product(v: Lanes, x: Value, x_low: Value, y: Value, y_low: Value) -> tuple[Value, Value]:
+def _product(v: Arithmetic, x: Value, x_low: Value, y: Value, y_low: Value) -> tuple[Value, Value]:
     """The product of two numbers of two floats each."""
     value = v.mul(x, y)
     rest = v.fma(x, y, v.neg(value))
     return value, v.add(rest, v.fma(x, y_low, v.mul(x_low, y)))
 
 
-def rsqrt(v: Lanes, x: Value) -> Value:
+def rsqrt(v: Arithmetic, x: Value) -> Value:
     """1 / sqrt(x)."""
     return v.div(v.number(1.0), v.call("sqrt", x))
 
 
-def sign(v: Lanes, x: Value) -> Value:
+def sign(v: Arithmetic, x: Value) -> Value:
     """-1, 0 or 1; of NaN 0."""
     zero = v.number(0.0)
     below = v.select(v.compare("olt", x, zero), v.number(-1.0), zero)
     return v.select(v.compare("ogt", x, zero), v.number(1.0), below)
 
 
-def maximum(v: Lanes, x: Value, y: Value) -> Value:
+def maximum(v: Arithmetic, x: Value, y: Value) -> Value:
     """The larger; NaN where either is."""
     return v.select(v.compare("uno", x, x), x, v.select(v.compare("ogt", x, y), x, y))
 
 
-def minimum(v: Lanes, x: Value, y: Value) -> Value:
+def minimum(v: Arithmetic, x: Value, y: Value) -> Value:
     """The smaller; NaN where either is."""
     return v.select(v.compare("uno", x, x), x, v.select(v.compare("olt", x, y), x, y))
 
 
-def clamp(v: Lanes, x: Value, low: Value, high: Value) -> Value:
+def clamp(v: Arithmetic, x: Value, low: Value, high: Value) -> Value:
     """x from low to high, high where they are in the wrong order; NaN where any is."""
     return minimum(v, maximum(v, x, low), high)
 
 
-def sin(v: Lanes, x: Value) -> Value:
+def sin(v: Arithmetic, x: Value) -> Value:
     """The sine."""
     return v.select(v.compare("oeq", x, v.number(0.0)), x, _wave(v, x, 0))  # of -0 it is -0
 
 
-def cos(v: Lanes, x: Value) -> Value:
+def cos(v: Arithmetic, x: Value) -> Value:
     """The cosine: the sine a quarter turn on."""
     return _wave(v, x, 1)
 
 
-def _wave(v: Lanes, x: Value, quarters: int) -> Value:
+def _wave(v: Arithmetic, x: Value, quarters: int) -> Value:
     n, r = turned(v, x)
     n = v.integers("add", n, v.integer(quarters))
     z = v.mul(r, r)
@@ -327,23 +321,23 @@ def _wave(v: Lanes, x: Value, quarters: int) -> Value:
     lost = v.sub(v.sub(v.number(1.0), near), half)
     cosine = v.add(near, v.fma(v.mul(z, z), tail, lost))
     bit = v.integers("and", n, v.integer(1))
-    value = v.select(v.write(f"icmp ne {v.ints} {bit}, {v.integer(0)}"), cosine, sine)
+    value = v.select(v.differ(bit, v.integer(0)), cosine, sine)
     second = v.integers("and", n, v.integer(2))
-    return v.select(v.write(f"icmp ne {v.ints} {second}, {v.integer(0)}"), v.neg(value), value)
+    return v.select(v.differ(second, v.integer(0)), v.neg(value), value)
 
 
 LARGEST_ANGLE = 2.0**15
 """Up to here the quarter turns of an angle are subtracted as three floats' product; beyond, ``turns`` does it."""
 
 
-def turned(v: Lanes, x: Value) -> tuple[Value, Value]:
+def turned(v: Arithmetic, x: Value) -> tuple[Value, Value]:
     """n and r with x = n * pi / 2 + r and |r| <= pi / 4; r is NaN for infinite angles."""
     count, n = v.nearest(x, 2 / math.pi)
     r = x
     for part in _HALF_PI[v.bits]:
         r = v.fma(count, v.number(-part), r)
     large = v.compare("uge", v.call("fabs", x), v.number(LARGEST_ANGLE))
-    return _beyond(v, x, large, n, r)
+    return v.turned(x, large, n, r)
 
 
 _HALF_PI = {
@@ -353,30 +347,8 @@ _HALF_PI = {
 """pi / 2 as the sum of three floats."""
 
 
-def _beyond(v: Lanes, x: Value, large: Value, n: Value, r: Value) -> tuple[Value, Value]:
-    """n and r, made anew in the lanes of a mask; the other lanes keep theirs."""
-    pair = f"{{ {v.ints}, {v.floats} }}"
-    parts = f"insertvalue {pair} undef, {v.ints} {n}, 0"
-    before = v.write(f"insertvalue {pair} {v.write(parts)}, {v.floats} {r}, 1")
-    key = f"turned {x}"
-    if key not in v.text.results:
-        bits = v.write(f"bitcast {v.masks} {large} to i{v.count}")
-        some = v.write(f"icmp ne i{v.count} {bits}, 0")
-        here, away, back = v.text.block, v.text.new_label(), v.text.new_label()
-        v.text.act(f"br i1 {some}, label %{away}, label %{back}")
-        v.text.label(away)
-        made = v.text.name()
-        v.text.act(f"{made} = call {pair} @turn{v.bits}({v.floats} {x}, {v.masks} {large}, {pair} {before})")
-        v.text.act(f"br label %{back}")
-        v.text.label(back)
-        v.text.turns.add(v.bits)
-        v.text.results[key] = v.write(f"phi {pair} [ {before}, %{here} ], [ {made}, %{away} ]")
-    found = v.text.results[key]
-    return v.write(f"extractvalue {pair} {found}, 0"), v.write(f"extractvalue {pair} {found}, 1")
-
-
 FUNCTIONS: dict[str, Callable[..., Value]] = {
-    "neg": Lanes.neg,
+    "neg": lambda v, x: v.neg(x),
     "abs": lambda v, x: v.call("fabs", x),
     "exp": exp,
     "expm1": expm1,
@@ -393,17 +365,17 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "sign": sign,
     "floor": lambda v, x: v.call("floor", x),
     "ceil": lambda v, x: v.call("ceil", x),
-    "add": Lanes.add,
-    "sub": Lanes.sub,
-    "mul": Lanes.mul,
-    "div": Lanes.div,
+    "add": lambda v, x, y: v.add(x, y),
+    "sub": lambda v, x, y: v.sub(x, y),
+    "mul": lambda v, x, y: v.mul(x, y),
+    "div": lambda v, x, y: v.div(x, y),
     "floor_divide": division.floor_divide,
     "remainder": division.remainder,
     "pow": pow,
     "maximum": maximum,
     "minimum": minimum,
     "clamp": clamp,
-    "where": Lanes.select,
+    "where": lambda v, mask, x, y: v.select(mask, x, y),
     "eq": lambda v, x, y: v.compare("oeq", x, y),
     "ne": lambda v, x, y: v.compare("une", x, y),
     "lt": lambda v, x, y: v.compare("olt", x, y),
@@ -411,9 +383,9 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "gt": lambda v, x, y: v.compare("ogt", x, y),
     "ge": lambda v, x, y: v.compare("oge", x, y),
     "isfinite": lambda v, x: v.compare("olt", v.call("fabs", x), v.number(math.inf)),
-    "logical_and": lambda v, x, y: v.write(f"and {v.masks} {x}, {y}"),
-    "logical_or": lambda v, x, y: v.write(f"or {v.masks} {x}, {y}"),
-    "logical_xor": lambda v, x, y: v.write(f"xor {v.masks} {x}, {y}"),
-    "logical_not": lambda v, x: v.write(f"xor {v.masks} {x}, {_all(v)}"),
+    "logical_and": lambda v, x, y: v.logical("and", x, y),
+    "logical_or": lambda v, x, y: v.logical("or", x, y),
+    "logical_xor": lambda v, x, y: v.logical("xor", x, y),
+    "logical_not": lambda v, x: v.inverted(x),
 }
 """What computes each operation of ``alpha.expressions.graph``."""

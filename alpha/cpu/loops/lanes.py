@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+
+from alpha.expressions.arithmetic import Arithmetic, rounded
 
 Value = str
 """A name of LLVM's, or a constant."""
@@ -63,21 +64,18 @@ class Text:
         self.results.clear()
 
 
-class Lanes:
-    """Vectors of ``count`` floats of ``bits`` (of 8: of bools alone), and what can be done with them.
-
-    No operation may be reordered or contracted, except where ``fma`` says so: the bits follow from the program alone.
-    """
+class Lanes(Arithmetic):
+    """Vectors of ``count`` floats of ``bits`` (of 8: of bools alone), and what can be done with them."""
 
     def __init__(self, bits: int, count: int, fused: bool, text: Text) -> None:
         """``fused``: whether the processor multiplies and adds in one rounding."""
-        self.bits, self.count, self.fused, self.text = bits, count, fused, text
+        super().__init__(bits, fused)
+        self.count, self.text = count, text
         self.scalar = "double" if bits == 64 else "float"
         self.floats = f"<{count} x {self.scalar}>"
         self.ints = f"<{count} x i{bits}>"
         self.masks = f"<{count} x i1>"
         self.suffix = f"v{count}f{bits}"
-        self.mantissa, self.bias = (23, 127) if bits == 32 else (52, 1023)
         self.write = text.write
 
     # -- constants -----------------------------------------------------------------------------------------------
@@ -125,12 +123,14 @@ class Lanes:
         self.text.declarations.add(f"declare {self.floats} @{name}({', '.join([self.floats] * len(operands))})")
         return self.write(f"call {self.floats} @{name}({', '.join(f'{self.floats} {x}' for x in operands)})")
 
-    def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """A polynomial by its coefficients from the constant on, by Horner's rule."""
-        value = self.number(coefficients[-1])
-        for c in coefficients[-2::-1]:
-            value = self.fma(value, x, self.number(c))
-        return value
+    def wider(self) -> Lanes:
+        return Lanes(64, self.count, self.fused, self.text)
+
+    def extended(self, x: Value) -> Value:
+        return self.write(f"fpext {self.floats} {x} to {self.wider().floats}")
+
+    def shortened(self, x: Value) -> Value:
+        return self.write(f"fptrunc {self.wider().floats} {x} to {self.floats}")
 
     # -- masks ---------------------------------------------------------------------------------------------------
 
@@ -142,13 +142,12 @@ class Lanes:
         """x where a mask holds, else y."""
         return self.write(f"select {self.masks} {mask}, {self.floats} {x}, {self.floats} {y}")
 
-    def limited(self, x: Value, low: float | None, high: float | None) -> Value:
-        """x between two numbers; NaN stays."""
-        if low is not None:
-            x = self.select(self.compare("olt", x, self.number(low)), self.number(low), x)
-        if high is not None:
-            x = self.select(self.compare("ogt", x, self.number(high)), self.number(high), x)
-        return x
+    def logical(self, operation: str, x: Value, y: Value) -> Value:
+        return self.write(f"{operation} {self.masks} {x}, {y}")
+
+    def inverted(self, mask: Value) -> Value:
+        every = ", ".join(["i1 true"] * self.count)
+        return self.write(f"xor {self.masks} {mask}, <{every}>")
 
     # -- integers ------------------------------------------------------------------------------------------------
 
@@ -164,27 +163,50 @@ class Lanes:
         """add, sub, and, or, xor, shl, lshr, ashr."""
         return self.write(f"{operation} {self.ints} {x}, {y}")
 
-    def power_of_two(self, n: Value) -> Value:
-        """2 ** n for integers n within the exponents of normal numbers."""
-        biased = self.integers("add", n, self.integer(self.bias))
-        return self.as_floats(self.integers("shl", biased, self.integer(self.mantissa)))
+    def differ(self, x: Value, y: Value) -> Value:
+        return self.write(f"icmp ne {self.ints} {x}, {y}")
 
-    def nearest(self, x: Value, factor: float) -> tuple[Value, Value]:
-        """The integer nearest to x * factor, as a float and as an integer; |x * factor| is less than 2 ** 21.
+    # -- what few lanes need -------------------------------------------------------------------------------------
 
-        A float of 1.5 * 2 ** 23 (52 in float64) has its last digit at 1: what is added to it is rounded.
-        """
-        shift = self.number(1.5 * 2.0**self.mantissa)
-        shifted = self.fma(x, self.number(factor), shift)
-        return self.sub(shifted, shift), self.integers("sub", self.as_ints(shifted), self._shift_bits())
+    def turned(self, x: Value, large: Value, n: Value, r: Value) -> tuple[Value, Value]:
+        """By ``turns``, which is called where some lane has such an angle."""
+        pair = f"{{ {self.ints}, {self.floats} }}"
+        parts = f"insertvalue {pair} undef, {self.ints} {n}, 0"
+        before = self.write(f"insertvalue {pair} {self.write(parts)}, {self.floats} {r}, 1")
+        key = f"turned {x}"
+        if key not in self.text.results:
+            bits = self.write(f"bitcast {self.masks} {large} to i{self.count}")
+            some = self.write(f"icmp ne i{self.count} {bits}, 0")
+            here, away, back = self.text.block, self.text.new_label(), self.text.new_label()
+            self.text.act(f"br i1 {some}, label %{away}, label %{back}")
+            self.text.label(away)
+            made = self.text.name()
+            arguments = f"{self.floats} {x}, {self.masks} {large}, {pair} {before}"
+            self.text.act(f"{made} = call {pair} @turn{self.bits}({arguments})")
+            self.text.act(f"br label %{back}")
+            self.text.label(back)
+            self.text.turns.add(self.bits)
+            self.text.results[key] = self.write(f"phi {pair} [ {before}, %{here} ], [ {made}, %{away} ]")
+        found = self.text.results[key]
+        return self.write(f"extractvalue {pair} {found}, 0"), self.write(f"extractvalue {pair} {found}, 1")
 
-    def from_small_ints(self, n: Value) -> Value:
-        """Integers below 2 ** 21 as floats: processors without AVX-512 have no instruction for 64 bits."""
-        shifted = self.as_floats(self.integers("add", n, self._shift_bits()))
-        return self.sub(shifted, self.number(1.5 * 2.0**self.mantissa))
-
-    def _shift_bits(self) -> Value:
-        return self.integer(bits_of(1.5 * 2.0**self.mantissa, self.bits))
+    def divided(self, x: Value, y: Value, long: Value, rest: Value) -> Value:
+        """By ``division``, which is called where some lane needs it."""
+        key = f"divided {x} {y}"
+        if key not in self.text.results:
+            bits = self.write(f"bitcast {self.masks} {long} to i{self.count}")
+            some = self.write(f"icmp ne i{self.count} {bits}, 0")
+            here, away, back = self.text.block, self.text.new_label(), self.text.new_label()
+            self.text.act(f"br i1 {some}, label %{away}, label %{back}")
+            self.text.label(away)
+            made = self.text.name()
+            operands = f"{self.floats} {x}, {self.floats} {y}, {self.masks} {long}, {self.floats} {rest}"
+            self.text.act(f"{made} = call {self.floats} @divide{self.bits}({operands})")
+            self.text.act(f"br label %{back}")
+            self.text.label(back)
+            self.text.divisions.add(self.bits)
+            self.text.results[key] = self.write(f"phi {self.floats} [ {rest}, %{here} ], [ {made}, %{away} ]")
+        return self.text.results[key]
 
 
 def scalar(value: float, bits: int) -> str:
@@ -192,17 +214,3 @@ def scalar(value: float, bits: int) -> str:
     if bits == 32:
         value = rounded(value)
     return "0x" + struct.pack(">d", value).hex().upper()
-
-
-def rounded(value: float) -> float:
-    """The nearest float32; infinite beyond its range."""
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", value))[0])
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-
-
-def bits_of(value: float, bits: int) -> int:
-    """The bits of a float as an integer."""
-    kinds = ("<f", "<i") if bits == 32 else ("<d", "<q")
-    return int(struct.unpack(kinds[1], struct.pack(kinds[0], value))[0])

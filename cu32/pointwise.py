@@ -1,0 +1,176 @@
+"""PointwiseOperations: point-wise programs on the device, each as one kernel (``alpha.cu32.expressions``)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from alpha import caches
+from alpha.arguments import Shape, broadcast_shapes
+from alpha.composed import pointwise as composed
+from alpha.cu32 import expressions, strided
+from alpha.cu32.arrays import THREADS, TILE, TRANSPOSED, TRANSPOSED_FIRST, VECTOR_BYTES, ArrayOperations
+from alpha.cu32.base import c_type
+from alpha.cu32.compiler import Source
+from alpha.dtypes import DType, bool_
+from alpha.expressions.program import Program
+from alpha.tensor import Tensor, dense_strides, memory_order
+
+MOST_OPERANDS = 64
+"""Tensors, results and numbers of a program whose kernel's arguments surely fit into the 4 KiB that they may have."""
+
+MOST_VECTORS = 12
+"""Tensors and results that move 16 bytes at a time; more elements would not fit into a thread's registers."""
+
+Lie = tuple[Shape, Shape, Any, int]
+"""Shape, strides and dtype of a tensor, and by how many elements, modulo 16, it begins off the pool's grain."""
+
+
+class PointwiseOperations(ArrayOperations):
+    """Programs as kernels that are compiled at their first use for each way in which tensors lie."""
+
+    def pointwise(
+        self,
+        function: str,
+        program: Program,
+        tensors: Sequence[Tensor],
+        numbers: Sequence[float],
+        out: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        if program.tensors + len(program.results) + len(numbers) > MOST_OPERANDS:
+            return composed.pointwise(self, function, program, tensors, numbers, out)
+        if out is not None:
+            tensors = [self._apart(x, out) for x in tensors]
+        plan = planned(program, function, None if out is None else _lie(out), *[_lie(x) for x in tensors])
+        if out is None:
+            results = tuple([Tensor(self.allocate(n), 0, plan.shape, plan.strides, dtype) for n, dtype in plan.results])
+        elif (out.shape, out.dtype) == (plan.shape, plan.results[0][1]):
+            results = (out,)
+        else:
+            self.copy(self.pointwise(function, program, tensors, numbers)[0], out)
+            return (out,)
+        if plan.moved:
+            tensors = [self._moved(x, plan) if k in plan.moved else x for k, x in enumerate(tensors)]
+        if self.capture is not None:
+            self.capture.keep(*results, *tensors)
+        for piece in plan.pieces:
+            arguments = piece.pack(
+                piece.loop, *[x.address + n for x, n in zip((*results, *tensors), piece.bytes, strict=True)], *numbers
+            )
+            self.launch_packed(plan.source, plan.kernel, (self.blocks(piece.steps, THREADS), 1, 1), _BLOCK, arguments)
+        return results
+
+    def _moved(self, x: Tensor, plan: Plan) -> Tensor:
+        """A copy of a tensor in the results' memory order."""
+        moved = Tensor(self.allocate(x.numel() * x.dtype.itemsize), 0, plan.shape, plan.dense_strides, x.dtype)
+        self.copy(x, moved)
+        return moved
+
+
+def _lie(x: Tensor) -> Lie:
+    return x.shape, x.strides, x.dtype, x.offset & 15
+
+
+_BLOCK = (THREADS, 1, 1)
+
+
+class Piece:
+    """One launch.
+
+    Attributes:
+        loop: the struct Loop for the kernel.
+        steps: what is shared out over threads.
+        bytes: how far into each result, then into each tensor, it begins.
+        pack: makes the kernel's arguments of the loop, addresses and numbers.
+    """
+
+    def __init__(self, piece: strided.Piece, results: Sequence[DType], tensors: Sequence[DType], numbers: int) -> None:
+        """``results`` and ``tensors``: their dtypes; ``numbers``: how many there are."""
+        self.loop, self.steps = piece.loop, piece.steps
+        places = [*[piece.offsets[0]] * len(results), *piece.offsets[1:]]
+        self.bytes = [n * dtype.itemsize for n, dtype in zip(places, (*results, *tensors), strict=True)]
+        self.pack = struct.Struct(f"@{len(self.loop)}s0q{len(places)}P{numbers}d").pack
+
+
+class Plan:
+    """What a call with tensors that lie so needs beside addresses and numbers.
+
+    Attributes:
+        shape, strides: of the results.
+        dense_strides: of a dense tensor in their memory order.
+        results: bytes and dtype of each.
+        moved: places of the tensors that are first copied to lie so.
+        pieces: the launches; none where there are no elements.
+        source, kernel: what is launched.
+    """
+
+    def __init__(self, program: Program, function: str, out: Lie | None, lies: Sequence[Lie]) -> None:
+        """``function``: who asks, for messages. ``out``: of the tensor that the result is written into."""
+        self.shape = broadcast_shapes(function, [shape for shape, *_ in lies])
+        dtype = program.dtype([(shape, kind) for shape, _, kind, _ in lies])
+        kinds = [bool_ if is_bool else dtype for is_bool in program.bools]
+        elements = math.prod(self.shape)
+        self.results = tuple([(elements * kind.itemsize, kind) for kind in kinds])
+        self.pieces: tuple[Piece, ...] = ()
+        self.moved: frozenset[int] = frozenset()
+        self.dense_strides = _result_strides(self.shape, lies if out is None else [out])
+        self.strides = self.dense_strides if out is None else out[1]
+        if not elements or (out is not None and out[0] != self.shape):
+            return
+        self.moved = frozenset([place for place, lie in enumerate(lies) if self._lies_across(lie)])
+        lies = [(self.shape, self.dense_strides, x[2], 0) if k in self.moved else x for k, x in enumerate(lies)]
+        layouts = tuple([(shape, strides) for shape, strides, _, _ in lies])
+        axes = strided.merged_axes((self.shape, self.strides), layouts)
+        steps = axes[0][1][1:]
+        # Along the innermost axis only what is dense needs to be aligned, and is moved 16 bytes at a time.
+        dense = [lie for lie, step in zip(lies, steps, strict=True) if step]
+        wide = VECTOR_BYTES // max(kind.itemsize for kind in (*kinds, *[lie[2] for lie in dense]))
+        aligned = not any(lie[3] % wide for lie in (dense if out is None else (out, *dense)))
+        in_vectors = aligned and len(lies) + len(kinds) <= MOST_VECTORS
+        found = strided.plan((self.shape, self.strides), layouts, wide if in_vectors else 1)
+        dtypes = [lie[2] for lie in lies]
+        self.pieces = tuple([Piece(piece, kinds, dtypes, program.count_of_numbers) for piece in found.pieces])
+        places = [(c_type(kind), _place(step, found.width)) for kind, step in zip(dtypes, steps, strict=True)]
+        is_flat = found.width > 1 and len(axes) == 1
+        layout = expressions.Layout(c_type(dtype), tuple(places), is_flat, found.width)
+        self.source, self.kernel = kernel(program, layout)
+
+    def _lies_across(self, lie: Lie) -> bool:
+        """Whether a large tensor is read faster once it is copied in tiles."""
+        shape, strides, _, _ = lie
+        if strides == self.dense_strides or shape != self.shape or math.prod(shape) < TRANSPOSED_FIRST:
+            return False
+        return strided.tiles((shape, self.dense_strides), (shape, strides), TILE, TRANSPOSED) is not None
+
+
+@caches.kept
+def planned(program: Program, function: str, out: Lie | None, *lies: Lie) -> Plan:
+    """The plan for tensors that lie so."""
+    return Plan(program, function, out, lies)
+
+
+_kernels: dict[tuple[str, expressions.Layout], tuple[Source, str]] = {}
+
+
+def kernel(program: Program, layout: expressions.Layout) -> tuple[Source, str]:
+    """The source of a program's kernel for tensors that lie so, and its name."""
+    found = _kernels.get((program.text, layout))
+    if found is None:
+        made = expressions.source(program, layout), expressions.kernel_name(program)
+        found = _kernels[program.text, layout] = made
+    return found
+
+
+def _place(step: int, width: int) -> str:
+    """How a tensor's elements lie along the innermost axis, for a kernel of this width."""
+    if width == 1:
+        return expressions.STRIDED
+    return expressions.DENSE if step else expressions.SAME
+
+
+def _result_strides(shape: Shape, lies: Sequence[Lie]) -> Shape:
+    """Strides of dense results in the memory order of the largest of these."""
+    largest_shape, strides, _, _ = max(lies, key=lambda lie: math.prod(lie[0]))
+    return dense_strides(shape, memory_order(largest_shape, strides) if len(largest_shape) == len(shape) else None)

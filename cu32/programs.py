@@ -1,0 +1,62 @@
+"""The framework's own point-wise programs: their kernels are compiled ahead, and the table of resources has them."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+from alpha import functions
+from alpha.cu32.base import c_type
+from alpha.cu32.compiler import Source
+from alpha.cu32.expressions import DENSE, STRIDED, Layout, source
+from alpha.dtypes import bool_, default_float
+from alpha.expressions import rectifiers
+from alpha.expressions.functions import PointwiseFunction
+from alpha.expressions.graph import BOOL, FLOAT, NUMBER
+from alpha.expressions.program import Program
+
+LAYOUTS = ((DENSE, 4), (STRIDED, 1))
+"""How tensors lie most often, and elements of a step."""
+
+ARGUMENTS: dict[int, list[tuple[str, ...]]] = {
+    1: [(FLOAT,)],
+    2: [(FLOAT, FLOAT), (FLOAT, NUMBER), (NUMBER, FLOAT)],
+    3: [(BOOL, FLOAT, FLOAT), (BOOL, NUMBER, FLOAT), (FLOAT, NUMBER, NUMBER)],
+}
+"""What functions of so many arguments are called with most often; those of more with tensors alone."""
+
+
+def programs() -> Iterator[Program]:
+    """What computes the results of alpha's functions, and what their gradients."""
+    yield from rectifiers.PROGRAMS
+    for function in _functions():
+        count = len(inspect.signature(function).parameters)
+        for kinds in ARGUMENTS.get(count, [(FLOAT,) * count]):
+            trace = function.of_kinds(kinds)
+            yield trace.program
+            needs = tuple([kind == FLOAT for kind in kinds if kind != NUMBER])
+            gradient = None if trace.program.bools[0] else trace.gradient(needs).program
+            if gradient is not None:
+                yield gradient
+
+
+def _functions() -> Iterator[PointwiseFunction]:
+    """The modules' functions, and those that stand in their tables."""
+    for name in sorted(module.name for module in pkgutil.iter_modules(functions.__path__)):
+        for value in vars(importlib.import_module(f"{functions.__name__}.{name}")).values():
+            several: list[Any] = list(value.values()) if isinstance(value, dict) else [value]
+            yield from [one for one in several if isinstance(one, PointwiseFunction)]
+
+
+def _sources() -> Iterator[Source]:
+    for program in programs():
+        for lie, width in LAYOUTS:
+            dtypes = [bool_ if is_condition else default_float for is_condition in program.conditions]
+            tensors = tuple([(c_type(dtype), lie) for dtype in dtypes])
+            yield source(program, Layout(c_type(default_float), tensors, lie == DENSE, width))
+
+
+SOURCES = tuple(dict.fromkeys(_sources()))
