@@ -212,6 +212,13 @@ class Engine(ABC):
     def copy(self, source: Tensor, out: Tensor) -> None:
         """``out[...] = source`` with broadcasting and conversion of dtype."""
 
+    def concat(self, tensors: Sequence[Tensor], axis: int, order: Sequence[int] | None = None) -> Tensor:
+        """Tensors of one dtype one after another along an axis; their other lengths are equal.
+
+        ``order``: the result's memory order; that of the largest tensor unless given.
+        """
+        return arrays.concat(self, tensors, axis, order)
+
     def storing(self, source: np.ndarray[Any, Any], out: Tensor) -> tuple[Any, ...] | None:
         """The action (``alpha.changes``) that copies an array of the same shape and dtype into a tensor.
 

@@ -38,6 +38,18 @@ def copied(engine: Engine, x: Tensor, dtype: np.dtype[Any], order: Sequence[int]
     return out
 
 
+def concat(engine: Engine, tensors: Sequence[Tensor], axis: int, order: Sequence[int] | None = None) -> Tensor:
+    """Each tensor is copied into its part of the result."""
+    first, length = tensors[0], sum([x.shape[axis] for x in tensors])
+    shape = (*first.shape[:axis], length, *first.shape[axis + 1 :])
+    out = engine.empty(shape, first.dtype, order or max(tensors, key=lambda x: x.numel()).memory_order())
+    start = 0
+    for x in tensors:
+        engine.copy(x, out.view(out.offset + start * out.strides[axis] if x.numel() else 0, x.shape, out.strides))
+        start += x.shape[axis]
+    return out
+
+
 def cast(engine: Engine, x: Tensor, dtype: np.dtype[Any]) -> Tensor:
     """The tensor in another dtype: itself where that is its own."""
     return x if x.dtype == dtype else copied(engine, x, dtype)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu import copies, lookups, numpy_threads
+from alpha.cpu import lookups, numpy_threads
 from alpha.cpu.base import Array
 from alpha.cpu.compile import alone
 from alpha.cpu.kernels import indexing as kernels
@@ -120,11 +120,10 @@ class ArrayOperations(LookupOperations):
         return out
 
     def copy(self, source: Tensor, out: Tensor) -> None:
-        small = out.numel() < copies.SMALL
-        apart = source.storage is not out.storage or not np.may_share_memory(self.array(source), self.array(out))
-        if not small and apart and source.dtype == out.dtype and self.copy_layout(source, out):
+        if source.dtype == out.dtype and self.copy_layout(source, out):
             return
         value, target = self.array(source), self.array(out)
+        apart = source.storage is not out.storage or not np.may_share_memory(value, target)
         if apart and target.size >= PARALLEL_SIZE:
             self._run(_copy, [value], target, out)
         else:  # of overlapping memory, pieces could overwrite what is still to be read

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from alpha.composed import arrays
-from alpha.cpu.copies import TAGS, CopyOperations
+from alpha.cpu.copies import CopyOperations
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import indexing as kernels
 from alpha.dtypes import is_float
@@ -16,6 +16,9 @@ from alpha.tensor import Tensor
 
 SMALL = 1 << 12
 """Numbers below which NumPy looks up whole entries: a launch costs more."""
+
+TAGS = {4: np.float32(0), 8: np.float64(0)}
+"""What tells the kernels a number's size."""
 
 TASK = 1 << 14
 """Numbers per task, about."""

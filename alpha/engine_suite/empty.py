@@ -85,6 +85,7 @@ OPERATIONS: dict[str, Callable[[Engine, Make, int, int], Results]] = {
     "sort": lambda e, zeros, n, c: e.sort(zeros(n, c), 1),
     "cumsum": lambda e, zeros, n, c: [e.cumsum(zeros(n, c), 0)],
     "copy, fill": _filled,
+    "concat": lambda e, zeros, n, c: [e.concat([zeros(n, c), zeros(n, c)], axis) for axis in (0, 1)],
     "gather": lambda e, zeros, n, c: [e.gather(zeros(3, c), (zeros(n, dtype=int64), ALL))],
     "scatter": _scattered,
     "matmul": lambda e, zeros, n, c: [e.matmul(zeros(n, c), zeros(c, 3)), e.matmul(zeros(2, 3, n), zeros(n, c))],

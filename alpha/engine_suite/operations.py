@@ -45,6 +45,21 @@ ROUNDING = {str(dtype): dtypes.info(dtype).tolerance[0] for dtype in dtypes.FLOA
 """Sums of a few hundred products of numbers up to 2: an absolute error, for they may cancel."""
 
 
+# -- copies -----------------------------------------------------------------------------------------------------
+
+
+@CHECKS.over(*NUMBERS)
+def concat(engine: Engine, dtype: str) -> None:
+    x, y = numbers(3, 4, 2, dtype=dtype), numbers(3, 4, 2, dtype=dtype, seed=1)
+    for axis in range(3):
+
+        def joined(place: Engine, x: Tensor, y: Tensor, axis: int = axis) -> Results:
+            part = y.view(0, tuple(1 if a == axis else n for a, n in enumerate(y.shape)), y.strides)
+            return [place.concat([x, part, y], axis), place.concat([x, y], axis, (1, 2, 0)), place.concat([x], axis)]
+
+        expect_same(engine, joined, x, y)
+
+
 # -- products and sums -------------------------------------------------------------------------------------------
 
 
