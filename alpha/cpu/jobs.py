@@ -8,39 +8,47 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from alpha.cpu import workers
 from alpha.cpu.compile import Entry, alone, called, entry
+from alpha.cpu.forks import compilation_lock
 from alpha.cpu.sharing import share
+
+_compiling = compilation_lock()
 
 
 class JobKernel:
     """A kernel that is compiled when it first runs; see ``alpha.cpu.kernels.records``."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        """``function``: the kernel; what it draws its tasks with is ``next_task``."""
-        self._function = function
-        self.__doc__ = function.__doc__
+    def __init__(self, function: Callable[..., Any], name: str, **names: Any) -> None:
+        """
+        Args:
+            function: the kernel; what it draws its tasks with is ``next_task``.
+            name: tells it from others made of the same function; ``names`` are globals that it has besides.
+        """
+        self._function, self._name, self._names = function, name, names
+        self._made: tuple[Any, Any] | None = None  # the compiled function, and what calls it
 
     def run(self, job: bytes, tasks: int, threads: int) -> None:
         """Runs a job of so many tasks on up to so many threads."""
+        compiled, alone = self._made or self._make()
         if threads == 1 or tasks <= 1:
-            self._alone(0, job)
+            alone(0, job)
         else:
             record = np.frombuffer(job, np.uint8)
-            workers.WORKERS.enter(_launcher(), min(threads, tasks), (self._compiled.address, record.ctypes.data))
+            workers.WORKERS.enter(_launcher(), min(threads, tasks), (compiled.address, record.ctypes.data))
 
-    @cached_property
-    def _compiled(self) -> Any:
-        return called(self._function, "void(int64, int64)", self._function.__name__)
-
-    @cached_property
-    def _alone(self) -> Any:
-        return ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_char_p)(self._compiled.address)
+    def _make(self) -> tuple[Any, Any]:
+        """Compiles the kernel, one thread at a time: two would get one address each, and one function is freed."""
+        with _compiling:
+            if self._made is None:
+                made = called(self._function, "void(int64, int64)", self._name, **self._names)
+                self._made = made, ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_char_p)(made.address)
+            return self._made
 
 
 @alone

@@ -385,4 +385,4 @@ def _copy(slot, job):  # type: ignore[no-untyped-def]
         task = next_task(slot, task)
 
 
-copy = JobKernel(_copy)
+copy = JobKernel(_copy, "copy")
