@@ -428,6 +428,13 @@ class Engine(ABC):
         """
         return pooling.combine(self, x, pairs)
 
+    def resample(self, x: Tensor, rows: WeightedPairs, columns: WeightedPairs) -> Tensor:
+        """Images (N, H, W, C) whose rows are weighted sums of x's rows, and whose columns are such of x's columns.
+
+        A pixel that is one of x's with weight 1 is that pixel, whatever it holds.
+        """
+        return pooling.resample(self, x, rows, columns)
+
     def leaky_relu(self, x: Tensor, slope: float) -> Tensor:
         """max(x, 0) + slope * min(x, 0); of -inf and a slope of 0 it is 0."""
         return normalisation.leaky_relu(self, x, slope)

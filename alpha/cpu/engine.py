@@ -11,6 +11,7 @@ from alpha.cpu.pointwise import PointwiseOperations
 from alpha.cpu.pooling import PoolingOperations
 from alpha.cpu.products import ProductOperations
 from alpha.cpu.reductions import ReductionOperations
+from alpha.cpu.resampling import ResamplingOperations
 from alpha.cpu.row_norms import RowNormOperations
 
 
@@ -21,6 +22,7 @@ class CPUEngine(
     NormalisationOperations,
     RowNormOperations,
     PoolingOperations,
+    ResamplingOperations,
     LossOperations,
     DropoutOperations,
     PointwiseOperations,

@@ -14,7 +14,7 @@ from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import pooling as kernels
 from alpha.dtypes import int32
-from alpha.engine import IMAGE_ORDER, WeightedPairs
+from alpha.engine import IMAGE_ORDER
 from alpha.errors import ShapeError
 from alpha.geometry import LONGEST, Axis, Geometry
 from alpha.tensor import Tensor, dense_strides
@@ -61,26 +61,9 @@ class PoolingOperations(HostEngine):
         self._pool(kernels.means if count_padding else kernels.means_of_sizes, found, dy, dx)
         return dx
 
-    def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
-        count, length, values = x.shape
-        positions = len(pairs.starts) - 1
-        first, last = pairs.span
-        if first < 0 or last >= length:
-            raise ShapeError(f"[combine] expected pairs within an axis of {length}, got {last}")
-        weights = pairs.weights if x.dtype == pairs.weights.dtype else pairs.weights32
-        out = self.empty((count, positions, values), x.dtype)
-        block = max(1, kernels.COLUMNS // max(values, 1))
-        tasks = count * -(-positions // block) * -(-values // kernels.COLUMNS)
-        self.launch(
-            kernels.combine, self.array(x), pairs.starts, pairs.sources, weights, self.array(out), block, tasks=tasks,
-        )  # fmt: skip
-        return out
-
     def _planned(self, x: Tensor, geometry: Geometry, by_output: bool, full: int = 0) -> tuple[Tensor, Plan]:
         """What is read, a copy where its channels are not dense, and the plan for it."""
-        images, _, _, channels = x.shape
-        if x.strides[3] != 1 or (channels < FEWEST and images > 1):
-            x = self.dense(x, IMAGE_ORDER)
+        x = in_runs(self, x)
         return x, _plan(geometry, by_output, full, x.shape, x.strides, x.dtype.itemsize)
 
     def _pool(
@@ -93,6 +76,22 @@ class PoolingOperations(HostEngine):
 
 
 _JOB = struct.Struct("4q").pack
+
+
+def in_runs(engine: HostEngine, x: Tensor) -> Tensor:
+    """The images, or a copy in image order of those whose numbers do not lie in runs that are worth it."""
+    images, _, _, channels = x.shape
+    if (x.strides[3] != 1 and channels > 1) or (channels < FEWEST and images > 1):
+        return engine.dense(x, IMAGE_ORDER)
+    return x
+
+
+def runs_of(shape: Shape, strides: Shape) -> tuple[int, int, int]:
+    """The runs behind a pixel of images ``in_runs``, their numbers, and the step from one to the next."""
+    images, _, _, channels = shape
+    if images == 1 or strides[0] == channels:
+        return 1, images * channels, 0
+    return images, channels, strides[0]
 
 
 def _check(function: str, x: Tensor, size: tuple[int, int]) -> None:
@@ -118,12 +117,11 @@ class Plan(NamedTuple):
 @caches.kept
 def _plan(geometry: Geometry, by_output: bool, full: int, shape: Shape, strides: Shape, item: int) -> Plan:
     """For what is read: x by its outputs, or gradients by the inputs, not ``by_output``, that they flow to."""
-    images, _, _, channels = shape
+    images, channels = shape[0], shape[3]
     height, width = geometry.output if by_output else geometry.input
     result = (images, height, width, channels)
     order = dense_strides(result, IMAGE_ORDER)
-    together = images == 1 or strides[0] == channels
-    runs, length = (1, images * channels) if together else (images, channels)
+    runs, length, from_run = runs_of(shape, strides)
     piece = min(length, kernels.PIECE_BYTES // item)
     pieces = -(-length // max(piece, 1))
     elements = math.prod(result)
@@ -139,7 +137,7 @@ def _plan(geometry: Geometry, by_output: bool, full: int, shape: Shape, strides:
         tasks=runs * pieces * blocks if elements else 0, positions=positions, blocks=blocks, pieces=pieces, piece=piece,
         length=length, rows=rows.ctypes.data, columns=columns.ctypes.data, height=height, width=width,
         window_columns=geometry.columns.filter, row_pair=row_pair, row_tap=row_tap, column_pair=column_pair,
-        column_tap=column_tap, from_row=read[1], from_column=read[2], from_run=0 if together else read[0],
+        column_tap=column_tap, from_row=read[1], from_column=read[2], from_run=from_run * item,
         to_row=write[1], to_column=write[2], to_run=write[0], taps_row=4 * taps[1], taps_column=4 * taps[2],
         taps_run=4 * taps[0], full=full, sizes_rows=row_sizes.ctypes.data, sizes_columns=column_sizes.ctypes.data,
     )  # fmt: skip

@@ -58,7 +58,8 @@ def _pooled(place: Engine, zeros: Make, n: int, c: int) -> Results:
 
 def _combined(place: Engine, zeros: Make, n: int, c: int) -> Results:
     pairs = [WeightedPairs.make(np.arange(p), np.arange(p), np.ones(p), p) for p in (2, 0)]
-    return [place.combine(zeros(n, 3, c), chosen) for chosen in pairs]
+    images = [place.resample(zeros(n, 3, 2, c), chosen, pairs[0]) for chosen in pairs]
+    return [*(place.combine(zeros(n, 3, c), chosen) for chosen in pairs), *images]
 
 
 def _images(place: Engine, zeros: Make, n: int, c: int) -> Results:
@@ -99,7 +100,7 @@ OPERATIONS: dict[str, Callable[[Engine, Make, int, int], Results]] = {
         e.leaky_relu(zeros(n, c), 0.1), e.leaky_relu_grad(zeros(n, c), zeros(n, c), 0),
     ],
     "pooling": _pooled,
-    "combine": _combined,
+    "combine, resample": _combined,
     "random": lambda e, zeros, n, c: [
         e.random(Draw(kind, (n, c), zeros(0).dtype, 0.0, 1.0, 1, 0)) for kind in ("uniform", "normal")
     ],

@@ -108,6 +108,19 @@ def combine(engine: Engine, dtype: str) -> None:
     expect_same(engine, lambda place, x: [place.combine(place.dense(x, range(3)), pairs)], x)
 
 
+@CHECKS.over(*product(("weighted", "chosen", "repeated"), FLOATS))
+def resample(engine: Engine, kind: str, dtype: str) -> None:
+    pairs = WeightedPairs.make(np.array([0, 0, 2, 3, 3]), np.array([1, 4, 0, 2, 2]), np.array([0.5, 2, 1, -1, 3]), 5)
+    chosen = WeightedPairs.make(np.arange(3), np.array([4, 0, 0]), np.ones(3), 3)
+    repeated = WeightedPairs.make(np.arange(10), np.repeat(np.arange(5), 2), np.ones(10), 10)
+    rows = {"weighted": pairs, "chosen": chosen, "repeated": repeated}[kind]
+    columns = repeated if kind == "repeated" else chosen
+    for images, channels in ((2, 3), (1, 100), (3, 70)):
+        x = numbers(images, 5, 5, channels, dtype=dtype)
+        x[:, 3] = np.nan if kind != "repeated" else -0.0  # which no pair reads
+        expect_same(engine, lambda place, x: [place.resample(x, rows, columns)], x, atol=ROUNDING[dtype])
+
+
 # -- convolution and pooling -------------------------------------------------------------------------------------
 
 

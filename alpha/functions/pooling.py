@@ -105,15 +105,30 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
     result keeps its axes: (N, 1, 1, C).
     """
     _check_image("adaptive_avg_pool2d", x)
-    sizes = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
-    wanted = tuple(length if size is None else size for size, length in zip(sizes, x.shape[1:3], strict=False))
-    rows, columns = _pair("adaptive_avg_pool2d", "output_size", wanted if len(sizes) == 2 else sizes, 1)
+    if type(output_size) is int and 1 <= output_size <= MAX_STEP:
+        rows = columns = output_size
+    else:
+        sizes = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
+        wanted = tuple(length if size is None else size for size, length in zip(sizes, x.shape[1:3], strict=False))
+        rows, columns = _pair("adaptive_avg_pool2d", "output_size", wanted if len(sizes) == 2 else sizes, 1)
     check_room(x.engine, (x.shape[0], rows, columns, x.shape[3]), x.dtype)
-    if x.shape[1] % rows == 0 and x.shape[2] % columns == 0:
-        return avg_pool2d(x, (x.shape[1] // rows, x.shape[2] // columns))
-    axes = [resampling.Axis(n, m, n / m) for n, m in zip(x.shape[1:3], (rows, columns), strict=True)]
-    # All windows of a row of windows have one size, so a mean of means is the windows' mean.
-    return call(resampling.Resample, x, tuple(axes), "mean")
+    found = _adaptive(x.shape[1], x.shape[2], rows, columns)
+    if isinstance(found, Geometry):
+        return call(AvgPool2d, x, found, True)
+    return call(resampling.Resample, x, found, "mean")
+
+
+@lru_cache(maxsize=1024)
+def _adaptive(height: int, width: int, rows: int, columns: int) -> Geometry | resampling.Axes:
+    """The windows where all have one size and lie side by side, else what becomes of each axis.
+
+    All windows of a row of windows have one height, so a mean of means is the windows' mean.
+    """
+    if height % rows == 0 and width % columns == 0:
+        sizes = (height // rows, width // columns)
+        if max(sizes) <= MAX_STEP:
+            return Geometry(Axis(height, sizes[0], sizes[0]), Axis(width, sizes[1], sizes[1]))
+    return resampling.Axis(height, rows, height / rows), resampling.Axis(width, columns, width / columns)
 
 
 def _correction(x: Tensor, axes: tuple[Axis, Axis], padding: tuple[int, int]) -> Tensor:

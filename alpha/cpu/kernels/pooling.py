@@ -16,8 +16,6 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.atomics import take_task
-from alpha.cpu.compile import compiled
 from alpha.cpu.isa import ISA
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels.records import get, next_task
@@ -31,9 +29,6 @@ PIECE_BYTES = 4096
 
 TASK_BYTES = 1 << 16
 """Bytes that a task writes, about."""
-
-COLUMNS = 4096
-"""Columns per task of ``combine``: what it reads and writes stays in the L1 cache."""
 
 ISA_BYTES = ISA.bytes
 
@@ -350,36 +345,3 @@ means_of_sizes = _kernels("shares", OF_SIZES=True)
 maxima = _kernels("maxima")
 choices = _kernels("choices", IS_CHOICE=True)
 gradients = _kernels("gradients")
-
-
-@compiled
-def combine(counter, x, starts, sources, weights, out, block):  # type: ignore[no-untyped-def]
-    """out[i, p] = sum of weights * x[i, sources] over the pairs of p; x is (count, length, values).
-
-    A task is a block of positions of one i, and a run of values.
-    """
-    count, positions, values = out.shape
-    blocks = (positions + block - 1) // block
-    pieces = (values + COLUMNS - 1) // COLUMNS
-    while True:
-        task = take_task(counter)
-        if task >= count * blocks * pieces:
-            break
-        i, rest = task // (blocks * pieces), task % (blocks * pieces)
-        low = rest % pieces * COLUMNS
-        high = min(low + COLUMNS, values)
-        for position in range(rest // pieces * block, min((rest // pieces + 1) * block, positions)):
-            total = out[i, position, low:high]
-            first, last = starts[position], starts[position + 1]
-            if last - first == 2:
-                a, b = weights[first], weights[first + 1]
-                left, right = x[i, sources[first], low:high], x[i, sources[first + 1], low:high]
-                for v in range(len(total)):
-                    total[v] = a * left[v] + b * right[v]
-                continue
-            total[:] = x.dtype.type(0)
-            for pair in range(first, last):
-                weight = weights[pair]
-                read = x[i, sources[pair], low:high]
-                for v in range(len(total)):
-                    total[v] += weight * read[v]
