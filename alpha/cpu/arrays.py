@@ -13,7 +13,7 @@ from alpha.cpu import lookups, numpy_threads
 from alpha.cpu.base import Array
 from alpha.cpu.compile import alone
 from alpha.cpu.kernels import indexing as kernels
-from alpha.cpu.lookups import LookupOperations
+from alpha.cpu.masks import MaskOperations
 from alpha.dtypes import bool_, default_int, info, is_bool, is_float
 from alpha.engine import Index, Operand, RangeCheck
 from alpha.errors import ArgumentError
@@ -94,7 +94,7 @@ Loop = Callable[..., Any]
 """``loop(*inputs, out=array)``, as a ufunc is called."""
 
 
-class ArrayOperations(LookupOperations):
+class ArrayOperations(MaskOperations):
     """NumPy's ufuncs writing into the pool's memory, large arrays split between threads."""
 
     def elementwise(self, op: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
@@ -217,6 +217,9 @@ class ArrayOperations(LookupOperations):
         return array if _suits_blas(array) else self.array(self.dense(x, range(x.ndim)))
 
     def gather(self, x: Tensor, index: Index) -> Tensor:
+        selected = self.take_selected(x, index)
+        if selected is not None:
+            return selected
         native = self._native(index)
         axis = lookups.only_axis(native)
         if axis is None:
@@ -226,14 +229,16 @@ class ArrayOperations(LookupOperations):
             return out
         entries = self.dense(index[axis], range(index[axis].ndim))
         out = self.empty(x.shape[:axis] + entries.shape + x.shape[axis + 1 :], x.dtype)
-        lines = lookups.lines_of_entries(x, entries, axis) if out.numel() >= lookups.SMALL else None
-        if lines is not None:
-            self.take(lines, x, entries, out)
+        lines = lookups.lines_of_entries(x.shape, x.strides, entries.shape, axis, x.dtype.itemsize, 0)
+        if lines.serves:
+            self.look_up(kernels.take, lines, entries, x, out)
         else:  # "wrap" because "raise" makes NumPy gather into a buffer first; the indices are in range
             np.take(self.array(x), native[axis], axis=axis, out=self.array(out), mode="wrap")
         return out
 
     def scatter(self, out: Tensor, index: Index, values: Operand, accumulate: bool) -> None:
+        if self.put_selected(out, index, values, accumulate):
+            return
         target, native = self.array(out), self._native(index)
         source = self.array(values) if isinstance(values, Tensor) else values
         if not accumulate:
@@ -251,10 +256,10 @@ class ArrayOperations(LookupOperations):
         if axis is None or not isinstance(values, Tensor) or not lookups.adds(out, values):
             return False
         entries = self.dense(index[axis], range(index[axis].ndim))
-        lines = lookups.lines_of_entries(out, entries, axis)
-        if lines is None or values.shape != out.shape[:axis] + entries.shape + out.shape[axis + 1 :]:
+        lines = lookups.lines_of_entries(out.shape, out.strides, entries.shape, axis, out.dtype.itemsize, self.threads)
+        if not lines.serves or values.shape != out.shape[:axis] + entries.shape + out.shape[axis + 1 :]:
             return False
-        self.add(lines, out, entries, values)
+        self.look_up(kernels.add, lines, entries, out, self.dense(values, range(values.ndim)))
         return True
 
     def check_range(self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None) -> Tensor:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import struct
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha import caches
+from alpha.arguments import Shape
 from alpha.composed import arrays
+from alpha.cpu.base import Array
 from alpha.cpu.copies import CopyOperations
 from alpha.cpu.isa import ISA
+from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import indexing as kernels
 from alpha.dtypes import is_float
 from alpha.tensor import Tensor
 
-SMALL = 1 << 12
-"""Numbers below which NumPy looks up whole entries: a launch costs more."""
-
-TAGS = {4: np.float32(0), 8: np.float64(0)}
-"""What tells the kernels a number's size."""
+SIZES = (4, 8)
+"""Bytes of the numbers that the kernels know."""
 
 TASK = 1 << 14
 """Numbers per task, about."""
@@ -29,40 +31,35 @@ class LookupOperations(CopyOperations):
 
     def gather_along(self, x: Tensor, index: Tensor, axis: int) -> Tensor:
         index = self.dense(index, range(index.ndim))
-        lines = lines_along(x, index, axis)
-        if lines is None:
+        lines = lines_along(x.shape, x.strides, index.shape, axis, x.dtype.itemsize, 0)
+        if not lines.serves:
             return arrays.gather_along(self, x, index, axis)
         out = self.empty(index.shape, x.dtype)
-        self.take(lines, x, index, out)
+        self.look_up(kernels.take, lines, index, x, out)
         return out
 
     def scatter_along(self, out: Tensor, index: Tensor, values: Tensor, axis: int) -> None:
         index = self.dense(index, range(index.ndim))
-        lines = lines_along(out, index, axis) if adds(out, values) and values.shape == index.shape else None
-        if lines is None:
-            arrays.scatter_along(self, out, index, values, axis)
+        lines = lines_along(out.shape, out.strides, index.shape, axis, out.dtype.itemsize, self.threads)
+        if lines.serves and adds(out, values) and values.shape == index.shape:
+            self.look_up(kernels.add, lines, index, out, self.dense(values, range(values.ndim)))
         else:
-            self.add(lines, out, index, values)
+            arrays.scatter_along(self, out, index, values, axis)
 
-    def take(self, lines: kernels.Lines, x: Tensor, index: Tensor, out: Tensor) -> None:
-        """Looks up what ``lines`` describe into a dense tensor; the index is dense."""
-        block = max(1, TASK // max(lines.inner, 1))
-        tasks = -(-lines.outer * lines.length // block)
-        tag, item = TAGS[x.dtype.itemsize], x.dtype.itemsize
-        self.launch(
-            kernels.take_along, tag, item, lines, index.address, x.address, out.address, block, tasks=tasks
-        )  # fmt: skip
+    def look_up(self, kernel: dict[int, JobKernel], lines: Plan, index: Tensor, table: Tensor, values: Tensor) -> None:
+        """Looks up, or adds to, what ``lines`` describe; index and values are dense in row-major order."""
+        if lines.tasks:
+            item = table.dtype.itemsize
+            job = _JOB(
+                lines.address,
+                index.storage.address + 8 * index.offset,
+                table.storage.address + item * table.offset,
+                values.storage.address + item * values.offset,
+            )
+            kernel[item].run(job, lines.tasks, self.threads)
 
-    def add(self, lines: kernels.Lines, out: Tensor, index: Tensor, values: Tensor) -> None:
-        """Adds values to the entries that ``lines`` describe; the index is dense."""
-        values, item = self.dense(values, range(values.ndim)), out.dtype.itemsize
-        lanes = ISA.lanes(item)
-        shares = self.threads if lines.outer < self.threads else 1  # of one outer position
-        block = -(-lines.inner // (shares * lanes)) * lanes
-        tasks = lines.outer * -(-lines.inner // max(block, 1))
-        self.launch(
-            kernels.add_along, TAGS[item], item, lines, index.address, out.address, values.address, block, tasks=tasks
-        )  # fmt: skip
+
+_JOB = struct.Struct("4q").pack
 
 
 def adds(out: Tensor, values: Any) -> bool:
@@ -70,31 +67,63 @@ def adds(out: Tensor, values: Any) -> bool:
     return isinstance(values, Tensor) and is_float(out.dtype) and values.dtype == out.dtype
 
 
-def lines_along(x: Tensor, index: Tensor, axis: int) -> kernels.Lines | None:
-    """The lookup by an index with one element per result, dense in row-major order; None where no kernel serves."""
-    before, after = index.shape[:axis], index.shape[axis + 1 :]
-    outer, inner = _merged(before, x.strides[:axis]), _merged(after, x.strides[axis + 1 :])
-    if outer is None or inner is None or x.dtype.itemsize not in TAGS:
-        return None
-    count, length = math.prod(after), index.shape[axis]
-    return _lines(x, axis, (math.prod(before), length, count), (outer, inner), (length * count, count, 1))
+class Plan(NamedTuple):
+    """A lookup ready to run but for the addresses; ``serves``: whether there is a kernel for it."""
+
+    serves: bool
+    tasks: int = 0
+    address: int = 0
+    """The record's, whose words are ``kernels.Lines``."""
+    record: Array | None = None
 
 
-def lines_of_entries(x: Tensor, index: Tensor, axis: int) -> kernels.Lines | None:
-    """The lookup by an index of whole entries along an axis, dense in row-major order; None if no kernel serves."""
-    before, after = x.shape[:axis], x.shape[axis + 1 :]
-    outer, inner = _merged(before, x.strides[:axis]), _merged(after, x.strides[axis + 1 :])
-    if outer is None or inner is None or x.dtype.itemsize not in TAGS:
-        return None
-    return _lines(x, axis, (math.prod(before), index.numel(), math.prod(after)), (outer, inner), (0, 1, 0))
+@caches.kept
+def lines_along(shape: Shape, strides: Shape, index: Shape, axis: int, item: int, adders: int) -> Plan:
+    """The lookup in a table by an index with one element per result, dense in row-major order.
+
+    ``adders``: the threads that add to the table; 0 where it is read.
+    """
+    before, after = index[:axis], index[axis + 1 :]
+    outer, inner = _merged(before, strides[:axis]), _merged(after, strides[axis + 1 :])
+    if outer is None or inner is None or item not in SIZES:
+        return Plan(False)
+    count, length = math.prod(after), index[axis]
+    sizes, steps = (math.prod(before), length, count), (outer * item, strides[axis] * item, inner * item)
+    return _plan(sizes, shape[axis], steps, (length * count, count, 1), adders, item)
 
 
-def _lines(
-    x: Tensor, axis: int, sizes: tuple[int, int, int], strides: tuple[int, int], index: tuple[int, int, int]
-) -> kernels.Lines:
-    item = x.dtype.itemsize
-    steps = (strides[0] * item, x.strides[axis] * item, strides[1] * item)
-    return kernels.Lines(*sizes, x.shape[axis], *steps, *index)
+@caches.kept
+def lines_of_entries(shape: Shape, strides: Shape, index: Shape, axis: int, item: int, adders: int) -> Plan:
+    """The lookup by an index of whole entries along an axis, dense in row-major order."""
+    before, after = shape[:axis], shape[axis + 1 :]
+    outer, inner = _merged(before, strides[:axis]), _merged(after, strides[axis + 1 :])
+    if outer is None or inner is None or item not in SIZES:
+        return Plan(False)
+    sizes = (math.prod(before), math.prod(index), math.prod(after))
+    return _plan(sizes, shape[axis], (outer * item, strides[axis] * item, inner * item), (0, 1, 0), adders, item)
+
+
+def _plan(
+    sizes: tuple[int, int, int],
+    entries: int,
+    table: tuple[int, int, int],
+    index: tuple[int, int, int],
+    adders: int,
+    item: int,
+) -> Plan:
+    outer, length, inner = sizes
+    if adders:
+        lanes = ISA.lanes(item)
+        shares = adders if outer < adders else 1  # of one outer position
+        block = -(-inner // (shares * lanes)) * lanes
+        tasks = outer * -(-inner // max(block, 1))
+    else:
+        block = max(1, TASK // max(inner, 1))
+        tasks = -(-outer * length // block)
+    if not math.prod(sizes):
+        tasks = 0
+    record = np.array(kernels.Lines(*sizes, entries, *table, *index, tasks, block), np.int64)
+    return Plan(True, tasks, record.ctypes.data, record)
 
 
 def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:

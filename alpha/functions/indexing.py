@@ -319,6 +319,8 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
 
 def _fitting(x: Tensor, index: tuple[Any, ...], value: Tensor) -> Tensor:
     """The value without leading axes of length 1 that the part has not; ShapeError where it does not broadcast."""
+    if not value.shape:
+        return value
     part = _region(x, index) if _is_basic(index) else _shape_only(x, index)
     while value.ndim > part.ndim and value.shape[0] == 1:
         value = value.reshape(value.shape[1:])
@@ -327,9 +329,22 @@ def _fitting(x: Tensor, index: tuple[Any, ...], value: Tensor) -> Tensor:
 
 
 def _shape_only(x: Tensor, index: tuple[Any, ...]) -> Tensor:
-    """A tensor of the shape that an index with tensors selects, found by indexing a single repeated element."""
+    """A tensor of the shape that an index with tensors selects; its elements mean nothing."""
     one = x.engine.empty((), dtypes.bool_)
-    return x.engine.gather(broadcast_view(one, x.shape), index)
+    tensors = [entry for entry in index if isinstance(entry, Tensor)]
+    if len(tensors) > 1 or any(isinstance(entry, int) for entry in index):
+        return x.engine.gather(broadcast_view(one, x.shape), index)  # whose order of axes is NumPy's to say
+    shape, axis = [], 0
+    for entry in index:
+        if entry is None:
+            shape.append(1)
+            continue
+        if isinstance(entry, slice):
+            shape.append(len(range(*entry.indices(x.shape[axis]))))
+        else:
+            shape += [int(entry.sum().item())] if _is_mask(entry) else entry.shape
+        axis += entry.ndim if _is_mask(entry) else 1
+    return broadcast_view(one, tuple(shape))
 
 
 # -- by position along an axis -----------------------------------------------------------------------------------
