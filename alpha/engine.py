@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from alpha import precision
+from alpha.arguments import Shape
 from alpha.composed import (
     arrays,
     convolution,
     losses,
     normalisation,
     optimizers,
+    padding,
     pointwise,
     pooling,
     reductions,
@@ -218,6 +220,18 @@ class Engine(ABC):
         ``order``: the result's memory order; that of the largest tensor unless given.
         """
         return arrays.concat(self, tensors, axis, order)
+
+    def pad(self, x: Tensor, before: Shape, after: Shape, mode: str, value: Scalar) -> Tensor:
+        """x with so many elements before and behind each axis.
+
+        ``mode``: ``"constant"``: a number that x's dtype holds; ``"reflect"``, ``"replicate"`` and ``"circular"``: x's
+        own elements, of which there are enough (``alpha.pad``).
+        """
+        return padding.pad(self, x, before, after, mode, value)
+
+    def pad_grad(self, dy: Tensor, before: Shape, after: Shape, mode: str) -> Tensor:
+        """The gradient of x, whose own elements were put around it; of floats."""
+        return padding.pad_grad(self, dy, before, after, mode)
 
     def storing(self, source: np.ndarray[Any, Any], out: Tensor) -> tuple[Any, ...] | None:
         """The action (``alpha.changes``) that copies an array of the same shape and dtype into a tensor.

@@ -74,6 +74,24 @@ def plan(copies: Sequence[Copy], item: int) -> Plan:
     return Plan(first, record, record.ctypes.data)
 
 
+def sums(copies: Sequence[Copy], item: int) -> Plan:
+    """A plan of what is added, in this order, where ``plan`` copies: parts of the target may overlap."""
+    found = [(copy, merged(copy, item, by_source=True)) for copy in copies if 0 not in copy.shape]
+    loops_at = 1 + len(kernels.WORD) * len(found)
+    record = np.zeros(loops_at + sum(3 * len(loops) for _, loops in found), np.int64)
+    record[0] = len(found)
+    for i, (copy, loops) in enumerate(found):
+        outer, row = len(loops) - 1, 1 + len(kernels.WORD) * i
+        units = math.prod([length for length, _, _ in loops[:-1]])
+        record[row : row + len(kernels.WORD)] = kernels.Piece(
+            0, kernels.STRIDED, item, copy.source, copy.source_offset * item, copy.target_offset * item,
+            record.ctypes.data + 8 * loops_at, outer, units, 1, 0,
+        )  # fmt: skip
+        record[loops_at : loops_at + 3 * len(loops)] = np.ravel(loops)
+        loops_at += 3 * len(loops)
+    return Plan(1 if found else 0, record, record.ctypes.data)
+
+
 class CopyOperations(HostEngine):
     """Copies of one dtype between layouts."""
 
@@ -196,11 +214,15 @@ def planned_loops(copy: Copy, item: int) -> tuple[int, list[Loop]]:
     return kernels.STRIDED, loops
 
 
-def merged(copy: Copy, item: int) -> list[Loop]:
-    """The loops of a copy, outermost in the target first; neighbours that go on in both layouts are one."""
+def merged(copy: Copy, item: int, by_source: bool = False) -> list[Loop]:
+    """The loops of a copy, outermost in the target first; neighbours that go on in both layouts are one.
+
+    ``by_source``: outermost in the source first.
+    """
     loops: list[Loop] = []
+    side = 1 if by_source else 2
     steps = sorted(
-        zip(copy.shape, copy.source_strides, copy.target_strides, strict=True), key=lambda loop: -abs(loop[2])
+        zip(copy.shape, copy.source_strides, copy.target_strides, strict=True), key=lambda loop: -abs(loop[side])
     )
     for length, read, write in steps:
         if length == 1:

@@ -7,6 +7,7 @@ from alpha.cpu.dropout import DropoutOperations
 from alpha.cpu.losses import LossOperations
 from alpha.cpu.normalisation import NormalisationOperations
 from alpha.cpu.optimizers import OptimizerOperations
+from alpha.cpu.padding import PaddingOperations
 from alpha.cpu.pointwise import PointwiseOperations
 from alpha.cpu.pooling import PoolingOperations
 from alpha.cpu.products import ProductOperations
@@ -21,6 +22,7 @@ class CPUEngine(
     ConvolutionOperations,
     NormalisationOperations,
     RowNormOperations,
+    PaddingOperations,
     PoolingOperations,
     ResamplingOperations,
     LossOperations,

@@ -60,6 +60,17 @@ def concat(engine: Engine, dtype: str) -> None:
         expect_same(engine, joined, x, y)
 
 
+@CHECKS.over(*product(("constant", "reflect", "replicate", "circular"), NUMBERS))
+def pad(engine: Engine, mode: str, dtype: str) -> None:
+    x, before, after = numbers(3, 4, 2, dtype=dtype), (2, 0, 1), (0, 3, 1)
+
+    def padded(place: Engine, x: Tensor) -> Results:
+        y = place.pad(x, before, after, mode, 1)
+        return [y, place.pad_grad(y, before, after, mode)] if mode != "constant" and dtype in FLOATS else [y]
+
+    expect_same(engine, padded, x)
+
+
 # -- products and sums -------------------------------------------------------------------------------------------
 
 

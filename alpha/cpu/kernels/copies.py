@@ -386,3 +386,55 @@ def _copy(slot, job):  # type: ignore[no-untyped-def]
 
 
 copy = JobKernel(_copy, "copy")
+
+
+@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+def _add_vector(_typing: Any, tag: Any, target: Any, source: Any, reverse: Any) -> Any:
+    """Adds a vector's numbers to those at another address; in reverse order if asked, ``source`` being the last's."""
+
+    def codegen(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        vectors = Vectors(builder, tag)
+        _, target, source, reverse = arguments
+        behind = builder.sub(source, integer((vectors.lanes - 1) * vectors.item))
+        value = vectors.load(builder.select(reverse, behind, source))
+        value = builder.select(reverse, vectors.reversed(value), value)
+        vectors.store(builder.fadd(vectors.load(target), value), target)
+        return context.get_dummy_value()
+
+    return types.void(tag, types.int64, types.int64, types.boolean), codegen
+
+
+TAG, TAG_BYTES = FOUR, 4
+"""A 0 of the numbers' type, and their bytes: each kernel has its own."""
+
+
+def _add(slot, job):  # type: ignore[no-untyped-def]
+    """Adds where ``_copy`` copies, one number after another, all in the order of the list: parts may overlap."""
+    plan = get(job, 0)
+    lanes = ISA_BYTES // TAG_BYTES
+    for i in range(get(plan, 0)):
+        piece = plan + 8 + i * PIECE_BYTES
+        loops, outer = get(piece, WORD.loops), get(piece, WORD.outer)
+        inner = loops + 8 * LOOP_WORDS * outer
+        length, source_step, target_step = get(inner, LENGTH), get(inner, SOURCE), get(inner, TARGET)
+        dense = target_step == TAG_BYTES and (source_step == TAG_BYTES or source_step == -TAG_BYTES)
+        source = get(job, get(piece, WORD.source)) + get(piece, WORD.source_offset)
+        target = get(job, 1) + get(piece, WORD.target_offset)
+        for unit in range(get(piece, WORD.units)):
+            read, write = _steps(loops, outer, unit)
+            read += source
+            write += target
+            done = 0
+            while dense and length - done >= lanes:
+                _add_vector(TAG, write, read, source_step < 0)
+                read += lanes * source_step
+                write += lanes * target_step
+                done += lanes
+            for _ in range(done, length):
+                write_number(TAG, write, read_number(TAG, write) + read_number(TAG, read))
+                read += source_step
+                write += target_step
+
+
+add = {tag.itemsize: JobKernel(_add, f"add_{tag.itemsize}", TAG=tag, TAG_BYTES=tag.itemsize) for tag in (FOUR, EIGHT)}
+"""By the bytes of a number."""
