@@ -19,7 +19,7 @@ from alpha.engine import Index, Operand, RangeCheck
 from alpha.errors import ArgumentError
 from alpha.expressions.graph import Graph
 from alpha.expressions.program import Program
-from alpha.tensor import Tensor
+from alpha.tensor import Tensor, dense_strides
 
 PARALLEL_SIZE = 1 << 18
 """Elements from which an element-wise operation is split between threads: below, waking them costs more."""
@@ -217,50 +217,37 @@ class ArrayOperations(MaskOperations):
         return array if _suits_blas(array) else self.array(self.dense(x, range(x.ndim)))
 
     def gather(self, x: Tensor, index: Index) -> Tensor:
-        selected = self.take_selected(x, index)
-        if selected is not None:
-            return selected
+        axis = lookups.only_axis(index)
+        found = self.take_selected(x, index) if axis is None else self.take_entries(x, index[axis], axis)
+        if found is not None:
+            return found
         native = self._native(index)
-        axis = lookups.only_axis(native)
         if axis is None:
             values = np.asarray(self.array(x)[native])
             out = self.empty(values.shape, x.dtype)
             np.copyto(self.array(out), values)
             return out
-        entries = self.dense(index[axis], range(index[axis].ndim))
-        out = self.empty(x.shape[:axis] + entries.shape + x.shape[axis + 1 :], x.dtype)
-        lines = lookups.lines_of_entries(x.shape, x.strides, entries.shape, axis, x.dtype.itemsize, 0)
-        if lines.serves:
-            self.look_up(kernels.take, lines, entries, x, out)
-        else:  # "wrap" because "raise" makes NumPy gather into a buffer first; the indices are in range
-            np.take(self.array(x), native[axis], axis=axis, out=self.array(out), mode="wrap")
+        out = self.empty(x.shape[:axis] + index[axis].shape + x.shape[axis + 1 :], x.dtype)
+        # "wrap" because "raise" makes NumPy gather into a buffer first; the indices are in range
+        np.take(self.array(x), native[axis], axis=axis, out=self.array(out), mode="wrap")
         return out
 
     def scatter(self, out: Tensor, index: Index, values: Operand, accumulate: bool) -> None:
         if self.put_selected(out, index, values, accumulate):
             return
+        axis = lookups.only_axis(index) if accumulate and lookups.adds(out, values) else None
+        if axis is not None and isinstance(values, Tensor) and self.add_entries(out, index[axis], axis, values):
+            return
         target, native = self.array(out), self._native(index)
         source = self.array(values) if isinstance(values, Tensor) else values
         if not accumulate:
             target[native] = source
-        elif not self._adds_entries(out, index, native, values):
-            with np.errstate(all="ignore"):
-                if any(isinstance(entry, np.ndarray) and entry.dtype != bool for entry in native):
-                    np.add.at(target, native, source)
-                else:
-                    target[native] += source
-
-    def _adds_entries(self, out: Tensor, index: Index, native: tuple[Any, ...], values: Operand) -> bool:
-        """Adds to whole entries along an axis, where that is what an index names and the kernel serves."""
-        axis = lookups.only_axis(native)
-        if axis is None or not isinstance(values, Tensor) or not lookups.adds(out, values):
-            return False
-        entries = self.dense(index[axis], range(index[axis].ndim))
-        lines = lookups.lines_of_entries(out.shape, out.strides, entries.shape, axis, out.dtype.itemsize, self.threads)
-        if not lines.serves or values.shape != out.shape[:axis] + entries.shape + out.shape[axis + 1 :]:
-            return False
-        self.look_up(kernels.add, lines, entries, out, self.dense(values, range(values.ndim)))
-        return True
+            return
+        with np.errstate(all="ignore"):
+            if any(isinstance(entry, np.ndarray) and entry.dtype != bool for entry in native):
+                np.add.at(target, native, source)
+            else:
+                target[native] += source
 
     def check_range(self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None) -> Tensor:
         return self._checked(index, low, high, check, ignore)[0]
@@ -272,11 +259,13 @@ class ArrayOperations(MaskOperations):
         self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None
     ) -> tuple[Tensor, bool]:
         """A copy of the indices, those to ignore replaced, and whether there were any to ignore."""
-        count = index.numel()
-        if index.is_contiguous():
-            source, out = index, self.empty(index.shape, default_int)
+        count, strides = index.numel(), dense_strides(index.shape)
+        if index.strides == strides:
+            source, out = index, Tensor(self.allocate(8 * count), 0, index.shape, strides, default_int)
         else:
-            source = out = self.dense(index, range(index.ndim))
+            out = self.empty(index.shape, default_int)
+            self.copy(index, out)
+            source = out
         if not count:
             return out, False
         checking = self.checking or high <= 0  # no element can stand in where there is none

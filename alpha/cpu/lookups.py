@@ -16,8 +16,9 @@ from alpha.cpu.copies import CopyOperations
 from alpha.cpu.isa import ISA
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import indexing as kernels
-from alpha.dtypes import is_float
-from alpha.tensor import Tensor
+from alpha.dtypes import is_bool, is_float
+from alpha.engine import Index
+from alpha.tensor import Tensor, dense_strides
 
 SIZES = (4, 8)
 """Bytes of the numbers that the kernels know."""
@@ -34,7 +35,7 @@ class LookupOperations(CopyOperations):
         lines = lines_along(x.shape, x.strides, index.shape, axis, x.dtype.itemsize, 0)
         if not lines.serves:
             return arrays.gather_along(self, x, index, axis)
-        out = self.empty(index.shape, x.dtype)
+        out = Tensor(self.allocate(lines.nbytes), 0, lines.shape, lines.strides, x.dtype)
         self.look_up(kernels.take, lines, index, x, out)
         return out
 
@@ -45,6 +46,25 @@ class LookupOperations(CopyOperations):
             self.look_up(kernels.add, lines, index, out, self.dense(values, range(values.ndim)))
         else:
             arrays.scatter_along(self, out, index, values, axis)
+
+    def take_entries(self, x: Tensor, index: Tensor, axis: int) -> Tensor | None:
+        """Whole entries along an axis, if a kernel serves."""
+        lines = lines_of_entries(x.shape, x.strides, index.shape, axis, x.dtype.itemsize, 0)
+        if not lines.serves:
+            return None
+        index = self.dense(index, range(index.ndim))
+        out = Tensor(self.allocate(lines.nbytes), 0, lines.shape, lines.strides, x.dtype)
+        self.look_up(kernels.take, lines, index, x, out)
+        return out
+
+    def add_entries(self, out: Tensor, index: Tensor, axis: int, values: Tensor) -> bool:
+        """Adds to whole entries along an axis, if a kernel serves; whether it did."""
+        lines = lines_of_entries(out.shape, out.strides, index.shape, axis, out.dtype.itemsize, self.threads)
+        if not lines.serves or values.shape != lines.shape:
+            return False
+        index = self.dense(index, range(index.ndim))
+        self.look_up(kernels.add, lines, index, out, self.dense(values, range(values.ndim)))
+        return True
 
     def look_up(self, kernel: dict[int, JobKernel], lines: Plan, index: Tensor, table: Tensor, values: Tensor) -> None:
         """Looks up, or adds to, what ``lines`` describe; index and values are dense in row-major order."""
@@ -75,6 +95,10 @@ class Plan(NamedTuple):
     address: int = 0
     """The record's, whose words are ``kernels.Lines``."""
     record: Array | None = None
+    shape: Shape = ()
+    strides: Shape = ()
+    nbytes: int = 0
+    """Of the values, dense in row-major order."""
 
 
 @caches.kept
@@ -89,7 +113,8 @@ def lines_along(shape: Shape, strides: Shape, index: Shape, axis: int, item: int
         return Plan(False)
     count, length = math.prod(after), index[axis]
     sizes, steps = (math.prod(before), length, count), (outer * item, strides[axis] * item, inner * item)
-    return _plan(sizes, shape[axis], steps, (length * count, count, 1), adders, item)
+    found = _plan(sizes, shape[axis], steps, (length * count, count, 1), adders, item)
+    return found._replace(shape=index, strides=dense_strides(index), nbytes=math.prod(index) * item)
 
 
 @caches.kept
@@ -100,7 +125,9 @@ def lines_of_entries(shape: Shape, strides: Shape, index: Shape, axis: int, item
     if outer is None or inner is None or item not in SIZES:
         return Plan(False)
     sizes = (math.prod(before), math.prod(index), math.prod(after))
-    return _plan(sizes, shape[axis], (outer * item, strides[axis] * item, inner * item), (0, 1, 0), adders, item)
+    found = _plan(sizes, shape[axis], (outer * item, strides[axis] * item, inner * item), (0, 1, 0), adders, item)
+    values = before + index + after
+    return found._replace(shape=values, strides=dense_strides(values), nbytes=math.prod(values) * item)
 
 
 def _plan(
@@ -140,9 +167,17 @@ def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
     return 0 if step is None else step
 
 
-def only_axis(index: tuple[Any, ...]) -> int | None:
-    """The axis of an index that holds one integer array and otherwise whole axes."""
-    entries = [axis for axis, entry in enumerate(index) if isinstance(entry, np.ndarray)]
-    others = [entry for entry in index if not isinstance(entry, np.ndarray)]
-    whole = all(isinstance(entry, slice) and entry == slice(None) for entry in others)
-    return entries[0] if len(entries) == 1 and whole and index[entries[0]].dtype != bool else None
+def only_axis(index: Index) -> int | None:
+    """The axis of an index that holds one tensor of integers and otherwise whole axes."""
+    axis = None
+    for i, entry in enumerate(index):
+        if isinstance(entry, Tensor):
+            if axis is not None or is_bool(entry.dtype):
+                return None
+            axis = i
+        elif type(entry) is not slice or entry != _WHOLE:
+            return None
+    return axis
+
+
+_WHOLE = slice(None)

@@ -22,6 +22,48 @@ IN_RANGE, SOME_IGNORED = -1, -2
 """What ``check_range`` returns if no index is out of range: none was equal to ``ignore``, or some were."""
 
 
+RUN = 16
+"""Indices that are checked at once."""
+
+WRONG, BELOW_0, IGNORED = 1, 2, 4
+"""What may be found among indices: bits of a sum."""
+
+
+@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+def _copy_run(_typing: Any, source: Any, out: Any, low: Any, high: Any, ignore: Any, may_ignore: Any) -> Any:
+    """Copies RUN indices, each read only once, and returns what is among them."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        source, out, low, high, ignore, may_ignore = arguments
+        vector, bits = ir.VectorType(I64, RUN), ir.IntType(RUN)
+        undefined, places = ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(I32, RUN), [0] * RUN)
+
+        def spread(value: Any) -> Any:
+            first = builder.insert_element(undefined, value, ir.Constant(I32, 0))
+            return builder.shuffle_vector(first, undefined, places)
+
+        def found(mask: Any, bit: int) -> Any:
+            any_ = builder.icmp_unsigned("!=", builder.bitcast(mask, bits), ir.Constant(bits, 0))
+            return builder.select(any_, integer(bit), integer(0))
+
+        values = builder.load(builder.inttoptr(source, vector.as_pointer()))
+        values.align = 8
+        builder.store(values, builder.inttoptr(out, vector.as_pointer())).align = 8
+        outside = builder.or_(
+            builder.icmp_signed("<", values, spread(low)), builder.icmp_signed(">=", values, spread(high))
+        )
+        allowed = spread(builder.select(may_ignore, integer(-1), integer(0)))
+        ignored = builder.and_(
+            builder.icmp_signed("==", values, spread(ignore)), builder.icmp_signed("!=", allowed, spread(integer(0)))
+        )
+        wrong = builder.and_(outside, builder.not_(ignored))
+        below = builder.icmp_signed("<", values, spread(integer(0)))
+        result = builder.or_(found(wrong, WRONG), found(below, BELOW_0))
+        return builder.or_(result, found(ignored, IGNORED))
+
+    return types.int64(*[types.int64] * 5, types.boolean), codegen
+
+
 @alone
 def check_range(source, out, count, low, high, ignore, may_ignore, checking):  # type: ignore[no-untyped-def]
     """Copies int64 indices between two addresses and makes the copies safe to follow.
@@ -30,27 +72,32 @@ def check_range(source, out, count, low, high, ignore, may_ignore, checking):  #
     another thread may write to it meanwhile. Returns the position of the first index outside low..high-1 if
     ``checking``, and leaves the copies as they were read; else IN_RANGE or SOME_IGNORED.
     """
-    wrong = changed = ignored = False
-    for i in range(count):
+    found = 0
+    runs = count // RUN * RUN
+    for i in range(0, runs, RUN):
+        found |= _copy_run(source + 8 * i, out + 8 * i, low, high, ignore, may_ignore)
+    for i in range(runs, count):
         value = get(source, i)
         put(out, i, value)
-        is_ignored = may_ignore & (value == ignore)
-        ignored |= is_ignored
-        changed |= value < 0
-        wrong |= (not is_ignored) & ((value < low) | (value >= high))
-    if wrong and checking:
+        if may_ignore and value == ignore:
+            found |= IGNORED
+        elif value < low or value >= high:
+            found |= WRONG
+        if value < 0:
+            found |= BELOW_0
+    if found & WRONG and checking:
         for i in range(count):
             value = get(out, i)
             if (value < low or value >= high) and not (may_ignore and value == ignore):
                 return i
-    if wrong or changed or ignored:
+    if found:
         for i in range(count):
             value = get(out, i)
             if (may_ignore and value == ignore) or value < low or value >= high:
                 put(out, i, 0)
             elif value < 0:
                 put(out, i, value + high)
-    return SOME_IGNORED if ignored else IN_RANGE
+    return SOME_IGNORED if found & IGNORED else IN_RANGE
 
 
 class Lines(NamedTuple):
@@ -82,9 +129,6 @@ WORD = Lines(*range(len(Lines._fields)))
 
 TAG, TAG_BYTES = np.float32(0), 4
 """A 0 of the numbers' size, and their bytes: each kernel has its own."""
-
-RUN = 16
-"""Indices that are checked at once."""
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
