@@ -316,12 +316,13 @@ class Engine(ABC):
     def scatter(self, out: Tensor, index: Index, values: Operand, accumulate: bool) -> None:
         """``out[index] = values``, or ``+=`` with repeated indices adding up."""
 
-    def gather_along(self, x: Tensor, index: Tensor, axis: int) -> Tensor:
+    def gather_along(self, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None) -> Tensor:
         """out[i, j, k] = x[i, index[i, j, k], k] for axis 1 of three, and likewise for others.
 
-        The int64 index is in range and has x's number of axes; it may be shorter than x along the other ones.
+        The int64 index has x's number of axes; it may be shorter than x along the other ones. It is in range, unless
+        there is a ``check``: then it is checked as by ``check_range``, and elements below 0 count from the axis' end.
         """
-        return arrays.gather_along(self, x, index, axis)
+        return arrays.gather_along(self, x, index, axis, check)
 
     def scatter_along(self, out: Tensor, index: Tensor, values: Tensor, axis: int) -> None:
         """out[i, index[i, j, k], k] += values[i, j, k], as ``gather_along`` reads; repeated indices add up."""

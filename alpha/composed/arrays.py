@@ -70,8 +70,10 @@ def check_range(
     return engine.from_numpy(values)
 
 
-def gather_along(engine: Engine, x: Tensor, index: Tensor, axis: int) -> Tensor:
+def gather_along(engine: Engine, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None) -> Tensor:
     """The positions along the other axes are indices too."""
+    if check is not None and index.numel():
+        index = engine.check_range(index, -x.shape[axis], x.shape[axis], check)
     return engine.gather(x, _positions(engine, index, axis))
 
 

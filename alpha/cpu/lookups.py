@@ -17,7 +17,7 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import indexing as kernels
 from alpha.dtypes import is_bool, is_float
-from alpha.engine import Index
+from alpha.engine import Index, RangeCheck
 from alpha.tensor import Tensor, dense_strides
 
 SIZES = (4, 8)
@@ -30,13 +30,16 @@ TASK = 1 << 14
 class LookupOperations(CopyOperations):
     """Tables of numbers of 4 or 8 bytes; sums of float32 and float64."""
 
-    def gather_along(self, x: Tensor, index: Tensor, axis: int) -> Tensor:
+    def gather_along(self, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None) -> Tensor:
         index = self.dense(index, range(index.ndim))
         lines = lines_along(x.shape, x.strides, index.shape, axis, x.dtype.itemsize, 0)
         if not lines.serves:
-            return arrays.gather_along(self, x, index, axis)
+            return arrays.gather_along(self, x, index, axis, check)
         out = Tensor(self.allocate(lines.nbytes), 0, lines.shape, lines.strides, x.dtype)
-        self.look_up(kernels.take, lines, index, x, out)
+        wrong = None if check is None else np.zeros(1, np.int64)
+        self.look_up(kernels.take, lines, index, x, out, 0 if wrong is None else wrong.ctypes.data)
+        if wrong is not None and wrong[0] and check is not None:  # raises, unless what is wrong may be 0 instead
+            return self.gather_along(x, self.check_range(index, -x.shape[axis], x.shape[axis], check), axis)
         return out
 
     def scatter_along(self, out: Tensor, index: Tensor, values: Tensor, axis: int) -> None:
@@ -66,8 +69,13 @@ class LookupOperations(CopyOperations):
         self.look_up(kernels.add, lines, index, out, self.dense(values, range(values.ndim)))
         return True
 
-    def look_up(self, kernel: dict[int, JobKernel], lines: Plan, index: Tensor, table: Tensor, values: Tensor) -> None:
-        """Looks up, or adds to, what ``lines`` describe; index and values are dense in row-major order."""
+    def look_up(
+        self, kernel: dict[int, JobKernel], lines: Plan, index: Tensor, table: Tensor, values: Tensor, wrong: int = 0
+    ) -> None:
+        """Looks up, or adds to, what ``lines`` describe; index and values are dense in row-major order.
+
+        ``wrong``: where a 1 is written if an index is out of range; without it (0) none may be.
+        """
         if lines.tasks:
             item = table.dtype.itemsize
             job = _JOB(
@@ -75,11 +83,12 @@ class LookupOperations(CopyOperations):
                 index.storage.address + 8 * index.offset,
                 table.storage.address + item * table.offset,
                 values.storage.address + item * values.offset,
+                wrong,
             )
             kernel[item].run(job, lines.tasks, self.threads)
 
 
-_JOB = struct.Struct("4q").pack
+_JOB = struct.Struct("5q").pack
 
 
 def adds(out: Tensor, values: Any) -> bool:

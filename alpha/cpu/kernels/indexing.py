@@ -168,9 +168,12 @@ def _take_run(
 
 
 @inlined
-def _take_numbers(tag, item, count, index, index_step, entries, table, table_step, move, out):  # type: ignore[no-untyped-def]
-    """out[i] = the entry of table + i * ``move`` that index[i * index_step] names, for i < count; else 0."""
-    done = 0
+def _take_numbers(tag, item, count, index, index_step, entries, table, table_step, move, out, from_end):  # type: ignore[no-untyped-def]
+    """out[i] = the entry of table + i * ``move`` that index[i * index_step] names, for i < count; else 0.
+
+    ``from_end``: whether indices below 0 count from the table's end. Returns how many name no entry.
+    """
+    wrong = done = 0
     while done < count:
         many = index_step == 1 and count - done >= RUN
         if many and _take_run(tag, index, entries, table, table_step, move, out):
@@ -180,27 +183,33 @@ def _take_numbers(tag, item, count, index, index_step, entries, table, table_ste
             out += RUN * item
             continue
         entry = get(index, 0)
+        if from_end and entry < 0:
+            entry += entries
         if 0 <= entry < entries:
             write_number(tag, out, read_number(tag, table + entry * table_step))
         else:
             write_number(tag, out, tag)
+            wrong += 1
         done += 1
         index += 8 * index_step
         table += move
         out += item
+    return wrong
 
 
 def _take(slot, job):  # type: ignore[no-untyped-def]
     """out[o, k, i] = table[o, index[o, k, i], i], 0 for an index that the table does not have.
 
-    The job's words: the plan, index, table, out. A task is a block of the pairs (o, k).
+    The job's words: the plan, index, table, out, and where a 1 is written if the table has not what an index names;
+    indices below 0 then count from its end. Without that place (0) no index may be below 0. A task is a block of the
+    pairs (o, k).
     """
-    plan, index, table, out = get(job, 0), get(job, 1), get(job, 2), get(job, 3)
+    plan, index, table, out, place = get(job, 0), get(job, 1), get(job, 2), get(job, 3), get(job, 4)
     item, inner, length, entries = TAG_BYTES, get(plan, WORD.inner), get(plan, WORD.length), get(plan, WORD.entries)
     table_outer, table_step = get(plan, WORD.table_outer), get(plan, WORD.table_step)
     table_inner, index_outer = get(plan, WORD.table_inner), get(plan, WORD.index_outer)
     index_step, index_inner = get(plan, WORD.index_step), get(plan, WORD.index_inner)
-    pairs = get(plan, WORD.outer) * length
+    pairs, from_end, wrong = get(plan, WORD.outer) * length, place != 0, 0
     task = next_task(slot, -1)
     while task < get(plan, WORD.tasks):
         first = task * get(plan, WORD.block)
@@ -213,17 +222,23 @@ def _take(slot, job):  # type: ignore[no-untyped-def]
             write = out + first * inner * item
             first += count
             if inner == 1:
-                _take_numbers(TAG, item, count, at, index_step, entries, read, table_step, 0, write)
+                wrong += _take_numbers(
+                    TAG, item, count, at, index_step, entries, read, table_step, 0, write, from_end
+                )  # fmt: skip
                 continue
             for i in range(count):
                 entry = get(at, i * index_step)
                 if index_inner == 0 and table_inner == item and 0 <= entry < entries:
                     copy_row(write, read + entry * table_step, inner * item, False)
                 else:
-                    start = at + 8 * i * index_step
-                    _take_numbers(TAG, item, inner, start, index_inner, entries, read, table_step, table_inner, write)
+                    wrong += _take_numbers(
+                        TAG, item, inner, at + 8 * i * index_step, index_inner, entries, read, table_step, table_inner,
+                        write, from_end,
+                    )  # fmt: skip
                 write += inner * item
         task = next_task(slot, task)
+    if wrong and place != 0:
+        put(place, 0, 1)
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
