@@ -131,40 +131,48 @@ TAG, TAG_BYTES = np.float32(0), 4
 """A 0 of the numbers' size, and their bytes: each kernel has its own."""
 
 
-@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _take_run(
-    _typing: Any, tag: Any, index: Any, entries: Any, table: Any, table_step: Any, move: Any, out: Any
-) -> Any:
-    """Copies the entries of table + i * ``move`` that RUN indices name, if all are in 0..entries-1; whether they are.
+def _taking(dense: bool) -> Any:
+    """A function of kernels that looks up RUN indices; ``dense``: in one table whose entries have no gaps."""
 
-    Each index is read only once: what was checked is what is followed.
-    """
+    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def take_run(
+        _typing: Any, tag: Any, index: Any, entries: Any, table: Any, table_step: Any, move: Any, out: Any
+    ) -> Any:
+        """Copies the entries of table + i * ``move`` that RUN indices name, if all are in range; whether they are.
 
-    def codegen(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        _, index, limit, table, table_step, move, out = arguments
-        scalar, item = scalar_of(tag)
-        found = []
-        for i in range(RUN):
-            found.append(builder.load(builder.inttoptr(builder.add(index, integer(8 * i)), I64.as_pointer())))
-        vector = ir.VectorType(I64, RUN)
-        together, limits = ir.Constant(vector, ir.Undefined), ir.Constant(vector, ir.Undefined)
-        for i, entry in enumerate(found):
-            together = builder.insert_element(together, entry, ir.Constant(I32, i))
-            limits = builder.insert_element(limits, limit, ir.Constant(I32, i))
-        bits = ir.IntType(RUN)
-        within = builder.bitcast(builder.icmp_unsigned("<", together, limits), bits)
-        are_within = builder.icmp_signed("==", within, ir.Constant(bits, -1))
-        with builder.if_then(are_within, likely=True):
+        Each index is read only once: what was checked is what is followed.
+        """
+
+        def codegen(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            _, index, limit, table, table_step, move, out = arguments
+            scalar, item = scalar_of(tag)
+            found = []
+            for i in range(RUN):
+                found.append(builder.load(builder.inttoptr(builder.add(index, integer(8 * i)), I64.as_pointer())))
+            vector = ir.VectorType(I64, RUN)
+            together, limits = ir.Constant(vector, ir.Undefined), ir.Constant(vector, ir.Undefined)
             for i, entry in enumerate(found):
-                start = builder.add(table, builder.mul(move, integer(i)))
-                at = builder.add(start, builder.mul(entry, table_step))
-                value = builder.load(builder.inttoptr(at, scalar.as_pointer()))
-                value.align = item
-                to = builder.inttoptr(builder.add(out, integer(i * item)), scalar.as_pointer())
-                builder.store(value, to).align = item
-        return are_within
+                together = builder.insert_element(together, entry, ir.Constant(I32, i))
+                limits = builder.insert_element(limits, limit, ir.Constant(I32, i))
+            bits = ir.IntType(RUN)
+            within = builder.bitcast(builder.icmp_unsigned("<", together, limits), bits)
+            are_within = builder.icmp_signed("==", within, ir.Constant(bits, -1))
+            with builder.if_then(are_within, likely=True):
+                for i, entry in enumerate(found):
+                    start = table if dense else builder.add(table, builder.mul(move, integer(i)))
+                    at = builder.add(start, builder.mul(entry, integer(item) if dense else table_step))
+                    value = builder.load(builder.inttoptr(at, scalar.as_pointer()))
+                    value.align = item
+                    to = builder.inttoptr(builder.add(out, integer(i * item)), scalar.as_pointer())
+                    builder.store(value, to).align = item
+            return are_within
 
-    return types.boolean(tag, *[types.int64] * 6), codegen
+        return types.boolean(tag, *[types.int64] * 6), codegen
+
+    return take_run
+
+
+_take_run, _take_dense_run = _taking(False), _taking(True)
 
 
 @inlined
@@ -174,9 +182,15 @@ def _take_numbers(tag, item, count, index, index_step, entries, table, table_ste
     ``from_end``: whether indices below 0 count from the table's end. Returns how many name no entry.
     """
     wrong = done = 0
+    dense = table_step == item and move == 0
     while done < count:
-        many = index_step == 1 and count - done >= RUN
-        if many and _take_run(tag, index, entries, table, table_step, move, out):
+        taken = False
+        if index_step == 1 and count - done >= RUN:
+            if dense:
+                taken = _take_dense_run(tag, index, entries, table, table_step, move, out)
+            else:
+                taken = _take_run(tag, index, entries, table, table_step, move, out)
+        if taken:
             done += RUN
             index += 8 * RUN
             table += RUN * move
