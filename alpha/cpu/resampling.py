@@ -11,6 +11,8 @@ import numpy as np
 from alpha import caches
 from alpha.arguments import Shape
 from alpha.cpu.base import Array, HostEngine
+from alpha.cpu.copies import LARGE_BYTES
+from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import resampling as kernels
 from alpha.cpu.pooling import in_runs, runs_of
 from alpha.engine import IMAGE_ORDER, WeightedPairs
@@ -19,7 +21,7 @@ from alpha.tensor import Tensor, dense_strides
 
 
 class ResamplingOperations(HostEngine):
-    """Resampling. Results lie in image order (H, W, N, C)."""
+    """Resampling. Results lie in image order (H, W, N, C), those of images that lie one after another as these do."""
 
     def resample(self, x: Tensor, rows: WeightedPairs, columns: WeightedPairs) -> Tensor:
         x = in_runs(self, x)
@@ -28,7 +30,8 @@ class ResamplingOperations(HostEngine):
         out = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, x.dtype)
         if found.tasks:
             job = _JOB(found.address, x.storage.address + x.offset * item, out.storage.address)
-            kernels.resample[item].run(job, found.tasks, self.threads)
+            kernel = kernels.resample_past_caches if found.stream else kernels.resample
+            kernel[item].run(job, found.tasks, self.threads)
         return out
 
 
@@ -42,6 +45,8 @@ class Plan(NamedTuple):
     shape: Shape
     strides: Shape
     tasks: int
+    stream: bool
+    """Whether the result is written past the caches."""
     address: int
     """The record's."""
     kept: tuple[Array, ...]
@@ -57,8 +62,8 @@ def _plan(rows: WeightedPairs, columns: WeightedPairs, shape: Shape, strides: Sh
             raise ShapeError(f"[resample] expected pairs within an axis of {length}, got {last}")
     height, width = len(rows.starts) - 1, len(columns.starts) - 1
     result = (images, height, width, channels)
-    order = dense_strides(result, IMAGE_ORDER)
     runs, length, from_run = runs_of(shape, strides)
+    order = dense_strides(result, IMAGE_ORDER if runs == 1 else None)
     piece = min(length, kernels.PIECE_BYTES // item)
     pieces = -(-length // max(piece, 1))
     pixels = max(1, kernels.TASK_BYTES // max(1, piece * item))
@@ -71,7 +76,10 @@ def _plan(rows: WeightedPairs, columns: WeightedPairs, shape: Shape, strides: Sh
         across[2].ctypes.data, read[1], read[2], from_run * item, write[1], write[2], write[0],
     )  # fmt: skip
     record = np.array(words, np.int64)
-    return Plan(math.prod(result) * item, result, order, words.tasks, record.ctypes.data, (record, *down, *across))
+    stream = math.prod(result) * item >= LARGE_BYTES and not any(step % ISA.bytes for step in write[:3])
+    return Plan(
+        math.prod(result) * item, result, order, words.tasks, stream, record.ctypes.data, (record, *down, *across)
+    )
 
 
 def _tables(pairs: WeightedPairs, item: int) -> list[Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -143,10 +144,12 @@ class Split(Function):
         some = next(grad for grad in grads if grad is not None)
         zero = arrays.filled(some.engine, (), 0, some.dtype) if None in grads else some
         before, after = some.shape[: self.axis], some.shape[self.axis + 1 :]
-        pieces = [
-            broadcast_view(zero, (*before, size, *after)) if grad is None else grad
-            for grad, size in zip(grads, self.sizes, strict=True)
-        ]
+        pieces: list[Tensor] = []
+        for is_none, run in groupby(zip(grads, self.sizes, strict=True), lambda pair: pair[0] is None):
+            if is_none:  # neighbours without a gradient are one piece of zeros
+                pieces.append(broadcast_view(zero, (*before, sum([size for _, size in run]), *after)))
+            else:
+                pieces += [grad for grad, _ in run if grad is not None]
         return some.engine.concat(pieces, self.axis, self.like)
 
     fresh = True

@@ -144,22 +144,30 @@ def copy_row(target, source, nbytes, stream):  # type: ignore[no-untyped-def]
         done += 1
 
 
-@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _put_pattern(_typing: Any, target: Any, pattern: Any) -> Any:
-    """Writes a vector that repeats an int64."""
+def _filler(align: int, stream: bool) -> Any:
+    """A function of kernels that writes a vector which repeats an int64; past the caches if asked."""
 
-    def codegen(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        target, pattern = arguments
-        lanes = ISA_BYTES // 8
-        vector = ir.VectorType(I64, lanes)
-        undefined = ir.Constant(vector, ir.Undefined)
-        first = builder.insert_element(undefined, pattern, ir.Constant(I32, 0))
-        places = ir.Constant(ir.VectorType(I32, lanes), [ir.Constant(I32, 0)] * lanes)
-        value = builder.shuffle_vector(first, undefined, places)
-        builder.store(value, builder.inttoptr(target, vector.as_pointer()), align=1)
-        return context.get_dummy_value()
+    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def put_pattern(_typing: Any, target: Any, pattern: Any) -> Any:
+        def codegen(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            target, pattern = arguments
+            lanes = ISA_BYTES // 8
+            vector = ir.VectorType(I64, lanes)
+            undefined = ir.Constant(vector, ir.Undefined)
+            first = builder.insert_element(undefined, pattern, ir.Constant(I32, 0))
+            places = ir.Constant(ir.VectorType(I32, lanes), [ir.Constant(I32, 0)] * lanes)
+            value = builder.shuffle_vector(first, undefined, places)
+            stored = builder.store(value, builder.inttoptr(target, vector.as_pointer()), align=align)
+            if stream:
+                stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(I32, 1)]))
+            return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64), codegen
+        return types.void(types.int64, types.int64), codegen
+
+    return put_pattern
+
+
+_put_pattern, _stream_pattern = _filler(1, False), _filler(ISA_BYTES, True)
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -201,10 +209,13 @@ def get_byte(_typing: Any, address: Any, position: Any) -> Any:
 
 
 @inlined
-def fill_row(target, pattern, nbytes):  # type: ignore[no-untyped-def]
+def fill_row(target, pattern, nbytes, stream):  # type: ignore[no-untyped-def]
     """Fills bytes with a pattern of eight, from its first byte on."""
     done = 0
     if nbytes >= ISA_BYTES:
+        while stream and target % ISA_BYTES == 0 and nbytes - done >= ISA_BYTES:
+            _stream_pattern(target + done, pattern)
+            done += ISA_BYTES
         while nbytes - done >= ISA_BYTES:
             _put_pattern(target + done, pattern)
             done += ISA_BYTES
@@ -298,7 +309,7 @@ def _copy_units(piece, first, last, source, target):  # type: ignore[no-untyped-
             elif kind == FILL:
                 if not is_number:
                     pattern = _pattern(read, item)
-                fill_row(write, pattern, length * item)
+                fill_row(write, pattern, length * item, stream)
             else:
                 _copy_strided(item, length, write, target_step, read, source_step)
             read += read_step

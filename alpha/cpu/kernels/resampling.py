@@ -65,8 +65,11 @@ WORD = Resampling(*range(len(Resampling._fields)))
 """The place of each word."""
 
 
-def _summing(count: int) -> Any:
-    """A function of kernels that writes ``count`` vectors of a pixel; one vector only as far as numbers are left."""
+def _summing(count: int, stream: bool = False) -> Any:
+    """A function of kernels that writes ``count`` vectors of a pixel; one vector only as far as numbers are left.
+
+    ``stream``: past the caches, to addresses that are aligned to vectors.
+    """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
     def weighted(
@@ -103,7 +106,9 @@ def _summing(count: int) -> Any:
                     builder.store(vectors.fma(row_weight, builder.load(line), builder.load(total)), total)
             for v, total in enumerate(totals):
                 at = builder.add(write, integer(v * ISA_BYTES))
-                if count > 1:
+                if stream:
+                    vectors.stream(builder.load(total), at)
+                elif count > 1:
                     vectors.store(builder.load(total), at)
                 else:
                     vectors.store_first(builder.load(total), at, left)
@@ -168,8 +173,14 @@ def _resample(slot, job):  # type: ignore[no-untyped-def]
         task = next_task(slot, task)
 
 
-resample = {
-    tag.itemsize: JobKernel(_resample, f"resample_{tag.itemsize}", TAG=tag, TAG_BYTES=tag.itemsize)
-    for tag in (np.float32(0), np.float64(0))
-}
-"""By the bytes of a number."""
+def _by_size(name: str, **names: Any) -> dict[int, JobKernel]:
+    """The kernel for float32 and for float64, by their bytes."""
+    return {
+        tag.itemsize: JobKernel(_resample, f"{name}_{tag.itemsize}", TAG=tag, TAG_BYTES=tag.itemsize, **names)
+        for tag in (np.float32(0), np.float64(0))
+    }
+
+
+resample = _by_size("resample")
+resample_past_caches = _by_size("resample_past_caches", WIDE=_summing(VECTORS, stream=True))
+"""For results whose pixels begin at whole vectors."""
