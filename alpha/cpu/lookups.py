@@ -107,7 +107,7 @@ class Plan(NamedTuple):
     shape: Shape = ()
     strides: Shape = ()
     nbytes: int = 0
-    """Of the values, dense in row-major order."""
+    """The values' bytes; they are dense in row-major order."""
 
 
 @caches.kept

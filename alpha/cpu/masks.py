@@ -31,7 +31,7 @@ class MaskOperations(LookupOperations):
         mask = _mask_of(x, index)
         if mask is None or not x.is_contiguous():
             return None
-        mask = self._own(mask)
+        mask = self._mask_copy(mask)
         block, starts = self._blocks(x, mask)
         rest = x.shape[mask.ndim :]
         out = self.empty((int(starts[-1]), *rest), x.dtype)
@@ -50,7 +50,7 @@ class MaskOperations(LookupOperations):
             return False
         if accumulate and not is_float(out.dtype):
             return False
-        mask = self._own(mask)
+        mask = self._mask_copy(mask)
         block, starts = self._blocks(out, mask)
         if values.shape != (int(starts[-1]), *out.shape[mask.ndim :]):
             return False
@@ -75,11 +75,11 @@ class MaskOperations(LookupOperations):
         self._select(kernels.fill, out, mask, (address, block, np.zeros(1, np.int64)))
         return True
 
-    def _own(self, mask: Tensor) -> Tensor:
+    def _mask_copy(self, mask: Tensor) -> Tensor:
         """A dense copy of the mask: it is read twice, and may change in between."""
-        own = self.empty(mask.shape, bool_)
-        self.copy(mask, own)
-        return own
+        copied = self.empty(mask.shape, bool_)
+        self.copy(mask, copied)
+        return copied
 
     def _blocks(self, x: Tensor, mask: Tensor) -> tuple[int, Array]:
         """Elements of the mask per task, and how many rows are selected before each task, and in all."""

@@ -128,7 +128,7 @@ def indices_out_of_range(engine: Engine) -> None:
         engine.check(was)
 
 
-@CHECKS.over(*product(ALONG, ("float32", "int64", "uint8")))
+@CHECKS.over(*product(ALONG, DTYPES))
 def gather_along_checks(engine: Engine, place: str, dtype: str) -> None:
     """Indices below 0 count from the end; one out of range is an error, or, unchecked, some other element's."""
     x, axis = numbers(3, 2, 4, dtype=dtype), ALONG[place]

@@ -38,7 +38,7 @@ class Selection(NamedTuple):
     block: int
     """Elements of the mask per task."""
     numbers: int
-    """Of a row."""
+    """Numbers of a row."""
     tasks: int
 
 

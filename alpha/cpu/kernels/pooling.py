@@ -107,7 +107,7 @@ class _Window:
             start = builder.add(start, builder.mul(step, index))
         return start
 
-    def each(self, visit: Callable[[Any, Any, Any], None]) -> None:
+    def over_pairs(self, visit: Callable[[Any, Any, Any], None]) -> None:
         """Loops over the pairs: ``visit(row, column, address of the element)``."""
         with cgutils.for_range(self.builder, self.rows, intp=I64) as row:
             line = self.builder.add(self.read, self.builder.mul(self.row_step, row.index))
@@ -177,7 +177,7 @@ class _Window:
             for v, total in enumerate(totals):
                 builder.store(vectors.fma(weight, self.load(at, v), builder.load(total)), total)
 
-        self.each(visit)
+        self.over_pairs(visit)
         self.store(totals)
 
     def maxima(self) -> None:
@@ -191,7 +191,7 @@ class _Window:
                 enters = builder.and_(builder.fcmp_unordered(">", value, old), builder.fcmp_ordered("ord", old, old))
                 builder.store(builder.select(enters, value, old), slot)
 
-        self.each(visit)
+        self.over_pairs(visit)
         self.store(best)
 
     def choices(self) -> None:
@@ -210,7 +210,7 @@ class _Window:
                 builder.store(builder.select(better, value, old), slot)
                 builder.store(builder.select(better, tap, builder.load(held)), held)
 
-        self.each(visit)
+        self.over_pairs(visit)
         self.store(best)
         for v, held in enumerate(taps):
             at = builder.add(self.taps, integer(v * 4 * self.vectors.lanes))
@@ -240,7 +240,7 @@ class _Window:
                 mine = builder.select(builder.icmp_signed("==", chosen, tap), self.load(at, v), self.vectors.zero)
                 builder.store(builder.fadd(builder.load(total), mine), total)
 
-        self.each(visit)
+        self.over_pairs(visit)
         self.store(totals)
 
 
