@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from alpha import precision
+from alpha.arguments import Shape
 from alpha.composed import (
     arrays,
     convolution,
     losses,
     normalisation,
     optimizers,
+    padding,
     pointwise,
     pooling,
     reductions,
@@ -212,6 +214,25 @@ class Engine(ABC):
     def copy(self, source: Tensor, out: Tensor) -> None:
         """``out[...] = source`` with broadcasting and conversion of dtype."""
 
+    def concat(self, tensors: Sequence[Tensor], axis: int, order: Sequence[int] | None = None) -> Tensor:
+        """Tensors of one dtype one after another along an axis; their other lengths are equal.
+
+        ``order``: the result's memory order; that of the largest tensor unless given.
+        """
+        return arrays.concat(self, tensors, axis, order)
+
+    def pad(self, x: Tensor, before: Shape, after: Shape, mode: str, value: Scalar) -> Tensor:
+        """x with so many elements before and behind each axis.
+
+        ``mode``: ``"constant"``: a number that x's dtype holds; ``"reflect"``, ``"replicate"`` and ``"circular"``: x's
+        own elements, of which there are enough (``alpha.pad``).
+        """
+        return padding.pad(self, x, before, after, mode, value)
+
+    def pad_grad(self, dy: Tensor, before: Shape, after: Shape, mode: str) -> Tensor:
+        """The gradient of x, whose own elements were put around it; of floats."""
+        return padding.pad_grad(self, dy, before, after, mode)
+
     def storing(self, source: np.ndarray[Any, Any], out: Tensor) -> tuple[Any, ...] | None:
         """The action (``alpha.changes``) that copies an array of the same shape and dtype into a tensor.
 
@@ -301,12 +322,13 @@ class Engine(ABC):
     def scatter(self, out: Tensor, index: Index, values: Operand, accumulate: bool) -> None:
         """``out[index] = values``, or ``+=`` with repeated indices adding up."""
 
-    def gather_along(self, x: Tensor, index: Tensor, axis: int) -> Tensor:
+    def gather_along(self, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None) -> Tensor:
         """out[i, j, k] = x[i, index[i, j, k], k] for axis 1 of three, and likewise for others.
 
-        The int64 index is in range and has x's number of axes; it may be shorter than x along the other ones.
+        The int64 index has x's number of axes; it may be shorter than x along the other ones. It is in range, unless
+        there is a ``check``: then it is checked as by ``check_range``, and elements below 0 count from the axis' end.
         """
-        return arrays.gather_along(self, x, index, axis)
+        return arrays.gather_along(self, x, index, axis, check)
 
     def scatter_along(self, out: Tensor, index: Tensor, values: Tensor, axis: int) -> None:
         """out[i, index[i, j, k], k] += values[i, j, k], as ``gather_along`` reads; repeated indices add up."""
@@ -426,6 +448,13 @@ class Engine(ABC):
         x: (count, length, values), dense; returns (count, positions, values). Nothing but a position's pairs is read.
         """
         return pooling.combine(self, x, pairs)
+
+    def resample(self, x: Tensor, rows: WeightedPairs, columns: WeightedPairs) -> Tensor:
+        """Images (N, H, W, C) whose rows are weighted sums of x's rows, and whose columns are such of x's columns.
+
+        A pixel that is one of x's with weight 1 is that pixel, whatever it holds.
+        """
+        return pooling.resample(self, x, rows, columns)
 
     def leaky_relu(self, x: Tensor, slope: float) -> Tensor:
         """max(x, 0) + slope * min(x, 0); of -inf and a slope of 0 it is 0."""

@@ -89,6 +89,19 @@ class WeightedPairs:
         return (int(self.sources.min()), int(self.sources.max())) if len(self.sources) else (0, -1)
 
     @cached_property
+    def chooses(self) -> bool:
+        """Whether each position is one of the argument's, with weight 1."""
+        return len(self.sources) == len(self.starts) - 1 == int((np.diff(self.starts) == 1).sum()) and bool(
+            (self.weights == 1).all()
+        )
+
+    def repeats(self, length: int) -> int:
+        """How many positions each of an axis of ``length`` is repeated to, in its order; 0 if it is something else."""
+        times = len(self.sources) // max(length, 1)
+        repeated = np.repeat(np.arange(length), times)
+        return times if self.chooses and times and np.array_equal(self.sources, repeated) else 0
+
+    @cached_property
     def weights32(self) -> np.ndarray[Any, Any]:
         """The weights as float32."""
         return self.weights.astype(np.float32)

@@ -354,7 +354,7 @@ def _dense_strides(shape: Shape, order: Shape | None) -> Shape:
 def is_within(storage: Storage, dtype: np.dtype[Any], offset: Any, shape: Any, strides: Any) -> bool:
     """Whether all elements of a geometry lie within a storage."""
     try:
-        low, high = _extent(shape, strides)
+        low, high = extent(shape, strides)
         inside = type(offset) is int and offset + low >= 0 and (offset + high) * dtype.itemsize <= storage.nbytes
     except (TypeError, ValueError):
         return False
@@ -362,7 +362,7 @@ def is_within(storage: Storage, dtype: np.dtype[Any], offset: Any, shape: Any, s
 
 
 @lru_cache(maxsize=8192)
-def _extent(shape: Shape, strides: Shape) -> tuple[int, int]:
+def extent(shape: Shape, strides: Shape) -> tuple[int, int]:
     """The first element and the one past the last, relative to the offset; TypeError or ValueError if invalid."""
     low, high, empty = 0, 1, False
     for n, stride in zip(shape, strides, strict=True):

@@ -38,6 +38,18 @@ def copied(engine: Engine, x: Tensor, dtype: np.dtype[Any], order: Sequence[int]
     return out
 
 
+def concat(engine: Engine, tensors: Sequence[Tensor], axis: int, order: Sequence[int] | None = None) -> Tensor:
+    """Each tensor is copied into its part of the result."""
+    first, length = tensors[0], sum([x.shape[axis] for x in tensors])
+    shape = (*first.shape[:axis], length, *first.shape[axis + 1 :])
+    out = engine.empty(shape, first.dtype, order or max(tensors, key=lambda x: x.numel()).memory_order())
+    start = 0
+    for x in tensors:
+        engine.copy(x, out.view(out.offset + start * out.strides[axis] if x.numel() else 0, x.shape, out.strides))
+        start += x.shape[axis]
+    return out
+
+
 def cast(engine: Engine, x: Tensor, dtype: np.dtype[Any]) -> Tensor:
     """The tensor in another dtype: itself where that is its own."""
     return x if x.dtype == dtype else copied(engine, x, dtype)
@@ -58,8 +70,10 @@ def check_range(
     return engine.from_numpy(values)
 
 
-def gather_along(engine: Engine, x: Tensor, index: Tensor, axis: int) -> Tensor:
+def gather_along(engine: Engine, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None) -> Tensor:
     """The positions along the other axes are indices too."""
+    if check is not None and index.numel():
+        index = engine.check_range(index, -x.shape[axis], x.shape[axis], check)
     return engine.gather(x, _positions(engine, index, axis))
 
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu import copies, lookups, numpy_threads
+from alpha.cpu import lookups, numpy_threads
 from alpha.cpu.base import Array
 from alpha.cpu.kernels import indexing as kernels
-from alpha.cpu.lookups import LookupOperations
+from alpha.cpu.masks import MaskOperations
 from alpha.dtypes import bool_, default_int, info, is_bool, is_float
 from alpha.engine import Index, Operand, RangeCheck
 from alpha.errors import ArgumentError
 from alpha.expressions.operations import kind_of, program_of
-from alpha.tensor import Tensor
+from alpha.tensor import Tensor, dense_strides
 
 PARALLEL_SIZE = 1 << 18
 """Elements from which an element-wise operation is split between threads: below, waking them costs more."""
@@ -67,7 +67,7 @@ _REDUCTIONS = {
 }
 
 
-class ArrayOperations(LookupOperations):
+class ArrayOperations(MaskOperations):
     """Element-wise operations as loops of ``alpha.cpu.loops``, of integers as NumPy's; other families as NumPy's calls.
 
     NumPy's large calls are split between threads.
@@ -97,11 +97,10 @@ class ArrayOperations(LookupOperations):
         return out
 
     def copy(self, source: Tensor, out: Tensor) -> None:
-        small = out.numel() < copies.SMALL
-        apart = source.storage is not out.storage or not np.may_share_memory(self.array(source), self.array(out))
-        if not small and apart and source.dtype == out.dtype and self.copy_layout(source, out):
+        if source.dtype == out.dtype and self.copy_layout(source, out):
             return
         value, target = self.array(source), self.array(out)
+        apart = source.storage is not out.storage or not np.may_share_memory(value, target)
         if apart and target.size >= PARALLEL_SIZE:
             self._run(_copy, [value], target, out)
         else:  # of overlapping memory, pieces could overwrite what is still to be read
@@ -195,45 +194,37 @@ class ArrayOperations(LookupOperations):
         return array if _suits_blas(array) else self.array(self.dense(x, range(x.ndim)))
 
     def gather(self, x: Tensor, index: Index) -> Tensor:
+        axis = lookups.only_axis(index)
+        found = self.take_selected(x, index) if axis is None else self.take_entries(x, index[axis], axis)
+        if found is not None:
+            return found
         native = self._native(index)
-        axis = lookups.only_axis(native)
         if axis is None:
             values = np.asarray(self.array(x)[native])
             out = self.empty(values.shape, x.dtype)
             np.copyto(self.array(out), values)
             return out
-        entries = self.dense(index[axis], range(index[axis].ndim))
-        out = self.empty(x.shape[:axis] + entries.shape + x.shape[axis + 1 :], x.dtype)
-        lines = lookups.lines_of_entries(x, entries, axis) if out.numel() >= lookups.SMALL else None
-        if lines is not None:
-            self.take(lines, x, entries, out)
-        else:  # "wrap" because "raise" makes NumPy gather into a buffer first; the indices are in range
-            np.take(self.array(x), native[axis], axis=axis, out=self.array(out), mode="wrap")
+        out = self.empty(x.shape[:axis] + index[axis].shape + x.shape[axis + 1 :], x.dtype)
+        # "wrap" because "raise" makes NumPy gather into a buffer first; the indices are in range
+        np.take(self.array(x), native[axis], axis=axis, out=self.array(out), mode="wrap")
         return out
 
     def scatter(self, out: Tensor, index: Index, values: Operand, accumulate: bool) -> None:
+        if self.put_selected(out, index, values, accumulate):
+            return
+        axis = lookups.only_axis(index) if accumulate and lookups.adds(out, values) else None
+        if axis is not None and isinstance(values, Tensor) and self.add_entries(out, index[axis], axis, values):
+            return
         target, native = self.array(out), self._native(index)
         source = self.array(values) if isinstance(values, Tensor) else values
         if not accumulate:
             target[native] = source
-        elif not self._adds_entries(out, index, native, values):
-            with np.errstate(all="ignore"):
-                if any(isinstance(entry, np.ndarray) and entry.dtype != bool for entry in native):
-                    np.add.at(target, native, source)
-                else:
-                    target[native] += source
-
-    def _adds_entries(self, out: Tensor, index: Index, native: tuple[Any, ...], values: Operand) -> bool:
-        """Adds to whole entries along an axis, where that is what an index names and the kernel serves."""
-        axis = lookups.only_axis(native)
-        if axis is None or not isinstance(values, Tensor) or not lookups.adds(out, values):
-            return False
-        entries = self.dense(index[axis], range(index[axis].ndim))
-        lines = lookups.lines_of_entries(out, entries, axis)
-        if lines is None or values.shape != out.shape[:axis] + entries.shape + out.shape[axis + 1 :]:
-            return False
-        self.add(lines, out, entries, values)
-        return True
+            return
+        with np.errstate(all="ignore"):
+            if any(isinstance(entry, np.ndarray) and entry.dtype != bool for entry in native):
+                np.add.at(target, native, source)
+            else:
+                target[native] += source
 
     def check_range(self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None) -> Tensor:
         return self._checked(index, low, high, check, ignore)[0]
@@ -245,11 +236,13 @@ class ArrayOperations(LookupOperations):
         self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None
     ) -> tuple[Tensor, bool]:
         """A copy of the indices, those to ignore replaced, and whether there were any to ignore."""
-        count = index.numel()
-        if index.is_contiguous():
-            source, out = index, self.empty(index.shape, default_int)
+        count, strides = index.numel(), dense_strides(index.shape)
+        if index.strides == strides:
+            source, out = index, Tensor(self.allocate(8 * count), 0, index.shape, strides, default_int)
         else:
-            source = out = self.dense(index, range(index.ndim))
+            out = self.empty(index.shape, default_int)
+            self.copy(index, out)
+            source = out
         if not count:
             return out, False
         checking = self.checking or high <= 0  # no element can stand in where there is none

@@ -1,136 +1,244 @@
-"""The CPU engine's copies between layouts: which kernel serves, over which loops."""
+"""The CPU engine's copies between layouts: how numbers are copied, over which loops, in how many tasks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, NamedTuple
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from alpha import caches
 from alpha.arguments import Shape
+from alpha.composed import arrays
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import copies as kernels
-from alpha.tensor import Tensor
-
-SMALL = 1 << 15
-"""Numbers below which NumPy copies: its call costs less than a launch gains."""
+from alpha.errors import ShapeError
+from alpha.tensor import Tensor, dense_strides, extent, memory_order
 
 LARGE_BYTES = 1 << 23
 """Bytes of a result from which it is written past the caches, which would not keep it."""
 
-TAGS = {4: np.float32(0), 8: np.float64(0)}
-"""What tells the kernels a number's size."""
+MOST_COPIES = 256
+"""Most copies of a plan: to plan more costs more than it saves."""
 
 Loop = tuple[int, int, int]
 """Length, and the steps in bytes of source and target."""
 
 
-class Copying(NamedTuple):
-    """How numbers get from one layout to another: the kernel and its loops."""
+class Copy(NamedTuple):
+    """A copy into a part of a tensor, by the word of the job that holds the source's address (``kernels.Piece``).
 
-    kernel: Callable[..., Any]
-    loops: Array
-    outer: int
-    """Loops outside of those that the kernel knows about."""
-    units: int
-    block: int
-    """Units per task."""
+    Strides and offsets count numbers.
+    """
 
-    @property
-    def tasks(self) -> int:
-        """Their number."""
-        return -(-self.units // self.block)
+    source: int
+    shape: Shape
+    source_offset: int
+    source_strides: Shape
+    target_offset: int
+    target_strides: Shape
+
+
+class Plan(NamedTuple):
+    """A list of copies of numbers of one size into one tensor, ready to run but for the addresses."""
+
+    tasks: int
+    record: Array
+    """What the kernel reads: the tasks, the copies, their loops."""
+    address: int
+    """The record's."""
+
+
+def plan(copies: Sequence[Copy], item: int) -> Plan:
+    """A plan of copies of numbers of ``item`` bytes, each of which has a part of the target for itself."""
+    planned = [part for copy in copies if 0 not in copy.shape for part in _parts(copy, item)]
+    stream = sum(math.prod(copy.shape) for copy in copies) * item >= LARGE_BYTES
+    loops_at = 1 + len(kernels.WORD) * (len(planned) + 1)
+    record = np.empty(loops_at + sum(3 * len(part.loops) for part in planned), np.int64)
+    first, row = 0, 1
+    for part in planned:
+        inner = 2 if part.kind == kernels.TILES else 1
+        units, block = _tasks(part.kind, part.loops, item)
+        aligned = part.kind != kernels.TILES or not any(write % ISA.bytes for _, _, write in part.loops[:-1])
+        record[row : row + len(kernels.WORD)] = kernels.Piece(
+            first, part.kind, item, part.source, part.source_offset, part.target_offset,
+            record.ctypes.data + 8 * loops_at, len(part.loops) - inner, units, block, stream and aligned,
+        )  # fmt: skip
+        record[loops_at : loops_at + 3 * len(part.loops)] = np.ravel(part.loops)
+        first, row, loops_at = first - (-units // block), row + len(kernels.WORD), loops_at + 3 * len(part.loops)
+    record[row : row + len(kernels.WORD)] = 1 << 62  # no task is a copy's behind the last
+    record[0] = first
+    return Plan(first, record, record.ctypes.data)
+
+
+def sums(copies: Sequence[Copy], item: int) -> Plan:
+    """A plan of what is added, in this order, where ``plan`` copies: parts of the target may overlap."""
+    found = [(copy, merged(copy, item, by_source=True)) for copy in copies if 0 not in copy.shape]
+    loops_at = 1 + len(kernels.WORD) * len(found)
+    record = np.zeros(loops_at + sum(3 * len(loops) for _, loops in found), np.int64)
+    record[0] = len(found)
+    for i, (copy, loops) in enumerate(found):
+        outer, row = len(loops) - 1, 1 + len(kernels.WORD) * i
+        units = math.prod([length for length, _, _ in loops[:-1]])
+        record[row : row + len(kernels.WORD)] = kernels.Piece(
+            0, kernels.STRIDED, item, copy.source, copy.source_offset * item, copy.target_offset * item,
+            record.ctypes.data + 8 * loops_at, outer, units, 1, 0,
+        )  # fmt: skip
+        record[loops_at : loops_at + 3 * len(loops)] = np.ravel(loops)
+        loops_at += 3 * len(loops)
+    return Plan(1 if found else 0, record, record.ctypes.data)
 
 
 class CopyOperations(HostEngine):
     """Copies of one dtype between layouts."""
 
     def copy_layout(self, source: Tensor, out: Tensor) -> bool:
-        """Copies a tensor into another of its dtype by a kernel, if one serves; they must not overlap."""
-        missing = out.ndim - source.ndim
-        if missing < 0 or any(n not in (1, m) for n, m in zip(source.shape, out.shape[missing:], strict=True)):
+        """Copies a tensor into another of its dtype, unless their memory overlaps; returns whether it did."""
+        dtype = out.dtype
+        item = dtype.itemsize
+        storage, target = source.storage, out.storage
+        if storage is target and _overlap(source, out):
             return False
-        strides = (0,) * missing + tuple(
-            0 if n == 1 else stride for n, stride in zip(source.shape, source.strides, strict=True)
-        )
-        item = out.dtype.itemsize
-        plan = planned(out.shape, strides, out.strides, item)
-        if plan is None:
-            return False
-        places, large = (source.address, out.address), out.numel() * item >= LARGE_BYTES
-        if plan.kernel is kernels.copy_rows:
-            arguments: tuple[Any, ...] = (*plan[1:], large, *places)
-        elif plan.kernel is kernels.copy_tiles:
-            steps = plan.loops[kernels.TARGET]
-            stream = large and not any(int(step) % ISA.bytes for step in (*steps[:-1], out.address))
-            arguments = (TAGS[item], item, *plan[1:], stream, *places)
-        else:
-            arguments = (TAGS[item], item, *plan[1:], *places)
-        self.launch(plan.kernel, *arguments, tasks=plan.tasks)
+        found = plan_of(source.shape, source.strides, out.shape, out.strides, item)
+        if found.tasks:
+            job = _PAIR(found.address, target.address + out.offset * item, storage.address + source.offset * item)
+            kernels.copy.run(job, found.tasks, self.threads)
         return True
 
+    def concat(self, tensors: Sequence[Tensor], axis: int, order: Sequence[int] | None = None) -> Tensor:
+        if len(tensors) > MOST_COPIES:
+            return arrays.concat(self, tensors, axis, order)
+        first = tensors[0]
+        found = _joined(axis, first.dtype.itemsize, order, *[(x.shape, x.strides) for x in tensors])
+        out = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, first.dtype)
+        if found.plan.tasks:
+            item = first.dtype.itemsize
+            sources = [x.storage.address + x.offset * item for x in tensors]
+            job = found.pack(found.plan.address, out.storage.address, *sources)
+            kernels.copy.run(job, found.plan.tasks, self.threads)
+        return out
 
-@lru_cache(maxsize=1024)
-def planned(shape: Shape, source: Shape, target: Shape, item: int) -> Copying | None:
-    """How to copy between two layouts of a shape, by their strides; None where NumPy's loops serve as well."""
-    loops = merged(shape, source, target, item)
-    if len(loops) < 2 and (not loops or loops[0][1:] == (item, item)):
-        return None
+
+_PAIR = struct.Struct("3q").pack
+
+
+@caches.kept
+def plan_of(source: Shape, source_strides: Shape, shape: Shape, strides: Shape, item: int) -> Plan:
+    """How a tensor is copied into another, to whose shape it is broadcast."""
+    missing = len(shape) - len(source)
+    if missing < 0 or any(n not in (1, m) for n, m in zip(source, shape[missing:], strict=True)):
+        raise ShapeError(f"[copy] expected a source that broadcasts to {shape}, got {source}")
+    steps = (0,) * missing + tuple([0 if n == 1 else stride for n, stride in zip(source, source_strides, strict=True)])
+    return plan([Copy(2, shape, 0, steps, 0, strides)], item)
+
+
+class Joined(NamedTuple):
+    """Tensors one after another: the result's shape, strides and bytes, and how it is made."""
+
+    shape: Shape
+    strides: Shape
+    nbytes: int
+    plan: Plan
+    pack: Callable[..., bytes]
+
+
+@caches.kept
+def _joined(axis: int, item: int, order: Shape | None, *lies: tuple[Shape, Shape]) -> Joined:
+    """Tensors of these shapes and strides one after another along an axis."""
+    if order is None:
+        order = memory_order(*max(lies, key=lambda lie: math.prod(lie[0])))
+    first, length = lies[0][0], sum([shape[axis] for shape, _ in lies])
+    whole = (*first[:axis], length, *first[axis + 1 :])
+    strides = dense_strides(whole, order)
+    copies, start = [], 0
+    for place, (shape, steps) in enumerate(lies):
+        copies.append(Copy(2 + place, shape, 0, steps, start * strides[axis], strides))
+        start += shape[axis]
+    nbytes = math.prod(whole) * item
+    return Joined(whole, strides, nbytes, plan(copies, item), struct.Struct(f"{2 + len(lies)}q").pack)
+
+
+def _overlap(x: Tensor, y: Tensor) -> bool:
+    """Whether the ranges of memory overlap from which two tensors of one dtype take their elements."""
+    x_low, x_high = extent(x.shape, x.strides)
+    y_low, y_high = extent(y.shape, y.strides)
+    return x.offset + x_low < y.offset + y_high and y.offset + y_low < x.offset + x_high
+
+
+class Part(NamedTuple):
+    """A copy as the kernel does it, or a part of one; offsets in bytes."""
+
+    kind: int
+    source: int
+    source_offset: int
+    target_offset: int
+    loops: list[Loop]
+
+
+def _parts(copy: Copy, item: int) -> list[Part]:
+    """The copy as the kernel does it: two parts where a long last loop does not divide into equal pieces."""
+    kind, loops = planned_loops(copy, item)
+    part = Part(kind, copy.source, copy.source_offset * item, copy.target_offset * item, loops)
+    most = kernels.TASK_BYTES if kind == kernels.ROWS else kernels.TASK_BYTES // item
+    length, read, write = loops[-1]
+    if kind == kernels.TILES or length <= most:
+        return [part]
+    outer, pieces, rest = loops[:-1], length // most, length % most
+    many = [*outer, (pieces, most * read, most * write), (most, read, write)]
+    if not rest:
+        return [part._replace(loops=many)]
+    done = pieces * most
+    last = Part(
+        kind, copy.source, part.source_offset + done * read, part.target_offset + done * write,
+        [*outer, (rest, read, write)],
+    )  # fmt: skip
+    return [part._replace(loops=many), last]
+
+
+def planned_loops(copy: Copy, item: int) -> tuple[int, list[Loop]]:
+    """How the kernel copies, and over which loops."""
+    loops = merged(copy, item)
     length, read, write = loops[-1]
     if (read, write) == (item, item):
-        return _rows(loops, item)
-    if item not in TAGS:
-        return None
-    lanes = ISA.lanes(item)
-    dense = next((i for i, loop in enumerate(loops[:-1]) if loop[1] == item and loop[0] >= lanes), None)
-    if write == item and read and length >= lanes and dense is not None:
-        return _tiles([*loops[:dense], *loops[dense + 1 : -1], loops[dense], loops[-1]], item)
-    return _strided(loops, item)
+        return kernels.ROWS, [*loops[:-1], (length * item, 1, 1)]
+    if read == 0 and write == item and item <= 8:
+        return kernels.FILL, loops
+    if item in (4, 8) and write == item and length >= ISA.lanes(item):
+        lanes = ISA.lanes(item)
+        dense = next((i for i, loop in enumerate(loops[:-1]) if loop[1] == item and loop[0] >= lanes), None)
+        if dense is not None:
+            return kernels.TILES, [*loops[:dense], *loops[dense + 1 : -1], loops[dense], loops[-1]]
+    return kernels.STRIDED, loops
 
 
-def merged(shape: Shape, source: Shape, target: Shape, item: int) -> list[Loop]:
-    """The loops of a copy, outermost in the target first; neighbours that go on in both layouts are one."""
+def merged(copy: Copy, item: int, by_source: bool = False) -> list[Loop]:
+    """The loops of a copy, outermost in the target first; neighbours that go on in both layouts are one.
+
+    ``by_source``: outermost in the source first.
+    """
     loops: list[Loop] = []
-    steps = sorted(zip(shape, source, target, strict=True), key=lambda loop: -abs(loop[2]))
+    side = 1 if by_source else 2
+    steps = sorted(
+        zip(copy.shape, copy.source_strides, copy.target_strides, strict=True), key=lambda loop: -abs(loop[side])
+    )
     for length, read, write in steps:
         if length == 1:
             continue
         follows = loops and loops[-1][1:] == (length * read * item, length * write * item)
         whole = length * loops.pop()[0] if follows else length
         loops.append((whole, read * item, write * item))
-    return loops
+    return loops or [(1, item, item)]
 
 
-def _rows(loops: list[Loop], item: int) -> Copying:
-    *outer, (length, _, _) = _cut(loops, kernels.TASK_BYTES // item)
-    return _copying(kernels.copy_rows, [*outer, (length * item, 1, 1)], 1, length * item)
-
-
-def _strided(loops: list[Loop], item: int) -> Copying:
-    loops = _cut(loops, kernels.TASK_BYTES // item)
-    return _copying(kernels.copy_strided, loops, 1, loops[-1][0] * item)
-
-
-def _tiles(loops: list[Loop], item: int) -> Copying:
+def _tasks(kind: int, loops: list[Loop], item: int) -> tuple[int, int]:
+    """The units of a copy, and how many make a task."""
+    if kind != kernels.TILES:
+        nbytes = loops[-1][0] * (1 if kind == kernels.ROWS else item)
+        return math.prod([length for length, _, _ in loops[:-1]]), max(1, kernels.TASK_BYTES // max(nbytes, 1))
     tile = kernels.TILE_BYTES // item
-    tiles = math.prod(-(-length // tile) for length, _, _ in loops[-2:])
-    return _copying(kernels.copy_tiles, loops, 2, kernels.TILE_BYTES * tile, tiles)
-
-
-def _cut(loops: list[Loop], most: int) -> list[Loop]:
-    """The loops, the last of them as two where it is long and divides well, so that threads share it."""
-    length, read, write = loops[-1]
-    piece = next((n for n in range(most, most // 4, -1) if length % n == 0), length) if length > most else length
-    if piece == length:
-        return loops
-    return [*loops[:-1], (length // piece, piece * read, piece * write), (piece, read, write)]
-
-
-def _copying(kernel: Any, loops: list[Loop], inner: int, nbytes: int, pieces: int = 1) -> Copying:
-    outer = len(loops) - inner
-    units = math.prod(length for length, _, _ in loops[:outer]) * pieces
-    table = np.array(loops, np.int64).T.copy()
-    return Copying(kernel, table, outer, units, max(1, kernels.TASK_BYTES // max(nbytes, 1)))
+    tiles = math.prod([-(-length // tile) for length, _, _ in loops[-2:]])
+    units = math.prod([length for length, _, _ in loops[:-2]]) * tiles
+    return units, max(1, kernels.TASK_BYTES // (kernels.TILE_BYTES * tile))

@@ -7,10 +7,12 @@ from alpha.cpu.dropout import DropoutOperations
 from alpha.cpu.losses import LossOperations
 from alpha.cpu.normalisation import NormalisationOperations
 from alpha.cpu.optimizers import OptimizerOperations
+from alpha.cpu.padding import PaddingOperations
 from alpha.cpu.pointwise import PointwiseOperations
 from alpha.cpu.pooling import PoolingOperations
 from alpha.cpu.products import ProductOperations
 from alpha.cpu.reductions import ReductionOperations
+from alpha.cpu.resampling import ResamplingOperations
 from alpha.cpu.row_norms import RowNormOperations
 
 
@@ -20,7 +22,9 @@ class CPUEngine(
     ConvolutionOperations,
     NormalisationOperations,
     RowNormOperations,
+    PaddingOperations,
     PoolingOperations,
+    ResamplingOperations,
     LossOperations,
     DropoutOperations,
     PointwiseOperations,

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import struct
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha import caches
+from alpha.arguments import Shape
 from alpha.composed import arrays
-from alpha.cpu.copies import TAGS, CopyOperations
+from alpha.cpu.base import Array
+from alpha.cpu.copies import CopyOperations
 from alpha.cpu.isa import ISA
+from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import indexing as kernels
-from alpha.dtypes import is_float
-from alpha.tensor import Tensor
+from alpha.dtypes import is_bool, is_float
+from alpha.engine import Index, RangeCheck
+from alpha.tensor import Tensor, dense_strides
 
-SMALL = 1 << 12
-"""Numbers below which NumPy looks up whole entries: a launch costs more."""
+SIZES = (4, 8)
+"""Bytes of the numbers that the kernels know."""
 
 TASK = 1 << 14
 """Numbers per task, about."""
@@ -24,42 +30,65 @@ TASK = 1 << 14
 class LookupOperations(CopyOperations):
     """Tables of numbers of 4 or 8 bytes; sums of float32 and float64."""
 
-    def gather_along(self, x: Tensor, index: Tensor, axis: int) -> Tensor:
+    def gather_along(self, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None) -> Tensor:
         index = self.dense(index, range(index.ndim))
-        lines = lines_along(x, index, axis)
-        if lines is None:
-            return arrays.gather_along(self, x, index, axis)
-        out = self.empty(index.shape, x.dtype)
-        self.take(lines, x, index, out)
+        lines = lines_along(x.shape, x.strides, index.shape, axis, x.dtype.itemsize, 0)
+        if not lines.serves:
+            return arrays.gather_along(self, x, index, axis, check)
+        out = Tensor(self.allocate(lines.nbytes), 0, lines.shape, lines.strides, x.dtype)
+        wrong = None if check is None else np.zeros(1, np.int64)
+        self.look_up(kernels.take, lines, index, x, out, 0 if wrong is None else wrong.ctypes.data)
+        if wrong is not None and wrong[0] and check is not None:  # raises, unless what is wrong may be 0 instead
+            return self.gather_along(x, self.check_range(index, -x.shape[axis], x.shape[axis], check), axis)
         return out
 
     def scatter_along(self, out: Tensor, index: Tensor, values: Tensor, axis: int) -> None:
         index = self.dense(index, range(index.ndim))
-        lines = lines_along(out, index, axis) if adds(out, values) and values.shape == index.shape else None
-        if lines is None:
-            arrays.scatter_along(self, out, index, values, axis)
+        lines = lines_along(out.shape, out.strides, index.shape, axis, out.dtype.itemsize, self.threads)
+        if lines.serves and adds(out, values) and values.shape == index.shape:
+            self.look_up(kernels.add, lines, index, out, self.dense(values, range(values.ndim)))
         else:
-            self.add(lines, out, index, values)
+            arrays.scatter_along(self, out, index, values, axis)
 
-    def take(self, lines: kernels.Lines, x: Tensor, index: Tensor, out: Tensor) -> None:
-        """Looks up what ``lines`` describe into a dense tensor; the index is dense."""
-        block = max(1, TASK // max(lines.inner, 1))
-        tasks = -(-lines.outer * lines.length // block)
-        tag, item = TAGS[x.dtype.itemsize], x.dtype.itemsize
-        self.launch(
-            kernels.take_along, tag, item, lines, index.address, x.address, out.address, block, tasks=tasks
-        )  # fmt: skip
+    def take_entries(self, x: Tensor, index: Tensor, axis: int) -> Tensor | None:
+        """Whole entries along an axis, if a kernel serves."""
+        lines = lines_of_entries(x.shape, x.strides, index.shape, axis, x.dtype.itemsize, 0)
+        if not lines.serves:
+            return None
+        index = self.dense(index, range(index.ndim))
+        out = Tensor(self.allocate(lines.nbytes), 0, lines.shape, lines.strides, x.dtype)
+        self.look_up(kernels.take, lines, index, x, out)
+        return out
 
-    def add(self, lines: kernels.Lines, out: Tensor, index: Tensor, values: Tensor) -> None:
-        """Adds values to the entries that ``lines`` describe; the index is dense."""
-        values, item = self.dense(values, range(values.ndim)), out.dtype.itemsize
-        lanes = ISA.lanes(item)
-        shares = self.threads if lines.outer < self.threads else 1  # of one outer position
-        block = -(-lines.inner // (shares * lanes)) * lanes
-        tasks = lines.outer * -(-lines.inner // max(block, 1))
-        self.launch(
-            kernels.add_along, TAGS[item], item, lines, index.address, out.address, values.address, block, tasks=tasks
-        )  # fmt: skip
+    def add_entries(self, out: Tensor, index: Tensor, axis: int, values: Tensor) -> bool:
+        """Adds to whole entries along an axis, if a kernel serves; whether it did."""
+        lines = lines_of_entries(out.shape, out.strides, index.shape, axis, out.dtype.itemsize, self.threads)
+        if not lines.serves or values.shape != lines.shape:
+            return False
+        index = self.dense(index, range(index.ndim))
+        self.look_up(kernels.add, lines, index, out, self.dense(values, range(values.ndim)))
+        return True
+
+    def look_up(
+        self, kernel: dict[int, JobKernel], lines: Plan, index: Tensor, table: Tensor, values: Tensor, wrong: int = 0
+    ) -> None:
+        """Looks up, or adds to, what ``lines`` describe; index and values are dense in row-major order.
+
+        ``wrong``: where a 1 is written if an index is out of range; without it (0) none may be.
+        """
+        if lines.tasks:
+            item = table.dtype.itemsize
+            job = _JOB(
+                lines.address,
+                index.storage.address + 8 * index.offset,
+                table.storage.address + item * table.offset,
+                values.storage.address + item * values.offset,
+                wrong,
+            )
+            kernel[item].run(job, lines.tasks, self.threads)
+
+
+_JOB = struct.Struct("5q").pack
 
 
 def adds(out: Tensor, values: Any) -> bool:
@@ -67,31 +96,70 @@ def adds(out: Tensor, values: Any) -> bool:
     return isinstance(values, Tensor) and is_float(out.dtype) and values.dtype == out.dtype
 
 
-def lines_along(x: Tensor, index: Tensor, axis: int) -> kernels.Lines | None:
-    """The lookup by an index with one element per result, dense in row-major order; None where no kernel serves."""
-    before, after = index.shape[:axis], index.shape[axis + 1 :]
-    outer, inner = _merged(before, x.strides[:axis]), _merged(after, x.strides[axis + 1 :])
-    if outer is None or inner is None or x.dtype.itemsize not in TAGS:
-        return None
-    count, length = math.prod(after), index.shape[axis]
-    return _lines(x, axis, (math.prod(before), length, count), (outer, inner), (length * count, count, 1))
+class Plan(NamedTuple):
+    """A lookup ready to run but for the addresses; ``serves``: whether there is a kernel for it."""
+
+    serves: bool
+    tasks: int = 0
+    address: int = 0
+    """The record's, whose words are ``kernels.Lines``."""
+    record: Array | None = None
+    shape: Shape = ()
+    strides: Shape = ()
+    nbytes: int = 0
+    """The values' bytes; they are dense in row-major order."""
 
 
-def lines_of_entries(x: Tensor, index: Tensor, axis: int) -> kernels.Lines | None:
-    """The lookup by an index of whole entries along an axis, dense in row-major order; None if no kernel serves."""
-    before, after = x.shape[:axis], x.shape[axis + 1 :]
-    outer, inner = _merged(before, x.strides[:axis]), _merged(after, x.strides[axis + 1 :])
-    if outer is None or inner is None or x.dtype.itemsize not in TAGS:
-        return None
-    return _lines(x, axis, (math.prod(before), index.numel(), math.prod(after)), (outer, inner), (0, 1, 0))
+@caches.kept
+def lines_along(shape: Shape, strides: Shape, index: Shape, axis: int, item: int, adders: int) -> Plan:
+    """The lookup in a table by an index with one element per result, dense in row-major order.
+
+    ``adders``: the threads that add to the table; 0 where it is read.
+    """
+    before, after = index[:axis], index[axis + 1 :]
+    outer, inner = _merged(before, strides[:axis]), _merged(after, strides[axis + 1 :])
+    if outer is None or inner is None or item not in SIZES:
+        return Plan(False)
+    count, length = math.prod(after), index[axis]
+    sizes, steps = (math.prod(before), length, count), (outer * item, strides[axis] * item, inner * item)
+    found = _plan(sizes, shape[axis], steps, (length * count, count, 1), adders, item)
+    return found._replace(shape=index, strides=dense_strides(index), nbytes=math.prod(index) * item)
 
 
-def _lines(
-    x: Tensor, axis: int, sizes: tuple[int, int, int], strides: tuple[int, int], index: tuple[int, int, int]
-) -> kernels.Lines:
-    item = x.dtype.itemsize
-    steps = (strides[0] * item, x.strides[axis] * item, strides[1] * item)
-    return kernels.Lines(*sizes, x.shape[axis], *steps, *index)
+@caches.kept
+def lines_of_entries(shape: Shape, strides: Shape, index: Shape, axis: int, item: int, adders: int) -> Plan:
+    """The lookup by an index of whole entries along an axis, dense in row-major order."""
+    before, after = shape[:axis], shape[axis + 1 :]
+    outer, inner = _merged(before, strides[:axis]), _merged(after, strides[axis + 1 :])
+    if outer is None or inner is None or item not in SIZES:
+        return Plan(False)
+    sizes = (math.prod(before), math.prod(index), math.prod(after))
+    found = _plan(sizes, shape[axis], (outer * item, strides[axis] * item, inner * item), (0, 1, 0), adders, item)
+    values = before + index + after
+    return found._replace(shape=values, strides=dense_strides(values), nbytes=math.prod(values) * item)
+
+
+def _plan(
+    sizes: tuple[int, int, int],
+    entries: int,
+    table: tuple[int, int, int],
+    index: tuple[int, int, int],
+    adders: int,
+    item: int,
+) -> Plan:
+    outer, length, inner = sizes
+    if adders:
+        lanes = ISA.lanes(item)
+        shares = adders if outer < adders else 1  # of one outer position
+        block = -(-inner // (shares * lanes)) * lanes
+        tasks = outer * -(-inner // max(block, 1))
+    else:
+        block = max(1, TASK // max(inner, 1))
+        tasks = -(-outer * length // block)
+    if not math.prod(sizes):
+        tasks = 0
+    record = np.array(kernels.Lines(*sizes, entries, *table, *index, tasks, block), np.int64)
+    return Plan(True, tasks, record.ctypes.data, record)
 
 
 def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
@@ -108,9 +176,17 @@ def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
     return 0 if step is None else step
 
 
-def only_axis(index: tuple[Any, ...]) -> int | None:
-    """The axis of an index that holds one integer array and otherwise whole axes."""
-    entries = [axis for axis, entry in enumerate(index) if isinstance(entry, np.ndarray)]
-    others = [entry for entry in index if not isinstance(entry, np.ndarray)]
-    whole = all(isinstance(entry, slice) and entry == slice(None) for entry in others)
-    return entries[0] if len(entries) == 1 and whole and index[entries[0]].dtype != bool else None
+def only_axis(index: Index) -> int | None:
+    """The axis of an index that holds one tensor of integers and otherwise whole axes."""
+    axis = None
+    for i, entry in enumerate(index):
+        if isinstance(entry, Tensor):
+            if axis is not None or is_bool(entry.dtype):
+                return None
+            axis = i
+        elif type(entry) is not slice or entry != _WHOLE:
+            return None
+    return axis
+
+
+_WHOLE = slice(None)

@@ -3,100 +3,95 @@
 from __future__ import annotations
 
 import math
+import struct
 from typing import NamedTuple
 
 import numpy as np
 
 from alpha import caches
+from alpha.arguments import Shape
 from alpha.cpu.base import Array, HostEngine
+from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import pooling as kernels
-from alpha.engine import IMAGE_ORDER, WeightedPairs
+from alpha.dtypes import int32
+from alpha.engine import IMAGE_ORDER
 from alpha.errors import ShapeError
 from alpha.geometry import LONGEST, Axis, Geometry
-from alpha.tensor import Tensor
+from alpha.tensor import Tensor, dense_strides
 
-
-class Tables(NamedTuple):
-    """(Window, input) pairs along rows and along columns; the pairs of an image are all combinations of both."""
-
-    rows: Array
-    columns: Array
-    sizes: kernels.PoolSizes
+FEWEST = 8
+"""Channels below which images are copied into image order, where all of theirs are one run."""
 
 
 class PoolingOperations(HostEngine):
-    """Pooling. Results lie in image order (H, W, N, C); arguments in another memory order are copied into it."""
+    """Pooling. Results lie in image order (H, W, N, C); arguments whose channels are not dense are copied into it."""
 
     def max_pool2d(self, x: Tensor, geometry: Geometry, need_taps: bool = True) -> tuple[Tensor, Tensor | None]:
         _check("max_pool2d", x, geometry.input)
-        size = (x.shape[0], *geometry.output, x.shape[3])
-        out, tables = self.empty(size, x.dtype, IMAGE_ORDER), _tables(geometry, True)
+        x, found = self._planned(x, geometry, by_output=True)
+        out = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, x.dtype)
         if not need_taps:
-            x = self.dense(x, IMAGE_ORDER)
-            self.launch(
-                kernels.maxima, x.dtype.type(0), size[0] * size[3], x.dtype.itemsize, *tables, x.address,
-                out.address, tasks=-(-size[1] * size[2] // kernels.POSITIONS),
-            )  # fmt: skip
+            self._pool(kernels.maxima, found, x, out)
             return out, None
-        taps = self.empty(size, np.dtype(np.int32), IMAGE_ORDER)
-        self.launch(
-            kernels.max_forward, self._matrix(x), *tables, self._matrix(out), self._matrix(taps),
-        )  # fmt: skip
+        taps = Tensor(self.allocate(found.elements * 4), 0, found.shape, found.strides, int32)
+        self._pool(kernels.choices, found, x, out, taps)
         return out, taps
 
     def max_pool2d_grad(self, dy: Tensor, taps: Tensor, geometry: Geometry) -> Tensor:
         _check("max_pool2d_grad", dy, geometry.output)
         if taps.shape != dy.shape:
             raise ShapeError(f"[max_pool2d_grad] expected taps of shape {dy.shape}, got {taps.shape}")
-        dx = self.empty((dy.shape[0], *geometry.input, dy.shape[3]), dy.dtype, IMAGE_ORDER)
-        self.launch(
-            kernels.max_backward, self._matrix(dy), self._matrix(taps), *_tables(geometry, False),
-            self._matrix(dx),
-        )  # fmt: skip
+        taps = self.dense(taps, IMAGE_ORDER)
+        dy, found = self._planned(dy, geometry, by_output=False)
+        dx = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, dy.dtype)
+        self._pool(kernels.gradients, found, dy, dx, taps)
         return dx
 
     def avg_pool2d(self, x: Tensor, geometry: Geometry, count_padding: bool) -> Tensor:
         _check("avg_pool2d", x, geometry.input)
-        out = self.empty((x.shape[0], *geometry.output, x.shape[3]), x.dtype, IMAGE_ORDER)
-        full = math.prod(geometry.filter) if count_padding else 0
-        tables = _tables(geometry, True)
-        self.launch(kernels.means, self._matrix(x), *tables, full, self._matrix(out))
+        x, found = self._planned(x, geometry, True, math.prod(geometry.filter) if count_padding else 0)
+        out = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, x.dtype)
+        self._pool(kernels.means, found, x, out)
         return out
 
     def avg_pool2d_grad(self, dy: Tensor, geometry: Geometry, count_padding: bool) -> Tensor:
         _check("avg_pool2d_grad", dy, geometry.output)
-        dx = self.empty((dy.shape[0], *geometry.input, dy.shape[3]), dy.dtype, IMAGE_ORDER)
-        full = math.prod(geometry.filter) if count_padding else 0
-        rows, columns, _ = _tables(geometry, True)
-        self.launch(
-            kernels.means_backward, self._matrix(dy), *_tables(geometry, False), full,
-            rows[kernels.COUNT], columns[kernels.COUNT], self._matrix(dx),
-        )  # fmt: skip
+        dy, found = self._planned(dy, geometry, False, math.prod(geometry.filter) if count_padding else 0)
+        dx = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, dy.dtype)
+        self._pool(kernels.means if count_padding else kernels.means_of_sizes, found, dy, dx)
         return dx
 
-    def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
-        count, length, values = x.shape
-        positions = len(pairs.starts) - 1
-        first, last = pairs.span
-        if first < 0 or last >= length:
-            raise ShapeError(f"[combine] expected pairs within an axis of {length}, got {last}")
-        weights = pairs.weights if x.dtype == pairs.weights.dtype else pairs.weights32
-        out = self.empty((count, positions, values), x.dtype)
-        block = max(1, kernels.COLUMNS // max(values, 1))
-        tasks = count * -(-positions // block) * -(-values // kernels.COLUMNS)
-        self.launch(
-            kernels.combine, self.array(x), pairs.starts, pairs.sources, weights, self.array(out), block, tasks=tasks,
-        )  # fmt: skip
-        return out
+    def _planned(self, x: Tensor, geometry: Geometry, by_output: bool, full: int = 0) -> tuple[Tensor, Plan]:
+        """What is read, a copy where its channels are not dense, and the plan for it."""
+        x = in_runs(self, x)
+        return x, _plan(geometry, by_output, full, x.shape, x.strides, x.dtype.itemsize)
 
-    def _matrix(self, tensor: Tensor) -> Array:
-        """The tensor's memory as (H * W, N * C); a copy where the tensor does not lie in image order."""
-        if not tensor.is_contiguous(IMAGE_ORDER):
-            source, tensor = tensor, self.empty(tensor.shape, tensor.dtype, IMAGE_ORDER)
-            self.copy(source, tensor)
-        n, h, w, c = tensor.shape
-        flat = tensor.view(tensor.offset, (h * w, n * c), (n * c, 1))
-        return self.array(flat)
+    def _pool(
+        self, kernel: dict[int, JobKernel], found: Plan, x: Tensor, out: Tensor, taps: Tensor | None = None
+    ) -> None:
+        if found.tasks:
+            item = x.dtype.itemsize
+            read, chosen = x.storage.address + x.offset * item, 0 if taps is None else taps.address
+            kernel[item].run(_JOB(found.address, read, out.storage.address, chosen), found.tasks, self.threads)
+
+
+_JOB = struct.Struct("4q").pack
+
+
+def in_runs(engine: HostEngine, x: Tensor) -> Tensor:
+    """The images, or a copy in image order of those whose numbers do not lie in runs that are worth it."""
+    images, _, _, channels = x.shape
+    if (x.strides[3] != 1 and channels > 1) or (channels < FEWEST and images > 1):
+        return engine.dense(x, IMAGE_ORDER)
+    return x
+
+
+def runs_of(shape: Shape, strides: Shape) -> tuple[int, int, int]:
+    """The runs behind a pixel of images ``in_runs``, their numbers, and the step from one to the next."""
+    images, _, _, channels = shape
+    if images == 1 or strides[0] == channels:
+        return 1, images * channels, 0
+    return images, channels, strides[0]
 
 
 def _check(function: str, x: Tensor, size: tuple[int, int]) -> None:
@@ -105,19 +100,63 @@ def _check(function: str, x: Tensor, size: tuple[int, int]) -> None:
         raise ShapeError(f"[{function}] expected a tensor (N, {size[0]}, {size[1]}, C), got {x.shape}")
 
 
+class Plan(NamedTuple):
+    """How images of a size are pooled: the result's elements, bytes, shape and strides, and what the kernel reads."""
+
+    elements: int
+    nbytes: int
+    shape: Shape
+    strides: Shape
+    tasks: int
+    address: int
+    """The record's."""
+    kept: tuple[Array, ...]
+    """The record, and the tables that it has the addresses of."""
+
+
 @caches.kept
-def _tables(geometry: Geometry, by_output: bool) -> Tables:
-    """The input positions of each window, or, if not ``by_output``, the windows that hold each input position."""
-    row_pairs, row_steps = _table(geometry.rows, by_output)
-    column_pairs, column_steps = _table(geometry.columns, by_output)
-    width = geometry.columns.input if by_output else geometry.columns.output
-    most = int(row_pairs[kernels.COUNT].max()) * int(column_pairs[kernels.COUNT].max())
-    sizes = kernels.PoolSizes(width, geometry.columns.filter, most, *row_steps, *column_steps)
-    return Tables(row_pairs, column_pairs, sizes)
+def _plan(geometry: Geometry, by_output: bool, full: int, shape: Shape, strides: Shape, item: int) -> Plan:
+    """For what is read: x by its outputs, or gradients by the inputs, not ``by_output``, that they flow to."""
+    images, channels = shape[0], shape[3]
+    height, width = geometry.output if by_output else geometry.input
+    result = (images, height, width, channels)
+    order = dense_strides(result, IMAGE_ORDER)
+    runs, length, from_run = runs_of(shape, strides)
+    piece = min(length, kernels.PIECE_BYTES // item)
+    pieces = -(-length // max(piece, 1))
+    elements = math.prod(result)
+    positions = max(1, kernels.TASK_BYTES // max(1, piece * item))
+    blocks = -(-height * width // positions)
+    rows, (row_pair, row_tap) = _table(geometry.rows, by_output)
+    columns, (column_pair, column_tap) = _table(geometry.columns, by_output)
+    row_sizes, column_sizes = _sizes(geometry.rows), _sizes(geometry.columns)
+    read = [stride * item for stride in strides]
+    write = [stride * item for stride in order]
+    taps = dense_strides(result if by_output else shape, IMAGE_ORDER)
+    words = kernels.Pooling(
+        tasks=runs * pieces * blocks if elements else 0, positions=positions, blocks=blocks, pieces=pieces, piece=piece,
+        length=length, rows=rows.ctypes.data, columns=columns.ctypes.data, height=height, width=width,
+        window_columns=geometry.columns.filter, row_pair=row_pair, row_tap=row_tap, column_pair=column_pair,
+        column_tap=column_tap, from_row=read[1], from_column=read[2], from_run=from_run * item,
+        to_row=write[1], to_column=write[2], to_run=write[0], taps_row=4 * taps[1], taps_column=4 * taps[2],
+        taps_run=4 * taps[0], full=full, sizes_rows=row_sizes.ctypes.data, sizes_columns=column_sizes.ctypes.data,
+    )  # fmt: skip
+    record = np.array(words, np.int64)
+    kept = (record, rows, columns, row_sizes, column_sizes)
+    return Plan(elements, elements * item, result, order, words.tasks, record.ctypes.data, kept)
+
+
+def _sizes(axis: Axis) -> Array:
+    """How many elements of each window lie inside the input."""
+    sizes: Array = _table(axis, True)[0][kernels.COUNT].copy()
+    return sizes
 
 
 def _table(axis: Axis, by_output: bool) -> tuple[Array, tuple[int, int]]:
-    """An axis' table, made one part after another, and the steps from one pair to the next."""
+    """The inputs of each window of an axis, or, if not ``by_output``, the windows that hold each input.
+
+    The table is made one part after another; and the steps from one pair to the next.
+    """
     size = axis.output if by_output else axis.input
     table, steps = np.empty((3, size), np.int64), (0, 0)
     for first in range(0, size, LONGEST):

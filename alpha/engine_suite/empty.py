@@ -58,7 +58,8 @@ def _pooled(place: Engine, zeros: Make, n: int, c: int) -> Results:
 
 def _combined(place: Engine, zeros: Make, n: int, c: int) -> Results:
     pairs = [WeightedPairs.make(np.arange(p), np.arange(p), np.ones(p), p) for p in (2, 0)]
-    return [place.combine(zeros(n, 3, c), chosen) for chosen in pairs]
+    images = [place.resample(zeros(n, 3, 2, c), chosen, pairs[0]) for chosen in pairs]
+    return [*(place.combine(zeros(n, 3, c), chosen) for chosen in pairs), *images]
 
 
 def _images(place: Engine, zeros: Make, n: int, c: int) -> Results:
@@ -85,6 +86,11 @@ OPERATIONS: dict[str, Callable[[Engine, Make, int, int], Results]] = {
     "sort": lambda e, zeros, n, c: e.sort(zeros(n, c), 1),
     "cumsum": lambda e, zeros, n, c: [e.cumsum(zeros(n, c), 0)],
     "copy, fill": _filled,
+    "concat": lambda e, zeros, n, c: [e.concat([zeros(n, c), zeros(n, c)], axis) for axis in (0, 1)],
+    "pad": lambda e, zeros, n, c: [
+        e.pad(zeros(n, c), (0, 1), (2, 0), "constant", 1), e.pad(zeros(n, c, 3), (0, 0, 2), (0, 0, 1), "reflect", 0),
+        e.pad_grad(zeros(n, c, 6), (0, 0, 2), (0, 0, 1), "reflect"),
+    ],
     "gather": lambda e, zeros, n, c: [e.gather(zeros(3, c), (zeros(n, dtype=int64), ALL))],
     "scatter": _scattered,
     "matmul": lambda e, zeros, n, c: [e.matmul(zeros(n, c), zeros(c, 3)), e.matmul(zeros(2, 3, n), zeros(n, c))],
@@ -98,7 +104,7 @@ OPERATIONS: dict[str, Callable[[Engine, Make, int, int], Results]] = {
         e.leaky_relu(zeros(n, c), 0.1), e.leaky_relu_grad(zeros(n, c), zeros(n, c), 0),
     ],
     "pooling": _pooled,
-    "combine": _combined,
+    "combine, resample": _combined,
     "random": lambda e, zeros, n, c: [
         e.random(Draw(kind, (n, c), zeros(0).dtype, 0.0, 1.0, 1, 0)) for kind in ("uniform", "normal")
     ],

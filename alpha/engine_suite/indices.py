@@ -128,6 +128,35 @@ def indices_out_of_range(engine: Engine) -> None:
         engine.check(was)
 
 
+@CHECKS.over(*product(ALONG, DTYPES))
+def gather_along_checks(engine: Engine, place: str, dtype: str) -> None:
+    """Indices below 0 count from the end; one out of range is an error, or, unchecked, some other element's."""
+    x, axis = numbers(3, 2, 4, dtype=dtype), ALONG[place]
+    index, size = _along(axis), (3, 2, 4)[axis]
+    part = x[tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(index.shape))]
+    expected = np.take_along_axis(part, index, axis)
+    behind = engine.from_numpy(np.where(index % 2, index - size, index))
+    expect(engine, engine.gather_along(engine.from_numpy(x), behind, axis, OUTSIDE), expected)
+    for wrong in (size, -size - 1, 1_000_000):
+        bad, message = index.copy(), ""
+        bad[-1, -1, -1] = wrong
+        try:
+            engine.gather_along(engine.from_numpy(x), engine.from_numpy(bad), axis, OUTSIDE)
+            engine.synchronize()
+        except IndexingError as error:
+            message = str(error)
+        expect_equal("the error", message, f"[suite] got {wrong} at {bad.size - 1}")
+    was = engine.checking
+    try:
+        engine.check(False)
+        found = engine.gather_along(engine.from_numpy(x), engine.from_numpy(bad), axis, OUTSIDE)
+        bad[-1, -1, -1] = 0
+        expect(engine, found, np.take_along_axis(part, bad, axis))
+        engine.synchronize()
+    finally:
+        engine.check(was)
+
+
 @CHECKS.once
 def indices_into_nothing(engine: Engine) -> None:
     """Where there is no element, none can stand in: checked or not it is an error."""

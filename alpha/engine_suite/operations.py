@@ -45,6 +45,32 @@ ROUNDING = {str(dtype): dtypes.info(dtype).tolerance[0] for dtype in dtypes.FLOA
 """Sums of a few hundred products of numbers up to 2: an absolute error, for they may cancel."""
 
 
+# -- copies -----------------------------------------------------------------------------------------------------
+
+
+@CHECKS.over(*NUMBERS)
+def concat(engine: Engine, dtype: str) -> None:
+    x, y = numbers(3, 4, 2, dtype=dtype), numbers(3, 4, 2, dtype=dtype, seed=1)
+    for axis in range(3):
+
+        def joined(place: Engine, x: Tensor, y: Tensor, axis: int = axis) -> Results:
+            part = y.view(y.offset, tuple(1 if a == axis else n for a, n in enumerate(y.shape)), y.strides)
+            return [place.concat([x, part, y], axis), place.concat([x, y], axis, (1, 2, 0)), place.concat([x], axis)]
+
+        expect_same(engine, joined, x, y)
+
+
+@CHECKS.over(*product(("constant", "reflect", "replicate", "circular"), NUMBERS))
+def pad(engine: Engine, mode: str, dtype: str) -> None:
+    x, before, after = numbers(3, 4, 2, dtype=dtype), (2, 0, 1), (0, 3, 1)
+
+    def padded(place: Engine, x: Tensor) -> Results:
+        y = place.pad(x, before, after, mode, 1)
+        return [y, place.pad_grad(y, before, after, mode)] if mode != "constant" and dtype in FLOATS else [y]
+
+    expect_same(engine, padded, x)
+
+
 # -- products and sums -------------------------------------------------------------------------------------------
 
 
@@ -91,6 +117,19 @@ def combine(engine: Engine, dtype: str) -> None:
     x = numbers(2, 5, 3, dtype=dtype)
     x[:, 3] = np.nan  # which no pair reads
     expect_same(engine, lambda place, x: [place.combine(place.dense(x, range(3)), pairs)], x)
+
+
+@CHECKS.over(*product(("weighted", "chosen", "repeated"), FLOATS))
+def resample(engine: Engine, kind: str, dtype: str) -> None:
+    pairs = WeightedPairs.make(np.array([0, 0, 2, 3, 3]), np.array([1, 4, 0, 2, 2]), np.array([0.5, 2, 1, -1, 3]), 5)
+    chosen = WeightedPairs.make(np.arange(3), np.array([4, 0, 0]), np.ones(3), 3)
+    repeated = WeightedPairs.make(np.arange(10), np.repeat(np.arange(5), 2), np.ones(10), 10)
+    rows = {"weighted": pairs, "chosen": chosen, "repeated": repeated}[kind]
+    columns = repeated if kind == "repeated" else chosen
+    for images, channels in ((2, 3), (1, 100), (3, 70)):
+        x = numbers(images, 5, 5, channels, dtype=dtype)
+        x[:, 3] = np.nan if kind != "repeated" else -0.0  # which no pair reads
+        expect_same(engine, lambda place, x: [place.resample(x, rows, columns)], x, atol=ROUNDING[dtype])
 
 
 # -- convolution and pooling -------------------------------------------------------------------------------------

@@ -166,8 +166,13 @@ def _positions(name: str, index: Tensor, shape: Shape, axis: int) -> Tensor:
     """An int64 tensor of indices counted from the axis's start; IndexingError where one lies outside."""
     if index.numel() == 0:
         return index
-    message = f"[{name}] expected indices within axis {axis} of shape {shape}, got {{value}}"
-    return index.engine.check_range(index, -shape[axis], shape[axis], RangeCheck(IndexingError, message))
+    return index.engine.check_range(index, -shape[axis], shape[axis], _within(name, shape, axis))
+
+
+@lru_cache(maxsize=1024)
+def _within(name: str, shape: Shape, axis: int) -> RangeCheck:
+    """The error of an index outside an axis."""
+    return RangeCheck(IndexingError, f"[{name}] expected indices within axis {axis} of shape {shape}, got {{value}}")
 
 
 def _kept(index: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -250,9 +255,13 @@ class GatherAlong(Function):
 
     fresh = True
 
-    def forward(self, x: Tensor, index: Tensor, axis: int) -> Tensor:
+    def forward(self, x: Tensor, index: Tensor, axis: int, name: str) -> Tensor:
+        """``name``: of the function, for the error of an index out of range."""
+        check = None if self.needs[0] else _within(name, x.shape, axis)
+        if check is None:  # backward follows what was checked, whoever writes to it meanwhile
+            index = _positions(name, index, x.shape, axis)
         self.index, self.axis, self.shape, self.order = index, axis, x.shape, x.memory_order()
-        return x.engine.gather_along(x, index, axis)
+        return x.engine.gather_along(x, index, axis, check)
 
     def backward(self, grad: Tensor) -> Tensor:
         whole = self.accumulator(0)
@@ -368,6 +377,8 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
 
 def _fitting(x: Tensor, index: tuple[Any, ...], value: Tensor) -> Tensor:
     """The value without leading axes of length 1 that the part has not; ShapeError where it does not broadcast."""
+    if not value.shape:
+        return value
     part = _region(x, index) if _is_basic(index) else _shape_only(x, index)
     while value.ndim > part.ndim and value.shape[0] == 1:
         value = value.reshape(value.shape[1:])
@@ -376,9 +387,22 @@ def _fitting(x: Tensor, index: tuple[Any, ...], value: Tensor) -> Tensor:
 
 
 def _shape_only(x: Tensor, index: tuple[Any, ...]) -> Tensor:
-    """A tensor of the shape that an index with tensors selects, found by indexing a single repeated element."""
+    """A tensor of the shape that an index with tensors selects; its elements mean nothing."""
     one = x.engine.empty((), dtypes.bool_)
-    return x.engine.gather(broadcast_view(one, x.shape), index)
+    tensors = [entry for entry in index if isinstance(entry, Tensor)]
+    if len(tensors) > 1 or any(isinstance(entry, int) for entry in index):
+        return x.engine.gather(broadcast_view(one, x.shape), index)  # whose order of axes is NumPy's to say
+    shape, axis = [], 0
+    for entry in index:
+        if entry is None:
+            shape.append(1)
+            continue
+        if isinstance(entry, slice):
+            shape.append(len(range(*entry.indices(x.shape[axis]))))
+        else:
+            shape += [int(entry.sum().item())] if _is_mask(entry) else entry.shape
+        axis += entry.ndim if _is_mask(entry) else 1
+    return broadcast_view(one, tuple(shape))
 
 
 # -- by position along an axis -----------------------------------------------------------------------------------
@@ -399,7 +423,7 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
             f"[gather] expected an index of {x.ndim} axes, no longer than x except along axis {axis}, got x: {x.shape} "
             f"and index: {index.shape}"
         )
-    return call(GatherAlong, x, _positions("gather", index.detach().long(), x.shape, axis), axis)
+    return call(GatherAlong, x, index.detach().long(), axis, "gather")
 
 
 def take_along_dim(x: Tensor, index: Tensor, dim: int) -> Tensor:
@@ -416,8 +440,7 @@ def take_along_dim(x: Tensor, index: Tensor, dim: int) -> Tensor:
     common = [max(pair) if 0 not in pair else 0 for pair in pairs]
     wide = broadcast_to(x, [x.shape[axis] if a == axis else n for a, n in enumerate(common)])
     chosen = broadcast_to(index, [index.shape[axis] if a == axis else n for a, n in enumerate(common)])
-    positions = _positions("take_along_dim", chosen.detach().long(), wide.shape, axis)
-    return call(GatherAlong, wide, positions, axis)
+    return call(GatherAlong, wide, chosen.detach().long(), axis, "take_along_dim")
 
 
 def _check_index(name: str, x: Tensor, index: Tensor) -> None:

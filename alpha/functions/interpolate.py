@@ -4,79 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from alpha.arguments import flag, number
-from alpha.autograd import Function
-from alpha.engine import IMAGE_ORDER
+from alpha.arguments import Shape, flag, number
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.conv import MAX_STEP
 from alpha.functions.operands import call, check_float, check_room
-from alpha.functions.resampling import Axes, Axis, Resample, resampled, sources
+from alpha.functions.resampling import Axes, Axis, Resample
 from alpha.tensor import Tensor
 
 __all__ = ["interpolate"]
 
 Size = int | Sequence[int]
 Scale = float | Sequence[float]
-_ALL = slice(None)
-
-
-# -- nearest -----------------------------------------------------------------------------------------------------
-
-
-class Repeat(Function):
-    """Each pixel as a block of equal pixels."""
-
-    fresh = True
-
-    def forward(self, x: Tensor, axes: Axes) -> Tensor:
-        self.axes = axes
-        (n, h, w, c), (rows, columns) = x.shape, [axis.output // axis.input for axis in axes]
-        y = x.engine.empty((n, h * rows, w * columns, c), x.dtype, x.memory_order())
-        image, down, across, channel = x.strides
-        pixels = x.view(x.offset, (n, h, 1, w, 1, c), (image, down, 0, across, 0, channel))
-        image, down, across, channel = y.strides
-        blocks = (image, down * rows, down, across * columns, across, channel)
-        x.engine.copy(pixels, y.view(y.offset, (n, h, rows, w, columns, c), blocks))
-        return y
-
-    def backward(self, grad: Tensor) -> Tensor:
-        return resampled(grad, self.axes, "nearest", True)
-
-
-class Nearest(Function):
-    """One row and one column of the input for each of the output."""
-
-    fresh = True
-
-    def forward(self, x: Tensor, axes: Axes) -> Tensor:
-        self.axes, engine = axes, x.engine
-        rows, columns = [engine.constant(("nearest", axis), partial(sources, axis)) for axis in axes]
-        y = engine.gather(_permuted(x, IMAGE_ORDER), (rows, _ALL, _ALL, _ALL))
-        return _permuted(engine.gather(y, (_ALL, columns, _ALL, _ALL)), (2, 0, 1, 3))
-
-    def backward(self, grad: Tensor) -> Tensor:
-        return resampled(grad, self.axes, "nearest", True)
-
-
-def _nearest(x: Tensor, axes: Axes) -> Tensor:
-    factors = [axis.output // axis.input for axis in axes]
-    repeats = [np.repeat(np.arange(axis.input), factor) for axis, factor in zip(axes, factors, strict=True)]
-    if all(np.array_equal(sources(axis), repeat) for axis, repeat in zip(axes, repeats, strict=True)):
-        return call(Repeat, x, axes)
-    return call(Nearest, x, axes)
-
-
-def _permuted(x: Tensor, order: Sequence[int]) -> Tensor:
-    """A view with the axes in another order."""
-    return x.view(x.offset, tuple([x.shape[a] for a in order]), tuple([x.strides[a] for a in order]))
-
-
-# -- the function ------------------------------------------------------------------------------------------------
 
 
 def interpolate(
@@ -110,20 +53,18 @@ def interpolate(
             '"nearest": leave it out'
         )
     align_corners = None if align_corners is None else flag("interpolate", "align_corners", align_corners)
-    axes = _axes(x, size, scale_factor)
-    check_room(x.engine, (x.shape[0], axes[0].output, axes[1].output, x.shape[3]), x.dtype)
-    if all(axis.output == axis.input for axis in axes):
+    plain = (size is None or type(size) is int) and (scale_factor is None or type(scale_factor) in (int, float))
+    rows, columns = axes = (_known_axes if plain else _axes)(x.shape[1:3], size, scale_factor)
+    check_room(x.engine, (x.shape[0], rows.output, columns.output, x.shape[3]), x.dtype)
+    if rows.output == rows.input and columns.output == columns.input:
         return x.clone()
-    if mode == "nearest":
-        return _nearest(x, axes)
-    return call(Resample, x, axes, "corners" if align_corners else "bilinear")
+    return call(Resample, x, axes, "nearest" if mode == "nearest" else "corners" if align_corners else "bilinear")
 
 
-def _axes(x: Tensor, size: Size | None, scale_factor: Scale | None) -> Axes:
+def _axes(inputs: Shape, size: Size | None, scale_factor: Scale | None) -> Axes:
     if (size is None) == (scale_factor is None):
         got = "neither" if size is None else "both"
         raise ArgumentError(f"[interpolate] expected either a size or a scale_factor, got {got}")
-    inputs = x.shape[1:3]
     if size is not None:
         outputs: tuple[int, ...] = _two("size", size, int)
         ratios = [n / m if m <= MAX_STEP else 0.0 for n, m in zip(inputs, outputs, strict=True)]
@@ -139,10 +80,14 @@ def _axes(x: Tensor, size: Size | None, scale_factor: Scale | None) -> Axes:
     if max(outputs) > MAX_STEP:
         raise ArgumentError(
             f"[interpolate] expected a result of at most {MAX_STEP} rows and columns, got size {described(size)} and "
-            f"scale_factor {described(scale_factor)} for x: {x.shape}"
+            f"scale_factor {described(scale_factor)} for images of {inputs[0]} x {inputs[1]}"
         )
     rows, columns = zip(inputs, outputs, ratios, strict=True)
     return Axis(*rows), Axis(*columns)
+
+
+_known_axes = lru_cache(maxsize=1024, typed=True)(_axes)
+"""For a plain int or float: of others, equal values may be of types that are none."""
 
 
 def _two(name: str, value: Any, kind: Any) -> tuple[Any, Any]:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache
 from typing import Any
-
-import numpy as np
 
 from alpha import dtypes
 from alpha.arguments import Shape, shape_of
 from alpha.autograd import Function
-from alpha.engine import Engine, Index
+from alpha.composed import arrays
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.operands import Number, call, check_room, check_tensor, check_value, python_number
 from alpha.tensor import Tensor
 
 __all__ = ["pad"]
 
-Array = np.ndarray[Any, Any]
 MODES = {"reflect": -1, "replicate": None, "circular": 0}
 """Modes that repeat elements, and how many elements more than an axis has may be put before it or behind; None: any."""
 
@@ -26,20 +23,15 @@ MODES = {"reflect": -1, "replicate": None, "circular": 0}
 class Pad(Function):
     """A number around a tensor."""
 
-    def forward(self, x: Tensor, before: Shape, after: Shape, value: float) -> Tensor:
+    def forward(self, x: Tensor, before: Shape, after: Shape, value: Number) -> Tensor:
         self.before, self.shape = before, x.shape
-        shape = tuple(n + a + b for n, a, b in zip(x.shape, before, after, strict=True))
-        out = x.engine.empty(shape, x.dtype, x.memory_order())
-        x.engine.fill(out, value)
-        x.engine.copy(x, self._inside(out))
-        return out
+        return x.storage.engine.pad(x, before, after, "constant", value)
 
     def backward(self, grad: Tensor) -> Tensor:
-        return self._inside(grad)
-
-    def _inside(self, y: Tensor) -> Tensor:
-        offset = y.offset + sum(n * stride for n, stride in zip(self.before, y.strides, strict=True))
-        return y.view(offset, self.shape, y.strides)
+        if 0 in self.shape:
+            return arrays.filled(grad.engine, self.shape, 0, grad.dtype)
+        offset = grad.offset + sum([n * stride for n, stride in zip(self.before, grad.strides, strict=True)])
+        return Tensor(grad.storage, offset, self.shape, grad.strides, grad.dtype)
 
 
 class PadWithElements(Function):
@@ -48,39 +40,11 @@ class PadWithElements(Function):
     fresh = True
 
     def forward(self, x: Tensor, before: Shape, after: Shape, mode: str) -> Tensor:
-        self.shapes, self.steps = [], [step for step in enumerate(zip(before, after, strict=True)) if any(step[1])]
-        self.mode = mode
-        for axis, counts in self.steps:
-            self.shapes.append(x.shape)
-            x = x.engine.gather(x, _entries(x.engine, x.shape, axis, counts, mode))
-        return x
+        self.before, self.after, self.mode = before, after, mode
+        return x.storage.engine.pad(x, before, after, mode, 0)
 
     def backward(self, grad: Tensor) -> Tensor:
-        for (axis, counts), shape in zip(reversed(self.steps), reversed(self.shapes), strict=True):
-            engine = grad.engine
-            whole = engine.empty(shape, grad.dtype)
-            engine.fill(whole, 0)
-            engine.scatter(whole, _entries(engine, shape, axis, counts, self.mode), grad, True)
-            grad = whole
-        return grad
-
-
-def _entries(engine: Engine, shape: Shape, axis: int, counts: tuple[int, int], mode: str) -> Index:
-    """The index of the entries along an axis that the result has there."""
-    key = ("pad", mode, shape[axis], *counts)
-    places = engine.constant(key, partial(_places, shape[axis], *counts, mode))
-    return tuple(places if a == axis else slice(None) for a in range(len(shape)))
-
-
-def _places(length: int, before: int, after: int, mode: str) -> Array:
-    """The positions of -before, ..., length + after - 1 on an axis that goes on as a mode says."""
-    found: Array = np.arange(-before, length + after)
-    if mode == "replicate":
-        return found.clip(0, length - 1)
-    if mode == "circular":
-        return found % length
-    found = np.abs(found)
-    return np.where(found < length, found, 2 * (length - 1) - found)
+        return grad.storage.engine.pad_grad(grad, self.before, self.after, self.mode)
 
 
 def pad(x: Tensor, padding: Sequence[int], mode: str = "constant", value: Number | None = None) -> Tensor:
@@ -117,17 +81,24 @@ def _counts(x: Tensor, padding: Any) -> tuple[Shape, Shape]:
         raise ShapeError(
             f"[pad] expected a pair (before, after) for each axis, last axis first, got {described(padding)}"
         )
-    counts = shape_of("pad", (tuple(padding),))
-    if len(counts) % 2 or len(counts) > 2 * x.ndim:
+    given = tuple(padding)
+    counts = given if all(type(n) is int and n >= 0 for n in given) else shape_of("pad", (given,))
+    if len(counts) % 2 or len(counts) > 2 * len(x.shape):
         raise ShapeError(
             f"[pad] expected a pair (before, after) for each of at most {x.ndim} axes, last axis first, got "
             f"{described(counts)}"
         )
-    missing = (0,) * (x.ndim - len(counts) // 2)
-    before, after = (missing + tuple(reversed(counts[start::2])) for start in range(2))
-    wanted = shape_of("pad", (tuple(n + a + b for n, a, b in zip(x.shape, before, after, strict=True)),))
+    before, after, wanted = _by_axis(x.shape, counts)
     check_room(x.engine, wanted, x.dtype)
     return before, after
+
+
+@lru_cache(maxsize=1024)
+def _by_axis(shape: Shape, counts: Shape) -> tuple[Shape, Shape, Shape]:
+    """Elements before and after each axis, and the result's shape."""
+    missing = (0,) * (len(shape) - len(counts) // 2)
+    before, after = (missing + tuple(reversed(counts[start::2])) for start in range(2))
+    return before, after, shape_of("pad", (tuple(n + a + b for n, a, b in zip(shape, before, after, strict=True)),))
 
 
 def _value(x: Tensor, value: Any) -> Number:

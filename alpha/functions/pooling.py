@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -90,9 +91,10 @@ def avg_pool2d(
     geometry = _geometry("avg_pool2d", x, kernel, stride_, padding_, (1, 1), ceil_mode)
     count_include_pad = flag("avg_pool2d", "count_include_pad", count_include_pad)
     out: Tensor = AvgPool2d.apply(x, geometry, count_include_pad)
-    axes = (geometry.rows, geometry.columns)
-    if count_include_pad and any(axis.padding[1] > p for axis, p in zip(axes, padding_, strict=True)):
-        out = mul(out, _correction(x, axes, padding_))
+    if ceil_mode and count_include_pad:
+        axes = (geometry.rows, geometry.columns)
+        if any(axis.padding[1] > p for axis, p in zip(axes, padding_, strict=True)):
+            out = mul(out, _correction(x, axes, padding_))
     return out
 
 
@@ -103,15 +105,30 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
     result keeps its axes: (N, 1, 1, C).
     """
     _check_image("adaptive_avg_pool2d", x)
-    sizes = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
-    wanted = tuple(length if size is None else size for size, length in zip(sizes, x.shape[1:3], strict=False))
-    rows, columns = _pair("adaptive_avg_pool2d", "output_size", wanted if len(sizes) == 2 else sizes, 1)
+    if type(output_size) is int and 1 <= output_size <= MAX_STEP:
+        rows = columns = output_size
+    else:
+        sizes = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
+        wanted = tuple(length if size is None else size for size, length in zip(sizes, x.shape[1:3], strict=False))
+        rows, columns = _pair("adaptive_avg_pool2d", "output_size", wanted if len(sizes) == 2 else sizes, 1)
     check_room(x.engine, (x.shape[0], rows, columns, x.shape[3]), x.dtype)
-    if x.shape[1] % rows == 0 and x.shape[2] % columns == 0:
-        return avg_pool2d(x, (x.shape[1] // rows, x.shape[2] // columns))
-    axes = [resampling.Axis(n, m, n / m) for n, m in zip(x.shape[1:3], (rows, columns), strict=True)]
-    # All windows of a row of windows have one size, so a mean of means is the windows' mean.
-    return call(resampling.Resample, x, tuple(axes), "mean")
+    found = _adaptive(x.shape[1], x.shape[2], rows, columns)
+    if isinstance(found, Geometry):
+        return call(AvgPool2d, x, found, True)
+    return call(resampling.Resample, x, found, "mean")
+
+
+@lru_cache(maxsize=1024)
+def _adaptive(height: int, width: int, rows: int, columns: int) -> Geometry | resampling.Axes:
+    """The windows where all have one size and lie side by side, else what becomes of each axis.
+
+    All windows of a row of windows have one height, so a mean of means is the windows' mean.
+    """
+    if height % rows == 0 and width % columns == 0:
+        sizes = (height // rows, width // columns)
+        if max(sizes) <= MAX_STEP:
+            return Geometry(Axis(height, sizes[0], sizes[0]), Axis(width, sizes[1], sizes[1]))
+    return resampling.Axis(height, rows, height / rows), resampling.Axis(width, columns, width / columns)
 
 
 def _correction(x: Tensor, axes: tuple[Axis, Axis], padding: tuple[int, int]) -> Tensor:
@@ -140,16 +157,32 @@ def _geometry(
     dilation: tuple[int, int],
     ceil_mode: bool,
 ) -> Geometry:
-    ceil_mode = flag(function, "ceil_mode", ceil_mode)
+    ceil_mode = ceil_mode if type(ceil_mode) is bool else flag(function, "ceil_mode", ceil_mode)
+    found = _fitting(x.shape[1:3], kernel, stride, padding, dilation, ceil_mode)
+    if found is None:
+        raise ShapeError(
+            f"[{function}] expected windows that fit the padded image, got x: {x.shape} with kernel_size {kernel}, "
+            f"padding {padding} and dilation {dilation}: use a smaller kernel or more padding"
+        )
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _fitting(
+    size: tuple[int, ...],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    ceil_mode: bool,
+) -> Geometry | None:
+    """The geometry; None where the windows do not fit."""
     axes = []
-    for size, k, s, p, d in zip(x.shape[1:3], kernel, stride, padding, dilation, strict=True):
+    for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True):
         extent = (k - 1) * d + 1
-        if size + 2 * p < extent:
-            raise ShapeError(
-                f"[{function}] expected windows that fit the padded image, got x: {x.shape} with kernel_size {kernel}, "
-                f"padding {padding} and dilation {dilation}: use a smaller kernel or more padding"
-            )
-        axes.append(Axis(size, k, s, (p, p + (_overhang(size, extent, s, p) if ceil_mode else 0)), d))
+        if n + 2 * p < extent:
+            return None
+        axes.append(Axis(n, k, s, (p, p + (_overhang(n, extent, s, p) if ceil_mode else 0)), d))
     return Geometry(axes[0], axes[1])
 
 
@@ -178,6 +211,8 @@ def _window(
 
 def _pair(function: str, name: str, value: Any, least: int) -> tuple[int, int]:
     """(rows, columns) of an int or a pair of ints."""
+    if type(value) is int and least <= value <= MAX_STEP:
+        return value, value
     values = tuple(value) if isinstance(value, list | tuple) else (value, value)
     numbers = [int(v) for v in values if isinstance(v, int | np.integer) and not isinstance(v, bool)]
     if len(values) != 2 or len(numbers) != 2 or min(numbers) < least or max(numbers) > MAX_STEP:

@@ -1,4 +1,4 @@
-"""Resampling images (N, H, W, C): each row of the result a weighted sum of rows, then columns alike."""
+"""Resampling images (N, H, W, C): each row of the result a weighted sum of rows, each column one of columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from alpha import caches
 from alpha.autograd import Function
-from alpha.engine import IMAGE_ORDER, WeightedPairs
+from alpha.engine import WeightedPairs
 from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -27,7 +27,7 @@ Axes = tuple[Axis, Axis]
 
 
 class Resample(Function):
-    """Sums of weighted rows of images, then of weighted columns.
+    """Sums of weighted rows of images, and of weighted columns.
 
     ``kind``: ``"nearest"``; ``"bilinear"``, with aligned corners ``"corners"``; ``"mean"`` over windows.
     """
@@ -43,14 +43,8 @@ class Resample(Function):
 
 
 def resampled(x: Tensor, axes: Axes, kind: str, reverse: bool) -> Tensor:
-    """Rows, then columns, of images; in image order all that lies behind an axis is dense."""
-    n, h, w, c = x.shape
-    x = x.engine.dense(x, IMAGE_ORDER)
-    y = x.engine.combine(x.view(x.offset, (1, h, w * n * c), (0, w * n * c, 1)), pairs(axes[0], kind, reverse))
-    height = y.shape[1]
-    y = x.engine.combine(y.view(y.offset, (height, w, n * c), (w * n * c, n * c, 1)), pairs(axes[1], kind, reverse))
-    width = y.shape[1]
-    return y.view(y.offset, (n, height, width, c), (c, width * n * c, n * c, 1))
+    """The images, or, where ``reverse``, the gradient of those that they are made of."""
+    return x.storage.engine.resample(x, pairs(axes[0], kind, reverse), pairs(axes[1], kind, reverse))
 
 
 # -- what each position of an axis is made of --------------------------------------------------------------------------

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from alpha.arguments import Shape, all_axes, one_axis, shape_of
 from alpha.autograd import Function, enters_graph, view_of
+from alpha.composed import arrays
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.elementwise import cast
 from alpha.functions.operands import (
@@ -148,14 +150,15 @@ class Split(Function):
 
     def backward(self, *grads: Tensor | None) -> Tensor:
         some = next(grad for grad in grads if grad is not None)
-        shape = (*some.shape[: self.axis], sum(self.sizes), *some.shape[self.axis + 1 :])
-        out = some.engine.empty(shape, some.dtype, self.like)
-        for piece, grad in zip(_cut(out, self.sizes, self.axis), grads, strict=True):
-            if grad is None:
-                some.engine.fill(piece, 0)
+        zero = arrays.filled(some.engine, (), 0, some.dtype) if None in grads else some
+        before, after = some.shape[: self.axis], some.shape[self.axis + 1 :]
+        pieces: list[Tensor] = []
+        for is_none, run in groupby(zip(grads, self.sizes, strict=True), lambda pair: pair[0] is None):
+            if is_none:  # neighbours without a gradient are one piece of zeros
+                pieces.append(broadcast_view(zero, (*before, sum([size for _, size in run]), *after)))
             else:
-                some.engine.copy(grad, piece)
-        return out
+                pieces += [grad for grad, _ in run if grad is not None]
+        return some.engine.concat(pieces, self.axis, self.like)
 
     fresh = True
 
@@ -340,16 +343,35 @@ class Concat(Function):
     """Tensors one after another along an axis."""
 
     def forward(self, *tensors: Tensor, axis: int) -> Tensor:
-        first = tensors[0]
-        self.sizes, self.axis = tuple(x.shape[axis] for x in tensors), axis
-        shape = (*first.shape[:axis], sum(self.sizes), *first.shape[axis + 1 :])
-        out = first.engine.empty(shape, first.dtype, max(tensors, key=Tensor.numel).memory_order())
-        for piece, x in zip(_cut(out, self.sizes, axis), tensors, strict=True):
-            first.engine.copy(x, piece)
-        return out
+        self.sizes, self.axis = tuple([x.shape[axis] for x in tensors]), axis
+        return tensors[0].storage.engine.concat(tensors, axis)
 
     def backward(self, grad: Tensor) -> tuple[Tensor, ...]:
         return _cut(grad, self.sizes, self.axis)
+
+
+class Stack(Function):
+    """Tensors of one shape side by side along a new axis."""
+
+    def forward(self, *tensors: Tensor, axis: int) -> Tensor:
+        self.axis = axis
+        wide = [
+            Tensor(x.storage, x.offset, (*x.shape[:axis], 1, *x.shape[axis:]), _inserted(x.strides, axis), x.dtype)
+            for x in tensors
+        ]
+        return tensors[0].storage.engine.concat(wide, axis)
+
+    def backward(self, grad: Tensor) -> tuple[Tensor, ...]:
+        axis, shape, strides = self.axis, grad.shape, grad.strides
+        shape, strides, step = shape[:axis] + shape[axis + 1 :], strides[:axis] + strides[axis + 1 :], strides[axis]
+        return tuple(
+            [Tensor(grad.storage, grad.offset + i * step, shape, strides, grad.dtype) for i in range(grad.shape[axis])]
+        )
+
+
+def _inserted(strides: Shape, axis: int) -> Shape:
+    """The strides with an axis of length 1 before an axis."""
+    return (*strides[:axis], 1, *strides[axis:])
 
 
 class Flip(Function):
@@ -375,12 +397,46 @@ def _flipped(x: Tensor, axes: Shape) -> Tensor:
     return out
 
 
+class Tile(Function):
+    """The tensor, under a shape with as many axes as counts, repeated so many times along each axis."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, counts: Shape, shape: Shape) -> Tensor:
+        self.counts, self.shape, self.given = counts, shape, x.shape
+        engine, strides = x.storage.engine, (0,) * (len(shape) - x.ndim) + x.strides
+        out = engine.empty([count * n for count, n in zip(counts, shape, strict=True)], x.dtype)
+        wide = Tensor(x.storage, x.offset, self._paired(), tuple([s for n in strides for s in (0, n)]), x.dtype)
+        if out.numel():
+            engine.copy(wide, self._split(out))
+        return out
+
+    def backward(self, grad: Tensor) -> Tensor:
+        engine = grad.storage.engine
+        if not grad.numel():
+            return arrays.filled(engine, self.given, 0, grad.dtype)
+        axes = tuple([2 * axis for axis, count in enumerate(self.counts) if count > 1])
+        once = engine.reduce("sum", self._split(grad), axes, False) if axes else grad.clone()
+        dense = engine.dense(once, range(once.ndim))
+        return dense.view(dense.offset, self.given, dense_strides(self.given))
+
+    def _paired(self) -> Shape:
+        """The result's shape, with each axis as two: repeats, and the tensor's own."""
+        return tuple([length for pair in zip(self.counts, self.shape, strict=True) for length in pair])
+
+    def _split(self, y: Tensor) -> Tensor:
+        """A view of a tensor of the result's shape with each axis as two."""
+        strides = tuple([s for n, stride in zip(self.shape, y.strides, strict=True) for s in (n * stride, stride)])
+        return Tensor(y.storage, y.offset, self._paired(), strides, y.dtype)
+
+
 def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors one after another along an axis; their other lengths are equal, dtypes are promoted."""
     found = _several("concat", tensors)
     axis = one_axis("concat", dim, found[0].ndim)
-    for x in found[1:]:
-        if x.ndim != found[0].ndim or any(a != axis and n != x.shape[a] for a, n in enumerate(found[0].shape)):
+    shape = found[0].shape
+    for x in found:
+        if x.shape != shape and (x.ndim != len(shape) or not _differ_only(x.shape, shape, axis)):
             shapes = ", ".join(str(t.shape) for t in found)
             raise ShapeError(f"[concat] expected shapes that differ only along axis {axis}, got {shapes}")
     return call(Concat, *found, axis=axis)
@@ -389,14 +445,19 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 cat = concat
 
 
+def _differ_only(shape: Shape, other: Shape, axis: int) -> bool:
+    """Whether shapes with equally many axes have the same lengths along all of them but one."""
+    return shape[:axis] == other[:axis] and shape[axis + 1 :] == other[axis + 1 :]
+
+
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape side by side along a new axis."""
     found = _several("stack", tensors)
-    if any(x.shape != found[0].shape for x in found):
-        shapes = ", ".join(str(t.shape) for t in found)
-        raise ShapeError(f"[stack] expected tensors of one shape, got {shapes}")
-    axis = one_axis("stack", dim, found[0].ndim + 1)
-    return concat([unsqueeze(x, axis) for x in found], axis)
+    for x in found:
+        if x.shape != found[0].shape:
+            shapes = ", ".join(str(t.shape) for t in found)
+            raise ShapeError(f"[stack] expected tensors of one shape, got {shapes}")
+    return call(Stack, *found, axis=one_axis("stack", dim, found[0].ndim + 1))
 
 
 def _several(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -414,6 +475,9 @@ def _several(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
     if not found:
         raise ArgumentError(f"[{name}] expected at least one tensor, got none")
     found[0].engine.check_owner(name, *found)
+    dtype = found[0].dtype
+    if all(x.dtype is dtype for x in found):
+        return found
     dtype = common_dtype(found)
     return [cast(x, dtype) for x in found]
 
@@ -433,11 +497,7 @@ def tile(x: Tensor, repeats: int | Sequence[int]) -> Tensor:
     shape = (1,) * (ndim - x.ndim) + x.shape
     wanted = shape_of("tile", (tuple(count * n for count, n in zip(counts, shape, strict=True)),))
     check_room(x.engine, wanted, x.dtype)
-    if 0 in wanted:  # the repeats may have no shape of their own
-        return reshape(reshape(x, shape)[(slice(0),) * ndim], wanted)
-    spread = reshape(x, tuple(n for length in shape for n in (1, length)))
-    wide = expand(spread, tuple(n for pair in zip(counts, shape, strict=True) for n in pair))
-    return reshape(wide, wanted)
+    return call(Tile, x, counts, shape)
 
 
 repeat = tile

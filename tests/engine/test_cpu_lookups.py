@@ -56,7 +56,7 @@ def test_random_tables(seed: int) -> None:
 def test_looking_up_changes_no_bits() -> None:
     """Integers pass through the kernels as floats of their size, among them what are signalling NaN."""
     bits = np.array([0x7F800001, 0xFFC12345, 1, 2], np.uint32).view(np.int32)
-    table = np.tile(bits, lookups.SMALL)
+    table = np.tile(bits, 1 << 12)
     for engine in ENGINES:
         index = engine.from_numpy(np.arange(len(table))[::-1].copy())
         found = engine.gather_along(engine.from_numpy(table), index, 0)
@@ -69,6 +69,6 @@ def test_axes_with_gaps_go_the_default_way() -> None:
     table = engine.from_numpy(x)
     part = table.view(0, (2, 3, 4, 3), table.strides)  # the last two axes are no longer one
     index = np.random.default_rng(0).integers(0, 3, (2, 2, 4, 3))
-    assert lookups.lines_along(part, engine.from_numpy(index), 1) is None
+    assert not lookups.lines_along(part.shape, part.strides, index.shape, 1, 4, 0).serves
     expected = np.take_along_axis(x[..., :3], index, 1)
     np.testing.assert_array_equal(engine.gather_along(part, engine.from_numpy(index), 1), expected)

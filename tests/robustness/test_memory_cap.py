@@ -26,7 +26,7 @@ from alpha.cu32.conv import tables
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import AlphaError, ArgumentError, OutOfMemoryError
 from alpha.geometry import Axis, Geometry
-from alpha.tensor import Tensor
+from alpha.tensor import Tensor, dense_strides
 from tests.robustness import memory
 
 MB = 1 << 20
@@ -54,7 +54,10 @@ def test_a_process_stays_within_the_cap_over_random_shapes() -> None:
 def plans_of(size: tuple[int, int], filter: tuple[int, int], channels: tuple[int, int, int], images: int) -> list[Any]:
     """Every plan that convolutions of these sizes could take: of an algorithm that serves them."""
     g = Geometry.make(size, filter, padding=(filter[0] // 2, filter[1] // 2))
-    made: list[Any] = [cpu_pooling._tables(g, by_output) for by_output in (True, False)]
+    made: list[Any] = []
+    for by_output in (True, False):
+        shape = (images, *(g.input if by_output else g.output), channels[0])
+        made.append(cpu_pooling._plan(g, by_output, 0, shape, dense_strides(shape), 4))
     for operator in OPERATORS:
         problem = dense_problem(operator, g, images, *channels)
         made += [algorithm.plan(problem) for algorithm in planner.candidates(problem)]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from alpha.cpu.atomics import take_task
-from alpha.cpu.compile import alone, compiled, inlined
+from alpha.cpu.compile import alone, inlined
 from alpha.cpu.isa import ISA
+from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels.copies import copy_row
-from alpha.cpu.kernels.vectors import I64, Vectors, read_number, write_number
+from alpha.cpu.kernels.records import get, next_task, put
+from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer, read_number, scalar_of, write_number
 
 ISA_BYTES = ISA.bytes
 
@@ -19,26 +22,46 @@ IN_RANGE, SOME_IGNORED = -1, -2
 """What ``check_range`` returns if no index is out of range: none was equal to ``ignore``, or some were."""
 
 
+RUN = 16
+"""Indices that are checked at once."""
+
+WRONG, BELOW_0, IGNORED = 1, 2, 4
+"""What may be found among indices: bits of a sum."""
+
+
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _get(_typing: Any, address: Any, position: Any) -> Any:
-    """Reads the int64 at a position of an array, by the array's address."""
+def _copy_run(_typing: Any, source: Any, out: Any, low: Any, high: Any, ignore: Any, may_ignore: Any) -> Any:
+    """Copies RUN indices, each read only once, and returns what is among them."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.load(builder.gep(builder.inttoptr(arguments[0], I64.as_pointer()), [arguments[1]]))
+        source, out, low, high, ignore, may_ignore = arguments
+        vector, bits = ir.VectorType(I64, RUN), ir.IntType(RUN)
+        undefined, places = ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(I32, RUN), [0] * RUN)
 
-    return types.int64(types.int64, types.int64), codegen
+        def spread(value: Any) -> Any:
+            first = builder.insert_element(undefined, value, ir.Constant(I32, 0))
+            return builder.shuffle_vector(first, undefined, places)
 
+        def found(mask: Any, bit: int) -> Any:
+            any_ = builder.icmp_unsigned("!=", builder.bitcast(mask, bits), ir.Constant(bits, 0))
+            return builder.select(any_, integer(bit), integer(0))
 
-@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _put(_typing: Any, address: Any, position: Any, value: Any) -> Any:
-    """Writes an int64 to a position of an array, by the array's address."""
+        values = builder.load(builder.inttoptr(source, vector.as_pointer()))
+        values.align = 8
+        builder.store(values, builder.inttoptr(out, vector.as_pointer())).align = 8
+        outside = builder.or_(
+            builder.icmp_signed("<", values, spread(low)), builder.icmp_signed(">=", values, spread(high))
+        )
+        allowed = spread(builder.select(may_ignore, integer(-1), integer(0)))
+        ignored = builder.and_(
+            builder.icmp_signed("==", values, spread(ignore)), builder.icmp_signed("!=", allowed, spread(integer(0)))
+        )
+        wrong = builder.and_(outside, builder.not_(ignored))
+        below = builder.icmp_signed("<", values, spread(integer(0)))
+        result = builder.or_(found(wrong, WRONG), found(below, BELOW_0))
+        return builder.or_(result, found(ignored, IGNORED))
 
-    def codegen(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        address, position, value = arguments
-        builder.store(value, builder.gep(builder.inttoptr(address, I64.as_pointer()), [position]))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), codegen
+    return types.int64(*[types.int64] * 5, types.boolean), codegen
 
 
 @alone
@@ -49,31 +72,37 @@ def check_range(source, out, count, low, high, ignore, may_ignore, checking):  #
     another thread may write to it meanwhile. Returns the position of the first index outside low..high-1 if
     ``checking``, and leaves the copies as they were read; else IN_RANGE or SOME_IGNORED.
     """
-    wrong = changed = ignored = False
-    for i in range(count):
-        value = _get(source, i)
-        _put(out, i, value)
-        is_ignored = may_ignore & (value == ignore)
-        ignored |= is_ignored
-        changed |= value < 0
-        wrong |= (not is_ignored) & ((value < low) | (value >= high))
-    if wrong and checking:
+    found = 0
+    runs = count // RUN * RUN
+    for i in range(0, runs, RUN):
+        found |= _copy_run(source + 8 * i, out + 8 * i, low, high, ignore, may_ignore)
+    for i in range(runs, count):
+        value = get(source, i)
+        put(out, i, value)
+        if may_ignore and value == ignore:
+            found |= IGNORED
+        elif value < low or value >= high:
+            found |= WRONG
+        if value < 0:
+            found |= BELOW_0
+    if found & WRONG and checking:
         for i in range(count):
-            value = _get(out, i)
+            value = get(out, i)
             if (value < low or value >= high) and not (may_ignore and value == ignore):
                 return i
-    if wrong or changed or ignored:
+    if found:
         for i in range(count):
-            value = _get(out, i)
+            value = get(out, i)
             if (may_ignore and value == ignore) or value < low or value >= high:
-                _put(out, i, 0)
+                put(out, i, 0)
             elif value < 0:
-                _put(out, i, value + high)
-    return SOME_IGNORED if ignored else IN_RANGE
+                put(out, i, value + high)
+    return SOME_IGNORED if found & IGNORED else IN_RANGE
 
 
 class Lines(NamedTuple):
-    """The steps of a lookup along the middle one of three axes: (outer, length, inner) of indices and values.
+    """The words of a plan: the steps of a lookup along the middle one of three axes (outer, length, inner) of indices
+    and values.
 
     Those of the table are in bytes, those of the indices in elements, 0 where an axis has none of its own. The values
     are dense.
@@ -90,56 +119,140 @@ class Lines(NamedTuple):
     index_outer: int
     index_step: int
     index_inner: int
+    tasks: int
+    block: int
+    """What makes a task: pairs of outer and length of a lookup, inner numbers of a sum."""
+
+
+WORD = Lines(*range(len(Lines._fields)))
+"""The place of each word."""
+
+TAG, TAG_BYTES = np.float32(0), 4
+"""A 0 of the numbers' size, and their bytes: each kernel has its own."""
+
+
+def _taking(dense: bool) -> Any:
+    """A function of kernels that looks up RUN indices; ``dense``: in one table whose entries have no gaps."""
+
+    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def take_run(
+        _typing: Any, tag: Any, index: Any, entries: Any, table: Any, table_step: Any, move: Any, out: Any
+    ) -> Any:
+        """Copies the entries of table + i * ``move`` that RUN indices name, if all are in range; whether they are.
+
+        Each index is read only once: what was checked is what is followed.
+        """
+
+        def codegen(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            _, index, limit, table, table_step, move, out = arguments
+            scalar, item = scalar_of(tag)
+            found = []
+            for i in range(RUN):
+                found.append(builder.load(builder.inttoptr(builder.add(index, integer(8 * i)), I64.as_pointer())))
+            vector = ir.VectorType(I64, RUN)
+            together, limits = ir.Constant(vector, ir.Undefined), ir.Constant(vector, ir.Undefined)
+            for i, entry in enumerate(found):
+                together = builder.insert_element(together, entry, ir.Constant(I32, i))
+                limits = builder.insert_element(limits, limit, ir.Constant(I32, i))
+            bits = ir.IntType(RUN)
+            within = builder.bitcast(builder.icmp_unsigned("<", together, limits), bits)
+            are_within = builder.icmp_signed("==", within, ir.Constant(bits, -1))
+            with builder.if_then(are_within, likely=True):
+                for i, entry in enumerate(found):
+                    start = table if dense else builder.add(table, builder.mul(move, integer(i)))
+                    at = builder.add(start, builder.mul(entry, integer(item) if dense else table_step))
+                    value = builder.load(builder.inttoptr(at, scalar.as_pointer()))
+                    value.align = item
+                    to = builder.inttoptr(builder.add(out, integer(i * item)), scalar.as_pointer())
+                    builder.store(value, to).align = item
+            return are_within
+
+        return types.boolean(tag, *[types.int64] * 6), codegen
+
+    return take_run
+
+
+_take_run, _take_dense_run = _taking(False), _taking(True)
 
 
 @inlined
-def _take_numbers(tag, item, count, index, index_step, entries, table, table_step, move, out):  # type: ignore[no-untyped-def]
-    """out[i] = the entry of table + i * ``move`` that index[i * index_step] names, for i < count; else 0."""
-    for i in range(count):
-        entry = _get(index, i * index_step)
-        value = tag
+def _take_numbers(tag, item, count, index, index_step, entries, table, table_step, move, out, from_end):  # type: ignore[no-untyped-def]
+    """out[i] = the entry of table + i * ``move`` that index[i * index_step] names, for i < count; else 0.
+
+    ``from_end``: whether indices below 0 count from the table's end. Returns how many name no entry.
+    """
+    wrong = done = 0
+    dense = table_step == item and move == 0
+    while done < count:
+        taken = False
+        if index_step == 1 and count - done >= RUN:
+            if dense:
+                taken = _take_dense_run(tag, index, entries, table, table_step, move, out)
+            else:
+                taken = _take_run(tag, index, entries, table, table_step, move, out)
+        if taken:
+            done += RUN
+            index += 8 * RUN
+            table += RUN * move
+            out += RUN * item
+            continue
+        entry = get(index, 0)
+        if from_end and entry < 0:
+            entry += entries
         if 0 <= entry < entries:
-            value = read_number(tag, table + entry * table_step)
-        write_number(tag, out, value)
+            write_number(tag, out, read_number(tag, table + entry * table_step))
+        else:
+            write_number(tag, out, tag)
+            wrong += 1
+        done += 1
+        index += 8 * index_step
         table += move
         out += item
+    return wrong
 
 
-@compiled
-def take_along(counter, tag, item, lines, index, table, out, block):  # type: ignore[no-untyped-def]
+def _take(slot, job):  # type: ignore[no-untyped-def]
     """out[o, k, i] = table[o, index[o, k, i], i], 0 for an index that the table does not have.
 
-    A task is ``block`` of the pairs (o, k). ``tag``: a 0 of the numbers' size.
+    The job's words: the plan, index, table, out, and where a 1 is written if the table has not what an index names;
+    indices below 0 then count from its end. Without that place (0) no index may be below 0. A task is a block of the
+    pairs (o, k).
     """
-    inner, length = lines.inner, lines.length
-    while True:
-        first = take_task(counter) * block
-        if first >= lines.outer * length:
-            break
-        last = min(first + block, lines.outer * length)
+    plan, index, table, out, place = get(job, 0), get(job, 1), get(job, 2), get(job, 3), get(job, 4)
+    item, inner, length, entries = TAG_BYTES, get(plan, WORD.inner), get(plan, WORD.length), get(plan, WORD.entries)
+    table_outer, table_step = get(plan, WORD.table_outer), get(plan, WORD.table_step)
+    table_inner, index_outer = get(plan, WORD.table_inner), get(plan, WORD.index_outer)
+    index_step, index_inner = get(plan, WORD.index_step), get(plan, WORD.index_inner)
+    pairs, from_end, wrong = get(plan, WORD.outer) * length, place != 0, 0
+    task = next_task(slot, -1)
+    while task < get(plan, WORD.tasks):
+        first = task * get(plan, WORD.block)
+        last = min(first + get(plan, WORD.block), pairs)
         while first < last:
             o = first // length
             k = first - o * length
             count = min(length - k, last - first)
-            at, read = index + 8 * (o * lines.index_outer + k * lines.index_step), table + o * lines.table_outer
+            at, read = index + 8 * (o * index_outer + k * index_step), table + o * table_outer
             write = out + first * inner * item
             first += count
             if inner == 1:
-                _take_numbers(
-                    tag, item, count, at, lines.index_step, lines.entries, read, lines.table_step, 0, write
+                wrong += _take_numbers(
+                    TAG, item, count, at, index_step, entries, read, table_step, 0, write, from_end
                 )  # fmt: skip
                 continue
             for i in range(count):
-                entry = _get(at, i * lines.index_step)
-                if lines.index_inner == 0 and lines.table_inner == item and 0 <= entry < lines.entries:
-                    copy_row(write, read + entry * lines.table_step, inner * item, False)
+                entry = get(at, i * index_step)
+                if index_inner == 0 and table_inner == item and 0 <= entry < entries:
+                    copy_row(write, read + entry * table_step, inner * item, False)
                 else:
-                    _take_numbers(
-                        tag, item, inner, at + 8 * i * lines.index_step, lines.index_inner, lines.entries, read,
-                        lines.table_step, lines.table_inner, write,
+                    wrong += _take_numbers(
+                        TAG, item, inner, at + 8 * i * index_step, index_inner, entries, read, table_step, table_inner,
+                        write, from_end,
                     )  # fmt: skip
                 write += inner * item
-    return 0
+        task = next_task(slot, task)
+    if wrong and place != 0:
+        put(place, 0, 1)
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -159,7 +272,7 @@ def _add_vector(_typing: Any, tag: Any, target: Any, source: Any) -> Any:
 def _add_numbers(tag, item, count, index, index_step, entries, table, table_step, move, values):  # type: ignore[no-untyped-def]
     """Adds values[i] to the entry of table + i * ``move`` that index[i * index_step] names, for i < count, in order."""
     for i in range(count):
-        entry = _get(index, i * index_step)
+        entry = get(index, i * index_step)
         if 0 <= entry < entries:
             place = table + entry * table_step
             write_number(tag, place, read_number(tag, place) + read_number(tag, values))
@@ -167,37 +280,51 @@ def _add_numbers(tag, item, count, index, index_step, entries, table, table_step
         values += item
 
 
-@compiled
-def add_along(counter, tag, item, lines, index, table, values, block):  # type: ignore[no-untyped-def]
+def _add(slot, job):  # type: ignore[no-untyped-def]
     """table[o, index[o, k, i], i] += values[o, k, i]; an index that the table does not have is left out.
 
-    A task is an o and ``block`` of its i: one thread adds all k, in order, so threads do not change the sums.
+    The job's words: the plan, index, table, values. A task is an o and a block of its i: one thread adds all k, in
+    order, so threads do not change the sums.
     """
-    inner, length, lanes = lines.inner, lines.length, ISA_BYTES // item
+    plan, index, table, values = get(job, 0), get(job, 1), get(job, 2), get(job, 3)
+    item, inner, length, entries = TAG_BYTES, get(plan, WORD.inner), get(plan, WORD.length), get(plan, WORD.entries)
+    table_step, table_inner = get(plan, WORD.table_step), get(plan, WORD.table_inner)
+    index_step, index_inner = get(plan, WORD.index_step), get(plan, WORD.index_inner)
+    block, lanes = get(plan, WORD.block), ISA_BYTES // item
     blocks = (inner + block - 1) // block
-    while True:
-        task = take_task(counter)
-        if task >= lines.outer * blocks:
-            break
+    task = next_task(slot, -1)
+    while task < get(plan, WORD.tasks):
         o = task // blocks
         first = (task - o * blocks) * block
         count = min(block, inner - first)
-        at, write = index + 8 * o * lines.index_outer, table + o * lines.table_outer + first * lines.table_inner
+        at = index + 8 * (o * get(plan, WORD.index_outer) + first * index_inner)
+        write = table + o * get(plan, WORD.table_outer) + first * table_inner
         read = values + (o * length * inner + first) * item
+        whole = count // lanes * lanes if inner > 1 and index_inner == 0 and table_inner == item else 0
         if inner == 1:
-            _add_numbers(tag, item, length, at, lines.index_step, lines.entries, write, lines.table_step, 0, read)
-            continue
-        whole = count // lanes * lanes if lines.index_inner == 0 and lines.table_inner == item else 0
-        at += 8 * first * lines.index_inner
+            _add_numbers(TAG, item, length, at, index_step, entries, write, table_step, 0, read)
+            length = 0
         for _ in range(length):
-            entry = _get(at, 0)
-            if whole and 0 <= entry < lines.entries:
+            entry = get(at, 0)
+            if whole and 0 <= entry < entries:
                 for i in range(0, whole, lanes):
-                    _add_vector(tag, write + entry * lines.table_step + i * item, read + i * item)
+                    _add_vector(TAG, write + entry * table_step + i * item, read + i * item)
             _add_numbers(
-                tag, item, count - whole, at + 8 * whole * lines.index_inner, lines.index_inner, lines.entries,
-                write + whole * lines.table_inner, lines.table_step, lines.table_inner, read + whole * item,
+                TAG, item, count - whole, at + 8 * whole * index_inner, index_inner, entries,
+                write + whole * table_inner, table_step, table_inner, read + whole * item,
             )  # fmt: skip
-            at += 8 * lines.index_step
+            at += 8 * index_step
             read += inner * item
-    return 0
+        length = get(plan, WORD.length)
+        task = next_task(slot, task)
+
+
+def _by_size(function: Any) -> dict[int, JobKernel]:
+    """The kernel for numbers of 4 and of 8 bytes."""
+    return {
+        tag.itemsize: JobKernel(function, f"{function.__name__[1:]}_{tag.itemsize}", TAG=tag, TAG_BYTES=tag.itemsize)
+        for tag in (np.float32(0), np.float64(0))
+    }
+
+
+take, add = _by_size(_take), _by_size(_add)

@@ -1,259 +1,347 @@
-"""Kernels of pooling, over matrices (positions, images * channels).
+"""Kernels of pooling, over images that may lie in any order as long as their channels are dense.
 
-``rows`` and ``columns`` are tables of an axis' pairs: how many each position has, and for the first pair its index on
-the other side and its tap. Padding has no pairs, so it is never read. A task is one position and a run of its columns.
+A plan has a table for rows and one for columns: how many pairs (window, element) each position has, and for the first
+pair its index on the other side and its tap. Padding has no pairs, so it is never read. The numbers behind a position
+are runs: all images' channels as one where they lie beside each other, else each image's own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.atomics import take_task
-from alpha.cpu.compile import compiled
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.vectors import I64, Vectors, integer
+from alpha.cpu.jobs import JobKernel
+from alpha.cpu.kernels.records import get, next_task
+from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer, rounded
 
-VECTORS = 2
-"""Vectors of columns whose maxima are kept in registers."""
+VECTORS = 4
+"""Vectors of numbers that are worked on at once."""
 
-POSITIONS = 16
-"""Positions per task of ``maxima``."""
+PIECE_BYTES = 4096
+"""Bytes of a piece of a run: for windows that overlap, those of some rows of an image stay in the second cache."""
+
+TASK_BYTES = 1 << 16
+"""Bytes that a task writes, about."""
 
 ISA_BYTES = ISA.bytes
-
-COLUMNS = 4096
-"""Columns per task: what it reads and writes stays in the L1 cache."""
 
 COUNT, SOURCE, TAP = range(3)
 """Rows of an axis' table."""
 
+TAG, TAG_BYTES = np.float32(0), 4
+"""A 0 of the numbers' type, and its bytes: each kernel has its own."""
 
-class PoolSizes(NamedTuple):
-    """Sizes of a problem, and steps from one pair of an axis to the next."""
 
+class Pooling(NamedTuple):
+    """The words of a plan. ``from``, ``to`` and ``taps``: the side that is read, that is written, and the maxima's
+    taps; their steps are in bytes."""
+
+    tasks: int
+    positions: int
+    """Positions per task."""
+    blocks: int
+    """Tasks of a piece."""
+    pieces: int
+    """Pieces of a run."""
+    piece: int
+    """Numbers of a piece, the last of which may have fewer."""
+    length: int
+    """Numbers of a run."""
+    rows: int
+    """Address of the rows' table; a table has as many columns as the axis has positions."""
+    columns: int
+    height: int
     width: int
-    """Columns of the side that is read."""
     window_columns: int
-    """Columns of a window."""
-    max_pairs: int
-    """Most pairs that a position has."""
-    row_step: int
-    row_tap_step: int
-    column_step: int
-    column_tap_step: int
+    row_pair: int
+    """From a pair to the next of the same row: steps of its index on the other side, and of its tap."""
+    row_tap: int
+    column_pair: int
+    column_tap: int
+    from_row: int
+    from_column: int
+    from_run: int
+    to_row: int
+    to_column: int
+    to_run: int
+    taps_row: int
+    taps_column: int
+    taps_run: int
+    full: int
+    """By how many elements a window's sum is divided; 0: by those that it has."""
+    sizes_rows: int
+    """Address of the windows' heights, without padding."""
+    sizes_columns: int
 
 
-@compiled
-def max_forward(counter, x, rows, columns, sizes, out, chosen):  # type: ignore[no-untyped-def]
-    """Writes maxima and their taps: the first of equal ones, but the last NaN; -inf and tap -1 for an empty window."""
-    numbers = x.shape[1]
-    pieces = (numbers + COLUMNS - 1) // COLUMNS
-    lowest = x.dtype.type(-np.inf)
-    wide = columns.shape[1]
-    while True:
-        task = take_task(counter)
-        if task >= out.shape[0] * pieces:
-            break
-        position, low = task // pieces, task % pieces * COLUMNS
-        row = position // wide
-        column = position - row * wide
-        best = out[position, low : low + COLUMNS]
-        winner = chosen[position, low : low + COLUMNS]
-        if rows[COUNT, row] == 0 or columns[COUNT, column] == 0:
-            best[:] = lowest
-            winner[:] = -1
-            continue
-        first = rows[SOURCE, row] * sizes.width + columns[SOURCE, column]
-        best[:] = x[first, low : low + COLUMNS]
-        winner[:] = rows[TAP, row] * sizes.window_columns + columns[TAP, column]
-        for i in range(rows[COUNT, row]):
-            line = (rows[SOURCE, row] + i * sizes.row_step) * sizes.width + columns[SOURCE, column]
-            taps = (rows[TAP, row] + i * sizes.row_tap_step) * sizes.window_columns + columns[TAP, column]
-            for j in range(1 if i == 0 else 0, columns[COUNT, column]):
-                tap = np.int32(taps + j * sizes.column_tap_step)
-                values = x[line + j * sizes.column_step, low : low + COLUMNS]
-                for k in range(len(best)):
-                    value = values[k]
-                    # A NaN is taken, and then only another NaN replaces it.
-                    better = value > best[k] or value != value  # noqa: PLR0124
-                    best[k] = value if better else best[k]
-                    winner[k] = tap if better else winner[k]
+WORD = Pooling(*range(len(Pooling._fields)))
+"""The place of each word."""
 
 
-@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _maxima(_typing: Any, tag: Any, x: Any, row: Any, sources: Any, count: Any, out: Any, columns: Any) -> Any:
-    """Writes VECTORS vectors of maxima over ``count`` rows of x, whose indices are at ``sources``; ``row``: bytes."""
+class _Window:
+    """Emits what becomes of a window's elements, for some vectors of numbers."""
 
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        vectors = Vectors(builder, tag)
-        _, x, row, sources, count, out, columns = arguments
-        best = [cgutils.alloca_once_value(builder, vectors.constant(float("-inf"))) for _ in range(VECTORS)]
-        with cgutils.for_range(builder, count, intp=I64) as loop:
-            number = vectors.load_address(builder.add(sources, builder.mul(loop.index, integer(8))), 0)
-            start = builder.add(x, builder.mul(number, row))
+    def __init__(self, builder: Any, tag: Any, count: int, arguments: Any) -> None:
+        """``count``: of vectors."""
+        self.builder, self.count = builder, count
+        self.vectors = Vectors(builder, tag)
+        self.chosen = ir.VectorType(I32, self.vectors.lanes)
+        (_, self.read, self.rows, self.row_step, self.columns, self.column_step, self.write, self.left, self.weight,
+         self.tap, self.row_tap, self.column_tap, self.taps, self.taps_row, self.taps_column) = arguments  # fmt: skip
+
+    def variables(self, value: Any) -> list[Any]:
+        """A variable per vector."""
+        return [cgutils.alloca_once_value(self.builder, value) for _ in range(self.count)]
+
+    def place(self, start: Any, steps: tuple[Any, Any], indices: tuple[Any, Any]) -> Any:
+        """Where a pair's numbers are."""
+        builder = self.builder
+        for step, index in zip(steps, indices, strict=True):
+            start = builder.add(start, builder.mul(step, index))
+        return start
+
+    def over_pairs(self, visit: Callable[[Any, Any, Any], None]) -> None:
+        """Loops over the pairs: ``visit(row, column, address of the element)``."""
+        with cgutils.for_range(self.builder, self.rows, intp=I64) as row:
+            line = self.builder.add(self.read, self.builder.mul(self.row_step, row.index))
+            with cgutils.for_range(self.builder, self.columns, intp=I64) as column:
+                at = self.builder.add(line, self.builder.mul(self.column_step, column.index))
+                visit(row.index, column.index, at)
+
+    def load(self, address: Any, v: int) -> Any:
+        """The element's numbers of a vector."""
+        return self.vectors.load(self.builder.add(address, integer(v * ISA_BYTES)))
+
+    def store(self, values: list[Any]) -> None:
+        """Writes the results, of the last vector as many as are left."""
+        for v, slot in enumerate(values):
+            at = self.builder.add(self.write, integer(v * ISA_BYTES))
+            value = self.builder.load(slot)
+            if self.count > 1:
+                self.vectors.store(value, at)
+            else:
+                self.vectors.store_first(value, at, self.left)
+
+    def spread_tap(self, row: Any, column: Any) -> Any:
+        """A vector of the tap of a pair."""
+        tap = self.builder.trunc(self.place(self.tap, (self.row_tap, self.column_tap), (row, column)), I32)
+        undefined = ir.Constant(self.chosen, ir.Undefined)
+        first = self.builder.insert_element(undefined, tap, ir.Constant(I32, 0))
+        return self.builder.shuffle_vector(first, undefined, self.lanes([0] * self.vectors.lanes))
+
+    def lanes(self, values: list[int]) -> ir.Constant:
+        """A constant vector of int32."""
+        return ir.Constant(self.chosen, [ir.Constant(I32, value) for value in values])
+
+    # -- what becomes of them --------------------------------------------------------------------------------------
+
+    def sums(self) -> None:
+        """Adds up the elements, each times the weight: those of a row first, then the rows."""
+        totals, lines = self.variables(self.vectors.zero), self.variables(self.vectors.zero)
+        weight = self.vectors.spread(self.weight)
+        with cgutils.for_range(self.builder, self.rows, intp=I64) as row:
+            start = self.builder.add(self.read, self.builder.mul(self.row_step, row.index))
+            for line in lines:
+                self.builder.store(self.vectors.zero, line)
+            with cgutils.for_range(self.builder, self.columns, intp=I64) as column:
+                at = self.builder.add(start, self.builder.mul(self.column_step, column.index))
+                for v, line in enumerate(lines):
+                    added = self.vectors.fma(weight, self.load(at, v), self.builder.load(line))
+                    self.builder.store(added, line)
+            for total, line in zip(totals, lines, strict=True):
+                self.builder.store(self.builder.fadd(self.builder.load(total), self.builder.load(line)), total)
+        self.store(totals)
+
+    def shares(self) -> None:
+        """Adds up the windows' numbers, each divided by the window's size: the product of its height and width.
+
+        Their addresses are in the places of the taps.
+        """
+        totals, builder, vectors = self.variables(self.vectors.zero), self.builder, self.vectors
+
+        def visit(row: Any, column: Any, at: Any) -> None:
+            height = vectors.load_address(builder.add(self.taps, builder.mul(self.row_tap, row)), 0)
+            width = vectors.load_address(builder.add(self.tap, builder.mul(self.column_tap, column)), 0)
+            size = builder.sitofp(builder.mul(height, width), ir.DoubleType())
+            share = builder.fdiv(ir.Constant(ir.DoubleType(), 1.0), size)
+            if vectors.item == 4:
+                share = builder.fptrunc(share, vectors.scalar)
+            weight = vectors.spread(share)
+            for v, total in enumerate(totals):
+                builder.store(vectors.fma(weight, self.load(at, v), builder.load(total)), total)
+
+        self.over_pairs(visit)
+        self.store(totals)
+
+    def maxima(self) -> None:
+        """The largest elements; a NaN is larger than any number."""
+        builder, best = self.builder, self.variables(self.vectors.constant(float("-inf")))
+
+        def visit(_row: Any, _column: Any, at: Any) -> None:
             for v, slot in enumerate(best):
-                value, old = vectors.load(builder.add(start, integer(v * ISA.bytes))), builder.load(slot)
+                value, old = self.load(at, v), builder.load(slot)
                 # An unordered comparison takes a NaN; once the maximum is NaN, it stays.
                 enters = builder.and_(builder.fcmp_unordered(">", value, old), builder.fcmp_ordered("ord", old, old))
                 builder.store(builder.select(enters, value, old), slot)
-        for v, slot in enumerate(best):
-            left = builder.sub(columns, integer(v * vectors.lanes))
-            vectors.store_first(builder.load(slot), builder.add(out, integer(v * ISA.bytes)), left)
-        return context.get_dummy_value()
 
-    return types.void(tag, *[types.int64] * 6), codegen
+        self.over_pairs(visit)
+        self.store(best)
 
+    def choices(self) -> None:
+        """The largest elements and their taps: the first of equal ones, but the last NaN; -1 where there is none."""
+        builder, best = self.builder, self.variables(self.vectors.constant(float("-inf")))
+        empty = builder.or_(*[builder.icmp_signed("==", n, integer(0)) for n in (self.rows, self.columns)])
+        nothing = self.lanes([-1] * self.vectors.lanes)
+        taps = self.variables(builder.select(empty, nothing, self.spread_tap(integer(0), integer(0))))
 
-@compiled
-def maxima(counter, tag, numbers, item, rows, columns, sizes, x, out):  # type: ignore[no-untyped-def]
-    """Writes maxima without their taps, of matrices given by address: rows of ``numbers`` numbers of ``item`` bytes.
+        def visit(row: Any, column: Any, at: Any) -> None:
+            tap = self.spread_tap(row, column)
+            for v, (slot, held) in enumerate(zip(best, taps, strict=True)):
+                value, old = self.load(at, v), builder.load(slot)
+                larger, is_nan = builder.fcmp_ordered(">", value, old), builder.fcmp_unordered("uno", value, value)
+                better = builder.or_(larger, is_nan)
+                builder.store(builder.select(better, value, old), slot)
+                builder.store(builder.select(better, tap, builder.load(held)), held)
 
-    Reads up to VECTORS vectors beyond a row's end.
-    """
-    lanes = VECTORS * ISA_BYTES // item
-    wide = columns.shape[1]
-    positions = rows.shape[1] * wide
-    sources = np.empty(sizes.max_pairs, np.int64)
-    while True:
-        task = take_task(counter)
-        if task * POSITIONS >= positions:
-            break
-        for position in range(task * POSITIONS, min((task + 1) * POSITIONS, positions)):
-            row = position // wide
-            column = position - row * wide
-            held = 0
-            for i in range(rows[COUNT, row]):
-                line = (rows[SOURCE, row] + i * sizes.row_step) * sizes.width + columns[SOURCE, column]
-                for j in range(columns[COUNT, column]):
-                    sources[held] = line + j * sizes.column_step
-                    held += 1
-            for number in range(0, numbers, lanes):
-                _maxima(
-                    tag,
-                    x + number * item,
-                    numbers * item,
-                    sources.ctypes.data,
-                    held,
-                    out + (position * numbers + number) * item,
-                    numbers - number,
-                )
-    return 0
+        self.over_pairs(visit)
+        self.store(best)
+        for v, held in enumerate(taps):
+            at = builder.add(self.taps, integer(v * 4 * self.vectors.lanes))
+            self._store_taps(builder.load(held), at)
 
+    def _store_taps(self, value: Any, at: Any) -> None:
+        if self.count > 1:
+            self.builder.store(value, self.vectors.pointer(at, self.chosen)).align = 4
+            return
+        for lane in range(self.vectors.lanes):
+            with self.builder.if_then(self.builder.icmp_signed(">", self.left, integer(lane))):
+                number = self.builder.extract_element(value, ir.Constant(I32, lane))
+                place = self.builder.add(at, integer(4 * lane))
+                self.builder.store(number, self.vectors.pointer(place, I32)).align = 4
 
-@compiled
-def max_backward(counter, dy, chosen, rows, columns, sizes, out):  # type: ignore[no-untyped-def]
-    """Sums, for each input position, the gradients of the windows that chose it."""
-    numbers = dy.shape[1]
-    pieces = (numbers + COLUMNS - 1) // COLUMNS
-    zero = dy.dtype.type(0)
-    wide = columns.shape[1]
-    while True:
-        task = take_task(counter)
-        if task >= out.shape[0] * pieces:
-            break
-        position, low = task // pieces, task % pieces * COLUMNS
-        row = position // wide
-        column = position - row * wide
-        total = out[position, low : low + COLUMNS]
-        total[:] = zero
-        for i in range(rows[COUNT, row]):
-            line = (rows[SOURCE, row] + i * sizes.row_step) * sizes.width + columns[SOURCE, column]
-            taps = (rows[TAP, row] + i * sizes.row_tap_step) * sizes.window_columns + columns[TAP, column]
-            for j in range(columns[COUNT, column]):
-                tap = taps + j * sizes.column_tap_step
-                source = line + j * sizes.column_step
-                grads = dy[source, low : low + COLUMNS]
-                winner = chosen[source, low : low + COLUMNS]
-                for k in range(len(total)):
-                    total[k] += grads[k] if winner[k] == tap else zero
+    def gradients(self) -> None:
+        """Adds up the gradients of the windows that chose this element's tap."""
+        builder, totals = self.builder, self.variables(self.vectors.zero)
+
+        def visit(row: Any, column: Any, at: Any) -> None:
+            tap = self.spread_tap(row, column)
+            taps = self.place(self.taps, (self.taps_row, self.taps_column), (row, column))
+            for v, total in enumerate(totals):
+                place = builder.add(taps, integer(v * 4 * self.vectors.lanes))
+                chosen = builder.load(self.vectors.pointer(place, self.chosen))
+                chosen.align = 4
+                mine = builder.select(builder.icmp_signed("==", chosen, tap), self.load(at, v), self.vectors.zero)
+                builder.store(builder.fadd(builder.load(total), mine), total)
+
+        self.over_pairs(visit)
+        self.store(totals)
 
 
-@compiled
-def means(counter, x, rows, columns, sizes, full, out):  # type: ignore[no-untyped-def]
-    """Writes each window's sum divided by ``full``, or, if that is 0, by the number of elements in the window."""
-    numbers = x.shape[1]
-    pieces = (numbers + COLUMNS - 1) // COLUMNS
-    wide = columns.shape[1]
-    while True:
-        task = take_task(counter)
-        if task >= out.shape[0] * pieces:
-            break
-        position, low = task // pieces, task % pieces * COLUMNS
-        row = position // wide
-        column = position - row * wide
-        total = out[position, low : low + COLUMNS]
-        total[:] = x.dtype.type(0)
-        held = full if full > 0 else max(1, rows[COUNT, row] * columns[COUNT, column])
-        weight = x.dtype.type(1.0 / held)
-        for i in range(rows[COUNT, row]):
-            line = (rows[SOURCE, row] + i * sizes.row_step) * sizes.width + columns[SOURCE, column]
-            for j in range(columns[COUNT, column]):
-                values = x[line + j * sizes.column_step, low : low + COLUMNS]
-                for k in range(len(total)):
-                    total[k] += weight * values[k]
+def _emitter(name: str, count: int) -> Any:
+    """A function of kernels that does with a window what a method of ``_Window`` says, for ``count`` vectors."""
+
+    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def emit(
+        _typing: Any, tag: Any, read: Any, rows: Any, row_step: Any, columns: Any, column_step: Any, write: Any,
+        left: Any, weight: Any, tap: Any, row_tap: Any, column_tap: Any, taps: Any, taps_row: Any, taps_column: Any,
+    ) -> Any:  # fmt: skip
+        def codegen(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            getattr(_Window(builder, tag, count, arguments), name)()
+            return context.get_dummy_value()
+
+        return types.void(tag, *[types.int64] * 7, tag, *[types.int64] * 6), codegen
+
+    return emit
 
 
-@compiled
-def means_backward(  # type: ignore[no-untyped-def]
-    counter, dy, rows, columns, sizes, full, inside_rows, inside_columns, out
-):
-    """Sums, for each input position, its share of the windows that hold it; ``inside``: windows' sizes, by axis."""
-    numbers = dy.shape[1]
-    pieces = (numbers + COLUMNS - 1) // COLUMNS
-    wide = columns.shape[1]
-    while True:
-        task = take_task(counter)
-        if task >= out.shape[0] * pieces:
-            break
-        position, low = task // pieces, task % pieces * COLUMNS
-        row = position // wide
-        column = position - row * wide
-        total = out[position, low : low + COLUMNS]
-        total[:] = dy.dtype.type(0)
-        for i in range(rows[COUNT, row]):
-            line = rows[SOURCE, row] + i * sizes.row_step
-            for j in range(columns[COUNT, column]):
-                place = columns[SOURCE, column] + j * sizes.column_step
-                held = full if full > 0 else inside_rows[line] * inside_columns[place]
-                weight = dy.dtype.type(1.0 / held)
-                values = dy[line * sizes.width + place, low : low + COLUMNS]
-                for k in range(len(total)):
-                    total[k] += weight * values[k]
+WIDE, ONE = _emitter("sums", VECTORS), _emitter("sums", 1)
+"""What a kernel does with VECTORS vectors, and with one: each has its own."""
+IS_CHOICE, OF_SIZES = False, False
+"""Whether the kernel writes taps; whether it divides by the windows' sizes."""
 
 
-@compiled
-def combine(counter, x, starts, sources, weights, out, block):  # type: ignore[no-untyped-def]
-    """out[i, p] = sum of weights * x[i, sources] over the pairs of p; x is (count, length, values).
+def _pool(slot, job):  # type: ignore[no-untyped-def]
+    """Computes the result of a plan. The job's words: the plan, what is read, what is written, the taps."""
+    plan, x, out, chosen = get(job, 0), get(job, 1), get(job, 2), get(job, 3)
+    item, lanes = TAG_BYTES, ISA_BYTES // TAG_BYTES
+    height, width, length = get(plan, WORD.height), get(plan, WORD.width), get(plan, WORD.length)
+    rows, columns, piece = get(plan, WORD.rows), get(plan, WORD.columns), get(plan, WORD.piece)
+    row_pair, column_pair = get(plan, WORD.row_pair), get(plan, WORD.column_pair)
+    from_row, from_column = get(plan, WORD.from_row), get(plan, WORD.from_column)
+    taps_row, taps_column = get(plan, WORD.taps_row), get(plan, WORD.taps_column)
+    row_tap, column_tap = get(plan, WORD.row_tap), get(plan, WORD.column_tap)
+    window_columns, full = get(plan, WORD.window_columns), get(plan, WORD.full)
+    task = next_task(slot, -1)
+    while task < get(plan, WORD.tasks):
+        part = task // get(plan, WORD.blocks)
+        block = task - part * get(plan, WORD.blocks)
+        run = part // get(plan, WORD.pieces)
+        low = (part - run * get(plan, WORD.pieces)) * piece
+        count = min(piece, length - low)
+        first = block * get(plan, WORD.positions)
+        for position in range(first, min(first + get(plan, WORD.positions), height * width)):
+            row = position // width
+            column = position - row * width
+            high, wide = get(rows, COUNT * height + row), get(columns, COUNT * width + column)
+            source_row, source_column = get(rows, SOURCE * height + row), get(columns, SOURCE * width + column)
+            read = x + run * get(plan, WORD.from_run) + source_row * from_row + source_column * from_column + low * item
+            write = out + run * get(plan, WORD.to_run) + low * item
+            write += row * get(plan, WORD.to_row) + column * get(plan, WORD.to_column)
+            taps = chosen + run * get(plan, WORD.taps_run) + low * 4
+            if OF_SIZES:
+                taps = get(plan, WORD.sizes_rows) + 8 * source_row
+                tap = get(plan, WORD.sizes_columns) + 8 * source_column
+                tap_row, tap_column = 8 * row_pair, 8 * column_pair
+            else:
+                if IS_CHOICE:
+                    taps += row * taps_row + column * taps_column
+                else:
+                    taps += source_row * taps_row + source_column * taps_column
+                tap = get(rows, TAP * height + row) * window_columns + get(columns, TAP * width + column)
+                tap_row, tap_column = row_tap * window_columns, column_tap
+            weight = rounded(TAG, 1.0 / (full if full > 0 else max(1, high * wide)))
+            done = 0
+            while done < count:
+                many = count - done >= VECTORS * lanes
+                if many:
+                    WIDE(
+                        TAG, read, high, row_pair * from_row, wide, column_pair * from_column, write, count - done,
+                        weight, tap, tap_row, tap_column, taps, row_pair * taps_row, column_pair * taps_column,
+                    )  # fmt: skip
+                else:
+                    ONE(
+                        TAG, read, high, row_pair * from_row, wide, column_pair * from_column, write, count - done,
+                        weight, tap, tap_row, tap_column, taps, row_pair * taps_row, column_pair * taps_column,
+                    )  # fmt: skip
+                step = VECTORS * lanes if many else lanes
+                done += step
+                read += step * item
+                write += step * item
+                if not OF_SIZES:
+                    taps += step * 4
+        task = next_task(slot, task)
 
-    A task is a block of positions of one i, and a run of values.
-    """
-    count, positions, values = out.shape
-    blocks = (positions + block - 1) // block
-    pieces = (values + COLUMNS - 1) // COLUMNS
-    while True:
-        task = take_task(counter)
-        if task >= count * blocks * pieces:
-            break
-        i, rest = task // (blocks * pieces), task % (blocks * pieces)
-        low = rest % pieces * COLUMNS
-        high = min(low + COLUMNS, values)
-        for position in range(rest // pieces * block, min((rest // pieces + 1) * block, positions)):
-            total = out[i, position, low:high]
-            first, last = starts[position], starts[position + 1]
-            if last - first == 2:
-                a, b = weights[first], weights[first + 1]
-                left, right = x[i, sources[first], low:high], x[i, sources[first + 1], low:high]
-                for v in range(len(total)):
-                    total[v] = a * left[v] + b * right[v]
-                continue
-            total[:] = x.dtype.type(0)
-            for pair in range(first, last):
-                weight = weights[pair]
-                read = x[i, sources[pair], low:high]
-                for v in range(len(total)):
-                    total[v] += weight * read[v]
+
+def _kernels(name: str, **names: bool) -> dict[int, JobKernel]:
+    """The kernel for float32 and for float64, by their bytes."""
+    wide, one = _emitter(name, VECTORS), _emitter(name, 1)
+    return {
+        tag.itemsize: JobKernel(
+            _pool, f"pool_{name}_{tag.itemsize}", TAG=tag, TAG_BYTES=tag.itemsize, WIDE=wide, ONE=one, **names
+        )
+        for tag in (np.float32(0), np.float64(0))
+    }
+
+
+means = _kernels("sums")
+means_of_sizes = _kernels("shares", OF_SIZES=True)
+maxima = _kernels("maxima")
+choices = _kernels("choices", IS_CHOICE=True)
+gradients = _kernels("gradients")

@@ -137,6 +137,23 @@ class Vectors:
             with otherwise:
                 self.store_masked(value, address, count)
 
+    def first(self, count: Any) -> Any:
+        """A mask of the lanes whose index is below ``count``, which may be any int64."""
+        most = integer(self.lanes)
+        return self._mask(self.builder.select(self.builder.icmp_signed(">", count, most), most, count))
+
+    def store_where(self, value: Any, address: Any, mask: Any) -> None:
+        """Stores the lanes of a mask; other memory is not touched."""
+        store = self._masked("store", ir.VoidType(), [self.vector, self.vector.as_pointer(), I32, mask.type])
+        self.builder.call(store, [value, self.pointer(address, self.vector), ir.Constant(I32, self.item), mask])
+
+    def expand(self, address: Any, mask: Any) -> Any:
+        """Loads one number after another into the lanes of a mask; nothing behind the last of them is read."""
+        name = f"llvm.masked.expandload.v{self.lanes}f{8 * self.item}"
+        kind = ir.FunctionType(self.vector, [self.scalar.as_pointer(), mask.type, self.vector])
+        load = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(load, [self.pointer(address, self.scalar), mask, self.zero])
+
     def load_first(self, address: Any, count: Any) -> Any:
         """Does what ``load_masked`` does, without a mask if all lanes are loaded."""
         whole = self.builder.icmp_signed(">=", count, integer(self.lanes))

@@ -1,0 +1,62 @@
+"""The CPU engine's resampling against the definition: any layout, past the caches too, the same bits on any threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from alpha.cpu import resampling
+from alpha.cpu.engine import CPUEngine
+from alpha.engine import IMAGE_ORDER, WeightedPairs
+
+Array = np.ndarray[Any, Any]
+ENGINES = [CPUEngine(threads=threads) for threads in (1, 3)]
+
+
+def random_pairs(rng: np.random.Generator, length: int) -> tuple[WeightedPairs, Array]:
+    """Up to four sources for each of some positions, and the same as a matrix."""
+    positions = int(rng.integers(1, 12))
+    counts = rng.integers(0, 5, positions)
+    owners, sources = np.repeat(np.arange(positions), counts), rng.integers(0, length, counts.sum())
+    weights = rng.integers(-3, 4, len(sources)).astype(np.float64)
+    matrix = np.zeros((positions, length))
+    np.add.at(matrix, (owners, sources), weights)
+    return WeightedPairs.make(owners, sources, weights, positions), matrix
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_random_images(seed: int, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small integers, whose sums are exact whatever their order."""
+    if large:
+        monkeypatch.setattr(resampling, "LARGE_BYTES", 0)
+    rng = np.random.default_rng(seed)
+    n, h, w = (int(k) for k in rng.integers(1, 9, 3))
+    channels = int(rng.choice([1, 3, 16, 24, 64, 100, 1500]))
+    x = rng.integers(-9, 10, (n, h, w, channels)).astype(rng.choice(["float32", "float64"]))
+    (rows, down), (columns, across) = random_pairs(rng, h), random_pairs(rng, w)
+    expected = np.einsum("ph,qw,nhwc->npqc", down, across, x.astype(np.float64))
+    for engine in ENGINES:
+        for order in (None, IMAGE_ORDER, (3, 1, 0, 2)):
+            image = engine.empty(x.shape, x.dtype, order)
+            engine.copy(engine.from_numpy(x), image)
+            np.testing.assert_array_equal(np.asarray(engine.resample(image, rows, columns)), expected)
+    resampling._plan.cache_clear()
+
+
+def test_threads_change_no_bits() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 40, 50, 64)).astype(np.float32)
+    rows, columns = random_pairs(rng, 40)[0], random_pairs(rng, 50)[0]
+    one, three = (np.asarray(engine.resample(engine.from_numpy(x), rows, columns)).tobytes() for engine in ENGINES)
+    assert one == three
+
+
+def test_a_pixel_that_is_only_moved_keeps_its_bits() -> None:
+    x = np.array([-0.0, 0.0, np.inf, -np.inf, np.nan, 1e-45], np.float32).reshape(1, 1, 6, 1).repeat(20, 3)
+    once = WeightedPairs.make(np.arange(1), np.zeros(1, np.int64), np.ones(1), 1)
+    back = WeightedPairs.make(np.arange(6), np.arange(6)[::-1].copy(), np.ones(6), 6)
+    found = np.asarray(ENGINES[0].resample(ENGINES[0].from_numpy(x), once, back))
+    np.testing.assert_array_equal(found.view(np.int32), x[:, :, ::-1].view(np.int32))
