@@ -267,6 +267,15 @@ class Engine(ABC):
         """sqrt(sum(x ** 2)) of floats over sorted non-negative axes, as accurate as a sum."""
         return reductions.euclidean_norm(self, x, axes, keepdims)
 
+    def prod_grad(self, grad: Tensor, x: Tensor, y: Tensor, axes: tuple[int, ...], everything: bool) -> Tensor:
+        """``grad`` times the product over axes of the factors of floats beside each; exact where factors are 0.
+
+        Args:
+            grad, y: of the result, and the result, with the axes at length 1.
+            everything: whether two zeros in all of x make the gradient 0 everywhere.
+        """
+        return reductions.prod_grad(self, grad, x, y, axes, everything)
+
     @abstractmethod
     def arg_reduce(self, op: str, x: Tensor, axis: int) -> Tensor:
         """``op`` of argmax argmin along one axis, first on ties, as int64 without that axis."""
