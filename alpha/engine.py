@@ -26,6 +26,7 @@ from alpha import precision
 from alpha.composed import (
     arrays,
     convolution,
+    group_norm,
     losses,
     normalisation,
     optimizers,
@@ -428,6 +429,28 @@ class Engine(ABC):
     ) -> tuple[Tensor | None, ...]:
         """The gradients (dx, dweight, dbias) of row_norm from its statistics; None where not needed."""
         return row_norms.row_norm_grad(self, dy, x, weight, statistics, axes, centered, needs)
+
+    def group_norm(
+        self,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        groups: int,
+        eps: float,
+        running: RunningStatistics | None,
+    ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        """(x - mean) / sqrt(var + eps) * weight + bias over positions and channel groups of (N, ..., C), biased var.
+
+        Also returns what its gradient takes. weight and bias are (C,). The running statistics, which groups of one
+        channel may have, take the samples' mean. x has elements.
+        """
+        return group_norm.group_norm(self, x, weight, bias, groups, eps, running)
+
+    def group_norm_grad(
+        self, dy: Tensor, kept: Sequence[Any], groups: int, eps: float, needs: Sequence[bool]
+    ) -> tuple[Tensor | None, ...]:
+        """The gradients (dx, dweight, dbias) of group_norm from what it kept."""
+        return group_norm.group_norm_grad(self, dy, kept, groups, eps, needs)
 
     def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
         """Weighted sums over an axis: y[:, p] is the sum of weight * x[:, source] over p's pairs.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alpha.cpu.convolution import ConvolutionOperations
 from alpha.cpu.dropout import DropoutOperations
+from alpha.cpu.group_norm import GroupNormOperations
 from alpha.cpu.losses import LossOperations
 from alpha.cpu.normalisation import NormalisationOperations
 from alpha.cpu.optimizers import OptimizerOperations
@@ -20,6 +21,7 @@ class CPUEngine(
     ConvolutionOperations,
     NormalisationOperations,
     RowNormOperations,
+    GroupNormOperations,
     PoolingOperations,
     LossOperations,
     DropoutOperations,

@@ -1,0 +1,100 @@
+"""GroupNormOperations: group and instance norm on the CPU engine, from images as they lie in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from alpha.arguments import Shape
+from alpha.composed.group_norm import blend
+from alpha.cpu.base import Array, HostEngine
+from alpha.cpu.kernels import group_norm as kernels
+from alpha.cpu.kernels.group_norm import GroupSizes
+from alpha.engine import RunningStatistics
+from alpha.tensor import Tensor
+
+NARROW = 16
+"""Channels below which rows are too short for vectors: the composed operations take all samples' channels as a row."""
+
+
+class GroupNormOperations(HostEngine):
+    """Positions of a sample lie after each other, or the samples of a position; what lies otherwise is copied."""
+
+    def group_norm(
+        self,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        groups: int,
+        eps: float,
+        running: RunningStatistics | None,
+    ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        if x.shape[-1] < NARROW:
+            return super().group_norm(x, weight, bias, groups, eps, running)
+        x = self.dense(x, _order(x))
+        sizes, y = _sizes(x, groups), self.empty_like(x)
+        statistics = self.empty((len(x), groups, 3), np.dtype(np.float64))
+        factor, shift = self._per_channel_array(weight, x, 1), self._per_channel_array(bias, x, 0)
+        rows = [self._channel_rows(t) for t in (x, y)]
+        self.launch(
+            kernels.group_norm, rows[0], sizes, factor, shift, eps, self.array(statistics), rows[1],
+            tasks=sizes.samples,
+        )  # fmt: skip
+        if running is not None:
+            self._blend_groups(running, self.array(statistics), x, sizes)
+        return y, (x, weight, statistics)
+
+    def group_norm_grad(
+        self, dy: Tensor, kept: Sequence[Any], groups: int, eps: float, needs: Sequence[bool]
+    ) -> tuple[Tensor | None, ...]:
+        if dy.shape[-1] < NARROW:
+            return super().group_norm_grad(dy, kept, groups, eps, needs)
+        x, weight, statistics = kept
+        dy, sizes, dx = self.dense(dy, x.memory_order()), _sizes(x, groups), self.empty_like(x)
+        parts = np.empty((2, sizes.samples, x.shape[-1]))
+        factor, rows = self._per_channel_array(weight, x, 1), [self._channel_rows(t) for t in (dy, x, dx)]
+        self.launch(
+            kernels.group_norm_grad, *rows[:2], sizes, factor, self.array(statistics), parts, rows[2],
+            tasks=sizes.samples,
+        )  # fmt: skip
+        gradients: list[Tensor | None] = [dx]
+        for part, needed in zip(parts, needs[1:], strict=False):
+            gradient = self.empty(x.shape[-1:], x.dtype) if needed else None
+            if gradient is not None:
+                with np.errstate(all="ignore"):
+                    self.array(gradient)[...] = part.sum(0)
+            gradients.append(gradient)
+        return tuple(gradients)
+
+    def _blend_groups(self, running: RunningStatistics, statistics: Array, x: Tensor, sizes: GroupSizes) -> None:
+        """Blends the samples' means and unbiased variances into the running ones."""
+        mean, var = [self.empty((len(x) * sizes.groups,), x.dtype) for _ in range(2)]
+        self.array(mean)[...] = statistics[..., 0].reshape(-1)
+        count = sizes.positions * sizes.size
+        self.array(var)[...] = statistics[..., 1].reshape(-1) * (count / (count - 1))
+        blend(running, mean, var)
+
+    def _per_channel_array(self, part: Tensor | None, x: Tensor, fill: int) -> Array:
+        """A number per channel; where there is none, the one that changes nothing."""
+        return np.full(x.shape[-1], fill, x.dtype) if part is None else self.array(self.dense(part, (0,)))
+
+    def _channel_rows(self, x: Tensor) -> Array:
+        """A dense tensor as rows of channels."""
+        channels = x.shape[-1]
+        return self.array(x.view(x.offset, (x.numel() // channels, channels), (channels, 1)))
+
+
+def _order(x: Tensor) -> Shape:
+    """The memory order in which x is normalised: its own where positions and samples lie dense, else row-major."""
+    order, last = x.memory_order(), x.ndim - 1
+    return order if order[-1] == last and 0 in (order[0], order[-2]) else tuple(range(x.ndim))
+
+
+def _sizes(x: Tensor, groups: int) -> GroupSizes:
+    """How the rows of x, which is dense in ``_order``, form samples and groups."""
+    samples, positions, size = len(x), math.prod(x.shape[1:-1]), x.shape[-1] // groups
+    steps = (positions, 1) if x.memory_order()[0] == 0 else (1, samples)
+    return GroupSizes(samples, positions, groups, size, *steps)
