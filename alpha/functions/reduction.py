@@ -12,7 +12,7 @@ from alpha.engine import Engine
 from alpha.errors import ArgumentError, ShapeError
 from alpha.expressions.functions import pointwise
 from alpha.functions.elementwise import abs as _abs
-from alpha.functions.elementwise import cast, eq, exp, isfinite, maximum, where
+from alpha.functions.elementwise import cast, eq, exp, isfinite, log, maximum, where
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import (
     broadcast_view,
@@ -392,9 +392,8 @@ class LogSumExp(Function):
     def forward(self, x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
         self.axes = axes
         top = x.engine.reduce("max", x, axes, True)
-        top = compute("where", compute("isfinite", top), top, 0.0)
-        total = x.engine.reduce("sum", compute("exp", compute("sub", x, top)), axes, True)
-        kept = compute("add", compute("log", total), top)
+        total = x.engine.reduce("sum", _powers(x, top), axes, True)
+        kept = _logarithm(total, top)
         self.save(x, kept)
         return kept if keepdims else _dropped(kept, axes)
 
@@ -402,6 +401,18 @@ class LogSumExp(Function):
         x, y = self.saved
         kept = _keeping(grad, x.shape, self.axes)
         return _shares(kept, x, y)
+
+
+@pointwise
+def _powers(x: Any, top: Any) -> Any:
+    """Powers of e that do not overflow."""
+    return exp(x - where(isfinite(top), top, 0.0))
+
+
+@pointwise
+def _logarithm(total: Any, top: Any) -> Any:
+    """The logarithm of what ``_powers`` sum to, before they were made smaller."""
+    return log(total) + where(isfinite(top), top, 0.0)
 
 
 @pointwise
