@@ -89,12 +89,19 @@ class GroupNormOperations(HostEngine):
 
 def _order(x: Tensor) -> Shape:
     """The memory order in which x is normalised: its own where positions and samples lie dense, else row-major."""
-    order, last = x.memory_order(), x.ndim - 1
-    return order if order[-1] == last and 0 in (order[0], order[-2]) else tuple(range(x.ndim))
+    order = x.memory_order()
+    long = _long_axes(x)
+    serves = long[-1] == x.ndim - 1 and (0 not in long or 0 in (long[0], long[-2]))
+    return order if serves else tuple(range(x.ndim))
+
+
+def _long_axes(x: Tensor) -> list[int]:
+    """The axes with several entries from outermost to innermost in memory; channels are among them."""
+    return [axis for axis in x.memory_order() if x.shape[axis] > 1]
 
 
 def _sizes(x: Tensor, groups: int) -> GroupSizes:
     """How the rows of x, which is dense in ``_order``, form samples and groups."""
     samples, positions, size = len(x), math.prod(x.shape[1:-1]), x.shape[-1] // groups
-    steps = (positions, 1) if x.memory_order()[0] == 0 else (1, samples)
+    steps = (positions, 1) if samples == 1 or _long_axes(x)[0] == 0 else (1, samples)
     return GroupSizes(samples, positions, groups, size, *steps)

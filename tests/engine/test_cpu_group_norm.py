@@ -20,6 +20,7 @@ CASES = [
     ((2, 3, 4, 70), 14),
     ((1, 70, 3, 33), 33),  # a group is a channel
     ((5, 40, 17), 1),
+    ((3, 5, 1, 48), 3),  # an axis of length 1 between samples and channels
     ((6, 4 * NARROW), 4),  # one position
 ]
 LAYOUTS = [None, "images", "columns"]
@@ -47,6 +48,12 @@ def expected(arrays: list[Array], groups: int) -> list[Array]:
     y = torch.nn.functional.group_norm(x.movedim(-1, 1), groups, weight, bias).movedim(1, -1)
     y.backward(dy)
     return [y.detach().numpy(), *[t.grad.numpy() for t in inputs if t.grad is not None]]
+
+
+def test_images_keep_their_memory_order() -> None:
+    for shape in ((2, 3, 4, 32), (2, 3, 1, 32), (1, 3, 4, 32), (2, 1, 1, 32)):
+        x = alpha.ones(shape, engine=CPUEngine("256MB")).contiguous(IMAGE_ORDER)
+        assert alpha.group_norm(x, 2).is_contiguous(IMAGE_ORDER)
 
 
 @pytest.mark.needs("torch")
