@@ -20,6 +20,7 @@ CASES = [
     ((2, 3, 4, 70), 14),
     ((1, 70, 3, 33), 33),  # a group is a channel
     ((5, 40, 17), 1),
+    ((14, 3, 2, 160), 10),  # as images, some samples are one task
     ((3, 5, 1, 48), 3),  # an axis of length 1 between samples and channels
     ((6, 4 * NARROW), 4),  # one position
 ]

@@ -23,6 +23,7 @@ class GroupSizes(NamedTuple):
     """How rows of channels form samples and groups."""
 
     samples: int
+    """Several neighbours may count as one, of so many times the groups."""
     positions: int
     groups: int
     size: int
