@@ -27,6 +27,7 @@ from alpha.arguments import Shape
 from alpha.composed import (
     arrays,
     convolution,
+    group_norm,
     losses,
     normalisation,
     optimizers,
@@ -288,6 +289,15 @@ class Engine(ABC):
         """sqrt(sum(x ** 2)) of floats over sorted non-negative axes, as accurate as a sum."""
         return reductions.euclidean_norm(self, x, axes, keepdims)
 
+    def prod_grad(self, grad: Tensor, x: Tensor, y: Tensor, axes: tuple[int, ...], everything: bool) -> Tensor:
+        """``grad`` times the product over axes of the factors of floats beside each; exact where factors are 0.
+
+        Args:
+            grad, y: of the result, and the result, with the axes at length 1.
+            everything: whether two zeros in all of x make the gradient 0 everywhere.
+        """
+        return reductions.prod_grad(self, grad, x, y, axes, everything)
+
     @abstractmethod
     def arg_reduce(self, op: str, x: Tensor, axis: int) -> Tensor:
         """``op`` of argmax argmin along one axis, first on ties, as int64 without that axis."""
@@ -441,6 +451,28 @@ class Engine(ABC):
     ) -> tuple[Tensor | None, ...]:
         """The gradients (dx, dweight, dbias) of row_norm from its statistics; None where not needed."""
         return row_norms.row_norm_grad(self, dy, x, weight, statistics, axes, centered, needs)
+
+    def group_norm(
+        self,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        groups: int,
+        eps: float,
+        running: RunningStatistics | None,
+    ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        """(x - mean) / sqrt(var + eps) * weight + bias over positions and channel groups of (N, ..., C), biased var.
+
+        Also returns what its gradient takes. weight and bias are (C,). The running statistics, which groups of one
+        channel may have, take the samples' mean. x has elements.
+        """
+        return group_norm.group_norm(self, x, weight, bias, groups, eps, running)
+
+    def group_norm_grad(
+        self, dy: Tensor, kept: Sequence[Any], groups: int, eps: float, needs: Sequence[bool]
+    ) -> tuple[Tensor | None, ...]:
+        """The gradients (dx, dweight, dbias) of group_norm from what it kept."""
+        return group_norm.group_norm_grad(self, dy, kept, groups, eps, needs)
 
     def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
         """Weighted sums over an axis: y[:, p] is the sum of weight * x[:, source] over p's pairs.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alpha.cpu.convolution import ConvolutionOperations
 from alpha.cpu.dropout import DropoutOperations
+from alpha.cpu.group_norm import GroupNormOperations
 from alpha.cpu.losses import LossOperations
 from alpha.cpu.normalisation import NormalisationOperations
 from alpha.cpu.optimizers import OptimizerOperations
@@ -23,6 +24,7 @@ class CPUEngine(
     NormalisationOperations,
     RowNormOperations,
     PaddingOperations,
+    GroupNormOperations,
     PoolingOperations,
     ResamplingOperations,
     LossOperations,

@@ -17,6 +17,8 @@ from alpha.cpu.kernels import cumsum
 from alpha.cpu.kernels import sums as kernels
 from alpha.cpu.kernels.sums import ColumnSizes, LineSizes
 from alpha.dtypes import is_float
+from alpha.expressions.graph import Graph
+from alpha.expressions.program import Program
 from alpha.tensor import Tensor, dense_strides
 
 SMALL = 1 << 12
@@ -31,6 +33,15 @@ MOST_PARTS = 64
 STRIP = 2048
 """Columns of a task at most: their sums stay in the first cache."""
 
+
+def _slopes() -> Program:
+    """The gradient of a product without zeros, from the product, a factor and the product's gradient."""
+    graph = Graph()
+    y, x, grad = [graph.input(place) for place in range(3)]
+    return Program(graph, [graph.apply("mul", graph.apply("div", y, x), grad)], [y, x, grad])
+
+
+_SLOPES = _slopes()
 _OPERATIONS = {"sum": kernels.SUM, "prod": kernels.PRODUCT}
 _NO_PARTS = np.zeros(1)
 
@@ -58,6 +69,12 @@ class ReductionOperations(ArrayOperations):
             if found is not None:
                 return found
         return super().euclidean_norm(x, axes, keepdims)
+
+    def prod_grad(self, grad: Tensor, x: Tensor, y: Tensor, axes: tuple[int, ...], everything: bool) -> Tensor:
+        # A product that is a number other than 0 has no factor 0; NaN may be 0 times infinity.
+        if (np.absolute(self.array(y)) > 0).all():
+            return self.pointwise("prod", _SLOPES, (y, x, grad), ())[0]
+        return super().prod_grad(grad, x, y, axes, everything)
 
     def cumsum(self, x: Tensor, axis: int) -> Tensor:
         if not is_float(x.dtype) or x.numel() < SMALL:

@@ -9,13 +9,12 @@ import numpy as np
 
 from alpha.arguments import Shape, flag, number, shape_of, whole
 from alpha.autograd import Function
-from alpha.engine import BatchNormState, Epilogue, RunningStatistics
+from alpha.engine import RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
-from alpha.functions.elementwise import cast
 from alpha.functions.norm import batch_norm
 from alpha.functions.nothing import nothing
-from alpha.functions.operands import call, check_float, check_tensor, compute, filled
-from alpha.tensor import Tensor, dense_strides
+from alpha.functions.operands import call, check_float, check_tensor
+from alpha.tensor import Tensor
 
 __all__ = ["group_norm", "instance_norm", "layer_norm", "rms_norm"]
 
@@ -46,12 +45,7 @@ class RowNorm(Function):
 
 
 class GroupNorm(Function):
-    """Normalisation over the positions and a group of channels of each sample of (N, ..., C).
-
-    It runs on BatchNorm's kernels, for which each channel of each sample is a channel: the columns of (positions,
-    N * C). Where a group is one channel that is all; else the columns' statistics make the groups', and so do their
-    gradients: dx = (dn - mean(dn) - normal * mean(dn * normal)) / std, with dn = dy * weight.
-    """
+    """Normalisation over the positions and a group of channels of each sample of (N, ..., C)."""
 
     fresh = True
 
@@ -64,80 +58,13 @@ class GroupNorm(Function):
         eps: float,
         running: RunningStatistics | None = None,
     ) -> Tensor:
-        engine, self.eps, self.shape = x.engine, eps, x.shape
-        self.groups = (len(x), groups, x.shape[-1] // groups)
-        columns = _columns(x)
-        factor, shift = [None if v is None else _repeated(v, (len(x), x.shape[-1])) for v in (weight, bias)]
-        mean, var = [filled(columns.view(0, columns.shape[1:], (1,)), 0) for _ in range(2)]
-        epilogue = Epilogue(factor, shift)
-        y, state = engine.batch_norm(columns, RunningStatistics(mean, var, 1.0), eps, epilogue, None)
-        if running is not None:
-            _blend(running, mean, var)
-        if self.groups[2] > 1:
-            biased = compute("mul", var, 1 - 1 / len(columns))
-            shared = self._shared(mean)
-            var = self._shared(compute("add", biased, compute("square", compute("sub", mean, shared))))
-            y, state = engine.batch_norm_inference(columns, shared, var, eps, epilogue, None)
-        self.save(columns, factor, shift, var, state.mean, state.inverse_std)
-        return _samples(y, self.shape)
+        self.groups, self.eps = groups, eps
+        y, kept = x.engine.group_norm(x, weight, bias, groups, eps, running)
+        self.save(*kept)
+        return y
 
     def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
-        columns, factor, shift, var, mean, inverse_std = self.saved
-        alone = self.groups[2] == 1
-        dx, dfactor, dshift, _ = dy.engine.batch_norm_grad(
-            _columns(dy), columns, None, Epilogue(factor, shift), BatchNormState(mean, inverse_std, alone), False
-        )
-        if not alone and self.needs[0]:
-            # An engine may keep statistics in a wider dtype than its operations beside x take.
-            mean, inverse_std = cast(mean, dy.dtype), cast(inverse_std, dy.dtype)
-            scale = compute("mul", inverse_std, -1 / len(columns))
-            slope, offset = [
-                compute("mul", self._shared(part if factor is None else compute("mul", part, factor)), scale)
-                for part in (dfactor, dshift)
-            ]
-            dx, _ = dy.engine.batch_norm_inference(columns, mean, var, self.eps, Epilogue(slope, offset), dx)
-        dweight, dbias = [
-            dy.engine.reduce("sum", part.view(part.offset, (len(dy), dy.shape[-1]), (dy.shape[-1], 1)), (0,), False)
-            for part in (dfactor, dshift)
-        ]
-        return _samples(dx, self.shape), dweight, dbias
-
-    def _shared(self, x: Tensor) -> Tensor:
-        """The mean of each group's columns, in all of them."""
-        split = x.view(x.offset, self.groups, (self.shape[-1], self.groups[2], 1))
-        return _repeated(x.engine.mean(split, (2,), True), self.groups)
-
-
-def _columns(x: Tensor) -> Tensor:
-    """(N, ..., C) as (positions, N * C); a view of what lies in image order."""
-    order = (*range(1, x.ndim - 1), 0, x.ndim - 1)
-    x, width = x.contiguous(order), len(x) * x.shape[-1]
-    return x.view(x.offset, (x.numel() // width, width), (width, 1))
-
-
-def _samples(columns: Tensor, shape: Shape) -> Tensor:
-    """The reverse of ``_columns``."""
-    return columns.view(columns.offset, shape, dense_strides(shape, (*range(1, len(shape) - 1), 0, len(shape) - 1)))
-
-
-def _repeated(x: Tensor, shape: Shape) -> Tensor:
-    """A tensor broadcast to a shape and copied, as one axis."""
-    out = x.engine.empty((math.prod(shape),), x.dtype)
-    x.engine.copy(x, out.view(0, shape, dense_strides(shape)))
-    return out
-
-
-def _blend(running: RunningStatistics, mean: Tensor, var: Tensor) -> None:
-    """Takes the means over the samples of the columns' statistics into the running ones."""
-    for running_value, new in ((running.mean, mean), (running.var, var)):
-        if running_value is None:
-            continue
-        channels = running_value.shape[0]
-        samples = new.numel() // channels
-        total = new.engine.reduce("sum", new.view(new.offset, (samples, channels), (channels, 1)), (0,), False)
-        compute("mul", total, running.momentum / samples, out=total)
-        compute("add", compute("mul", running_value, 1 - running.momentum, out=running_value), total, out=running_value)
-        running_value.storage.touch()
+        return dy.engine.group_norm_grad(dy, self.saved, self.groups, self.eps, self.needs[:3])
 
 
 # -- the functions -----------------------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ from typing import Any
 from alpha import dtypes
 from alpha.arguments import Shape, all_axes, flag, number, one_axis
 from alpha.autograd import Function
+from alpha.engine import Engine
 from alpha.errors import ArgumentError, ShapeError
+from alpha.expressions.functions import pointwise
 from alpha.functions.elementwise import abs as _abs
-from alpha.functions.elementwise import cast
+from alpha.functions.elementwise import cast, eq, exp, isfinite, log, maximum, where
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import (
     broadcast_view,
@@ -98,23 +100,36 @@ class Var(Function):
         self.axes = axes
         count = _count(x.shape, axes)
         self.divisor = count - correction
-        mean = x.engine.reduce("sum", x, axes, True)
-        compute("div", mean, count, out=mean)
+        mean = x.engine.mean(x, axes, True)
         deviations = compute("sub", x, mean)
-        error = x.engine.reduce("sum", deviations, axes, True)
-        compute("div", error, count, out=error)
-        error = compute("where", compute("isfinite", error), error, 0.0)
-        self.save(x, compute("add", mean, error, out=mean))
+        error = x.engine.mean(deviations, axes, True)
         total = x.engine.reduce("sum", compute("square", deviations, out=deviations), axes, True)
-        compute("sub", total, compute("mul", compute("square", error), count), out=total)
-        compute("maximum", total, 0.0, out=total)
-        out = total if keepdims else _dropped(total, axes)
-        return compute("div", out, self.divisor, out=out) if self.divisor > 0 else filled(out, math.nan)
+        self.save(x, _corrected_mean(mean, error))
+        var = _corrected_var(total, error, float(count), float(self.divisor) if self.divisor > 0 else math.nan)
+        return var if keepdims else _dropped(var, axes)
 
     def backward(self, grad: Tensor) -> Tensor:
         x, mean = self.saved
-        scale = compute("mul", _keeping(grad, x.shape, self.axes), 2 / self.divisor if self.divisor > 0 else math.nan)
-        return compute("mul", compute("sub", x, mean), scale)
+        scale = 2 / self.divisor if self.divisor > 0 else math.nan
+        return _var_slopes(_keeping(grad, x.shape, self.axes), x, mean, scale)
+
+
+@pointwise
+def _corrected_mean(mean: Any, error: Any) -> Any:
+    """A rounded mean, and the mean of what is left; none where that is not finite."""
+    return mean + where(isfinite(error), error, 0.0)
+
+
+@pointwise
+def _corrected_var(total: Any, error: Any, count: Any, divisor: Any) -> Any:
+    """The variance from the sum of squared deviations from a rounded mean, and the deviations' mean."""
+    rest = where(isfinite(error), error, 0.0)
+    return maximum(total - rest * rest * count, 0.0) / divisor
+
+
+@pointwise
+def _var_slopes(grad: Any, x: Any, mean: Any, scale: Any) -> Any:
+    return (x - mean) * (grad * scale)
 
 
 class Root(Function):
@@ -129,7 +144,12 @@ class Root(Function):
 
     def backward(self, grad: Tensor) -> Tensor:
         (y,) = self.saved
-        return compute("where", compute("eq", y, 0), 0.0, compute("div", compute("mul", grad, 0.5), y))
+        return _root_slopes(grad, y)
+
+
+@pointwise
+def _root_slopes(grad: Any, y: Any) -> Any:
+    return where(eq(y, 0.0), 0.0, grad * 0.5 / y)
 
 
 class Prod(Function):
@@ -143,43 +163,17 @@ class Prod(Function):
 
     def forward(self, x: Tensor, axes: Axes, keepdims: bool, everything: bool) -> Tensor:
         self.axes, self.everything = axes, everything
-        self.save(x)
-        return x.engine.reduce("prod", x, axes, keepdims)
+        y = x.engine.reduce("prod", x, axes, keepdims)
+        self.save(x, y)
+        return y
 
     def backward(self, grad: Tensor) -> Tensor:
-        (x,) = self.saved
+        x, y = self.saved
         if not self.axes:  # Each number is a product by itself; a copy, for what is returned must be newly made.
             return compute("mul", grad, 1.0)
-        engine, whole = x.engine, tuple(range(x.ndim))
-        zero = compute("eq", x, 0)
-        some = engine.reduce("any", zero, whole, True)
-        plain = compute("div", engine.reduce("prod", x, self.axes, True), x)
-        others = compute("where", some, _product_of_others(x, zero, self.axes), plain)
-        slopes = compute("mul", others, _keeping(grad, x.shape, self.axes))
-        if not self.everything:
-            return slopes
-        several = compute("gt", engine.reduce("sum", zero, whole, True), 1)
-        return compute("where", several, 0.0, slopes)
-
-
-def _product_of_others(x: Tensor, zero: Tensor, axes: Axes) -> Tensor:
-    """For each element the product of the others over axes, of zeros, infinities and NaN too.
-
-    The ordinary factors' product is divided by each, in float64, where few products overflow; an infinity counts as its
-    sign. What zeros, infinities and NaN among the others make of it is decided by their number.
-    """
-    engine = x.engine
-    unknown = compute("ne", x, x)
-    infinite = compute("logical_not", compute("logical_or", compute("isfinite", x), unknown))
-    factors = cast(compute("where", infinite, compute("sign", x), x), dtypes.widest_float)
-    factors = compute("where", compute("logical_or", zero, unknown), 1.0, factors)
-    others = compute("div", engine.reduce("prod", factors, axes, True), factors)
-    for found, effect in ((zero, 0.0), (infinite, math.inf), (unknown, math.nan)):
-        count = compute("sub", engine.reduce("sum", found, axes, True), cast(found, dtypes.default_int))
-        # Finite factors' product may have overflowed; 0 times it is still 0, and not NaN.
-        changed = compute("mul", compute("sign", others) if found is zero else others, effect)
-        others = compute("where", compute("gt", count, 0), changed, others)
-    return cast(others, x.dtype)
+        grad, y = _keeping(grad, x.shape, self.axes), _keeping(y, x.shape, self.axes)
+        engine: Engine = x.engine
+        return engine.prod_grad(grad, x, y, self.axes, self.everything)
 
 
 def sum(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
@@ -398,16 +392,32 @@ class LogSumExp(Function):
     def forward(self, x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
         self.axes = axes
         top = x.engine.reduce("max", x, axes, True)
-        top = compute("where", compute("isfinite", top), top, 0.0)
-        total = x.engine.reduce("sum", compute("exp", compute("sub", x, top)), axes, True)
-        kept = compute("add", compute("log", total), top)
+        total = x.engine.reduce("sum", _powers(x, top), axes, True)
+        kept = _logarithm(total, top)
         self.save(x, kept)
         return kept if keepdims else _dropped(kept, axes)
 
     def backward(self, grad: Tensor) -> Tensor:
         x, y = self.saved
-        weights = compute("exp", compute("sub", x, y))
-        return compute("mul", weights, _keeping(grad, x.shape, self.axes))
+        kept = _keeping(grad, x.shape, self.axes)
+        return _shares(kept, x, y)
+
+
+@pointwise
+def _powers(x: Any, top: Any) -> Any:
+    """Powers of e that do not overflow."""
+    return exp(x - where(isfinite(top), top, 0.0))
+
+
+@pointwise
+def _logarithm(total: Any, top: Any) -> Any:
+    """The logarithm of what ``_powers`` sum to, before they were made smaller."""
+    return log(total) + where(isfinite(top), top, 0.0)
+
+
+@pointwise
+def _shares(grad: Any, x: Any, y: Any) -> Any:
+    return exp(x - y) * grad
 
 
 def _dropped(x: Tensor, axes: Axes) -> Tensor:
@@ -431,9 +441,13 @@ class EuclideanNorm(Function):
 
     def backward(self, grad: Tensor) -> Tensor:
         x, y = self.saved
-        kept = _keeping(y, x.shape, self.axes)
-        unit = compute("where", compute("eq", kept, 0), 0.0, compute("div", x, kept))
-        return compute("mul", unit, _keeping(grad, x.shape, self.axes))
+        grad, y = _keeping(grad, x.shape, self.axes), _keeping(y, x.shape, self.axes)
+        return _norm_slopes(grad, x, y)
+
+
+@pointwise
+def _norm_slopes(grad: Any, x: Any, y: Any) -> Any:
+    return where(eq(y, 0.0), 0.0, x / y) * grad
 
 
 class NonZeros(Function):
