@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from alpha.cpu.attention import AttentionOperations
 from alpha.cpu.convolution import ConvolutionOperations
 from alpha.cpu.dropout import DropoutOperations
 from alpha.cpu.losses import LossOperations
@@ -20,6 +21,7 @@ class CPUEngine(
     ConvolutionOperations,
     NormalisationOperations,
     RowNormOperations,
+    AttentionOperations,
     PoolingOperations,
     LossOperations,
     DropoutOperations,
