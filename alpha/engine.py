@@ -26,6 +26,7 @@ from alpha import precision
 from alpha.arguments import Shape
 from alpha.composed import (
     arrays,
+    attention,
     convolution,
     group_norm,
     losses,
@@ -45,6 +46,7 @@ from alpha.geometry import Geometry
 from alpha.mempool import MemoryPool
 from alpha.records import (
     IMAGE_ORDER,
+    AttentionSettings,
     BatchNormState,
     Epilogue,
     Index,
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IMAGE_ORDER",
+    "AttentionSettings",
     "BatchNormState",
     "Engine",
     "Epilogue",
@@ -473,6 +476,32 @@ class Engine(ABC):
     ) -> tuple[Tensor | None, ...]:
         """The gradients (dx, dweight, dbias) of group_norm from what it kept."""
         return group_norm.group_norm_grad(self, dy, kept, groups, eps, needs)
+
+    def attention(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, settings: AttentionSettings
+    ) -> tuple[Tensor, Tensor]:
+        """softmax(scale * q k' + mask) v, in q's memory order, and the logarithms of the softmax's sums.
+
+        q (..., L, E), k (..., S, E) and v (..., S, Ev) have the same axes of the batch, the mask (bool, or floats that
+        are added) as many, each of that length or of 1. A query that sees no key has the result 0 and the logarithm
+        +infinity. All but E are at least 1. An engine holds no more than blocks of the scores.
+        """
+        return attention.attention(self, q, k, v, mask, settings)
+
+    def attention_grad(
+        self,
+        dy: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        y: Tensor,
+        lse: Tensor,
+        settings: AttentionSettings,
+        needs: Sequence[bool],
+    ) -> tuple[Tensor | None, ...]:
+        """The gradients (dq, dk, dv, dmask) of attention from its results; None where not needed."""
+        return attention.attention_grad(self, dy, q, k, v, mask, y, lse, settings, needs)
 
     def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
         """Weighted sums over an axis: y[:, p] is the sum of weight * x[:, source] over p's pairs.

@@ -65,6 +65,25 @@ class BatchNormState(NamedTuple):
     invertible: bool = False
 
 
+class AttentionSettings(NamedTuple):
+    """How attention's scores become probabilities.
+
+    Attributes:
+        scale: by what the scores are multiplied.
+        causal: whether query i sees keys 0..i alone.
+        dropout: the probability with which a probability is dropped.
+        seed: with ``offset`` the place of the scores' random words, of ``random.reserve``; they are counted in
+            row-major order over heads, queries and keys.
+        offset: see ``seed``.
+    """
+
+    scale: float
+    causal: bool
+    dropout: float = 0.0
+    seed: int = 0
+    offset: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class WeightedPairs:
     """For each position of a result the positions of the argument that it is made of, and the weight of each.

@@ -450,7 +450,27 @@ def _functional_of(namespace: Any) -> Any:
     return namespace.nn.functional
 
 
+def _heads(d: Draw) -> list[Input]:
+    """Query, key and value: of 8 heads, up to 1,024 tokens and 64 numbers, or of 2 heads, 2 tokens and 8."""
+    heads, size = (2, 8) if d.size < 1000 else (8, 64)
+    tokens = max(2, min(1024, d.size // (heads * size)))
+    batch = max(1, d.size // (heads * size * tokens))
+    return [d.numbers(batch, heads, tokens, size) for _ in range(3)]
+
+
+def _attention(variant: str, **options: Any) -> Case:
+    return Case(
+        "scaled_dot_product_attention",
+        _heads,
+        lambda m, q, k, v: _functional_of(m).scaled_dot_product_attention(q, k, v, **options),
+        gradients=(0, 1, 2),
+        variant=variant,
+    )
+
+
 _LAYERS = [
+    _attention(""),
+    _attention("causal", is_causal=True),
     Case(
         "layer_norm",
         lambda d: _columns(d, 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from alpha.cpu.attention import AttentionOperations
 from alpha.cpu.convolution import ConvolutionOperations
 from alpha.cpu.dropout import DropoutOperations
 from alpha.cpu.group_norm import GroupNormOperations
@@ -25,6 +26,7 @@ class CPUEngine(
     RowNormOperations,
     PaddingOperations,
     GroupNormOperations,
+    AttentionOperations,
     PoolingOperations,
     ResamplingOperations,
     LossOperations,

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from alpha import dtypes
-from alpha.engine import Engine, Epilogue, RunningStatistics, WeightedPairs
+from alpha.engine import AttentionSettings, Engine, Epilogue, RunningStatistics, WeightedPairs
 from alpha.engine_suite.checks import Checks, expect, expect_same, numbers
 from alpha.engine_suite.core import FLOATS, NUMBERS
 from alpha.errors import CheckError
@@ -109,6 +109,27 @@ def ger(engine: Engine, dtype: str) -> None:
 @CHECKS.over(*FLOATS)
 def channel_sum(engine: Engine, dtype: str) -> None:
     expect_same(engine, lambda place, x: [place.channel_sum(x)], numbers(3, 4, 5, 6, dtype=dtype), atol=ROUNDING[dtype])
+
+
+@CHECKS.over(*product(("plain", "causal", "bools", "added", "dropout"), FLOATS))
+def attention(engine: Engine, name: str, dtype: str) -> None:
+    q, k, v, dy = (
+        numbers(*shape, dtype=dtype, seed=seed)
+        for seed, shape in enumerate([(2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6), (2, 3, 5, 6)])
+    )
+    mask = None
+    if name in ("bools", "added"):
+        mask = numbers(2, 1, 5, 7, dtype="bool" if name == "bools" else dtype)
+        mask[0, 0, 3] = 0 if name == "bools" else -np.inf  # a query that sees no key
+    settings = AttentionSettings(0.3, name == "causal", 0.25 if name == "dropout" else 0.0, 11, 5)
+    needs = (True, True, True, name == "added")
+    limits = {"rtol": 10 * ROUNDING[dtype], "atol": 10 * ROUNDING[dtype]}
+
+    def run(place: Engine, q: Tensor, k: Tensor, v: Tensor, dy: Tensor, mask: Tensor | None) -> Results:
+        y, lse = place.attention(q, k, v, mask, settings)
+        return [y, lse, *place.attention_grad(dy, q, k, v, mask, y, lse, settings, needs)]
+
+    expect_same(engine, run, q, k, v, dy, mask, **limits)
 
 
 @CHECKS.over(*FLOATS)

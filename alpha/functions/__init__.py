@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from alpha.functions import activation as _activation
+from alpha.functions import attention as _attention
 from alpha.functions import conv as _conv
 from alpha.functions import conv_nd as _conv_nd
 from alpha.functions import creation as _creation
@@ -23,6 +24,7 @@ from alpha.functions import shape as _shape
 
 # After every module of the package: some of them, such as norm and dropout, have the names of functions.
 from alpha.functions.activation import *  # noqa: F403
+from alpha.functions.attention import *  # noqa: F403
 from alpha.functions.conv import *  # noqa: F403
 from alpha.functions.conv_nd import *  # noqa: F403
 from alpha.functions.creation import *  # noqa: F403
@@ -43,6 +45,7 @@ from alpha.functions.shape import *  # noqa: F403
 
 __all__: list[str] = []
 __all__ += _activation.__all__
+__all__ += _attention.__all__
 __all__ += _conv.__all__
 __all__ += _conv_nd.__all__
 __all__ += _creation.__all__

@@ -490,6 +490,15 @@ record(
     _batch_norm(True, 0.3, True), "nhwc", "c~", "c", "nhwc", rtol=1e-3, variant="residual, leaky_relu",
 )  # fmt: skip
 record(
+    "scaled_dot_product_attention", F.scaled_dot_product_attention,
+    lambda t, q, k, v: t.nn.functional.scaled_dot_product_attention(q, k, v), "jpd~", "jqd~", "jqc", rtol=1e-4,
+)  # fmt: skip
+record(
+    "scaled_dot_product_attention", lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m, scale=0.5),
+    lambda t, q, k, v, m: t.nn.functional.scaled_dot_product_attention(q, k, v, m, scale=0.5),
+    "jpd~", "jqd~", "jqc", "pq~", variant="mask", rtol=1e-4,
+)  # fmt: skip
+record(
     "layer_norm", lambda x, w, b: F.layer_norm(x, x.shape[-1], w, b),
     lambda t, x, w, b: t.nn.functional.layer_norm(x, x.shape[-1:], w, b), "npc", "c~", "c", rtol=1e-4,
 )  # fmt: skip

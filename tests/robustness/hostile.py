@@ -211,6 +211,10 @@ class Samples:
             "linear": {"x": x, "weight": f(4, 3), "bias": f(4)},
             "matmul": {"x": x, "y": f(3, 2)},
             "outer": {"x": f(3), "y": f(2)},
+            "scaled_dot_product_attention": {
+                "query": f(2, 3, 4), "key": f(2, 5, 4), "value": f(2, 5, 2), "attn_mask": f(3, 5), "dropout_p": 0.0,
+                "is_causal": False, "scale": 0.5, "enable_gqa": False,
+            },
             "binary_cross_entropy_with_logits": {"x": x, "target": f(2, 3), "pos_weight": f(3, grad=False), **loss},
             "cross_entropy": {"logits": x, "label_smoothing": 0.1, **rows},
             "nll_loss": {"log_probabilities": x, **rows},

@@ -16,7 +16,7 @@ _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 @inlined
-def _fill(words, seed, counter, blocks):  # type: ignore[no-untyped-def]
+def fill_words(words, seed, counter, blocks):  # type: ignore[no-untyped-def]
     """Fills words[:4 * blocks], from a counter value on; computes with 32-bit words in 64 bits."""
     for block in range(blocks):
         index = counter + np.uint64(block)
@@ -64,7 +64,7 @@ def dropout(counter, x, y, mask, shape, strides, seed, offset, threshold, scale)
         if start >= size:
             break
         stop = min(start + CHUNK, size)
-        _fill(words, seed, offset + np.uint64(start // 4), (stop - start + 3) // 4)
+        fill_words(words, seed, offset + np.uint64(start // 4), (stop - start + 3) // 4)
         element = start
         while element < stop:
             column = element % width

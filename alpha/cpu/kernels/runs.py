@@ -95,7 +95,7 @@ class Runs(Vectors):
 
     def first_lanes(self, value: Any, count: Any) -> Any:
         """A wide vector with its lanes from ``count`` on at 0."""
-        return self.builder.select(self._mask(count), value, self.wide_constant(0.0))
+        return self.builder.select(self.below(count), value, self.wide_constant(0.0))
 
     def wide_fma(self, a: Any, b: Any, c: Any) -> Any:
         """a * b + c of wide vectors."""

@@ -116,14 +116,14 @@ class Vectors:
 
     def load_masked(self, address: Any, count: Any, others: Any = None) -> Any:
         """Loads the first ``count`` lanes; the others are 0, or a vector's, and their memory is not read."""
-        mask = self._mask(count)
+        mask = self.below(count)
         load = self._masked("load", self.vector, [self.vector.as_pointer(), I32, mask.type, self.vector])
         at = self.pointer(address, self.vector)
         return self.builder.call(load, [at, ir.Constant(I32, self.item), mask, self.zero if others is None else others])
 
     def store_masked(self, value: Any, address: Any, count: Any) -> None:
         """Stores the first ``count`` lanes; other memory is not touched."""
-        mask = self._mask(count)
+        mask = self.below(count)
         store = self._masked("store", ir.VoidType(), [self.vector, self.vector.as_pointer(), I32, mask.type])
         at = self.pointer(address, self.vector)
         self.builder.call(store, [value, at, ir.Constant(I32, self.item), mask])
@@ -183,7 +183,7 @@ class Vectors:
     def _lanes(self, indices: list[int]) -> ir.Constant:
         return ir.Constant(ir.VectorType(I32, len(indices)), [ir.Constant(I32, index) for index in indices])
 
-    def _mask(self, count: Any) -> Any:
+    def below(self, count: Any) -> Any:
         """A mask of the lanes whose index is below ``count``."""
         builder = self.builder
         vector = ir.VectorType(I32, self.lanes)

@@ -278,6 +278,40 @@ def _peer_batch_norm(
     return peer_activated(torch, y, residual, activation, 0.01)
 
 
+def _attention(d: Draw) -> Case:
+    dtype, batch = d.dtype(), d.pick(((), (2,), (1, 3)))
+    queries, keys, size = d.pick((1, 2, 5, 40)), d.pick((1, 3, 7, 40)), d.pick((1, 3, 8))
+    shapes = [(*batch, queries, size), (*batch, keys, size), (*batch, keys, d.pick((1, 4, 9)))]
+    options: dict[str, Any] = {}
+    if d.chance(0.3):
+        options["is_causal"] = True
+    elif d.chance(0.5):
+        options["attn_mask"] = d.input((queries, keys), dtype if d.chance(0.5) else "bool")
+    if d.chance(0.3):
+        options["scale"] = d.pick((0.5, -1.0))
+    return Case([d.input(shape, dtype) for shape in shapes], options)
+
+
+def attended(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False, scale: float | None = None
+) -> Any:
+    """softmax(scale * q k' + mask) v; 0 for a query that sees no key."""
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = query @ np.swapaxes(key, -1, -2) * factor
+    if is_causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    if attn_mask is not None:
+        scores = np.where(attn_mask, scores, -np.inf) if attn_mask.dtype == bool else scores + attn_mask
+    top = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - np.where(top == -np.inf, 0, top))
+    total = powers.sum(-1, keepdims=True)
+    return powers / np.where(total == 0, 1, total) @ value
+
+
+def _peer_attention(torch: Any, *args: Any, **options: Any) -> Any:
+    return torch.nn.functional.scaled_dot_product_attention(*args, **options)
+
+
 def _layer_norm(d: Draw) -> Case:
     dtype, shape = d.dtype(), d.shape(1, 4, 1)
     count = d.whole(1, len(shape))
@@ -573,6 +607,16 @@ RECORDS = [
         solves=True,
         returned=True,
         covers=_functional("batch_norm"),
+    ),
+    Record(
+        "alpha.scaled_dot_product_attention",
+        _attention,
+        attended,
+        _peer_attention,
+        NORMALISED,
+        solves=True,
+        skips=True,
+        covers=_functional("scaled_dot_product_attention"),
     ),
     Record(
         "alpha.layer_norm",

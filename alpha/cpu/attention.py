@@ -1,0 +1,194 @@
+"""AttentionOperations: attention on the CPU engine, in blocks on its own micro-kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+from numba import float64, int64, types
+
+from alpha.arguments import Shape
+from alpha.composed import attention as composed
+from alpha.cpu import compile, workers
+from alpha.cpu.base import HostEngine
+from alpha.cpu.compile import Entry
+from alpha.cpu.isa import ISA
+from alpha.cpu.kernels import attention as kernels
+from alpha.cpu.kernels.attention import AttentionDropout, AttentionSizes
+from alpha.dtypes import is_bool
+from alpha.records import AttentionSettings
+from alpha.tensor import Tensor
+
+BLOCK = 128
+"""Keys of a block of scores, forward: with a panel of queries it stays in the L1 cache."""
+
+SHORT, SHORT_GRADIENT_BLOCK, GRADIENT_BLOCK, GRADIENT_ROWS = 512, 64, 128, 128
+"""Keys up to which a gradient's blocks are narrow, so that causal ones skip more; keys of blocks; their queries."""
+
+PANELS, TASKS_PER_THREAD = 8, 4
+"""Most panels of queries of a forward task; fewer where threads would have few tasks."""
+
+GRADIENT_TASKS = 16
+"""Fewest tasks of a gradient, of long sequences: each chunk of keys sums the gradient of the queries by itself."""
+
+
+class AttentionOperations(HostEngine):
+    """Heads may lie anywhere: a table tells where each begins. The last axis lies dense, after a copy if need be."""
+
+    def attention(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, settings: AttentionSettings
+    ) -> tuple[Tensor, Tensor]:
+        q, k, v = (_lines(self, x) for x in (q, k, v))
+        y = self.empty((*q.shape[:-1], v.shape[-1]), q.dtype, q.memory_order())
+        lse = self.empty(q.shape[:-1], q.dtype)
+        seen = _broadcast(mask, (*q.shape[:-1], k.shape[-2]))
+        sizes = _sizes(q.shape, k.shape, v.shape[-1], q.dtype.itemsize, settings.causal, self.threads)
+        sizes = _with_steps(sizes, seen, q=q, k=k, v=v, y=y)
+        tensors = [q, k, v, seen, y]
+        places = _places(q.shape[:-2], *(_batch_steps(x) for x in tensors))
+        addresses = [0 if x is None else x.address for x in (*tensors, lse)]
+        tasks = sizes.heads * -(-sizes.queries // sizes.chunk)
+        self._attend(kernels.attention, q.dtype, tasks, sizes, settings, places, addresses)
+        return y, lse
+
+    def attention_grad(
+        self,
+        dy: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        y: Tensor,
+        lse: Tensor,
+        settings: AttentionSettings,
+        needs: Sequence[bool],
+    ) -> tuple[Tensor | None, ...]:
+        if needs[3]:  # sums over heads that share a mask's numbers: by the block, in the default's order
+            return composed.attention_grad(self, dy, q, k, v, mask, y, lse, settings, needs)
+        dy, q, k, v = (_lines(self, x) for x in (dy, q, k, v))
+        seen = _broadcast(mask, (*q.shape[:-1], k.shape[-2]))
+        sizes = _gradient_sizes(q.shape, k.shape, v.shape[-1], q.dtype.itemsize, settings.causal)
+        chunks = -(-sizes.keys // sizes.chunk)
+        parts = self.empty((chunks, *q.shape), q.dtype, (0, *(axis + 1 for axis in q.memory_order())))
+        dq = parts.view(0, q.shape, parts.strides[1:])
+        dk, dv = self.empty_like(k), self.empty_like(v)
+        sizes = _with_steps(sizes, seen, q=q, k=k, v=v, y=y, dy=dy, dq=dq, dk=dk, dv=dv)
+        sizes = sizes._replace(part=parts.strides[0] * sizes.item)
+        tensors = [q, k, v, seen, y, dy, dq, dk, dv]
+        places = _places(q.shape[:-2], *(_batch_steps(x) for x in tensors))
+        addresses = [0 if x is None else x.address for x in (*tensors[:5], lse, *tensors[5:])]
+        self._attend(kernels.attention_grad, q.dtype, sizes.heads * chunks, sizes, settings, places, addresses)
+        dq = dq if chunks == 1 else self.reduce("sum", parts, (0,), False)
+        return tuple([part if needed else None for part, needed in zip((dq, dk, dv, None), needs, strict=True)])
+
+    def _attend(
+        self,
+        kernel: Any,
+        dtype: np.dtype[Any],
+        tasks: int,
+        sizes: AttentionSizes,
+        settings: AttentionSettings,
+        places: Any,
+        addresses: list[int],
+    ) -> None:
+        p = settings.dropout
+        # Keeps where uniform >= p, computed exactly: (word >> 8) * 2**-24 >= p.
+        dropout = AttentionDropout(
+            math.ceil(p * 2**24), _signed(settings.seed), _signed(settings.offset), 1 / (1 - p) if p < 1 else 0.0
+        )
+        arguments = (1.0, sizes, dropout, float(settings.scale), places, *addresses)
+        workers.WORKERS.enter(_entry(kernel, dtype), max(1, min(self.threads, tasks)), arguments)
+
+
+def _signed(word: int) -> int:
+    """A 64-bit word as the int64 of the same bits."""
+    return word - (1 << 64) if word >= 1 << 63 else word
+
+
+def _lines(engine: HostEngine, x: Tensor) -> Tensor:
+    """x with each token's numbers side by side."""
+    if x.strides[-1] == 1 or x.shape[-1] == 1:
+        return x
+    order = x.memory_order()
+    return engine.dense(x, (*(axis for axis in order if axis != x.ndim - 1), x.ndim - 1))
+
+
+def _broadcast(mask: Tensor | None, shape: Shape) -> Tensor | None:
+    """The mask as a view of a shape."""
+    if mask is None:
+        return None
+    strides = tuple([0 if n == 1 else step for n, step in zip(mask.shape, mask.strides, strict=True)])
+    return Tensor(mask.storage, mask.offset, shape, strides, mask.dtype)
+
+
+def _batch_steps(x: Tensor | None) -> Shape:
+    """The bytes from an entry to the next along each axis of the batch."""
+    return () if x is None else tuple([step * x.dtype.itemsize for step in x.strides[:-2]])
+
+
+@lru_cache(maxsize=1024)
+def _places(batch: Shape, *steps: Shape) -> Any:
+    """Where each head begins in each tensor, in bytes; in the order of the kernels' table."""
+    indices = np.indices(batch).reshape(len(batch), math.prod(batch))
+    rows = [np.array(one, np.int64) @ indices if one else np.zeros(math.prod(batch), np.int64) for one in steps]
+    return np.ascontiguousarray(np.stack(rows), np.int64)
+
+
+def _with_steps(sizes: AttentionSizes, mask: Tensor | None, **tensors: Tensor) -> AttentionSizes:
+    steps = {f"{name}_step": x.strides[-2] * sizes.item for name, x in tensors.items()}
+    if mask is None:
+        return sizes._replace(**steps)
+    kind = kernels.BOOL_MASK if is_bool(mask.dtype) else kernels.ADDED_MASK
+    width = mask.dtype.itemsize
+    return sizes._replace(
+        mask=kind, mask_step=mask.strides[-2] * width, mask_key_step=mask.strides[-1] * width, **steps
+    )
+
+
+@lru_cache(maxsize=1024)
+def _sizes(q: Shape, k: Shape, value_size: int, item: int, causal: bool, threads: int) -> AttentionSizes:
+    """Sizes and tasks of the forward pass."""
+    panel = ISA.panel_of(q[-2], item)
+    heads, panels = math.prod(q[:-2]), -(-q[-2] // panel)
+    together = max(1, min(PANELS, heads * panels // (TASKS_PER_THREAD * threads)))
+    common = _common(q, k, value_size, item, causal)
+    return common._replace(panel=panel, chunk=panel * together, block=BLOCK)
+
+
+@lru_cache(maxsize=1024)
+def _gradient_sizes(q: Shape, k: Shape, value_size: int, item: int, causal: bool) -> AttentionSizes:
+    """Sizes and tasks of the gradient: the same for any number of threads, since they decide in which order it adds."""
+    keys, panel = k[-2], ISA.panel_of(k[-2], item)
+    block = SHORT_GRADIENT_BLOCK if keys <= SHORT else GRADIENT_BLOCK
+    heads = math.prod(q[:-2])
+    chunks = max(1, min(-(-GRADIENT_TASKS // heads), keys // SHORT))
+    chunk = -(-keys // chunks // block) * block
+    return _common(q, k, value_size, item, causal)._replace(panel=panel, chunk=chunk, block=block, rows=GRADIENT_ROWS)
+
+
+def _common(q: Shape, k: Shape, value_size: int, item: int, causal: bool) -> AttentionSizes:
+    settings = dict.fromkeys(AttentionSizes._fields, 0)
+    settings.update(
+        heads=math.prod(q[:-2]),
+        queries=q[-2],
+        keys=k[-2],
+        size=q[-1],
+        value_size=value_size,
+        item=item,
+        size_panel=ISA.panel_of(q[-1], item),
+        value_panel=ISA.panel_of(value_size, item),
+        causal=int(causal),
+    )
+    return AttentionSizes(**settings)
+
+
+@cache
+def _entry(kernel: Any, dtype: np.dtype[Any]) -> Entry:
+    """A kernel for numbers of a dtype."""
+    sizes = types.NamedTuple([int64] * len(AttentionSizes._fields), AttentionSizes)
+    dropout = types.NamedTuple([int64, int64, int64, float64], AttentionDropout)
+    tensors = 6 if kernel is kernels.attention else 10
+    return compile.entry(kernel, dtype, sizes, dropout, dtype, types.Array(int64, 2, "C"), *[int64] * tensors)
