@@ -12,6 +12,7 @@ from alpha.cpu import compile, workers
 from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.compile import Entry
 from alpha.cpu.conv.depthwise import STREAMED
+from alpha.cpu.conv.problem import POINT
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import matvec as kernels
 from alpha.errors import ShapeError
@@ -29,17 +30,28 @@ CACHED_BYTES, CACHED_TASKS_PER_THREAD = 4 << 20, 2
 ROWS = max(kernels.DOT_ROWS, kernels.UPDATE_ROWS)
 """Most rows that an iteration of a kernel works on at once."""
 
+BLAS_MACS = 1 << 18
+"""Most multiply-adds of a product of two matrices that NumPy's BLAS computes: it gives those to one thread only.
+
+Larger ones it divides between its threads, and then their number changes the bits.
+"""
+
 MIN_TASK_COLUMNS, MAX_TASK_COLUMNS = 128, 2048
 """Columns per task of the transposed product: long runs of memory, and sums that stay in the L1 cache."""
 
 
 class ProductOperations(ArrayOperations):
-    """Products. One with a vector reads the matrix once, in place where rows or columns are dense."""
+    """Products. One with a vector reads the matrix once, in place where rows or columns are dense.
+
+    Two matrices are multiplied by NumPy's BLAS where they are small, else by the convolutions' kernels.
+    """
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
-        if x.ndim != 2 or y.ndim != 2 or 1 not in (x.shape[0], x.shape[1], y.shape[1]):
+        if x.ndim != 2 or y.ndim != 2:
             return super().matmul(x, y)
         (rows, depth), columns = x.shape, y.shape[1]
+        if 1 not in (rows, depth, columns):
+            return self._convolved(x, y) if rows * depth * columns > BLAS_MACS else super().matmul(x, y)
         # Not by view(), which checks that memory holds every element: with no rows or columns nothing is read.
         row = Tensor(x.storage, x.offset, (depth,), x.strides[1:], x.dtype)
         column = Tensor(y.storage, y.offset, (depth,), y.strides[:1], y.dtype)
@@ -49,6 +61,21 @@ class ProductOperations(ArrayOperations):
             return self.gemv(y, row, trans=True).view(0, (1, columns), (columns, 1))
         left = Tensor(x.storage, x.offset, (rows,), x.strides[:1], x.dtype)
         return self.ger(left, Tensor(y.storage, y.offset, (columns,), y.strides[1:], y.dtype))
+
+    def _convolved(self, x: Tensor, y: Tensor) -> Tensor:
+        """The product as a convolution of maps of one pixel, or as its gradient: whichever reads them as they lie.
+
+        Its kernels' sums do not depend on the number of threads.
+        """
+        if y.strides[0] == 1 and y.strides[1] != 1:
+            out = self.conv2d(_pixels(x), _pixels(_transposed(y)), None, POINT, 1)
+        elif x.strides[0] == 1 and x.strides[1] != 1:
+            out = self.conv2d_weight_grad(_pixels(y), _pixels(_transposed(x)), POINT, 1)
+        else:
+            filters = self.dense(y, (0, 1))  # by itself packing would copy them outside the pool
+            out = self.conv2d_input_grad(_pixels(x), _pixels(filters), POINT, 1)
+        rows, columns = x.shape[0], y.shape[1]
+        return out.view(out.offset, (rows, columns), (columns, 1))
 
     def gemv(self, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:
         rows, columns = a.shape
@@ -119,6 +146,17 @@ class ProductOperations(ArrayOperations):
     def _vector(self, x: Tensor) -> Tensor:
         """The vector with its elements next to each other in memory."""
         return x if x.strides[0] == 1 else self.dense(x, (0,))
+
+
+def _pixels(x: Tensor) -> Tensor:
+    """A matrix as images of one pixel, or as filters of one tap: rows are images, columns channels."""
+    (rows, columns), (step, apart) = x.shape, x.strides
+    return Tensor(x.storage, x.offset, (rows, 1, 1, columns), (step, step, step, apart), x.dtype)
+
+
+def _transposed(x: Tensor) -> Tensor:
+    """A view of the transposed matrix."""
+    return Tensor(x.storage, x.offset, x.shape[::-1], x.strides[::-1], x.dtype)
 
 
 def _fits(matrix: Tensor | None, shape: tuple[int, int], dtype: np.dtype[Any]) -> bool:
