@@ -246,6 +246,12 @@ class Engine(ABC):
         """
         return pointwise.pointwise(self, function, program, tensors, numbers)
 
+    def pointwise_sum(
+        self, function: str, program: Program, tensors: Sequence[Tensor], numbers: Sequence[float], mean: bool
+    ) -> Tensor:
+        """The sum of all elements of a program's one result, a float, or their ``mean``: pairwise or better."""
+        return pointwise.pointwise_sum(self, function, program, tensors, numbers, mean)
+
     @abstractmethod
     def reduce(self, op: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
         """``op`` of sum prod max min any all over sorted non-negative axes; float sums are pairwise or better.

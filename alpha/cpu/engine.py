@@ -7,11 +7,11 @@ from alpha.cpu.dropout import DropoutOperations
 from alpha.cpu.losses import LossOperations
 from alpha.cpu.normalisation import NormalisationOperations
 from alpha.cpu.optimizers import OptimizerOperations
-from alpha.cpu.pointwise import PointwiseOperations
 from alpha.cpu.pooling import PoolingOperations
 from alpha.cpu.products import ProductOperations
 from alpha.cpu.reductions import ReductionOperations
 from alpha.cpu.row_norms import RowNormOperations
+from alpha.cpu.sums import SumOperations
 
 
 class CPUEngine(
@@ -23,7 +23,7 @@ class CPUEngine(
     PoolingOperations,
     LossOperations,
     DropoutOperations,
-    PointwiseOperations,
+    SumOperations,
     OptimizerOperations,
 ):
     """Computes on the host: NumPy for general operations, compiled kernels where training spends its time."""

@@ -55,7 +55,7 @@ class PointwiseOperations(HostEngine):
         else:
             record = np.frombuffer(job, np.uint8)
             threads = min(self.threads, plan.tasks)
-            workers.WORKERS.enter(_launcher(), threads, (plan.loop.shared, record.ctypes.data))
+            workers.WORKERS.enter(launcher(), threads, (plan.loop.shared, record.ctypes.data))
         return results
 
     def leaky_relu(self, x: Tensor, slope: float) -> Tensor:
@@ -95,7 +95,8 @@ def _launch(slot, threads, *job):  # type: ignore[no-untyped-def]
 
 
 @lru_cache(maxsize=1)
-def _launcher() -> Entry:
+def launcher() -> Entry:
+    """The kernel that runs a loop's ``shared`` on several threads."""
     from numba import types
 
     return entry(_launch, types.int64, types.int64)
@@ -120,21 +121,21 @@ class Plan:
         dtype = of_tensors((shape, kind) for shape, _, kind in lies)
         kinds = [bool_ if is_bool else dtype for is_bool in program.bools]
         self.elements = math.prod(self.shape)
-        self.strides = _result_strides(self.shape, lies)
+        self.strides = result_strides(self.shape, lies)
         self.results = tuple([(self.elements * kind.itemsize, kind) for kind in kinds])
         self.tasks = 0
         if not self.elements:
             return
         operands = [tuple([stride * kind.itemsize for stride in self.strides]) for kind in kinds]
-        operands += [_strides_to(self.shape, lie) for lie in lies]
+        operands += [strides_to(self.shape, lie) for lie in lies]
         sizes = tuple([kind.itemsize for kind in (*kinds, *[kind for _, _, kind in lies])])
-        axes = _merged(self.shape, operands, self.strides) or [(1, sizes)]
+        axes = merged(self.shape, operands, self.strides) or [(1, sizes)]
         _, steps = axes[-1]
         layout = loops.Layout(
             8 * dtype.itemsize,
             tuple(
                 [
-                    (8 * kind.itemsize, _lie(step, kind))
+                    (8 * kind.itemsize, lie_of(step, kind))
                     for (_, _, kind), step in zip(lies, steps[len(kinds) :], strict=True)
                 ]
             ),
@@ -163,7 +164,7 @@ def _plan(program: Program, function: str, *lies: Lie) -> Plan:
     return Plan(program, function, lies)
 
 
-def _result_strides(shape: Shape, lies: Sequence[Lie]) -> Shape:
+def result_strides(shape: Shape, lies: Sequence[Lie]) -> Shape:
     """Strides of dense results in the memory order of the largest tensor."""
     largest_shape, strides, _ = max(lies, key=lambda lie: math.prod(lie[0]))
     return dense_strides(shape, memory_order(largest_shape, strides) if len(largest_shape) == len(shape) else None)
@@ -180,12 +181,12 @@ def _loop(text: str, layout: loops.Layout, program: Program) -> machine.Loop:
     return found
 
 
-def _lie(step: int, dtype: np.dtype[Any]) -> str:
+def lie_of(step: int, dtype: np.dtype[Any]) -> str:
     """How the elements of a row lie, by the bytes from one to the next."""
     return loops.SAME if step == 0 else loops.DENSE if step == dtype.itemsize else loops.STRIDED
 
 
-def _strides_to(shape: Shape, lie: Lie) -> tuple[int, ...]:
+def strides_to(shape: Shape, lie: Lie) -> tuple[int, ...]:
     """A tensor's strides in bytes along the axes that it is broadcast to."""
     tensor_shape, strides, dtype = lie
     missing = (0,) * (len(shape) - len(tensor_shape))
@@ -194,19 +195,19 @@ def _strides_to(shape: Shape, lie: Lie) -> tuple[int, ...]:
     )
 
 
-def _merged(shape: Shape, operands: list[tuple[int, ...]], strides: Shape) -> list[tuple[int, tuple[int, ...]]]:
+def merged(shape: Shape, operands: list[tuple[int, ...]], strides: Shape) -> list[tuple[int, tuple[int, ...]]]:
     """The axes from outermost to innermost in the results' memory, with each operand's stride; as few as can be.
 
     Two are one where every operand steps from the end of the inner one to the next of the outer.
     """
     order = sorted([axis for axis, n in enumerate(shape) if n > 1], key=lambda axis: -strides[axis])
-    merged: list[tuple[int, tuple[int, ...]]] = []
+    found: list[tuple[int, tuple[int, ...]]] = []
     for axis in order:
         length, steps = shape[axis], tuple([operand[axis] for operand in operands])
-        if merged:
-            outer_length, outer = merged[-1]
+        if found:
+            outer_length, outer = found[-1]
             if all(o == length * s for o, s in zip(outer, steps, strict=True)):
-                merged[-1] = outer_length * length, steps
+                found[-1] = outer_length * length, steps
                 continue
-        merged.append((length, steps))
-    return merged
+        found.append((length, steps))
+    return found

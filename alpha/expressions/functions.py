@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, TracebackType
@@ -13,15 +14,17 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes
+from alpha.arguments import Shape, broadcast_shapes
 from alpha.autograd import Function, enters_graph
 from alpha.conversion import tensor
+from alpha.engine import Engine
 from alpha.errors import AlphaError, ArgumentError, DtypeError, described
 from alpha.expressions import symbols
 from alpha.expressions.derivative import gradients
 from alpha.expressions.graph import NUMBER, Graph, Node
 from alpha.expressions.program import Program, inputs_of
 from alpha.expressions.symbols import Symbol, TraceError
-from alpha.functions.operands import call, is_number, python_number, sum_to
+from alpha.functions.operands import broadcast_view, call, is_number, python_number, sum_to
 from alpha.tensor import Tensor
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -94,6 +97,23 @@ class PointwiseFunction:
             args = self._converted(args)
             trace = self._trace(args)
         return trace(args)
+
+    def sum(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The sum of the function over all elements, in the same pass: no element is stored."""
+        return self._total(args, kwargs, mean=False)
+
+    def mean(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The mean of the function over all elements, in the same pass; NaN of nothing."""
+        return self._total(args, kwargs, mean=True)
+
+    def _total(self, args: tuple[Any, ...], kwargs: dict[str, Any], mean: bool) -> Tensor:
+        if kwargs or len(args) != self._count:
+            args = self._bound(args, kwargs)
+        trace = self._by_types.get(tuple(map(type, args)))
+        if trace is None:
+            args = self._converted(args)
+            trace = self._trace(args)
+        return trace.total(args, mean)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Not a method: in a class it stays a function of its arguments."""
@@ -204,8 +224,31 @@ class Trace:
         self._inputs = [graph.input(place) for place in range(len(self._tensors))]
         self.program = Program(graph, [result], self._inputs)
         self._gradients: dict[tuple[bool, ...], GradientProgram] = {}
+        self._total_gradients: dict[tuple[bool, ...], GradientProgram] = {}
 
     def __call__(self, args: tuple[Any, ...]) -> Tensor:
+        tensors, numbers = self._checked(args)
+        if enters_graph(*tensors):
+            return call(Evaluation, self, numbers, *tensors)
+        engine = tensors[0].storage.engine
+        result: Tensor = engine.pointwise(self.name, self.program, tensors, self.program.numbers(numbers))[0]
+        return result
+
+    def total(self, args: tuple[Any, ...], mean: bool) -> Tensor:
+        """The sum or the mean of all elements of the result."""
+        tensors, numbers = self._checked(args)
+        if self.program.bools[0]:
+            raise DtypeError(
+                f"[{self.name}] expected a function whose result is a float, to be added up, got a bool: write "
+                "alpha.where(condition, 1.0, 0.0)"
+            )
+        if enters_graph(*tensors):
+            return call(Total, self, numbers, mean, *tensors)
+        engine = tensors[0].storage.engine
+        return engine.pointwise_sum(self.name, self.program, tensors, self.program.numbers(numbers), mean)
+
+    def _checked(self, args: tuple[Any, ...]) -> tuple[list[Tensor], tuple[float, ...]]:
+        """The tensors among the arguments, which fit each other, and the numbers."""
         tensors = [args[place] for place in self._tensors]
         first = tensors[0]
         engine, dtype = first.storage.engine, first.dtype
@@ -220,10 +263,7 @@ class Trace:
             numbers = tuple([float(args[place]) for place in self._others])
         except OverflowError:  # an int beyond a float's range: an error that says so
             numbers = tuple([float(python_number(self.name, args[place])) for place in self._others])
-        if enters_graph(*tensors):
-            return call(Evaluation, self, numbers, *tensors)
-        result: Tensor = engine.pointwise(self.name, self.program, tensors, self.program.numbers(numbers))[0]
-        return result
+        return tensors, numbers
 
     def _check(self, tensors: list[Tensor]) -> None:
         """DtypeError, EngineError or nothing."""
@@ -241,6 +281,15 @@ class Trace:
             found = self._gradients[needs] = GradientProgram(self._graph, self._result, self._inputs, needs)
         return found
 
+    def total_gradient(self, needs: tuple[bool, ...]) -> GradientProgram:
+        """That of a sum over a number of elements, which is the last of its numbers."""
+        found = self._total_gradients.get(needs)
+        if found is None:
+            divisor = self._graph.argument(len(self._others))
+            made = GradientProgram(self._graph, self._result, self._inputs, needs, divisor)
+            found = self._total_gradients[needs] = made
+        return found
+
 
 class GradientProgram:
     """One loop for the gradients of all tensors that need one.
@@ -252,16 +301,21 @@ class GradientProgram:
         places: of the tensors that these are for.
     """
 
-    def __init__(self, graph: Graph, result: Node, inputs: list[Node], needs: tuple[bool, ...]) -> None:
-        grad = graph.input(len(inputs))
+    def __init__(
+        self, graph: Graph, result: Node, inputs: list[Node], needs: tuple[bool, ...], divisor: Node | None = None
+    ) -> None:
+        """``divisor``: of a sum of the results, which are not kept then; the gradient is the sum's."""
+        grad = given = graph.input(len(inputs))
+        if divisor is not None:
+            given = graph.apply("mul", grad, graph.apply("div", 1.0, divisor))
         wanted = [node for node, need in zip(inputs, needs, strict=True) if need]
-        found = dict(zip(wanted, gradients(graph, result, grad, wanted), strict=True))
+        found = dict(zip(wanted, gradients(graph, result, given, wanted), strict=True))
         pairs = [(place, found[node]) for place, node in enumerate(inputs) if found.get(node) is not None]
         roots = [node for _, node in pairs if node is not None]
         self.places = tuple([place for place, _ in pairs])
         read = self._read(roots, grad, set())
         shorter = self._read(roots, grad, {result})
-        if result in shorter and len(shorter) <= len(read):
+        if divisor is None and result in shorter and len(shorter) <= len(read):
             read = shorter
         self.reads = tuple([-1 if node is result else int(node.value) for node in read])
         self.program = Program(graph, roots, [grad, *read]) if roots else None
@@ -302,10 +356,58 @@ class Evaluation(Function):
                 result[2 + place] = sum_to(part, self.shapes[place])
         for place, need in enumerate(self.needs[2:]):
             if need and result[2 + place] is None:  # steps: the gradient is 0
-                zero = grad.engine.empty(self.shapes[place], grad.dtype)
-                grad.engine.fill(zero, 0)
-                result[2 + place] = zero
+                result[2 + place] = zeros(grad.engine, self.shapes[place], grad.dtype)
         return tuple(result)
+
+
+class Total(Function):
+    """The sum or mean of a point-wise function in the graph."""
+
+    fresh = True
+    trace: Trace
+    numbers: tuple[float, ...]
+    shape: Shape
+    elements: int
+    shapes: tuple[Shape, ...]
+
+    def forward(self, trace: Trace, numbers: tuple[float, ...], mean: bool, *tensors: Tensor) -> Tensor:
+        """The result of one program; what the gradients' will read is kept."""
+        program = trace.program
+        engine = tensors[0].storage.engine
+        result = engine.pointwise_sum(trace.name, program, tensors, program.numbers(numbers), mean)
+        needs = self.needs[3:]
+        if True in needs:
+            self.trace = trace
+            self.shape = broadcast_shapes(trace.name, [x.shape for x in tensors])
+            self.elements = math.prod(self.shape)
+            self.numbers = (*numbers, float(self.elements) if mean else 1.0)
+            self.shapes = tuple([x.shape for x in tensors])
+            self.save(*[tensors[place] for place in trace.total_gradient(needs).reads])
+        return result
+
+    def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """One program for all gradients; those of repeated tensors are summed to their shapes."""
+        needs = self.needs[3:]
+        gradient, saved = self.trace.total_gradient(needs), self.saved
+        result: list[Tensor | None] = [None] * len(self.needs)
+        if all(x.shape != self.shape for x in saved):  # no tensor that is read has the shape of all
+            grad = broadcast_view(grad, self.shape)
+        if gradient.program is not None and self.elements:
+            numbers = gradient.program.numbers(self.numbers)
+            found = grad.storage.engine.pointwise(self.trace.name, gradient.program, (grad, *saved), numbers)
+            for place, part in zip(gradient.places, found, strict=True):
+                result[3 + place] = sum_to(part, self.shapes[place])
+        for place, need in enumerate(needs):
+            if need and result[3 + place] is None:  # steps, or no elements: the gradient is 0
+                result[3 + place] = zeros(grad.engine, self.shapes[place], grad.dtype)
+        return tuple(result)
+
+
+def zeros(engine: Engine, shape: Shape, dtype: np.dtype[Any]) -> Tensor:
+    """A tensor of zeros."""
+    zero = engine.empty(shape, dtype)
+    engine.fill(zero, 0)
+    return zero
 
 
 # -- errors that name a line -----------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from alpha.autograd import Function
 from alpha.dtypes import default_int, float_names, is_float
 from alpha.engine import RangeCheck
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.expressions.functions import PointwiseFunction, pointwise
+from alpha.functions import elementwise
 from alpha.functions.activation import log_softmax
 from alpha.functions.elementwise import where
 from alpha.functions.indexing import Gather
@@ -37,27 +39,44 @@ class CrossEntropy(Function):
         return grad.engine.cross_entropy_grad(probabilities, labels, grad, self.smoothing)
 
 
-class BinaryCrossEntropy(Function):
-    """(1 - y) x + (1 + (w - 1) y) softplus(-x), with w the positive class's weight: finite for every finite x."""
+@pointwise
+def _squared_error(x, target):  # type: ignore[no-untyped-def]
+    difference = x - target
+    return difference * difference
 
-    fresh = True
 
-    def forward(self, x: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
-        self.save(x, y, weight)
-        factor = 1.0 if weight is None else 1 + (weight - 1) * y
-        return (1 - y) * x + factor * _softplus_of_minus(x)
+@pointwise
+def _absolute_error(x, target):  # type: ignore[no-untyped-def]
+    return abs(x - target)
 
-    def backward(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x, y, weight = self.saved
-        dx = dy = None
-        if self.needs[0] and weight is None:
-            dx = grad * (x.sigmoid() - y)
-        elif self.needs[0]:
-            wanted = weight * y
-            dx = grad * ((wanted + 1 - y) * x.sigmoid() - wanted)
-        if self.needs[1]:
-            dy = grad * -x if weight is None else grad * (weight * _softplus_of_minus(x) - _softplus_of_minus(-x))
-        return dx, dy
+
+def _softplus(x: Any) -> Any:
+    """log(1 + exp(x)) without overflow."""
+    return elementwise.log1p(elementwise.exp(-abs(x))) + elementwise.maximum(x, 0.0)
+
+
+@pointwise
+def _binary_cross_entropy(x, y):  # type: ignore[no-untyped-def]
+    """(1 - y) x + softplus(-x): finite for every finite x."""
+    return (1 - y) * x + _softplus(-x)
+
+
+@_binary_cross_entropy.gradient
+def _(grad, x, y):  # type: ignore[no-untyped-def]
+    return grad * (elementwise.sigmoid(x) - y), grad * -x
+
+
+@pointwise
+def _weighted_binary_cross_entropy(x, y, weight):  # type: ignore[no-untyped-def]
+    """(1 - y) x + (1 + (w - 1) y) softplus(-x), with w the positive class's weight, which takes no gradient."""
+    return (1 - y) * x + (1 + (weight - 1) * y) * _softplus(-x)
+
+
+@_weighted_binary_cross_entropy.gradient
+def _(grad, x, y, weight):  # type: ignore[no-untyped-def]
+    wanted = weight * y
+    dx = grad * ((wanted + 1 - y) * elementwise.sigmoid(x) - wanted)
+    return dx, grad * (weight * _softplus(-x) - _softplus(x)), None
 
 
 def cross_entropy(
@@ -116,14 +135,13 @@ def nll_loss(
 def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """(x - target)^2, over all elements "mean", "sum" or "none"; both of one shape."""
     _check_alike("mse_loss", x, target, reduction)
-    difference = x - target
-    return _reduce(difference * difference, reduction)
+    return _reduced(_squared_error, reduction, x, target)
 
 
 def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """|x - target|, over all elements "mean", "sum" or "none"; both of one shape. The gradient is 0 at 0."""
     _check_alike("l1_loss", x, target, reduction)
-    return _reduce((x - target).abs(), reduction)
+    return _reduced(_absolute_error, reduction, x, target)
 
 
 def binary_cross_entropy_with_logits(
@@ -143,14 +161,9 @@ def binary_cross_entropy_with_logits(
             raise ArgumentError(f"[{name}] expected pos_weight outside the graph, got one that requires grad")
         _check_broadcast(name, x.shape, pos_weight.shape)
         x.engine.check_owner(name, pos_weight)
-    return _reduce(BinaryCrossEntropy.apply(x, target, pos_weight), reduction)
-
-
-def _softplus_of_minus(x: Tensor) -> Tensor:
-    """log(1 + exp(-x)) without overflow."""
-    run = x.engine.elementwise
-    tail = run("log1p", run("exp", run("neg", run("abs", x))))
-    return run("add", tail, run("maximum", run("neg", x), 0.0))
+    if pos_weight is None:
+        return _reduced(_binary_cross_entropy, reduction, x, target)
+    return _reduced(_weighted_binary_cross_entropy, reduction, x, target, pos_weight)
 
 
 def _rows(function: str, logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -196,10 +209,11 @@ def _reduce_rows(
     return losses.sum() / _of_class(weight, labels, kept).sum()
 
 
-def _reduce(losses: Tensor, reduction: str) -> Tensor:
+def _reduced(function: PointwiseFunction, reduction: str, *tensors: Tensor) -> Tensor:
+    """The elements of a point-wise loss, or their mean or sum in one pass."""
     if reduction == "none":
-        return losses
-    return losses.mean() if reduction == "mean" else losses.sum()
+        return function(*tensors)
+    return function.mean(*tensors) if reduction == "mean" else function.sum(*tensors)
 
 
 def _check_classes(function: str, logits: Any, target: Any, reduction: str, weight: Tensor | None) -> None:
