@@ -9,6 +9,7 @@ from alpha.cpu.normalisation import NormalisationOperations
 from alpha.cpu.optimizers import OptimizerOperations
 from alpha.cpu.pooling import PoolingOperations
 from alpha.cpu.products import ProductOperations
+from alpha.cpu.random import RandomOperations
 from alpha.cpu.reductions import ReductionOperations
 from alpha.cpu.row_norms import RowNormOperations
 from alpha.cpu.sums import SumOperations
@@ -23,6 +24,7 @@ class CPUEngine(
     PoolingOperations,
     LossOperations,
     DropoutOperations,
+    RandomOperations,
     SumOperations,
     OptimizerOperations,
 ):
