@@ -223,6 +223,12 @@ class Engine(ABC):
         """``out[...] = value``."""
         arrays.fill(self, out, value)
 
+    def full(
+        self, shape: Sequence[int], value: Scalar, dtype: np.dtype[Any], order: Sequence[int] | None = None
+    ) -> Tensor:
+        """A dense tensor with one number in each element; ``order``: the axes from outermost to innermost."""
+        return arrays.filled(self, shape, value, dtype, order)
+
     # -- element-wise, reductions, indexing, products ------------------------------------------------------------
 
     @abstractmethod
@@ -480,6 +486,20 @@ class Engine(ABC):
     def cross_entropy_grad(self, probabilities: Tensor, labels: Tensor, scale: Tensor, smoothing: float) -> Tensor:
         """d logits = scale * (probabilities - target); scale: (N,) gradients of the rows' losses."""
         return losses.cross_entropy_grad(self, probabilities, labels, scale, smoothing)
+
+    def nll_loss(
+        self, rows: Tensor, labels: Tensor, ignore_index: int, reduction: str, check: RangeCheck
+    ) -> tuple[Tensor, Tensor, Tensor | float]:
+        """-rows[i, labels[i]] of rows (N, C) and int64 labels (N,): each ("none"), or their "sum" or "mean".
+
+        Rows whose label is ``ignore_index`` count nothing. Also returns the labels as ``nll_loss_grad`` follows them,
+        in memory of their own, and the factor of the gradient. A label out of range is as in ``check_range``.
+        """
+        return losses.nll_loss(self, rows, labels, ignore_index, reduction, check)
+
+    def nll_loss_grad(self, grad: Tensor, followed: Tensor, factor: Tensor | float, classes: int) -> Tensor:
+        """The gradient (N, C) for the rows; ``grad``: () or (N,), as the loss was."""
+        return losses.nll_loss_grad(self, grad, followed, factor, classes)
 
     def random(self, draw: Draw) -> Tensor:
         """The numbers of ``alpha.random.draw_uniform`` or ``draw_normal``, equal to ``draw.numpy()`` to the bit."""

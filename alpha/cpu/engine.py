@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alpha.cpu.convolution import ConvolutionOperations
 from alpha.cpu.dropout import DropoutOperations
+from alpha.cpu.fills import FillOperations
 from alpha.cpu.losses import LossOperations
 from alpha.cpu.normalisation import NormalisationOperations
 from alpha.cpu.optimizers import OptimizerOperations
@@ -25,6 +26,7 @@ class CPUEngine(
     LossOperations,
     DropoutOperations,
     RandomOperations,
+    FillOperations,
     SumOperations,
     OptimizerOperations,
 ):

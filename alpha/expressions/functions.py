@@ -17,7 +17,6 @@ from alpha import dtypes
 from alpha.arguments import Shape, broadcast_shapes
 from alpha.autograd import Function, enters_graph
 from alpha.conversion import tensor
-from alpha.engine import Engine
 from alpha.errors import AlphaError, ArgumentError, DtypeError, described
 from alpha.expressions import symbols
 from alpha.expressions.derivative import gradients
@@ -356,7 +355,7 @@ class Evaluation(Function):
                 result[2 + place] = sum_to(part, self.shapes[place])
         for place, need in enumerate(self.needs[2:]):
             if need and result[2 + place] is None:  # steps: the gradient is 0
-                result[2 + place] = zeros(grad.engine, self.shapes[place], grad.dtype)
+                result[2 + place] = grad.engine.full(self.shapes[place], 0, grad.dtype)
         return tuple(result)
 
 
@@ -399,15 +398,8 @@ class Total(Function):
                 result[3 + place] = sum_to(part, self.shapes[place])
         for place, need in enumerate(needs):
             if need and result[3 + place] is None:  # steps, or no elements: the gradient is 0
-                result[3 + place] = zeros(grad.engine, self.shapes[place], grad.dtype)
+                result[3 + place] = grad.engine.full(self.shapes[place], 0, grad.dtype)
         return tuple(result)
-
-
-def zeros(engine: Engine, shape: Shape, dtype: np.dtype[Any]) -> Tensor:
-    """A tensor of zeros."""
-    zero = engine.empty(shape, dtype)
-    engine.fill(zero, 0)
-    return zero
 
 
 # -- errors that name a line -----------------------------------------------------------------------------------------

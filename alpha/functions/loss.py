@@ -39,6 +39,22 @@ class CrossEntropy(Function):
         return grad.engine.cross_entropy_grad(probabilities, labels, grad, self.smoothing)
 
 
+class NegativeLogLikelihood(Function):
+    """Each row's -x[label], or their sum or mean."""
+
+    fresh = True
+
+    def forward(self, rows: Tensor, labels: Tensor, ignore_index: int, reduction: str, check: RangeCheck) -> Tensor:
+        loss, followed, self.factor = rows.engine.nll_loss(rows, labels, ignore_index, reduction, check)
+        self.classes = rows.shape[1]
+        self.save(followed)
+        return loss
+
+    def backward(self, grad: Tensor) -> Tensor:
+        (followed,) = self.saved
+        return grad.engine.nll_loss_grad(grad, followed, self.factor, self.classes)
+
+
 @pointwise
 def _squared_error(x, target):  # type: ignore[no-untyped-def]
     difference = x - target
@@ -124,11 +140,17 @@ def nll_loss(
     weight: Tensor | None = None,
 ) -> Tensor:
     """-log_probabilities[target] over the last axis; arguments as ``cross_entropy``'s."""
-    _check_classes("nll_loss", log_probabilities, target, reduction, weight)
-    rows, labels, kept = _rows("nll_loss", log_probabilities, target, ignore_index)
-    losses = -_picked(rows, labels)
-    if weight is not None:
-        losses = losses * _of_class(weight, labels, kept)
+    name = "nll_loss"
+    _check_classes(name, log_probabilities, target, reduction, weight)
+    if weight is None:
+        ignored = whole(name, "ignore_index", ignore_index)
+        x, labels, is_flat = log_probabilities, target.detach(), target.ndim == 1
+        if not is_flat:
+            x, labels = reshape(x, (-1, x.shape[-1])), reshape(labels, (-1,))
+        loss = call(NegativeLogLikelihood, x, labels, ignored, reduction, _range(name, x.shape[-1]))
+        return loss if is_flat or reduction != "none" else reshape(loss, target.shape)
+    rows, labels, kept = _rows(name, log_probabilities, target, ignore_index)
+    losses = -_picked(rows, labels) * _of_class(weight, labels, kept)
     return _reduce_rows(losses, labels, kept, weight, target, reduction)
 
 
@@ -173,14 +195,17 @@ def _rows(function: str, logits: Tensor, target: Tensor, ignore_index: int) -> t
     """
     classes, ignore_index = logits.shape[-1], whole(function, "ignore_index", ignore_index)
     labels = reshape(target.detach(), (-1,))
+    safe, ignored = logits.engine.check_labels(labels, classes, _range(function, classes), ignore_index)
+    kept = (labels != ignore_index).astype(logits.dtype) if ignored else None
+    return reshape(logits, (-1, classes)), safe, kept
+
+
+def _range(function: str, classes: int) -> RangeCheck:
     message = (
         f"[{function}] expected labels in 0..{classes - 1} for {classes} classes, got {{value}} at row {{position}}: "
         "check the labels, or the last layer's size"
     )
-    check = RangeCheck(ArgumentError, message)
-    safe, ignored = logits.engine.check_labels(labels, classes, check, ignore_index)
-    kept = (labels != ignore_index).astype(logits.dtype) if ignored else None
-    return reshape(logits, (-1, classes)), safe, kept
+    return RangeCheck(ArgumentError, message)
 
 
 def _picked(rows: Tensor, labels: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ IN_RANGE, SOME_IGNORED = -1, -2
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _get(_typing: Any, address: Any, position: Any) -> Any:
+def get(_typing: Any, address: Any, position: Any) -> Any:
     """Reads the int64 at a position of an array, by the array's address."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -30,7 +30,7 @@ def _get(_typing: Any, address: Any, position: Any) -> Any:
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _put(_typing: Any, address: Any, position: Any, value: Any) -> Any:
+def put(_typing: Any, address: Any, position: Any, value: Any) -> Any:
     """Writes an int64 to a position of an array, by the array's address."""
 
     def codegen(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -51,24 +51,24 @@ def check_range(source, out, count, low, high, ignore, may_ignore, checking):  #
     """
     wrong = changed = ignored = False
     for i in range(count):
-        value = _get(source, i)
-        _put(out, i, value)
+        value = get(source, i)
+        put(out, i, value)
         is_ignored = may_ignore & (value == ignore)
         ignored |= is_ignored
         changed |= value < 0
         wrong |= (not is_ignored) & ((value < low) | (value >= high))
     if wrong and checking:
         for i in range(count):
-            value = _get(out, i)
+            value = get(out, i)
             if (value < low or value >= high) and not (may_ignore and value == ignore):
                 return i
     if wrong or changed or ignored:
         for i in range(count):
-            value = _get(out, i)
+            value = get(out, i)
             if (may_ignore and value == ignore) or value < low or value >= high:
-                _put(out, i, 0)
+                put(out, i, 0)
             elif value < 0:
-                _put(out, i, value + high)
+                put(out, i, value + high)
     return SOME_IGNORED if ignored else IN_RANGE
 
 
@@ -96,7 +96,7 @@ class Lines(NamedTuple):
 def _take_numbers(tag, item, count, index, index_step, entries, table, table_step, move, out):  # type: ignore[no-untyped-def]
     """out[i] = the entry of table + i * ``move`` that index[i * index_step] names, for i < count; else 0."""
     for i in range(count):
-        entry = _get(index, i * index_step)
+        entry = get(index, i * index_step)
         value = tag
         if 0 <= entry < entries:
             value = read_number(tag, table + entry * table_step)
@@ -130,7 +130,7 @@ def take_along(counter, tag, item, lines, index, table, out, block):  # type: ig
                 )  # fmt: skip
                 continue
             for i in range(count):
-                entry = _get(at, i * lines.index_step)
+                entry = get(at, i * lines.index_step)
                 if lines.index_inner == 0 and lines.table_inner == item and 0 <= entry < lines.entries:
                     copy_row(write, read + entry * lines.table_step, inner * item, False)
                 else:
@@ -159,7 +159,7 @@ def _add_vector(_typing: Any, tag: Any, target: Any, source: Any) -> Any:
 def _add_numbers(tag, item, count, index, index_step, entries, table, table_step, move, values):  # type: ignore[no-untyped-def]
     """Adds values[i] to the entry of table + i * ``move`` that index[i * index_step] names, for i < count, in order."""
     for i in range(count):
-        entry = _get(index, i * index_step)
+        entry = get(index, i * index_step)
         if 0 <= entry < entries:
             place = table + entry * table_step
             write_number(tag, place, read_number(tag, place) + read_number(tag, values))
@@ -190,7 +190,7 @@ def add_along(counter, tag, item, lines, index, table, values, block):  # type: 
         whole = count // lanes * lanes if lines.index_inner == 0 and lines.table_inner == item else 0
         at += 8 * first * lines.index_inner
         for _ in range(length):
-            entry = _get(at, 0)
+            entry = get(at, 0)
             if whole and 0 <= entry < lines.entries:
                 for i in range(0, whole, lanes):
                     _add_vector(tag, write + entry * lines.table_step + i * item, read + i * item)
