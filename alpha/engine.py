@@ -483,6 +483,10 @@ class Engine(ABC):
         """
         return losses.cross_entropy(self, logits, labels, smoothing)
 
+    def cross_entropy_losses(self, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+        """The losses of ``cross_entropy`` alone, for which an engine may do less."""
+        return self.cross_entropy(logits, labels, smoothing)[0]
+
     def cross_entropy_grad(self, probabilities: Tensor, labels: Tensor, scale: Tensor, smoothing: float) -> Tensor:
         """d logits = scale * (probabilities - target); scale: (N,) gradients of the rows' losses."""
         return losses.cross_entropy_grad(self, probabilities, labels, scale, smoothing)

@@ -44,14 +44,20 @@ class LossOperations(HostEngine):
         return self.dense(dx, y.memory_order())
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        probabilities = self.empty(logits.shape, logits.dtype)
+        return self._entropies(logits, labels, smoothing, probabilities.address), probabilities
+
+    def cross_entropy_losses(self, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+        return self._entropies(logits, labels, smoothing, 0)
+
+    def _entropies(self, logits: Tensor, labels: Tensor, smoothing: float, probabilities: int) -> Tensor:
+        """The rows' losses; ``probabilities``: the address to write these to, or 0."""
         _check("cross_entropy", logits, labels)
         logits, labels = self._in_order(logits), self._in_order(labels)
         losses = self.empty(labels.shape, logits.dtype)
-        probabilities = self.empty(logits.shape, logits.dtype)
-        self._run_rows(
-            kernels.cross_entropy, logits, 1, float(smoothing), logits, self.array(labels), losses, probabilities
-        )
-        return losses, probabilities
+        given = logits, self.array(labels), losses, probabilities
+        self._run_rows(kernels.cross_entropy, logits, 1, float(smoothing), *given)
+        return losses
 
     def cross_entropy_grad(self, probabilities: Tensor, labels: Tensor, scale: Tensor, smoothing: float) -> Tensor:
         _check("cross_entropy_grad", probabilities, labels)

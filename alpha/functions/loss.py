@@ -29,6 +29,8 @@ class CrossEntropy(Function):
     fresh = True
 
     def forward(self, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+        if not self.needs[0]:
+            return logits.engine.cross_entropy_losses(logits, labels, smoothing)
         losses, probabilities = logits.engine.cross_entropy(logits, labels, smoothing)
         self.smoothing = smoothing
         self.save(probabilities, labels)
@@ -93,6 +95,17 @@ def _(grad, x, y, weight):  # type: ignore[no-untyped-def]
     wanted = weight * y
     dx = grad * ((wanted + 1 - y) * elementwise.sigmoid(x) - wanted)
     return dx, grad * (weight * _softplus(-x) - _softplus(x)), None
+
+
+@pointwise
+def _each(loss):  # type: ignore[no-untyped-def]
+    return +loss
+
+
+@pointwise
+def _counted(loss, kept):  # type: ignore[no-untyped-def]
+    """Not a product: the loss of an ignored row may be infinite."""
+    return elementwise.where(kept != 0, loss, 0.0)
 
 
 def cross_entropy(
@@ -194,10 +207,12 @@ def _rows(function: str, logits: Tensor, target: Tensor, ignore_index: int) -> t
     ArgumentError naming the first label out of range.
     """
     classes, ignore_index = logits.shape[-1], whole(function, "ignore_index", ignore_index)
-    labels = reshape(target.detach(), (-1,))
+    labels = target.detach()
+    if target.ndim != 1:
+        logits, labels = reshape(logits, (-1, classes)), reshape(labels, (-1,))
     safe, ignored = logits.engine.check_labels(labels, classes, _range(function, classes), ignore_index)
     kept = (labels != ignore_index).astype(logits.dtype) if ignored else None
-    return reshape(logits, (-1, classes)), safe, kept
+    return logits, safe, kept
 
 
 def _range(function: str, classes: int) -> RangeCheck:
@@ -222,16 +237,16 @@ def _of_class(weight: Tensor, labels: Tensor, kept: Tensor | None) -> Tensor:
 def _reduce_rows(
     losses: Tensor, labels: Tensor, kept: Tensor | None, weight: Tensor | None, target: Tensor, reduction: str
 ) -> Tensor:
-    if kept is not None:
-        # Not a product: the loss of an ignored row may be infinite.
-        losses = where(kept != 0, losses, 0.0)
     if reduction == "none":
-        return reshape(losses, target.shape)
+        losses = losses if kept is None else _counted(losses, kept)
+        return losses if target.ndim == 1 else reshape(losses, target.shape)
+    if reduction == "mean" and kept is None and weight is None:
+        return _each.mean(losses)
+    total = _each.sum(losses) if kept is None else _counted.sum(losses, kept)
     if reduction == "sum":
-        return losses.sum()
-    if weight is None:
-        return losses.mean() if kept is None else losses.sum() / kept.sum()
-    return losses.sum() / _of_class(weight, labels, kept).sum()
+        return total
+    factors = kept if weight is None else _of_class(weight, labels, kept)
+    return total / _each.sum(factors)
 
 
 def _reduced(function: PointwiseFunction, reduction: str, *tensors: Tensor) -> Tensor:
