@@ -73,6 +73,11 @@ def _softplus(x: Any) -> Any:
     return elementwise.log1p(elementwise.exp(-abs(x))) + elementwise.maximum(x, 0.0)
 
 
+def _sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x)): 0 where exp(-x) overflows, as in PyTorch, so that an infinite gradient gives NaN there."""
+    return 1 / (1 + elementwise.exp(-x))
+
+
 @pointwise
 def _binary_cross_entropy(x, y):  # type: ignore[no-untyped-def]
     """(1 - y) x + softplus(-x): finite for every finite x."""
@@ -81,7 +86,7 @@ def _binary_cross_entropy(x, y):  # type: ignore[no-untyped-def]
 
 @_binary_cross_entropy.gradient
 def _(grad, x, y):  # type: ignore[no-untyped-def]
-    return grad * (elementwise.sigmoid(x) - y), grad * -x
+    return grad * (_sigmoid(x) - y), grad * -x
 
 
 @pointwise
@@ -93,7 +98,7 @@ def _weighted_binary_cross_entropy(x, y, weight):  # type: ignore[no-untyped-def
 @_weighted_binary_cross_entropy.gradient
 def _(grad, x, y, weight):  # type: ignore[no-untyped-def]
     wanted = weight * y
-    dx = grad * ((wanted + 1 - y) * elementwise.sigmoid(x) - wanted)
+    dx = grad * ((wanted + 1 - y) * _sigmoid(x) - wanted)
     return dx, grad * (weight * _softplus(-x) - _softplus(x)), None
 
 
