@@ -103,7 +103,7 @@ def _(grad, x, y, weight):  # type: ignore[no-untyped-def]
 
 
 @pointwise
-def _each(loss):  # type: ignore[no-untyped-def]
+def _row_loss(loss):  # type: ignore[no-untyped-def]
     return +loss
 
 
@@ -246,12 +246,12 @@ def _reduce_rows(
         losses = losses if kept is None else _counted(losses, kept)
         return losses if target.ndim == 1 else reshape(losses, target.shape)
     if reduction == "mean" and kept is None and weight is None:
-        return _each.mean(losses)
-    total = _each.sum(losses) if kept is None else _counted.sum(losses, kept)
+        return _row_loss.mean(losses)
+    total = _row_loss.sum(losses) if kept is None else _counted.sum(losses, kept)
     if reduction == "sum":
         return total
     factors = kept if weight is None else _of_class(weight, labels, kept)
-    return total / _each.sum(factors)
+    return total / _row_loss.sum(factors)
 
 
 def _reduced(function: PointwiseFunction, reduction: str, *tensors: Tensor) -> Tensor:
