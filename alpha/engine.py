@@ -248,6 +248,12 @@ class Engine(ABC):
         """``out[...] = value``."""
         arrays.fill(self, out, value)
 
+    def full(
+        self, shape: Sequence[int], value: Scalar, dtype: np.dtype[Any], order: Sequence[int] | None = None
+    ) -> Tensor:
+        """A dense tensor with one number in each element; ``order``: the axes from outermost to innermost."""
+        return arrays.filled(self, shape, value, dtype, order)
+
     # -- element-wise, reductions, indexing, products ------------------------------------------------------------
 
     @abstractmethod
@@ -276,6 +282,12 @@ class Engine(ABC):
         messages. ``out``: where the only result goes, of that shape and dtype; it may be one of the tensors or a part.
         """
         return pointwise.pointwise(self, function, program, tensors, numbers, out)
+
+    def pointwise_sum(
+        self, function: str, program: Program, tensors: Sequence[Tensor], numbers: Sequence[float], mean: bool
+    ) -> Tensor:
+        """The sum of all elements of a program's one result, a float, or their ``mean``: pairwise or better."""
+        return pointwise.pointwise_sum(self, function, program, tensors, numbers, mean)
 
     @abstractmethod
     def reduce(self, op: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
@@ -567,9 +579,27 @@ class Engine(ABC):
         """
         return losses.cross_entropy(self, logits, labels, smoothing)
 
+    def cross_entropy_losses(self, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+        """The losses of ``cross_entropy`` alone, for which an engine may do less."""
+        return self.cross_entropy(logits, labels, smoothing)[0]
+
     def cross_entropy_grad(self, probabilities: Tensor, labels: Tensor, scale: Tensor, smoothing: float) -> Tensor:
         """d logits = scale * (probabilities - target); scale: (N,) gradients of the rows' losses."""
         return losses.cross_entropy_grad(self, probabilities, labels, scale, smoothing)
+
+    def nll_loss(
+        self, rows: Tensor, labels: Tensor, ignore_index: int, reduction: str, check: RangeCheck
+    ) -> tuple[Tensor, Tensor, Tensor | float]:
+        """-rows[i, labels[i]] of rows (N, C) and int64 labels (N,): each ("none"), or their "sum" or "mean".
+
+        Rows whose label is ``ignore_index`` count nothing. Also returns the labels as ``nll_loss_grad`` follows them,
+        in memory of their own, and the factor of the gradient. A label out of range is as in ``check_range``.
+        """
+        return losses.nll_loss(self, rows, labels, ignore_index, reduction, check)
+
+    def nll_loss_grad(self, grad: Tensor, followed: Tensor, factor: Tensor | float, classes: int) -> Tensor:
+        """The gradient (N, C) for the rows; ``grad``: () or (N,), as the loss was."""
+        return losses.nll_loss_grad(self, grad, followed, factor, classes)
 
     def random(self, draw: Draw) -> Tensor:
         """The numbers of ``alpha.random.draw_uniform`` or ``draw_normal``, equal to ``draw.numpy()`` to the bit."""

@@ -221,7 +221,9 @@ class RMSpropRule(UpdateRule):
         yield square, s
         if self.centered:
             mean = do("add", others[-1], do("mul", do("sub", g, others[-1]), gain))
-            spread = do("sub", square, do("square", mean))
+            # With one rounding, as kernels have it, a finite mean's square takes nothing off an infinite mean.
+            infinite = do("logical_and", do("eq", square, math.inf), do("isfinite", mean))
+            spread = do("where", infinite, square, do("sub", square, do("square", mean)))
             yield mean, others[-1]
         change = do("div", g, do("add", do("sqrt", spread), eps))
         if momentum != 0:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alpha.composed.arrays import cast
+from alpha.composed.arrays import cast, filled, numbers
 from alpha.dtypes import float64
 from alpha.errors import ShapeError
+from alpha.tensor import Tensor
 
 if TYPE_CHECKING:
     from alpha.engine import Engine
-    from alpha.tensor import Tensor
+    from alpha.records import RangeCheck
 
 
 def cross_entropy(engine: Engine, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -49,6 +50,40 @@ def cross_entropy_grad(
     hot = do("add", do("mul", do("sub", others, 1 - smoothing), factor), do("sub", factor, factor))
     is_label = do("eq", label, engine.from_numpy(np.arange(classes)))
     return do("where", is_label, hot, do("mul", others, factor))
+
+
+def nll_loss(
+    engine: Engine, rows: Tensor, labels: Tensor, ignore_index: int, reduction: str, check: RangeCheck
+) -> tuple[Tensor, Tensor, Tensor | float]:
+    """The labels are checked first, and then followed; those of rows to ignore are -1 for the gradient."""
+    do = engine.elementwise
+    followed, may_be_ignored = engine.check_labels(labels, rows.shape[1], check, ignore_index)
+    values = engine.gather(rows, (numbers(engine, rows.shape[0]), followed))
+    values = do("neg", values, out=values)
+    count: Tensor | float = float(rows.shape[0])
+    if may_be_ignored:
+        kept = do("ne", labels, ignore_index)
+        values, followed = do("where", kept, values, 0.0), do("where", kept, followed, -1)
+        count = engine.reduce("sum", cast(engine, kept, rows.dtype), (0,), False)
+    if reduction == "none":
+        return values, followed, 1.0
+    total = engine.reduce("sum", values, (0,), False)
+    if reduction == "sum":
+        return total, followed, 1.0
+    factor = do("reciprocal", count) if isinstance(count, Tensor) else 1 / count if count else math.nan
+    return do("div", total, count), followed, factor
+
+
+def nll_loss_grad(engine: Engine, grad: Tensor, followed: Tensor, factor: Tensor | float, classes: int) -> Tensor:
+    """Zeros, but for the labels' places."""
+    do = engine.elementwise
+    (rows,) = followed.shape
+    out = filled(engine, (rows, classes), 0, grad.dtype)
+    if rows:
+        kept = do("ge", followed, 0)
+        values = do("where", kept, do("neg", do("mul", grad, factor)), 0.0)
+        engine.scatter(out, (numbers(engine, rows), do("where", kept, followed, 0)), values, accumulate=False)
+    return out
 
 
 def _column(x: Tensor) -> Tensor:

@@ -66,6 +66,15 @@ def pointwise(
     return tuple(result)
 
 
+def pointwise_sum(
+    engine: Engine, function: str, program: Program, tensors: Sequence[Tensor], numbers: Sequence[float], mean: bool
+) -> Tensor:
+    """The elements first, then their sum."""
+    (values,) = engine.pointwise(function, program, tensors, numbers)
+    axes = tuple(range(values.ndim))
+    return engine.mean(values, axes, False) if mean else engine.reduce("sum", values, axes, False)
+
+
 def _computed(engine: Engine, operation: str, operands: list[Value], dtype: np.dtype[Any], out: Tensor | None) -> Value:
     """One operation of tensors and numbers; of numbers alone a number. ``out``: where a tensor may be written to."""
     if not any(isinstance(x, Tensor) for x in operands):

@@ -5,17 +5,19 @@ from __future__ import annotations
 from alpha.cpu.attention import AttentionOperations
 from alpha.cpu.convolution import ConvolutionOperations
 from alpha.cpu.dropout import DropoutOperations
+from alpha.cpu.fills import FillOperations
 from alpha.cpu.group_norm import GroupNormOperations
 from alpha.cpu.losses import LossOperations
 from alpha.cpu.normalisation import NormalisationOperations
 from alpha.cpu.optimizers import OptimizerOperations
 from alpha.cpu.padding import PaddingOperations
-from alpha.cpu.pointwise import PointwiseOperations
 from alpha.cpu.pooling import PoolingOperations
 from alpha.cpu.products import ProductOperations
+from alpha.cpu.random import RandomOperations
 from alpha.cpu.reductions import ReductionOperations
 from alpha.cpu.resampling import ResamplingOperations
 from alpha.cpu.row_norms import RowNormOperations
+from alpha.cpu.sums import SumOperations
 
 
 class CPUEngine(
@@ -31,7 +33,9 @@ class CPUEngine(
     ResamplingOperations,
     LossOperations,
     DropoutOperations,
-    PointwiseOperations,
+    RandomOperations,
+    FillOperations,
+    SumOperations,
     OptimizerOperations,
 ):
     """Computes on the host: NumPy for general operations, compiled kernels where training spends its time."""

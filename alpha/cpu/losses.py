@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -12,9 +13,17 @@ from alpha.arguments import Shape
 from alpha.cpu import compile, workers
 from alpha.cpu.base import HostEngine
 from alpha.cpu.compile import Entry
+from alpha.cpu.kernels import picks
 from alpha.cpu.kernels import softmax as kernels
+from alpha.dtypes import default_int
 from alpha.errors import ShapeError
+from alpha.records import RangeCheck
 from alpha.tensor import Tensor
+
+_REDUCTIONS = {"none": picks.NONE, "sum": picks.SUM, "mean": picks.MEAN}
+
+_TAGS = {4: np.float32(0), 8: np.float64(0)}
+"""What tells the kernels a number's size."""
 
 TASK = 1 << 13
 """Elements of a task, about."""
@@ -37,14 +46,20 @@ class LossOperations(HostEngine):
         return self.dense(dx, y.memory_order())
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        probabilities = self.empty(logits.shape, logits.dtype)
+        return self._entropies(logits, labels, smoothing, probabilities.address), probabilities
+
+    def cross_entropy_losses(self, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+        return self._entropies(logits, labels, smoothing, 0)
+
+    def _entropies(self, logits: Tensor, labels: Tensor, smoothing: float, probabilities: int) -> Tensor:
+        """The rows' losses; ``probabilities``: the address to write these to, or 0."""
         _check("cross_entropy", logits, labels)
         logits, labels = self._in_order(logits), self._in_order(labels)
         losses = self.empty(labels.shape, logits.dtype)
-        probabilities = self.empty(logits.shape, logits.dtype)
-        self._run_rows(
-            kernels.cross_entropy, logits, 1, float(smoothing), logits, self.array(labels), losses, probabilities
-        )
-        return losses, probabilities
+        given = logits, self.array(labels), losses, probabilities
+        self._run_rows(kernels.cross_entropy, logits, 1, float(smoothing), *given)
+        return losses
 
     def cross_entropy_grad(self, probabilities: Tensor, labels: Tensor, scale: Tensor, smoothing: float) -> Tensor:
         _check("cross_entropy_grad", probabilities, labels)
@@ -53,6 +68,32 @@ class LossOperations(HostEngine):
         p, labels, scale = (self._in_order(given) for given in (probabilities, labels, scale))
         out = self.empty(p.shape, p.dtype)
         self._run_rows(kernels.cross_entropy_grad, p, 1, float(smoothing), p, self.array(labels), scale, out)
+        return out
+
+    def nll_loss(
+        self, rows: Tensor, labels: Tensor, ignore_index: int, reduction: str, check: RangeCheck
+    ) -> tuple[Tensor, Tensor, Tensor | float]:
+        count, classes = rows.shape
+        item, (row_step, step) = rows.dtype.itemsize, rows.strides
+        labels = self._in_order(labels)
+        out = self.empty(() if reduction != "none" else (count,), rows.dtype)
+        followed = self.empty((count,), default_int)
+        kept = picks.nll(
+            _TAGS[item], item, rows.address, row_step * item, step * item, count, classes, labels.address,
+            followed.address, ignore_index, self.checking, _REDUCTIONS[reduction], out.storage.address,
+        )  # fmt: skip
+        if kept < 0:
+            position = -1 - kept
+            raise check.error(int(self.array(labels)[position]), position)
+        return out, followed, 1.0 if reduction != "mean" else 1 / kept if kept else math.nan
+
+    def nll_loss_grad(self, grad: Tensor, followed: Tensor, factor: Tensor | float, classes: int) -> Tensor:
+        (rows,), item = followed.shape, grad.dtype.itemsize
+        out = self.full((rows, classes), 0, grad.dtype)
+        step = grad.strides[0] * item if grad.ndim else 0
+        picks.nll_grad(
+            _TAGS[item], item, grad.address, step, factor, rows, classes, followed.address, out.storage.address
+        )
         return out
 
     def _in_order(self, x: Tensor) -> Tensor:

@@ -79,7 +79,7 @@ class PointwiseOperations(HostEngine):
         else:
             record = np.frombuffer(job, np.uint8)
             threads = min(self.threads, plan.tasks)
-            workers.WORKERS.enter(_launcher(), threads, (plan.loop.shared, record.ctypes.data))
+            workers.WORKERS.enter(launcher(), threads, (plan.loop.shared, record.ctypes.data))
         if out is None:
             if plan not in program.launched:
                 self._learn(program, plan, tensors)
@@ -129,7 +129,8 @@ def _launch(slot, threads, *job):  # type: ignore[no-untyped-def]
 
 
 @lru_cache(maxsize=1)
-def _launcher() -> Entry:
+def launcher() -> Entry:
+    """The kernel that runs a loop's ``shared`` on several threads."""
     from numba import types
 
     return entry(_launch, types.int64, types.int64)
@@ -155,7 +156,7 @@ class Plan:
         dtype = program.dtype([(shape, kind) for shape, _, kind in lies])
         kinds = [bool_ if is_bool else dtype for is_bool in program.bools]
         self.elements = math.prod(self.shape)
-        self.strides = _result_strides(self.shape, lies) if out is None else out[1]
+        self.strides = result_strides(self.shape, lies) if out is None else out[1]
         self.results = tuple([(self.elements * kind.itemsize, kind) for kind in kinds])
         self.tasks = 0
         self.fits = out is None or (out[0] == self.shape and out[2] == kinds[0] and _is_dense_within(*out[:2]))
@@ -164,11 +165,11 @@ class Plan:
         if not self.elements:
             return
         operands = [tuple([stride * kind.itemsize for stride in self.strides]) for kind in kinds]
-        operands += [_strides_to(self.shape, lie) for lie in lies]
+        operands += [strides_to(self.shape, lie) for lie in lies]
         sizes = tuple([kind.itemsize for kind in (*kinds, *[kind for _, _, kind in lies])])
-        axes = _merged(self.shape, operands, self.strides) or [(1, sizes)]
+        axes = merged(self.shape, operands, self.strides) or [(1, sizes)]
         _, steps = axes[-1]
-        tensors = [(8 * d.itemsize, _lie(step, d)) for (_, _, d), step in zip(lies, steps[len(kinds) :], strict=True)]
+        tensors = [(8 * d.itemsize, lie_of(step, d)) for (_, _, d), step in zip(lies, steps[len(kinds) :], strict=True)]
         is_logical = all(one.operation.startswith("logical_") for one in program.instructions)
         bits = 8 if is_logical and all(program.conditions) else 8 * dtype.itemsize
         touched = sum(nbytes for nbytes, _ in self.results)
@@ -176,7 +177,7 @@ class Plan:
         is_aligned = axes[-1][0] * dtype.itemsize % ISA.bytes == 0
         streams = out is None and is_aligned and touched >= STREAMED_BYTES
         layout = loops.Layout(bits, tuple(tensors), len(axes) == 1, streams)
-        self.loop = compiled_loop(_Wanted(program.text, layout, program))
+        self.loop = compiled_loop(Wanted(program.text, layout, program))
         self._record = np.array(self._plan(axes), np.int64)
         self.address = self._record.ctypes.data
         self.pack = struct.Struct(f"{1 + len(operands)}q{program.count_of_numbers}d").pack
@@ -230,14 +231,14 @@ def _is_dense_within(shape: Shape, strides: Shape) -> bool:
     return not steps or 1 in [s for n, s in zip(shape, strides, strict=True) if n > 1 and abs(s) == min(steps)]
 
 
-def _result_strides(shape: Shape, lies: Sequence[Lie]) -> Shape:
+def result_strides(shape: Shape, lies: Sequence[Lie]) -> Shape:
     """Strides of dense results in the memory order of the largest tensor."""
     largest_shape, strides, _ = max(lies, key=lambda lie: math.prod(lie[0]))
     return dense_strides(shape, memory_order(largest_shape, strides) if len(largest_shape) == len(shape) else None)
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class Wanted:
     """A loop that is wanted: for programs of one text and tensors that lie alike it is the same."""
 
     text: str
@@ -246,17 +247,17 @@ class _Wanted:
 
 
 @caches.kept
-def compiled_loop(wanted: _Wanted) -> machine.Loop:
+def compiled_loop(wanted: Wanted) -> machine.Loop:
     """The loop of a program, for tensors that lie so."""
     return machine.loop(loops.ir_of(wanted.program, wanted.layout, FUSED))
 
 
-def _lie(step: int, dtype: np.dtype[Any]) -> str:
+def lie_of(step: int, dtype: np.dtype[Any]) -> str:
     """How the elements of a row lie, by the bytes from one to the next."""
     return loops.SAME if step == 0 else loops.DENSE if step == dtype.itemsize else loops.STRIDED
 
 
-def _strides_to(shape: Shape, lie: Lie) -> tuple[int, ...]:
+def strides_to(shape: Shape, lie: Lie) -> tuple[int, ...]:
     """A tensor's strides in bytes along the axes that it is broadcast to."""
     tensor_shape, strides, dtype = lie
     missing = (0,) * (len(shape) - len(tensor_shape))
@@ -265,19 +266,19 @@ def _strides_to(shape: Shape, lie: Lie) -> tuple[int, ...]:
     )
 
 
-def _merged(shape: Shape, operands: list[tuple[int, ...]], strides: Shape) -> list[tuple[int, tuple[int, ...]]]:
+def merged(shape: Shape, operands: list[tuple[int, ...]], strides: Shape) -> list[tuple[int, tuple[int, ...]]]:
     """The axes from outermost to innermost in the results' memory, with each operand's stride; as few as can be.
 
     Two are one where every operand steps from the end of the inner one to the next of the outer.
     """
     order = sorted([axis for axis, n in enumerate(shape) if n > 1], key=lambda axis: -strides[axis])
-    merged: list[tuple[int, tuple[int, ...]]] = []
+    found: list[tuple[int, tuple[int, ...]]] = []
     for axis in order:
         length, steps = shape[axis], tuple([operand[axis] for operand in operands])
-        if merged:
-            outer_length, outer = merged[-1]
+        if found:
+            outer_length, outer = found[-1]
             if all(o == length * s for o, s in zip(outer, steps, strict=True)):
-                merged[-1] = outer_length * length, steps
+                found[-1] = outer_length * length, steps
                 continue
-        merged.append((length, steps))
-    return merged
+        found.append((length, steps))
+    return found

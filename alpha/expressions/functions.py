@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, TracebackType
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes
+from alpha.arguments import Shape, broadcast_shapes
 from alpha.autograd import Edge, Function, edges_of
 from alpha.conversion import tensor
 from alpha.errors import AlphaError, ArgumentError, DtypeError, described
@@ -22,7 +24,7 @@ from alpha.expressions.graph import FLOAT, NUMBER, Graph, Node
 from alpha.expressions.operations import kind_of
 from alpha.expressions.program import Program, inputs_of
 from alpha.expressions.symbols import Symbol, TraceError
-from alpha.functions.operands import copied, is_number, python_number, sum_to
+from alpha.functions.operands import broadcast_view, copied, is_number, python_number, sum_to
 from alpha.tensor import Tensor
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -108,6 +110,23 @@ class PointwiseFunction:
         if trace.is_direct:
             self.latest = trace.program
         return trace(args)
+
+    def sum(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The sum of the function over all elements, in the same pass: no element is stored."""
+        return self._total(args, kwargs, mean=False)
+
+    def mean(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The mean of the function over all elements, in the same pass; NaN of nothing."""
+        return self._total(args, kwargs, mean=True)
+
+    def _total(self, args: tuple[Any, ...], kwargs: dict[str, Any], mean: bool) -> Tensor:
+        if kwargs or len(args) != self._count:
+            args = self._bound(args, kwargs)
+        trace = self._by_types.get(tuple(map(type, args)))
+        if trace is None:
+            args = self._converted(args)
+            trace = self.trace(args)
+        return trace.total(args, mean)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Not a method: in a class it stays a function of its arguments."""
@@ -235,8 +254,19 @@ class Trace:
         in_order = self._tensors == tuple(range(len(self._tensors)))
         self.is_direct = in_order and self.program.takes(len(self._others))
         self._gradients: dict[tuple[bool, ...], GradientProgram] = {}
+        self._total_gradients: dict[tuple[bool, ...], GradientProgram] = {}
 
     def __call__(self, args: tuple[Any, ...]) -> Tensor:
+        trace, tensors = self._fitting(args)
+        return trace.run(args, tensors)
+
+    def total(self, args: tuple[Any, ...], mean: bool) -> Tensor:
+        """The sum or the mean of all elements of the result."""
+        trace, tensors = self._fitting(args)
+        return trace.run_total(args, tensors, mean)
+
+    def _fitting(self, args: tuple[Any, ...]) -> tuple[Trace, tuple[Tensor, ...]]:
+        """The function's trace for the arguments' dtypes, and the tensors among them."""
         tensors = args[: self._count] if self.is_direct else tuple([args[place] for place in self._tensors])
         first = tensors[self._deciding]
         engine, dtype = first.storage.engine, first.dtype
@@ -244,7 +274,7 @@ class Trace:
         for x, is_condition in zip(tensors, self.program.conditions, strict=True):
             if x.dtype is not (dtypes.bool_ if is_condition else dtype) or x.storage.engine is not engine:
                 fits = False
-        return self.run(args, tensors) if fits else self._checked(args, tensors)
+        return (self if fits else self._checked(args, tensors)), tensors
 
     def run(self, args: tuple[Any, ...], tensors: tuple[Tensor, ...]) -> Tensor:
         """The result of arguments that are as the program wants them."""
@@ -254,6 +284,19 @@ class Trace:
         result: Tensor = engine.pointwise(self.name, program, tensors, program.numbers(numbers))[0]
         return result if edges is None else Evaluation.recorded(self, numbers, tensors, edges, result)
 
+    def run_total(self, args: tuple[Any, ...], tensors: tuple[Tensor, ...], mean: bool) -> Tensor:
+        """The sum or the mean of the result of arguments that are as the program wants them."""
+        program, numbers = self.program, self.numbers(args) if self._others else ()
+        if program.bools[0]:
+            raise DtypeError(
+                f"[{self.name}] expected a function whose result is a float, to be added up, got a bool: write "
+                "alpha.where(condition, 1.0, 0.0)"
+            )
+        edges = edges_of(tensors)
+        engine = tensors[0].storage.engine
+        result = engine.pointwise_sum(self.name, program, tensors, program.numbers(numbers), mean)
+        return result if edges is None else Total.recorded(self, numbers, tensors, edges, result, mean)
+
     def numbers(self, args: tuple[Any, ...]) -> tuple[float, ...]:
         """The numbers among the arguments."""
         try:
@@ -261,8 +304,8 @@ class Trace:
         except OverflowError:  # an int beyond a float's range: an error that says so
             return tuple([float(python_number(self.name, args[place])) for place in self._others])
 
-    def _checked(self, args: tuple[Any, ...], tensors: tuple[Tensor, ...]) -> Tensor:
-        """The result by the function's program for these dtypes; DtypeError or EngineError where there is none."""
+    def _checked(self, args: tuple[Any, ...], tensors: tuple[Tensor, ...]) -> Trace:
+        """The function's trace for these dtypes; DtypeError or EngineError where there is none."""
         tensors[0].engine.check_owner(self.name, *tensors)
         for x in tensors:
             if not dtypes.is_float(x.dtype) and not dtypes.is_bool(x.dtype):
@@ -270,13 +313,22 @@ class Trace:
                     f"[{self.name}] expected tensors of {dtypes.float_names()}, or bool, got {x.dtype}: cast it with "
                     ".float()"
                 )
-        return self._function.trace(args).run(args, tensors)
+        return self._function.trace(args)
 
     def gradient(self, needs: tuple[bool, ...]) -> GradientProgram:
         """The program of the gradients for those tensors that need one."""
         found = self._gradients.get(needs)
         if found is None:
             found = self._gradients[needs] = GradientProgram(self._graph, self._result, self._inputs, needs)
+        return found
+
+    def total_gradient(self, needs: tuple[bool, ...]) -> GradientProgram:
+        """That of a sum over a number of elements, which is the last of its numbers."""
+        found = self._total_gradients.get(needs)
+        if found is None:
+            divisor = self._graph.argument(len(self._others))
+            made = GradientProgram(self._graph, self._result, self._inputs, needs, divisor)
+            found = self._total_gradients[needs] = made
         return found
 
 
@@ -292,21 +344,26 @@ class GradientProgram:
         zeros: the places of the tensors whose gradient is 0 everywhere: that of a step is.
     """
 
-    def __init__(self, graph: Graph, result: Node, inputs: list[Node], needs: tuple[bool, ...]) -> None:
-        grad = graph.input(len(inputs))
+    def __init__(
+        self, graph: Graph, result: Node, inputs: list[Node], needs: tuple[bool, ...], divisor: Node | None = None
+    ) -> None:
+        """``divisor``: of a sum of the results, which are not kept then; the gradient is the sum's."""
+        grad = given = graph.input(len(inputs))
+        if divisor is not None:
+            given = graph.apply("mul", grad, graph.apply("div", 1.0, divisor))
         wanted = [node for node, need in zip(inputs, needs, strict=True) if need]
-        found = dict(zip(wanted, gradients(graph, result, grad, wanted), strict=True))
+        found = dict(zip(wanted, gradients(graph, result, given, wanted), strict=True))
         pairs = [(place, found[node]) for place, node in enumerate(inputs) if found.get(node) is not None]
         self.passes = tuple([place for place, node in pairs if node is grad])
         pairs = [(place, node) for place, node in pairs if node is not grad]
         roots = [node for _, node in pairs if node is not None]
         self.places = tuple([place for place, _ in pairs])
-        given = {*self.passes, *self.places}
-        self.zeros = tuple([place for place, need in enumerate(needs) if need and place not in given])
+        known = {*self.passes, *self.places}
+        self.zeros = tuple([place for place, need in enumerate(needs) if need and place not in known])
         read = self._read(roots, grad, set())
         shorter = self._read(roots, grad, {result})
         saves = len(shorter) < len(read) or len(shorter) == 1 or result.operation == "pow"
-        if result in shorter and saves:  # else it may be written to
+        if divisor is None and result in shorter and saves:  # else it may be written to
             read = shorter
         self.reads = tuple([-1 if node is result else int(node.value) for node in read])
         self.program = Program(graph, roots, [grad, *read]) if roots else None
@@ -373,9 +430,56 @@ class Evaluation(Function):
             for place, part in zip(gradient.places, found, strict=True):
                 result[place] = part if part.shape == shapes[place] else sum_to(part, shapes[place])
         for place in gradient.zeros:
-            zero = engine.empty(shapes[place], grad.dtype)
-            engine.fill(zero, 0)
-            result[place] = zero
+            result[place] = engine.full(shapes[place], 0, grad.dtype)
+        return result
+
+
+class Total(Function):
+    """The sum or mean of a point-wise function in the graph."""
+
+    fresh = True
+    name: str
+    gradient: GradientProgram
+    numbers: tuple[float, ...]
+    shape: Shape
+    shapes: tuple[Shape, ...]
+
+    @classmethod
+    def recorded(
+        cls,
+        trace: Trace,
+        numbers: tuple[float, ...],
+        tensors: Sequence[Tensor],
+        edges: list[Edge],
+        result: Tensor,
+        mean: bool,
+    ) -> Tensor:
+        """The sum of a trace's program, in the graph; what the gradients' will read is kept."""
+        function = cls()
+        function.name, function.shapes = trace.name, tuple([x.shape for x in tensors])
+        function.shape = broadcast_shapes(trace.name, function.shapes)
+        function.numbers = (*numbers, float(math.prod(function.shape)) if mean else 1.0)
+        function.gradient = gradient = trace.total_gradient(tuple([edge is not None for edge in edges]))
+        return function.record(edges, [tensors[place] for place in gradient.reads], result)
+
+    @property
+    def title(self) -> str:
+        return self.name
+
+    def backward(self, grad: Tensor) -> list[Tensor | None]:
+        """One program for all gradients; those of repeated tensors are summed to their shapes."""
+        gradient, shapes, saved, engine = self.gradient, self.shapes, self.saved, grad.storage.engine
+        result: list[Tensor | None] = [None] * len(shapes)
+        if all(x.shape != self.shape for x in saved):  # no tensor that is read has the shape of all
+            grad = broadcast_view(grad, self.shape)
+        program = gradient.program
+        if program is not None and 0 not in self.shape:
+            found = engine.pointwise(self.name, program, (grad, *saved), program.numbers(self.numbers))
+            for place, part in zip(gradient.places, found, strict=True):
+                result[place] = part if part.shape == shapes[place] else sum_to(part, shapes[place])
+        for place, need in enumerate(self.needs):
+            if need and result[place] is None:  # steps, or no elements: the gradient is 0
+                result[place] = engine.full(shapes[place], 0, grad.dtype)
         return result
 
 

@@ -64,10 +64,7 @@ def full(
 
 
 def _constant(shape: Shape, value: Number, dtype: np.dtype[Any], engine: EngineLike) -> Tensor:
-    target = engines.resolve(engine)
-    out = target.empty(shape, dtype)
-    target.fill(out, value)
-    return out
+    return engines.resolve(engine).full(shape, value, dtype)
 
 
 def zeros(

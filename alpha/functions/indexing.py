@@ -23,12 +23,11 @@ from alpha.functions.operands import (
     call,
     check_room,
     check_tensor,
-    compute,
     copied,
     numbers,
     sum_to,
 )
-from alpha.functions.shape import broadcast_to
+from alpha.functions.shape import broadcast_to, reshape
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -472,9 +471,11 @@ def one_hot(labels: Tensor, num_classes: int, dtype: dtypes.DtypeLike = dtypes.d
     if index.numel():
         message = f"[one_hot] expected labels in 0..{num_classes - 1}, got {{value}}: raise num_classes"
         index = engine.check_range(index, 0, num_classes, RangeCheck(IndexingError, message))
-    classes = numbers(engine, num_classes)
-    column = index.view(index.offset, (*index.shape, 1), (*index.strides, 1))
-    return compute("eq", column, classes).astype(kind)
+    rows = index.numel()
+    out = engine.full((rows, num_classes), 0, kind)
+    if rows:
+        engine.scatter(out, (numbers(engine, rows), reshape(index, (rows,))), 1, accumulate=False)
+    return reshape(out, (*labels.shape, num_classes))
 
 
 @pointwise

@@ -11,6 +11,8 @@ from alpha.autograd import Function
 from alpha.dtypes import default_int, float_names, is_float
 from alpha.engine import RangeCheck
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.expressions.functions import PointwiseFunction, pointwise
+from alpha.functions import elementwise
 from alpha.functions.activation import log_softmax
 from alpha.functions.elementwise import where
 from alpha.functions.indexing import Gather
@@ -27,6 +29,8 @@ class CrossEntropy(Function):
     fresh = True
 
     def forward(self, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+        if not self.needs[0]:
+            return logits.engine.cross_entropy_losses(logits, labels, smoothing)
         losses, probabilities = logits.engine.cross_entropy(logits, labels, smoothing)
         self.smoothing = smoothing
         self.save(probabilities, labels)
@@ -37,27 +41,76 @@ class CrossEntropy(Function):
         return grad.engine.cross_entropy_grad(probabilities, labels, grad, self.smoothing)
 
 
-class BinaryCrossEntropy(Function):
-    """(1 - y) x + (1 + (w - 1) y) softplus(-x), with w the positive class's weight: finite for every finite x."""
+class NegativeLogLikelihood(Function):
+    """Each row's -x[label], or their sum or mean."""
 
     fresh = True
 
-    def forward(self, x: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
-        self.save(x, y, weight)
-        factor = 1.0 if weight is None else 1 + (weight - 1) * y
-        return (1 - y) * x + factor * _softplus_of_minus(x)
+    def forward(self, rows: Tensor, labels: Tensor, ignore_index: int, reduction: str, check: RangeCheck) -> Tensor:
+        loss, followed, self.factor = rows.engine.nll_loss(rows, labels, ignore_index, reduction, check)
+        self.classes = rows.shape[1]
+        self.save(followed)
+        return loss
 
-    def backward(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x, y, weight = self.saved
-        dx = dy = None
-        if self.needs[0] and weight is None:
-            dx = grad * (x.sigmoid() - y)
-        elif self.needs[0]:
-            wanted = weight * y
-            dx = grad * ((wanted + 1 - y) * x.sigmoid() - wanted)
-        if self.needs[1]:
-            dy = grad * -x if weight is None else grad * (weight * _softplus_of_minus(x) - _softplus_of_minus(-x))
-        return dx, dy
+    def backward(self, grad: Tensor) -> Tensor:
+        (followed,) = self.saved
+        return grad.engine.nll_loss_grad(grad, followed, self.factor, self.classes)
+
+
+@pointwise
+def _squared_error(x, target):  # type: ignore[no-untyped-def]
+    difference = x - target
+    return difference * difference
+
+
+@pointwise
+def _absolute_error(x, target):  # type: ignore[no-untyped-def]
+    return abs(x - target)
+
+
+def _softplus(x: Any) -> Any:
+    """log(1 + exp(x)) without overflow."""
+    return elementwise.log1p(elementwise.exp(-abs(x))) + elementwise.maximum(x, 0.0)
+
+
+def _sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x)): 0 where exp(-x) overflows, as in PyTorch, so that an infinite gradient gives NaN there."""
+    return 1 / (1 + elementwise.exp(-x))
+
+
+@pointwise
+def _binary_cross_entropy(x, y):  # type: ignore[no-untyped-def]
+    """(1 - y) x + softplus(-x): finite for every finite x."""
+    return (1 - y) * x + _softplus(-x)
+
+
+@_binary_cross_entropy.gradient
+def _(grad, x, y):  # type: ignore[no-untyped-def]
+    return grad * (_sigmoid(x) - y), grad * -x
+
+
+@pointwise
+def _weighted_binary_cross_entropy(x, y, weight):  # type: ignore[no-untyped-def]
+    """(1 - y) x + (1 + (w - 1) y) softplus(-x), with w the positive class's weight, which takes no gradient."""
+    return (1 - y) * x + (1 + (weight - 1) * y) * _softplus(-x)
+
+
+@_weighted_binary_cross_entropy.gradient
+def _(grad, x, y, weight):  # type: ignore[no-untyped-def]
+    wanted = weight * y
+    dx = grad * ((wanted + 1 - y) * _sigmoid(x) - wanted)
+    return dx, grad * (weight * _softplus(-x) - _softplus(x)), None
+
+
+@pointwise
+def _row_loss(loss):  # type: ignore[no-untyped-def]
+    return +loss
+
+
+@pointwise
+def _counted(loss, kept):  # type: ignore[no-untyped-def]
+    """Not a product: the loss of an ignored row may be infinite."""
+    return elementwise.where(kept != 0, loss, 0.0)
 
 
 def cross_entropy(
@@ -105,25 +158,30 @@ def nll_loss(
     weight: Tensor | None = None,
 ) -> Tensor:
     """-log_probabilities[target] over the last axis; arguments as ``cross_entropy``'s."""
-    _check_classes("nll_loss", log_probabilities, target, reduction, weight)
-    rows, labels, kept = _rows("nll_loss", log_probabilities, target, ignore_index)
-    losses = -_picked(rows, labels)
-    if weight is not None:
-        losses = losses * _of_class(weight, labels, kept)
+    name = "nll_loss"
+    _check_classes(name, log_probabilities, target, reduction, weight)
+    if weight is None:
+        ignored = whole(name, "ignore_index", ignore_index)
+        x, labels, is_flat = log_probabilities, target.detach(), target.ndim == 1
+        if not is_flat:
+            x, labels = reshape(x, (-1, x.shape[-1])), reshape(labels, (-1,))
+        loss = call(NegativeLogLikelihood, x, labels, ignored, reduction, _range(name, x.shape[-1]))
+        return loss if is_flat or reduction != "none" else reshape(loss, target.shape)
+    rows, labels, kept = _rows(name, log_probabilities, target, ignore_index)
+    losses = -_picked(rows, labels) * _of_class(weight, labels, kept)
     return _reduce_rows(losses, labels, kept, weight, target, reduction)
 
 
 def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """(x - target)^2, over all elements "mean", "sum" or "none"; both of one shape."""
     _check_alike("mse_loss", x, target, reduction)
-    difference = x - target
-    return _reduce(difference * difference, reduction)
+    return _reduced(_squared_error, reduction, x, target)
 
 
 def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """|x - target|, over all elements "mean", "sum" or "none"; both of one shape. The gradient is 0 at 0."""
     _check_alike("l1_loss", x, target, reduction)
-    return _reduce((x - target).abs(), reduction)
+    return _reduced(_absolute_error, reduction, x, target)
 
 
 def binary_cross_entropy_with_logits(
@@ -143,14 +201,9 @@ def binary_cross_entropy_with_logits(
             raise ArgumentError(f"[{name}] expected pos_weight outside the graph, got one that requires grad")
         _check_broadcast(name, x.shape, pos_weight.shape)
         x.engine.check_owner(name, pos_weight)
-    return _reduce(BinaryCrossEntropy.apply(x, target, pos_weight), reduction)
-
-
-def _softplus_of_minus(x: Tensor) -> Tensor:
-    """log(1 + exp(-x)) without overflow."""
-    run = x.engine.elementwise
-    tail = run("log1p", run("exp", run("neg", run("abs", x))))
-    return run("add", tail, run("maximum", run("neg", x), 0.0))
+    if pos_weight is None:
+        return _reduced(_binary_cross_entropy, reduction, x, target)
+    return _reduced(_weighted_binary_cross_entropy, reduction, x, target, pos_weight)
 
 
 def _rows(function: str, logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -159,15 +212,20 @@ def _rows(function: str, logits: Tensor, target: Tensor, ignore_index: int) -> t
     ArgumentError naming the first label out of range.
     """
     classes, ignore_index = logits.shape[-1], whole(function, "ignore_index", ignore_index)
-    labels = reshape(target.detach(), (-1,))
+    labels = target.detach()
+    if target.ndim != 1:
+        logits, labels = reshape(logits, (-1, classes)), reshape(labels, (-1,))
+    safe, ignored = logits.engine.check_labels(labels, classes, _range(function, classes), ignore_index)
+    kept = (labels != ignore_index).astype(logits.dtype) if ignored else None
+    return logits, safe, kept
+
+
+def _range(function: str, classes: int) -> RangeCheck:
     message = (
         f"[{function}] expected labels in 0..{classes - 1} for {classes} classes, got {{value}} at row {{position}}: "
         "check the labels, or the last layer's size"
     )
-    check = RangeCheck(ArgumentError, message)
-    safe, ignored = logits.engine.check_labels(labels, classes, check, ignore_index)
-    kept = (labels != ignore_index).astype(logits.dtype) if ignored else None
-    return reshape(logits, (-1, classes)), safe, kept
+    return RangeCheck(ArgumentError, message)
 
 
 def _picked(rows: Tensor, labels: Tensor) -> Tensor:
@@ -184,22 +242,23 @@ def _of_class(weight: Tensor, labels: Tensor, kept: Tensor | None) -> Tensor:
 def _reduce_rows(
     losses: Tensor, labels: Tensor, kept: Tensor | None, weight: Tensor | None, target: Tensor, reduction: str
 ) -> Tensor:
-    if kept is not None:
-        # Not a product: the loss of an ignored row may be infinite.
-        losses = where(kept != 0, losses, 0.0)
     if reduction == "none":
-        return reshape(losses, target.shape)
+        losses = losses if kept is None else _counted(losses, kept)
+        return losses if target.ndim == 1 else reshape(losses, target.shape)
+    if reduction == "mean" and kept is None and weight is None:
+        return _row_loss.mean(losses)
+    total = _row_loss.sum(losses) if kept is None else _counted.sum(losses, kept)
     if reduction == "sum":
-        return losses.sum()
-    if weight is None:
-        return losses.mean() if kept is None else losses.sum() / kept.sum()
-    return losses.sum() / _of_class(weight, labels, kept).sum()
+        return total
+    factors = kept if weight is None else _of_class(weight, labels, kept)
+    return total / _row_loss.sum(factors)
 
 
-def _reduce(losses: Tensor, reduction: str) -> Tensor:
+def _reduced(function: PointwiseFunction, reduction: str, *tensors: Tensor) -> Tensor:
+    """The elements of a point-wise loss, or their mean or sum in one pass."""
     if reduction == "none":
-        return losses
-    return losses.mean() if reduction == "mean" else losses.sum()
+        return function(*tensors)
+    return function.mean(*tensors) if reduction == "mean" else function.sum(*tensors)
 
 
 def _check_classes(function: str, logits: Any, target: Any, reduction: str, weight: Tensor | None) -> None:

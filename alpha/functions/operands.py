@@ -45,9 +45,7 @@ def call(function: type[Function], *args: Any, **kwargs: Any) -> Tensor:
 
 def filled(like: Tensor, value: Number, dtype: np.dtype[Any] | None = None) -> Tensor:
     """A tensor of the same shape and memory order with one number in each element."""
-    out = like.engine.empty_like(like, dtype)
-    like.engine.fill(out, value)
-    return out
+    return like.engine.full(like.shape, value, like.dtype if dtype is None else dtype, like.memory_order())
 
 
 def check_tensor(function: str, *values: Any) -> None:

@@ -200,7 +200,7 @@ def _distance(tag, item, x, count, largest):  # type: ignore[no-untyped-def]
 
 @compiled
 def cross_entropy(counter, tag, smoothing, item, rows, classes, bunch, x, labels, losses, p):  # type: ignore[no-untyped-def]
-    """p = softmax(x) and losses = -log p[label], smoothed.
+    """p = softmax(x), unless its address is 0, and losses = -log p[label], smoothed.
 
     A label out of range is not followed: its loss is NaN.
     """
@@ -211,8 +211,9 @@ def cross_entropy(counter, tag, smoothing, item, rows, classes, bunch, x, labels
         for row in range(first, min(first + bunch, rows)):
             at, to = x + row * classes * item, p + row * classes * item
             top = _largest(tag, at, classes)
-            total = _power_total(tag, item, True, at, to, classes, top)
-            _scale(tag, to, to, to, classes, (rounded(tag, 1.0 / total),))
+            total = _power_total(tag, item, p != 0, at, to, classes, top)
+            if p != 0:
+                _scale(tag, to, to, to, classes, (rounded(tag, 1.0 / total),))
             label = labels[row]
             target = float(read_number(tag, at + label * item) - top) if 0 <= label < classes else math.nan
             if smoothing != 0:

@@ -51,11 +51,17 @@ class Layout:
 
 def ir_of(program: Program, layout: Layout, fused: bool) -> str:
     """A module of LLVM IR with the functions "alone" and "shared"."""
-    return _Writer(program, layout, fused).module()
+    return Writer(program, layout, fused).module()
 
 
-class _Writer:
-    """Writes one module."""
+class Writer:
+    """Writes one module.
+
+    Attributes:
+        kind: what the function "range" returns, as LLVM names it.
+    """
+
+    kind = "void"
 
     def __init__(self, program: Program, layout: Layout, fused: bool) -> None:
         self.program, self.layout = program, layout
@@ -71,7 +77,11 @@ class _Writer:
         parts = [*sorted(self.text.declarations)]
         parts += [turns.functions(b, self.lanes.count, pointer_to("i64")) for b in sorted(self.text.turns)]
         parts += [division.functions(b, self.lanes.count) for b in sorted(self.text.divisions)]
-        return "\n".join([*parts, body, _shared(), _alone(), _attributes(), "!0 = !{ i32 1 }"])
+        return "\n".join([*parts, body, *self._entries(), attributes(), "!0 = !{ i32 1 }"])
+
+    def _entries(self) -> list[str]:
+        """The functions that run a job."""
+        return [_shared(), _alone()]
 
     # -- one range of rows and elements --------------------------------------------------------------------------
 
@@ -86,6 +96,7 @@ class _Writer:
         text.act("br label %row")
         text.label("row")
         text.act("%row_number = phi i64 [ %first_row, %entry ], [ %next_row, %row_end ]")
+        self._carry("row", ("entry", ""), ("row_end", "part"))
         self.pointers = self._row_pointers(plan, bases)
         steps = [self._field(plan, STEPS + self.results + k) for k in range(self.program.tensors)]
         self.same = {self.program.tensors + k: value for k, value in enumerate(numbers)}
@@ -97,12 +108,13 @@ class _Writer:
         text.label("vectors")
         whole = self.lanes.count * self._unroll()
         text.act(f"%i = phi i64 [ %first, %{row_block} ], [ %next_i, %whole_end ]")
+        self._carry("whole", (row_block, "row"), ("whole_end", "whole_next"))
         text.act("%left = sub i64 %end, %i")
         text.act(f"%are_whole = icmp sge i64 %left, {whole}")
         text.act("br i1 %are_whole, label %whole, label %parts")
         text.label("whole")
         for turn in range(self._unroll()):
-            self._vector(f"{turn * self.lanes.count}", steps, "%i", None)
+            self._vector(turn, steps, "%i", None)
         text.forget()
         text.act(f"%next_i = add i64 %i, {whole}")
         text.act("br label %whole_end")
@@ -110,11 +122,12 @@ class _Writer:
         text.act("br label %vectors")
         text.label("parts")
         text.act("%p = phi i64 [ %i, %vectors ], [ %next_p, %part_end ]")
+        self._carry("part", ("vectors", "whole"), ("part_end", "part_next"))
         text.act("%p_left = sub i64 %end, %p")
         text.act("%is_part = icmp sgt i64 %p_left, 0")
         text.act("br i1 %is_part, label %part, label %row_end")
         text.label("part")
-        self._vector("0", steps, "%p", "%p_left")
+        self._vector(0, steps, "%p", "%p_left")
         text.forget()
         text.act(f"%next_p = add i64 %p, {self.lanes.count}")
         text.act("br label %part_end")
@@ -125,10 +138,17 @@ class _Writer:
         text.act("%more_rows = icmp slt i64 %next_row, %end_row")
         text.act("br i1 %more_rows, label %row, label %return")
         text.label("return")
-        text.act("ret void")
+        self._return()
         body = "\n".join(f"  {line}" if not line.endswith(":") else line for line in text.lines)
         arguments = "i64 %job, i64 %first_row, i64 %end_row, i64 %first, i64 %end"
-        return f"define internal void @range({arguments}) noinline #0 {{\nentry:\n{body}\n}}"
+        return f"define internal {self.kind} @range({arguments}) noinline #0 {{\nentry:\n{body}\n}}"
+
+    def _carry(self, name: str, *origins: tuple[str, str]) -> None:
+        """Begins a block with what goes from turn to turn, under a name; ``origins``: blocks, and its name there."""
+
+    def _return(self) -> None:
+        """Ends the range."""
+        self.text.act("ret void")
 
     def _unroll(self) -> int:
         return 4 if len(self.program.instructions) < _SMALL and not self._has_functions() else 1
@@ -198,10 +218,13 @@ class _Writer:
 
     # -- one vector ----------------------------------------------------------------------------------------------
 
-    def _vector(self, offset: str, steps: list[Value], index: Value, left: Value | None) -> None:
-        """Loads, computes and stores the elements from an index on: a whole vector, or as many as are left."""
+    def _vector(self, turn: int, steps: list[Value], index: Value, left: Value | None) -> None:
+        """Loads, computes and stores the elements from an index on: a whole vector, or as many as are left.
+
+        ``turn``: which of the vectors of a turn of the loop.
+        """
         lanes, text = self.lanes, self.text
-        i = index if offset == "0" else text.write(f"add i64 {index}, {offset}")
+        i = index if turn == 0 else text.write(f"add i64 {index}, {turn * lanes.count}")
         mask = None if left is None else self._mask(left)
         slots: list[Value] = []
         for k in range(self.program.tensors):
@@ -212,6 +235,11 @@ class _Writer:
                 slots.append(lanes.number(one.value))
             else:
                 slots.append(FUNCTIONS[one.operation](lanes, *[slots[slot] for slot in one.operands]))
+        self._put(slots, i, mask, turn)
+
+    def _put(self, slots: list[Value], i: Value, mask: Value | None, turn: int) -> None:
+        """Stores the results."""
+        lanes, text = self.lanes, self.text
         for k, (slot, is_bool) in enumerate(zip(self.program.results, self.program.bools, strict=True)):
             value, kind, size = slots[slot], lanes.floats, lanes.bits // 8
             if is_bool:
@@ -306,35 +334,12 @@ _CHEAP = (
 )  # fmt: skip
 """Operations of one or a few instructions of the processor's."""
 
-_PLAN_FIELDS = (("rows", ROWS), ("elements", ELEMENTS), ("task_rows", TASK_ROWS), ("task_elements", TASK_ELEMENTS))
+PLAN_FIELDS = (("rows", ROWS), ("elements", ELEMENTS), ("task_rows", TASK_ROWS), ("task_elements", TASK_ELEMENTS))
 
 
-def _read(record: str, name: str, place: int) -> str:
-    kind = pointer_to("i64")
-    return f"""  %{name}_at = add i64 {record}, {8 * place}
-  %{name}_pointer = inttoptr i64 %{name}_at to {kind}
-  %{name} = load i64, {kind} %{name}_pointer"""
-
-
-def _shared() -> str:
-    """``shared(slot, job)``: tasks of whole rows, or of parts of one, until none is left."""
-    kind = pointer_to("i64")
-    fields = "\n".join(_read("%plan", name, place) for name, place in (*_PLAN_FIELDS, ("tasks", COUNT)))
-    return f"""define void @shared(i64 %slot, i64 %job) #0 {{
-entry:
-{_read("%job", "plan", 0)}
-{fields}
-  %counter_at = add i64 %slot, {JOB_SLOT.tasks}
-  %counter = inttoptr i64 %counter_at to {kind}
-  %more = add i64 %elements, %task_elements
+BOUNDS = """  %more = add i64 %elements, %task_elements
   %most = sub i64 %more, 1
   %pieces = sdiv i64 %most, %task_elements
-  br label %draw
-draw:
-  %task = atomicrmw add {kind} %counter, i64 1 monotonic
-  %is_one = icmp slt i64 %task, %tasks
-  br i1 %is_one, label %run, label %done
-run:
   %group = sdiv i64 %task, %pieces
   %before = mul i64 %group, %pieces
   %piece = sub i64 %task, %before
@@ -345,7 +350,35 @@ run:
   %first = mul i64 %piece, %task_elements
   %after = add i64 %first, %task_elements
   %row_goes_on = icmp slt i64 %after, %elements
-  %end = select i1 %row_goes_on, i64 %after, i64 %elements
+  %end = select i1 %row_goes_on, i64 %after, i64 %elements"""
+"""The rows and elements of a task, from the plan's fields."""
+
+
+def read(record: str, name: str, place: int) -> str:
+    """Reads a field of a record into a value of a name."""
+    kind = pointer_to("i64")
+    return f"""  %{name}_at = add i64 {record}, {8 * place}
+  %{name}_pointer = inttoptr i64 %{name}_at to {kind}
+  %{name} = load i64, {kind} %{name}_pointer"""
+
+
+def _shared() -> str:
+    """``shared(slot, job)``: tasks of whole rows, or of parts of one, until none is left."""
+    kind = pointer_to("i64")
+    fields = "\n".join(read("%plan", name, place) for name, place in (*PLAN_FIELDS, ("tasks", COUNT)))
+    return f"""define void @shared(i64 %slot, i64 %job) #0 {{
+entry:
+{read("%job", "plan", 0)}
+{fields}
+  %counter_at = add i64 %slot, {JOB_SLOT.tasks}
+  %counter = inttoptr i64 %counter_at to {kind}
+  br label %draw
+draw:
+  %task = atomicrmw add {kind} %counter, i64 1 monotonic
+  %is_one = icmp slt i64 %task, %tasks
+  br i1 %is_one, label %run, label %done
+run:
+{BOUNDS}
   call void @range(i64 %job, i64 %first_row, i64 %end_row, i64 %first, i64 %end)
   br label %draw
 done:
@@ -359,14 +392,14 @@ def _alone() -> str:
     return f"""define void @alone({byte} %record) #0 {{
 entry:
   %job = ptrtoint {byte} %record to i64
-{_read("%job", "plan", 0)}
-{_read("%plan", "rows", ROWS)}
-{_read("%plan", "elements", ELEMENTS)}
+{read("%job", "plan", 0)}
+{read("%plan", "rows", ROWS)}
+{read("%plan", "elements", ELEMENTS)}
   call void @range(i64 %job, i64 0, i64 %rows, i64 0, i64 %elements)
   ret void
 }}"""
 
 
-def _attributes() -> str:
+def attributes() -> str:
     """Vectors as wide as they are written, where LLVM would split them for some processors."""
     return f'attributes #0 = {{ "prefer-vector-width"="{8 * ISA.bytes}" "min-legal-vector-width"="{8 * ISA.bytes}" }}'

@@ -1,0 +1,56 @@
+"""FillOperations: tensors of one number on the CPU, written by a loop of vectors (``alpha.cpu.loops.fill``)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from alpha.cpu import workers
+from alpha.cpu.base import HostEngine
+from alpha.cpu.isa import ISA
+from alpha.cpu.loops import fill, machine
+from alpha.cpu.pointwise import launcher
+from alpha.records import Scalar
+from alpha.tensor import Tensor
+
+STREAMED_BYTES = 20 << 20
+"""Bytes from which a tensor is written past the caches, which would not keep it."""
+
+SHARED_BYTES = 1 << 20
+"""Bytes from which workers are woken."""
+
+_pack = struct.Struct("qqq8s").pack
+
+
+class FillOperations(HostEngine):
+    """New tensors of one number; a tensor that is there is filled as it lies, by NumPy."""
+
+    def full(
+        self, shape: Sequence[int], value: Scalar, dtype: np.dtype[Any], order: Sequence[int] | None = None
+    ) -> Tensor:
+        out = self.empty(shape, dtype, order)
+        storage = out.storage
+        if not storage.nbytes:
+            return out
+        number = np.empty(8 // dtype.itemsize, dtype)
+        with np.errstate(all="ignore"):  # what does not fit becomes what NumPy makes of it
+            number.fill(value)
+        tasks = -(-storage.nbytes // fill.TASK_BYTES)
+        job = _pack(storage.address, storage.nbytes, tasks, number.tobytes())
+        loop = _loop(storage.nbytes >= STREAMED_BYTES and storage.address % ISA.bytes == 0)
+        if storage.nbytes < SHARED_BYTES or self.threads == 1:
+            loop.alone(job)
+        else:
+            record = np.frombuffer(job, np.uint8)
+            workers.WORKERS.enter(launcher(), min(self.threads, tasks), (loop.shared, record.ctypes.data))
+        return out
+
+
+@cache
+def _loop(streams: bool) -> machine.Loop:
+    """The loop, which may write past the caches."""
+    return machine.loop(fill.ir_of(streams))

@@ -1,0 +1,317 @@
+"""The loops that draw random numbers: Philox4x32-10 in vectors, by the definitions of ``alpha.random`` to the bit.
+
+A job is a record of 8-byte fields: the result's address, its elements, the seed, the first counter, the tasks, and two
+or three numbers: for uniform ones ``alpha.random.uniform_bounds``, for normal ones standard deviation and mean. A lane
+of a vector is a counter, whose four words make four float32 numbers or two float64 ones, side by side in memory.
+Nothing is contracted: products and sums are rounded each, as the definitions say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alpha import random
+from alpha.cpu.isa import ISA
+from alpha.cpu.job_slot import JOB_SLOT
+from alpha.cpu.loops.lanes import Lanes, Text, Value
+from alpha.cpu.loops.loop import attributes, read
+from alpha.cpu.loops.machine import pointer_to
+from alpha.expressions.arithmetic import bits_of
+
+TASK = 1 << 12
+"""Counters per task: whole vectors of them."""
+
+OUT, ELEMENTS, SEED, OFFSET, TASKS, NUMBERS = range(6)
+"""Places in a job."""
+
+
+def ir_of(distribution: str, bits: int) -> str:
+    """A module of LLVM IR with the functions "alone" and "shared" for floats of so many bits."""
+    return _Writer(distribution, bits).module()
+
+
+class _Writer:
+    """Writes one module; words are computed with in lanes of 64 bits, of which the lower 32 count."""
+
+    def __init__(self, distribution: str, bits: int) -> None:
+        self.distribution, self.bits = distribution, bits
+        self.text = Text()
+        self.lanes = Lanes(64, ISA.lanes(8), False, self.text)
+        self.per_counter = 4 if bits == 32 else 2
+        self.scalar = "float" if bits == 32 else "double"
+        self.floats = f"<{self.lanes.count} x {self.scalar}>"
+
+    def module(self) -> str:
+        """The module's text."""
+        body = self._range()
+        return "\n".join(
+            [*sorted(self.text.declarations), body, _task(self.per_counter), _shared(), _alone(), attributes()]
+        )
+
+    def _range(self) -> str:
+        """``range(job, first, end)``: the numbers of some counters, whole vectors of them but for the last."""
+        text, lanes, count = self.text, self.lanes, self.lanes.count
+        group = count * self.per_counter
+        kind = f"<{group} x {self.scalar}>"
+        text.act(f"%room = alloca {kind}, align 64")
+        out, elements, seed, offset = (self._field(place) for place in (OUT, ELEMENTS, SEED, OFFSET))
+        numbers = [self._number(NUMBERS + k) for k in range(3 if self.distribution == "uniform" else 2)]
+        keys = self._keys(seed)
+        places = "<" + ", ".join(f"i64 {k}" for k in range(count)) + ">"
+        text.act("br label %turn")
+        text.label("turn")
+        text.act("%i = phi i64 [ %first, %entry ], [ %next, %after ]")
+        counters = lanes.integers("add", self._spread(text.write(f"add i64 {offset}, %i"), "i64"), places)
+        drawn = self._uniform if self.distribution == "uniform" else self._normal
+        value = self._side_by_side(drawn(self._words(counters, keys), numbers), kind)
+        text.act(f"%begun = mul i64 %i, {self.per_counter}")
+        text.act(f"%left = sub i64 {elements}, %begun")
+        text.act(f"%skipped = mul i64 %begun, {self.bits // 8}")
+        text.act(f"%at = add i64 {out}, %skipped")
+        text.act(f"%is_whole = icmp sge i64 %left, {group}")
+        text.act("br i1 %is_whole, label %whole, label %part")
+        text.label("whole")
+        text.act(f"%target = inttoptr i64 %at to {pointer_to(kind)}")
+        text.act(f"store {kind} {value}, {pointer_to(kind)} %target, align {self.bits // 8}")
+        text.act("br label %after")
+        text.label("part")
+        text.act(f"store {kind} {value}, {pointer_to(kind)} %room, align 64")
+        text.act(f"%room_at = ptrtoint {pointer_to(kind)} %room to i64")
+        self._copied()
+        text.label("after")
+        text.act(f"%next = add i64 %i, {count}")
+        text.act("%goes_on = icmp slt i64 %next, %end")
+        text.act("br i1 %goes_on, label %turn, label %return")
+        text.label("return")
+        text.act("ret void")
+        body = "\n".join(f"  {line}" if not line.endswith(":") else line for line in text.lines)
+        return f"define internal void @range(i64 %job, i64 %first, i64 %end) noinline #0 {{\nentry:\n{body}\n}}"
+
+    def _copied(self) -> None:
+        """Copies as many numbers as are left, one after the other."""
+        kind, pointer = self.scalar, pointer_to(self.scalar)
+        for line in (
+            "br label %one",
+            "one:",
+            "%k = phi i64 [ 0, %part ], [ %next_k, %one ]",
+            f"%bytes = mul i64 %k, {self.bits // 8}",
+            "%from = add i64 %room_at, %bytes",
+            "%to = add i64 %at, %bytes",
+            f"%from_pointer = inttoptr i64 %from to {pointer}",
+            f"%to_pointer = inttoptr i64 %to to {pointer}",
+            f"%number = load {kind}, {pointer} %from_pointer",
+            f"store {kind} %number, {pointer} %to_pointer",
+            "%next_k = add i64 %k, 1",
+            "%more = icmp slt i64 %next_k, %left",
+            "br i1 %more, label %one, label %after",
+        ):
+            self.text.act(line)
+
+    # -- words ---------------------------------------------------------------------------------------------------
+
+    def _keys(self, seed: Value) -> list[tuple[Value, Value]]:
+        """The two words of each round's key, in every lane."""
+        write, keys = self.text.write, []
+        words = [seed, write(f"lshr i64 {seed}, 32")]
+        for turn in range(random.ROUNDS):
+            if turn:
+                words = [write(f"add i64 {w}, {step}") for w, step in zip(words, random.KEY_STEPS, strict=True)]
+            keys.append((self._spread(words[0], "i64"), self._spread(words[1], "i64")))
+        return keys
+
+    def _words(self, counters: Value, keys: Sequence[tuple[Value, Value]]) -> list[Value]:
+        """The four words of each counter. Above a word's 32 bits anything may stand until the end."""
+        run, shift = self.lanes.integers, self.lanes.integer(32)
+        low = self.lanes.integer(0xFFFFFFFF)
+        zero = self.lanes.integer(0)
+        words = [counters, run("lshr", counters, shift), zero, zero]
+        for key in keys:
+            # Masked here, so that LLVM sees a product of 32-bit words, for which there is one instruction.
+            products = [
+                run("mul", run("and", word, low), self.lanes.integer(multiplier))
+                for word, multiplier in zip(words[::2], random.MULTIPLIERS, strict=True)
+            ]
+            high = [run("lshr", product, shift) for product in products]
+            words = [
+                run("xor", run("xor", high[1], words[1]), key[0]),
+                products[1],
+                run("xor", run("xor", high[0], words[3]), key[1]),
+                products[0],
+            ]
+        return [run("and", word, low) for word in words]
+
+    # -- numbers -------------------------------------------------------------------------------------------------
+
+    def _uniform(self, words: Sequence[Value], numbers: Sequence[Value]) -> list[Value]:
+        """min(u * scale + low, last), computed in the result's dtype."""
+        lanes, write = self.lanes, self.text.write
+        if self.bits == 64:
+            return [self._limited(lanes, u, numbers) for u in self._fractions(words)]
+        narrow = Lanes(32, lanes.count, False, self.text)
+        given = [write(f"fptrunc {lanes.floats} {number} to {narrow.floats}") for number in numbers]
+        fractions = []
+        for word in words:
+            whole = self._as_float(lanes.integers("lshr", word, lanes.integer(8)))
+            u = write(f"fptrunc {lanes.floats} {lanes.mul(whole, lanes.number(2.0**-24))} to {narrow.floats}")
+            fractions.append(self._limited(narrow, u, given))
+        return fractions
+
+    def _limited(self, lanes: Lanes, u: Value, numbers: Sequence[Value]) -> Value:
+        scale, low, last = numbers
+        value = lanes.add(lanes.mul(u, scale), low)
+        return lanes.select(lanes.compare("olt", last, value), last, value)
+
+    def _fractions(self, words: Sequence[Value]) -> list[Value]:
+        """Numbers in [0, 1) of 53 bits, two words each."""
+        lanes = self.lanes
+        result = []
+        for first, second in (words[:2], words[2:]):
+            high = self._as_float(lanes.integers("lshr", first, lanes.integer(5)))
+            low = self._as_float(lanes.integers("lshr", second, lanes.integer(6)))
+            whole = lanes.add(lanes.mul(high, lanes.number(2.0**26)), low)
+            result.append(lanes.mul(whole, lanes.number(2.0**-53)))
+        return result
+
+    def _normal(self, words: Sequence[Value], numbers: Sequence[Value]) -> list[Value]:
+        """Box and Muller's pairs times the standard deviation plus the mean, computed in float64."""
+        lanes = self.lanes
+        if self.bits == 64:
+            open_ = [lanes.add(u, lanes.number(2.0**-54)) for u in self._fractions(words)]
+        else:
+            half, unit = lanes.number(0.5), lanes.number(2.0**-32)
+            open_ = [lanes.mul(lanes.add(self._as_float(word), half), unit) for word in words]
+        standard = [z for u, v in zip(open_[::2], open_[1::2], strict=True) for z in self._pair(u, v)]
+        std, mean = numbers
+        values = [lanes.add(lanes.mul(z, std), mean) for z in standard]
+        if self.bits == 64:
+            return values
+        return [self.text.write(f"fptrunc {lanes.floats} {value} to {self.floats}") for value in values]
+
+    def _pair(self, u: Value, v: Value) -> tuple[Value, Value]:
+        """``alpha.random``'s pair of standard normal numbers."""
+        lanes, one, two = self.lanes, self.lanes.number(1.0), self.lanes.number(2.0)
+        shift = lanes.number(1.5 * 2.0**52)  # what is added to it is rounded to a whole number
+        k = lanes.sub(lanes.add(lanes.mul(v, two), shift), shift)
+        r = lanes.sub(v, lanes.mul(k, lanes.number(0.5)))
+        turned = lanes.sub(k, one)
+        sign = lanes.sub(lanes.mul(lanes.mul(turned, turned), two), one)
+        radius = lanes.mul(lanes.call("sqrt", lanes.mul(self._log(u), lanes.number(-2.0))), sign)
+        square = lanes.mul(r, r)
+        sine = lanes.mul(self._polynomial(square, random.SIN), r)
+        return lanes.mul(radius, self._polynomial(square, random.COS)), lanes.mul(radius, sine)
+
+    def _log(self, u: Value) -> Value:
+        """``alpha.random``'s logarithm."""
+        lanes, one = self.lanes, self.lanes.number(1.0)
+        bits, mantissa = lanes.as_ints(u), lanes.integer(52)
+        above = lanes.integers("sub", bits, lanes.integer(bits_of(random.SQRT_HALF, 64)))
+        exponent = lanes.integers("ashr", above, mantissa)
+        m = lanes.as_floats(lanes.integers("sub", bits, lanes.integers("shl", exponent, mantissa)))
+        s = lanes.div(lanes.sub(m, one), lanes.add(m, one))
+        square = lanes.mul(s, s)
+        value = lanes.mul(self._polynomial(square, random.LOG), square)
+        value = lanes.mul(lanes.add(value, lanes.number(2.0)), s)
+        return lanes.add(value, lanes.mul(lanes.from_small_ints(exponent), lanes.number(random.LN2)))
+
+    def _polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """Horner's rule, each product and each sum rounded."""
+        lanes = self.lanes
+        value = lanes.mul(x, lanes.number(coefficients[-1]))
+        for coefficient in coefficients[-2:0:-1]:
+            value = lanes.mul(lanes.add(value, lanes.number(coefficient)), x)
+        return lanes.add(value, lanes.number(coefficients[0]))
+
+    def _as_float(self, words: Value) -> Value:
+        """Integers below 2 ** 32 as float64, which is exact: they are the last bits of a float from 2 ** 52 on."""
+        lanes = self.lanes
+        placed = lanes.as_floats(lanes.integers("or", words, lanes.integer(bits_of(2.0**52, 64))))
+        return lanes.sub(placed, lanes.number(2.0**52))
+
+    # -- vectors -------------------------------------------------------------------------------------------------
+
+    def _side_by_side(self, values: Sequence[Value], kind: str) -> Value:
+        """The numbers of each counter side by side: of some vectors the first lanes, then the second ones."""
+        count, many = self.lanes.count, len(values)
+        order = [lane % many * count + lane // many for lane in range(many * count)]
+        width, whole = count, list(values)
+        while len(whole) > 1:
+            last = len(whole) == 2
+            wide = f"<{width} x {self.scalar}>"
+            places = ", ".join(f"i32 {place}" for place in (order if last else range(2 * width)))
+            lanes = f"<{2 * width} x i32>"
+            whole = [
+                self.text.write(f"shufflevector {wide} {x}, {wide} {y}, {lanes} <{places}>")
+                for x, y in zip(whole[::2], whole[1::2], strict=True)
+            ]
+            width *= 2
+        return whole[0]
+
+    def _field(self, place: int) -> Value:
+        write, kind = self.text.write, pointer_to("i64")
+        address = write(f"add i64 %job, {8 * place}")
+        return write(f"load i64, {kind} {write(f'inttoptr i64 {address} to {kind}')}")
+
+    def _number(self, place: int) -> Value:
+        """A number of the job in every lane."""
+        return self._spread(self.text.write(f"bitcast i64 {self._field(place)} to double"), "double")
+
+    def _spread(self, value: Value, kind: str) -> Value:
+        write, vector = self.text.write, f"<{self.lanes.count} x {kind}>"
+        first = write(f"insertelement {vector} undef, {kind} {value}, i32 0")
+        return write(f"shufflevector {vector} {first}, {vector} undef, <{self.lanes.count} x i32> zeroinitializer")
+
+
+def _task(per_counter: int) -> str:
+    """``task(job, task)``: the numbers of a task's counters."""
+    return f"""define internal void @task(i64 %job, i64 %task) noinline #0 {{
+entry:
+{read("%job", "elements", ELEMENTS)}
+  %more = add i64 %elements, {per_counter - 1}
+  %counters = sdiv i64 %more, {per_counter}
+  %first = mul i64 %task, {TASK}
+  %after = add i64 %first, {TASK}
+  %is_within = icmp slt i64 %after, %counters
+  %end = select i1 %is_within, i64 %after, i64 %counters
+  call void @range(i64 %job, i64 %first, i64 %end)
+  ret void
+}}"""
+
+
+def _shared() -> str:
+    """``shared(slot, job)``: tasks until none is left."""
+    kind = pointer_to("i64")
+    return f"""define void @shared(i64 %slot, i64 %job) #0 {{
+entry:
+{read("%job", "tasks", TASKS)}
+  %counter_at = add i64 %slot, {JOB_SLOT.tasks}
+  %counter = inttoptr i64 %counter_at to {kind}
+  br label %draw
+draw:
+  %task = atomicrmw add {kind} %counter, i64 1 monotonic
+  %is_one = icmp slt i64 %task, %tasks
+  br i1 %is_one, label %run, label %done
+run:
+  call void @task(i64 %job, i64 %task)
+  br label %draw
+done:
+  ret void
+}}"""
+
+
+def _alone() -> str:
+    """``alone(job)``: all tasks."""
+    byte = pointer_to("i8")
+    return f"""define void @alone({byte} %record) #0 {{
+entry:
+  %job = ptrtoint {byte} %record to i64
+{read("%job", "tasks", TASKS)}
+  br label %run
+run:
+  %task = phi i64 [ 0, %entry ], [ %next, %run ]
+  call void @task(i64 %job, i64 %task)
+  %next = add i64 %task, 1
+  %go_on = icmp slt i64 %next, %tasks
+  br i1 %go_on, label %run, label %done
+done:
+  ret void
+}}"""
