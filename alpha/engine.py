@@ -47,6 +47,7 @@ from alpha.mempool import MemoryPool
 from alpha.records import (
     IMAGE_ORDER,
     AttentionSettings,
+    AttentionState,
     BatchNormState,
     Epilogue,
     Index,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 __all__ = [
     "IMAGE_ORDER",
     "AttentionSettings",
+    "AttentionState",
     "BatchNormState",
     "Engine",
     "Epilogue",
@@ -501,19 +503,10 @@ class Engine(ABC):
         return attention.attention(self, q, k, v, mask, settings)
 
     def attention_grad(
-        self,
-        dy: Tensor,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        y: Tensor,
-        lse: Tensor,
-        settings: AttentionSettings,
-        needs: Sequence[bool],
+        self, dy: Tensor, state: AttentionState, settings: AttentionSettings, needs: Sequence[bool]
     ) -> tuple[Tensor | None, ...]:
-        """The gradients (dq, dk, dv, dmask) of attention from its results; None where not needed."""
-        return attention.attention_grad(self, dy, q, k, v, mask, y, lse, settings, needs)
+        """The gradients (dq, dk, dv, dmask) of attention; None where not needed."""
+        return attention.attention_grad(self, dy, state, settings, needs)
 
     def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
         """Weighted sums over an axis: y[:, p] is the sum of weight * x[:, source] over p's pairs.

@@ -65,6 +65,23 @@ class BatchNormState(NamedTuple):
     invertible: bool = False
 
 
+class AttentionState(NamedTuple):
+    """What attention's gradient takes beside the gradient of its result.
+
+    Attributes:
+        q, k, v, mask: its arguments.
+        y: its result.
+        lse: the logarithms of the softmax's sums.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Tensor | None
+    y: Tensor
+    lse: Tensor
+
+
 class AttentionSettings(NamedTuple):
     """How attention's scores become probabilities.
 

@@ -14,7 +14,7 @@ from alpha.dtypes import is_bool
 
 if TYPE_CHECKING:
     from alpha.engine import Engine
-    from alpha.records import AttentionSettings
+    from alpha.records import AttentionSettings, AttentionState
     from alpha.tensor import Tensor
 
 BLOCK = 1 << 22
@@ -44,18 +44,10 @@ def attention(
 
 
 def attention_grad(
-    engine: Engine,
-    dy: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    y: Tensor,
-    lse: Tensor,
-    settings: AttentionSettings,
-    needs: Sequence[bool],
+    engine: Engine, dy: Tensor, state: AttentionState, settings: AttentionSettings, needs: Sequence[bool]
 ) -> tuple[Tensor | None, ...]:
     """dv = p' dy; ds = p * (dy v' - sum(dy * y)); dq = ds k and dk = ds' q, scaled; the mask's is ds, summed."""
+    q, k, v, mask, y, lse = state
     do = engine.elementwise
     dq, dk, dv = (filled(engine, x.shape, 0, x.dtype, x.memory_order()) for x in (q, k, v))
     dmask = filled(engine, mask.shape, 0, mask.dtype) if mask is not None and needs[3] else None

@@ -19,7 +19,7 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import attention as kernels
 from alpha.cpu.kernels.attention import AttentionDropout, AttentionSizes
 from alpha.dtypes import is_bool
-from alpha.records import AttentionSettings
+from alpha.records import AttentionSettings, AttentionState
 from alpha.tensor import Tensor
 
 BLOCK = 128
@@ -55,21 +55,13 @@ class AttentionOperations(HostEngine):
         return y, lse
 
     def attention_grad(
-        self,
-        dy: Tensor,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        y: Tensor,
-        lse: Tensor,
-        settings: AttentionSettings,
-        needs: Sequence[bool],
+        self, dy: Tensor, state: AttentionState, settings: AttentionSettings, needs: Sequence[bool]
     ) -> tuple[Tensor | None, ...]:
         if needs[3]:  # sums over heads that share a mask's numbers: by the block, in the default's order
-            return composed.attention_grad(self, dy, q, k, v, mask, y, lse, settings, needs)
-        dy, q, k, v = (_lines(self, x) for x in (dy, q, k, v))
-        seen = _broadcast(mask, (*q.shape[:-1], k.shape[-2]))
+            return composed.attention_grad(self, dy, state, settings, needs)
+        y, lse = state.y, state.lse
+        dy, q, k, v = (_lines(self, x) for x in (dy, state.q, state.k, state.v))
+        seen = _broadcast(state.mask, (*q.shape[:-1], k.shape[-2]))
         sizes = _gradient_sizes(q.shape, k.shape, v.shape[-1], q.dtype.itemsize, settings.causal)
         chunks = -(-sizes.keys // sizes.chunk)
         parts = self.empty((chunks, *q.shape), q.dtype, (0, *(axis + 1 for axis in q.memory_order())))
@@ -189,6 +181,6 @@ def _common(q: Shape, k: Shape, value_size: int, item: int, causal: bool) -> Att
 def _entry(kernel: Any, dtype: np.dtype[Any]) -> Entry:
     """A kernel for numbers of a dtype."""
     sizes = types.NamedTuple([int64] * len(AttentionSizes._fields), AttentionSizes)
-    dropout = types.NamedTuple([int64, int64, int64, float64], AttentionDropout)
+    dropout = types.NamedTuple([int64] * 3 + [float64], AttentionDropout)
     tensors = 6 if kernel is kernels.attention else 10
     return compile.entry(kernel, dtype, sizes, dropout, dtype, types.Array(int64, 2, "C"), *[int64] * tensors)

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from alpha import dtypes
-from alpha.engine import AttentionSettings, Engine, Epilogue, RunningStatistics, WeightedPairs
+from alpha.engine import AttentionSettings, AttentionState, Engine, Epilogue, RunningStatistics, WeightedPairs
 from alpha.engine_suite.checks import Checks, expect, expect_same, numbers
 from alpha.engine_suite.core import FLOATS, NUMBERS
 from alpha.errors import CheckError
@@ -127,7 +127,7 @@ def attention(engine: Engine, name: str, dtype: str) -> None:
 
     def run(place: Engine, q: Tensor, k: Tensor, v: Tensor, dy: Tensor, mask: Tensor | None) -> Results:
         y, lse = place.attention(q, k, v, mask, settings)
-        return [y, lse, *place.attention_grad(dy, q, k, v, mask, y, lse, settings, needs)]
+        return [y, lse, *place.attention_grad(dy, AttentionState(q, k, v, mask, y, lse), settings, needs)]
 
     expect_same(engine, run, q, k, v, dy, mask, **limits)
 

@@ -14,7 +14,7 @@ from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import broadcast_view, call, check_float, check_tensor, sum_to
 from alpha.functions.shape import reshape
-from alpha.records import AttentionSettings
+from alpha.records import AttentionSettings, AttentionState
 from alpha.tensor import Tensor
 
 __all__ = ["scaled_dot_product_attention"]
@@ -40,7 +40,7 @@ class Attention(Function):
     def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, mask, y, lse = self.saved
         q, k, v = _with_batch(query, key, value)
-        found = grad.engine.attention_grad(grad, q, k, v, mask, y, lse, self.settings, self.needs[:4])
+        found = grad.engine.attention_grad(grad, AttentionState(q, k, v, mask, y, lse), self.settings, self.needs[:4])
         given = query, key, value, mask
         return tuple([None if part is None else sum_to(part, x.shape) for part, x in zip(found, given, strict=True)])
 

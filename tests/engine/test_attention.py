@@ -10,7 +10,7 @@ import pytest
 import alpha
 import alpha.nn.functional as F
 from alpha import random
-from alpha.engine import AttentionSettings, Engine
+from alpha.engine import AttentionSettings, AttentionState, Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from tests.engine.checks import gradcheck_on, sized
 
@@ -201,10 +201,10 @@ def test_blocks_of_the_default(engine: Engine, rng: np.random.Generator, monkeyp
     q, k, v = (engine.from_numpy(rng.normal(size=(2, length, 4)).astype(np.float32)) for _ in range(3))
     settings = AttentionSettings(0.5, True, 0.2, 7, 9)
     monkeypatch.setattr(attention, "BLOCK", 6 * 2 * length)
-    for y in (engine.attention(q, k, v, None, settings), attention.attention(engine, q, k, v, None, settings)):
-        lse = y[1]
-        grads = attention.attention_grad(engine, q, q, k, v, None, y[0], lse, settings, (True, True, True, False))
-        expected = engine.attention_grad(q, q, k, v, None, y[0], lse, settings, (True, True, True, False))
+    for results in (engine.attention(q, k, v, None, settings), attention.attention(engine, q, k, v, None, settings)):
+        state = AttentionState(q, k, v, None, *results)
+        grads = attention.attention_grad(engine, q, state, settings, (True, True, True, False))
+        expected = engine.attention_grad(q, state, settings, (True, True, True, False))
         for mine, other in zip(grads[:3], expected[:3], strict=True):
             assert mine is not None
             assert other is not None

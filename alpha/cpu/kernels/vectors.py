@@ -140,7 +140,7 @@ class Vectors:
     def first(self, count: Any) -> Any:
         """A mask of the lanes whose index is below ``count``, which may be any int64."""
         most = integer(self.lanes)
-        return self._mask(self.builder.select(self.builder.icmp_signed(">", count, most), most, count))
+        return self.below(self.builder.select(self.builder.icmp_signed(">", count, most), most, count))
 
     def store_where(self, value: Any, address: Any, mask: Any) -> None:
         """Stores the lanes of a mask; other memory is not touched."""
