@@ -350,7 +350,14 @@ def test_a_graphed_step_within_another_is_a_part_of_it(cu32: DeviceEngine) -> No
     assert outer.captures == 1
 
 
-def test_clipping_counting_batches_and_ignored_labels_stay_on_the_device(cu32: DeviceEngine) -> None:
+def _nll_loss(logits: alpha.Tensor, labels: alpha.Tensor, ignore_index: int) -> alpha.Tensor:
+    return nn.functional.nll_loss(alpha.log_softmax(logits, -1), labels, ignore_index=ignore_index)
+
+
+@pytest.mark.parametrize("loss_of", [nn.functional.cross_entropy, _nll_loss])
+def test_clipping_counting_batches_and_ignored_labels_stay_on_the_device(
+    cu32: DeviceEngine, loss_of: Callable[..., alpha.Tensor]
+) -> None:
     """What once read values on the host: the norm of gradients, BatchNorm's count, the labels to be ignored."""
 
     def play(make: Callable[[Any], Any]) -> tuple[list[float], list[Array]]:
@@ -359,7 +366,7 @@ def test_clipping_counting_batches_and_ignored_labels_stay_on_the_device(cu32: D
         optimizer = optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
 
         def step(x: alpha.Tensor, y: alpha.Tensor) -> tuple[alpha.Tensor, alpha.Tensor]:
-            loss = nn.functional.cross_entropy(net(x), y, ignore_index=2)
+            loss = loss_of(net(x), y, ignore_index=2)
             optimizer.zero_grad()
             loss.backward()
             norm = optim.clip_grad_norm_(net.parameters(), 0.3)
