@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import struct
 from functools import cache
 from typing import Any
 
@@ -21,6 +23,8 @@ from alpha.records import RangeCheck
 from alpha.tensor import Tensor
 
 _REDUCTIONS = {"none": picks.NONE, "sum": picks.SUM, "mean": picks.MEAN}
+
+_NLL = struct.Struct("11q").pack
 
 _TAGS = {4: np.float32(0), 8: np.float64(0)}
 """What tells the kernels a number's size."""
@@ -76,12 +80,15 @@ class LossOperations(HostEngine):
         count, classes = rows.shape
         item, (row_step, step) = rows.dtype.itemsize, rows.strides
         labels = self._in_order(labels)
-        out = self.empty(() if reduction != "none" else (count,), rows.dtype)
-        followed = self.empty((count,), default_int)
-        kept = picks.nll(
-            _TAGS[item], item, rows.address, row_step * item, step * item, count, classes, labels.address,
-            followed.address, ignore_index, self.checking, _REDUCTIONS[reduction], out.storage.address,
+        shape, strides = ((count,), (1,)) if reduction == "none" else ((), ())
+        out = Tensor(self.allocate(count * item if shape else item), 0, shape, strides, rows.dtype)
+        followed = Tensor(self.allocate(8 * (count + 1)), 0, (count,), (1,), default_int)
+        job = _NLL(
+            rows.address, row_step * item, step * item, count, classes, labels.address, followed.storage.address,
+            ignore_index, self.checking, _REDUCTIONS[reduction], out.storage.address,
         )  # fmt: skip
+        picks.nll[item].run(job, tasks=1, threads=1)
+        kept = ctypes.c_int64.from_address(followed.storage.address + 8 * count).value
         if kept < 0:
             position = -1 - kept
             raise check.error(int(self.array(labels)[position]), position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -220,7 +221,9 @@ def _rows(function: str, logits: Tensor, target: Tensor, ignore_index: int) -> t
     return logits, safe, kept
 
 
+@lru_cache(maxsize=1024)
 def _range(function: str, classes: int) -> RangeCheck:
+    """The error for a label out of range."""
     message = (
         f"[{function}] expected labels in 0..{classes - 1} for {classes} classes, got {{value}} at row {{position}}: "
         "check the labels, or the last layer's size"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from alpha.cpu.compile import alone
+from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels.records import get, put
 from alpha.cpu.kernels.sums import added, corrected
 from alpha.cpu.kernels.vectors import read_number, rounded, write_number
@@ -11,13 +14,21 @@ NONE, SUM, MEAN = 0, 1, 2
 """What is done with the rows' losses."""
 
 
-@alone
-def nll(tag, item, x, row_step, step, rows, classes, source, followed, ignore, checking, reduction, out):  # type: ignore[no-untyped-def]
-    """Losses -x[row, label], or their sum or mean over the rows that count; how many these are.
+TAG, TAG_BYTES = np.float32(0), 4
+"""A 0 of the numbers' size, and their bytes: each kernel has its own."""
 
-    Steps in bytes. Labels are copied to ``followed``, each is read once: -1 for a row that is to be ignored, 0 for one
-    out of range. Where ``checking``, the first label out of range ends all: the result is -1 - its row.
+
+def _nll(slot, job):  # type: ignore[no-untyped-def]
+    """Losses -x[row, label], or their sum or mean over the rows that count.
+
+    The job's words: x, its steps in bytes from row to row and along one, rows, classes, labels, where these are copied
+    to, the label of rows to ignore, whether to check, what is done with the losses, and where they go. Of the copies,
+    for which each label is read once, that of a row to ignore is -1, of one out of range 0. Behind them is written how
+    many rows count; where labels are checked, the first out of range ends all: then it is -1 - its row.
     """
+    x, row_step, step, rows, classes = get(job, 0), get(job, 1), get(job, 2), get(job, 3), get(job, 4)
+    source, followed, ignore, checking = get(job, 5), get(job, 6), get(job, 7), get(job, 8)
+    reduction, out, tag, item = get(job, 9), get(job, 10), TAG, TAG_BYTES
     total, error, kept = 0.0, 0.0, 0
     for row in range(rows):
         label = get(source, row)
@@ -28,7 +39,8 @@ def nll(tag, item, x, row_step, step, rows, classes, source, followed, ignore, c
             continue
         if label < 0 or label >= classes:
             if checking:
-                return -1 - row
+                put(followed, rows, -1 - row)
+                return
             label = 0
         put(followed, row, label)
         kept += 1
@@ -40,7 +52,14 @@ def nll(tag, item, x, row_step, step, rows, classes, source, followed, ignore, c
     if reduction != NONE:
         total = corrected(total, error)
         write_number(tag, out, rounded(tag, total / kept if reduction == MEAN else total))
-    return kept
+    put(followed, rows, kept)
+
+
+nll = {
+    tag.itemsize: JobKernel(_nll, f"nll_{tag.itemsize}", TAG=tag, TAG_BYTES=tag.itemsize)
+    for tag in (np.float32(0), np.float64(0))
+}
+"""The kernel for numbers of 4 and of 8 bytes."""
 
 
 @alone
