@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from alpha.arguments import whole
-from alpha.autograd import Function
+from alpha.autograd import Function, edges_of
 from alpha.dtypes import default_int, float_names, is_float
 from alpha.engine import RangeCheck
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
@@ -29,13 +29,18 @@ class CrossEntropy(Function):
 
     fresh = True
 
-    def forward(self, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-        if not self.needs[0]:
-            return logits.engine.cross_entropy_losses(logits, labels, smoothing)
-        losses, probabilities = logits.engine.cross_entropy(logits, labels, smoothing)
-        self.smoothing = smoothing
-        self.save(probabilities, labels)
-        return losses
+    smoothing: float
+
+    @classmethod
+    def of(cls, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+        """The rows' losses, in the graph where the logits are."""
+        engine, edges = logits.storage.engine, edges_of((logits,))
+        if edges is None:
+            return engine.cross_entropy_losses(logits, labels, smoothing)
+        losses, probabilities = engine.cross_entropy(logits, labels, smoothing)
+        function = cls()
+        function.smoothing = smoothing
+        return function.record(edges, [probabilities, labels], losses)
 
     def backward(self, grad: Tensor) -> Tensor:
         probabilities, labels = self.saved
@@ -47,11 +52,19 @@ class NegativeLogLikelihood(Function):
 
     fresh = True
 
-    def forward(self, rows: Tensor, labels: Tensor, ignore_index: int, reduction: str, check: RangeCheck) -> Tensor:
-        loss, followed, self.factor = rows.engine.nll_loss(rows, labels, ignore_index, reduction, check)
-        self.classes = rows.shape[1]
-        self.save(followed)
-        return loss
+    factor: Tensor | float
+    classes: int
+
+    @classmethod
+    def of(cls, rows: Tensor, labels: Tensor, ignore_index: int, reduction: str, check: RangeCheck) -> Tensor:
+        """The loss, in the graph where the rows are."""
+        edges = edges_of((rows,))
+        loss, followed, factor = rows.storage.engine.nll_loss(rows, labels, ignore_index, reduction, check)
+        if edges is None:
+            return loss
+        function = cls()
+        function.factor, function.classes = factor, rows.shape[1]
+        return function.record(edges, [followed], loss)
 
     def backward(self, grad: Tensor) -> Tensor:
         (followed,) = self.saved
@@ -145,7 +158,7 @@ def cross_entropy(
         smooth = -(log_p * weight).sum(-1) * (label_smoothing / rows.shape[1])
         losses = (1 - label_smoothing) * (_picked(log_p, labels) * -_of_class(weight, labels, kept)) + smooth
     else:
-        losses = CrossEntropy.apply(rows, labels, label_smoothing)
+        losses = CrossEntropy.of(rows, labels, label_smoothing)
         if weight is not None:
             losses = losses * _of_class(weight, labels, kept)
     return _reduce_rows(losses, labels, kept, weight, target, reduction)
@@ -166,7 +179,7 @@ def nll_loss(
         x, labels, is_flat = log_probabilities, target.detach(), target.ndim == 1
         if not is_flat:
             x, labels = reshape(x, (-1, x.shape[-1])), reshape(labels, (-1,))
-        loss = call(NegativeLogLikelihood, x, labels, ignored, reduction, _range(name, x.shape[-1]))
+        loss = NegativeLogLikelihood.of(x, labels, ignored, reduction, _range(name, x.shape[-1]))
         return loss if is_flat or reduction != "none" else reshape(loss, target.shape)
     rows, labels, kept = _rows(name, log_probabilities, target, ignore_index)
     losses = -_picked(rows, labels) * _of_class(weight, labels, kept)
