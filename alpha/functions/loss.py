@@ -21,6 +21,8 @@ from alpha.functions.operands import call, numbers
 from alpha.functions.shape import reshape
 from alpha.tensor import Tensor
 
+_NUMBERS = (int, float, np.integer, np.floating)
+
 __all__ = ["binary_cross_entropy_with_logits", "cross_entropy", "l1_loss", "mse_loss", "nll_loss"]
 
 
@@ -147,7 +149,7 @@ def cross_entropy(
         weight: (C,), a factor for each class.
     """
     name = "cross_entropy"
-    if not isinstance(label_smoothing, int | float | np.integer | np.floating) or not 0 <= label_smoothing <= 1:
+    if not isinstance(label_smoothing, _NUMBERS) or not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"[{name}] expected label_smoothing in 0..1, got {described(label_smoothing)}")
     label_smoothing = float(label_smoothing)
     _check_classes(name, logits, target, reduction, weight)
