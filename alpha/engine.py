@@ -212,6 +212,11 @@ class Engine(ABC):
         """
         return arrays.check_range(self, index, low, high, check, ignore)
 
+    def one_hot(self, labels: Tensor, classes: int, dtype: np.dtype[Any], check: RangeCheck) -> Tensor:
+        """A row (classes,) for each of some int64 labels (N,): 1 at the label, 0 elsewhere; checked as in
+        ``check_range``."""
+        return arrays.one_hot(self, labels, classes, dtype, check)
+
     def check_labels(self, labels: Tensor, classes: int, check: RangeCheck, ignore: int) -> tuple[Tensor, bool]:
         """``check_range`` of labels in 0..classes-1, and whether any may have been ignored."""
         return self.check_range(labels, 0, classes, check, ignore), True

@@ -103,6 +103,16 @@ def numbers(engine: Engine, count: int) -> Tensor:
     return engine.constant(("numbers", count), lambda: np.arange(count, dtype=np.int64))
 
 
+def one_hot(engine: Engine, labels: Tensor, classes: int, dtype: np.dtype[Any], check: RangeCheck) -> Tensor:
+    """Zeros, and then the ones."""
+    (rows,) = labels.shape
+    out = engine.full((rows, classes), 0, dtype)
+    if rows:
+        followed = engine.check_range(labels, 0, classes, check)
+        engine.scatter(out, (numbers(engine, rows), followed), 1, accumulate=False)
+    return out
+
+
 def cumsum(engine: Engine, x: Tensor, axis: int) -> Tensor:
     """The sums are made on the host, those of floats in float64: a running sum has no pairwise form."""
     with np.errstate(all="ignore"):

@@ -24,7 +24,6 @@ from alpha.functions.operands import (
     check_room,
     check_tensor,
     copied,
-    numbers,
     sum_to,
 )
 from alpha.functions.shape import broadcast_to, reshape
@@ -466,16 +465,10 @@ def one_hot(labels: Tensor, num_classes: int, dtype: dtypes.DtypeLike = dtypes.d
     kind = dtypes.as_dtype(dtype, "one_hot")
     num_classes = whole("one_hot", "num_classes", num_classes, 0)
     check_room(labels.engine, (*labels.shape, num_classes), kind)
-    index = labels.detach().long()
-    engine = labels.engine
-    if index.numel():
-        message = f"[one_hot] expected labels in 0..{num_classes - 1}, got {{value}}: raise num_classes"
-        index = engine.check_range(index, 0, num_classes, RangeCheck(IndexingError, message))
-    rows = index.numel()
-    out = engine.full((rows, num_classes), 0, kind)
-    if rows:
-        engine.scatter(out, (numbers(engine, rows), reshape(index, (rows,))), 1, accumulate=False)
-    return reshape(out, (*labels.shape, num_classes))
+    message = f"[one_hot] expected labels in 0..{num_classes - 1}, got {{value}}: raise num_classes"
+    index = reshape(labels.detach().long(), (labels.numel(),))
+    out = labels.engine.one_hot(index, num_classes, kind, RangeCheck(IndexingError, message))
+    return out if labels.ndim == 1 else reshape(out, (*labels.shape, num_classes))
 
 
 @pointwise

@@ -244,6 +244,18 @@ def test_one_hot(engine: Engine) -> None:
     with pytest.raises(IndexingError, match=r"\[one_hot\] expected labels in 0..1, got 2"):
         alpha.one_hot(labels, 2)
         engine.synchronize()
+    with pytest.raises(IndexingError, match=r"\[one_hot\] expected labels in 0..-1, got "):
+        alpha.one_hot(labels, 0)
+        engine.synchronize()
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int32", "int64", "float32", "float64"])
+def test_one_hot_of_each_dtype(engine: Engine, rng: np.random.Generator, dtype: str) -> None:
+    given = rng.integers(0, 37, 300)
+    labels = alpha.tensor(given, engine=engine)[::3]  # not dense
+    found = alpha.one_hot(labels, 37, dtype).numpy()
+    assert found.dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(found, np.eye(37)[given[::3]].astype(dtype))
 
 
 def test_masked_fill(engine: Engine) -> None:
