@@ -53,6 +53,8 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
                 "segregation": _segregation,
                 "matvec": _matvec,
                 "functions": _functions,
+                "gpt": _gpt,
+                "first seconds": _first_seconds,
                 "sweep": _sweep,
                 "algorithms": _algorithms,
                 "reproduction": loss_curves,
@@ -234,6 +236,31 @@ def _functions(result: dict[str, Any]) -> Figure:
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("PyTorch's time over ours")
     panels[0].legend(frameon=False)
+    return figure
+
+
+def _gpt(result: dict[str, Any]) -> Figure:
+    """Milliseconds of a step, a bar for each contestant."""
+    (row,) = result["rows"]
+    names = list(row["times_ms"])
+    figure = _figure(7, 0.6 + 0.4 * len(names))
+    axes = figure.subplots()
+    times = [common.median(row["times_ms"][name]) for name in names]
+    axes.bar_label(axes.barh(names, times, color=_colours(names), height=0.6), fmt="%.0f", padding=3)
+    axes.invert_yaxis()
+    axes.set_xlabel("ms per training step")
+    return figure
+
+
+def _first_seconds(result: dict[str, Any]) -> Figure:
+    """Seconds until the first training step is done, a bar for each network, cold and warm."""
+    names = [f"{row['network']}, {row['state']}" for row in result["rows"]]
+    figure = _figure(7, 0.6 + 0.4 * len(names))
+    axes = figure.subplots()
+    seconds = [row["median_s"]["until first step"] for row in result["rows"]]
+    axes.bar_label(axes.barh(names, seconds, color=OURS, height=0.6), fmt="%.1f", padding=3)
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds from the start of the process to the end of the first training step")
     return figure
 
 

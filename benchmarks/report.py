@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from alpha.errors import ArgumentError
-from benchmarks import algorithms, common, functions, huge2, matvec, segregation, sweep
+from benchmarks import algorithms, common, first_seconds, functions, huge2, matvec, segregation, sweep
 from benchmarks.operators import variant_table
 from benchmarks.suites import PAPER
 
@@ -30,8 +30,8 @@ markers. The pictures need Matplotlib.
 """
 
 KINDS = (
-    "training", "reproduction", "inference", "operators", PAPER, "huge2", "segregation", "matvec", "functions", "sweep",
-    "algorithms",
+    "training", "reproduction", "inference", "operators", PAPER, "huge2", "segregation", "matvec", "functions", "gpt",
+    "first seconds", "sweep", "algorithms",
 )  # fmt: skip
 """Kinds of results, in the report's order."""
 
@@ -83,6 +83,11 @@ class Report:
             return f"Products of a matrix and a vector{self.place}"
         if self.kind == "functions":
             return f"Every public function{self.place}"
+        if self.kind == "gpt":
+            threads = settings["threads"]
+            return f"A training step of a GPT block, {threads} thread{'s' if threads > 1 else ''}{self.place}"
+        if self.kind == "first seconds":
+            return f"The first seconds of a training, at revision {settings['revision']}{self.place}"
         if self.kind == "algorithms":
             path = f", {settings['path']} path" if "path" in settings else ""
             return f"Choices of algorithms, suite {settings['layers']}{path}{self.place}"
@@ -148,6 +153,8 @@ def _section(report: Report) -> str:
         "segregation": _segregation,
         "matvec": _matvec,
         "functions": _functions,
+        "gpt": _gpt,
+        "first seconds": _first_seconds,
         "sweep": _sweep,
         "algorithms": _algorithms,
     }
@@ -335,6 +342,27 @@ def _functions(result: dict[str, Any]) -> list[str]:
     return [note, *([listed] if listed else []), _markdown(functions.table(result))]
 
 
+def _gpt(result: dict[str, Any]) -> list[str]:
+    settings, (row,) = result["settings"], result["rows"]
+    note = (
+        f"Batch {settings['batch']}, {settings['tokens']} tokens, embedding {settings['embedding']}, "
+        f"{settings['heads']} heads, float32, AdamW."
+    )
+    titles = ["", "ms", "least", "ratio"]
+    rows = [
+        [name, f"{common.median(times):.1f}", f"{min(times):.1f}", f"{common.median(times) / row['alpha_ms']:.2f}"]
+        for name, times in row["times_ms"].items()
+    ]
+    return [note, _markdown((titles, rows))]
+
+
+def _first_seconds(result: dict[str, Any]) -> list[str]:
+    note = (
+        "Cold: no compiled kernel is kept on the machine. Warm: those of the cold process are. Each in a new process."
+    )
+    return [note, _markdown(first_seconds.table(result))]
+
+
 def _algorithms(result: dict[str, Any]) -> list[str]:
     rows, measured = algorithms.rows_of(result), result["settings"].get("figures")
     note = (
@@ -394,6 +422,8 @@ def headlines(reports: Sequence[Report]) -> list[Headline]:
         "segregation": _segregation_headlines,
         "matvec": _matvec_headlines,
         "functions": _functions_headlines,
+        "gpt": _gpt_headlines,
+        "first seconds": _first_seconds_headlines,
         "sweep": _sweep_headlines,
         "algorithms": _algorithms_headlines,
     }
@@ -491,6 +521,25 @@ def _functions_headlines(report: Report) -> list[Headline]:
     title = _lower(report.title)
     note = f"geometric mean over {len(report.result['rows'])} rows in all"
     return [Headline(f"{title}, {name}", opponent="PyTorch", ratio=mean, note=note) for name, mean in means.items()]
+
+
+def _gpt_headlines(report: Report) -> list[Headline]:
+    (row,) = report.result["rows"]
+    title, ours = _lower(report.title), f"{row['alpha_ms']:.1f} ms"
+    if row["torch_ms"] is None:
+        return [Headline(title, ours)]
+    return [Headline(title, ours, "PyTorch", f"{row['torch_ms']:.1f} ms", row["ratio"])]
+
+
+def _first_seconds_headlines(report: Report) -> list[Headline]:
+    revision = report.result["settings"]["revision"]
+    return [
+        Headline(
+            f"first training step of {row['network']}, {row['state']}, at revision {revision}",
+            f"{row['median_s']['first step']:.1f} s",
+        )
+        for row in report.result["rows"]
+    ]
 
 
 def _sweep_headlines(report: Report) -> list[Headline]:

@@ -123,8 +123,8 @@ class _CompilationNotice(event.Listener):  # type: ignore[misc, unused-ignore]
         if str(getattr(function, "__module__", None)).startswith("alpha.cpu."):
             if cache.can_keep(KIND):
                 _log.warning(
-                    "compiling the CPU engine's kernels as they are first used: once for this machine, about a minute "
-                    "in all; they are kept in %s",
+                    "compiling the CPU engine's kernels as they are first used: once for this machine, about half a "
+                    "minute in all; they are kept in %s",
                     cache.directory(KIND),
                 )
             event.unregister("numba:compile", self)

@@ -263,6 +263,33 @@ def paper() -> Report:
     return Report("cpu-paper.json", {**HEAD, **result, "geometric_mean": means, "lowest_ratio": 1.5})
 
 
+def gpt() -> Report:
+    times = {"alpha": [10.0, 11.0, 12.0], "torch tuned": [20.0, 22.0, 24.0]}
+    row = {"alpha_ms": 11.0, "torch_ms": 22.0, "torch_settings": "tuned", "ratio": 2.0, "times_ms": times}
+    sizes = {"batch": 16, "tokens": 256, "embedding": 384, "heads": 6}
+    settings = {"suite": "gpt", "engine": "cpu", "threads": 1, **sizes}
+    return Report("cpu-gpt.json", {**HEAD, "settings": settings, "rows": [row]})
+
+
+def beginning() -> Report:
+    """The first seconds of a network, cold."""
+    medians = {"import": 0.25, "first step": 20.0, "second step": 0.4, "until first step": 21.5}
+    times = {phase: [1e3 * seconds] for phase, seconds in medians.items()}
+    row = {"network": "gpt", "batch": 16, "state": "cold", "median_s": medians, "times_ms": times}
+    settings = {"suite": "first seconds", "engine": "cpu", "threads": 2, "revision": "abc1234"}
+    return Report("cpu-first-seconds.json", {**HEAD, "settings": settings, "rows": [row]})
+
+
+def test_a_gpts_step_and_first_seconds_have_a_table_and_a_line() -> None:
+    text, table = report.document([gpt(), beginning()]), report.summary([gpt(), beginning()])
+    assert "## A training step of a GPT block, 1 thread\n" in text
+    assert "| torch tuned | 22.0 | 20.0 | 2.00 |" in text
+    assert "| a training step of a GPT block, 1 thread | 11.0 ms | PyTorch 22.0 ms | 2.00 | - |" in table
+    assert "## The first seconds of a training, at revision abc1234" in text
+    assert "| gpt, batch 16 | cold | 0.25 | 20.00 | 0.40 | 21.50 |" in text
+    assert "| first training step of gpt, cold, at revision abc1234 | 20.0 s | - | - | - |" in table
+
+
 def test_the_papers_comparison_tells_what_each_idea_gains() -> None:
     text = report.document([paper()])
     assert "## The paper's comparison of operators, 1 GFLOP each" in text and "![" in text and "cpu-paper.png" in text
@@ -346,6 +373,7 @@ def test_pictures_are_drawn_and_old_ones_go(tmp_path: Path) -> None:
     for old in ("old.svg", "old.png"):
         (tmp_path / old).write_text("")
     reports = [*report.read(), inference(), swept(), paper(), generators(), segregated(), reproduction()]
+    reports += [gpt(), beginning()]
     pictures.draw(reports, tmp_path)
     assert drawn(tmp_path) == {"ratios.svg", *(one.picture for one in reports)}
     assert all(path.stat().st_size < 1 << 18 for path in tmp_path.glob("*.*"))
