@@ -59,11 +59,13 @@ class ProductOperations(ArrayOperations):
             return self._batched(x, y)
         (rows, depth), columns = x.shape, y.shape[1]
         if 1 not in (rows, depth, columns):
-            if rows * depth * columns <= BLAS_MACS:
-                return super().matmul(x, y)
             nbytes = rows * columns * x.dtype.itemsize
-            out = Tensor(self.allocate(nbytes), 0, (rows, columns), (columns, 1), x.dtype)
-            if not self._in_blocks(x, y, out):
+            out = Tensor(self.allocate(nbytes), 0, (rows, columns), (columns or 1, 1), x.dtype)
+            if rows * depth * columns <= BLAS_MACS:
+                x, y = self._dense_one_way(x), self._dense_one_way(y)
+                with np.errstate(all="ignore"):  # infinities and NaN are values here
+                    np.matmul(self.array(x), self.array(y), out=self.array(out))
+            elif not self._in_blocks(x, y, out):
                 self._convolved(x, y, out)
             return out
         # Not by view(), which checks that memory holds every element: with no rows or columns nothing is read.
@@ -101,13 +103,17 @@ class ProductOperations(ArrayOperations):
         blocks = blocks_of(rows, depth, columns, limits)
         if blocks is None:
             return False
-        x, y = (t if _by_columns(t) or _by_rows(t) else self.dense(t, range(t.ndim)) for t in (x, y))
+        x, y = self._dense_one_way(x), self._dense_one_way(y)
         whole = 0, 1, depth
         with np.errstate(all="ignore"):  # infinities and NaN are values here
             for down, across in product(runs(rows, blocks.rows), runs(columns, blocks.columns)):
                 left, right, target = view(x, down, whole), view(y, whole, across), view(out, down, across)
                 np.matmul(self.array(left), self.array(right), out=self.array(target))
         return True
+
+    def _dense_one_way(self, x: Tensor) -> Tensor:
+        """Matrices whose rows or columns are dense, as BLAS reads them; a copy where neither are."""
+        return x if _by_rows(x) or _by_columns(x) else self.dense(x, range(x.ndim))
 
     def _convolved(self, x: Tensor, y: Tensor, out: Tensor) -> None:
         """The product as a convolution of maps of one pixel, or as its gradient: whichever reads them as they lie."""
