@@ -107,7 +107,7 @@ class ConvolutionOperations(HostEngine):
 
     def _in_bands(self, operator: str, groups: int, call: Call) -> int:
         """``_convolve``, a band of the result after the other."""
-        x, w, out, geometry, bias, residual, slope = call
+        x, w, out, geometry, bias, residual, slope, _ = call
         by_output = operator == FORWARD
         parts, all_positions = bands.parts(geometry, by_output)
         if residual is not None and residual is not out:
@@ -172,7 +172,7 @@ class ConvolutionOperations(HostEngine):
 
         The bias and the residual may lie in any way.
         """
-        x, w, out, geometry, bias, residual, slope = call
+        x, w, out, geometry, bias, residual, slope, _ = call
         wanted = (problem.out_channels, *problem.geometry.filter, problem.group_in)
         if w.shape != wanted or w.dtype != x.dtype:  # what the plans' offsets trust
             raise ShapeError(f"[convolution] expected filters {wanted} of {x.dtype}, got {w.shape} of {w.dtype}")

@@ -35,6 +35,44 @@ class MatMul(Function):
         return dx, dy
 
 
+class Dot(Function):
+    """The sum of the products of two vectors' elements."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        self.save(x if self.needs[1] else None, y if self.needs[0] else None)
+        return _dot(x, y)
+
+    def backward(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, y = self.saved
+        scaled = grad.engine.elementwise
+        return scaled("mul", y, grad) if self.needs[0] else None, scaled("mul", x, grad) if self.needs[1] else None
+
+
+def _dot(x: Tensor, y: Tensor) -> Tensor:
+    """The dot product: the product of a matrix of one row and a vector."""
+    length = x.shape[0]
+    row = Tensor(x.storage, x.offset, (1, length), (length, x.strides[0]), x.dtype)
+    out = x.storage.engine.gemv(row, y)
+    return Tensor(out.storage, out.offset, (), (), out.dtype)
+
+
+class Outer(Function):
+    """A column times a row."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        self.save(x if self.needs[1] else None, y if self.needs[0] else None)
+        return x.engine.ger(x, y)
+
+    def backward(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, y = self.saved
+        engine = grad.engine
+        return engine.gemv(grad, y) if self.needs[0] else None, engine.gemv(grad, x, True) if self.needs[1] else None
+
+
 def _swapped(x: Tensor) -> Tensor:
     """A view with the last two axes exchanged."""
     return x.view(x.offset, (*x.shape[:-2], x.shape[-1], x.shape[-2]), (*x.strides[:-2], x.strides[-1], x.strides[-2]))
@@ -108,6 +146,8 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
         return call(Gemv, x, y, False) if enters_graph(x, y) else x.engine.gemv(x, y)
     if x.ndim == 1 and y.ndim == 2:
         return call(Gemv, y, x, True) if enters_graph(x, y) else x.engine.gemv(y, x, True)
+    if x.ndim == y.ndim == 1:
+        return call(Dot, x, y) if enters_graph(x, y) else _dot(x, y)
     batch = _batch(x, y)
     left, right = unsqueeze(x, 0) if x.ndim == 1 else x, unsqueeze(y, -1) if y.ndim == 1 else y
     if right.ndim == 2 and left.ndim > 2:  # one long product instead of a batch of short ones
@@ -162,15 +202,22 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def outer(x: Tensor, y: Tensor) -> Tensor:
     """The products of each element of one vector with each of another: (M,) and (N,) give (M, N)."""
-    check_float("outer", x, y)
+    _check_vectors("outer", x, y)
     if x.ndim != 1 or y.ndim != 1:
         raise ShapeError(f"[outer] expected two vectors, got x: {x.shape} and y: {y.shape}")
-    return call(MatMul, unsqueeze(x, 1), unsqueeze(y, 0))
+    return call(Outer, x, y) if enters_graph(x, y) else x.storage.engine.ger(x, y)
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
     """The sum of the products of two vectors' elements."""
-    check_float("dot", x, y)
+    _check_vectors("dot", x, y)
     if x.ndim != 1 or x.shape != y.shape:
         raise ShapeError(f"[dot] expected two vectors of one length, got x: {x.shape} and y: {y.shape}")
-    return matmul(x, y)
+    return call(Dot, x, y) if enters_graph(x, y) else _dot(x, y)
+
+
+def _check_vectors(name: str, x: Tensor, y: Tensor) -> None:
+    """Two tensors of one float dtype on one engine."""
+    _check_dtypes(name, x, y)
+    if x.storage.engine is not y.storage.engine:
+        x.engine.check_owner(name, x, y)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.cpu.engine import CPUEngine
 from alpha.engine import Engine
-from alpha.errors import DtypeError, ShapeError
+from alpha.errors import DtypeError, EngineError, ShapeError
 from alpha.testing import assert_close
 from tests.engine.checks import gradcheck_on
 
@@ -97,6 +98,27 @@ def test_outer_and_dot(engine: Engine, rng: np.random.Generator) -> None:
     assert gradcheck_on(engine, alpha.outer, x, y) and gradcheck_on(engine, alpha.dot, x, z)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("length", [0, 1, 2, 7, 1000])
+def test_outer_and_dot_of_any_layout(engine: Engine, rng: np.random.Generator, length: int, dtype: Any) -> None:
+    """Vectors with gaps, repeated elements, and columns of matrices; matmul of vectors is their dot product."""
+    x, matrix = rng.standard_normal(2 * length).astype(dtype), rng.standard_normal((length, 3)).astype(dtype)
+    t, m = alpha.tensor(x, engine=engine), alpha.tensor(matrix, engine=engine)
+    vectors = [(t[::2], x[::2]), (m[:, 1], matrix[:, 1]), (t[:length], x[:length])]
+    vectors.append((alpha.tensor(np.ones(1, dtype), engine=engine).expand(length), np.ones(length, dtype)))
+    for left, a in vectors:
+        for right, b in vectors:
+            bound = (length + 1) * np.finfo(dtype).eps * float(np.abs(a) @ np.abs(b))
+            for result in (alpha.dot(left, right), alpha.matmul(left, right)):
+                assert result.shape == () and abs(result.item() - float(a @ b)) <= bound
+            np.testing.assert_array_equal(alpha.outer(left, right).numpy(), np.outer(a, b))
+            p, q = (alpha.tensor(v.copy(), requires_grad=True, engine=engine) for v in (a, b))
+            alpha.dot(p, q).backward()
+            assert p.grad is not None and q.grad is not None
+            np.testing.assert_array_equal(p.grad.numpy(), b)
+            np.testing.assert_array_equal(q.grad.numpy(), a)
+
+
 def test_numpy_operands(engine: Engine) -> None:
     x = np.eye(3, dtype=np.float32)
     t = alpha.tensor(x * 2, engine=engine)
@@ -129,6 +151,11 @@ def test_errors(engine: Engine) -> None:
         alpha.linear(x, y)
     with pytest.raises(ShapeError, match=r"\[linear\] expected a bias of shape \(4,\), got \(5,\)"):
         alpha.linear(alpha.zeros(2, 5, engine=engine), y, alpha.zeros(5, engine=engine))
+    for function in (alpha.dot, alpha.outer):
+        with pytest.raises(DtypeError, match=rf"\[{function.__name__}\] expected tensors of one dtype"):
+            function(alpha.zeros(3, engine=engine), alpha.zeros(3, dtype=alpha.float64, engine=engine))
+        with pytest.raises(EngineError, match=rf"\[{function.__name__}\]"):
+            function(alpha.zeros(3, engine=engine), alpha.zeros(3, engine=CPUEngine()))
     with pytest.raises(ShapeError, match=r"\[dot\]"):
         alpha.dot(x, x)
     with pytest.raises(ShapeError, match=r"\[outer\]"):

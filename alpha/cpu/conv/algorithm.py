@@ -26,6 +26,7 @@ class Call(NamedTuple):
         bias: added to results, one number per channel; None for a filter gradient.
         residual: images that are added to results, with the strides of ``out``, or ``out`` itself.
         slope: slope of the LeakyReLU that is then applied, or None.
+        reused: whether ``other`` may be a layer's filters, which inference keeps packed; not of a product's matrix.
     """
 
     source: Tensor
@@ -35,6 +36,7 @@ class Call(NamedTuple):
     bias: Tensor | None = None
     residual: Tensor | None = None
     slope: float | None = None
+    reused: bool = True
 
     @property
     def tag(self) -> Any:

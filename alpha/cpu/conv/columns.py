@@ -148,7 +148,7 @@ class Columns(Algorithm):
 
     def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
         planned = plan(problem)
-        packed = _packed(engine, call.other, planned.packed_shape, problem.by_output)
+        packed = _packed(engine, call, planned.packed_shape, problem.by_output)
         macs: int = engine.launch(
             kernels.columns, call.tag, planned.rows, planned.columns, planned.sizes, call.source.address,
             packed.address, *call.result_arguments, tasks=planned.tasks,
@@ -165,12 +165,12 @@ class Columns(Algorithm):
         return met + made + results + filter_numbers(problem) * (3 if packs else 1)
 
 
-def _packed(engine: HostEngine, w: Tensor, shape: tuple[int, ...], by_output: bool) -> Tensor:
+def _packed(engine: HostEngine, call: Call, shape: tuple[int, ...], by_output: bool) -> Tensor:
     """The filters' rows in the plan's panels, whose columns are taps and result channels."""
     groups, _, taps, depth, _ = shape
 
     def pack(packed: Tensor) -> None:
-        array = engine.array(w)
+        array = engine.array(call.other)
         if by_output:
             turned = array.reshape(groups, -1, *array.shape[1:]).transpose(0, 3, 1, 2, 4)
             source = filters.dense_array(engine, turned).reshape(groups, -1, taps, depth)
@@ -179,4 +179,5 @@ def _packed(engine: HostEngine, w: Tensor, shape: tuple[int, ...], by_output: bo
             source = filters.dense_array(engine, array).reshape(groups, depth, taps, -1)
             engine.launch(filter_kernels.pack_by_input, source, engine.array(packed))
 
-    return filters.kept(engine, w, shape, "rows by output" if by_output else "rows by input", pack)
+    how = "rows by output" if by_output else "rows by input"
+    return filters.kept(engine, call.other, shape, how, pack, call.reused)

@@ -18,7 +18,7 @@ MAX_UNPOOLED_BYTES = 1 << 20
 """Most bytes of a copy that is made outside the pool."""
 
 
-def packed(engine: HostEngine, w: Tensor, shape: tuple[int, ...], by_output: bool) -> Tensor:
+def packed(engine: HostEngine, w: Tensor, shape: tuple[int, ...], by_output: bool, reused: bool = True) -> Tensor:
     """The filters in panels: (groups, panels, taps, depth, panel)."""
     groups, _, taps, _, _ = shape
 
@@ -27,14 +27,22 @@ def packed(engine: HostEngine, w: Tensor, shape: tuple[int, ...], by_output: boo
         kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
         engine.launch(kernel, source, engine.array(packed))
 
-    return kept(engine, w, shape, "by output" if by_output else "by input", pack)
+    return kept(engine, w, shape, "by output" if by_output else "by input", pack, reused)
 
 
-def kept(engine: HostEngine, w: Tensor, shape: tuple[int, ...], how: str, pack: Callable[[Tensor], None]) -> Tensor:
+def kept(
+    engine: HostEngine,
+    w: Tensor,
+    shape: tuple[int, ...],
+    how: str,
+    pack: Callable[[Tensor], None],
+    reused: bool = True,
+) -> Tensor:
     """The filters packed to a shape in some way; from the cache if they have not changed.
 
     Inference keeps packed filters with the filters' storage, and packs once. Training changes filters before their next
-    use, so nothing is kept; nor where a NumPy array shares the storage, and may change it unnoticed.
+    use, so nothing is kept; nor where a NumPy array shares the storage, and may change it unnoticed; nor of filters
+    that are not ``reused``: an activation that is multiplied once would take twice its memory while it lives.
     """
     key = ("packed", how, w.offset, w.shape, w.strides, shape)
     found: tuple[int, Tensor] | None = w.storage.cache.pop(key, None)
@@ -43,7 +51,7 @@ def kept(engine: HostEngine, w: Tensor, shape: tuple[int, ...], how: str, pack: 
     else:
         packed = engine.empty(shape, w.dtype)
         pack(packed)
-    if serve_again(w):
+    if reused and serve_again(w):
         w.storage.cache[key] = (w.version, packed)
     return packed
 

@@ -188,7 +188,7 @@ class Images(Algorithm):
 
     def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
         planned = plan(problem)
-        packed = filters.packed(engine, call.other, planned.packed_shape, problem.by_output)
+        packed = filters.packed(engine, call.other, planned.packed_shape, problem.by_output, call.reused)
         macs: int = engine.launch(
             kernels.images, call.tag, planned.order, planned.rows, planned.columns, planned.runs, planned.sizes,
             call.source.address, packed.address, *call.result_arguments, tasks=planned.tasks,

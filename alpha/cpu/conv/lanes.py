@@ -170,7 +170,7 @@ class Lanes(Algorithm):
 
     def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
         planned = plan(problem)
-        packed = filters.packed(engine, call.other, planned.packed_shape, problem.by_output)
+        packed = filters.packed(engine, call.other, planned.packed_shape, problem.by_output, call.reused)
         macs: int = engine.launch(
             kernels.lanes, call.tag, planned.bands, planned.rows, planned.columns, planned.heights,
             planned.sizes, call.source.address, packed.address, *call.result_arguments, tasks=planned.tasks,

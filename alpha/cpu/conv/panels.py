@@ -171,7 +171,7 @@ class Panels(Algorithm):
 
     def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
         planned = plan(problem)
-        kind, packed = _filters(engine, call.other, planned.packed_shape, problem.by_output)
+        kind, packed = _filters(engine, call, planned.packed_shape, problem.by_output)
         macs: int = engine.launch(
             kernels.panels, call.tag, kind, planned.blocks, planned.rows, planned.columns, planned.sizes,
             call.source.address, packed.address, *call.result_arguments, tasks=planned.tasks,
@@ -179,8 +179,9 @@ class Panels(Algorithm):
         return macs
 
 
-def _filters(engine: HostEngine, w: Tensor, shape: tuple[int, ...], by_output: bool) -> tuple[int, Tensor]:
+def _filters(engine: HostEngine, call: Call, shape: tuple[int, ...], by_output: bool) -> tuple[int, Tensor]:
     """The filters and their layout: packed beforehand only if they will be used again."""
-    if filters.serve_again(w):
+    w = call.other
+    if call.reused and filters.serve_again(w):
         return kernels.PACKED, filters.packed(engine, w, shape, by_output)
     return kernels.BY_OUTPUT if by_output else kernels.BY_INPUT, engine.dense(w, range(4))

@@ -194,7 +194,7 @@ class Positions(Algorithm):
 
     def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
         planned = plan(problem)
-        packed = filters.packed(engine, call.other, planned.packed_shape, problem.by_output)
+        packed = filters.packed(engine, call.other, planned.packed_shape, problem.by_output, call.reused)
         macs: int = engine.launch(
             kernels.positions, call.tag, planned.blocks, planned.rows, planned.columns, planned.sizes,
             call.source.address, packed.address, *call.result_arguments, tasks=planned.tasks,
