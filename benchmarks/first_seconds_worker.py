@@ -12,14 +12,12 @@ import sys
 import time
 from typing import Any
 
-BEGIN = float(sys.argv[3])
+import numpy as np
 
-import numpy as np  # noqa: E402
-
-import alpha  # noqa: E402
-import alpha.nn.functional as F  # noqa: E402
-from alpha import nn, optim  # noqa: E402
-from alpha.nn import models  # noqa: E402
+import alpha
+import alpha.nn.functional as F
+from alpha import nn, optim
+from alpha.nn import models
 
 IMPORTED = time.time()
 
@@ -91,6 +89,7 @@ def step(net: Any, optimizer: Any, x: Any, labels: Any) -> float:
 
 def main() -> None:
     """Prints seconds as JSON."""
+    begin = float(sys.argv[3])
     alpha.engine("cpu").configure(threads=int(sys.argv[4]))
     parts = made(sys.argv[1], int(sys.argv[2]))
     ready = time.time()
@@ -98,8 +97,8 @@ def main() -> None:
     first = time.time()
     losses.append(step(*parts))
     second = time.time()
-    times = {"import": IMPORTED - BEGIN, "first step": first - ready, "second step": second - first}
-    print(json.dumps({**times, "until first step": first - BEGIN, "losses": losses}))
+    times = {"import": IMPORTED - begin, "first step": first - ready, "second step": second - first}
+    print(json.dumps({**times, "until first step": first - begin, "losses": losses}))
 
 
 if __name__ == "__main__":
