@@ -22,7 +22,7 @@ from alpha.nn import models
 IMPORTED = time.time()
 
 WORDS, TOKENS, WIDTH, HEADS = 64, 128, 192, 6
-"""Of the GPT: its vocabulary, the length of a text, the embedding's size, attention's heads."""
+"""The GPT's vocabulary, the length of a text, the embedding's size, attention's heads."""
 
 
 def attention(q: Any, k: Any, v: Any) -> Any:
@@ -44,7 +44,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: Any) -> Any:
-        """Of texts (N, TOKENS, WIDTH)."""
+        """The block's result for texts (N, TOKENS, WIDTH)."""
         h, shape = self.norm1(x), (x.shape[0], TOKENS, HEADS, WIDTH // HEADS)
         q, k, v = (layer(h).reshape(shape).transpose(1, 2) for layer in (self.query, self.key, self.value))
         x = x + self.out(attention(q, k, v).transpose(1, 2).reshape(x.shape))
@@ -61,7 +61,7 @@ class GPT(nn.Module):
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS)
 
     def forward(self, words: Any) -> Any:
-        """Of words (N, TOKENS), the logits of the next ones, (N * TOKENS, WORDS)."""
+        """The logits of the words that follow words (N, TOKENS), (N * TOKENS, WORDS)."""
         return self.head(self.norm(self.blocks(self.embedding(words)))).reshape(-1, WORDS)
 
 

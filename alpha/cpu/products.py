@@ -207,8 +207,8 @@ class ProductOperations(ArrayOperations):
 def _matrix_at(x: Tensor, index: tuple[int, ...]) -> Tensor:
     """The view of one matrix of a batch that is broadcast to more axes, or along axes of length 1."""
     batch = len(x.shape) - 2
-    own = zip(index[len(index) - batch :], x.shape[:batch], x.strides[:batch], strict=True)
-    offset = x.offset + sum(i * step for i, length, step in own if length > 1)
+    steps = zip(index[len(index) - batch :], x.shape[:batch], x.strides[:batch], strict=True)
+    offset = x.offset + sum(i * step for i, length, step in steps if length > 1)
     return Tensor(x.storage, offset, x.shape[-2:], x.strides[-2:], x.dtype)
 
 
