@@ -85,6 +85,7 @@ def test_masks_of_shared_heads(engine: Engine, rng: np.random.Generator) -> None
         compare_with_pytorch(engine, arrays, rng.normal(size=shape), np.float64, enable_gqa=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradcheck(engine: Engine, rng: np.random.Generator, causal: bool) -> None:
     if engine.name.startswith("cu32"):
@@ -93,6 +94,7 @@ def test_gradcheck(engine: Engine, rng: np.random.Generator, causal: bool) -> No
     assert gradcheck_on(engine, lambda *a: F.scaled_dot_product_attention(*a, is_causal=causal), q, k, v)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dropout_is_that_of_the_scores(engine: Engine, rng: np.random.Generator, dtype: Any) -> None:
     """Element i of the scores is kept by the uniform number at place i, in backward too."""
@@ -163,6 +165,7 @@ def test_empty(engine: Engine) -> None:
         assert all(x.grad is not None and not np.asarray(x.grad).any() for x in given)
 
 
+@pytest.mark.slow
 def test_bits_do_not_depend_on_threads(rng: np.random.Generator) -> None:
     results = []
     for threads in (1, 2, 3):
@@ -178,6 +181,7 @@ def test_bits_do_not_depend_on_threads(rng: np.random.Generator) -> None:
     assert results[0] == results[1] == results[2]
 
 
+@pytest.mark.slow
 def test_8192_tokens_fit_into_1_gb() -> None:
     """8 heads of 64 numbers: the scores alone would take 2 GB."""
     code_engine = alpha.engine("cpu")

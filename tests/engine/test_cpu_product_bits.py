@@ -36,6 +36,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_the_bits_depend_on_no_number_of_threads() -> None:
     digests, products = set(), [*(((), shape) for shape in SHAPES), *(((2, 3), shape) for shape in BATCHED)]
     for threads in ("1", "2", "3"):

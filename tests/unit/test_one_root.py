@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 OURS = {"cu32", "datasets", "nn", "optim"}
 """The folders beside alpha that are its packages."""
@@ -30,6 +32,7 @@ def _imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.module
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_from_beside_alpha() -> None:
     """``import datasets`` is Hugging Face's, where that is installed, and a second copy of ours where it is not."""
     sources = list(_sources())
