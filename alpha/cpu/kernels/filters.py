@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
 from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import copy_vectors
-from alpha.cpu.kernels.vectors import transpose
+from alpha.cpu.kernels.runs import Runs
+from alpha.cpu.kernels.vectors import integer, transpose
 
 VECTOR_BYTES = ISA.bytes
 
@@ -14,20 +21,41 @@ PART_NUMBERS = 16384
 """Numbers per task of ``add_parts``."""
 
 
+@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+def _add_rows(_typing: Any, tag: Any, rows: Any, step: Any, count: Any, total: Any, numbers: Any) -> Any:
+    """Adds up ``count`` rows of so many numbers, ``step`` bytes apart: each vector of the sum in a register."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, rows, step, count, total, numbers = arguments
+        runs = Runs(builder, tag)
+
+        def add_up(offset: Any, index: int, left: Any) -> None:
+            first = builder.add(rows, offset)
+            total_so_far = cgutils.alloca_once_value(builder, runs.load_part(first, left))
+            with cgutils.for_range_slice(builder, integer(1), count, integer(1), integer(0).type) as (row, _):
+                part = runs.load_part(builder.add(first, builder.mul(row, step)), left)
+                builder.store(builder.fadd(builder.load(total_so_far), part), total_so_far)
+            runs.store_part(builder.load(total_so_far), builder.add(total, offset), left)
+
+        runs.for_each_vector(numbers, 1, add_up)
+        return context.get_dummy_value()
+
+    return types.void(tag, *[types.int64] * 5), codegen
+
+
 @compiled
 def add_parts(counter, parts, total):  # type: ignore[no-untyped-def]
     """total[i] = sum over p of parts[p, i], in the order of p."""
-    count = total.size
+    count, item, zero = total.size, total.itemsize, total.dtype.type(0)
     tasks = (count + PART_NUMBERS - 1) // PART_NUMBERS
     while True:
         task = take_task(counter)
         if task >= tasks:
             break
-        for i in range(task * PART_NUMBERS, min((task + 1) * PART_NUMBERS, count)):
-            value = parts[0, i]
-            for p in range(1, parts.shape[0]):
-                value += parts[p, i]
-            total[i] = value
+        start = task * PART_NUMBERS
+        numbers = min(PART_NUMBERS, count - start)
+        offset = start * item
+        _add_rows(zero, parts.ctypes.data + offset, count * item, parts.shape[0], total.ctypes.data + offset, numbers)
 
 
 @compiled
