@@ -66,3 +66,9 @@ def with_reading(computing: float, passes: float, nbytes: float, figures: Figure
 def spilled(traffic: float, working_set: float, figures: Figures) -> float:
     """Cycles of so many bytes read and written that make up a working set, as far as the L2 cache does not hold it."""
     return traffic * max(0.0, 1 - figures.l2_bytes / working_set) / figures.l3_bytes_per_cycle
+
+
+def moved(traffic: float, working_set: float, figures: Figures) -> float:
+    """Cycles of so many bytes read and written that make up a working set, from the L3 cache as far as it holds it."""
+    held = min(1.0, figures.l3_bytes / working_set)
+    return traffic * (held / figures.l3_bytes_per_cycle + (1 - held) / figures.dram_bytes_per_cycle)

@@ -240,7 +240,8 @@ class Winograd(Algorithm):
             chunks = sum(math.ceil(stages.rows / stages.chunk) for stages in planned.stages)
             terms, made = costs.terms(math.ceil(tiles * s.images / chunks), figures.fmas_per_cycle)
             products = chunks * panels * places * (terms * s.depth + made * figures.tile_cycles)
-            moved = 2 * places * tiles * s.images * (s.depth + s.channels) * 4 / figures.l3_bytes_per_cycle
+            values = 4 * places * tiles * s.images * (s.depth + s.channels)
+            moved = costs.moved(2 * values, values / len(planned.stages), figures)
             computing = products + transforms + moved
             return costs.with_reading(computing, len(planned.stages), filter_bytes, figures) + packing
         groups = math.ceil(tiles / s.tiles)

@@ -162,7 +162,8 @@ class WinogradGradient(Algorithm):
         values = min(s.tiles * s.chunk, images) * (s.in_block + out_block) + s.in_block * out_block
         spilled = costs.spilled(2 * 4 * places * values, 4 * places * values, figures)
         transforms += out_blocks * in_blocks * planned.units * spilled
-        moved = (s.parts + 1) * math.prod(planned.shape[1:]) * 4 / figures.l3_bytes_per_cycle
+        sums = 4 * math.prod(planned.shape[1:])
+        moved = costs.moved((s.parts + 1) * sums, s.parts * sums, figures)
         inverse = s.out_channels * x_vectors * operations(transposed(form.g)) * figures.transform_cycles_per_operation
         return s.groups * (products + transforms + inverse + moved) + figures.launch_cycles
 
