@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from alpha import caches
+from alpha.cpu import figures
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv import costs, filters, images
 from alpha.cpu.conv.algorithm import Algorithm, Call
@@ -29,6 +30,12 @@ Array = np.ndarray[Any, Any]
 
 MANY_IMAGES = 64
 """With so many images or more, images alone fill the register tiles."""
+
+MUCH_FASTER = 1.1
+"""Positions compete there too if the micro-kernel for scattered rows is faster by this factor: models err by less."""
+
+MANY_CHANNELS = 16
+"""Fewer channels make short sums, whose tiles' beginnings and ends weigh more than the model counts."""
 
 ROWS = 48
 """Rows per block: their sources stay in the L2 cache while they are multiplied with every filter."""
@@ -168,7 +175,9 @@ class Positions(Algorithm):
     name = "positions"
 
     def suits(self, problem: Problem) -> bool:
-        return problem.images < MANY_IMAGES
+        measured = figures.known().figures
+        faster = measured.scattered_fmas_per_cycle > MUCH_FASTER * measured.fmas_per_cycle
+        return problem.images < MANY_IMAGES or (faster and problem.sides[0].channels >= MANY_CHANNELS)
 
     def plan(self, problem: Problem) -> PositionPlan:
         return plan(problem)
