@@ -293,7 +293,7 @@ class Tensor(Methods):
             raise GraphError("[requires_grad_] expected a leaf, got a function's result: use .detach() first")
         requires_grad = flag("requires_grad_", "requires_grad", requires_grad)
         if requires_grad and not dtypes.is_float(self.dtype):
-            raise DtypeError(f"[requires_grad_] expected float32 or float64, got {self.dtype}: cast it first")
+            raise DtypeError(f"[requires_grad_] expected {dtypes.float_names()}, got {self.dtype}: cast it first")
         self.requires_grad = requires_grad
         return self
 

@@ -175,7 +175,7 @@ def _float(tensor: Tensor, function: str) -> np.dtype[Any]:
     check_tensor(function, tensor)
     _check_memory(tensor, function)
     if not dtypes.is_float(tensor.dtype):
-        raise DtypeError(f"[{function}] expected a float32 or float64 tensor, got {tensor.dtype}")
+        raise DtypeError(f"[{function}] expected a {dtypes.float_names()} tensor, got {tensor.dtype}")
     return tensor.dtype
 
 

@@ -24,7 +24,7 @@ class Parameter(Tensor):
         requires_grad = flag("Parameter", "requires_grad", requires_grad)
         if requires_grad and not dtypes.is_float(source.dtype):
             raise DtypeError(
-                f"[Parameter] expected float32 or float64, got {source.dtype}: cast it, or pass requires_grad=False"
+                f"[Parameter] expected {dtypes.float_names()}, got {source.dtype}: cast it, or pass requires_grad=False"
             )
         super().__init__(source.storage, source.offset, source.shape, source.strides, source.dtype)
         self.requires_grad = requires_grad

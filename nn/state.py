@@ -28,7 +28,7 @@ def destination(target: Any) -> tuple[Engine | None, np.dtype[Any] | None]:
         raise ArgumentError("[to] expected an engine or a dtype, got None")
     dtype = dtypes.as_dtype(target, "to")
     if not dtypes.is_float(dtype):
-        raise DtypeError(f"[to] expected float32 or float64 for a module, got {dtype}: parameters are floating-point")
+        raise DtypeError(f"[to] expected {dtypes.float_names()} for a module, got {dtype}: parameters carry gradients")
     return None, dtype
 
 
