@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from alpha.cpu.loops.elementary import FUNCTIONS
 from alpha.cu32.compiler import Source
 from alpha.cu32.strided import LOOP_OPERANDS
 from alpha.errors import EngineError
 from alpha.expressions.arithmetic import Arithmetic, Value, bits_of, rounded
+from alpha.expressions.elementary import FUNCTIONS
 from alpha.expressions.program import Program
 
 STRIDED, DENSE, SAME = "strided", "dense", "same"

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alpha import cache as disk
-from alpha.cpu.loops import coefficients, elementary
 from alpha.cu32 import compiler
 from alpha.errors import ArgumentError, EngineError, OutOfMemoryError
-from alpha.expressions import arithmetic, graph, program
+from alpha.expressions import arithmetic, coefficients, elementary, graph, program
 
 if TYPE_CHECKING:
     from collections.abc import Callable

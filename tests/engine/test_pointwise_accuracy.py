@@ -18,9 +18,8 @@ import numpy as np
 import pytest
 
 import alpha
-from alpha.cpu.loops import fit
-from alpha.cpu.loops.elementary import ERRORS
-from alpha.expressions import symbols
+from alpha.expressions import fit, symbols
+from alpha.expressions.elementary import ERRORS
 from tests.engine.test_isa import AVAILABLE, ROOT
 
 Array = np.ndarray[Any, Any]
@@ -207,7 +206,7 @@ def test_the_bits_are_the_same_on_every_path_and_processor(path: str) -> None:
 
 
 def test_the_coefficients_are_those_that_fit_gives() -> None:
-    from alpha.cpu.loops import coefficients
+    from alpha.expressions import coefficients
 
     if not WIDE:
         pytest.skip("NumPy's long double is no wider than float64 here")

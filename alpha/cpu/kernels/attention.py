@@ -37,7 +37,7 @@ from alpha.cpu.kernels.microkernel import (
 )
 from alpha.cpu.kernels.runs import Runs
 from alpha.cpu.kernels.vectors import I64, integer, read_number, rounded, transpose, write_number
-from alpha.cpu.loops import elementary
+from alpha.expressions import elementary
 
 NO_MASK, BOOL_MASK, ADDED_MASK = range(3)
 """What a mask holds: whether a query sees a key, or a number that is added to the score."""

@@ -19,7 +19,7 @@ from alpha.cpu.kernels.elementary import KernelLanes
 from alpha.cpu.kernels.runs import Runs
 from alpha.cpu.kernels.sums import added, corrected, step_of, sum_of
 from alpha.cpu.kernels.vectors import read_number, rounded, write_number
-from alpha.cpu.loops import elementary
+from alpha.expressions import elementary
 
 TOGETHER = 2
 """Vectors of an iteration."""

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import JOB_SLOT
 from alpha.cpu.loops import division, turns
-from alpha.cpu.loops.elementary import FUNCTIONS
 from alpha.cpu.loops.lanes import Lanes, Text, Value
 from alpha.cpu.loops.machine import pointer_to
+from alpha.expressions.elementary import FUNCTIONS
 from alpha.expressions.program import Program
 
 ROWS, ELEMENTS, TASK_ROWS, TASK_ELEMENTS, COUNT, AXES, STEPS = range(7)

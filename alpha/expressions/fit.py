@@ -1,4 +1,4 @@
-"""Where the polynomials of ``coefficients`` come from: ``python -m alpha.cpu.loops.fit`` prints that module.
+"""Where the polynomials of ``coefficients`` come from: ``python -m alpha.expressions.fit`` prints that module.
 
 Each is a series of Chebyshev polynomials, cut off where its error is beyond the dtype's digits, and written in powers.
 The functions are computed in NumPy's long double, which must be wider than float64 (it is on x86 Linux).
@@ -136,7 +136,7 @@ def fitted(function: Callable[[Real], Real], low: Real, high: Real, degree: int)
 
 def main() -> None:
     """Prints ``coefficients.py``."""
-    print('"""Polynomials of the point-wise functions, from the constant on; made by ``alpha.cpu.loops.fit``."""')
+    print('"""Polynomials of the point-wise functions, from the constant on; made by ``alpha.expressions.fit``."""')
     for name, (function, low, high, bits, degree) in POLYNOMIALS.items():
         number = np.float32 if bits == 32 else np.float64
         print(f"\n{name} = (")

@@ -1,4 +1,4 @@
-"""Polynomials of the point-wise functions, from the constant on; made by ``alpha.cpu.loops.fit``."""
+"""Polynomials of the point-wise functions, from the constant on; made by ``alpha.expressions.fit``."""
 
 EXP = (
     0.5,

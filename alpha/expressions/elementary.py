@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from alpha.cpu.loops import coefficients, division
+from alpha.expressions import coefficients, division
 from alpha.expressions.arithmetic import Arithmetic, Value, bits_of
 
 _LN2_HIGH = {32: 0.693359375, 64: float.fromhex("0x1.62e42fefa3800p-1")}
