@@ -51,3 +51,12 @@ CONCAT = Launches(SEVERAL, KEY, KEY)
 
 STACK = Launches(SEVERAL, KEY)
 """``Engine.stack``; for ``alpha.stack``."""
+
+TAKE = Launches(TENSOR, KEY, TENSOR, KEY)
+"""``Engine.index_select``: x, axis, index, ``from_end``; for lookups by one index."""
+
+GATHER = Launches(TENSOR, KEY, TENSOR)
+"""``Engine.gather_along``: x, axis, index; for ``alpha.gather``."""
+
+TAKE_ALONG_DIM = Launches(TENSOR, TENSOR, KEY)
+"""``alpha.take_along_dim``."""

@@ -82,6 +82,15 @@ def check_range(
     return engine.from_numpy(values)
 
 
+def index_select(
+    engine: Engine, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None, from_end: bool = True
+) -> Tensor:
+    """The index between whole axes."""
+    if check is not None and index.numel():
+        index = engine.check_range(index, -x.shape[axis] if from_end else 0, x.shape[axis], check)
+    return engine.gather(x, tuple([index if a == axis else slice(None) for a in range(x.ndim)]))
+
+
 def gather_along(engine: Engine, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None) -> Tensor:
     """The positions along the other axes are indices too."""
     if check is not None and index.numel():

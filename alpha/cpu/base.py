@@ -96,8 +96,8 @@ class HostEngine(Engine):
         else:
             self.array(out).fill(value)
 
-    def alias(self, known: Launches, given: Sequence[Any], arguments: Sequence[Any]) -> None:
-        launches.alias(known, self, given, arguments)
+    def alias(self, known: Launches, arguments: Sequence[Any], other: Launches, given: Sequence[Any]) -> None:
+        launches.alias(self, known, arguments, other, given)
 
     def flat(self, x: Tensor) -> Array:
         """A dense tensor's elements as they lie in memory."""

@@ -166,12 +166,20 @@ def learn(known: Launches, engine: Any, call: Callable[[], Call], *arguments: An
     known.launch, known.launch_outside, known.known = launch, outside, entries
 
 
-def alias(known: Launches, engine: Any, given: Sequence[Any], arguments: Sequence[Any]) -> None:
-    """Where ``arguments`` are known, makes others known that mean the same, such as an axis counted from the end."""
+def alias(engine: Any, known: Launches, arguments: Sequence[Any], other: Launches, given: Sequence[Any]) -> None:
+    """Where some arguments are known, makes others known that mean the same, such as an axis counted from the end.
+
+    Their tensors are the same, or begin where these do: as a view that repeats another, and no copy.
+    """
     lies, keys = _layout(known, arguments)
     found = known.known.get(_key(type(engine), lies, keys)) if _are_keys(keys) else None
-    if found is not None:
-        learn(known, engine, lambda: found.call, *given)
+    if found is not None and _starts(known, arguments) == _starts(other, given):
+        learn(other, engine, lambda: found.call, *given)
+
+
+def _starts(known: Launches, arguments: Sequence[Any]) -> list[tuple[int, int] | None]:
+    """Where the tensors among the arguments begin."""
+    return [None if x is None else (id(x.storage), x.offset) for x in _tensors(known, arguments)]
 
 
 def call_of(
@@ -247,17 +255,20 @@ def _nothing(tasks: int) -> Callable[[Any], Any]:
 
 def _layout(known: Launches, arguments: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """How the tensors among the arguments lie, and the keys."""
-    tensors: list[Tensor | None] = []
-    keys: list[Any] = []
-    for kind, value in zip(known.arguments, arguments, strict=True):
-        if kind == KEY:
-            keys.append(value)
-        elif kind == SEVERAL:
-            tensors += value
-        elif kind != NUMBER:
-            tensors.append(value)
+    tensors = _tensors(known, arguments)
     lies = tuple([(None, None, None) if x is None else (x.dtype, x.shape, x.strides) for x in tensors])
-    return lies, tuple(keys)
+    return lies, tuple([value for kind, value in zip(known.arguments, arguments, strict=True) if kind == KEY])
+
+
+def _tensors(known: Launches, arguments: Sequence[Any]) -> list[Tensor | None]:
+    """The tensors among the arguments."""
+    found: list[Tensor | None] = []
+    for kind, value in zip(known.arguments, arguments, strict=True):
+        if kind == SEVERAL:
+            found += value
+        elif kind in (TENSOR, OPTIONAL):
+            found.append(value)
+    return found
 
 
 def _key(engine: type, lies: tuple[Any, ...], keys: tuple[Any, ...]) -> tuple[Any, ...]:

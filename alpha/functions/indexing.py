@@ -27,6 +27,7 @@ from alpha.functions.operands import (
     sum_to,
 )
 from alpha.functions.shape import broadcast_to, reshape
+from alpha.launches import GATHER, TAKE, TAKE_ALONG_DIM
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -248,6 +249,18 @@ class Gather(Function):
         return whole
 
 
+class Take(Gather):
+    """The entries along an axis that indices name, as a copy."""
+
+    def forward(self, x: Tensor, index: Tensor, axis: int) -> Tensor:
+        check = None if self.needs[0] else _within("index_select", x.shape, axis)
+        if check is None:  # backward follows what was checked, whoever writes to it meanwhile
+            index = _positions("index_select", index, x.shape, axis)
+        self.index = tuple([index if a == axis else slice(None) for a in range(len(x.shape))])
+        self.shape, self.order = x.shape, x.memory_order()
+        return x.storage.engine.index_select(x, index, axis, check)
+
+
 class GatherAlong(Function):
     """The elements that indices name along an axis, as a copy; repeated ones add up their gradients."""
 
@@ -309,6 +322,10 @@ def getitem(x: Tensor, key: Any) -> Tensor:
 
     A negative step makes a copy too. IndexingError (an IndexError) for an index outside its axis.
     """
+    if type(key) is Tensor:
+        taken: Tensor | None = TAKE.launch_outside(x, 0, key, True)
+        if taken is not None:
+            return taken
     check_tensor("getitem", x)
     plain = _plain(key)
     if plain is not None and not ((x.requires_grad or x._base is not None) and enters_graph(x)):
@@ -411,6 +428,9 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
     Along the other axes index may be shorter than x.
     """
+    found: Tensor | None = GATHER.launch_outside(x, dim, index)
+    if found is not None:
+        return found
     check_tensor("gather", x, index)
     axis = one_axis("gather", dim, x.ndim)
     _check_index("gather", x, index)
@@ -421,11 +441,18 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
             f"[gather] expected an index of {x.ndim} axes, no longer than x except along axis {axis}, got x: {x.shape} "
             f"and index: {index.shape}"
         )
-    return call(GatherAlong, x, index.detach().long(), axis, "gather")
+    followed = index.detach().long()
+    out = call(GatherAlong, x, followed, axis, "gather")
+    if dim != axis and not out.requires_grad:
+        x.engine.alias(GATHER, (x, axis, followed), GATHER, (x, dim, index))
+    return out
 
 
 def take_along_dim(x: Tensor, index: Tensor, dim: int) -> Tensor:
     """``gather`` with x and index broadcast to each other along the other axes."""
+    found: Tensor | None = TAKE_ALONG_DIM.launch_outside(x, index, dim)
+    if found is not None:
+        return found
     check_tensor("take_along_dim", x, index)
     axis = one_axis("take_along_dim", dim, x.ndim)
     _check_index("take_along_dim", x, index)
@@ -438,7 +465,11 @@ def take_along_dim(x: Tensor, index: Tensor, dim: int) -> Tensor:
     common = [max(pair) if 0 not in pair else 0 for pair in pairs]
     wide = broadcast_to(x, [x.shape[axis] if a == axis else n for a, n in enumerate(common)])
     chosen = broadcast_to(index, [index.shape[axis] if a == axis else n for a, n in enumerate(common)])
-    return call(GatherAlong, wide, chosen.detach().long(), axis, "take_along_dim")
+    followed = chosen.detach().long()
+    out = call(GatherAlong, wide, followed, axis, "take_along_dim")
+    if not out.requires_grad:
+        x.engine.alias(GATHER, (wide, axis, followed), TAKE_ALONG_DIM, (x, index, dim))
+    return out
 
 
 def _check_index(name: str, x: Tensor, index: Tensor) -> None:
@@ -449,13 +480,20 @@ def _check_index(name: str, x: Tensor, index: Tensor) -> None:
 
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """The entries along an axis that a 1-D integer tensor names, in its order."""
+    if type(index) is Tensor and len(index.shape) == 1:
+        found: Tensor | None = TAKE.launch_outside(x, dim, index, True)
+        if found is not None:
+            return found
     check_tensor("index_select", x, index)
     axis = one_axis("index_select", dim, x.ndim)
     _check_index("index_select", x, index)
     if index.ndim != 1:
         raise ShapeError(f"[index_select] expected an index of one axis, got shape {index.shape}")
-    positions = _positions("index_select", index.detach().long(), x.shape, axis)
-    return call(Gather, x, tuple(positions if a == axis else slice(None) for a in range(x.ndim)))
+    followed = index.detach().long()
+    out = call(Take, x, followed, axis)
+    if dim != axis and not out.requires_grad:
+        x.engine.alias(TAKE, (x, axis, followed, True), TAKE, (x, dim, index, True))
+    return out
 
 
 def one_hot(labels: Tensor, num_classes: int, dtype: dtypes.DtypeLike = dtypes.default_int) -> Tensor:

@@ -444,7 +444,7 @@ cat = concat
 def _joined(known: Launches, result: Tensor, given: tuple[Any, ...], followed: tuple[Any, ...]) -> Tensor:
     """The result, whose launches get to know the axis as it was given."""
     if given[1] != followed[1] and not result.requires_grad:
-        result.storage.engine.alias(known, given, followed)
+        result.storage.engine.alias(known, followed, known, given)
     return result
 
 
