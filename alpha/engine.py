@@ -237,6 +237,10 @@ class Engine(ABC):
         """Tensors of one shape and dtype side by side along a new axis; in the memory order of the largest."""
         return arrays.stack(self, tensors, axis)
 
+    def flip(self, x: Tensor, axes: tuple[int, ...]) -> Tensor:
+        """A copy whose elements are in reverse order along axes."""
+        return arrays.flip(self, x, axes)
+
     def pad(self, x: Tensor, before: Shape, after: Shape, mode: str, value: Scalar) -> Tensor:
         """x with so many elements before and behind each axis.
 

@@ -18,8 +18,8 @@ from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import indexing as kernels
 from alpha.cpu.launches import call_of, constant, learn, of_result, of_tensor, verdict
 from alpha.dtypes import is_bool, is_float
-from alpha.engine import Index, RangeCheck
-from alpha.launches import GATHER, TAKE, Launches
+from alpha.engine import Index, Operand, RangeCheck
+from alpha.launches import GATHER_ALONG, INDEX_SELECT, PUT, Launches
 from alpha.tensor import Tensor, dense_strides
 
 SIZES = (4, 8)
@@ -33,11 +33,11 @@ class LookupOperations(CopyOperations):
     """Tables of numbers of 4 or 8 bytes; sums of float32 and float64."""
 
     def gather_along(self, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None) -> Tensor:
-        found: Tensor | None = GATHER.launch(x, axis, index)
+        found: Tensor | None = GATHER_ALONG.launch(x, axis, index)
         if found is not None:
             return found
         lines = lines_along(x.shape, x.strides, index.shape, axis, x.dtype.itemsize, 0)
-        found = self._taken(Lookup(GATHER, x, axis, index), lines, check is not None) if lines.serves else None
+        found = self._taken(Lookup(GATHER_ALONG, x, axis, index), lines, check is not None) if lines.serves else None
         if found is None and check is not None and index.numel():  # an error, unless what is wrong may be 0 instead
             return self.gather_along(x, self.check_range(index, -x.shape[axis], x.shape[axis], check), axis)
         return arrays.gather_along(self, x, index, axis) if found is None else found
@@ -52,11 +52,11 @@ class LookupOperations(CopyOperations):
         self, x: Tensor, index: Tensor, axis: int, checked: bool = False, from_end: bool = True
     ) -> Tensor | None:
         """Whole entries along an axis, if a kernel serves and, where that is ``checked``, x has all of them."""
-        found: Tensor | None = TAKE.launch(x, axis, index, from_end)
+        found: Tensor | None = INDEX_SELECT.launch(x, axis, index, from_end)
         if found is not None:
             return found
         lines = lines_of_entries(x.shape, x.strides, index.shape, axis, x.dtype.itemsize, 0)
-        return self._taken(Lookup(TAKE, x, axis, index, from_end), lines, checked) if lines.serves else None
+        return self._taken(Lookup(INDEX_SELECT, x, axis, index, from_end), lines, checked) if lines.serves else None
 
     def _taken(self, lookup: Lookup, lines: Plan, checked: bool) -> Tensor | None:
         """What a lookup gives; None where an index is out of range and that is ``checked``."""
@@ -73,7 +73,7 @@ class LookupOperations(CopyOperations):
                 constant(lines.address), of_tensor(1), of_tensor(0), of_result(), verdict(), constant(from_end),
             )  # fmt: skip
             elements, tasks, kept = math.prod(lines.shape), lines.tasks, (kernel, lines)
-            arguments = lookup[1:] if known is TAKE else lookup[1:4]
+            arguments = lookup[1:] if known is INDEX_SELECT else lookup[1:4]
             learn(known, self, lambda: call_of(kernel.address, job, (out,), elements, tasks, kept), *arguments)
         return out
 
@@ -92,6 +92,25 @@ class LookupOperations(CopyOperations):
             return False
         index = self.dense(index, range(index.ndim))
         self.look_up(kernels.add, lines, index, out, self.dense(values, range(values.ndim)))
+        return True
+
+    def put_entries(self, out: Tensor, index: Tensor, axis: int, values: Operand) -> bool:
+        """Overwrites whole entries along an axis by those of a tensor, if a kernel serves; whether it did."""
+        if not isinstance(values, Tensor) or values.dtype != out.dtype or values.storage is out.storage:
+            return False
+        if PUT.launch(out, axis, index, values) is not None:
+            return True
+        lines = lines_of_entries(out.shape, out.strides, index.shape, axis, out.dtype.itemsize, 1)
+        if not lines.serves or not lines.tasks or values.shape != lines.shape or 0 in out.strides:
+            return False
+        followed, given = self.dense(index, range(index.ndim)), self.dense(values, range(values.ndim))
+        wrong = np.zeros(1, np.int64)  # which the indices are not
+        self.look_up(kernels.put_entries, lines._replace(tasks=1), followed, out, given, wrong.ctypes.data)
+        if followed is index and given is values:
+            kernel = kernels.put_entries[out.dtype.itemsize]
+            job = (constant(lines.address), of_tensor(1), of_tensor(0), of_tensor(2), verdict())
+            elements, kept = math.prod(lines.shape), (kernel, lines)
+            learn(PUT, self, lambda: call_of(kernel.address, job, (), elements, 1, kept), out, axis, index, values)
         return True
 
     def look_up(

@@ -10,7 +10,7 @@ from alpha.autograd import Function
 from alpha.engine import RangeCheck
 from alpha.errors import ArgumentError, DtypeError, IndexingError, ShapeError
 from alpha.functions.operands import call, check_float, check_tensor
-from alpha.launches import TAKE
+from alpha.launches import INDEX_SELECT
 from alpha.tensor import Tensor
 
 __all__ = ["embedding"]
@@ -56,7 +56,7 @@ def embedding(x: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tens
     Returns (*x.shape, columns). IndexingError (an IndexError) for an index outside the table.
     """
     if padding_idx is None:
-        found: Tensor | None = TAKE.launch_outside(weight, 0, x, False)
+        found: Tensor | None = INDEX_SELECT.launch_outside(weight, 0, x, False)
         if found is not None:
             return found
     check_tensor("embedding", x)

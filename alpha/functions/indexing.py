@@ -16,7 +16,7 @@ from alpha.engine import RangeCheck
 from alpha.errors import DtypeError, IndexingError, ShapeError, described
 from alpha.expressions.functions import pointwise
 from alpha.functions.elementwise import where
-from alpha.functions.inplace import check_fits, write, written_value
+from alpha.functions.inplace import check_fits, write, written, written_value
 from alpha.functions.operands import (
     Number,
     broadcast_view,
@@ -27,7 +27,7 @@ from alpha.functions.operands import (
     sum_to,
 )
 from alpha.functions.shape import broadcast_to, reshape
-from alpha.launches import GATHER, TAKE, TAKE_ALONG_DIM
+from alpha.launches import GATHER_ALONG, INDEX_SELECT, PUT, PUT_SELECTED, TAKE_ALONG_DIM
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -323,7 +323,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     A negative step makes a copy too. IndexingError (an IndexError) for an index outside its axis.
     """
     if type(key) is Tensor:
-        taken: Tensor | None = TAKE.launch_outside(x, 0, key, True)
+        taken: Tensor | None = INDEX_SELECT.launch_outside(x, 0, key, True)
         if taken is not None:
             return taken
     check_tensor("getitem", x)
@@ -380,6 +380,8 @@ def _part(shape: Shape, strides: Shape, key: tuple[PlainEntry, ...]) -> tuple[in
 
 def setitem(x: Tensor, key: Any, value: Any) -> None:
     """``x[key] = value``: a number, array or tensor that broadcasts to the part selected."""
+    if type(key) is Tensor and type(value) is Tensor and _is_written(x, key, value):
+        return
     check_tensor("setitem", x)
     index = _resolved("setitem", x, key)
     value = written_value("setitem", x, value, check_shape=False)
@@ -388,6 +390,11 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
         if value.storage is x.storage:
             value = value.clone()
     write("setitem", x, Assign, value, index)
+
+
+def _is_written(x: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether a launch overwrote the entries of x that a key of integers, or the elements that a mask selects."""
+    return written(PUT, x, 0, key, value) or (not value.shape and written(PUT_SELECTED, x, key, value))
 
 
 def _fitting(x: Tensor, index: tuple[Any, ...], value: Tensor) -> Tensor:
@@ -428,7 +435,7 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
     Along the other axes index may be shorter than x.
     """
-    found: Tensor | None = GATHER.launch_outside(x, dim, index)
+    found: Tensor | None = GATHER_ALONG.launch_outside(x, dim, index)
     if found is not None:
         return found
     check_tensor("gather", x, index)
@@ -444,7 +451,7 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     followed = index.detach().long()
     out = call(GatherAlong, x, followed, axis, "gather")
     if dim != axis and not out.requires_grad:
-        x.engine.alias(GATHER, (x, axis, followed), GATHER, (x, dim, index))
+        x.engine.alias(GATHER_ALONG, (x, axis, followed), GATHER_ALONG, (x, dim, index))
     return out
 
 
@@ -468,7 +475,7 @@ def take_along_dim(x: Tensor, index: Tensor, dim: int) -> Tensor:
     followed = chosen.detach().long()
     out = call(GatherAlong, wide, followed, axis, "take_along_dim")
     if not out.requires_grad:
-        x.engine.alias(GATHER, (wide, axis, followed), TAKE_ALONG_DIM, (x, index, dim))
+        x.engine.alias(GATHER_ALONG, (wide, axis, followed), TAKE_ALONG_DIM, (x, index, dim))
     return out
 
 
@@ -481,7 +488,7 @@ def _check_index(name: str, x: Tensor, index: Tensor) -> None:
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """The entries along an axis that a 1-D integer tensor names, in its order."""
     if type(index) is Tensor and len(index.shape) == 1:
-        found: Tensor | None = TAKE.launch_outside(x, dim, index, True)
+        found: Tensor | None = INDEX_SELECT.launch_outside(x, dim, index, True)
         if found is not None:
             return found
     check_tensor("index_select", x, index)
@@ -492,7 +499,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     followed = index.detach().long()
     out = call(Take, x, followed, axis)
     if dim != axis and not out.requires_grad:
-        x.engine.alias(TAKE, (x, axis, followed, True), TAKE, (x, dim, index, True))
+        x.engine.alias(INDEX_SELECT, (x, axis, followed, True), INDEX_SELECT, (x, dim, index, True))
     return out
 
 
