@@ -95,8 +95,12 @@ def batches(engine: Engine, rule: UpdateRule, rows: Sequence[Row]) -> list[Batch
 
 def _aligned(engine: Engine, row: Row) -> Row:
     strides = row[0].strides
-    if _is_dense(row[0].shape, strides) and all(tensor.strides == strides for tensor in row):
-        return row
+    if _is_dense(row[0].shape, strides):
+        for tensor in row:
+            if tensor.strides != strides:
+                break
+        else:
+            return row
     order = row[0].memory_order()
     return [tensor if tensor.is_contiguous(order) else _copied(engine, tensor, order) for tensor in row]
 
