@@ -53,6 +53,7 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
                 "segregation": _segregation,
                 "matvec": _matvec,
                 "functions": _functions,
+                "pointwise": _pointwise,
                 "gpt": _gpt,
                 "first seconds": _first_seconds,
                 "sweep": _sweep,
@@ -235,6 +236,26 @@ def _functions(result: dict[str, Any]) -> Figure:
         axes.set_xlabel("functions, by ratio")
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("PyTorch's time over ours")
+    panels[0].legend(frameon=False)
+    return figure
+
+
+def _pointwise(result: dict[str, Any]) -> Figure:
+    """The ratios of each opponent's time to ours, by size, a panel for each operation."""
+    operations = list(dict.fromkeys(row["operation"] for row in result["rows"]))
+    figure = _figure(3.5 * len(operations), 2.6)
+    panels = figure.subplots(1, len(operations), sharey=True, squeeze=False)[0]
+    for axes, operation in zip(panels, operations, strict=True):
+        rows = [row for row in result["rows"] if row["operation"] == operation]
+        sizes = [row["size"] for row in rows]
+        for name, colour in zip(rows[0]["ratios"], (THEIRS, THIRD), strict=False):
+            axes.plot(sizes, [row["ratios"][name] for row in rows], color=colour, marker="o", label=name)
+        axes.axhline(1, color=OURS, linewidth=0.8)
+        axes.set_xscale("log")
+        axes.set_title(operation)
+        axes.set_xlabel("numbers")
+    panels[0].set_ylabel("opponent's time over ours")
+    panels[0].set_ylim(bottom=0)
     panels[0].legend(frameon=False)
     return figure
 
