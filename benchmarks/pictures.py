@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from benchmarks import common
 from benchmarks.algorithms import NEAR
@@ -74,16 +75,20 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _ratios(reports: Sequence[Report]) -> Figure:
-    """A bar for each ratio of README's table."""
+    """A bar from 1 for each ratio of README's table, on a logarithmic axis: half and twice the time are as long."""
     compared = [one for one in headlines(reports) if one.ratio is not None]
     rows = [(f"{one.title}\nbeside {one.opponent}", one.ratio or 0.0) for one in compared]
     figure = _figure(7, 0.6 + 0.42 * max(1, len(rows)))
     axes = figure.subplots()
     places = range(len(rows))
-    bars = axes.barh(
-        places, [ratio for _, ratio in rows], color=[OURS if r >= 1 else THEIRS for _, r in rows], height=0.6
-    )
-    axes.bar_label(bars, fmt="%.2f", padding=3)
+    colours = [OURS if ratio >= 1 else THEIRS for _, ratio in rows]
+    bars = axes.barh(places, [ratio - 1 for _, ratio in rows], left=1, color=colours, height=0.6)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
+    axes.bar_label(bars, [f"{ratio:.2f}" for _, ratio in rows], padding=3)
+    axes.margins(x=0.15)
     axes.set_yticks(places, [name for name, _ in rows])
     axes.invert_yaxis()
     axes.axvline(1, color="black", linewidth=0.8)
