@@ -111,7 +111,7 @@ def test_decisions_on_numbers_that_were_none(cpu: CPUEngine, rng: np.random.Gene
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_bits_do_not_depend_on_threads_or_neighbours(rng: np.random.Generator, dtype: str) -> None:
-    """Nor on which of the parameters are stepped together, nor on where they begin."""
+    """The bits of a parameter rest neither on its place in the list and in memory nor on the threads."""
     sizes = (70_001, 1, 33, 16_384, 0, 16_385, 15)
     values = [[np.abs(rng.standard_normal(n)).astype(dtype) for _ in range(4)] for n in sizes]
     rule = AdamRule(0.1, (0.9, 0.99), 1e-6, 0.1, 3)
