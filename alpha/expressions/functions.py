@@ -23,6 +23,7 @@ from alpha.expressions.program import Program, inputs_of
 from alpha.expressions.symbols import Symbol
 from alpha.expressions.tracing import run
 from alpha.functions.operands import broadcast_view, copied, is_number, python_number, sum_to
+from alpha.launches import Launches
 from alpha.tensor import Tensor
 
 
@@ -56,8 +57,7 @@ class PointwiseFunction:
 
     Attributes:
         name: the function's.
-        latest: the program of the last call, where it took the call's arguments as they were: its ``launch_outside``
-            declines what it is not for.
+        latest: the launches of the program of the last call that took the call's arguments as they were.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -74,7 +74,7 @@ class PointwiseFunction:
                 "each tensor and number"
             )
         self._count = len(self._signature.parameters)
-        self.latest: Program = _NO_PROGRAM
+        self.latest: Launches = _NO_LAUNCHES
         self._gradient: Callable[..., Any] | None = None
         self._traces: dict[tuple[str, ...], Trace] = {}
         self._by_types: dict[tuple[type, ...], Trace] = {}
@@ -86,7 +86,7 @@ class PointwiseFunction:
         the gradient alone where there is one argument.
         """
         self._gradient = function
-        self._traces, self._by_types, self.latest = {}, {}, _NO_PROGRAM
+        self._traces, self._by_types, self.latest = {}, {}, _NO_LAUNCHES
         return function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -104,7 +104,7 @@ class PointwiseFunction:
             args = self._converted(args)
             trace = self.trace(args)
         if trace.is_direct:
-            self.latest = trace.program
+            self.latest = trace.program.launches
         return trace(args)
 
     def sum(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -223,7 +223,7 @@ class PointwiseFunction:
         return tuple([None if part is None else part.node for value, part in pairs if type(value) is Symbol])
 
 
-_NO_PROGRAM = Program(Graph(), [], [])
+_NO_LAUNCHES = Launches()
 
 
 class Trace:
