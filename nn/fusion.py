@@ -1,9 +1,9 @@
-"""Operator fusion: a Linear takes the activation that follows it into its own pass, and in inference a convolution takes
-the BatchNorm and the activation.
+"""Operator fusion: a Linear takes its activation into its pass; in inference a convolution BatchNorm and activation.
 
-A Linear and its activation give the same bits together as one after the other, forward and backward. If no graph is recorded, a BatchNorm in evaluation mode is a factor and a shift per channel, and is folded into the
-filters and the bias before it: w' = w * gamma / sqrt(var + eps), b' = beta + (b - mean) * gamma / sqrt(var + eps).
-The folded filters are kept with the filters' storage, as long as nothing that they were made of changes.
+The bits of a Linear and its activation are the same either way, forward and backward. If no graph is recorded, a
+BatchNorm in evaluation mode is a factor and a shift per channel, and is folded into the filters and the bias before it:
+w' = w * gamma / sqrt(var + eps), b' = beta + (b - mean) * gamma / sqrt(var + eps). The folded filters are kept with the
+filters' storage, as long as nothing that they were made of changes.
 Only the layers listed here are fused: a subclass, a hook or a ``forward`` that the user replaced is always called.
 """
 
@@ -22,6 +22,16 @@ from alpha.nn.linear import Linear
 from alpha.nn.module import Module
 from alpha.nn.norm import BatchNorm2d
 
+
+def _tanh_gelu(x: Any) -> Any:
+    return F.gelu(x, approximate="tanh")
+
+
+@lru_cache(maxsize=64)
+def _leaky_relu(slope: float) -> Callable[[Any], Any]:
+    return partial(F.leaky_relu, negative_slope=slope)
+
+
 _POINTWISE: dict[type[Module], Callable[[Any], Callable[[Any], Any]]] = {
     ReLU: lambda layer: F.relu,
     LeakyReLU: lambda layer: _leaky_relu(layer.negative_slope),
@@ -33,7 +43,7 @@ _POINTWISE: dict[type[Module], Callable[[Any], Callable[[Any], Any]]] = {
 """The functions of the activations that a Linear takes into its pass."""
 
 _FORWARDS: dict[type[Module], Callable[..., Any]] = {
-    kind: kind.forward for kind in (Conv2d, BatchNorm2d, Linear, *_POINTWISE)
+    kind: vars(kind)["forward"] for kind in (Conv2d, BatchNorm2d, Linear, *_POINTWISE)
 }
 _KEY = "folded"
 """Key of the folded filters in the cache of the filters' storage."""
@@ -63,8 +73,8 @@ def conv_bn(
 
 
 def run(modules: Sequence[Module], x: Any) -> Any:
-    """The modules one after another; Conv2d, BatchNorm2d and ReLU or LeakyReLU in a row as one convolution, a Linear and
-    an activation as one product."""
+    """The modules one after another; Conv2d, BatchNorm2d and ReLU or LeakyReLU in a row as one convolution, a Linear
+    and an activation as one product."""
     at = 0
     while at < len(modules):
         if _is_plain(modules[at], Conv2d):
@@ -89,15 +99,6 @@ def linear_activation(linear: Any, activation: Any, x: Any) -> Any:
 def _is_pointwise(module: Module) -> bool:
     """Whether calling a module only runs an activation that a Linear takes into its pass."""
     return type(module) in _POINTWISE and _is_plain(module, type(module))
-
-
-def _tanh_gelu(x: Any) -> Any:
-    return F.gelu(x, approximate="tanh")
-
-
-@lru_cache(maxsize=64)
-def _leaky_relu(slope: float) -> Callable[[Any], Any]:
-    return partial(F.leaky_relu, negative_slope=slope)
 
 
 def _run_conv(conv: Any, behind: Sequence[Module], x: Any) -> tuple[int, Any]:

@@ -54,9 +54,17 @@ class Algorithm(algorithm.Algorithm[Any]):
 
     operators = (PRODUCT,)
 
+    def suits(self, problem: Product) -> bool:
+        """Whether it may be the cheapest for a problem that it serves."""
+        return True
+
     @abstractmethod
     def cycles(self, problem: Product, figures: Figures) -> float:
         """Cycles that one core should take, by a processor's figures. Threads play no part: they would change bits."""
+
+    def tasks(self, problem: Product, threads: int) -> int:
+        """Tasks that so many threads share."""
+        return 1
 
     @abstractmethod
     def describe(self, problem: Product, threads: int) -> str:

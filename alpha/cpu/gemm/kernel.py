@@ -1,13 +1,13 @@
 """The kernel of a product of matrices: blocks of the result, each on the micro-kernel of the convolutions.
 
-It is written as LLVM IR and compiled by LLVM alone (``alpha.cpu.loops.machine``), for float32 and for float64, for a left
-matrix that is read where it lies and one whose columns are dense, which is packed.
+It is written as LLVM IR and compiled by LLVM alone (``alpha.cpu.loops.machine``), for float32 and for float64, for a
+left matrix that is read where it lies and one whose columns are dense, which is packed.
 
 A task is a block of rows and columns of one product. It goes through the depth in blocks: it packs a block of the left
-matrix where its columns are dense, then one panel of the right matrix after the other, which stays in the L1 cache while
-it is multiplied with all rows of the task. Each element is the sum of its depth's blocks, in their order, and a block the
-sum of its terms in theirs, so the bits do not depend on how the result is cut into tasks. When the last block is added,
-the epilogue, a point-wise loop, runs over what the L2 cache still holds.
+matrix where its columns are dense, then one panel of the right matrix after the other, which stays in the L1 cache
+while it is multiplied with all rows of the task. Each element is the sum of its depth's blocks, in their order, and a
+block the sum of its terms in theirs, so the bits do not depend on how the result is cut into tasks. When the last block
+is added, the epilogue, a point-wise loop, runs over what the L2 cache still holds.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ from alpha.cpu.loops import machine
 
 TILE_GAP_BYTES = 64
 """Bytes between packed tiles, so that their rows lie in different sets of the L1 cache."""
+
+TERMS_COPIED = 8
+"""Terms of a tile that are packed one after the other: as many rows of memory are read side by side."""
 
 
 class Job(NamedTuple):
@@ -188,7 +191,8 @@ class _Writer:
         zero = b.ptrtoint(self.zero, I64)
         step = self.tile_row if self.kind.is_packed else x_row
         values = (
-            x, zero, panel, zero, integer(1), step, self.panel_row, depth, out, out_row, mode, bias, integer(0), columns,
+            x, zero, panel, zero, integer(1), step, self.panel_row, depth, out, out_row, mode, bias, integer(0),
+            columns,
         )  # fmt: skip
         microkernel.emit_rows(b, self.tag, self.kind.shape, (ir.Constant(scalar, 0.0), rows, tile), values)
 
@@ -236,13 +240,18 @@ class _Writer:
         count = b.sdiv(b.add(rows, integer(height - 1)), integer(height))
         apart = b.add(b.mul(depth, self.tile_row), integer(TILE_GAP_BYTES))
         pieces = -(-height * self.kind.item // ISA.bytes)
-        with cgutils.for_range(b, depth, intp=I64) as outer:
-            source, target = b.add(x, b.mul(outer.index, term)), b.add(tiles, b.mul(outer.index, self.tile_row))
-            with cgutils.for_range(b, count, intp=I64) as loop:
-                read = b.add(source, b.mul(loop.index, self.tile_row))
-                write = b.add(target, b.mul(loop.index, apart))
-                for v in range(pieces):
-                    emit.store(emit.load(b.add(read, integer(v * ISA.bytes))), b.add(write, integer(v * ISA.bytes)))
+        whole = b.mul(b.sdiv(depth, integer(TERMS_COPIED)), integer(TERMS_COPIED))
+        for start, end, together in ((integer(0), whole, TERMS_COPIED), (whole, depth, 1)):
+            with cgutils.for_range_slice(b, start, end, integer(together), I64) as (first, _):
+                source, target = b.add(x, b.mul(first, term)), b.add(tiles, b.mul(first, self.tile_row))
+                with cgutils.for_range(b, count, intp=I64) as loop:
+                    read = b.add(source, b.mul(loop.index, self.tile_row))
+                    write = b.add(target, b.mul(loop.index, apart))
+                    for _ in range(together):
+                        for v in range(pieces):
+                            piece = integer(v * ISA.bytes)
+                            emit.store(emit.load(b.add(read, piece)), b.add(write, piece))
+                        read, write = b.add(read, term), b.add(write, self.tile_row)
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 

@@ -44,7 +44,8 @@ def choose(problem: Product) -> Algorithm:
 def _cheapest(problem: Product) -> Algorithm:
     """The cheapest algorithm by the algorithms' models, or the first of equals."""
     known = figures.known().figures
-    return min(candidates(problem), key=lambda algorithm: algorithm.cycles(problem, known))
+    suiting = [found for found in candidates(problem) if found.suits(problem)]
+    return min(suiting, key=lambda algorithm: algorithm.cycles(problem, known))
 
 
 def forget() -> None:

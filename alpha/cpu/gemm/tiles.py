@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 PANEL_BYTES = 32 << 10
 """About how many bytes of a panel are multiplied with all rows before the next: they stay in the L1 cache."""
 
-BLOCK_BYTES = 384 << 10
+BLOCK_BYTES = 512 << 10
 """Most bytes of the left matrix that a task multiplies with one panel after the other: they stay in the L2 cache."""
 
 EPILOGUE_BYTES = 256 << 10
@@ -123,15 +123,16 @@ def _cut(problem: Product, kind: Kind, row_tasks: int, column_tasks: int) -> tup
 
 
 def _duration(problem: Product, kind: Kind, cut: tuple[int, int], threads: int) -> float:
-    """About how long it takes, in multiply-adds of a vector."""
+    """About how long it takes, in cycles, on a processor that multiplies and adds a vector per cycle."""
     rows, columns = cut
     tasks = problem.batch * -(-problem.rows // rows) * -(-problem.columns // columns)
     vectors = -(-columns // kind.panel) * kind.vectors
     per_term = rows * vectors + COPY_CYCLES_PER_VECTOR * vectors * (2 if problem.y_is_by_columns else 1)
-    if kind.is_packed:
-        per_term += COPY_CYCLES_PER_VECTOR * rows / kind.tile
+    # The left matrix comes from memory for each task, and is packed.
+    left = rows / kind.tile if kind.is_packed else rows / ISA.lanes(problem.item)
+    per_term += COPY_CYCLES_PER_VECTOR * left
     turns = tasks if threads == 1 else -(-tasks // threads) + SPARE
-    return turns * per_term
+    return turns * (TASK_CYCLES + per_term * problem.depth)
 
 
 class Tiles(Algorithm):
@@ -155,6 +156,9 @@ class Tiles(Algorithm):
             packed += planned.column_tasks * problem.rows / kind.tile * problem.depth * COPY_CYCLES_PER_VECTOR
         begun = LAUNCH_CYCLES if problem.batch == 1 else 2 * LAUNCH_CYCLES
         return begun + problem.batch * (planned.row_tasks * planned.column_tasks * TASK_CYCLES + computing + packed)
+
+    def tasks(self, problem: Product, threads: int) -> int:
+        return plan(problem, threads).tasks
 
     def describe(self, problem: Product, threads: int) -> str:
         planned = plan(problem, threads)
