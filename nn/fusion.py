@@ -42,9 +42,8 @@ _POINTWISE: dict[type[Module], Callable[[Any], Callable[[Any], Any]]] = {
 }
 """The functions of the activations that a Linear takes into its pass."""
 
-_FORWARDS: dict[type[Module], Callable[..., Any]] = {
-    kind: vars(kind)["forward"] for kind in (Conv2d, BatchNorm2d, Linear, *_POINTWISE)
-}
+_FUSED: tuple[type[Module], ...] = (Conv2d, BatchNorm2d, Linear, *_POINTWISE)
+_FORWARDS: dict[type[Module], Callable[..., Any]] = {kind: kind.forward for kind in _FUSED}
 _KEY = "folded"
 """Key of the folded filters in the cache of the filters' storage."""
 
