@@ -149,6 +149,10 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     """Matrix product, batch axes broadcast; a 1-D operand counts as a row (left) or a column (right).
 
     (..., M, K) and (..., K, N) give (..., M, N). ShapeError unless the inner lengths agree; both float32 or float64.
+
+    On the CPU NumPy's BLAS computes products of up to 2^18 multiply-adds, a pass over the matrix one with a vector, and
+    the convolutions' micro-kernel all others (``alpha.cpu.explain_product``). Bits do not depend on the number of
+    threads.
     """
     x, y = operands("matmul", x, y)
     _check_dtypes("matmul", x, y)

@@ -35,15 +35,14 @@ TERMS_COPIED = 8
 """Terms of a tile that are packed one after the other: as many rows of memory are read side by side."""
 
 
-class Job(NamedTuple):
-    """What the kernel is told, each field an int64; steps and offsets are in bytes."""
+class Cut(NamedTuple):
+    """What a plan tells the kernel, each field an int64."""
 
     scratches_taken: int
     """Threads that have taken a scratch buffer: the kernel counts them."""
     tasks: int
-    scratch: int
-    """Address of the scratch buffers, one per thread, each a panel and then the packed block of the left matrix."""
     scratch_bytes: int
+    """Bytes of a scratch buffer: a panel, and then the packed block of the left matrix."""
     panel_bytes: int
     row_tasks: int
     """Tasks that the rows of a product are divided among."""
@@ -55,6 +54,17 @@ class Job(NamedTuple):
     task_columns: int
     """Columns per task: whole panels."""
     depth_block: int
+    y_is_by_columns: int
+    """Whether columns of the right matrix are dense, not its rows."""
+    epilogue_panels: int
+    """Panels after which the epilogue runs over the task's rows."""
+
+
+class Addresses(NamedTuple):
+    """What a call tells the kernel behind the plan's fields, each an int64; steps are in bytes."""
+
+    scratch: int
+    """Address of the scratch buffers, one per thread."""
     x_row: int
     """From row to row of the left matrix."""
     x_term: int
@@ -66,15 +76,19 @@ class Job(NamedTuple):
     """How a result is begun: STORE, or ADD to what it holds, with BIAS or without."""
     bias: int
     """Address of a row that is added, or 0."""
-    matrices: int
-    """Address of a table: for each product the addresses of its left, its right matrix, and of its result."""
-    y_is_by_columns: int
-    """Whether columns of the right matrix are dense, not its rows."""
     epilogue: int
     """Address of a point-wise loop's ``part(job, first row, end row, first column, end column)``, or 0."""
     epilogue_job: int
-    epilogue_panels: int
-    """Panels after which the epilogue runs over the task's rows."""
+    matrices: int
+    """Address of a table of a batch: for each product the addresses of its left, its right matrix and its result."""
+    x: int
+    """Address of the left matrix; without a table, these three are the only product's."""
+    y: int
+    out: int
+
+
+FIELDS = (*Cut._fields, *Addresses._fields)
+"""A job's fields."""
 
 
 class Kind(NamedTuple):
@@ -177,7 +191,7 @@ class _Writer:
         return function
 
     def _field(self, builder: Any, job: Any, name: str) -> Any:
-        at = builder.add(job, integer(8 * Job._fields.index(name)))
+        at = builder.add(job, integer(8 * FIELDS.index(name)))
         return builder.load(builder.inttoptr(at, I64.as_pointer()))
 
     # -- what a task is made of ----------------------------------------------------------------------------------
@@ -256,11 +270,13 @@ class _Writer:
     # -- tasks ---------------------------------------------------------------------------------------------------
 
     def _task_body(self, b: Any, job: Any, task: Any, scratch: Any) -> None:
-        f = {name: self._field(b, job, name) for name in Job._fields}
+        f = {name: self._field(b, job, name) for name in FIELDS}
         item, panel = integer(self.kind.item), integer(self.kind.panel)
         across, rest = b.srem(task, f["column_tasks"]), b.sdiv(task, f["column_tasks"])
         down, number = b.srem(rest, f["row_tasks"]), b.sdiv(rest, f["row_tasks"])
-        matrices = b.add(f["matrices"], b.mul(number, integer(24)))
+        is_one = b.icmp_signed("==", f["matrices"], integer(0))
+        table = b.select(is_one, b.add(job, integer(8 * FIELDS.index("x"))), f["matrices"])
+        matrices = b.add(table, b.mul(number, integer(24)))
         x, y, out = (b.load(b.inttoptr(b.add(matrices, integer(8 * k)), I64.as_pointer())) for k in range(3))
         first_row, first = b.mul(down, f["task_rows"]), b.mul(across, f["task_columns"])
         height = _least(b, f["task_rows"], b.sub(f["rows"], first_row))

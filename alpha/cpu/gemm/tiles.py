@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+import struct
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from alpha.cpu.conv import costs
 from alpha.cpu.figures import Figures
 from alpha.cpu.gemm import kernel
 from alpha.cpu.gemm.algorithm import LAUNCH_CYCLES, Algorithm, Call, finished
-from alpha.cpu.gemm.kernel import Job, Kind
+from alpha.cpu.gemm.kernel import Addresses, Cut, Kind
 from alpha.cpu.gemm.problem import Product
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import BIAS, STORE
@@ -59,8 +61,8 @@ class TilesPlan:
     tasks: int
     scratch_bytes: int
     """Per thread."""
-    record: Array = field(repr=False)
-    """A ``Job`` without addresses and steps."""
+    told: bytes
+    """What the kernel is told of it, a ``Cut``."""
 
 
 @caches.kept
@@ -77,24 +79,25 @@ def plan(problem: Product, threads: int) -> TilesPlan:
     row_tasks, column_tasks = -(-problem.rows // rows), -(-problem.columns // columns)
     panel_bytes = kind.panel_bytes(depth_block)
     scratch = -(-(panel_bytes + kind.packed_bytes(rows, depth_block)) // 64) * 64
-    job = dict.fromkeys(Job._fields, 0) | {
-        "tasks": problem.batch * row_tasks * column_tasks,
-        "scratch_bytes": scratch,
-        "panel_bytes": panel_bytes,
-        "row_tasks": row_tasks,
-        "column_tasks": column_tasks,
-        "rows": problem.rows,
-        "depth": problem.depth,
-        "columns": problem.columns,
-        "task_rows": rows,
-        "task_columns": columns,
-        "depth_block": depth_block,
-        "y_is_by_columns": int(problem.y_is_by_columns),
-        "epilogue_panels": max(1, EPILOGUE_BYTES // (rows * kind.panel * problem.item)),
-    }
-    record = np.array(Job(**job), np.int64)
-    tasks = job["tasks"]
-    return TilesPlan(kind, row_tasks, column_tasks, rows, columns, depth_block, tasks, scratch, record)
+    tasks = problem.batch * row_tasks * column_tasks
+    told = Cut(
+        scratches_taken=0,
+        tasks=tasks,
+        scratch_bytes=scratch,
+        panel_bytes=panel_bytes,
+        row_tasks=row_tasks,
+        column_tasks=column_tasks,
+        rows=problem.rows,
+        depth=problem.depth,
+        columns=problem.columns,
+        task_rows=rows,
+        task_columns=columns,
+        depth_block=depth_block,
+        y_is_by_columns=int(problem.y_is_by_columns),
+        epilogue_panels=max(1, EPILOGUE_BYTES // (rows * kind.panel * problem.item)),
+    )
+    packed = struct.pack(f"{len(told)}q", *told)
+    return TilesPlan(kind, row_tasks, column_tasks, rows, columns, depth_block, tasks, scratch, packed)
 
 
 def _kind(problem: Product) -> Kind:
@@ -169,63 +172,46 @@ class Tiles(Algorithm):
 
     def run(self, engine: HostEngine, problem: Product, call: Call) -> Tensor:
         planned, out = plan(problem, engine.threads), call.target(engine)
+        x, y, bias, epilogue = call.x, call.y, call.bias, call.epilogue
         threads = min(engine.threads, planned.tasks)
-        scratch = engine.allocate(threads * planned.scratch_bytes)
-        matrices = _matrices(call.x, call.y, out)
-        item = problem.item
-        record = planned.record.copy()
-        fused = call.epilogue is not None and len(out.shape) == 2
-        epilogue, job = call.epilogue.job(out) if call.epilogue is not None and fused else (0, None)
-        x_steps, y_steps = call.x.strides[-2:], call.y.strides[-2:]
-        record[_PLACES] = _Added(
+        scratch, item = engine.allocate(threads * planned.scratch_bytes), problem.item
+        is_fused = epilogue is not None and len(out.shape) == 2
+        table = None if len(out.shape) == 2 else _matrices(x, y, out)
+        part, part_job = epilogue.job(out) if epilogue is not None and is_fused else (0, None)
+        addresses = Addresses(
             scratch=scratch.address,
-            x_row=x_steps[0] * item,
-            x_term=x_steps[1] * item,
-            y_term=y_steps[0] * item,
-            y_column=y_steps[1] * item,
+            x_row=x.strides[-2] * item,
+            x_term=x.strides[-1] * item,
+            y_term=y.strides[-2] * item,
+            y_column=y.strides[-1] * item,
             out_row=out.strides[-2] * item,
-            mode=STORE if call.bias is None else BIAS,
-            bias=0 if call.bias is None else call.bias.address,
-            matrices=matrices.ctypes.data,
-            epilogue=epilogue,
-            epilogue_job=0 if job is None else job.ctypes.data,
+            mode=STORE if bias is None else BIAS,
+            bias=0 if bias is None else bias.address,
+            epilogue=part,
+            epilogue_job=0 if part_job is None else part_job.ctypes.data,
+            matrices=0 if table is None else table.ctypes.data,
+            x=x.address,
+            y=y.address,
+            out=out.address,
         )
-        workers.WORKERS.enter(launcher(), threads, (kernel.entry(planned.kind), record.ctypes.data))
-        return out if fused or call.epilogue is None else finished(engine, call._replace(bias=None), out)
+        job = _Job.from_buffer_copy(planned.told + _PACKED.pack(*addresses))
+        workers.WORKERS.enter(launcher(), threads, (kernel.entry(planned.kind), ctypes.addressof(job)))
+        return out if epilogue is None or is_fused else finished(engine, call._replace(bias=None), out)
 
 
-class _Added(NamedTuple):
-    """The fields of a ``Job`` that a call adds to its plan's record."""
-
-    scratch: int
-    x_row: int
-    x_term: int
-    y_term: int
-    y_column: int
-    out_row: int
-    mode: int
-    bias: int
-    matrices: int
-    epilogue: int
-    epilogue_job: int
-
-
-_PLACES = np.array([Job._fields.index(name) for name in _Added._fields])
+_Job = ctypes.c_int64 * len(kernel.FIELDS)
+_PACKED = struct.Struct(f"{len(Addresses._fields)}q")
 
 
 def _matrices(*tensors: Tensor) -> Array:
-    """The table of addresses of the left matrix, the right one and the result, for each product."""
-    if all(len(x.shape) == 2 for x in tensors):
-        return np.array([x.address for x in tensors], np.int64)
+    """The table of addresses of the left matrix, the right one and the result, for each product of a batch."""
     batch = tensors[-1].shape[:-2]
     table = np.empty((*batch, len(tensors)), np.int64)
     for k, x in enumerate(tensors):
-        whole = np.int64(x.address)
-        shape = (1,) * (len(batch) + 2 - len(x.shape)) + x.shape[:-2]
-        strides = (0,) * (len(batch) + 2 - len(x.shape)) + x.strides[:-2]
-        addresses = np.full((1,) * len(batch), whole)
-        for axis, (length, step) in enumerate(zip(shape, strides, strict=True)):
-            along = np.arange(length, dtype=np.int64) * (step * x.dtype.itemsize)
-            addresses = addresses + along.reshape((-1,) + (1,) * (len(batch) - 1 - axis))
+        missing = len(batch) + 2 - len(x.shape)
+        addresses = np.full((1,) * len(batch), x.address)
+        for axis, (length, step) in enumerate(zip(x.shape[:-2], x.strides[:-2], strict=True)):
+            along = np.arange(length) * (step * x.dtype.itemsize)
+            addresses = addresses + along.reshape((-1,) + (1,) * (len(batch) - 1 - missing - axis))
         table[..., k] = addresses
     return table
