@@ -79,6 +79,11 @@ class PointwiseFunction:
         self._traces: dict[tuple[str, ...], Trace] = {}
         self._by_types: dict[tuple[type, ...], Trace] = {}
 
+    @property
+    def takes_one(self) -> bool:
+        """Whether it has one argument."""
+        return self._count == 1
+
     def gradient(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator for the gradient in a better form than the derived one: ``f(grad, *arguments)``.
 
@@ -256,6 +261,10 @@ class Trace:
         trace, tensors = self._fitting(args)
         return trace.run(args, tensors)
 
+    def applied(self, x: Tensor) -> Tensor:
+        """The result of one tensor of floats, for a function that takes no other argument."""
+        return self((x,))
+
     def total(self, args: tuple[Any, ...], mean: bool) -> Tensor:
         """The sum or the mean of all elements of the result."""
         trace, tensors = self._fitting(args)
@@ -367,6 +376,41 @@ class GradientProgram:
     @staticmethod
     def _read(roots: list[Node], grad: Node, given: set[Node]) -> list[Node]:
         return [node for node in inputs_of(roots, given) if node is not grad]
+
+
+def of_one_tensor(function: str, argument: str, given: Callable[[Any], Any]) -> Trace:
+    """What is known of a function of one tensor of floats, whose result are floats; it need not be of this module.
+
+    ``function``, ``argument``: who asks, and the argument's name, for messages. Errors are those of ``pointwise``.
+    """
+    if not callable(given):
+        raise ArgumentError(
+            f"[{function}] expected {argument} as a function of one tensor, got {described(given)}: give alpha.gelu or "
+            "another one, or None"
+        )
+    try:
+        trace = _trace_of_one(given)
+    except TypeError:  # it has no hash
+        trace = _trace_of_one.__wrapped__(given)
+    if trace.program.bools[0]:
+        raise DtypeError(
+            f"[{function}] expected {argument} to give floats, got {trace.name}, which gives bools: write "
+            "alpha.where(condition, 1.0, 0.0)"
+        )
+    return trace
+
+
+@functools.lru_cache(maxsize=256)
+def _trace_of_one(given: Callable[[Any], Any]) -> Trace:
+    if isinstance(given, PointwiseFunction) and given.takes_one:
+        return given.of_kinds((FLOAT,))
+
+    def applied(x: Any) -> Any:
+        return given(x)
+
+    whole = given.func if isinstance(given, functools.partial) else given
+    applied.__name__ = getattr(whole, "__name__", type(whole).__name__)
+    return PointwiseFunction(applied).of_kinds((FLOAT,))
 
 
 class Evaluation(Function):
@@ -485,4 +529,4 @@ def _described(value: Any) -> str:
     return f"a tuple of {len(value)}" if isinstance(value, tuple) else described(value)
 
 
-__all__ = ["PointwiseFunction", "pointwise"]
+__all__ = ["GradientProgram", "PointwiseFunction", "Trace", "of_one_tensor", "pointwise"]
