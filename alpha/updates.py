@@ -32,6 +32,11 @@ def check_rows(engine: Engine, rule: UpdateRule, rows: Sequence[Row]) -> None:
         _check(engine, row)
 
 
+def written(row: Row) -> Row:
+    """What a step writes to: the parameter and the states, not the gradient."""
+    return row[0], *row[2:]
+
+
 def _check(engine: Engine, row: Row) -> None:
     parameter = row[0]
     if not is_float(parameter.dtype):
@@ -67,9 +72,9 @@ class Batch(NamedTuple):
         tensors: list[Tensor] = []
         back: list[tuple[Tensor, Tensor]] = []
         for row, copies in zip(self.rows, self.dense, strict=True):
-            tensors += (row[0], *row[2:])  # gradients are only read
+            tensors += written(row)
             if copies is not row:
-                pairs = zip((copies[0], *copies[2:]), (row[0], *row[2:]), strict=True)
+                pairs = zip(written(copies), written(row), strict=True)
                 back += [(copy, tensor) for copy, tensor in pairs if copy is not tensor]
         return Launch(run, tensors, back, self.dense)
 

@@ -16,7 +16,8 @@ from tests.robustness.inject import everywhere
 
 FILES = (
     "alpha/composed/optimizers.py", "alpha/composed/normalisation.py", "alpha/update_rules.py", "alpha/updates.py",
-    "alpha/changes.py", "alpha/numpy_engine.py", "alpha/cpu/optimizers.py", "alpha/cpu/arrays.py",
+    "alpha/expressions/rules.py", "alpha/changes.py", "alpha/numpy_engine.py", "alpha/cpu/optimizers.py",
+    "alpha/cpu/arrays.py",
 )  # fmt: skip
 
 OPTIMIZERS: dict[str, Callable[[Any], optim.Optimizer]] = {
@@ -42,7 +43,7 @@ def _stepped(name: str, place: str) -> tuple[optim.Optimizer, list[alpha.Tensor]
 
 @pytest.mark.parametrize(("name", "place"), [*((name, "numpy") for name in OPTIMIZERS), ("lion", "cpu")])
 def test_steps_of_optimizers(name: str, place: str) -> None:
-    """Parameters and states both: the step after tells. The CPU has no kernel for Lion."""
+    """Parameters and states both: the step after tells. Lion is a rule from outside."""
 
     def state(optimizer: optim.Optimizer, parameters: list[alpha.Tensor]) -> list[Any]:
         found = _found(*parameters)
