@@ -23,6 +23,7 @@ from alpha.expressions.program import Program, inputs_of
 from alpha.expressions.symbols import Symbol
 from alpha.expressions.tracing import run
 from alpha.functions.operands import broadcast_view, copied, is_number, python_number, sum_to
+from alpha.launches import Launches
 from alpha.tensor import Tensor
 
 
@@ -56,8 +57,7 @@ class PointwiseFunction:
 
     Attributes:
         name: the function's.
-        latest: the program of the last call, where it took the call's arguments as they were: its ``launch_outside``
-            declines what it is not for.
+        latest: the launches of the program of the last call that took the call's arguments as they were.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -74,10 +74,15 @@ class PointwiseFunction:
                 "each tensor and number"
             )
         self._count = len(self._signature.parameters)
-        self.latest: Program = _NO_PROGRAM
+        self.latest: Launches = _NO_LAUNCHES
         self._gradient: Callable[..., Any] | None = None
         self._traces: dict[tuple[str, ...], Trace] = {}
         self._by_types: dict[tuple[type, ...], Trace] = {}
+
+    @property
+    def takes_one(self) -> bool:
+        """Whether it has one argument."""
+        return self._count == 1
 
     def gradient(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator for the gradient in a better form than the derived one: ``f(grad, *arguments)``.
@@ -86,7 +91,7 @@ class PointwiseFunction:
         the gradient alone where there is one argument.
         """
         self._gradient = function
-        self._traces, self._by_types, self.latest = {}, {}, _NO_PROGRAM
+        self._traces, self._by_types, self.latest = {}, {}, _NO_LAUNCHES
         return function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -104,7 +109,7 @@ class PointwiseFunction:
             args = self._converted(args)
             trace = self.trace(args)
         if trace.is_direct:
-            self.latest = trace.program
+            self.latest = trace.program.launches
         return trace(args)
 
     def sum(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -223,7 +228,7 @@ class PointwiseFunction:
         return tuple([None if part is None else part.node for value, part in pairs if type(value) is Symbol])
 
 
-_NO_PROGRAM = Program(Graph(), [], [])
+_NO_LAUNCHES = Launches()
 
 
 class Trace:
@@ -255,6 +260,10 @@ class Trace:
     def __call__(self, args: tuple[Any, ...]) -> Tensor:
         trace, tensors = self._fitting(args)
         return trace.run(args, tensors)
+
+    def applied(self, x: Tensor) -> Tensor:
+        """The result of one tensor of floats, for a function that takes no other argument."""
+        return self((x,))
 
     def total(self, args: tuple[Any, ...], mean: bool) -> Tensor:
         """The sum or the mean of all elements of the result."""
@@ -367,6 +376,41 @@ class GradientProgram:
     @staticmethod
     def _read(roots: list[Node], grad: Node, given: set[Node]) -> list[Node]:
         return [node for node in inputs_of(roots, given) if node is not grad]
+
+
+def of_one_tensor(function: str, argument: str, given: Callable[[Any], Any]) -> Trace:
+    """What is known of a function of one tensor of floats, whose result are floats; it need not be of this module.
+
+    ``function``, ``argument``: who asks, and the argument's name, for messages. Errors are those of ``pointwise``.
+    """
+    if not callable(given):
+        raise ArgumentError(
+            f"[{function}] expected {argument} as a function of one tensor, got {described(given)}: give alpha.gelu or "
+            "another one, or None"
+        )
+    try:
+        trace = _trace_of_one(given)
+    except TypeError:  # it has no hash
+        trace = _trace_of_one.__wrapped__(given)
+    if trace.program.bools[0]:
+        raise DtypeError(
+            f"[{function}] expected {argument} to give floats, got {trace.name}, which gives bools: write "
+            "alpha.where(condition, 1.0, 0.0)"
+        )
+    return trace
+
+
+@functools.lru_cache(maxsize=256)
+def _trace_of_one(given: Callable[[Any], Any]) -> Trace:
+    if isinstance(given, PointwiseFunction) and given.takes_one:
+        return given.of_kinds((FLOAT,))
+
+    def applied(x: Any) -> Any:
+        return given(x)
+
+    whole = given.func if isinstance(given, functools.partial) else given
+    applied.__name__ = getattr(whole, "__name__", type(whole).__name__)
+    return PointwiseFunction(applied).of_kinds((FLOAT,))
 
 
 class Evaluation(Function):
@@ -485,4 +529,4 @@ def _described(value: Any) -> str:
     return f"a tuple of {len(value)}" if isinstance(value, tuple) else described(value)
 
 
-__all__ = ["PointwiseFunction", "pointwise"]
+__all__ = ["GradientProgram", "PointwiseFunction", "Trace", "of_one_tensor", "pointwise"]
