@@ -13,7 +13,7 @@ from alpha.cu32.base import c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.expressions import DENSE, STRIDED, Layout, source
 from alpha.dtypes import bool_, default_float
-from alpha.expressions import rectifiers
+from alpha.expressions import dropout, rectifiers
 from alpha.expressions.functions import PointwiseFunction
 from alpha.expressions.graph import BOOL, FLOAT, NUMBER
 from alpha.expressions.program import Program
@@ -31,7 +31,7 @@ ARGUMENTS: dict[int, list[tuple[str, ...]]] = {
 
 def programs() -> Iterator[Program]:
     """What computes the results of alpha's functions, and what their gradients."""
-    yield from rectifiers.PROGRAMS
+    yield from (*rectifiers.PROGRAMS, *dropout.PROGRAMS)
     for function in _functions():
         count = len(inspect.signature(function).parameters)
         for kinds in ARGUMENTS.get(count, [(FLOAT,) * count]):

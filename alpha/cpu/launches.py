@@ -12,7 +12,8 @@ A record, in 8-byte fields, is what one launch knows; it never changes, another 
 
     ``_HEADER``: how many entries, whether to look for the graph, addresses of types and functions of Python;
     for each entry the type of the engine, the plan's and the loop's address, whether the loop is long, the function
-    that makes the results, a tensor like them, and for each tensor dtype, shape, strides and bytes per element.
+    that makes the results, a tensor like them, the least and the largest number where these are integers, else 1 and 0,
+    and for each tensor dtype, shape, strides and bytes per element.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _OBJECTS = {
     "False": False,
 }
 _HEADER = ("count", "outside", *_OBJECTS, *_FUNCTIONS)
-_ENTRY = ("engine", "plan", "loop", "long", "make", "like")
+_ENTRY = ("engine", "plan", "loop", "long", "make", "like", "least", "most")
 _OF_TENSOR = ("dtype", "shape", "strides", "itemsize")
 _READ_SLOTS = ("storage", "offset", "shape", "strides", "dtype", "requires_grad", "_base")
 _TENSOR_SLOTS = tuple([name for name in Tensor.__slots__ if name != "__weakref__"])
@@ -88,6 +89,8 @@ class Entry(NamedTuple):
     """What a result is but for its storage."""
     lies: tuple[tuple[Shape, Shape, np.dtype[Any]], ...]
     """Shape, strides and dtype of each tensor."""
+    limits: tuple[int, int] | None
+    """The least and the largest of the numbers where these are integers; else they are floats."""
 
 
 def launch(
@@ -103,7 +106,8 @@ def launch(
         return None
     fields = [len(entries), outside, *_python()]
     for one in entries:
-        fields += [id(one.engine), one.address, one.loop, one.is_long, id(one.make), id(one.like)]
+        limits = one.limits or (1, 0)
+        fields += [id(one.engine), one.address, one.loop, one.is_long, id(one.make), id(one.like), *limits]
         for shape, strides, dtype in one.lies:
             fields += [id(dtype), id(shape), id(strides), dtype.itemsize]
     record = struct.pack(f"{len(fields)}q", *fields)
@@ -208,8 +212,8 @@ class _Writer:
             self._check(self._is(one["engine"], engine), decline)
             if self._in_place:
                 self._check(b.not_(self._is(one["storage"], seen[0]["storage"])), decline)
-        values = [self._value(one, decline) for one in objects[tensors:]]
         entry = self._entry(seen, engine, decline)
+        values = [self._value(one, entry, decline) for one in objects[tensors:]]
         out = self._call("PyObject_CallOneArg", self._load(entry, 8 * _ENTRY.index("make")), engine)
         refused = b.or_(self._is(out, self._number(0)), self._is(out, self._known("None")))
         going_on, leave = self._function.append_basic_block(), self._function.append_basic_block("leave")
@@ -238,7 +242,7 @@ class _Writer:
             start = self._int(self._attribute(before["storage"], "Storage.address"))
             start = b.add(start, b.mul(self._int(before["offset"]), itemsize))
             fields += [start, start] if self._in_place and k == 0 else [start]
-        for place, value in enumerate([*fields, *[b.bitcast(value, _I64) for value in values]]):
+        for place, value in enumerate([*fields, *values]):
             b.store(value, b.inttoptr(self._sum(job, 8 * place), _I64.as_pointer()))
         if self._in_place:
             self._call("Py_DecRef", out, result=_VOID)
@@ -269,7 +273,38 @@ class _Writer:
         self._check(b.not_(b.and_(in_graph, looks)), decline)
         return found
 
-    def _value(self, thing: Any, decline: Any) -> Any:
+    def _value(self, thing: Any, entry: Any, decline: Any) -> Any:
+        """The bits of a Python number as the entry's loop takes it: of a float64, or of an integer within limits."""
+        b = self._builder
+        least, most = (self._load(entry, 8 * _ENTRY.index(name)) for name in ("least", "most"))
+        whole, fraction, found = (self._function.append_basic_block() for _ in range(3))
+        b.cbranch(b.icmp_signed("<=", least, most), whole, fraction)
+        b.position_at_end(whole)
+        integer = self._integer(thing, decline)
+        within = b.and_(b.icmp_signed("<=", least, integer), b.icmp_signed("<=", integer, most))
+        self._check(within, decline)
+        after_integer = b.block
+        b.branch(found)
+        b.position_at_end(fraction)
+        bits = b.bitcast(self._float(thing, decline), _I64)
+        after_float = b.block
+        b.branch(found)
+        b.position_at_end(found)
+        value = b.phi(_I64)
+        value.add_incoming(integer, after_integer)
+        value.add_incoming(bits, after_float)
+        return value
+
+    def _integer(self, thing: Any, decline: Any) -> Any:
+        """A Python int as an i64."""
+        b = self._builder
+        self._check_kind(thing, "int", decline)
+        value = self._int(thing)
+        with b.if_then(self._is(value, self._number(-1))):
+            self._check(self._is(self._call("PyErr_Occurred"), self._number(0)), decline)
+        return value
+
+    def _float(self, thing: Any, decline: Any) -> Any:
         """A Python float or int as a double."""
         b, kind = self._builder, self._load(thing, _TYPE)
         self._check(b.or_(self._is(kind, self._known("float")), self._is(kind, self._known("int"))), decline)

@@ -18,9 +18,10 @@ from alpha.cpu.base import HostEngine
 from alpha.cpu.compile import Entry, alone, entry
 from alpha.cpu.isa import FUSED, ISA
 from alpha.cpu.loops import loop as loops
-from alpha.cpu.loops import machine
+from alpha.cpu.loops import machine, philox
+from alpha.cpu.loops.elements import BOOLS, DRAWN_DTYPE, element_of
 from alpha.cpu.sharing import share
-from alpha.dtypes import bool_
+from alpha.dtypes import bool_, default_int, limits
 from alpha.expressions.program import Program
 from alpha.tensor import Storage, Tensor, dense_strides, memory_order
 
@@ -74,18 +75,22 @@ class PointwiseOperations(HostEngine):
             *[x.storage.address + x.offset * x.dtype.itemsize for x in tensors],
             *numbers,
         )
-        if plan.tasks == 1 or self.threads == 1:
-            plan.loop.alone(job)
-        else:
-            record = np.frombuffer(job, np.uint8)
-            threads = min(self.threads, plan.tasks)
-            workers.WORKERS.enter(launcher(), threads, (plan.loop.shared, record.ctypes.data))
+        self.run_plan(plan, job)
         if out is None:
             if plan not in program.launched:
                 self._learn(program, plan, tensors)
         elif plan not in program.launched_in_place and tensors[0] is out:
             self._learn_in_place(program, plan, tensors)
         return results
+
+    def run_plan(self, plan: Plan, job: bytes) -> None:
+        """Runs a plan's loop on as many threads as it has tasks for."""
+        if plan.tasks == 1 or self.threads == 1:
+            plan.loop.alone(job)
+        else:
+            record = np.frombuffer(job, np.uint8)
+            threads = min(self.threads, plan.tasks)
+            workers.WORKERS.enter(launcher(), threads, (plan.loop.shared, record.ctypes.data))
 
     def _apart(self, x: Tensor, out: Tensor) -> Tensor:
         """A tensor that a loop may read while it writes another: a copy where they share memory in another order."""
@@ -147,6 +152,7 @@ class Plan:
         tasks: into how many parts the loop is divided.
         loop: the compiled loop.
         pack: makes the record of a job: see ``alpha.cpu.loops.loop``.
+        limits: the least and the largest of the numbers where these are integers, else None.
         address: of the plan's own record.
     """
 
@@ -168,19 +174,21 @@ class Plan:
         operands += [strides_to(self.shape, lie) for lie in lies]
         sizes = tuple([kind.itemsize for kind in (*kinds, *[kind for _, _, kind in lies])])
         axes = merged(self.shape, operands, self.strides) or [(1, sizes)]
-        _, steps = axes[-1]
-        tensors = [(8 * d.itemsize, lie_of(step, d)) for (_, _, d), step in zip(lies, steps[len(kinds) :], strict=True)]
+        places = enumerate([dtype for _, _, dtype in lies], len(kinds))
+        tensors = [(element_of(dtype), lie_in_rows(axes, place, dtype)) for place, dtype in places]
         is_logical = all(one.operation.startswith("logical_") for one in program.instructions)
-        bits = 8 if is_logical and all(program.conditions) else 8 * dtype.itemsize
+        computed = BOOLS if is_logical and all(program.conditions) else element_of(dtype)
         touched = sum(nbytes for nbytes, _ in self.results)
         touched += sum(math.prod(shape) * kind.itemsize for shape, _, kind in lies)
         is_aligned = axes[-1][0] * dtype.itemsize % ISA.bytes == 0
         streams = out is None and is_aligned and touched >= STREAMED_BYTES
-        layout = loops.Layout(bits, tuple(tensors), len(axes) == 1, streams)
+        layout = loops.Layout(computed, tuple(tensors), len(axes) == 1, streams)
         self.loop = compiled_loop(Wanted(program.text, layout, program))
         self._record = np.array(self._plan(axes), np.int64)
         self.address = self._record.ctypes.data
-        self.pack = struct.Struct(f"{1 + len(operands)}q{program.count_of_numbers}d").pack
+        number = "q" if computed.is_integer else "d"
+        self.pack = struct.Struct(f"{1 + len(operands)}q{program.count_of_numbers}{number}").pack
+        self.limits = numbers_of(program, dtype) if computed.is_integer else None
 
     def entry(self, engine: type, lies: Sequence[Lie]) -> launches.Entry:
         """What a launch has to know of it."""
@@ -188,7 +196,8 @@ class Plan:
         no_storage: Any = None
         like = Tensor(no_storage, 0, self.shape, self.strides, self.results[0][1])
         is_long = self.elements >= launches.LONG
-        return launches.Entry(engine, self, self.address, self.loop.address("alone"), is_long, make, like, tuple(lies))
+        loop = self.loop.address("alone")
+        return launches.Entry(engine, self, self.address, loop, is_long, make, like, tuple(lies), self.limits)
 
     def _storage(self, engine: Any) -> Storage | None:
         """Memory for the result; None where several threads are to compute it."""
@@ -225,6 +234,15 @@ def _plan(program: Program, function: str, out: Lie | None, *lies: Lie) -> Plan:
     return Plan(program, function, out, lies)
 
 
+def numbers_of(program: Program, dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The least and the largest number that a program of integers of a dtype takes.
+
+    Numbers that are compared with must be the dtype's own; others wrap around.
+    """
+    least, most = limits(dtype if all(program.bools) else default_int)
+    return int(least), int(most)
+
+
 def _is_dense_within(shape: Shape, strides: Shape) -> bool:
     """Whether elements lie one after the other along the innermost axis."""
     steps = [abs(stride) for n, stride in zip(shape, strides, strict=True) if n > 1]
@@ -255,6 +273,12 @@ def compiled_loop(wanted: Wanted) -> machine.Loop:
 def lie_of(step: int, dtype: np.dtype[Any]) -> str:
     """How the elements of a row lie, by the bytes from one to the next."""
     return loops.SAME if step == 0 else loops.DENSE if step == dtype.itemsize else loops.STRIDED
+
+
+def lie_in_rows(axes: Sequence[tuple[int, tuple[int, ...]]], place: int, dtype: np.dtype[Any]) -> str:
+    """How the elements of the rows lie in the operand of a place; drawn ones are DENSE where rows begin at a counter."""
+    whole = dtype != DRAWN_DTYPE or all(steps[place] % philox.WORDS == 0 for _, steps in axes[:-1])
+    return lie_of(axes[-1][1][place], dtype) if whole else loops.STRIDED
 
 
 def strides_to(shape: Shape, lie: Lie) -> tuple[int, ...]:

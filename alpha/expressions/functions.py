@@ -22,7 +22,7 @@ from alpha.expressions import symbols
 from alpha.expressions.derivative import gradients
 from alpha.expressions.graph import FLOAT, NUMBER, Graph, Node
 from alpha.expressions.operations import kind_of
-from alpha.expressions.program import Program, inputs_of
+from alpha.expressions.program import Program, inputs_of, shared
 from alpha.expressions.symbols import Symbol, TraceError
 from alpha.functions.operands import broadcast_view, copied, is_number, python_number, sum_to
 from alpha.tensor import Tensor
@@ -250,7 +250,7 @@ class Trace:
         self._count = len(self._tensors)
         self._is_of_conditions = FLOAT not in found
         self._deciding = 0 if self._is_of_conditions else found.index(FLOAT)
-        self.program = Program(graph, [result], self._inputs)
+        self.program = shared(Program(graph, [result], self._inputs))
         in_order = self._tensors == tuple(range(len(self._tensors)))
         self.is_direct = in_order and self.program.takes(len(self._others))
         self._gradients: dict[tuple[bool, ...], GradientProgram] = {}

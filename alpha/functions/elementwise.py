@@ -14,6 +14,9 @@ from alpha.engine import Engine, RangeCheck
 from alpha.errors import ArgumentError, DtypeError
 from alpha.expressions import symbols
 from alpha.expressions.functions import PointwiseFunction, pointwise
+from alpha.expressions.graph import FLOAT, NUMBER
+from alpha.expressions.operations import kind_of, program_of
+from alpha.expressions.program import conversion
 from alpha.functions.operands import (
     Number,
     TensorLike,
@@ -137,9 +140,19 @@ def _evaluated(operation: str, *values: Any) -> Tensor:
     for value in values:
         if type(value) is Tensor:
             if not dtypes.is_float(value.dtype):
-                return compute(operation, *values)
+                return computed(PRIMITIVES[operation], operation, *values)
             break
     return PRIMITIVES[operation](*values)
+
+
+def computed(function: PointwiseFunction, operation: str, *values: Any) -> Tensor:
+    """The engine's operation of integers and bools; a function of its name finds the engine's launch at the next call."""
+    result = compute(operation, *values)
+    kinds = tuple([kind_of(value) for value in values])
+    tensors = [kind for kind in kinds if kind != NUMBER]
+    if (*tensors, *[NUMBER] * (len(kinds) - len(tensors))) == kinds and (FLOAT in kinds or NUMBER not in kinds):
+        function.latest = program_of(operation, kinds)  # tensors first, and no number beside bools, which it may widen
+    return result
 
 
 def convert(
@@ -235,9 +248,9 @@ def pow(x: TensorLike, exponent: TensorLike) -> Tensor:
         dtype = common_dtype([base, exponent])
         if not dtypes.is_float(dtype):
             _check_not_negative(exponent, dtype)
-            return (
-                square(base) if not isinstance(exponent, Tensor) and exponent == 2 else compute("pow", base, exponent)
-            )
+            if not isinstance(exponent, Tensor) and exponent == 2:
+                return square(base)
+            return computed(PRIMITIVES["pow"], "pow", base, exponent)
         power = None if isinstance(exponent, Tensor) else _POWERS.get(exponent)
         if power is not None:
             return power(base)
@@ -439,7 +452,7 @@ def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
     dtype = common_dtype(values)
     broadcast_shape("where", mask, *values)
     x, y = (cast(value, dtype) if isinstance(value, Tensor) else value for value in values)
-    return _where(mask, x, y) if dtypes.is_float(dtype) else compute("where", mask, x, y)
+    return _where(mask, x, y) if dtypes.is_float(dtype) else computed(_where, "where", mask, x, y)
 
 
 def clamp(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None = None) -> Tensor:
@@ -557,14 +570,10 @@ class Cast(Function):
 
     def forward(self, x: Tensor, dtype: np.dtype[Any]) -> Tensor:
         self.dtype = x.dtype
-        out = x.engine.empty_like(x, dtype)
-        x.engine.copy(x, out)
-        return out
+        return x.storage.engine.pointwise("cast", conversion(dtype), (x,), ())[0]
 
     def backward(self, grad: Tensor) -> Tensor:
-        out = grad.engine.empty_like(grad, self.dtype)
-        grad.engine.copy(grad, out)
-        return out
+        return grad.storage.engine.pointwise("cast", conversion(self.dtype), (grad,), ())[0]
 
 
 class Clone(Function):
@@ -594,9 +603,14 @@ class Move(Function):
 
 def cast(x: Tensor, dtype: dtypes.DtypeLike) -> Tensor:
     """The values in another dtype, itself if it has it; between floats gradients pass."""
-    check_tensor("cast", x)
     wanted = dtypes.as_dtype(dtype, "cast")
-    return x if x.dtype == wanted else call(Cast, x, wanted)
+    if isinstance(x, Tensor) and x.dtype == wanted:
+        return x
+    found: Tensor | None = conversion(wanted).launch_outside(x)
+    if found is not None:
+        return found
+    check_tensor("cast", x)
+    return call(Cast, x, wanted)
 
 
 def to(x: Tensor, target: Any) -> Tensor:

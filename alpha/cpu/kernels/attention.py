@@ -23,7 +23,7 @@ from numba.extending import intrinsic
 from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.isa import FUSED, ISA
-from alpha.cpu.kernels.dropout import fill_words
+from alpha.cpu.kernels.philox import fill_words
 from alpha.cpu.kernels.elementary import KernelLanes
 from alpha.cpu.kernels.microkernel import (
     ADD,
