@@ -259,7 +259,7 @@ _ELEMENTWISE = [
     Case("to", _one, lambda a, x: a.to(x, "float64"), lambda t, x: x.to(t.float64), (), "float64"),
     _same("clone"),
     *(_of_integers(name, dtype) for dtype in ("int64", "int32", "uint8") for name in _INTEGER_FUNCTIONS),
-    *(_of_integers(name, "int64", 3) for name in ("add", "mul", "floor_divide", "remainder", "maximum", "lt", "pow")),
+    *(_of_integers(name, "int64", 3) for name in ("add", "mul", "floor_divide", "remainder", "lt", "pow")),
     *(
         Case(
             name,

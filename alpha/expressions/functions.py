@@ -62,7 +62,11 @@ class PointwiseFunction:
         name: the function's.
         latest: the program of the last call, where it took the call's arguments as they were: its ``launch_outside``
             declines what it is not for.
+        takes_integers: whether its programs are computed of integers too, by who calls it: they are shared with those
+            of engines' operations.
     """
+
+    takes_integers = False
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
@@ -250,7 +254,8 @@ class Trace:
         self._count = len(self._tensors)
         self._is_of_conditions = FLOAT not in found
         self._deciding = 0 if self._is_of_conditions else found.index(FLOAT)
-        self.program = shared(Program(graph, [result], self._inputs))
+        program = Program(graph, [result], self._inputs)
+        self.program = shared(program) if function.takes_integers else program
         in_order = self._tensors == tuple(range(len(self._tensors)))
         self.is_direct = in_order and self.program.takes(len(self._others))
         self._gradients: dict[tuple[bool, ...], GradientProgram] = {}

@@ -16,7 +16,7 @@ from alpha.expressions import symbols
 from alpha.expressions.functions import PointwiseFunction, pointwise
 from alpha.expressions.graph import FLOAT, NUMBER
 from alpha.expressions.operations import kind_of, program_of
-from alpha.expressions.program import conversion
+from alpha.expressions.program import Program, conversion
 from alpha.functions.operands import (
     Number,
     TensorLike,
@@ -94,6 +94,7 @@ def _primitive(operation: str) -> PointwiseFunction:
     else:
         function = pointwise(lambda x: symbols.apply(operation, x))
     function.name = operation
+    function.takes_integers = operation != "pow"  # a launch would not look for integers to negative powers
     return function
 
 
@@ -135,6 +136,10 @@ def _clamp_to(x: Any, high: Any) -> Any:
     return symbols.clamped(x, None, high)
 
 
+for _function in (_where, _clamp, _clamp_from, _clamp_to):
+    _function.takes_integers = True
+
+
 def _evaluated(operation: str, *values: Any) -> Tensor:
     """An operation of tensors of one dtype, numbers, and symbols."""
     for value in values:
@@ -148,10 +153,25 @@ def _evaluated(operation: str, *values: Any) -> Tensor:
 def computed(function: PointwiseFunction, operation: str, *values: Any) -> Tensor:
     """The engine's operation of integers and bools; a function of its name finds the engine's launch at the next call."""
     result = compute(operation, *values)
+    function.latest = launchable(operation, *values) or function.latest
+    return result
+
+
+def launchable(operation: str, *values: Any) -> Program | None:
+    """The program of an operation of integers or bools whose launch takes the values as they are; None without one."""
     kinds = tuple([kind_of(value) for value in values])
     tensors = [kind for kind in kinds if kind != NUMBER]
-    if (*tensors, *[NUMBER] * (len(kinds) - len(tensors))) == kinds and (FLOAT in kinds or NUMBER not in kinds):
-        function.latest = program_of(operation, kinds)  # tensors first, and no number beside bools, which it may widen
+    in_order = (*tensors, *[NUMBER] * (len(kinds) - len(tensors))) == kinds
+    # Beside bools a number may be of another dtype.
+    return program_of(operation, kinds) if in_order and (FLOAT in kinds or NUMBER not in kinds) else None
+
+
+def _of_integers(function: PointwiseFunction, *values: Any) -> Tensor:
+    """A function's program of tensors of integers, and numbers after them."""
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    program = function.of_kinds(tuple([kind_of(value) for value in values])).program
+    result: Tensor = tensors[0].engine.pointwise(function.name, program, tensors, values[len(tensors) :])[0]
+    function.latest = program
     return result
 
 
@@ -241,16 +261,16 @@ def pow(x: TensorLike, exponent: TensorLike) -> Tensor:
     found: Tensor | None = (
         PRIMITIVES["pow"].latest.launch_outside(x, exponent) if simpler is None else simpler.latest.launch_outside(x)
     )
-    if found is not None:
+    if found is not None and (simpler is None or type(exponent) is int or dtypes.is_float(found.dtype)):
         return found
     base, exponent = convert("pow", x, exponent)
     if not symbols.is_symbolic(base, exponent):
         dtype = common_dtype([base, exponent])
         if not dtypes.is_float(dtype):
             _check_not_negative(exponent, dtype)
-            if not isinstance(exponent, Tensor) and exponent == 2:
-                return square(base)
-            return computed(PRIMITIVES["pow"], "pow", base, exponent)
+            if simpler is not None:
+                return _of_integers(simpler, base)
+            return compute("pow", base, exponent)
         power = None if isinstance(exponent, Tensor) else _POWERS.get(exponent)
         if power is not None:
             return power(base)
@@ -260,7 +280,7 @@ def pow(x: TensorLike, exponent: TensorLike) -> Tensor:
 def _power(exponent: float) -> PointwiseFunction:
     """The power of an exponent for which there is something simpler: products, a root, or of 1 the base itself."""
     function = pointwise(lambda x: symbols.apply("pow", x, exponent))
-    function.name = "pow"
+    function.name, function.takes_integers = "pow", True
     if exponent != 1:
         function.gradient(lambda grad, x: grad * (symbols.apply("pow", x, exponent - 1) * exponent))
     return function
@@ -473,8 +493,16 @@ def clamp(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None =
     value, *found = convert("clamp", x, *bounds, logical=any(isinstance(b, Tensor | np.ndarray) for b in bounds))
     if dtypes.is_float(value.dtype):
         return limited(value, *found)
+    if isinstance(value, Tensor) and dtypes.is_integer(value.dtype) and _tensors_first(found):
+        return _of_integers(limited, value, *found)
     value = value if min is None else compute("maximum", value, found[0])
     return value if max is None else compute("minimum", value, found[-1])
+
+
+def _tensors_first(values: Sequence[Any]) -> bool:
+    """Whether no number stands before a tensor."""
+    kinds = [isinstance(value, Tensor) for value in values]
+    return kinds == sorted(kinds, reverse=True)
 
 
 # -- comparison and logic: no gradient ---------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from alpha.functions.elementwise import (
     PRIMITIVES,
     cast,
     floor_divide,
+    launchable,
     logical_and,
     logical_or,
     logical_xor,
@@ -166,7 +167,9 @@ def _arithmetic(operation: str, x: Tensor, other: Any) -> Tensor:
     if isinstance(value, Tensor) and value.storage is x.storage:
         value = value.clone()  # it is read again by backward, and must not change under the write
     if not dtypes.is_float(x.dtype):
-        return write(name, x, Elementwise, value, operation=operation)
+        write(name, x, Elementwise, value, operation=operation)
+        _latest[operation] = launchable(operation, x, value) or _latest[operation]
+        return x
     trace = PRIMITIVES[operation].trace((x, value))
     others = (value,) if isinstance(value, Tensor) else ()
     numbers = trace.numbers((x, value))

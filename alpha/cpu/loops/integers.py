@@ -26,8 +26,10 @@ class Integers(Lanes):
         self.is_signed = element.kind == SIGNED
 
     def number(self, value: float) -> Value:
-        """An integer in every lane."""
-        return self.integer(int(value))
+        """An integer in every lane; for infinity the largest, or the least."""
+        least = -(1 << self.bits - 1) if self.is_signed else 0
+        most = least + (1 << self.bits) - 1
+        return self.integer(int(min(max(value, least), most)))
 
     def add(self, x: Value, y: Value) -> Value:
         return self.integers("add", x, y)
