@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from alpha import functions
+from alpha.cu32.arrays import VECTOR_BYTES
 from alpha.cu32.base import c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.expressions import DENSE, STRIDED, Layout, source
-from alpha.dtypes import bool_, default_float
+from alpha.dtypes import bool_, default_float, default_int, int32, uint8, widest_float
 from alpha.expressions import dropout, rectifiers
 from alpha.expressions.functions import PointwiseFunction
 from alpha.expressions.graph import BOOL, FLOAT, NUMBER
-from alpha.expressions.program import Program
+from alpha.expressions.program import Program, conversion
 
 LAYOUTS = ((DENSE, 4), (STRIDED, 1))
 """How tensors lie most often, and elements of a step."""
@@ -51,7 +52,26 @@ def _functions() -> Iterator[PointwiseFunction]:
             yield from [one for one in several if isinstance(one, PointwiseFunction)]
 
 
+CONVERSIONS = {
+    default_float: (widest_float, default_int, int32, bool_),
+    default_int: (default_float, int32),
+    bool_: (default_float, default_int),
+    **dict.fromkeys((widest_float, int32, uint8), (default_float,)),
+}
+"""From which dtypes numbers are converted most often, and to which."""
+
+
+def _conversions() -> Iterator[Source]:
+    for dtype, targets in CONVERSIONS.items():
+        for target in targets:
+            width = VECTOR_BYTES // max(dtype.itemsize, target.itemsize)
+            for lie, elements in ((DENSE, width), (STRIDED, 1)):
+                layout = Layout(c_type(target), ((c_type(dtype), lie),), lie == DENSE, elements)
+                yield source(conversion(target), layout)
+
+
 def _sources() -> Iterator[Source]:
+    yield from _conversions()
     for program in programs():
         for lie, width in LAYOUTS:
             dtypes = [bool_ if is_condition else default_float for is_condition in program.conditions]

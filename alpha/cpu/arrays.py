@@ -31,8 +31,8 @@ SUM_BLOCK = 128
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _LOGIC = ("logical_and", "logical_or", "logical_xor", "logical_not")
 _OF_INTEGERS = (
-    "neg", "abs", "sign", "square", "add", "sub", "mul", "floor_divide", "remainder", "pow", "maximum", "minimum", "where",
-    "isfinite", *_COMPARISONS, *_LOGIC,
+    "neg", "abs", "sign", "square", "add", "sub", "mul", "floor_divide", "remainder", "pow", "maximum", "minimum",
+    "where", "isfinite", *_COMPARISONS, *_LOGIC,
 )  # fmt: skip
 """The operations of integers; bools have those whose results are bools (``alpha.expressions.operations``)."""
 

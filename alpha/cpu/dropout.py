@@ -27,7 +27,7 @@ class DropoutOperations(PointwiseOperations):
 
     def dropout(self, x: Tensor, p: float, seed: int, offset: int) -> tuple[Tensor, Tensor]:
         plan = _plan(x.shape, x.strides, x.dtype)
-        y, mask = (Tensor(self.allocate(n), 0, plan.shape, plan.strides, dtype) for n, dtype in plan.results)
+        y, mask = [Tensor(self.allocate(n), 0, plan.shape, plan.strides, dtype) for n, dtype in plan.results]
         if plan.elements:
             places = y.storage.address, mask.storage.address, x.storage.address + x.offset * x.dtype.itemsize
             job = plan.pack(plan.address, *places, 0, dropout.scale(p))

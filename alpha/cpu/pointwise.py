@@ -276,7 +276,7 @@ def lie_of(step: int, dtype: np.dtype[Any]) -> str:
 
 
 def lie_in_rows(axes: Sequence[tuple[int, tuple[int, ...]]], place: int, dtype: np.dtype[Any]) -> str:
-    """How the elements of the rows lie in the operand of a place; drawn ones are DENSE where rows begin at a counter."""
+    """How the elements of rows lie in the operand of a place; drawn ones are DENSE where rows begin at a counter."""
     whole = dtype != DRAWN_DTYPE or all(steps[place] % philox.WORDS == 0 for _, steps in axes[:-1])
     return lie_of(axes[-1][1][place], dtype) if whole else loops.STRIDED
 

@@ -151,7 +151,7 @@ def _evaluated(operation: str, *values: Any) -> Tensor:
 
 
 def computed(function: PointwiseFunction, operation: str, *values: Any) -> Tensor:
-    """The engine's operation of integers and bools; a function of its name finds the engine's launch at the next call."""
+    """The engine's operation of integers and bools, whose launch the function will try first at the next call."""
     result = compute(operation, *values)
     function.latest = launchable(operation, *values) or function.latest
     return result
@@ -263,6 +263,10 @@ def pow(x: TensorLike, exponent: TensorLike) -> Tensor:
     )
     if found is not None and (simpler is None or type(exponent) is int or dtypes.is_float(found.dtype)):
         return found
+    if simpler is None and type(exponent) is int and 0 <= exponent < _FEW:
+        found = _POWER_OF_NUMBER.launch_outside(x, exponent)
+        if found is not None:
+            return found
     base, exponent = convert("pow", x, exponent)
     if not symbols.is_symbolic(base, exponent):
         dtype = common_dtype([base, exponent])
@@ -288,6 +292,12 @@ def _power(exponent: float) -> PointwiseFunction:
 
 _POWERS = {exponent: _power(exponent) for exponent in (-2, -1, -0.5, 0.5, 1, 2, 3)}
 
+
+_POWER_OF_NUMBER = program_of("pow", (FLOAT, NUMBER))
+"""What engines compute of integers; ``PRIMITIVES`` has another, since integers to negative powers are refused."""
+
+_FEW = 128
+"""An exponent below this is one in every dtype of integers."""
 
 _INT64_MAX = 2**63 - 1
 

@@ -1,7 +1,7 @@
 """Integers: LLVM IR, as text, of operations on one vector of integers. They wrap around, as NumPy's do.
 
-No processor divides vectors of integers: quotients are those of floats, which are exact where integers are small enough.
-Those of 64 bits that are not are divided one by one.
+No processor divides vectors of integers: quotients are those of floats, which are exact where integers are small. Those
+of 64 bits that are not are divided one by one.
 """
 
 from __future__ import annotations

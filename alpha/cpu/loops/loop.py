@@ -2,8 +2,8 @@
 
 A job is a record of 8-byte fields: the address of a plan, the addresses of the results and of the tensors, and the
 numbers: float64, or int64 where the loop computes in integers. Behind them stand the seed, the first counter and the
-threshold of bools that are drawn (``DRAWN``): where the first 24 bits of an element's random word reach it. A plan is one of
-integers, shared by all calls with these shapes and strides:
+threshold of bools that are drawn (``DRAWN``): they hold where the first 24 bits of an element's random word reach it. A
+plan is one of integers, shared by all calls with these shapes and strides:
 
     rows, elements per row, rows per task, elements per task, tasks, outer axes;
     for each result and tensor the bytes from an element of a row to the next;
