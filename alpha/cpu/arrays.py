@@ -20,6 +20,7 @@ from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.expressions.graph import OPERATIONS
 from alpha.expressions.operations import kind_of, program_of
 from alpha.expressions.program import conversion
+from alpha.launches import COPY_INTO
 from alpha.tensor import Tensor, dense_strides
 
 PIECE = 1 << 18
@@ -87,9 +88,8 @@ class ArrayOperations(MaskOperations):
     def copy(self, source: Tensor, out: Tensor) -> None:
         if source.dtype != out.dtype:
             self.pointwise("copy", conversion(out.dtype), (repeated(source, out.shape),), (), out)
-        elif not self.copy_layout(
-            source, out
-        ):  # of overlapping memory, pieces could overwrite what is still to be read
+        elif COPY_INTO.launch(out, source) is None and not self.copy_layout(source, out):
+            # Their memory overlaps: pieces could overwrite what is still to be read.
             apart = self.empty_like(source)
             self.copy_layout(source, apart)
             self.copy_layout(apart, out)
@@ -175,9 +175,12 @@ class ArrayOperations(MaskOperations):
     def scatter(self, out: Tensor, index: Index, values: Operand, accumulate: bool) -> None:
         if self.put_selected(out, index, values, accumulate):
             return
-        axis = lookups.only_axis(index) if accumulate and lookups.adds(out, values) else None
-        if axis is not None and isinstance(values, Tensor) and self.add_entries(out, index[axis], axis, values):
-            return
+        axis = lookups.only_axis(index)
+        if axis is not None and isinstance(values, Tensor):
+            if not accumulate and self.put_entries(out, index[axis], axis, values):
+                return
+            if accumulate and lookups.adds(out, values) and self.add_entries(out, index[axis], axis, values):
+                return
         target, native = self.array(out), self._native(index)
         source = self.array(values) if isinstance(values, Tensor) else values
         if not accumulate:

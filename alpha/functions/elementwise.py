@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes, engines
-from alpha.arguments import axes_in_order
+from alpha.arguments import Shape, axes_in_order
 from alpha.autograd import Function
 from alpha.engine import Engine, RangeCheck
 from alpha.errors import ArgumentError, DtypeError
@@ -31,6 +31,7 @@ from alpha.functions.operands import (
     operands,
     widest_dtype,
 )
+from alpha.launches import COPY
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -153,7 +154,9 @@ def _evaluated(operation: str, *values: Any) -> Tensor:
 def computed(function: PointwiseFunction, operation: str, *values: Any) -> Tensor:
     """The engine's operation of integers and bools, whose launch the function will try first at the next call."""
     result = compute(operation, *values)
-    function.latest = launchable(operation, *values) or function.latest
+    program = launchable(operation, *values)
+    if program is not None:
+        function.latest = program.launches
     return result
 
 
@@ -171,7 +174,7 @@ def _of_integers(function: PointwiseFunction, *values: Any) -> Tensor:
     tensors = [value for value in values if isinstance(value, Tensor)]
     program = function.of_kinds(tuple([kind_of(value) for value in values])).program
     result: Tensor = tensors[0].engine.pointwise(function.name, program, tensors, values[len(tensors) :])[0]
-    function.latest = program
+    function.latest = program.launches
     return result
 
 
@@ -264,7 +267,7 @@ def pow(x: TensorLike, exponent: TensorLike) -> Tensor:
     if found is not None and (simpler is None or type(exponent) is int or dtypes.is_float(found.dtype)):
         return found
     if simpler is None and type(exponent) is int and 0 <= exponent < _FEW:
-        found = _POWER_OF_NUMBER.launch_outside(x, exponent)
+        found = _POWER_OF_NUMBER.launches.launch_outside(x, exponent)
         if found is not None:
             return found
     base, exponent = convert("pow", x, exponent)
@@ -617,10 +620,8 @@ class Cast(Function):
 class Clone(Function):
     """The values in memory of their own, in an order of axes."""
 
-    def forward(self, x: Tensor, order: Sequence[int]) -> Tensor:
-        out = x.engine.empty(x.shape, x.dtype, order)
-        x.engine.copy(x, out)
-        return out
+    def forward(self, x: Tensor, order: Shape | None) -> Tensor:
+        return x.storage.engine.copied(x, order)
 
     def backward(self, grad: Tensor) -> Tensor:
         return grad
@@ -644,7 +645,7 @@ def cast(x: Tensor, dtype: dtypes.DtypeLike) -> Tensor:
     wanted = dtypes.as_dtype(dtype, "cast")
     if isinstance(x, Tensor) and x.dtype == wanted:
         return x
-    found: Tensor | None = conversion(wanted).launch_outside(x)
+    found: Tensor | None = conversion(wanted).launches.launch_outside(x)
     if found is not None:
         return found
     check_tensor("cast", x)
@@ -665,12 +666,18 @@ def to(x: Tensor, target: Any) -> Tensor:
 
 def clone(x: Tensor) -> Tensor:
     """A copy with memory of its own, in the same order of axes."""
+    found: Tensor | None = COPY.launch_outside(x, None)
+    if found is not None:
+        return found
     check_tensor("clone", x)
-    return call(Clone, x, x.memory_order())
+    return call(Clone, x, None)
 
 
 def contiguous(x: Tensor, order: Sequence[int] | None = None) -> Tensor:
     """Itself if dense in the given order of axes (row-major by default), else such a copy."""
     check_tensor("contiguous", x)
-    wanted = axes_in_order("contiguous", order, x.ndim)
-    return x if x.is_contiguous(wanted) else call(Clone, x, wanted)
+    wanted = axes_in_order("contiguous", order, len(x.shape))
+    if x.is_contiguous(wanted):
+        return x
+    found: Tensor | None = COPY.launch_outside(x, wanted)
+    return call(Clone, x, wanted) if found is None else found

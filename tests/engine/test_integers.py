@@ -248,9 +248,9 @@ def test_what_is_not_zero_is_true(engine: Engine) -> None:
 def test_a_conversion_is_a_launch(cpu: CPUEngine) -> None:
     x = alpha.tensor(np.arange(32), engine=cpu)
     x.float()
-    assert conversion(alpha.float32).launch_outside(x) is not None
+    assert conversion(alpha.float32).launches.launch_outside(x) is not None
     y = x.float().requires_grad_()
-    assert conversion(alpha.float64).launch_outside(y) is None  # the graph needs to know of it
+    assert conversion(alpha.float64).launches.launch_outside(y) is None  # the graph needs to know of it
     y.double().sum().backward()
     assert y.grad is not None and y.grad.tolist() == [1] * 32
 
