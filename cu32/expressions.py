@@ -35,7 +35,7 @@ class Layout:
     """What a kernel is made for, beside its program.
 
     Attributes:
-        real: the float that it computes in, by its name in C++.
+        real: what it computes in, by its name in C++: a float, or what a conversion makes.
         tensors: for each tensor its dtype's name and how it lies. Where one is STRIDED all are.
         is_flat: whether they are runs of memory, or one element, and all steps of ``width`` elements but the last.
         width: elements of a step.
@@ -222,8 +222,8 @@ def _text(program: Program, layout: Layout, body: list[str], steps: int) -> str:
     inputs = [f"{kind} {x}" for kind, (x, _, _) in zip(kinds, tensors, strict=True)]
     parameters = [*inputs, *(f"T {n}" for n in numbers), *(f"{kind}& {r}" for r, kind in results)]
     elements = [
-        f"({kind})values.{x}.at[{'0' if lie == SAME else 'k'}]"
-        for kind, (x, _, lie) in zip(kinds, tensors, strict=True)
+        f"{_conversion(kind, source, layout.real)}values.{x}.at[{'0' if lie == SAME else 'k'}]"
+        for kind, (x, source, lie) in zip(kinds, tensors, strict=True)
     ]
     return _KERNEL.format(
         operands=max(LOOP_OPERANDS, 1 + len(tensors)),
@@ -248,6 +248,14 @@ def _text(program: Program, layout: Layout, body: list[str], steps: int) -> str:
         given=", ".join(operands),
     )
 
+
+def _conversion(kind: str, source: str, real: str) -> str:
+    """What converts an element; integers wrap, also those from floats, as those of 64 bits do."""
+    wraps = kind == "T" and source in _REALS and real not in (*_REALS, "bool")
+    return "(T)(int64)" if wraps else f"({kind})"
+
+
+_REALS = ("float", "double")
 
 _HEADERS = (("turns.cuh", ")turn("), ("division.cuh", ")divide("))
 """Files of kernels/ that are included where the statements call their functions."""

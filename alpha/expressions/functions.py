@@ -19,7 +19,7 @@ from alpha.expressions import symbols
 from alpha.expressions.derivative import gradients
 from alpha.expressions.graph import FLOAT, NUMBER, Graph, Node
 from alpha.expressions.operations import kind_of
-from alpha.expressions.program import Program, inputs_of
+from alpha.expressions.program import Program, inputs_of, shared
 from alpha.expressions.symbols import Symbol
 from alpha.expressions.tracing import run
 from alpha.functions.operands import broadcast_view, copied, is_number, python_number, sum_to
@@ -58,7 +58,11 @@ class PointwiseFunction:
     Attributes:
         name: the function's.
         latest: the launches of the program of the last call that took the call's arguments as they were.
+        takes_integers: whether its programs are computed of integers too, by who calls it: they are shared with those
+            of engines' operations.
     """
+
+    takes_integers = False
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
@@ -251,7 +255,8 @@ class Trace:
         self._count = len(self._tensors)
         self._is_of_conditions = FLOAT not in found
         self._deciding = 0 if self._is_of_conditions else found.index(FLOAT)
-        self.program = Program(graph, [result], self._inputs)
+        program = Program(graph, [result], self._inputs)
+        self.program = shared(program) if function.takes_integers else program
         in_order = self._tensors == tuple(range(len(self._tensors)))
         self.is_direct = in_order and self.program.takes(len(self._others))
         self._gradients: dict[tuple[bool, ...], GradientProgram] = {}

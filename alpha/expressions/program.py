@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import operator
+import weakref
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from alpha import launches
-from alpha.dtypes import DType, default_float, of_tensors
+from alpha.dtypes import DType, default_float, is_bool, of_tensors
 from alpha.expressions.graph import BOOL, NUMBER, Graph, Node, evaluated
 
 
@@ -117,6 +118,34 @@ class Program:
             if slot not in kept:
                 last_read[number].append(slot)
         return [tuple(slots) for slots in last_read]
+
+
+class Conversion(Program):
+    """The elements of a tensor in another dtype."""
+
+    def __init__(self, target: DType) -> None:
+        graph = Graph()
+        element = graph.input(0)
+        super().__init__(graph, [element], [element])
+        self.bools = (is_bool(target),)
+        self._target = target
+
+    def dtype(self, tensors: Sequence[tuple[tuple[int, ...], DType]]) -> DType:
+        return self._target
+
+
+@cache
+def conversion(target: DType) -> Conversion:
+    """What converts to a dtype."""
+    return Conversion(target)
+
+
+def shared(program: Program) -> Program:
+    """The program that was first made to compute the same from the same numbers, so that all callers share launches."""
+    return _SHARED.setdefault(program.text, program) if program._is_in_order else program
+
+
+_SHARED: weakref.WeakValueDictionary[str, Program] = weakref.WeakValueDictionary()
 
 
 def _ordered(results: Sequence[Node], given: set[Node]) -> list[Node]:
