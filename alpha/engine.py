@@ -64,6 +64,7 @@ from alpha.tensor import Tensor
 if TYPE_CHECKING:
     from alpha.expressions.program import Program
     from alpha.graphs import Capture, Recorder
+    from alpha.launches import Launches
     from alpha.random import Draw
     from alpha.tensor import Storage
     from alpha.update_rules import UpdateRule
@@ -171,11 +172,11 @@ class Engine(ABC):
     def dense(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
         """x, or a copy, without gaps: in the given order of axes, or in whatever order it lies."""
         wanted = x.memory_order() if order is None else order
-        if x.is_contiguous(wanted):
-            return x
-        out = self.empty(x.shape, x.dtype, order)
-        self.copy(x, out)
-        return out
+        return x if x.is_contiguous(wanted) else self.copied(x, wanted)
+
+    def copied(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
+        """A dense copy in memory of its own: in the given order of axes, or in the order in which it lies."""
+        return arrays.copied(self, x, x.dtype, order)
 
     @abstractmethod
     def from_numpy(self, array: np.ndarray[Any, Any]) -> Tensor:
@@ -234,6 +235,14 @@ class Engine(ABC):
         ``order``: the result's memory order; that of the largest tensor unless given.
         """
         return arrays.concat(self, tensors, axis, order)
+
+    def stack(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
+        """Tensors of one shape and dtype side by side along a new axis; in the memory order of the largest."""
+        return arrays.stack(self, tensors, axis)
+
+    def flip(self, x: Tensor, axes: tuple[int, ...]) -> Tensor:
+        """A copy whose elements are in reverse order along axes."""
+        return arrays.flip(self, x, axes)
 
     def pad(self, x: Tensor, before: Shape, after: Shape, mode: str, value: Scalar) -> Tensor:
         """x with so many elements before and behind each axis.
@@ -373,6 +382,16 @@ class Engine(ABC):
     @abstractmethod
     def scatter(self, out: Tensor, index: Index, values: Operand, accumulate: bool) -> None:
         """``out[index] = values``, or ``+=`` with repeated indices adding up."""
+
+    def index_select(
+        self, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None, from_end: bool = True
+    ) -> Tensor:
+        """The entries along an axis that an int64 index of any shape names.
+
+        It is in range, unless there is a ``check``: then it is checked as by ``check_range``, and elements below 0
+        count from the axis' end with ``from_end`` and are out of range without.
+        """
+        return arrays.index_select(self, x, index, axis, check, from_end)
 
     def gather_along(self, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None) -> Tensor:
         """out[i, j, k] = x[i, index[i, j, k], k] for axis 1 of three, and likewise for others.
@@ -652,6 +671,16 @@ class Engine(ABC):
         updated yet, but checked and prepared, and added to the plan.
         """
         optimizers.optimizer_step(self, rows, rule, refresh, plan)
+
+    # -- the price of a call --------------------------------------------------------------------------------------
+
+    def alias(  # noqa: B027
+        self, known: Launches, arguments: Sequence[Any], other: Launches, given: Sequence[Any]
+    ) -> None:
+        """Where an operation's launches know some arguments, those of it or another are to know what means the same.
+
+        An engine without launches has nothing to do.
+        """
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its name: what reads it has an engine of that name, or EngineError says why not."""

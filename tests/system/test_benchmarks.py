@@ -514,8 +514,8 @@ def test_functions(tmp_path: Path) -> None:
         mean = math.exp(statistics.mean(map(math.log, small)))
         assert result["geometric_mean"]["32 numbers, 1 thread"] == pytest.approx(mean)
         ratios = [float(line[-1]) for line in functions.table(result)[1]]
-        slow = [ratio for ratio in ratios if ratio < functions.SLOW]
-        assert ratios[: len(slow)] == sorted(slow)
+        slow = [float(line[-1]) for line in functions.slow_table(result)[1]]
+        assert slow == sorted(slow) == ratios[: len(slow)]
     assert "reshape" in text and "ratio: PyTorch's time over ours" in text
 
 
