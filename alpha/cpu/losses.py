@@ -5,18 +5,24 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numba import float64, int64, types
 
+from alpha import caches
 from alpha.arguments import Shape
-from alpha.cpu import compile, workers
+from alpha.cpu import compile, tasks, workers
 from alpha.cpu.base import HostEngine
 from alpha.cpu.compile import Entry
 from alpha.cpu.kernels import picks
 from alpha.cpu.kernels import softmax as kernels
+from alpha.cpu.loops import axis as axes
+from alpha.cpu.loops import machine, softmax
+from alpha.cpu.loops.machine import Loop
+from alpha.cpu.tasks import Record
 from alpha.dtypes import default_int
 from alpha.errors import ShapeError
 from alpha.records import RangeCheck
@@ -35,21 +41,73 @@ TASK = 1 << 13
 """Elements of a task, about."""
 
 
+_SOFTMAX = struct.Struct("3q").pack
+
+_SOFTMAX_GRAD = struct.Struct("4q").pack
+
+
+class _SoftmaxPlan:
+    """How a dense tensor is normalised along an axis.
+
+    Attributes:
+        record: the loops' own; None where there are no elements.
+        tasks: their number.
+    """
+
+    record: Record | None = None
+    tasks = 0
+
+    def __init__(self, shape: Shape, order: Shape, axis: int, dtype: np.dtype[Any], log: bool) -> None:
+        if not math.prod(shape):
+            return
+        place = order.index(axis)
+        blocks, columns = (math.prod([shape[a] for a in part]) for part in (order[:place], order[place + 1 :]))
+        plan = axes.plan(blocks, shape[axis], columns, TASK)
+        self.record, self.tasks = Record(plan), plan.tasks
+        self._kind = 8 * dtype.itemsize, log, columns == 1
+
+    @property
+    def loop(self) -> Loop:
+        """The compiled loop of the forward."""
+        return _softmax_loop(softmax.ir_of, *self._kind)
+
+    @property
+    def grad(self) -> Loop:
+        """That of the gradient."""
+        return _softmax_loop(softmax.grad_ir, *self._kind)
+
+
+@caches.kept
+def _softmax_plan(shape: Shape, order: Shape, axis: int, dtype: np.dtype[Any], log: bool) -> _SoftmaxPlan:
+    return _SoftmaxPlan(shape, order, axis, dtype, log)
+
+
+@cache
+def _softmax_loop(write: Callable[[int, bool, bool], str], bits: int, log: bool, lines: bool) -> Loop:
+    return machine.loop(write(bits, log, lines))
+
+
 class LossOperations(HostEngine):
     """A row is a line of numbers along an axis, which lies dense, after a copy if need be; of logits, a sample."""
 
     def softmax(self, x: Tensor, axis: int, log: bool) -> Tensor:
-        rows = self.dense(x, _innermost(x, axis))
-        y = self.empty_like(rows)
-        self._run_rows(kernels.softmax, rows, axis, int(log), rows, y)
-        return self.dense(y, x.memory_order())
+        x = self.dense(x)
+        y = self.empty_like(x)
+        plan = _softmax_plan(x.shape, x.memory_order(), axis, x.dtype, log)
+        if plan.record is not None:
+            job = _SOFTMAX(plan.record.address, y.storage.address, x.address)
+            tasks.run(plan.loop, job, plan.tasks, self.threads)
+        return y
 
     def softmax_grad(self, dy: Tensor, y: Tensor, axis: int, log: bool) -> Tensor:
-        order = _innermost(y, axis)
-        rows, dy = self.dense(y, order), self.dense(dy, order)
-        dx = self.empty_like(rows)
-        self._run_rows(kernels.softmax_grad, rows, axis, int(log), dy, rows, dx)
-        return self.dense(dx, y.memory_order())
+        y = self.dense(y)
+        order = y.memory_order()
+        dy, dx = self.dense(dy, order), self.empty_like(y)
+        plan = _softmax_plan(y.shape, order, axis, y.dtype, log)
+        if plan.record is not None:
+            job = _SOFTMAX_GRAD(plan.record.address, dx.storage.address, dy.address, y.address)
+            tasks.run(plan.grad, job, plan.tasks, self.threads)
+        return dx
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         probabilities = self.empty(logits.shape, logits.dtype)
@@ -130,11 +188,6 @@ class LossOperations(HostEngine):
         arguments = [one.address if isinstance(one, Tensor) else one for one in given]
         threads = max(1, min(self.threads, -(-rows // bunch)))
         workers.WORKERS.enter(_entry(kernel, x.dtype), threads, (1.0, setting, item, rows, columns, bunch, *arguments))
-
-
-def _innermost(x: Tensor, axis: int) -> Shape:
-    """The memory order of x, but with an axis innermost: its numbers then lie side by side."""
-    return (*(other for other in x.memory_order() if other != axis), axis)
 
 
 def _check(function: str, rows: Tensor, labels: Tensor) -> None:

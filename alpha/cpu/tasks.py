@@ -1,0 +1,33 @@
+"""What runs the tasks of a loop made of LLVM IR, and the plan's record that it reads."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from alpha.cpu import pointwise, workers
+from alpha.cpu.loops.machine import Loop
+
+
+class Record:
+    """A record of 8-byte fields, integers and floats, that stays where it is.
+
+    Attributes:
+        address: where that is.
+    """
+
+    def __init__(self, fields: Sequence[int | float]) -> None:
+        packed = struct.pack("".join("d" if isinstance(field, float) else "q" for field in fields), *fields)
+        self._kept = np.frombuffer(packed, np.uint8)
+        self.address: int = self._kept.ctypes.data
+
+
+def run(loop: Loop, job: bytes, tasks: int, threads: int) -> None:
+    """Runs a job of so many tasks on up to so many threads."""
+    if tasks == 1 or threads == 1:
+        loop.alone(job)
+        return
+    record = np.frombuffer(job, np.uint8)
+    workers.WORKERS.enter(pointwise.launcher(), min(threads, tasks), (loop.shared, record.ctypes.data))
