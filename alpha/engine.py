@@ -62,6 +62,7 @@ from alpha.tensor import Tensor
 if TYPE_CHECKING:
     from alpha.expressions.program import Program
     from alpha.graphs import Capture, Recorder
+    from alpha.launches import Launches
     from alpha.random import Draw
     from alpha.tensor import Storage
     from alpha.update_rules import UpdateRule
@@ -168,11 +169,11 @@ class Engine(ABC):
     def dense(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
         """x, or a copy, without gaps: in the given order of axes, or in whatever order it lies."""
         wanted = x.memory_order() if order is None else order
-        if x.is_contiguous(wanted):
-            return x
-        out = self.empty(x.shape, x.dtype, order)
-        self.copy(x, out)
-        return out
+        return x if x.is_contiguous(wanted) else self.copied(x, wanted)
+
+    def copied(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
+        """A dense copy in memory of its own: in the given order of axes, or in the order in which it lies."""
+        return arrays.copied(self, x, x.dtype, order)
 
     @abstractmethod
     def from_numpy(self, array: np.ndarray[Any, Any]) -> Tensor:
@@ -231,6 +232,10 @@ class Engine(ABC):
         ``order``: the result's memory order; that of the largest tensor unless given.
         """
         return arrays.concat(self, tensors, axis, order)
+
+    def stack(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
+        """Tensors of one shape and dtype side by side along a new axis; in the memory order of the largest."""
+        return arrays.stack(self, tensors, axis)
 
     def pad(self, x: Tensor, before: Shape, after: Shape, mode: str, value: Scalar) -> Tensor:
         """x with so many elements before and behind each axis.
@@ -632,6 +637,14 @@ class Engine(ABC):
         updated yet, but checked and prepared, and added to the plan.
         """
         optimizers.optimizer_step(self, rows, rule, refresh, plan)
+
+    # -- the price of a call --------------------------------------------------------------------------------------
+
+    def alias(self, known: Launches, given: Sequence[Any], arguments: Sequence[Any]) -> None:  # noqa: B027
+        """Where an operation's launches know some arguments, they are to know others that mean the same too.
+
+        An engine without launches has nothing to do.
+        """
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its name: what reads it has an engine of that name, or EngineError says why not."""

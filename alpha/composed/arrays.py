@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alpha.arguments import Shape
 from alpha.dtypes import info
 
 if TYPE_CHECKING:
@@ -48,6 +49,17 @@ def concat(engine: Engine, tensors: Sequence[Tensor], axis: int, order: Sequence
         engine.copy(x, out.view(out.offset + start * out.strides[axis] if x.numel() else 0, x.shape, out.strides))
         start += x.shape[axis]
     return out
+
+
+def stack(engine: Engine, tensors: Sequence[Tensor], axis: int) -> Tensor:
+    """Views with one more axis, one after another along it."""
+    wide = [x.view(x.offset, inserted(x.shape, axis), inserted(x.strides, axis)) for x in tensors]
+    return engine.concat(wide, axis)
+
+
+def inserted(lengths: Shape, axis: int) -> Shape:
+    """A shape, or strides, with a new axis of length 1 before an axis."""
+    return (*lengths[:axis], 1, *lengths[axis:])
 
 
 def cast(engine: Engine, x: Tensor, dtype: np.dtype[Any]) -> Tensor:

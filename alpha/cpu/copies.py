@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from alpha import caches
 from alpha.arguments import Shape
 from alpha.composed import arrays
+from alpha.composed.arrays import inserted
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import copies as kernels
+from alpha.cpu.launches import call_of, constant, learn, of_result, of_tensor
 from alpha.errors import ShapeError
+from alpha.launches import CONCAT, COPY, STACK, Launches
 from alpha.tensor import Tensor, dense_strides, extent, memory_order
 
 LARGE_BYTES = 1 << 23
@@ -108,18 +111,56 @@ class CopyOperations(HostEngine):
             kernels.copy.run(job, found.tasks, self.threads)
         return True
 
-    def concat(self, tensors: Sequence[Tensor], axis: int, order: Sequence[int] | None = None) -> Tensor:
-        if len(tensors) > MOST_COPIES:
-            return arrays.concat(self, tensors, axis, order)
-        first = tensors[0]
-        found = _joined(axis, first.dtype.itemsize, order, *[(x.shape, x.strides) for x in tensors])
-        out = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, first.dtype)
-        if found.plan.tasks:
-            item = first.dtype.itemsize
-            sources = [x.storage.address + x.offset * item for x in tensors]
-            job = found.pack(found.plan.address, out.storage.address, *sources)
-            kernels.copy.run(job, found.plan.tasks, self.threads)
+    def copied(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
+        order = order if order is None or type(order) is tuple else tuple(order)
+        found: Tensor | None = COPY.launch(x, order)
+        if found is not None:
+            return found
+        wanted = _copied(x.shape, x.strides, order, x.dtype.itemsize)
+        out = Tensor(self.allocate(wanted.nbytes), 0, wanted.shape, wanted.strides, x.dtype)
+        self._join(COPY, wanted, out, [x], x, order)
         return out
+
+    def concat(self, tensors: Sequence[Tensor], axis: int, order: Sequence[int] | None = None) -> Tensor:
+        several = tuple(tensors)
+        found: Tensor | None = CONCAT.launch(several, axis, order)
+        if found is not None:
+            return found
+        if len(several) > MOST_COPIES:
+            return arrays.concat(self, several, axis, order)
+        first = several[0]
+        wanted = _joined(axis, first.dtype.itemsize, order, *[(x.shape, x.strides) for x in several])
+        out = Tensor(self.allocate(wanted.nbytes), 0, wanted.shape, wanted.strides, first.dtype)
+        self._join(CONCAT, wanted, out, several, several, axis, order)
+        return out
+
+    def stack(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
+        several = tuple(tensors)
+        found: Tensor | None = STACK.launch(several, axis)
+        if found is not None:
+            return found
+        if len(several) > MOST_COPIES:
+            return arrays.stack(self, several, axis)
+        first = several[0]
+        lies = [(inserted(x.shape, axis), inserted(x.strides, axis)) for x in several]
+        wanted = _joined(axis, first.dtype.itemsize, None, *lies)
+        out = Tensor(self.allocate(wanted.nbytes), 0, wanted.shape, wanted.strides, first.dtype)
+        self._join(STACK, wanted, out, several, several, axis)
+        return out
+
+    def _join(self, known: Launches, wanted: Joined, out: Tensor, parts: Sequence[Tensor], *arguments: Any) -> None:
+        """Copies parts into the result, and makes the operation's launches know how."""
+        plan = wanted.plan
+        if not plan.tasks:
+            return
+        item = out.dtype.itemsize
+        sources = [x.storage.address + x.offset * item for x in parts]
+        job = wanted.pack(plan.address, out.storage.address, *sources)
+        kernels.copy.run(job, plan.tasks, self.threads)
+        if plan.tasks == 1 or self.threads == 1:
+            words = (constant(plan.address), of_result(), *[of_tensor(k) for k in range(len(parts))])
+            elements, function = math.prod(out.shape), kernels.copy.address
+            learn(known, self, lambda: call_of(function, words, (out,), elements, plan.tasks, plan), *arguments)
 
 
 _PAIR = struct.Struct("3q").pack
@@ -136,7 +177,7 @@ def plan_of(source: Shape, source_strides: Shape, shape: Shape, strides: Shape, 
 
 
 class Joined(NamedTuple):
-    """Tensors one after another: the result's shape, strides and bytes, and how it is made."""
+    """A result of tensors copied into parts of it: its shape, strides and bytes, and how it is made."""
 
     shape: Shape
     strides: Shape
@@ -159,6 +200,14 @@ def _joined(axis: int, item: int, order: Shape | None, *lies: tuple[Shape, Shape
         start += shape[axis]
     nbytes = math.prod(whole) * item
     return Joined(whole, strides, nbytes, plan(copies, item), struct.Struct(f"{2 + len(lies)}q").pack)
+
+
+@caches.kept
+def _copied(shape: Shape, strides: Shape, order: Shape | None, item: int) -> Joined:
+    """A dense copy of a tensor of this shape and strides, in an order of axes or in its own."""
+    dense = dense_strides(shape, memory_order(shape, strides) if order is None else order)
+    copies = [Copy(2, shape, 0, strides, 0, dense)]
+    return Joined(shape, dense, math.prod(shape) * item, plan(copies, item), struct.Struct("3q").pack)
 
 
 def _overlap(x: Tensor, y: Tensor) -> bool:

@@ -22,7 +22,7 @@ from alpha.cpu.loops import machine
 from alpha.cpu.sharing import share
 from alpha.dtypes import bool_
 from alpha.expressions.program import Program
-from alpha.tensor import Storage, Tensor, dense_strides, memory_order
+from alpha.tensor import Tensor, dense_strides, memory_order
 
 TASK = 1 << 14
 """Elements of a task, about: a thread is done with them in some microseconds, and few are left at the end."""
@@ -51,11 +51,12 @@ class PointwiseOperations(HostEngine):
         numbers: Sequence[float],
         out: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        if out is None:
-            found = program.launch(*tensors, *numbers)
+        in_place = out is not None and tensors[0] is out
+        if out is None or in_place:
+            found = (program.launches_in_place if in_place else program.launches).launch(*tensors, *numbers)
             if found is not None:
                 return found if len(program.results) > 1 else (found,)
-        else:
+        if out is not None:
             tensors = [self._apart(x, out) for x in tensors]
         wanted = None if out is None else (out.shape, out.strides, out.dtype)
         plan = _plan(program, function, wanted, *[(x.shape, x.strides, x.dtype) for x in tensors])
@@ -74,17 +75,16 @@ class PointwiseOperations(HostEngine):
             *[x.storage.address + x.offset * x.dtype.itemsize for x in tensors],
             *numbers,
         )
-        if plan.tasks == 1 or self.threads == 1:
-            plan.loop.alone(job)
-        else:
+        if plan.tasks > 1 and self.threads > 1:
             record = np.frombuffer(job, np.uint8)
             threads = min(self.threads, plan.tasks)
             workers.WORKERS.enter(launcher(), threads, (plan.loop.shared, record.ctypes.data))
+            return results
+        plan.loop.alone(job)
         if out is None:
-            if plan not in program.launched:
-                self._learn(program, plan, tensors)
-        elif plan not in program.launched_in_place and tensors[0] is out:
-            self._learn_in_place(program, plan, tensors)
+            launches.learn(program.launches, self, lambda: plan.call(results), *tensors, *numbers)
+        elif in_place:
+            launches.learn(program.launches_in_place, self, lambda: plan.call(()), *tensors, *numbers)
         return results
 
     def _apart(self, x: Tensor, out: Tensor) -> Tensor:
@@ -98,28 +98,6 @@ class PointwiseOperations(HostEngine):
         copied = self.empty_like(x)
         self.copy(x, copied)
         return copied
-
-    def _learn(self, program: Program, plan: Plan, tensors: Sequence[Tensor]) -> None:
-        """Makes the program's launches know a plan."""
-        entries = dict(program.launched) if len(program.launched) < launches.MOST_ENTRIES else {}
-        entries[plan] = plan.entry(type(self), [(x.shape, x.strides, x.dtype) for x in tensors])
-        counts = len(tensors), program.count_of_numbers, len(program.results)
-        launch, outside = (launches.launch(*counts, tuple(entries.values()), looks) for looks in (False, True))
-        if launch is not None and outside is not None:
-            program.launch, program.launch_outside = launch, outside
-        program.launched = entries
-
-    def _learn_in_place(self, program: Program, plan: Plan, tensors: Sequence[Tensor]) -> None:
-        """Makes the program's launch in place know a plan."""
-        known = program.launched_in_place
-        entries = dict(known) if len(known) < launches.MOST_ENTRIES else {}
-        entry = plan.entry(type(self), [(x.shape, x.strides, x.dtype) for x in tensors])
-        entries[plan] = entry._replace(make=plan.may_run)
-        counts = len(tensors), program.count_of_numbers, len(program.results)
-        launch = launches.launch(*counts, tuple(entries.values()), outside=True, in_place=True)
-        if launch is not None:
-            program.launch_in_place = launch
-        program.launched_in_place = entries
 
 
 @alone
@@ -152,6 +130,7 @@ class Plan:
 
     def __init__(self, program: Program, function: str, out: Lie | None, lies: Sequence[Lie]) -> None:
         """``function``: who asks, for messages. ``out``: of the tensor that the result is written into."""
+        self._program = program
         self.shape = broadcast_shapes(function, [shape for shape, _, _ in lies])
         dtype = program.dtype([(shape, kind) for shape, _, kind in lies])
         kinds = [bool_ if is_bool else dtype for is_bool in program.bools]
@@ -182,30 +161,14 @@ class Plan:
         self.address = self._record.ctypes.data
         self.pack = struct.Struct(f"{1 + len(operands)}q{program.count_of_numbers}d").pack
 
-    def entry(self, engine: type, lies: Sequence[Lie]) -> launches.Entry:
-        """What a launch has to know of it."""
-        make = self._storage if len(self.results) == 1 else self._several_results
-        no_storage: Any = None
-        like = Tensor(no_storage, 0, self.shape, self.strides, self.results[0][1])
-        is_long = self.elements >= launches.LONG
-        return launches.Entry(engine, self, self.address, self.loop.address("alone"), is_long, make, like, tuple(lies))
-
-    def _storage(self, engine: Any) -> Storage | None:
-        """Memory for the result; None where several threads are to compute it."""
-        if self.tasks > 1 and engine.threads > 1:
-            return None
-        return Storage(engine, engine.memory, self.results[0][0])
-
-    def may_run(self, engine: Any) -> bool | None:
-        """None where several threads are to compute the result."""
-        return None if self.tasks > 1 and engine.threads > 1 else True
-
-    def _several_results(self, engine: Any) -> tuple[Tensor, ...] | None:
-        """The results with their memory; None where several threads are to compute them."""
-        if self.tasks > 1 and engine.threads > 1:
-            return None
-        pool, shape, strides = engine.memory, self.shape, self.strides
-        return tuple([Tensor(Storage(engine, pool, n), 0, shape, strides, dtype) for n, dtype in self.results])
+    def call(self, results: Sequence[Tensor]) -> launches.Call:
+        """How a launch calls it, which gave these results, or none where the first tensor was written into."""
+        written = [launches.of_result(k) for k in range(len(results))] or [launches.of_tensor(0)]
+        tensors = [launches.of_tensor(k) for k in range(self._program.tensors)]
+        numbers = [launches.of_number(k) for k in range(self._program.count_of_numbers)]
+        job = (launches.constant(self.address), *written, *tensors, *numbers)
+        function = self.loop.address("alone")
+        return launches.call_of(function, job, results, self.elements, self.tasks, self, takes_slot=False)
 
     def _plan(self, axes: list[tuple[int, tuple[int, ...]]]) -> list[int]:
         """The plan's record."""

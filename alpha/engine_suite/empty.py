@@ -87,6 +87,8 @@ OPERATIONS: dict[str, Callable[[Engine, Make, int, int], Results]] = {
     "cumsum": lambda e, zeros, n, c: [e.cumsum(zeros(n, c), 0)],
     "copy, fill": _filled,
     "concat": lambda e, zeros, n, c: [e.concat([zeros(n, c), zeros(n, c)], axis) for axis in (0, 1)],
+    "stack": lambda e, zeros, n, c: [e.stack([zeros(n, c), zeros(n, c)], axis) for axis in (0, 1, 2)],
+    "copied": lambda e, zeros, n, c: [e.copied(zeros(n, c)), e.copied(zeros(n, 3, c), (2, 0, 1))],
     "pad": lambda e, zeros, n, c: [
         e.pad(zeros(n, c), (0, 1), (2, 0), "constant", 1), e.pad(zeros(n, c, 3), (0, 0, 2), (0, 0, 1), "reflect", 0),
         e.pad_grad(zeros(n, c, 6), (0, 0, 2), (0, 0, 1), "reflect"),

@@ -60,6 +60,26 @@ def concat(engine: Engine, dtype: str) -> None:
         expect_same(engine, joined, x, y)
 
 
+@CHECKS.over(*NUMBERS)
+def stack(engine: Engine, dtype: str) -> None:
+    x, y = numbers(3, 4, 2, dtype=dtype), numbers(3, 4, 2, dtype=dtype, seed=1)
+    for axis in range(4):
+
+        def side_by_side(place: Engine, x: Tensor, y: Tensor, axis: int = axis) -> Results:
+            return [place.stack([x, y, x], axis), place.stack([y], axis)]
+
+        expect_same(engine, side_by_side, x, y)
+
+
+@CHECKS.over(*NUMBERS)
+def copied(engine: Engine, dtype: str) -> None:
+    def copies(place: Engine, x: Tensor) -> Results:
+        part = x.view(x.offset, (2, 4, 2), x.strides)
+        return [place.copied(x), place.copied(part), place.copied(x, (1, 2, 0)), place.copied(part, (2, 0, 1))]
+
+    expect_same(engine, copies, numbers(3, 4, 2, dtype=dtype))
+
+
 @CHECKS.over(*product(("constant", "reflect", "replicate", "circular"), NUMBERS))
 def pad(engine: Engine, mode: str, dtype: str) -> None:
     x, before, after = numbers(3, 4, 2, dtype=dtype), (2, 0, 1), (0, 3, 1)

@@ -25,6 +25,7 @@ from alpha.expressions.operations import kind_of
 from alpha.expressions.program import Program, inputs_of
 from alpha.expressions.symbols import Symbol, TraceError
 from alpha.functions.operands import broadcast_view, copied, is_number, python_number, sum_to
+from alpha.launches import Launches
 from alpha.tensor import Tensor
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -60,8 +61,7 @@ class PointwiseFunction:
 
     Attributes:
         name: the function's.
-        latest: the program of the last call, where it took the call's arguments as they were: its ``launch_outside``
-            declines what it is not for.
+        latest: the launches of the program of the last call that took the call's arguments as they were.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -78,7 +78,7 @@ class PointwiseFunction:
                 "each tensor and number"
             )
         self._count = len(self._signature.parameters)
-        self.latest: Program = _NO_PROGRAM
+        self.latest: Launches = _NO_LAUNCHES
         self._gradient: Callable[..., Any] | None = None
         self._traces: dict[tuple[str, ...], Trace] = {}
         self._by_types: dict[tuple[type, ...], Trace] = {}
@@ -90,7 +90,7 @@ class PointwiseFunction:
         the gradient alone where there is one argument.
         """
         self._gradient = function
-        self._traces, self._by_types, self.latest = {}, {}, _NO_PROGRAM
+        self._traces, self._by_types, self.latest = {}, {}, _NO_LAUNCHES
         return function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -108,7 +108,7 @@ class PointwiseFunction:
             args = self._converted(args)
             trace = self.trace(args)
         if trace.is_direct:
-            self.latest = trace.program
+            self.latest = trace.program.launches
         return trace(args)
 
     def sum(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -227,7 +227,7 @@ class PointwiseFunction:
         return tuple([None if part is None else part.node for value, part in pairs if type(value) is Symbol])
 
 
-_NO_PROGRAM = Program(Graph(), [], [])
+_NO_LAUNCHES = Launches()
 
 
 class Trace:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from alpha import launches
 from alpha.dtypes import DType, default_float, of_tensors
 from alpha.expressions.graph import BOOL, NUMBER, Graph, Node, evaluated
 
@@ -31,21 +32,13 @@ class Program:
         conditions: whether each tensor is of bools.
         bools: whether each result is a bool.
         text: all of this in words; programs of one text compute the same.
-        launch, launch_outside: of tensors and numbers the result, or the results, in one call, or None where the engine
-            has to be asked; the latter also declines tensors that may belong to the graph.
-        launch_in_place: as ``launch_outside``; the result is written into the first tensor, which is returned. It
-            declines others of the same memory, and tensors that were not given before to ``Engine.pointwise`` as
-            ``out``; who calls it notes the write (``Storage.touch``).
-        launched, launched_in_place: what the engine keeps for these.
+        launches: of the tensors and then the numbers.
+        launches_in_place: the same; the result is written into the first tensor. Known are layouts that were given to
+            ``Engine.pointwise`` with that tensor as ``out``.
     """
 
     def __init__(self, graph: Graph, results: Sequence[Node], tensors: Sequence[Node]) -> None:
         """``tensors``: the graph's inputs in the order in which their tensors are given."""
-        self.launch: Callable[..., Any] = _decline
-        self.launch_outside: Callable[..., Any] = _decline
-        self.launch_in_place: Callable[..., Any] = _decline
-        self.launched: dict[Any, Any] = {}
-        self.launched_in_place: dict[Any, Any] = {}
         self.tensors = len(tensors)
         self.conditions = tuple([node.kind == BOOL for node in tensors])
         self.bools = tuple([node.kind == BOOL for node in results])
@@ -64,6 +57,9 @@ class Program:
         self.results = tuple([slots[node] for node in results])
         self._plain = tuple([int(n.value) if n.operation == "argument" else -1 for n in self._numbers])
         self._is_in_order = self._plain == tuple(range(len(self._plain)))
+        arguments = [launches.TENSOR] * self.tensors + [launches.NUMBER] * len(self._numbers)
+        self.launches = launches.Launches(*arguments)
+        self.launches_in_place = launches.Launches(*arguments, in_place=True)
 
     def dtype(self, tensors: Sequence[tuple[tuple[int, ...], DType]]) -> DType:
         """The dtype that it computes in, of tensors of these shapes and dtypes: that in which those of numbers meet."""
@@ -109,10 +105,6 @@ class Program:
             if slot not in kept:
                 last_read[number].append(slot)
         return [tuple(slots) for slots in last_read]
-
-
-def _decline(*_: Any) -> None:
-    """A launch of a program that no engine has prepared."""
 
 
 def _ordered(results: Sequence[Node], given: set[Node]) -> list[Node]:

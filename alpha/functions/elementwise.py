@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes, engines
-from alpha.arguments import axes_in_order
+from alpha.arguments import Shape, axes_in_order
 from alpha.autograd import Function
 from alpha.engine import Engine, RangeCheck
 from alpha.errors import ArgumentError, DtypeError
@@ -28,6 +28,7 @@ from alpha.functions.operands import (
     operands,
     widest_dtype,
 )
+from alpha.launches import COPY
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -570,10 +571,8 @@ class Cast(Function):
 class Clone(Function):
     """The values in memory of their own, in an order of axes."""
 
-    def forward(self, x: Tensor, order: Sequence[int]) -> Tensor:
-        out = x.engine.empty(x.shape, x.dtype, order)
-        x.engine.copy(x, out)
-        return out
+    def forward(self, x: Tensor, order: Shape | None) -> Tensor:
+        return x.storage.engine.copied(x, order)
 
     def backward(self, grad: Tensor) -> Tensor:
         return grad
@@ -613,12 +612,18 @@ def to(x: Tensor, target: Any) -> Tensor:
 
 def clone(x: Tensor) -> Tensor:
     """A copy with memory of its own, in the same order of axes."""
+    found: Tensor | None = COPY.launch_outside(x, None)
+    if found is not None:
+        return found
     check_tensor("clone", x)
-    return call(Clone, x, x.memory_order())
+    return call(Clone, x, None)
 
 
 def contiguous(x: Tensor, order: Sequence[int] | None = None) -> Tensor:
     """Itself if dense in the given order of axes (row-major by default), else such a copy."""
     check_tensor("contiguous", x)
-    wanted = axes_in_order("contiguous", order, x.ndim)
-    return x if x.is_contiguous(wanted) else call(Clone, x, wanted)
+    wanted = axes_in_order("contiguous", order, len(x.shape))
+    if x.is_contiguous(wanted):
+        return x
+    found: Tensor | None = COPY.launch_outside(x, wanted)
+    return call(Clone, x, wanted) if found is None else found

@@ -27,6 +27,7 @@ from alpha.functions.elementwise import (
     remainder,
 )
 from alpha.functions.operands import call, check_bool, check_tensor, check_value, compute, is_bool, operands, sum_to
+from alpha.launches import Launches
 from alpha.tensor import Tensor
 
 __all__ = ["add_", "copy_", "div_", "mul_", "sub_"]
@@ -148,13 +149,13 @@ class Elementwise(Function):
         return compute(operation, x, value, out=x)
 
 
-_latest = {operation: PRIMITIVES[operation].latest for operation in ("add", "sub", "mul", "div")}
-"""The program that each operation ran last in place: its launch is tried first."""
+_latest = {operation: Launches() for operation in ("add", "sub", "mul", "div")}
+"""The launches in place of the program that each operation ran last: they are tried first."""
 
 
 def _arithmetic(operation: str, x: Tensor, other: Any) -> Tensor:
     try:
-        if _latest[operation].launch_in_place(x, other) is not None:
+        if _latest[operation].launch(x, other) is not None:
             x.storage.touch()
             return x
     except KeyboardInterrupt:
@@ -170,7 +171,7 @@ def _arithmetic(operation: str, x: Tensor, other: Any) -> Tensor:
     trace = PRIMITIVES[operation].trace((x, value))
     others = (value,) if isinstance(value, Tensor) else ()
     numbers = trace.numbers((x, value))
-    _latest[operation] = trace.program
+    _latest[operation] = trace.program.launches_in_place
     if _checked(name, x, others)[1]:
         return write(name, x, Evaluation, *others, trace=trace, numbers=numbers)
     try:
