@@ -51,3 +51,15 @@ CONCAT = Launches(SEVERAL, KEY, KEY)
 
 STACK = Launches(SEVERAL, KEY)
 """``Engine.stack``; for ``alpha.stack``."""
+
+REDUCTIONS = {op: Launches(TENSOR, KEY, KEY) for op in ("sum", "prod", "max", "min", "mean", "norm")}
+"""``Engine.reduce``, ``Engine.mean`` and ``Engine.euclidean_norm`` of floats, axes, and whether these are kept."""
+
+SOFTMAX = Launches(TENSOR, KEY, KEY)
+"""``Engine.softmax``."""
+
+SOFTMAX_GRAD = Launches(TENSOR, TENSOR, KEY, KEY)
+"""``Engine.softmax_grad``."""
+
+ROW_NORM = Launches(TENSOR, OPTIONAL, OPTIONAL, KEY, NUMBER, KEY)
+"""``Engine.row_norm``: the result, and the statistics."""

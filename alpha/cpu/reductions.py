@@ -16,11 +16,13 @@ from alpha.cpu import compile, tasks, workers
 from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.compile import Entry
 from alpha.cpu.kernels import cumsum
+from alpha.cpu.launches import Call, call_of, learn
 from alpha.cpu.loops import folds, machine
 from alpha.cpu.loops.folds import MAX, MIN, NORM, PRODUCT, STRIP, SUM, ColumnPlan, LinePlan
 from alpha.dtypes import is_float
 from alpha.expressions.graph import Graph
 from alpha.expressions.program import Program
+from alpha.launches import REDUCTIONS
 from alpha.tensor import Tensor, dense_strides, memory_order
 
 SMALL = 1 << 12
@@ -86,6 +88,10 @@ class ReductionOperations(ArrayOperations):
 
     def _folded(self, op: str, mean: bool, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor | None:
         """The fold over axes, or the mean; None of an expanded tensor, or of less than two elements."""
+        known = REDUCTIONS["mean" if mean else op]
+        found: Tensor | None = known.launch(x, axes, keepdims)
+        if found is not None:
+            return found
         plan = _plan(op, mean, (x.shape, x.strides, x.dtype), axes, keepdims)
         if plan.order is not None:
             return self._folded(op, mean, self.dense(x, plan.order), axes, keepdims)
@@ -95,6 +101,8 @@ class ReductionOperations(ArrayOperations):
         parts = np.zeros(plan.words if plan.tasks > 1 and self.threads > 1 else 0)
         job = _JOB(plan.record.address, out.storage.address, x.address, parts.ctypes.data)
         tasks.run(plan.loop, job, plan.tasks, self.threads)
+        if plan.tasks == 1 or self.threads == 1:
+            learn(known, self, lambda: plan.call(out, x.numel()), x, axes, keepdims)
         return out
 
 
@@ -136,6 +144,11 @@ class _Plan:
         self.words = folds.words(folds.fold_of(op, 8 * dtype.itemsize), record)
         self.record = tasks.Record(record)
         self.loop = _loop(op, 8 * dtype.itemsize, inner.reduced)
+
+    def call(self, out: Tensor, elements: int) -> Call:
+        """How a launch calls the loop, which gave a result from so many elements."""
+        job = tasks.words(self.record, 1, 1)
+        return call_of(self.loop.address("alone"), job, (out,), elements, self.tasks, self, takes_slot=False)
 
 
 class _Group(NamedTuple):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpha.cpu import pointwise, workers
+from alpha.cpu.launches import Word, constant, of_number, of_result, of_tensor
 from alpha.cpu.loops.machine import Loop
 
 
@@ -22,6 +23,12 @@ class Record:
         packed = struct.pack("".join("d" if isinstance(field, float) else "q" for field in fields), *fields)
         self._kept = np.frombuffer(packed, np.uint8)
         self.address: int = self._kept.ctypes.data
+
+
+def words(record: Record, results: int, tensors: int, *numbers: int) -> tuple[Word, ...]:
+    """The job of a loop as a launch makes it: plan, results, tensors, and numbers by their places."""
+    others = [*[of_result(k) for k in range(results)], *[of_tensor(k) for k in range(tensors)]]
+    return (constant(record.address), *others, *[of_number(place) for place in numbers])
 
 
 def run(loop: Loop, job: bytes, tasks: int, threads: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from alpha import dtypes
 from alpha.arguments import Shape, all_axes, flag, number, one_axis
-from alpha.autograd import Function
+from alpha.autograd import Function, enters_graph
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, ShapeError
 from alpha.expressions.functions import pointwise
@@ -24,6 +24,7 @@ from alpha.functions.operands import (
     still_in_range,
 )
 from alpha.functions.shape import flip, reshape
+from alpha.launches import REDUCTIONS, Launches
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -178,14 +179,32 @@ class Prod(Function):
 
 def sum(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Sum over an axis, several, or all (None); of bools and integers int64."""
+    found: Tensor | None = _SUM.launch_outside(x, dim, keepdim)
+    if found is not None:
+        return found
     check_tensor("sum", x)
-    return call(Sum, x, all_axes("sum", dim, x.ndim), flag("sum", "keepdim", keepdim))
+    axes, kept = all_axes("sum", dim, x.ndim), flag("sum", "keepdim", keepdim)
+    return _known(_SUM, call(Sum, x, axes, kept), x, (dim, keepdim), (axes, kept))
 
 
 def mean(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Mean over an axis, several, or all (None); NaN of nothing. DtypeError unless float."""
+    found: Tensor | None = _MEAN.launch_outside(x, dim, keepdim)
+    if found is not None:
+        return found
     check_float("mean", x)
-    return call(Mean, x, all_axes("mean", dim, x.ndim), flag("mean", "keepdim", keepdim))
+    axes, kept = all_axes("mean", dim, x.ndim), flag("mean", "keepdim", keepdim)
+    return _known(_MEAN, call(Mean, x, axes, kept), x, (dim, keepdim), (axes, kept))
+
+
+_SUM, _MEAN, _PROD, _NORM = (REDUCTIONS[op] for op in ("sum", "mean", "prod", "norm"))
+
+
+def _known(known: Launches, result: Tensor, x: Tensor, given: tuple[Any, Any], followed: tuple[Any, Any]) -> Tensor:
+    """The result, whose launches get to know axes and keepdim as they were given."""
+    if not result.requires_grad:
+        x.storage.engine.alias(known, (x, *given), (x, *followed))
+    return result
 
 
 def var(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
@@ -203,8 +222,12 @@ def std(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False
 
 def prod(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Product over an axis, several, or all; of bools and integers int64."""
+    found: Tensor | None = _PROD.launch_outside(x, dim, keepdim)
+    if found is not None:
+        return found
     check_tensor("prod", x)
-    return call(Prod, x, all_axes("prod", dim, x.ndim), flag("prod", "keepdim", keepdim), dim is None)
+    axes, kept = all_axes("prod", dim, x.ndim), flag("prod", "keepdim", keepdim)
+    return _known(_PROD, call(Prod, x, axes, kept, dim is None), x, (dim, keepdim), (axes, kept))
 
 
 class Cumsum(Function):
@@ -293,16 +316,24 @@ def min(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 def _extreme(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Any:
-    check_tensor(name, x)
-    keepdim = flag(name, "keepdim", keepdim)
+    known = REDUCTIONS[name]
     if dim is None:
-        _check_not_empty(name, x, all_axes(name, None, x.ndim))
-        return call(Extreme, x, name, all_axes(name, None, x.ndim), keepdim)
+        found: Tensor | None = known.launch_outside(x, None, keepdim)
+        if found is not None:
+            return found
+    check_tensor(name, x)
+    kept = flag(name, "keepdim", keepdim)
+    if dim is None:
+        axes = all_axes(name, None, x.ndim)
+        _check_not_empty(name, x, axes)
+        return _known(known, call(Extreme, x, name, axes, kept), x, (None, keepdim), (axes, kept))
     axis = one_axis(name, dim, x.ndim)
-    _check_not_empty(name, x, (axis,))
     index = _arg_reduce(f"arg{name}", x, axis)
-    values = call(Chosen, x, index, axis, keepdim)
-    return values, _keeping(index, x.shape, (axis,)) if keepdim else index
+    if dtypes.is_float(x.dtype) and not enters_graph(x):
+        values: Tensor = x.storage.engine.reduce(name, x, (axis,), kept)
+    else:
+        values = call(Chosen, x, index, axis, kept)
+    return values, _keeping(index, x.shape, (axis,)) if kept else index
 
 
 def _check_not_empty(name: str, x: Tensor, axes: Axes) -> None:
@@ -520,17 +551,21 @@ def norm(x: Tensor, p: float = 2, dim: Any = None, keepdim: bool = False) -> Ten
     ``p`` is any number: infinity gives the largest |x|, minus infinity the smallest, 0 the number of elements that
     differ from 0. ShapeError for no elements where p is negative or infinite: nothing is the least or the largest.
     """
+    if p == 2:
+        found: Tensor | None = _NORM.launch_outside(x, dim, keepdim)
+        if found is not None:
+            return found
     check_float("norm", x)
-    p, keepdim = number("norm", "p", p), flag("norm", "keepdim", keepdim)
+    p, kept = number("norm", "p", p), flag("norm", "keepdim", keepdim)
     axes = all_axes("norm", dim, x.ndim)
     if isinstance(p, bool) or not isinstance(p, int | float) or math.isnan(p):
         raise ArgumentError(f"[norm] expected p as a number (math.inf for the largest), got {p!r}")
     if p < 0 or p == math.inf:
         _check_not_empty("norm", x, axes)
     if p == 2:
-        return call(EuclideanNorm, x, axes, keepdim)
+        return _known(_NORM, call(EuclideanNorm, x, axes, kept), x, (dim, keepdim), (axes, kept))
     if math.isinf(p):
-        return call(Extreme, _abs(x), "max" if p > 0 else "min", axes, keepdim)
+        return call(Extreme, _abs(x), "max" if p > 0 else "min", axes, kept)
     if p == 0:
-        return call(NonZeros, x, axes, keepdim)
-    return call(PowerNorm, x, float(p), axes, keepdim)
+        return call(NonZeros, x, axes, kept)
+    return call(PowerNorm, x, float(p), axes, kept)
