@@ -19,12 +19,14 @@ from alpha.cpu.base import HostEngine
 from alpha.cpu.compile import Entry
 from alpha.cpu.kernels import picks
 from alpha.cpu.kernels import softmax as kernels
+from alpha.cpu.launches import Call, call_of, learn
 from alpha.cpu.loops import axis as axes
 from alpha.cpu.loops import machine, softmax
 from alpha.cpu.loops.machine import Loop
 from alpha.cpu.tasks import Record
 from alpha.dtypes import default_int
 from alpha.errors import ShapeError
+from alpha.launches import SOFTMAX, SOFTMAX_GRAD
 from alpha.records import RangeCheck
 from alpha.tensor import Tensor
 
@@ -76,6 +78,12 @@ class _SoftmaxPlan:
         """That of the gradient."""
         return _softmax_loop(softmax.grad_ir, *self._kind)
 
+    def call(self, loop: Loop, tensors: int, out: Tensor) -> Call:
+        """How a launch calls a loop of so many tensors, which gave a result."""
+        assert self.record is not None
+        job = tasks.words(self.record, 1, tensors)
+        return call_of(loop.address("alone"), job, (out,), out.numel(), self.tasks, (self, loop), takes_slot=False)
+
 
 @caches.kept
 def _softmax_plan(shape: Shape, order: Shape, axis: int, dtype: np.dtype[Any], log: bool) -> _SoftmaxPlan:
@@ -91,15 +99,23 @@ class LossOperations(HostEngine):
     """A row is a line of numbers along an axis, which lies dense, after a copy if need be; of logits, a sample."""
 
     def softmax(self, x: Tensor, axis: int, log: bool) -> Tensor:
+        found: Tensor | None = SOFTMAX.launch(x, axis, log)
+        if found is not None:
+            return found
         x = self.dense(x)
         y = self.empty_like(x)
         plan = _softmax_plan(x.shape, x.memory_order(), axis, x.dtype, log)
         if plan.record is not None:
             job = _SOFTMAX(plan.record.address, y.storage.address, x.address)
             tasks.run(plan.loop, job, plan.tasks, self.threads)
+            if plan.tasks == 1 or self.threads == 1:
+                learn(SOFTMAX, self, lambda: plan.call(plan.loop, 1, y), x, axis, log)
         return y
 
     def softmax_grad(self, dy: Tensor, y: Tensor, axis: int, log: bool) -> Tensor:
+        found: Tensor | None = SOFTMAX_GRAD.launch(dy, y, axis, log)
+        if found is not None:
+            return found
         y = self.dense(y)
         order = y.memory_order()
         dy, dx = self.dense(dy, order), self.empty_like(y)
@@ -107,6 +123,8 @@ class LossOperations(HostEngine):
         if plan.record is not None:
             job = _SOFTMAX_GRAD(plan.record.address, dx.storage.address, dy.address, y.address)
             tasks.run(plan.grad, job, plan.tasks, self.threads)
+            if plan.tasks == 1 or self.threads == 1:
+                learn(SOFTMAX_GRAD, self, lambda: plan.call(plan.grad, 2, dx), dy, y, axis, log)
         return dx
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:

@@ -14,11 +14,13 @@ from alpha import caches
 from alpha.arguments import Shape
 from alpha.cpu import tasks
 from alpha.cpu.base import HostEngine
+from alpha.cpu.launches import Call, call_of, learn
 from alpha.cpu.loops import machine
 from alpha.cpu.loops import row_norms as loops
 from alpha.cpu.loops.machine import Loop
 from alpha.cpu.loops.row_norms import RowPlan, Variant
 from alpha.cpu.tasks import Record
+from alpha.launches import ROW_NORM
 from alpha.tensor import Tensor, memory_order
 
 TASK = 1 << 14
@@ -36,16 +38,26 @@ class RowNormOperations(HostEngine):
     def row_norm(
         self, x: Tensor, weight: Tensor | None, bias: Tensor | None, axes: int, eps: float, centered: bool
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        found = ROW_NORM.launch(x, weight, bias, axes, eps, centered)
+        if found is not None:
+            return found[0], found[1:]
         plan = _plan(x.shape, x.strides, axes)
-        x = self.dense(x, plan.order)
+        x, weight, bias = self.dense(x, plan.order), self._row(weight), self._row(bias)
         y, statistics = self.empty_like(x), self.empty((plan.rows, 2), _FLOAT64)
-        weight, bias = self._row(weight), self._row(bias)
         loop = _loop(Variant(8 * x.dtype.itemsize, centered, weight is not None, bias is not None))
         job = _JOB(
             plan.record.address, y.storage.address, statistics.storage.address, x.address, _address(weight),
             _address(bias), eps,
         )  # fmt: skip
         tasks.run(loop, job, plan.tasks, self.threads)
+        if plan.tasks == 1 or self.threads == 1:
+            words, function = tasks.words(plan.record, 2, 3, 0), loop.address("alone")
+
+            def call() -> Call:
+                kept, results = (plan, loop), (y, statistics)
+                return call_of(function, words, results, x.numel(), plan.tasks, kept, takes_slot=False)
+
+            learn(ROW_NORM, self, call, x, weight, bias, axes, eps, centered)
         return y, (statistics,)
 
     def row_norm_grad(

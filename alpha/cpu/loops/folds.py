@@ -24,6 +24,9 @@ SUM, PRODUCT, NORM, MAX, MIN = "sum", "prod", "norm", "max", "min"
 STRIP = 1024
 """Columns of a task at most: their results stay in the first cache."""
 
+ROWS = (2 * DEEP, 8, 2, 1)
+"""Rows that are taken at a time: of columns a tree has a level more."""
+
 OUT, X, PARTS = 1, 2, 3
 """Places in a job."""
 
@@ -264,7 +267,7 @@ class Products(Fold):
                 after[k % len(after)] = self._times(run, run.wide, after[k % len(after)], part)
             return after
 
-        last = run.each(count, (4, 1), take, [(run.wide, run.constant(run.wide, 1.0))] * 4)
+        last = run.each(count, (8, 2, 1), take, [(run.wide, run.constant(run.wide, 1.0))] * 8)
         value = run.tree(last, lambda x, y: self._times(run, run.wide, x, y))
         return [run.across("double", value, run.wide_count, lambda kind, x, y: self._times(run, kind, x, y))]
 
@@ -478,7 +481,7 @@ class _Columns:
         self.vectors = -(-STRIP // run.count) * self._pieces  # of a room
 
     def module(self) -> str:
-        functions = [*[self._take(rows) for rows in (DEEP, 4, 1)], self._rows(), self._strip(), self._put()]
+        functions = [*[self._take(rows) for rows in ROWS], self._rows(), self._strip(), self._put()]
         functions += [self._join(), self._task()]
         return module(functions, shared(self._finish), alone(self._alone))
 
@@ -527,7 +530,7 @@ class _Columns:
         empty = [start, "zeroinitializer"][: fold.planes] * (self._pieces // fold.planes)
         self._states(code, run, lambda _, at, left: self._store(code, empty, "%room", at))
         row: Value = "0"
-        for rows in (DEEP, 4, 1):
+        for rows in ROWS:
             end = code.sub("%rows", rows - 1)
 
             def take(number: Value, _: list[Value], rows: int = rows) -> None:

@@ -1,9 +1,9 @@
 """Runs: loops over numbers that lie side by side in memory, and sums of what is made of them.
 
-A float32 sum adds up to ``DEEP`` vectors as a tree, and goes on in float64: its error is at most ``4 u sum(|x|)`` and the
-result's own rounding, however many numbers there are, where a pairwise sum's grows with their logarithm. A float64
-sum carries the rounding errors of its trees' sums along (Neumaier, 1974): at most ``8 u sum(|x|)``. What is less than
-``DEEP`` vectors has fewer levels, so that no sum is worse than a pairwise one.
+A float32 sum adds up to 32 numbers as a tree, and goes on in float64: with u half of float32's epsilon its error is at
+most ``5 u sum(|x|)`` and the result's own rounding, however many numbers there are, where a pairwise sum's grows with
+their logarithm. A float64 sum carries the rounding errors of its trees' sums along (Neumaier, 1974): at most
+``9 u sum(|x|)``. Less than 32 numbers make fewer levels, so that no sum is worse than a pairwise one.
 """
 
 from __future__ import annotations
