@@ -55,6 +55,9 @@ STACK = Launches(SEVERAL, KEY)
 REDUCTIONS = {op: Launches(TENSOR, KEY, KEY) for op in ("sum", "prod", "max", "min", "mean", "norm")}
 """``Engine.reduce``, ``Engine.mean`` and ``Engine.euclidean_norm`` of floats, axes, and whether these are kept."""
 
+VARIANCE = Launches(TENSOR, KEY, KEY, KEY)
+"""``Engine.variance``."""
+
 SOFTMAX = Launches(TENSOR, KEY, KEY)
 """``Engine.softmax``."""
 

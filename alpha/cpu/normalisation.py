@@ -56,12 +56,18 @@ class NormalisationOperations(HostEngine):
         self.array(out)[...] = partial.sum(0)
         return out
 
-    @np.errstate(all="ignore")
     def batch_norm(
         self, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
         if _is_small(x, residual, running):
             return self._small(x, running, eps, epilogue)
+        return self._large(x, running, eps, epilogue, residual)
+
+    @np.errstate(all="ignore")
+    def _large(
+        self, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue, residual: Tensor | None
+    ) -> tuple[Tensor, BatchNormState]:
+        """``batch_norm`` by all threads, for which x is read twice."""
         x = self._channels_dense(x)
         mean, var, count = self._statistics(x)
         if running.mean is not None:
@@ -162,15 +168,15 @@ class NormalisationOperations(HostEngine):
         y = self.empty_like(x)
         mean, inverse_std = (self.empty(x.shape[-1:], dtype) for _ in range(2))
         weight, bias = self._vector(epilogue.weight), self._vector(epilogue.bias)
-        kept = [part for part in (running.mean, running.var) if part is not None]
         job = group_norms.JOB(
             _small_plan(x.numel() // x.shape[-1], x.shape[-1], dtype.itemsize).address, y.storage.address,
             mean.storage.address, inverse_std.storage.address, x.address, _address(weight), _address(bias),
             _address(running.mean), _address(running.var), eps, running.momentum, _factor(epilogue),
         )  # fmt: skip
         group_norms.loop(_variant(dtype, epilogue)).alone(job)
-        for part in kept:
-            part.storage.touch()
+        for part in (running.mean, running.var):
+            if part is not None:
+                part.storage.touch()
         return y, BatchNormState(mean, inverse_std, True)
 
     def _small_grad(

@@ -17,12 +17,14 @@ from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.compile import Entry
 from alpha.cpu.kernels import cumsum
 from alpha.cpu.launches import Call, call_of, learn
-from alpha.cpu.loops import folds, machine
+from alpha.cpu.loops import folds, machine, variances
+from alpha.cpu.loops.axis import plan as axis_plan
 from alpha.cpu.loops.folds import MAX, MIN, NORM, PRODUCT, STRIP, SUM, ColumnPlan, LinePlan
+from alpha.cpu.loops.variances import VariancePlan
 from alpha.dtypes import is_float
 from alpha.expressions.graph import Graph
 from alpha.expressions.program import Program
-from alpha.launches import REDUCTIONS
+from alpha.launches import REDUCTIONS, VARIANCE
 from alpha.tensor import Tensor, dense_strides, memory_order
 
 SMALL = 1 << 12
@@ -63,6 +65,24 @@ class ReductionOperations(ArrayOperations):
     def euclidean_norm(self, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
         found = self._folded(NORM, False, x, axes, keepdims)
         return super().euclidean_norm(x, axes, keepdims) if found is None else found
+
+    def variance(self, x: Tensor, axes: tuple[int, ...], correction: int, keepdims: bool) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] | None = VARIANCE.launch(x, axes, correction, keepdims)
+        if found is not None:
+            return found
+        plan = _variance_plan((x.shape, x.strides, x.dtype), axes, correction, keepdims)
+        if plan.loop is None or (plan.tasks < self.threads and x.numel() > 2 * PART):
+            return super().variance(x, axes, correction, keepdims)
+        lines = self.dense(x, plan.order)
+        results = (
+            Tensor(self.allocate(plan.nbytes), 0, plan.shape, plan.strides, x.dtype),
+            Tensor(self.allocate(plan.nbytes), 0, plan.kept, plan.kept_strides, x.dtype),
+        )
+        job = _JOB(plan.record.address, *[one.storage.address for one in results], lines.address)
+        tasks.run(plan.loop, job, plan.tasks, self.threads)
+        if lines is x and (plan.tasks == 1 or self.threads == 1):
+            learn(VARIANCE, self, lambda: plan.call(results, x.numel()), x, axes, correction, keepdims)
+        return results
 
     def prod_grad(self, grad: Tensor, x: Tensor, y: Tensor, axes: tuple[int, ...], everything: bool) -> Tensor:
         # A product that is a number other than 0 has no factor 0; NaN may be 0 times infinity.
@@ -149,6 +169,63 @@ class _Plan:
         """How a launch calls the loop, which gave a result from so many elements."""
         job = tasks.words(self.record, 1, 1)
         return call_of(self.loop.address("alone"), job, (out,), elements, self.tasks, self, takes_slot=False)
+
+
+class _VariancePlan:
+    """How the variances of a tensor of some shape and strides are taken over some axes.
+
+    Attributes:
+        order: the memory order in which x is read.
+        loop: the compiled kernel; None where there are no elements.
+        shape, strides: of the variances; kept, kept_strides: of the means; nbytes: of each.
+        record, tasks: the kernel's own.
+    """
+
+    loop: machine.Loop | None = None
+
+    def __init__(
+        self, lie: tuple[Shape, Shape, Any], axes: tuple[int, ...], correction: int, keepdims: bool
+    ) -> None:
+        shape, strides, dtype = lie
+        length, elements = math.prod(shape[axis] for axis in axes), math.prod(shape)
+        if not elements:
+            return
+        self.order = memory_order(shape, strides)
+        groups = _groups(shape, dense_strides(shape, self.order), axes)
+        are_lines = not groups or groups[-1].reduced
+        if len(groups) > (2 if are_lines else 3):  # neither lines nor columns of blocks
+            self.order, are_lines = (*[a for a in self.order if a not in axes], *axes), True
+        self.shape, self.strides, _, _ = _result(shape, self.order, axes, keepdims)
+        self.kept, self.kept_strides, _, _ = _result(shape, self.order, axes, True)
+        self.nbytes = elements // length * dtype.itemsize
+        divisor = float(length - correction) if length > correction else math.nan
+        if are_lines:
+            lines, bunch = elements // length, max(1, PART // length)
+            self.tasks = -(-lines // bunch)
+            self.record = tasks.Record(VariancePlan(self.tasks, lines, length, bunch, divisor))
+        else:
+            columns = groups[-1].length
+            plan = axis_plan(elements // length // columns, length, columns, PART)
+            self.tasks, self.record = plan.tasks, tasks.Record((*plan, divisor))
+        self.loop = _variance_loop(8 * dtype.itemsize, are_lines)
+
+    def call(self, results: tuple[Tensor, ...], elements: int) -> Call:
+        """How a launch calls the loop, which gave results from so many elements."""
+        assert self.loop is not None
+        job, function = tasks.words(self.record, 2, 1), self.loop.address("alone")
+        return call_of(function, job, results, elements, self.tasks, self, takes_slot=False)
+
+
+@caches.kept
+def _variance_plan(
+    lie: tuple[Shape, Shape, Any], axes: tuple[int, ...], correction: int, keepdims: bool
+) -> _VariancePlan:
+    return _VariancePlan(lie, axes, correction, keepdims)
+
+
+@cache
+def _variance_loop(bits: int, are_lines: bool) -> machine.Loop:
+    return machine.loop(variances.lines_ir(bits) if are_lines else variances.columns_ir(bits))
 
 
 class _Group(NamedTuple):

@@ -12,7 +12,7 @@ from alpha.engine import Engine
 from alpha.errors import ArgumentError, ShapeError
 from alpha.expressions.functions import pointwise
 from alpha.functions.elementwise import abs as _abs
-from alpha.functions.elementwise import cast, eq, exp, isfinite, log, maximum, where
+from alpha.functions.elementwise import cast, eq, exp, isfinite, log, sqrt, where
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import (
     broadcast_view,
@@ -24,7 +24,7 @@ from alpha.functions.operands import (
     still_in_range,
 )
 from alpha.functions.shape import flip, reshape
-from alpha.launches import REDUCTIONS, Launches
+from alpha.launches import REDUCTIONS, VARIANCE, Launches
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -89,43 +89,21 @@ class Mean(Function):
 
 
 class Var(Function):
-    """The variance over axes: sum((x - mean(x)) ** 2) / (n - correction), by the corrected two-pass algorithm.
-
-    The mean is rounded, and what is left of the deviations' sum says by how much (Chan, Golub and LeVeque 1983,
-    equation 1.7): equal numbers have a variance of exactly 0, whatever their mean is rounded to.
-    """
+    """The variance over axes: sum((x - mean(x)) ** 2) / (n - correction)."""
 
     fresh = True
 
     def forward(self, x: Tensor, axes: Axes, correction: int, keepdims: bool) -> Tensor:
         self.axes = axes
-        count = _count(x.shape, axes)
-        self.divisor = count - correction
-        mean = x.engine.mean(x, axes, True)
-        deviations = compute("sub", x, mean)
-        error = x.engine.mean(deviations, axes, True)
-        total = x.engine.reduce("sum", compute("square", deviations, out=deviations), axes, True)
-        self.save(x, _corrected_mean(mean, error))
-        var = _corrected_var(total, error, float(count), float(self.divisor) if self.divisor > 0 else math.nan)
-        return var if keepdims else _dropped(var, axes)
+        self.divisor = _count(x.shape, axes) - correction
+        var, mean = x.engine.variance(x, axes, correction, keepdims)
+        self.save(x, mean)
+        return var
 
     def backward(self, grad: Tensor) -> Tensor:
         x, mean = self.saved
         scale = 2 / self.divisor if self.divisor > 0 else math.nan
         return _var_slopes(_keeping(grad, x.shape, self.axes), x, mean, scale)
-
-
-@pointwise
-def _corrected_mean(mean: Any, error: Any) -> Any:
-    """A rounded mean, and the mean of what is left; none where that is not finite."""
-    return mean + where(isfinite(error), error, 0.0)
-
-
-@pointwise
-def _corrected_var(total: Any, error: Any, count: Any, divisor: Any) -> Any:
-    """The variance from the sum of squared deviations from a rounded mean, and the deviations' mean."""
-    rest = where(isfinite(error), error, 0.0)
-    return maximum(total - rest * rest * count, 0.0) / divisor
 
 
 @pointwise
@@ -209,15 +187,31 @@ def _known(known: Launches, result: Tensor, x: Tensor, given: tuple[Any, Any], f
 
 def var(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
     """Variance over an axis, several, or all: divided by n - 1, or by n unless ``unbiased``."""
-    check_float("var", x)
-    correction = int(flag("var", "unbiased", unbiased))
-    return call(Var, x, all_axes("var", dim, x.ndim), correction, flag("var", "keepdim", keepdim))
+    found = VARIANCE.launch_outside(x, dim, unbiased, keepdim)
+    if found is not None:
+        result: Tensor = found[0]
+        return result
+    return _var("var", x, dim, unbiased, keepdim)
+
+
+def _var(function: str, x: Tensor, dim: Any, unbiased: bool, keepdim: bool) -> Tensor:
+    """The variance, whose launches get to know the arguments as they were given."""
+    check_float(function, x)
+    correction, kept = int(flag(function, "unbiased", unbiased)), flag(function, "keepdim", keepdim)
+    axes = all_axes(function, dim, x.ndim)
+    result = call(Var, x, axes, correction, kept)
+    if not result.requires_grad:
+        x.storage.engine.alias(VARIANCE, (x, dim, unbiased, keepdim), (x, axes, correction, kept))
+    return result
 
 
 def std(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
     """Square root of ``var``."""
-    check_float("std", x)
-    return call(Root, var(x, dim, unbiased, keepdim))
+    found = VARIANCE.launch_outside(x, dim, unbiased, keepdim)
+    if found is not None:
+        return sqrt(found[0])
+    result = _var("std", x, dim, unbiased, keepdim)
+    return call(Root, result) if result.requires_grad else sqrt(result)
 
 
 def prod(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:

@@ -68,8 +68,9 @@ def lines_task(item: int, line: Callable[[Code, Value], None]) -> Code:
     return bunches_task(lines)
 
 
-def strips_task(item: int, strip: Callable[[Code, Value], None]) -> Code:
-    """``task(job, plan, task)``: ``strip(code, offset)`` of a strip, by the bytes before it.
+def strips_task(item: int, strip: Callable[[Code, Value, Value], None]) -> Code:
+    """``task(job, plan, task)``: ``strip(code, offset, place)`` of a strip, by the bytes before it, and before its
+    columns in a tensor without the axis.
 
     It finds ``%rows``, ``%step`` (a row's bytes) and ``%columns`` (of the strip).
     """
@@ -81,8 +82,9 @@ def strips_task(item: int, strip: Callable[[Code, Value], None]) -> Code:
     first = code.mul(code.rest("%task", strips), bunch)
     left = code.sub(columns, first)
     code.act(f"%columns = select i1 {code.less(bunch, left)}, i64 {bunch}, i64 {left}")
-    block = code.mul(code.quotient("%task", strips), code.mul(rows, "%step"))
-    strip(code, code.add(block, code.mul(first, item)))
+    block, skipped = code.quotient("%task", strips), code.mul(first, item)
+    offset = code.add(code.mul(block, code.mul(rows, "%step")), skipped)
+    strip(code, offset, code.add(code.mul(block, "%step"), skipped))
     code.give()
     return code
 

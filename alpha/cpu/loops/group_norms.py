@@ -65,7 +65,7 @@ FAR = 4.0
 def ir_of(variant: Variant) -> str:
     """A module with "alone" and "shared": act((x - mean) / sqrt(var + eps) * weight + bias)."""
     bits = variant.bits
-    return module([_sums(bits), _apart(bits), _apply(variant), _Forward(variant).code], shared(), alone())
+    return module([sums(bits), apart(bits), _apply(variant), _Forward(variant).code], shared(), alone())
 
 
 def grad_ir(variant: Variant) -> str:
@@ -76,7 +76,7 @@ def grad_ir(variant: Variant) -> str:
 # -- passes over a sample ------------------------------------------------------------------------------------------
 
 
-def _sums(bits: int) -> Code:
+def sums(bits: int) -> Code:
     """``sums(x, rows, step, columns, room)``: the columns' sums."""
     code = Code("sums", "x", "rows", "step", "columns", "room")
     run = Run(bits, code)
@@ -96,7 +96,7 @@ def _deviation(run: Run, x: Value, at: Value) -> Value:
     return run.sub(run.sub(x, high), low)
 
 
-def _apart(bits: int) -> Code:
+def apart(bits: int) -> Code:
     """``apart(x, rows, step, columns, high, low, room, squares)``: sums of the deviations and of their squares."""
     code = Code("apart", "x", "rows", "step", "columns", "high", "low", "room", "squares")
     run = Run(bits, code)
@@ -161,9 +161,9 @@ def _products(variant: Variant) -> Code:
     def take(rows: list[Value], at: Value, left: Value | None) -> None:
         grads, found = [], []
         for row in rows:
-            apart = _deviation(run, run.read(code.add("%x", row), left), at)
-            grads.append(_masked(run, variant, run.read(code.add("%dy", row), left), apart, at, slope))
-            found.append(run.mul(grads[-1], apart))
+            deviation = _deviation(run, run.read(code.add("%x", row), left), at)
+            grads.append(_masked(run, variant, run.read(code.add("%dy", row), left), deviation, at, slope))
+            found.append(run.mul(grads[-1], deviation))
         run.add_to("%room", at, run.tree(grads))
         run.add_to("%products", at, run.tree(found))
 
@@ -181,9 +181,9 @@ def _apply_grad(variant: Variant) -> Code:
     def put(rows: list[Value], at: Value, left: Value | None) -> None:
         a, b, d = (run.read(code.add(name, at)) for name in ("%a", "%b", "%d"))
         for row in rows:
-            apart = _deviation(run, run.read(code.add("%x", row), left), at)
-            grad = _masked(run, variant, run.read(code.add("%dy", row), left), apart, at, slope)
-            run.put(run.fma(grad, a, run.fma(apart, b, d)), code.add("%dx", row), left)
+            deviation = _deviation(run, run.read(code.add("%x", row), left), at)
+            grad = _masked(run, variant, run.read(code.add("%dy", row), left), deviation, at, slope)
+            run.put(run.fma(grad, a, run.fma(deviation, b, d)), code.add("%dx", row), left)
 
     axis.each_row(run, (8, 1), put)
     code.give()

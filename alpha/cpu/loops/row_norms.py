@@ -55,11 +55,7 @@ _DX, _DWEIGHT, _DBIAS, _DY, _OF, _FACTOR, _STATISTICS, _PARTS = range(1, 9)
 
 def ir_of(variant: Variant) -> str:
     """A module with "alone" and "shared": y = (x - mean) / sqrt(var + eps) * weight + bias, and the statistics."""
-    bits = variant.bits
-    functions = [_total(bits, DEEP), _squares(bits, True), _row(variant), _task()]
-    if bits == 32:
-        functions += [_total(bits, 1), _squares(bits, False)]
-    return module(functions, shared(), alone())
+    return module([*moments_functions(variant.bits), _row(variant), _task()], shared(), alone())
 
 
 def grad_ir(variant: Variant) -> str:
@@ -147,31 +143,42 @@ def parts_of(run: Run, value: Value) -> tuple[Value, Value]:
     return high, run.narrowed(low)
 
 
+def moments_functions(bits: int) -> list[Code]:
+    """The functions that ``moments`` calls."""
+    found = [_total(bits, DEEP), _squares(bits, True)]
+    return [*found, _total(bits, 1), _squares(bits, False)] if bits == 32 else found
+
+
+def moments(run: Run, x: Value, count: Value, centered: bool) -> list[Value]:
+    """Mean, 0 unless ``centered``, and biased variance of so many numbers, in float64."""
+    code, total = run.code, scalar(0.0, 64)
+    size = code.write(f"sitofp i64 {count} to double")
+
+    def by_sum(total: Value) -> list[Value]:
+        mean = code.do(f"fdiv double {total}, {size}")
+        high, low = parts_of(run, mean)
+        squares = code.call("double", "squares", x, count, high, low, a2=run.scalar, a3=run.scalar)
+        return [mean, code.do(f"fdiv double {squares}, {size}")]
+
+    if centered:
+        total = code.call("double", "total", x, count)
+    mean, var = by_sum(total)
+    if not centered or run.bits == 64:
+        return [mean, var]
+    square = code.write(f"fmul double {mean}, {mean}")
+    limit = code.write(f"fmul double {var}, {scalar(FAR**2, 64)}")
+    is_far = code.write(f"fcmp ogt double {square}, {limit}")
+    again = f"call double @wide_total(i64 {x}, i64 {count})"
+    return code.choose(is_far, lambda: by_sum(code.do(again)), lambda: [mean, var], ["double"] * 2)
+
+
 def _row(variant: Variant) -> Code:
     """``row(job, row, count)``: a row."""
     code = Code("row", "job", "row", "count")
     run = Run(variant.bits, code)
     offset = code.mul(code.mul("%row", "%count"), run.item)
     x, y = (code.add(code.field("%job", place), offset) for place in (_X, _Y))
-    count = code.write("sitofp i64 %count to double")
-
-    def moments(total: Value) -> list[Value]:
-        """Mean and variance by the sum."""
-        mean = code.do(f"fdiv double {total}, {count}")
-        high, low = parts_of(run, mean)
-        squares = code.call("double", "squares", x, "%count", high, low, a2=run.scalar, a3=run.scalar)
-        return [mean, code.do(f"fdiv double {squares}, {count}")]
-
-    if variant.centered:
-        mean, var = moments(code.call("double", "total", x, "%count"))
-    else:
-        mean, var = moments(scalar(0.0, 64))
-    if variant.centered and run.bits == 32:
-        square = code.write(f"fmul double {mean}, {mean}")
-        limit = code.write(f"fmul double {var}, {scalar(FAR**2, 64)}")
-        is_far = code.write(f"fcmp ogt double {square}, {limit}")
-        again = f"call double @wide_total(i64 {x}, i64 %count)"
-        mean, var = code.choose(is_far, lambda: moments(code.do(again)), lambda: [mean, var], ["double"] * 2)
+    mean, var = moments(run, x, "%count", variant.centered)
     high, low = parts_of(run, mean)
     sum_of = code.write(f"fadd double {var}, {code.field('%job', _EPS, 'double')}")
     inverse = code.write(f"fdiv double 1.0, {run.wide_call('double', 'sqrt', sum_of)}")

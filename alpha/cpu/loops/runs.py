@@ -290,6 +290,15 @@ class Run(Lanes):
         """Whether a float64 is a number other than the infinities."""
         return self.write(f"fcmp olt {kind} {self.wide_call(kind, 'fabs', value)}, {self.constant(kind, math.inf)}")
 
+    def wide_do(self, operation: str, x: Value, y: Value) -> Value:
+        """An operation of vectors of float64."""
+        return self.write(f"{operation} {self.wide} {x}, {y}")
+
+    def wide_finite(self, value: Value) -> Value:
+        """A vector of float64 with 0 for what is not finite."""
+        masks, zero = f"<{self.wide_count} x i1>", self.constant(self.wide, 0.0)
+        return self.write(f"select {masks} {self.finite(self.wide, value)}, {self.wide} {value}, {self.wide} {zero}")
+
     def wide_spread(self, value: Value) -> Value:
         """A float64 in every lane."""
         first = self.write(f"insertelement {self.wide} undef, double {value}, i32 0")

@@ -243,7 +243,7 @@ def _column_ends(bits: int, log: bool) -> Code:
 
 
 def _strips(bits: int) -> Code:
-    def strip(code: Code, offset: Value) -> None:
+    def strip(code: Code, offset: Value, _: Value) -> None:
         run = Run(bits, code)
         x, y = (code.add(code.field("%job", place), offset) for place in (X, Y))
         tops, sums = code.room(run.floats, axis.VECTORS), code.room(run.floats, 2 * axis.VECTORS)
@@ -276,7 +276,7 @@ def _column_grad(bits: int, log: bool) -> list[Code]:
     axis.each_row(run, (4, 1), put)
     code.give()
 
-    def strip(task: Code, offset: Value) -> None:
+    def strip(task: Code, offset: Value, _: Value) -> None:
         starts = [task.add(task.field("%job", place), offset) for place in (DX, DY, OF)]
         sums = task.room(run.floats, 2 * axis.VECTORS)
         task.call("void", "grad", *starts, "%rows", "%step", "%columns", sums)
