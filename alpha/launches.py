@@ -58,6 +58,9 @@ REDUCTIONS = {op: Launches(TENSOR, KEY, KEY) for op in ("sum", "prod", "max", "m
 VARIANCE = Launches(TENSOR, KEY, KEY, KEY)
 """``Engine.variance``."""
 
+CUMSUM = Launches(TENSOR, KEY)
+"""``Engine.cumsum`` of floats."""
+
 SOFTMAX = Launches(TENSOR, KEY, KEY)
 """``Engine.softmax``."""
 

@@ -8,36 +8,27 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import int64
 
 from alpha import caches
 from alpha.arguments import Shape
-from alpha.cpu import compile, tasks, workers
+from alpha.cpu import tasks
 from alpha.cpu.arrays import ArrayOperations
-from alpha.cpu.compile import Entry
-from alpha.cpu.kernels import cumsum
 from alpha.cpu.launches import Call, call_of, learn
-from alpha.cpu.loops import folds, machine, variances
+from alpha.cpu.loops import folds, machine, running, variances
 from alpha.cpu.loops.axis import plan as axis_plan
 from alpha.cpu.loops.folds import MAX, MIN, NORM, PRODUCT, STRIP, SUM, ColumnPlan, LinePlan
 from alpha.cpu.loops.variances import VariancePlan
 from alpha.dtypes import is_float
 from alpha.expressions.graph import Graph
 from alpha.expressions.program import Program
-from alpha.launches import REDUCTIONS, VARIANCE
+from alpha.launches import CUMSUM, REDUCTIONS, VARIANCE
 from alpha.tensor import Tensor, dense_strides, memory_order
-
-SMALL = 1 << 12
-"""Elements below which NumPy makes running sums."""
 
 PART = 1 << 15
 """Elements of a task, about: enough to pay for the thread that takes it."""
 
 MOST_PARTS = 64
 """Tasks into which long sums are cut at most, whatever the threads."""
-
-COLUMNS = 2048
-"""Columns of a task of running sums at most: their sums stay in the first cache."""
 
 
 def _slopes() -> Program:
@@ -91,19 +82,16 @@ class ReductionOperations(ArrayOperations):
         return super().prod_grad(grad, x, y, axes, everything)
 
     def cumsum(self, x: Tensor, axis: int) -> Tensor:
-        if not is_float(x.dtype) or x.numel() < SMALL:
+        found: Tensor | None = CUMSUM.launch(x, axis)
+        if found is not None:
+            return found
+        if not is_float(x.dtype) or not x.numel():
             return super().cumsum(x, axis)
         x = self.dense(x)
-        y, order, item = self.empty_like(x), x.memory_order(), x.dtype.itemsize
-        place = order.index(axis)
-        blocks, columns = (math.prod(x.shape[a] for a in part) for part in (order[:place], order[place + 1 :]))
-        strip = max(1, 2 * PART // x.shape[axis]) if columns == 1 else COLUMNS
-        count = -(-blocks // strip) if columns == 1 else blocks * -(-columns // strip)
-        workers.WORKERS.enter(
-            _cumsum_entry(x.dtype),
-            min(self.threads, count),
-            (1.0, item, blocks, x.shape[axis], columns, strip, x.address, y.address),
-        )
+        y, plan = self.empty_like(x), _running_plan(x.shape, x.memory_order(), axis, x.dtype)
+        tasks.run(plan.loop, _RUNNING_JOB(plan.record.address, y.storage.address, x.address), plan.tasks, self.threads)
+        if plan.tasks == 1 or self.threads == 1:
+            learn(CUMSUM, self, lambda: plan.call(y), x, axis)
         return y
 
     def _folded(self, op: str, mean: bool, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor | None:
@@ -128,6 +116,8 @@ class ReductionOperations(ArrayOperations):
 
 _JOB = struct.Struct("4q").pack
 """A job's fields: plan, result, numbers, parts."""
+
+_RUNNING_JOB = struct.Struct("3q").pack
 
 
 class _Plan:
@@ -228,6 +218,32 @@ def _variance_loop(bits: int, are_lines: bool) -> machine.Loop:
     return machine.loop(variances.lines_ir(bits) if are_lines else variances.columns_ir(bits))
 
 
+class _RunningPlan:
+    """How running sums of a dense tensor are made along an axis."""
+
+    def __init__(self, shape: Shape, order: Shape, axis: int, dtype: np.dtype[Any]) -> None:
+        place = order.index(axis)
+        blocks, columns = (math.prod([shape[a] for a in part]) for part in (order[:place], order[place + 1 :]))
+        plan = axis_plan(blocks, shape[axis], columns, PART)
+        self.record, self.tasks = tasks.Record(plan), plan.tasks
+        self.loop = _running_loop(8 * dtype.itemsize, columns == 1)
+
+    def call(self, y: Tensor) -> Call:
+        """How a launch calls the loop, which gave a result."""
+        job, function = tasks.words(self.record, 1, 1), self.loop.address("alone")
+        return call_of(function, job, (y,), y.numel(), self.tasks, self, takes_slot=False)
+
+
+@caches.kept
+def _running_plan(shape: Shape, order: Shape, axis: int, dtype: np.dtype[Any]) -> _RunningPlan:
+    return _RunningPlan(shape, order, axis, dtype)
+
+
+@cache
+def _running_loop(bits: int, lines: bool) -> machine.Loop:
+    return machine.loop(running.ir_of(bits, lines))
+
+
 class _Group(NamedTuple):
     """Neighbouring axes in memory, all reduced or all kept, that are one axis of some length and step, in elements."""
 
@@ -307,9 +323,3 @@ def _result(shape: Shape, order: Shape, axes: tuple[int, ...], keepdims: bool) -
         left = tuple(1 if axis in axes else n for axis, n in enumerate(shape))
         steps = tuple(all_steps.get(axis, 1) for axis in range(len(shape)))
     return left, steps, size, count
-
-
-@cache
-def _cumsum_entry(dtype: np.dtype[Any]) -> Entry:
-    """The kernel of running sums of numbers of a dtype."""
-    return compile.entry(cumsum.cumsum, dtype, *[int64] * 7)

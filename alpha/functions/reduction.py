@@ -24,7 +24,7 @@ from alpha.functions.operands import (
     still_in_range,
 )
 from alpha.functions.shape import flip, reshape
-from alpha.launches import REDUCTIONS, VARIANCE, Launches
+from alpha.launches import CUMSUM, REDUCTIONS, VARIANCE, Launches
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -239,8 +239,15 @@ class Cumsum(Function):
 
 def cumsum(x: Tensor, dim: int) -> Tensor:
     """Running sums along an axis; of bools and integers int64."""
+    found: Tensor | None = CUMSUM.launch_outside(x, dim)
+    if found is not None:
+        return found
     check_tensor("cumsum", x)
-    return call(Cumsum, x, one_axis("cumsum", dim, x.ndim))
+    axis = one_axis("cumsum", dim, x.ndim)
+    result = call(Cumsum, x, axis)
+    if not result.requires_grad:
+        x.storage.engine.alias(CUMSUM, (x, dim), (x, axis))
+    return result
 
 
 # -- extremes ----------------------------------------------------------------------------------------------------
