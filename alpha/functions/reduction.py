@@ -409,7 +409,10 @@ class Sort(Function):
 def sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
     """Values in stable order along an axis, and their int64 indices; NaN counts as the largest."""
     check_tensor("sort", x)
-    values, indices = Sort.apply(x, one_axis("sort", dim, x.ndim), flag("sort", "descending", descending))
+    axis, descending = one_axis("sort", dim, x.ndim), flag("sort", "descending", descending)
+    if not descending and not enters_graph(x):
+        return x.storage.engine.sort(x, axis)
+    values, indices = Sort.apply(x, axis, descending)
     return values, indices
 
 
