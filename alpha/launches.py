@@ -67,5 +67,14 @@ SOFTMAX = Launches(TENSOR, KEY, KEY)
 SOFTMAX_GRAD = Launches(TENSOR, TENSOR, KEY, KEY)
 """``Engine.softmax_grad``."""
 
+CROSS_ENTROPY = Launches(TENSOR, TENSOR, NUMBER)
+"""``Engine.cross_entropy``."""
+
+CROSS_ENTROPY_LOSSES = Launches(TENSOR, TENSOR, NUMBER)
+"""``Engine.cross_entropy_losses``."""
+
+CROSS_ENTROPY_GRAD = Launches(TENSOR, TENSOR, TENSOR, NUMBER)
+"""``Engine.cross_entropy_grad``."""
+
 ROW_NORM = Launches(TENSOR, OPTIONAL, OPTIONAL, KEY, NUMBER, KEY)
 """``Engine.row_norm``: the result, and the statistics."""
