@@ -19,7 +19,7 @@ from alpha.cpu.loops import group_norms as loops
 from alpha.cpu.loops import machine
 from alpha.cpu.loops.group_norms import GroupPlan, Variant
 from alpha.cpu.loops.machine import Loop
-from alpha.cpu.tasks import Record
+from alpha.cpu.tasks import Record, address_of
 from alpha.engine import RunningStatistics
 from alpha.tensor import Tensor, memory_order
 
@@ -49,12 +49,12 @@ class GroupNormOperations(HostEngine):
         if x.shape[-1] > MOST_CHANNELS:
             return super().group_norm(x, weight, bias, groups, eps, running)
         plan = _plan(x.shape, x.strides, x.dtype, groups)
-        x, weight, bias = self.dense(x, plan.order), self._numbers(weight), self._numbers(bias)
+        x, weight, bias = self.dense(x, plan.order), self.parameter(weight), self.parameter(bias)
         y, statistics = self.empty_like(x), self.empty((len(x), groups, loops.STATISTICS), _FLOAT64)
         made = loop(Variant(8 * x.dtype.itemsize, weight is not None, bias is not None, False))
         job = JOB(
-            plan.record.address, y.storage.address, statistics.storage.address, 0, x.address, _address(weight),
-            _address(bias), 0, 0, eps, 0.0, 1.0,
+            plan.record.address, y.storage.address, statistics.storage.address, 0, x.address, address_of(weight),
+            address_of(bias), 0, 0, eps, 0.0, 1.0,
         )  # fmt: skip
         tasks.run(made, job, plan.tasks, self.threads)
         if running is not None:
@@ -68,11 +68,11 @@ class GroupNormOperations(HostEngine):
             return super().group_norm_grad(dy, kept, groups, eps, needs)
         x, weight, statistics = kept
         plan = _plan(x.shape, x.strides, x.dtype, groups)
-        dy, dx, weight = self.dense(dy, x.memory_order()), self.empty_like(x), self._numbers(weight)
+        dy, dx, weight = self.dense(dy, x.memory_order()), self.empty_like(x), self.parameter(weight)
         parts = np.empty((2, len(x), x.shape[-1]))
         made = gradient_loop(Variant(8 * x.dtype.itemsize, weight is not None, False, False))
         job = GRADIENT_JOB(
-            plan.record.address, dx.storage.address, parts.ctypes.data, 0, dy.address, x.address, _address(weight),
+            plan.record.address, dx.storage.address, parts.ctypes.data, 0, dy.address, x.address, address_of(weight),
             statistics.address, 0, 0, 1.0,
         )  # fmt: skip
         tasks.run(made, job, plan.tasks, self.threads)
@@ -92,16 +92,9 @@ class GroupNormOperations(HostEngine):
         self.array(var)[...] = statistics[..., 1].reshape(-1) * (count / (count - 1))
         blend(running, mean, var)
 
-    def _numbers(self, part: Tensor | None) -> Tensor | None:
-        """A weight or bias as the loops read it, dense."""
-        return None if part is None else self.dense(part, (0,))
 
 
 _FLOAT64 = np.dtype(np.float64)
-
-
-def _address(x: Tensor | None) -> int:
-    return 0 if x is None else x.address
 
 
 class _Plan:

@@ -15,7 +15,7 @@ from alpha.cpu.kernels import inverse
 from alpha.cpu.kernels import normalisation as kernels
 from alpha.cpu.kernels.normalisation import MASK_X, MASK_Y, PLAIN
 from alpha.cpu.loops.group_norms import GroupPlan, Variant
-from alpha.cpu.tasks import Record
+from alpha.cpu.tasks import Record, address_of
 from alpha.dtypes import scalar
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.tensor import Tensor
@@ -167,11 +167,11 @@ class NormalisationOperations(HostEngine):
         x, dtype = self._channels_dense(x), x.dtype
         y = self.empty_like(x)
         mean, inverse_std = (self.empty(x.shape[-1:], dtype) for _ in range(2))
-        weight, bias = self._vector(epilogue.weight), self._vector(epilogue.bias)
+        weight, bias = self.parameter(epilogue.weight), self.parameter(epilogue.bias)
         job = group_norms.JOB(
             _small_plan(x.numel() // x.shape[-1], x.shape[-1], dtype.itemsize).address, y.storage.address,
-            mean.storage.address, inverse_std.storage.address, x.address, _address(weight), _address(bias),
-            _address(running.mean), _address(running.var), eps, running.momentum, _factor(epilogue),
+            mean.storage.address, inverse_std.storage.address, x.address, address_of(weight), address_of(bias),
+            address_of(running.mean), address_of(running.var), eps, running.momentum, _factor(epilogue),
         )  # fmt: skip
         group_norms.loop(_variant(dtype, epilogue)).alone(job)
         for part in (running.mean, running.var):
@@ -186,18 +186,15 @@ class NormalisationOperations(HostEngine):
         x, dtype = self._channels_dense(x), x.dtype
         dy, dx = self._ordered_as(dy, x), self.empty_like(x)
         dweight, dbias = (self.empty(x.shape[-1:], dtype) for _ in range(2))
-        weight, bias = self._vector(epilogue.weight), self._vector(epilogue.bias)
+        weight, bias = self.parameter(epilogue.weight), self.parameter(epilogue.bias)
         job = group_norms.GRADIENT_JOB(
             _small_plan(x.numel() // x.shape[-1], x.shape[-1], dtype.itemsize).address, dx.storage.address,
-            dweight.storage.address, dbias.storage.address, dy.address, x.address, _address(weight),
-            state.mean.address, state.inverse_std.address, _address(bias), _factor(epilogue),
+            dweight.storage.address, dbias.storage.address, dy.address, x.address, address_of(weight),
+            state.mean.address, state.inverse_std.address, address_of(bias), _factor(epilogue),
         )  # fmt: skip
         group_norms.gradient_loop(_variant(dtype, epilogue)).alone(job)
         return dx, dweight, dbias, None
 
-    def _vector(self, part: Tensor | None) -> Tensor | None:
-        """A weight or bias as the loops read it, dense."""
-        return None if part is None else self.dense(part, (0,))
 
     def _statistics(self, x: Tensor) -> tuple[Array, Array, int]:
         """Each channel's mean and (biased) variance in float64, and the number of rows. Chan et al., 1979."""
@@ -309,10 +306,6 @@ def _variant(dtype: np.dtype[Any], epilogue: Epilogue) -> Variant:
 def _factor(epilogue: Epilogue) -> float:
     """The activation's slope below 0."""
     return 1.0 if epilogue.slope is None else float(epilogue.slope)
-
-
-def _address(x: Tensor | None) -> int:
-    return 0 if x is None else x.address
 
 
 @caches.kept

@@ -62,14 +62,16 @@ class ReductionOperations(ArrayOperations):
         if found is not None:
             return found
         plan = _variance_plan((x.shape, x.strides, x.dtype), axes, correction, keepdims)
-        if plan.loop is None or (plan.tasks < self.threads and x.numel() > 2 * PART):
+        if plan.loop is None:
             return super().variance(x, axes, correction, keepdims)
         lines = self.dense(x, plan.order)
         results = (
             Tensor(self.allocate(plan.nbytes), 0, plan.shape, plan.strides, x.dtype),
             Tensor(self.allocate(plan.nbytes), 0, plan.kept, plan.kept_strides, x.dtype),
         )
-        job = _JOB(plan.record.address, *[one.storage.address for one in results], lines.address)
+        parts = np.zeros(1 + 2 * plan.tasks if plan.tasks > 1 and self.threads > 1 else 0)
+        addresses = [one.storage.address for one in results]
+        job = _VARIANCE_JOB(plan.record.address, *addresses, lines.address, parts.ctypes.data)
         tasks.run(plan.loop, job, plan.tasks, self.threads)
         if lines is x and (plan.tasks == 1 or self.threads == 1):
             learn(VARIANCE, self, lambda: plan.call(results, x.numel()), x, axes, correction, keepdims)
@@ -116,6 +118,9 @@ class ReductionOperations(ArrayOperations):
 
 _JOB = struct.Struct("4q").pack
 """A job's fields: plan, result, numbers, parts."""
+
+_VARIANCE_JOB = struct.Struct("5q").pack
+"""Plan, variances, means, numbers, parts."""
 
 _RUNNING_JOB = struct.Struct("3q").pack
 
@@ -191,8 +196,9 @@ class _VariancePlan:
         divisor = float(length - correction) if length > correction else math.nan
         if are_lines:
             lines, bunch = elements // length, max(1, PART // length)
-            self.tasks = -(-lines // bunch)
-            self.record = tasks.Record(VariancePlan(self.tasks, lines, length, bunch, divisor))
+            parts = max(1, min(length // PART, MOST_PARTS // lines))
+            self.tasks = -(-lines // bunch) if parts == 1 else lines * parts
+            self.record = tasks.Record(VariancePlan(self.tasks, lines, length, bunch, parts, divisor))
         else:
             columns = groups[-1].length
             plan = axis_plan(elements // length // columns, length, columns, PART)

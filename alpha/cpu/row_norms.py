@@ -19,7 +19,7 @@ from alpha.cpu.loops import machine
 from alpha.cpu.loops import row_norms as loops
 from alpha.cpu.loops.machine import Loop
 from alpha.cpu.loops.row_norms import RowPlan, Variant
-from alpha.cpu.tasks import Record
+from alpha.cpu.tasks import Record, address_of
 from alpha.launches import ROW_NORM
 from alpha.tensor import Tensor, memory_order
 
@@ -42,12 +42,12 @@ class RowNormOperations(HostEngine):
         if found is not None:
             return found[0], found[1:]
         plan = _plan(x.shape, x.strides, axes)
-        x, weight, bias = self.dense(x, plan.order), self._row(weight), self._row(bias)
+        x, weight, bias = self.dense(x, plan.order), self.parameter(weight), self.parameter(bias)
         y, statistics = self.empty_like(x), self.empty((plan.rows, 2), _FLOAT64)
         loop = _loop(Variant(8 * x.dtype.itemsize, centered, weight is not None, bias is not None))
         job = _JOB(
-            plan.record.address, y.storage.address, statistics.storage.address, x.address, _address(weight),
-            _address(bias), eps,
+            plan.record.address, y.storage.address, statistics.storage.address, x.address, address_of(weight),
+            address_of(bias), eps,
         )  # fmt: skip
         tasks.run(loop, job, plan.tasks, self.threads)
         if plan.tasks == 1 or self.threads == 1:
@@ -72,28 +72,21 @@ class RowNormOperations(HostEngine):
     ) -> tuple[Tensor | None, ...]:
         plan = _plan(x.shape, x.strides, axes)
         x, dy, shape = self.dense(x, plan.order), self.dense(dy, plan.order), x.shape[-axes:]
-        dx, weight = self.empty_like(x), self._row(weight)
+        dx, weight = self.empty_like(x), self.parameter(weight)
         dweight, dbias = (self.empty(shape, x.dtype) if needed else None for needed in needs[1:])
         has_shares = needs[1] or needs[2]
         loop = _gradient_loop(Variant(8 * x.dtype.itemsize, centered, weight is not None, has_shares))
         parts = np.zeros(plan.words if has_shares else 0)
         job = _GRADIENT_JOB(
-            plan.gradient.address, dx.storage.address, _address(dweight), _address(dbias), dy.address, x.address,
-            _address(weight), statistics[0].address, parts.ctypes.data,
+            plan.gradient.address, dx.storage.address, address_of(dweight), address_of(dbias), dy.address, x.address,
+            address_of(weight), statistics[0].address, parts.ctypes.data,
         )  # fmt: skip
         tasks.run(loop, job, plan.gradient_tasks, self.threads)
         return dx if needs[0] else None, dweight, dbias
 
-    def _row(self, part: Tensor | None) -> Tensor | None:
-        """A weight or bias as the loops read it, dense."""
-        return None if part is None else self.dense(part, range(part.ndim))
 
 
 _FLOAT64 = np.dtype(np.float64)
-
-
-def _address(x: Tensor | None) -> int:
-    return 0 if x is None else x.address
 
 
 class _Plan:

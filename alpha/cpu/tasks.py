@@ -10,6 +10,7 @@ import numpy as np
 from alpha.cpu import pointwise, workers
 from alpha.cpu.launches import Word, constant, of_number, of_result, of_tensor
 from alpha.cpu.loops.machine import Loop
+from alpha.tensor import Tensor
 
 
 class Record:
@@ -23,6 +24,11 @@ class Record:
         packed = struct.pack("".join("d" if isinstance(field, float) else "q" for field in fields), *fields)
         self._kept = np.frombuffer(packed, np.uint8)
         self.address: int = self._kept.ctypes.data
+
+
+def address_of(x: Tensor | None) -> int:
+    """The address of a tensor's first element; 0 where there is none."""
+    return 0 if x is None else x.address
 
 
 def words(record: Record, results: int, tensors: int, *numbers: int) -> tuple[Word, ...]:

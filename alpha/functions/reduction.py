@@ -329,6 +329,7 @@ def _extreme(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Any:
         _check_not_empty(name, x, axes)
         return _known(known, call(Extreme, x, name, axes, kept), x, (None, keepdim), (axes, kept))
     axis = one_axis(name, dim, x.ndim)
+    _check_not_empty(name, x, (axis,))
     index = _arg_reduce(f"arg{name}", x, axis)
     if dtypes.is_float(x.dtype) and not enters_graph(x):
         values: Tensor = x.storage.engine.reduce(name, x, (axis,), kept)

@@ -18,7 +18,7 @@ BLOCK = 8
 """Rows whose shares of a weight's gradient are added in the dtype of x."""
 
 FAR = 16.0
-"""Deviations that a float32 row's mean is from 0 at most where its sum is a tree's: else it is taken in float64."""
+"""Deviations that a row's mean is from 0 at most where its sum by trees is exact enough."""
 
 STATISTICS = 16
 """Bytes of a row's: its mean, and 1 / sqrt(var + eps), in float64."""
@@ -88,11 +88,26 @@ def _room_bytes(columns: int) -> int:
 # -- forward -------------------------------------------------------------------------------------------------------
 
 
-def _total(bits: int, deep: int) -> Code:
-    """``total(x, count)``: the sum of a row; ``wide_total``: of float32 in float64 throughout."""
-    code = Code("total" if deep > 1 else "wide_total", "x", "count", result="double")
+def _total(bits: int) -> Code:
+    """``total(x, count)``: the sum of a row."""
+    code = Code("total", "x", "count", result="double")
     run = Run(bits, code)
-    (state,) = run.totals("%count", deep, 1, lambda at, left: [run.read(code.add("%x", at), left)])
+    (state,) = run.totals("%count", DEEP, 1, lambda at, left: [run.read(code.add("%x", at), left)])
+    code.give("double", run.total("double", state))
+    return code
+
+
+def _deviations(bits: int) -> Code:
+    """``deviations(x, count, high, low)``: the sum of x - high - low."""
+    kind = "float" if bits == 32 else "double"
+    code = Code("deviations", "x", "count", "high", "low", result="double", high=kind, low=kind)
+    run = Run(bits, code)
+    high, low = run.spread("%high"), run.spread("%low")
+
+    def apart(at: Value, left: Value | None) -> list[Value]:
+        return [run.sub(run.sub(run.read(code.add("%x", at), left), high), low)]
+
+    (state,) = run.totals("%count", DEEP, 1, apart)
     code.give("double", run.total("double", state))
     return code
 
@@ -145,31 +160,36 @@ def parts_of(run: Run, value: Value) -> tuple[Value, Value]:
 
 def moments_functions(bits: int) -> list[Code]:
     """The functions that ``moments`` calls."""
-    found = [_total(bits, DEEP), _squares(bits, True)]
-    return [*found, _total(bits, 1), _squares(bits, False)] if bits == 32 else found
+    found = [_total(bits), _deviations(bits), _squares(bits, True)]
+    return [*found, _squares(bits, False)] if bits == 32 else found
 
 
 def moments(run: Run, x: Value, count: Value, centered: bool) -> list[Value]:
-    """Mean, 0 unless ``centered``, and biased variance of so many numbers, in float64."""
-    code, total = run.code, scalar(0.0, 64)
+    """Mean, 0 unless ``centered``, and the sum of squared deviations from it, in float64, of so many numbers.
+
+    What is left of the deviations from a mean that is far from 0 says by how much it is off (Chan, Golub and LeVeque,
+    1983): so equal numbers are their mean.
+    """
+    code = run.code
     size = code.write(f"sitofp i64 {count} to double")
+    kinds = {"a2": run.scalar, "a3": run.scalar}
+    if not centered:
+        zero = scalar(0.0, 64)
+        return [zero, code.call("double", "squares", x, count, zero, zero, **kinds)]
+    mean = code.do(f"fdiv double {code.call('double', 'total', x, count)}, {size}")
+    high, low = parts_of(run, mean)
+    squares = code.call("double", "squares", x, count, high, low, **kinds)
+    square = code.do(f"fmul double {mean}, {mean}")
+    limit = code.do(f"fmul double {code.do(f'fdiv double {squares}, {size}')}, {scalar(FAR**2, 64)}")
 
-    def by_sum(total: Value) -> list[Value]:
-        mean = code.do(f"fdiv double {total}, {size}")
-        high, low = parts_of(run, mean)
-        squares = code.call("double", "squares", x, count, high, low, a2=run.scalar, a3=run.scalar)
-        return [mean, code.do(f"fdiv double {squares}, {size}")]
+    def again() -> list[Value]:
+        rest = code.do(f"fdiv double {code.call('double', 'deviations', x, count, high, low, **kinds)}, {size}")
+        nearer = code.do(f"fadd double {mean}, {rest}")
+        parts = parts_of(run, nearer)
+        return [nearer, code.call("double", "squares", x, count, *parts, **kinds)]
 
-    if centered:
-        total = code.call("double", "total", x, count)
-    mean, var = by_sum(total)
-    if not centered or run.bits == 64:
-        return [mean, var]
-    square = code.write(f"fmul double {mean}, {mean}")
-    limit = code.write(f"fmul double {var}, {scalar(FAR**2, 64)}")
-    is_far = code.write(f"fcmp ogt double {square}, {limit}")
-    again = f"call double @wide_total(i64 {x}, i64 {count})"
-    return code.choose(is_far, lambda: by_sum(code.do(again)), lambda: [mean, var], ["double"] * 2)
+    is_far = code.do(f"fcmp ogt double {square}, {limit}")
+    return code.choose(is_far, again, lambda: [mean, squares], ["double"] * 2)
 
 
 def _row(variant: Variant) -> Code:
@@ -178,7 +198,8 @@ def _row(variant: Variant) -> Code:
     run = Run(variant.bits, code)
     offset = code.mul(code.mul("%row", "%count"), run.item)
     x, y = (code.add(code.field("%job", place), offset) for place in (_X, _Y))
-    mean, var = moments(run, x, "%count", variant.centered)
+    mean, squares = moments(run, x, "%count", variant.centered)
+    var = code.write(f"fdiv double {squares}, {code.write('sitofp i64 %count to double')}")
     high, low = parts_of(run, mean)
     sum_of = code.write(f"fadd double {var}, {code.field('%job', _EPS, 'double')}")
     inverse = code.write(f"fdiv double 1.0, {run.wide_call('double', 'sqrt', sum_of)}")
