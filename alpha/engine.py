@@ -237,6 +237,10 @@ class Engine(ABC):
         """Tensors of one shape and dtype side by side along a new axis; in the memory order of the largest."""
         return arrays.stack(self, tensors, axis)
 
+    def flip(self, x: Tensor, axes: tuple[int, ...]) -> Tensor:
+        """A copy whose elements are in reverse order along axes."""
+        return arrays.flip(self, x, axes)
+
     def pad(self, x: Tensor, before: Shape, after: Shape, mode: str, value: Scalar) -> Tensor:
         """x with so many elements before and behind each axis.
 
@@ -364,6 +368,16 @@ class Engine(ABC):
     @abstractmethod
     def scatter(self, out: Tensor, index: Index, values: Operand, accumulate: bool) -> None:
         """``out[index] = values``, or ``+=`` with repeated indices adding up."""
+
+    def index_select(
+        self, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None, from_end: bool = True
+    ) -> Tensor:
+        """The entries along an axis that an int64 index of any shape names.
+
+        It is in range, unless there is a ``check``: then it is checked as by ``check_range``, and elements below 0
+        count from the axis' end with ``from_end`` and are out of range without.
+        """
+        return arrays.index_select(self, x, index, axis, check, from_end)
 
     def gather_along(self, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None) -> Tensor:
         """out[i, j, k] = x[i, index[i, j, k], k] for axis 1 of three, and likewise for others.
@@ -646,8 +660,10 @@ class Engine(ABC):
 
     # -- the price of a call --------------------------------------------------------------------------------------
 
-    def alias(self, known: Launches, given: Sequence[Any], arguments: Sequence[Any]) -> None:  # noqa: B027
-        """Where an operation's launches know some arguments, they are to know others that mean the same too.
+    def alias(  # noqa: B027
+        self, known: Launches, arguments: Sequence[Any], other: Launches, given: Sequence[Any]
+    ) -> None:
+        """Where an operation's launches know some arguments, those of it or another are to know what means the same.
 
         An engine without launches has nothing to do.
         """

@@ -13,7 +13,7 @@ SEVERAL = "several"
 NUMBER = "number"
 """An int or a float, which the kernel gets as a float64."""
 KEY = "key"
-"""Something that a call is planned for: None, a bool, an int, a float, a str, a tuple of ints."""
+"""What a call is planned for: None, a bool, an int, a float, a str, a tuple of ints, or a Geometry that stays one."""
 
 
 def decline(*_: Any) -> None:
@@ -43,11 +43,17 @@ class Launches:
         self.known: dict[Any, Any] = {}
 
 
+# Where a function takes other arguments than the engine's method, it has launches of its own, which ``Engine.alias``
+# makes known.
+
 COPY = Launches(TENSOR, KEY)
-"""``Engine.copied``; for ``alpha.clone`` and ``Tensor.contiguous``."""
+"""``Engine.copied``: x, order. For ``alpha.clone`` and ``alpha.contiguous``."""
+
+COPY_INTO = Launches(TENSOR, TENSOR, in_place=True)
+"""``Engine.copy`` of one dtype: out, source. For ``alpha.copy_``."""
 
 CONCAT = Launches(SEVERAL, KEY, KEY)
-"""``Engine.concat``; for ``alpha.concat``, whose memory order is None."""
+"""``Engine.concat``: tensors, axis, order. For ``alpha.concat``, whose order is None."""
 
 STACK = Launches(SEVERAL, KEY)
 """``Engine.stack``; for ``alpha.stack``."""
@@ -78,3 +84,47 @@ CROSS_ENTROPY_GRAD = Launches(TENSOR, TENSOR, TENSOR, NUMBER)
 
 ROW_NORM = Launches(TENSOR, OPTIONAL, OPTIONAL, KEY, NUMBER, KEY)
 """``Engine.row_norm``: the result, and the statistics."""
+
+"""``Engine.stack``: tensors, axis. For ``alpha.stack``."""
+
+FLIP = Launches(TENSOR, KEY)
+"""``Engine.flip``: x, axes. For ``alpha.flip``."""
+
+PAD = Launches(TENSOR, KEY, KEY, KEY, KEY)
+"""``Engine.pad``: x, before, after, mode, value."""
+
+PAD_FUNCTION = Launches(TENSOR, KEY, KEY, KEY)
+"""``alpha.pad``: x, padding, mode, value."""
+
+INDEX_SELECT = Launches(TENSOR, KEY, TENSOR, KEY)
+"""``Engine.index_select``: x, axis, index, ``from_end``. For ``alpha.index_select``, ``embedding`` and ``x[index]``."""
+
+GATHER_ALONG = Launches(TENSOR, KEY, TENSOR)
+"""``Engine.gather_along``: x, axis, index. For ``alpha.gather``."""
+
+TAKE_ALONG_DIM = Launches(TENSOR, TENSOR, KEY)
+"""``alpha.take_along_dim``: x, index, dim."""
+
+PUT = Launches(TENSOR, KEY, TENSOR, TENSOR, in_place=True)
+"""``Engine.scatter`` of entries along an axis: out, axis, index, values. For ``x[index] = values``."""
+
+PUT_SELECTED = Launches(TENSOR, TENSOR, TENSOR, in_place=True)
+"""``Engine.scatter`` of one element where a mask holds: out, mask, value. For ``x[mask] = value``."""
+
+MAX_POOL2D = Launches(TENSOR, KEY, KEY)
+"""``Engine.max_pool2d``: x, geometry, ``need_taps``; two results where the taps are needed."""
+
+MAX_POOL2D_GRAD = Launches(TENSOR, TENSOR, KEY)
+"""``Engine.max_pool2d_grad``: dy, taps, geometry."""
+
+MAX_POOL2D_FUNCTION = Launches(TENSOR, KEY, KEY, KEY, KEY, KEY)
+"""``alpha.max_pool2d``: x, ``kernel_size``, stride, padding, dilation, ``ceil_mode``."""
+
+AVG_POOL2D = Launches(TENSOR, KEY, KEY)
+"""``Engine.avg_pool2d``: x, geometry, ``count_padding``."""
+
+AVG_POOL2D_GRAD = Launches(TENSOR, KEY, KEY)
+"""``Engine.avg_pool2d_grad``: dy, geometry, ``count_padding``."""
+
+AVG_POOL2D_FUNCTION = Launches(TENSOR, KEY, KEY, KEY, KEY, KEY)
+"""``alpha.avg_pool2d``: x, ``kernel_size``, stride, padding, ``ceil_mode``, ``count_include_pad``."""

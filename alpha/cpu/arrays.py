@@ -16,6 +16,7 @@ from alpha.dtypes import bool_, default_int, info, is_bool, is_float
 from alpha.engine import Index, Operand, RangeCheck
 from alpha.errors import ArgumentError
 from alpha.expressions.operations import kind_of, program_of
+from alpha.launches import COPY_INTO
 from alpha.tensor import Tensor, dense_strides
 
 PARALLEL_SIZE = 1 << 18
@@ -96,6 +97,8 @@ class ArrayOperations(MaskOperations):
         return out
 
     def copy(self, source: Tensor, out: Tensor) -> None:
+        if COPY_INTO.launch(out, source) is not None:
+            return
         if source.dtype == out.dtype and self.copy_layout(source, out):
             return
         value, target = self.array(source), self.array(out)
@@ -213,9 +216,12 @@ class ArrayOperations(MaskOperations):
     def scatter(self, out: Tensor, index: Index, values: Operand, accumulate: bool) -> None:
         if self.put_selected(out, index, values, accumulate):
             return
-        axis = lookups.only_axis(index) if accumulate and lookups.adds(out, values) else None
-        if axis is not None and isinstance(values, Tensor) and self.add_entries(out, index[axis], axis, values):
-            return
+        axis = lookups.only_axis(index)
+        if axis is not None and isinstance(values, Tensor):
+            if not accumulate and self.put_entries(out, index[axis], axis, values):
+                return
+            if accumulate and lookups.adds(out, values) and self.add_entries(out, index[axis], axis, values):
+                return
         target, native = self.array(out), self._native(index)
         source = self.array(values) if isinstance(values, Tensor) else values
         if not accumulate:

@@ -96,8 +96,8 @@ class HostEngine(Engine):
         else:
             self.array(out).fill(value)
 
-    def alias(self, known: Launches, given: Sequence[Any], arguments: Sequence[Any]) -> None:
-        launches.alias(known, self, given, arguments)
+    def alias(self, known: Launches, arguments: Sequence[Any], other: Launches, given: Sequence[Any]) -> None:
+        launches.alias(self, known, arguments, other, given)
 
     def parameter(self, part: Tensor | None) -> Tensor | None:
         """A weight or bias as loops read it, dense; None where there is none."""

@@ -18,7 +18,7 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import copies as kernels
 from alpha.cpu.launches import call_of, constant, learn, of_result, of_tensor
 from alpha.errors import ShapeError
-from alpha.launches import CONCAT, COPY, STACK, Launches
+from alpha.launches import CONCAT, COPY, COPY_INTO, FLIP, STACK, Launches
 from alpha.tensor import Tensor, dense_strides, extent, memory_order
 
 LARGE_BYTES = 1 << 23
@@ -100,8 +100,7 @@ class CopyOperations(HostEngine):
 
     def copy_layout(self, source: Tensor, out: Tensor) -> bool:
         """Copies a tensor into another of its dtype, unless their memory overlaps; returns whether it did."""
-        dtype = out.dtype
-        item = dtype.itemsize
+        item = out.dtype.itemsize
         storage, target = source.storage, out.storage
         if storage is target and _overlap(source, out):
             return False
@@ -109,6 +108,10 @@ class CopyOperations(HostEngine):
         if found.tasks:
             job = _PAIR(found.address, target.address + out.offset * item, storage.address + source.offset * item)
             kernels.copy.run(job, found.tasks, self.threads)
+            if 0 not in out.strides and (found.tasks == 1 or self.threads == 1):
+                words = (constant(found.address), of_tensor(0), of_tensor(1))
+                elements, function = math.prod(out.shape), kernels.copy.address
+                learn(COPY_INTO, self, lambda: call_of(function, words, (), elements, found.tasks, found), out, source)
         return True
 
     def copied(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
@@ -119,6 +122,15 @@ class CopyOperations(HostEngine):
         wanted = _copied(x.shape, x.strides, order, x.dtype.itemsize)
         out = Tensor(self.allocate(wanted.nbytes), 0, wanted.shape, wanted.strides, x.dtype)
         self._join(COPY, wanted, out, [x], x, order)
+        return out
+
+    def flip(self, x: Tensor, axes: tuple[int, ...]) -> Tensor:
+        found: Tensor | None = FLIP.launch(x, axes)
+        if found is not None:
+            return found
+        wanted = _flipped(x.shape, x.strides, axes, x.dtype.itemsize)
+        out = Tensor(self.allocate(wanted.nbytes), 0, wanted.shape, wanted.strides, x.dtype)
+        self._join(FLIP, wanted, out, [x], x, axes)
         return out
 
     def concat(self, tensors: Sequence[Tensor], axis: int, order: Sequence[int] | None = None) -> Tensor:
@@ -207,6 +219,16 @@ def _copied(shape: Shape, strides: Shape, order: Shape | None, item: int) -> Joi
     """A dense copy of a tensor of this shape and strides, in an order of axes or in its own."""
     dense = dense_strides(shape, memory_order(shape, strides) if order is None else order)
     copies = [Copy(2, shape, 0, strides, 0, dense)]
+    return Joined(shape, dense, math.prod(shape) * item, plan(copies, item), struct.Struct("3q").pack)
+
+
+@caches.kept
+def _flipped(shape: Shape, strides: Shape, axes: tuple[int, ...], item: int) -> Joined:
+    """The elements in reverse order along axes."""
+    dense = dense_strides(shape, memory_order(shape, strides))
+    first = sum([(shape[axis] - 1) * strides[axis] for axis in axes])
+    steps = tuple([-stride if axis in axes else stride for axis, stride in enumerate(strides)])
+    copies = [Copy(2, shape, first, steps, 0, dense)]
     return Joined(shape, dense, math.prod(shape) * item, plan(copies, item), struct.Struct("3q").pack)
 
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import math
 import struct
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +32,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from alpha.cpu.loops import machine
+from alpha.geometry import Geometry
 from alpha.launches import KEY, NUMBER, OPTIONAL, SEVERAL, TENSOR, Launches, decline
 from alpha.tensor import Storage, Tensor
 
@@ -74,6 +74,8 @@ _INPUTS = 2
 """The first of the sources that come from the arguments."""
 _TYPE = 8
 """Where an object keeps its type."""
+_FLOAT = 16
+"""Where a float keeps its number."""
 _LENGTH = 16
 """Where a tuple keeps its length."""
 _FASTCALL = 0x80
@@ -166,12 +168,20 @@ def learn(known: Launches, engine: Any, call: Callable[[], Call], *arguments: An
     known.launch, known.launch_outside, known.known = launch, outside, entries
 
 
-def alias(known: Launches, engine: Any, given: Sequence[Any], arguments: Sequence[Any]) -> None:
-    """Where ``arguments`` are known, makes others known that mean the same, such as an axis counted from the end."""
+def alias(engine: Any, known: Launches, arguments: Sequence[Any], other: Launches, given: Sequence[Any]) -> None:
+    """Where some arguments are known, makes others known that mean the same, such as an axis counted from the end.
+
+    Their tensors are the same, or begin where these do: as a view that repeats another, and no copy.
+    """
     lies, keys = _layout(known, arguments)
     found = known.known.get(_key(type(engine), lies, keys)) if _are_keys(keys) else None
-    if found is not None:
-        learn(known, engine, lambda: found.call, *given)
+    if found is not None and _starts(known, arguments) == _starts(other, given):
+        learn(other, engine, lambda: found.call, *given)
+
+
+def _starts(known: Launches, arguments: Sequence[Any]) -> list[tuple[int, int] | None]:
+    """Where the tensors among the arguments begin."""
+    return [None if x is None else (id(x.storage), x.offset) for x in _tensors(known, arguments)]
 
 
 def call_of(
@@ -247,27 +257,30 @@ def _nothing(tasks: int) -> Callable[[Any], Any]:
 
 def _layout(known: Launches, arguments: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """How the tensors among the arguments lie, and the keys."""
-    tensors: list[Tensor | None] = []
-    keys: list[Any] = []
-    for kind, value in zip(known.arguments, arguments, strict=True):
-        if kind == KEY:
-            keys.append(value)
-        elif kind == SEVERAL:
-            tensors += value
-        elif kind != NUMBER:
-            tensors.append(value)
+    tensors = _tensors(known, arguments)
     lies = tuple([(None, None, None) if x is None else (x.dtype, x.shape, x.strides) for x in tensors])
-    return lies, tuple(keys)
+    return lies, tuple([value for kind, value in zip(known.arguments, arguments, strict=True) if kind == KEY])
+
+
+def _tensors(known: Launches, arguments: Sequence[Any]) -> list[Tensor | None]:
+    """The tensors among the arguments."""
+    found: list[Tensor | None] = []
+    for kind, value in zip(known.arguments, arguments, strict=True):
+        if kind == SEVERAL:
+            found += value
+        elif kind in (TENSOR, OPTIONAL):
+            found.append(value)
+    return found
 
 
 def _key(engine: type, lies: tuple[Any, ...], keys: tuple[Any, ...]) -> tuple[Any, ...]:
-    return engine, lies, keys, tuple(map(type, keys))
+    return engine, lies, tuple([struct.pack("d", key) if type(key) is float else (type(key), key) for key in keys])
 
 
 def _are_keys(keys: tuple[Any, ...]) -> bool:
-    """Whether a launch can tell the keys from others: equal ones are to mean the same, as 0.0 and -0.0 do not."""
+    """Whether a launch can tell the keys from others."""
     return all(
-        key is None or type(key) in (bool, int, str) or (type(key) is float and key != 0 and not math.isnan(key))
+        key is None or type(key) in (bool, int, float, str, Geometry)
         or (type(key) is tuple and all(type(n) is int for n in key))
         for key in keys
     )  # fmt: skip
@@ -351,12 +364,13 @@ def _method() -> _Method | None:
 @once
 def slots() -> dict[str, int] | None:
     """Where the objects keep the attributes that a launch reads, in bytes; None in an interpreter unlike CPython."""
-    mark, text = object(), b"launches"
+    mark, text, number = object(), b"launches", 1.5
     holder = (mark,)
     if (
         sysconfig.get_config_var("Py_GIL_DISABLED")
         or ctypes.c_int64.from_address(id(holder) + tuple.__basicsize__).value != id(mark)
         or ctypes.c_int64.from_address(id(holder) + _LENGTH).value != len(holder)
+        or ctypes.c_double.from_address(id(number) + _FLOAT).value != number
         or ctypes.string_at(id(text) + bytes.__basicsize__ - 1, len(text)) != text
     ):
         return None
@@ -484,15 +498,19 @@ class _Writer:
             self._check(b.not_(b.and_(in_place, self._is(storage, first))), self._decline)
         self._store(engine, self._engine)
         with b.if_then(b.not_(self._is(self._known("outside"), self._number(0)))):
-            self._check_outside(thing, storage)
+            self._check_outside(thing, storage, is_first)
 
-    def _check_outside(self, thing: Any, storage: Any) -> None:
-        """Goes on where a tensor is not in the graph: neither itself nor, unless written to since, what it views."""
+    def _check_outside(self, thing: Any, storage: Any, is_first: Any) -> None:
+        """Goes on where a tensor is not in the graph: neither itself nor, unless written to since, what it views.
+
+        In place the first tensor is no view at all: what it views would have to be checked too.
+        """
         b, false = self._builder, self._known("False")
         self._check(self._is(self._attribute(thing, "Tensor.requires_grad"), false), self._decline)
         base = self._attribute(thing, "Tensor._base")
         with b.if_then(b.not_(self._is(base, self._known("None")))):
-            self._check(self._is(self._known("in_place"), self._number(0)), self._decline)
+            in_place = b.not_(self._is(self._known("in_place"), self._number(0)))
+            self._check(b.not_(b.and_(in_place, is_first)), self._decline)
             self._check(b.not_(self._is(base, self._number(0))), self._decline)
             self._check(self._is(self._attribute(base, "Tensor.requires_grad"), false), self._decline)
             followed = self._attribute(thing, "Tensor._base_version")
@@ -542,16 +560,18 @@ class _Writer:
         return entry
 
     def _check_same(self, wanted: Any, given: Any, otherwise: Any) -> None:
-        """Goes on where two keys are equal and of one type, and so their items."""
+        """Goes on where two keys are equal and of one type, and so their items; floats have the same bits."""
         b = self._builder
         compare, same = self._function.append_basic_block(), self._function.append_basic_block()
         b.cbranch(self._is(wanted, given), same, compare)
         b.position_at_end(compare)
         kind = self._load(given, _TYPE)
         self._check(self._is(kind, self._load(wanted, _TYPE)), otherwise)
-        is_tuple = self._is(kind, self._known("tuple"))
+        is_tuple, is_float = (self._is(kind, self._known(name)) for name in ("tuple", "float"))
+        with b.if_then(is_float):
+            b.cbranch(self._is(self._load(given, _FLOAT), self._load(wanted, _FLOAT)), same, otherwise)
         is_known = is_tuple
-        for name in ("int", "float", "str"):
+        for name in ("int", "str"):
             is_known = b.or_(is_known, self._is(kind, self._known(name)))
         self._check(is_known, otherwise)
         with b.if_then(is_tuple), self._loop(self._load(given, _LENGTH)) as k:

@@ -72,6 +72,15 @@ def stack(engine: Engine, dtype: str) -> None:
 
 
 @CHECKS.over(*NUMBERS)
+def flip(engine: Engine, dtype: str) -> None:
+    def flipped(place: Engine, x: Tensor) -> Results:
+        part = x.view(x.offset, (2, 4, 2), x.strides)
+        return [place.flip(x, (0,)), place.flip(x, (1, 2)), place.flip(part, (0, 2)), place.flip(part, ())]
+
+    expect_same(engine, flipped, numbers(3, 4, 2, dtype=dtype))
+
+
+@CHECKS.over(*NUMBERS)
 def copied(engine: Engine, dtype: str) -> None:
     def copies(place: Engine, x: Tensor) -> Results:
         part = x.view(x.offset, (2, 4, 2), x.strides)

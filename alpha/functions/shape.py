@@ -24,7 +24,7 @@ from alpha.functions.operands import (
     common_dtype,
     sum_to,
 )
-from alpha.launches import CONCAT, STACK, Launches
+from alpha.launches import CONCAT, FLIP, STACK, Launches
 from alpha.tensor import Tensor, dense_strides
 
 __all__ = [
@@ -373,20 +373,10 @@ class Flip(Function):
 
     def forward(self, x: Tensor, axes: Shape) -> Tensor:
         self.axes = axes
-        return _flipped(x, axes)
+        return x.storage.engine.flip(x, axes)
 
     def backward(self, grad: Tensor) -> Tensor:
-        return _flipped(grad, self.axes)
-
-
-def _flipped(x: Tensor, axes: Shape) -> Tensor:
-    # A copy: strides of tensors that users hold are never negative, so that kernels need not think of them.
-    out = x.engine.empty_like(x)
-    if x.numel():
-        offset = x.offset + sum((x.shape[a] - 1) * x.strides[a] for a in axes)
-        strides = tuple(-s if a in axes else s for a, s in enumerate(x.strides))
-        x.engine.copy(x.view(offset, x.shape, strides), out)
-    return out
+        return grad.storage.engine.flip(grad, self.axes)
 
 
 class Tile(Function):
@@ -444,7 +434,7 @@ cat = concat
 def _joined(known: Launches, result: Tensor, given: tuple[Any, ...], followed: tuple[Any, ...]) -> Tensor:
     """The result, whose launches get to know the axis as it was given."""
     if given[1] != followed[1] and not result.requires_grad:
-        result.storage.engine.alias(known, given, followed)
+        result.storage.engine.alias(known, followed, known, given)
     return result
 
 
@@ -492,8 +482,16 @@ def _several(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def flip(x: Tensor, dims: int | Sequence[int]) -> Tensor:
     """The elements in reverse order along axes; a copy."""
+    given = tuple(dims) if type(dims) is list else dims
+    found: Tensor | None = FLIP.launch_outside(x, given)
+    if found is not None:
+        return found
     check_tensor("flip", x)
-    return call(Flip, x, all_axes("flip", tuple(dims) if isinstance(dims, tuple | list) else (dims,), x.ndim))
+    axes = all_axes("flip", tuple(dims) if isinstance(dims, tuple | list) else (dims,), x.ndim)
+    out = call(Flip, x, axes)
+    if not out.requires_grad:
+        x.engine.alias(FLIP, (x, axes), FLIP, (x, given))
+    return out
 
 
 def tile(x: Tensor, repeats: int | Sequence[int]) -> Tensor:

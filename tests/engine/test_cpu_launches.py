@@ -272,6 +272,8 @@ KEYS: list[tuple[Any, tuple[Any, ...]]] = [
     (True, (1, 1.0, False)),
     (2, (2.0, 3, "2", True)),
     (1.5, (1.25, 1)),
+    (0.0, (-0.0, 0, False)),
+    (float("nan"), (0.0, None)),
     ("sum", ("mean", b"sum")),
     ((0, 1), ((1, 0), (0,), (0, 1, 2), [0, 1], (False, True), (0.0, 1.0))),
     ((), (None, 0, (0,))),
@@ -290,7 +292,7 @@ def test_keys_are_equal_and_of_one_type(engine: CPUEngine, key: Any, others: tup
         assert known.launch(x, other) is None, other
 
 
-@pytest.mark.parametrize("key", [0.0, float("nan"), (0, True), [1], (1, (2,)), np.int64(1)])
+@pytest.mark.parametrize("key", [(0, True), (0.5,), [1], (1, (2,)), np.int64(1)])
 def test_what_is_no_key_is_not_learnt(engine: CPUEngine, key: Any) -> None:
     known = Launches(TENSOR, KEY)
     x, _ = _pair(engine, 4)
@@ -301,27 +303,98 @@ def test_what_is_no_key_is_not_learnt(engine: CPUEngine, key: Any) -> None:
 # -- copies ------------------------------------------------------------------------------------------------------
 
 
-def test_copies_are_launches(engine: CPUEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_place(x: Tensor, change: Callable[[Tensor], Any]) -> Tensor:
+    """A tensor of x's values after a change in place, which is noted."""
+    out = alpha.ones(x.shape, engine=x.engine)
+    for write in (lambda: out.copy_(x), lambda: change(out)):
+        version = out.version
+        write()
+        assert out.version == version + 1
+    return out
+
+
+def _operations(engine: CPUEngine) -> dict[str, Callable[[], Tensor]]:
+    """Calls that are launches after their first."""
     x, y = _pair(engine, 3, 4, 5)
-    calls: list[Callable[[], Tensor]] = [
-        lambda: x.transpose(0, 2).contiguous(),
-        lambda: alpha.clone(x[:, 1:]),
-        lambda: alpha.concat([x, y], 1),
-        lambda: alpha.concat((x, y[:1], x), -3),
-        lambda: alpha.stack([x, y], -1),
-        lambda: alpha.stack([x.transpose(0, 1), y.transpose(0, 1)]),
+    rows, columns = (alpha.tensor(np.array(n), engine=engine) for n in ([2, -1, 0], [4, 0, -5, 1]))
+    along = alpha.tensor(np.arange(12).reshape(3, 4, 1) % 5, engine=engine)
+    images = alpha.tensor(np.arange(2 * 6 * 6 * 8, dtype=np.float32).reshape(2, 6, 6, 8), engine=engine)
+    table, zero = x.reshape(12, 5), alpha.tensor(np.float32(0), engine=engine)
+    return {
+        "transposed": lambda: x.transpose(0, 2).contiguous(),
+        "part": lambda: alpha.clone(x[:, 1:]),
+        "concat": lambda: alpha.concat([x, y], 1),
+        "concat, from the end": lambda: alpha.concat((x, y[:1], x), -3),
+        "stack": lambda: alpha.stack([x, y], -1),
+        "stack of views": lambda: alpha.stack([x.transpose(0, 1), y.transpose(0, 1)]),
+        "flip": lambda: alpha.flip(x, [0, -1]),
+        "pad": lambda: alpha.pad(x, [1, 2, 0, 1], value=-1.5),
+        "pad, reflect": lambda: alpha.pad(x, (1, 2, 0, 1), "reflect"),
+        "index_select": lambda: alpha.index_select(x, 0, rows),
+        "index_select, from the end": lambda: alpha.index_select(x, -1, columns),
+        "getitem": lambda: x[rows],
+        "embedding": lambda: alpha.embedding(along, table),
+        "gather": lambda: alpha.gather(x, -1, along),
+        "take_along_dim": lambda: alpha.take_along_dim(x, along, 2),
+        "setitem": lambda: _in_place(x, lambda out: out.__setitem__(rows, y)),
+        "setitem by a mask": lambda: _in_place(x, lambda out: out.__setitem__(x > 9, zero)),
+        "max_pool2d": lambda: alpha.max_pool2d(images, 2),
+        "avg_pool2d": lambda: alpha.avg_pool2d(images, 3, stride=1, padding=1, count_include_pad=False),
+    }
+
+
+@pytest.mark.parametrize("name", _operations(CPUEngine()))
+def test_operations_are_launches(engine: CPUEngine, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    call = _operations(engine)[name]
+    first = call()
+    called = (
+        "copied", "copy", "concat", "stack", "flip", "pad", "index_select", "gather", "gather_along", "scatter",
+        "max_pool2d", "avg_pool2d",
+    )  # fmt: skip
+    for method in called:
+        monkeypatch.setattr(CPUEngine, method, lambda *_: pytest.fail("went the long way"))
+    found = call()
+    assert (found.shape, found.strides, found.dtype) == (first.shape, first.strides, first.dtype)
+    np.testing.assert_array_equal(found.numpy(), first.numpy())
+    assert found.storage is not first.storage
+
+
+def test_a_tensor_in_the_graph_is_for_its_function(engine: CPUEngine) -> None:
+    x, y = _pair(engine, 3, 4)
+    calls: list[Callable[[Tensor], Tensor]] = [
+        alpha.clone,
+        lambda t: alpha.concat([y, t]),
+        lambda t: alpha.flip(t, 0),
+        lambda t: alpha.pad(t, (1, 1)),
     ]
-    wanted = [call() for call in calls]
-    for name in ("copied", "concat", "stack"):
-        monkeypatch.setattr(CPUEngine, name, lambda *_: pytest.fail("went the long way"))
-    for call, first in zip(calls, wanted, strict=True):
-        found = call()
-        assert (found.shape, found.strides, found.dtype) == (first.shape, first.strides, first.dtype)
-        np.testing.assert_array_equal(found.numpy(), first.numpy())
-        assert found.storage is not first.storage
-    both = x.detach().requires_grad_()
-    with pytest.raises(pytest.fail.Exception):
-        both[:1].clone()  # in the graph: for its Function
+    for call in calls:
+        call(x)
+        leaf = x.detach().requires_grad_()
+        call(leaf).sum().backward()
+        assert leaf.grad is not None and (leaf.grad.numpy() == 1).all()
+
+
+def test_indices_out_of_range_are_errors_after_a_launch_too(engine: CPUEngine) -> None:
+    x, y = _pair(engine, 3, 4)
+    good, bad = (alpha.tensor(np.array(n), engine=engine) for n in ([0, -3, 2], [0, 3, 1]))
+    below = alpha.tensor(np.array([0, -1, 2]), engine=engine)
+    calls: list[Callable[[Tensor], Tensor]] = [
+        lambda index: alpha.index_select(x, 0, index),
+        lambda index: x[index],
+        lambda index: alpha.gather(x, 0, index.reshape(3, 1)),
+    ]
+    for call in calls:
+        call(good)
+        with pytest.raises(IndexError):
+            call(bad)
+    alpha.embedding(good.abs(), x.reshape(4, 3))
+    with pytest.raises(IndexError):
+        alpha.embedding(below, x.reshape(4, 3))
+    x[good] = y
+    before = x.numpy().copy()
+    with pytest.raises(IndexError):
+        x[bad] = y * 2
+    np.testing.assert_array_equal(x.numpy(), before)
 
 
 def test_many_tensors_are_not_for_a_launch(engine: CPUEngine) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from alpha.cpu.compile import alone
+from alpha.cpu.compile import alone, inlined
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels.records import get, put
 from alpha.cpu.kernels.vectors import read_number, rounded, write_number
