@@ -29,6 +29,7 @@ from alpha.composed import (
     attention,
     convolution,
     group_norm,
+    linear,
     losses,
     normalisation,
     optimizers,
@@ -52,6 +53,7 @@ from alpha.records import (
     Epilogue,
     Index,
     Operand,
+    PointwiseStep,
     RangeCheck,
     RunningStatistics,
     Scalar,
@@ -77,6 +79,7 @@ __all__ = [
     "Epilogue",
     "Index",
     "Operand",
+    "PointwiseStep",
     "RangeCheck",
     "RunningStatistics",
     "Scalar",
@@ -350,6 +353,23 @@ class Engine(ABC):
     @abstractmethod
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
         """Batched matrix product of (..., M, K) and (..., K, N), batch axes broadcast; floats only."""
+
+    def linear(
+        self, x: Tensor, w: Tensor, bias: Tensor | None, step: PointwiseStep | None = None, keeps: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """``step(x w^T + bias)`` of (rows, in), (out, in) and (out,), none of them empty, and what the step was given.
+
+        The latter may have been overwritten by the result unless it is to be kept; without a step both are the same.
+        """
+        return linear.linear(self, x, w, bias, step, keeps)
+
+    def linear_input_grad(self, dy: Tensor, w: Tensor) -> Tensor:
+        """The gradient of ``linear``'s x: ``dy w``."""
+        return linear.linear_input_grad(self, dy, w)
+
+    def linear_weight_grad(self, x: Tensor, dy: Tensor, with_bias: bool) -> tuple[Tensor, Tensor | None]:
+        """The gradients of ``linear``'s w, ``dy^T x``, and of its bias where asked for: as ``channel_sum``."""
+        return linear.linear_weight_grad(self, x, dy, with_bias)
 
     def gemv(self, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:
         """The matrix ``a`` (M, N), or transposed, times a vector, and a vector added; floats only."""

@@ -491,6 +491,14 @@ _LAYERS = [
         lambda d: [d.numbers(), d.numbers(d.columns, d.columns), d.numbers(d.columns)],
         (0, 1, 2),
     ),
+    Case(
+        "linear",
+        lambda d: [d.numbers(), d.numbers(d.columns, d.columns), d.numbers(d.columns)],
+        lambda a, x, w, b: a.linear(x, w, b, a.gelu),
+        lambda t, x, w, b: t.nn.functional.gelu(t.nn.functional.linear(x, w, b)),
+        gradients=(0, 1, 2),
+        variant="with gelu",
+    ),
     _same("matmul", lambda d: [d.numbers(d.side, d.side), d.numbers(d.side, d.side)], (0, 1), variant="of squares"),
     _same(
         "matmul",

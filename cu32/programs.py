@@ -1,4 +1,4 @@
-"""The framework's own point-wise programs: their kernels are compiled ahead, and the table of resources has them."""
+"""The framework's own programs: their kernels are compiled ahead, and the table of resources has them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from alpha import functions
+from alpha.cu32 import optimizers
 from alpha.cu32.base import c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.expressions import DENSE, STRIDED, Layout, source
@@ -17,6 +19,7 @@ from alpha.expressions import rectifiers
 from alpha.expressions.functions import PointwiseFunction
 from alpha.expressions.graph import BOOL, FLOAT, NUMBER
 from alpha.expressions.program import Program
+from alpha.update_rules import AdamRule, RMSpropRule, SGDRule, UpdateRule
 
 LAYOUTS = ((DENSE, 4), (STRIDED, 1))
 """How tensors lie most often, and elements of a step."""
@@ -51,7 +54,20 @@ def _functions() -> Iterator[PointwiseFunction]:
             yield from [one for one in several if isinstance(one, PointwiseFunction)]
 
 
+def rules() -> Iterator[UpdateRule]:
+    """The optimizers' rules in every choice of what their formulas decide on."""
+    for decay, is_on in product((0.0, 0.1), (False, True)):
+        yield AdamRule(0.1, (0.9, 0.999), 1e-8, decay, 1, is_on)
+        for momentum, first in product((0.0, 0.9), (False, True)):
+            yield SGDRule(0.1, momentum, 0.1, decay, is_on, first)
+        for momentum in (0.0, 0.9):
+            yield RMSpropRule(0.1, 0.9, 1e-8, decay, momentum, is_on)
+
+
 def _sources() -> Iterator[Source]:
+    for rule in rules():
+        program, _ = rule.traced()
+        yield optimizers.kernel_of(program, type(rule).__name__, c_type(default_float)).source
     for program in programs():
         for lie, width in LAYOUTS:
             dtypes = [bool_ if is_condition else default_float for is_condition in program.conditions]

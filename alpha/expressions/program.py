@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from alpha import launches
 from alpha.dtypes import DType, default_float, of_tensors
@@ -81,8 +82,22 @@ class Program:
             return tuple(arguments)
         if -1 not in self._plain:
             return tuple([arguments[place] for place in self._plain])
-        values: dict[Node, float] = {}
-        return tuple([_value(node, arguments, values) for node in self._numbers])
+        try:
+            return self._quick_numbers(arguments)
+        except (ArithmeticError, ValueError):  # an infinity or a NaN, of which Python makes an error
+            values: dict[Node, float] = {}
+            return tuple([_value(node, arguments, values) for node in self._numbers])
+
+    @cached_property
+    def _quick_numbers(self) -> Callable[[Sequence[float]], tuple[float, ...]]:
+        """``numbers`` as one Python function."""
+        names: dict[Node, str] = {}
+        lines = [f"{_named(node, names)} = {_in_python(node, names)}" for node in _ordered(self._numbers, set())]
+        results = "".join([f"{names[node]}, " for node in self._numbers])
+        made: dict[str, Any] = {"pow": math.pow, "sqrt": math.sqrt, "evaluated": evaluated}
+        exec("\n ".join(["def numbers(arguments):", *lines, f"return ({results})"]), made)
+        found: Callable[[Sequence[float]], tuple[float, ...]] = made["numbers"]
+        return found
 
     @cached_property
     def text(self) -> str:
@@ -123,6 +138,36 @@ def _ordered(results: Sequence[Node], given: set[Node]) -> list[Node]:
 def inputs_of(results: Sequence[Node], given: set[Node]) -> list[Node]:
     """The graph's inputs, and what is given, that results are made of."""
     return [n for n in _ordered(results, given) if n.operation == "input" or n in given]
+
+
+_PYTHON = {
+    "neg": "-{}",
+    "add": "{} + {}",
+    "sub": "{} - {}",
+    "mul": "{} * {}",
+    "div": "{} / {}",
+    "sqrt": "sqrt({})",
+    "pow": "pow({}, {})",
+}
+"""Operations of which Python gives the value of NumPy's, a hundred times as fast, or an error."""
+
+
+def _named(node: Node, names: dict[Node, str]) -> str:
+    """A new name for a node."""
+    name = names[node] = f"v{len(names)}"
+    return name
+
+
+def _in_python(node: Node, names: dict[Node, str]) -> str:
+    """A node of numbers alone as a Python expression; ``names``: of those that it is made of."""
+    if node.operation == "constant":
+        return repr(node.value) if math.isfinite(node.value) else f"float({str(node.value)!r})"
+    if node.operation == "argument":
+        return f"arguments[{int(node.value)}]"
+    operands = [names[one] for one in node.operands]
+    if node.operation in _PYTHON:
+        return _PYTHON[node.operation].format(*operands)
+    return f"evaluated({node.operation!r}, {', '.join(operands)})"
 
 
 def _value(node: Node, arguments: Sequence[float], values: dict[Node, float]) -> float:

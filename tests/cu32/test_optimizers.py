@@ -9,7 +9,8 @@ import pytest
 
 import alpha
 from alpha import optim
-from alpha.cu32.optimizers import CHUNK, _most
+from alpha.cu32.optimizers import CHUNK, most_tensors
+from alpha.cu32.programs import rules
 from alpha.engine import Engine
 from tests.cu32.captures import Captured, capturing
 
@@ -40,10 +41,11 @@ def trained(engine: Engine, kind: str, options: dict[str, Any], start: list[Arra
 
 
 def test_the_table_fits_a_kernels_parameters() -> None:
-    for rows, scalars in ((2, 6), (3, 6), (4, 8), (5, 6)):
-        table = (_most(rows) * (8 * rows + 12) + 4 + 7) // 8 * 8
-        assert table + 8 * scalars + 8 <= 4096
-        assert _most(rows) >= 64
+    for rule in rules():
+        program, numbers = rule.traced()
+        table = (most_tensors(program) * (8 * program.tensors + 12) + 4 + 7) // 8 * 8
+        assert table + 8 * len(numbers) + 8 <= 4096
+        assert most_tensors(program) >= 64
 
 
 @kinds

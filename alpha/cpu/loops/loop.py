@@ -88,17 +88,20 @@ class Writer:
     def _range(self) -> str:
         text = self.text
         plan = self._field("%job", 0)
-        bases = [self._field("%job", 1 + k) for k in range(self.results + self.program.tensors)]
+        bases = self._bases()
         numbers = []
         for k in range(self.program.count_of_numbers):
-            bits = self._field("%job", 1 + self.results + self.program.tensors + k)
+            bits = self._field("%job", 1 + len(bases) + k)
             numbers.append(self._splat(text.write(f"bitcast i64 {bits} to double"), 64))
         text.act("br label %row")
         text.label("row")
         text.act("%row_number = phi i64 [ %first_row, %entry ], [ %next_row, %row_end ]")
         self._carry("row", ("entry", ""), ("row_end", "part"))
         self.pointers = self._row_pointers(plan, bases)
-        steps = [self._field(plan, STEPS + self.results + k) for k in range(self.program.tensors)]
+        steps = [
+            self._field(plan, STEPS + self.results + k) if lie == STRIDED else ""
+            for k, (_, lie) in enumerate(self.layout.tensors)
+        ]
         self.same = {self.program.tensors + k: value for k, value in enumerate(numbers)}
         for k, (width, lie) in enumerate(self.layout.tensors):
             if lie == SAME:
@@ -142,6 +145,10 @@ class Writer:
         body = "\n".join(f"  {line}" if not line.endswith(":") else line for line in text.lines)
         arguments = "i64 %job, i64 %first_row, i64 %end_row, i64 %first, i64 %end"
         return f"define internal {self.kind} @range({arguments}) noinline #0 {{\nentry:\n{body}\n}}"
+
+    def _bases(self) -> list[Value]:
+        """Where the results and the tensors begin, from the job's fields after the plan."""
+        return [self._field("%job", 1 + k) for k in range(self.results + self.program.tensors)]
 
     def _carry(self, name: str, *origins: tuple[str, str]) -> None:
         """Begins a block with what goes from turn to turn, under a name; ``origins``: blocks, and its name there."""
@@ -364,8 +371,19 @@ def read(record: str, name: str, place: int) -> str:
 
 def _shared() -> str:
     """``shared(slot, job)``: tasks of whole rows, or of parts of one, until none is left."""
-    kind = pointer_to("i64")
     fields = "\n".join(read("%plan", name, place) for name, place in (*PLAN_FIELDS, ("tasks", COUNT)))
+    run = "  call void @range(i64 %job, i64 %first_row, i64 %end_row, i64 %first, i64 %end)"
+    return shared(fields, f"{BOUNDS}\n{run}")
+
+
+def shared(fields: str, run: str) -> str:
+    """``shared(slot, job)``: draws tasks until none is left.
+
+    Args:
+        fields: reads what is the same for all tasks from ``%plan``, their number into ``%tasks`` among it.
+        run: does the task ``%task``.
+    """
+    kind = pointer_to("i64")
     return f"""define void @shared(i64 %slot, i64 %job) #0 {{
 entry:
 {read("%job", "plan", 0)}
@@ -378,8 +396,7 @@ draw:
   %is_one = icmp slt i64 %task, %tasks
   br i1 %is_one, label %run, label %done
 run:
-{BOUNDS}
-  call void @range(i64 %job, i64 %first_row, i64 %end_row, i64 %first, i64 %end)
+{run}
   br label %draw
 done:
   ret void
