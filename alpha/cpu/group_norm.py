@@ -93,7 +93,6 @@ class GroupNormOperations(HostEngine):
         blend(running, mean, var)
 
 
-
 _FLOAT64 = np.dtype(np.float64)
 
 

@@ -195,7 +195,6 @@ class NormalisationOperations(HostEngine):
         group_norms.gradient_loop(_variant(dtype, epilogue)).alone(job)
         return dx, dweight, dbias, None
 
-
     def _statistics(self, x: Tensor) -> tuple[Array, Array, int]:
         """Each channel's mean and (biased) variance in float64, and the number of rows. Chan et al., 1979."""
         rows = self._rows(x)

@@ -1,4 +1,4 @@
-"""ReductionOperations: sums, means, products, norms, extremes and running sums of floats on the CPU engine's kernels."""
+"""ReductionOperations: sums, means, variances, products, norms, extremes and running sums of floats, as loops."""
 
 from __future__ import annotations
 
@@ -178,9 +178,7 @@ class _VariancePlan:
 
     loop: machine.Loop | None = None
 
-    def __init__(
-        self, lie: tuple[Shape, Shape, Any], axes: tuple[int, ...], correction: int, keepdims: bool
-    ) -> None:
+    def __init__(self, lie: tuple[Shape, Shape, Any], axes: tuple[int, ...], correction: int, keepdims: bool) -> None:
         shape, strides, dtype = lie
         length, elements = math.prod(shape[axis] for axis in axes), math.prod(shape)
         if not elements:
@@ -300,9 +298,7 @@ def _lines(block: _Group, row: _Group, length: int, item: int, divisor: float) -
             bunch, cuts = max(1, PART // length, -(-segments // most)), 1
         parts = -(-segments // bunch) * cuts
         count = lines * parts
-    return LinePlan(
-        count, divisor, lines, block.step * item, segments, row.step * item, length, bunch, cuts, parts
-    )
+    return LinePlan(count, divisor, lines, block.step * item, segments, row.step * item, length, bunch, cuts, parts)
 
 
 def _columns(block: _Group, row: _Group, columns: int, item: int, divisor: float) -> ColumnPlan:

@@ -6,7 +6,6 @@ import math
 import struct
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -83,7 +82,6 @@ class RowNormOperations(HostEngine):
         )  # fmt: skip
         tasks.run(loop, job, plan.gradient_tasks, self.threads)
         return dx if needs[0] else None, dweight, dbias
-
 
 
 _FLOAT64 = np.dtype(np.float64)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from alpha import caches
-from alpha.arguments import Shape
 from alpha.cpu import numpy_threads, tasks
 from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.loops import machine, sorting

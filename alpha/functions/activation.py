@@ -211,5 +211,5 @@ def _along(function: str, x: Tensor, dim: int, log: bool) -> Tensor:
     axis = one_axis(function, dim, x.ndim)
     y = call(Softmax, x, axis, log)
     if not y.requires_grad:
-        x.storage.engine.alias(SOFTMAX, (x, dim, log), (x, axis, log))
+        x.storage.engine.alias(SOFTMAX, (x, axis, log), SOFTMAX, (x, dim, log))
     return y

@@ -131,7 +131,7 @@ def _row_norm(
     y = call(RowNorm, x, weight, bias, len(shape), eps, centered)
     if not y.requires_grad:
         given, followed = (x, weight, bias, shape, eps, centered), (x, weight, bias, len(shape), eps, centered)
-        x.storage.engine.alias(ROW_NORM, given, followed)
+        x.storage.engine.alias(ROW_NORM, followed, ROW_NORM, given)
     return y
 
 

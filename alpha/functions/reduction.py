@@ -181,7 +181,7 @@ _SUM, _MEAN, _PROD, _NORM = (REDUCTIONS[op] for op in ("sum", "mean", "prod", "n
 def _known(known: Launches, result: Tensor, x: Tensor, given: tuple[Any, Any], followed: tuple[Any, Any]) -> Tensor:
     """The result, whose launches get to know axes and keepdim as they were given."""
     if not result.requires_grad:
-        x.storage.engine.alias(known, (x, *given), (x, *followed))
+        x.storage.engine.alias(known, (x, *followed), known, (x, *given))
     return result
 
 
@@ -201,7 +201,7 @@ def _var(function: str, x: Tensor, dim: Any, unbiased: bool, keepdim: bool) -> T
     axes = all_axes(function, dim, x.ndim)
     result = call(Var, x, axes, correction, kept)
     if not result.requires_grad:
-        x.storage.engine.alias(VARIANCE, (x, dim, unbiased, keepdim), (x, axes, correction, kept))
+        x.storage.engine.alias(VARIANCE, (x, axes, correction, kept), VARIANCE, (x, dim, unbiased, keepdim))
     return result
 
 
@@ -246,7 +246,7 @@ def cumsum(x: Tensor, dim: int) -> Tensor:
     axis = one_axis("cumsum", dim, x.ndim)
     result = call(Cumsum, x, axis)
     if not result.requires_grad:
-        x.storage.engine.alias(CUMSUM, (x, dim), (x, axis))
+        x.storage.engine.alias(CUMSUM, (x, axis), CUMSUM, (x, dim))
     return result
 
 

@@ -48,7 +48,7 @@ def plan(blocks: int, rows: int, columns: int, task: int) -> AxisPlan:
 
 
 def bunches_task(body: Callable[[Code, Value, Value], None]) -> Code:
-    """``task(job, plan, task)``: ``body(code, first, end)`` of a task's lines, which finds ``%rows``: a line's numbers."""
+    """``task(job, plan, task)``: ``body(code, first, end)`` of a task's lines; it finds ``%rows``, a line's numbers."""
     code = Code("task", "job", "plan", "task")
     blocks, rows, bunch = (code.field("%plan", _PLACE[name]) for name in ("blocks", "rows", "bunch"))
     code.act(f"%rows = add i64 {rows}, 0")

@@ -1,8 +1,8 @@
 """Folds: what is made of the numbers of a line or of a column: their sum, product, norm, largest or smallest.
 
-``lines`` reads lines of neighbouring numbers, ``columns`` blocks of rows whose columns are folded. Long ones are cut into
-parts, whose number follows from the sizes alone; the thread that ends the last merges them in their order. So the
-bits do not depend on the number of threads, and one thread needs no memory for parts.
+``lines_ir`` is for lines of neighbouring numbers, ``columns_ir`` for blocks of rows whose columns are folded. Long ones
+are cut into parts, whose number follows from the sizes alone; the thread that ends the last merges them in their order.
+So the bits do not depend on the number of threads, and one thread needs no memory for parts.
 
 A job is plan, result, numbers, and for several threads the address of a counter, which begins with 0, before room for
 the parts.
@@ -542,7 +542,7 @@ class _Columns:
         return code
 
     def _strip(self) -> Code:
-        """``strip(job, plan, block, piece, first, room)``: the fold of a part of some columns; returns their number."""
+        """``strip(job, plan, block, piece, first, room)``: the fold of a part of some columns; gives their number."""
         code = Code("strip", "job", "plan", "block", "piece", "first", "room", result="i64")
         run, bunch, step = Run(self._fold.bits, code), self._field(code, "bunch"), self._field(code, "row_step")
         code.act(f"%columns = {self._width(code, '%first')}")
@@ -554,9 +554,7 @@ class _Columns:
         if self._fold.is_checked:
             code.when(
                 self._fails(code, run, count),
-                lambda: code.act(
-                    f"call void @rows(i64 {at}, i64 {step}, i64 {count}, i64 %columns, i64 %room, i64 0)"
-                ),
+                lambda: code.act(f"call void @rows(i64 {at}, i64 {step}, i64 {count}, i64 %columns, i64 %room, i64 0)"),
             )
         code.give("i64", "%columns")
         return code

@@ -1,8 +1,8 @@
 """Group, instance and batch norm, and their gradients, a sample in the caches at a time.
 
 Numbers lie as rows of channels, a row for each position of a sample. A task is a sample, so no sum depends on the
-threads; sums are those of ``alpha.cpu.loops.runs``. The mean is kept in two numbers of x's dtype: that of some rows first, by
-which what is left of the deviations says by how much it is off (Chan, Golub and LeVeque, 1983).
+threads; sums are those of ``alpha.cpu.loops.runs``. Deviations are taken from the mean of some rows, in two numbers of
+x's dtype; what they sum to says by how much that is off (Chan, Golub and LeVeque, 1983).
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ the running mean and variance, which are 0 where there are none, are blended. Ot
 float64: mean, variance and 1 / sqrt."""
 
 _DX, _SHARES, _DBIAS, _DY, _OF, _FACTOR, _KEPT, _KEPT_INVERSE, _SHIFT, _GRAD_SLOPE = range(1, 11)
-"""Places in a job of ``grad_ir``. The shares (2, samples, channels) in float64 are those of each sample in the gradients
-of weight and bias; batch norm's are the gradients themselves, in x's dtype, at two places."""
+"""Places in a job of ``grad_ir``. The shares (2, samples, channels) in float64 are those of each sample in the
+gradients of weight and bias; batch norm's are the gradients themselves, in x's dtype, at two places."""
 
 STATISTICS = 3
 """Numbers of a group."""

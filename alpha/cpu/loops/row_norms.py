@@ -251,7 +251,7 @@ def _normal(run: Run, x: Value, numbers: tuple[Value, Value, Value], centered: b
 
 
 def _grad_row(variant: Variant) -> Code:
-    """``grad_row(job, row, count, numbers)``: dx of a row; ``numbers`` takes mean and scale as ``_normal`` wants them."""
+    """``grad_row(job, row, count, numbers)``: dx of a row; ``numbers`` takes mean and scale, as for ``_normal``."""
     code = Code("grad_row", "job", "row", "count", "numbers")
     run = Run(variant.bits, code)
     offset = code.mul(code.mul("%row", "%count"), run.item)

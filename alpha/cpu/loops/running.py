@@ -39,11 +39,11 @@ def _lines(bits: int) -> Code:
             for at in offsets:
                 found = []
                 for part in run.widened(run.read(code.add(x, at), left)):
-                    step = 1
+                    sums, step = part, 1
                     while step < run.wide_count:
-                        part, step = run.wide_do("fadd", part, _moved(run, part, step)), 2 * step
-                    found.append(run.wide_do("fadd", part, before))
-                    total = run.write(f"shufflevector {run.wide} {part}, {run.wide} undef, {last}")
+                        sums, step = run.wide_do("fadd", sums, _moved(run, sums, step)), 2 * step
+                    found.append(run.wide_do("fadd", sums, before))
+                    total = run.write(f"shufflevector {run.wide} {sums}, {run.wide} undef, {last}")
                     before = run.wide_do("fadd", total, before)
                 run.put(run.joined(found), code.add(y, at), left)
             return [before]

@@ -143,9 +143,7 @@ class Run(Lanes):
             at, *values = code.loop(at, end, turn, list(zip(kinds, values, strict=True)), step)
         left = code.sub(count, at)
         now = list(values)
-        return code.choose(
-            code.less(0, left), lambda: body([code.mul(at, self.item)], left, now), lambda: now, kinds
-        )
+        return code.choose(code.less(0, left), lambda: body([code.mul(at, self.item)], left, now), lambda: now, kinds)
 
     def map(self, count: Value, together: int, body: Callable[[Value, Value | None], None]) -> None:
         """``body(offset, left)`` for each vector."""

@@ -1,7 +1,7 @@
 """Keys by which float32 numbers are sorted with their places, and what sorted keys tell.
 
-A key has 64 bits: above, the number's bits in an order of integers, NaN last and both zeros the same; below, its place in
-its line. No two are equal, so any sort of them is a stable one of the numbers.
+A key has 64 bits: above, the number's bits in an order of integers, NaN last and both zeros the same; below, its place
+in its line. No two are equal, so any sort of them is a stable one of the numbers.
 """
 
 from __future__ import annotations
