@@ -238,7 +238,8 @@ class _RowsPlan:
     """Rows of logits, as tasks of the loops."""
 
     def __init__(self, shape: Shape) -> None:
-        plan = axes.plan(*shape, 1, TASK)
+        rows, classes = shape
+        plan = axes.plan(rows, classes, 1, TASK)
         self.record, self.tasks = Record(plan), plan.tasks
 
 

@@ -162,6 +162,7 @@ class _Plan:
 
     def call(self, out: Tensor, elements: int) -> Call:
         """How a launch calls the loop, which gave a result from so many elements."""
+        assert self.loop is not None
         job = tasks.words(self.record, 1, 1)
         return call_of(self.loop.address("alone"), job, (out,), elements, self.tasks, self, takes_slot=False)
 

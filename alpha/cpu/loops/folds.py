@@ -435,8 +435,7 @@ class _Lines:
                 return fold.merged(run, fold.kind, state, part(number, piece))
 
             first = list(zip(fold.kinds, part(number, "0"), strict=True))
-            _, *state = code.loop(1, parts, more, first)
-            self._put(code, run, number, state)
+            self._put(code, run, number, code.loop(1, parts, more, first)[1:])
 
         code.loop(0, self._field(code, "lines"), line)
 
@@ -523,7 +522,7 @@ class _Columns:
         return code
 
     def _rows(self) -> Code:
-        """``rows(x, step, rows, columns, room, deep)``: the fold of rows; ``deep``: whether some are added as a tree."""
+        """``rows(x, step, rows, columns, room, deep)``: the fold of rows; ``deep``: whether several at a time."""
         fold, code = self._fold, Code("rows", "x", "step", "rows", "columns", "room", "deep")
         run = Run(fold.bits, code)
         start = run.number(fold.start) if fold.kind != "double" else run.constant(run.wide, fold.start)

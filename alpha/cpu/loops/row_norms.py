@@ -378,5 +378,4 @@ def _finish(code: Code, bits: int) -> None:
         def put(at: Value, left: Value | None, first: Value = first, target: Value = target) -> None:
             run.put(run.joined(run.totals_of(first, at)), code.add(target, at), left)
 
-        asked = code.less(0, target)
-        code.when(asked, lambda put=put: run.map(columns, 1, put) or None)  # type: ignore[misc]
+        code.when(code.less(0, target), lambda put=put: run.map(columns, 1, put))  # type: ignore[misc]

@@ -134,8 +134,8 @@ class _Lines:
 
             at = part(number, "0")
             first = [("double", code.load("double", code.add(at, 8 * k), 8)) for k in range(2)]
-            _, *found = code.loop(1, self._field(code, "parts"), more, first)
-            self._put(code, number, *found)
+            results = code.loop(1, self._field(code, "parts"), more, first)
+            self._put(code, number, *results[1:])
 
         code.loop(0, self._field(code, "lines"), line)
 
