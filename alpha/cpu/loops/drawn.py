@@ -21,7 +21,7 @@ class Draw:
     def in_turn(self, number: Value, turn: int) -> Value:
         """Those of one of the vectors of a turn, whose elements stand one after the other from a number on.
 
-        The number is a multiple of 4. In a turn of four vectors all words are drawn at once: a lane of a counter has four.
+        The number is a multiple of 4. In a turn of four vectors all words are drawn at once, four per lane of counters.
         """
         lanes, write, count = self._lanes, self._text.write, self._lanes.count
         if self._turns != philox.WORDS:
