@@ -326,6 +326,10 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         taken: Tensor | None = INDEX_SELECT.launch_outside(x, 0, key, True)
         if taken is not None:
             return taken
+        if _selects(x, key):
+            rest = (slice(None),) * (len(x.shape) - len(key.shape))
+            selected: Tensor = x.storage.engine.gather(x, (key, *rest))
+            return selected
     check_tensor("getitem", x)
     plain = _plain(key)
     if plain is not None and not ((x.requires_grad or x._base is not None) and enters_graph(x)):
@@ -334,6 +338,19 @@ def getitem(x: Tensor, key: Any) -> Tensor:
             return view_of(x, x.offset + part[0], part[1], part[2])
     index = _resolved("getitem", x, key)
     return call(Slice if _is_basic(index) else Gather, x, index)
+
+
+def _selects(x: Tensor, mask: Tensor) -> bool:
+    """Whether a key is a mask of x's first axes, and x not in the graph."""
+    count = len(mask.shape)
+    return bool(
+        isinstance(x, Tensor)
+        and dtypes.is_bool(mask.dtype)
+        and 0 < count <= len(x.shape)
+        and mask.shape == x.shape[:count]
+        and mask.storage.engine is x.storage.engine
+        and not enters_graph(x)
+    )
 
 
 PlainEntry = int | tuple[int | None, int | None, int | None]
