@@ -229,16 +229,13 @@ class Slice(Function):
         return whole
 
 
-class Gather(Function):
-    """The elements that integer and bool tensors select, as a copy."""
+class Selection(Function):
+    """The elements that integer and bool tensors select, as a copy; repeated ones add up their gradients."""
 
     fresh = True
-
-    def forward(self, x: Tensor, index: tuple[Any, ...]) -> Tensor:
-        if self.needs[0]:
-            index = _kept(index)
-        self.index, self.shape, self.order = index, x.shape, x.memory_order()
-        return x.engine.gather(x, index)
+    index: tuple[Any, ...]
+    shape: Shape
+    order: Shape
 
     def backward(self, grad: Tensor) -> Tensor:
         whole = self.accumulator(0)
@@ -249,8 +246,18 @@ class Gather(Function):
         return whole
 
 
-class Take(Gather):
-    """The entries along an axis that indices name, as a copy."""
+class Gather(Selection):
+    """By an index of all axes."""
+
+    def forward(self, x: Tensor, index: tuple[Any, ...]) -> Tensor:
+        if self.needs[0]:
+            index = _kept(index)
+        self.index, self.shape, self.order = index, x.shape, x.memory_order()
+        return x.engine.gather(x, index)
+
+
+class IndexSelect(Selection):
+    """The entries along one axis that integers name."""
 
     def forward(self, x: Tensor, index: Tensor, axis: int) -> Tensor:
         check = None if self.needs[0] else _within("index_select", x.shape, axis)
@@ -514,7 +521,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     if index.ndim != 1:
         raise ShapeError(f"[index_select] expected an index of one axis, got shape {index.shape}")
     followed = index.detach().long()
-    out = call(Take, x, followed, axis)
+    out = call(IndexSelect, x, followed, axis)
     if dim != axis and not out.requires_grad:
         x.engine.alias(INDEX_SELECT, (x, axis, followed, True), INDEX_SELECT, (x, dim, index, True))
     return out
