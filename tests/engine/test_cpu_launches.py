@@ -339,6 +339,20 @@ def _operations(engine: CPUEngine) -> dict[str, Callable[[], Tensor]]:
         "setitem": lambda: _in_place(x, lambda out: out.__setitem__(rows, y)),
         "setitem by a mask": lambda: _in_place(x, lambda out: out.__setitem__(x > 9, zero)),
         "max_pool2d": lambda: alpha.max_pool2d(images, 2),
+        "sum": lambda: alpha.sum(x),
+        "sum, from the end": lambda: alpha.sum(x, -2, True),
+        "mean": lambda: alpha.mean(x, (0, 2)),
+        "prod": lambda: alpha.prod(x, 1),
+        "norm": lambda: alpha.norm(x, dim=-1),
+        "max": lambda: alpha.max(x),
+        "min": lambda: alpha.min(x, keepdim=True),
+        "var": lambda: alpha.var(x, 1),
+        "std": lambda: alpha.std(x, (-1, 1), unbiased=False, keepdim=True),
+        "cumsum": lambda: alpha.cumsum(x, -2),
+        "softmax": lambda: alpha.softmax(x),
+        "log_softmax": lambda: alpha.log_softmax(x, 1),
+        "layer_norm": lambda: alpha.layer_norm(x, (4, 5), x[0], y[0]),
+        "rms_norm": lambda: alpha.rms_norm(x, (5,), table[0], 1e-5),
         "avg_pool2d": lambda: alpha.avg_pool2d(images, 3, stride=1, padding=1, count_include_pad=False),
     }
 
@@ -349,7 +363,7 @@ def test_operations_are_launches(engine: CPUEngine, monkeypatch: pytest.MonkeyPa
     first = call()
     called = (
         "copied", "copy", "concat", "stack", "flip", "pad", "index_select", "gather", "gather_along", "scatter",
-        "max_pool2d", "avg_pool2d",
+        "max_pool2d", "avg_pool2d", "reduce", "mean", "euclidean_norm", "variance", "cumsum", "softmax", "row_norm",
     )  # fmt: skip
     for method in called:
         monkeypatch.setattr(CPUEngine, method, lambda *_: pytest.fail("went the long way"))
