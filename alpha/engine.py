@@ -297,7 +297,8 @@ class Engine(ABC):
         """The results of a program over broadcast tensors and numbers: see ``alpha.expressions.program``.
 
         They are computed in the dtype in which the float tensors meet, and have it, or bool; their shape is the one
-        that the tensors broadcast to, their memory order that of the largest tensor. ``function``: who asks, for
+        that the tensors broadcast to, their memory order that of the largest tensor. Tensors of integers, with numbers
+        that are ints, are computed with where ``elementwise`` has all operations of them. ``function``: who asks, for
         messages. ``out``: where the only result goes, of that shape and dtype; it may be one of the tensors or a part.
         """
         return pointwise.pointwise(self, function, program, tensors, numbers, out)

@@ -11,7 +11,7 @@ OPTIONAL = "optional"
 SEVERAL = "several"
 """A tuple of tensors."""
 NUMBER = "number"
-"""An int or a float, which the kernel gets as a float64."""
+"""An int or a float, which the kernel gets as a float64, or an int that it gets as an int64."""
 KEY = "key"
 """What a call is planned for: None, a bool, an int, a float, a str, a tuple of ints, or a Geometry that stays one."""
 

@@ -35,7 +35,7 @@ class Layout:
     """What a kernel is made for, beside its program.
 
     Attributes:
-        real: the float that it computes in, by its name in C++.
+        real: what it computes in, by its name in C++: a float, or what a conversion makes.
         tensors: for each tensor its dtype's name and how it lies. Where one is STRIDED all are.
         is_flat: whether they are runs of memory, or one element, and all steps of ``width`` elements but the last.
         width: elements of a step.
@@ -189,10 +189,11 @@ _INTEGERS = {"add": "+", "sub": "-", "and": "&", "or": "|", "xor": "^", "shl": "
 # -- a kernel --------------------------------------------------------------------------------------------------------
 
 
-def kernel_name(program: Program) -> str:
-    """The kernel's name: the operations, as far as there is room, and a digest of the program."""
+def kernel_name(program: Program, layout: Layout) -> str:
+    """The kernel's name: its operations as far as there is room, else what it converts, and a digest of the program."""
     operations = [one.operation for one in program.instructions if one.operation != "constant"]
-    return f"{'_'.join(operations)[:_NAME_LENGTH].rstrip('_') or 'same'}_{digest(program)}"
+    name = "_".join(operations) or f"from_{layout.tensors[0][0]}"
+    return f"{name[:_NAME_LENGTH].rstrip('_')}_{digest(program)}"
 
 
 def digest(program: Program) -> str:
@@ -222,13 +223,13 @@ def _text(program: Program, layout: Layout, body: list[str], steps: int) -> str:
     inputs = [f"{kind} {x}" for kind, (x, _, _) in zip(kinds, tensors, strict=True)]
     parameters = [*inputs, *(f"T {n}" for n in numbers), *(f"{kind}& {r}" for r, kind in results)]
     elements = [
-        f"({kind})values.{x}.at[{'0' if lie == SAME else 'k'}]"
-        for kind, (x, _, lie) in zip(kinds, tensors, strict=True)
+        f"{_conversion(kind, source, layout.real)}values.{x}.at[{'0' if lie == SAME else 'k'}]"
+        for kind, (x, source, lie) in zip(kinds, tensors, strict=True)
     ]
     return _KERNEL.format(
         operands=max(LOOP_OPERANDS, 1 + len(tensors)),
         headers=headers(body),
-        name=kernel_name(program),
+        name=kernel_name(program, layout),
         parameters=", ".join(parameters),
         body=indented(4, body),
         fields=indented(4, [f"{one};" for one in [*addresses, *(f"T {n}" for n in numbers)]]),
@@ -248,6 +249,14 @@ def _text(program: Program, layout: Layout, body: list[str], steps: int) -> str:
         given=", ".join(operands),
     )
 
+
+def _conversion(kind: str, source: str, real: str) -> str:
+    """What converts an element; integers wrap, also those from floats, as those of 64 bits do."""
+    wraps = kind == "T" and source in _REALS and real not in (*_REALS, "bool")
+    return "(T)(int64)" if wraps else f"({kind})"
+
+
+_REALS = ("float", "double")
 
 _HEADERS = (("turns.cuh", ")turn("), ("division.cuh", ")divide("))
 """Files of kernels/ that are included where the statements call their functions."""

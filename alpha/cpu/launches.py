@@ -63,7 +63,10 @@ _OBJECTS = {
 }
 _KIND_NAMES = tuple([f"kind {place}" for place in range(MOST_ARGUMENTS)])
 _HEADER = ("count", "outside", "in_place", "arguments", *_KIND_NAMES, *_OBJECTS, *_FUNCTIONS)
-_ENTRY = ("size", "engine", "tensors", "results", "words", "function", "takes_slot", "is_long", "make", "like")
+_ENTRY = (
+    "size", "engine", "tensors", "results", "words", "function", "takes_slot", "is_long", "make", "like", "least",
+    "most",
+)  # fmt: skip
 _OF_TENSOR = ("dtype", "shape", "strides", "itemsize")
 _SEEN = ("object", "storage", "offset", "shape", "strides", "dtype")
 _TENSOR_SLOTS = tuple([name for name in Tensor.__slots__ if name != "__weakref__"])
@@ -113,7 +116,7 @@ def verdict() -> Word:
 
 
 def of_number(place: int) -> Word:
-    """The bits of a number, as a float64."""
+    """The bits of a number, as a float64, or as an integer where there are limits."""
     return Word("number", place)
 
 
@@ -138,6 +141,8 @@ class Call(NamedTuple):
     """How many there are: storages, or tensors."""
     like: Tensor | None
     """What a single result is but for its storage."""
+    limits: tuple[int, int] | None = None
+    """The least and the largest of the numbers where these are to be ints; else they are floats."""
 
 
 class _Entry(NamedTuple):
@@ -294,7 +299,7 @@ def _packed(
     first["result"] = first["tensor"] + len(lies)
     fields = [
         0, id(engine), len(lies), call.results, len(call.job), call.function, call.takes_slot, call.is_long,
-        id(call.make), 0 if call.like is None else id(call.like),
+        id(call.make), 0 if call.like is None else id(call.like), *(call.limits or (1, 0)),
     ]  # fmt: skip
     for dtype, shape, strides in lies:
         fields += [id(dtype), id(shape), id(strides), 0 if dtype is None else dtype.itemsize]
@@ -409,6 +414,7 @@ class _Writer:
         self._job = self._room(MOST_WORDS)
         self._tensors, self._numbers, self._key_count, self._engine = (self._room(1) for _ in range(4))
         self._verdict = self._room(1)
+        self._given_numbers = self._room(MOST_ARGUMENTS)
 
     def text(self) -> str:
         """The module's text."""
@@ -422,6 +428,7 @@ class _Writer:
         engine = self._load(self._engine)
         self._check(b.not_(self._is(engine, self._number(0))), self._decline)  # there is a tensor
         entry = self._entry(engine)
+        self._find_integers(entry)
         out = self._call("PyObject_CallOneArg", self._of(entry, "make"), engine)
         refused = b.or_(self._is(out, self._number(0)), self._is(out, self._known("None")))
         going_on, leave = self._function.append_basic_block(), self._function.append_basic_block("leave")
@@ -459,6 +466,7 @@ class _Writer:
                 self._note_tensor(self._item(self._sum(thing, tuple.__basicsize__), k), ir.Constant(ir.IntType(1), 0))
         with b.if_then(is_kind[NUMBER]):
             count = self._count_up(self._numbers)
+            self._store(thing, b.add(self._given_numbers, b.mul(count, self._number(8))))
             value = b.bitcast(self._value(thing), _I64)
             self._store(value, b.add(self._sources, b.mul(self._sum(count, _INPUTS), self._number(8))))
         with b.if_then(is_kind[KEY]):
@@ -592,6 +600,19 @@ class _Writer:
         b.position_at_end(equal)
 
     # -- the call ------------------------------------------------------------------------------------------------
+
+    def _find_integers(self, entry: Any) -> None:
+        """Writes the numbers to the sources as integers, where the entry has limits for them."""
+        b, least, most = self._builder, self._of(entry, "least"), self._of(entry, "most")
+        with b.if_then(b.icmp_signed("<=", least, most)), self._loop(self._load(self._numbers)) as k:
+            thing = self._item(self._given_numbers, k)
+            self._check_kind(thing, "int", self._decline)
+            value = self._int(thing)
+            with b.if_then(self._is(value, self._number(-1))):
+                self._check(self._is(self._call("PyErr_Occurred"), self._number(0)), self._decline)
+            within = b.and_(b.icmp_signed("<=", least, value), b.icmp_signed("<=", value, most))
+            self._check(within, self._decline)
+            self._store(value, b.add(self._sources, b.mul(self._sum(k, _INPUTS), self._number(8))))
 
     def _find_tensors(self, entry: Any, changed: Any) -> None:
         """Writes the tensors' addresses to the sources, unless one is another now: Python code has run meanwhile."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
+import weakref
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from alpha import launches
-from alpha.dtypes import DType, default_float, of_tensors
+from alpha.dtypes import DType, default_float, is_bool, of_tensors
 from alpha.expressions.graph import BOOL, NUMBER, Graph, Node, evaluated
 
 
@@ -82,19 +84,15 @@ class Program:
             return tuple(arguments)
         if -1 not in self._plain:
             return tuple([arguments[place] for place in self._plain])
-        try:
-            return self._quick_numbers(arguments)
-        except (ArithmeticError, ValueError):  # an infinity or a NaN, of which Python makes an error
-            values: dict[Node, float] = {}
-            return tuple([_value(node, arguments, values) for node in self._numbers])
+        return self._made_numbers(arguments)
 
     @cached_property
-    def _quick_numbers(self) -> Callable[[Sequence[float]], tuple[float, ...]]:
-        """``numbers`` as one Python function."""
+    def _made_numbers(self) -> Callable[[Sequence[float]], tuple[float, ...]]:
+        """``numbers`` as a Python function of these very operations."""
         names: dict[Node, str] = {}
         lines = [f"{_named(node, names)} = {_in_python(node, names)}" for node in _ordered(self._numbers, set())]
         results = "".join([f"{names[node]}, " for node in self._numbers])
-        made: dict[str, Any] = {"pow": math.pow, "sqrt": math.sqrt, "evaluated": evaluated}
+        made: dict[str, Any] = {**_FUNCTIONS, "evaluated": evaluated}
         exec("\n ".join(["def numbers(arguments):", *lines, f"return ({results})"]), made)
         found: Callable[[Sequence[float]], tuple[float, ...]] = made["numbers"]
         return found
@@ -122,6 +120,34 @@ class Program:
         return [tuple(slots) for slots in last_read]
 
 
+class Conversion(Program):
+    """The elements of a tensor in another dtype."""
+
+    def __init__(self, target: DType) -> None:
+        graph = Graph()
+        element = graph.input(0)
+        super().__init__(graph, [element], [element])
+        self.bools = (is_bool(target),)
+        self._target = target
+
+    def dtype(self, tensors: Sequence[tuple[tuple[int, ...], DType]]) -> DType:
+        return self._target
+
+
+@cache
+def conversion(target: DType) -> Conversion:
+    """What converts to a dtype."""
+    return Conversion(target)
+
+
+def shared(program: Program) -> Program:
+    """The program that was first made to compute the same from the same numbers, so that all callers share launches."""
+    return _SHARED.setdefault(program.text, program) if program._is_in_order else program
+
+
+_SHARED: weakref.WeakValueDictionary[str, Program] = weakref.WeakValueDictionary()
+
+
 def _ordered(results: Sequence[Node], given: set[Node]) -> list[Node]:
     """All nodes that the results are made of, each after its operands; what is given is made of nothing."""
     found: set[Node] = set()
@@ -140,16 +166,26 @@ def inputs_of(results: Sequence[Node], given: set[Node]) -> list[Node]:
     return [n for n in _ordered(results, given) if n.operation == "input" or n in given]
 
 
-_PYTHON = {
-    "neg": "-{}",
-    "add": "{} + {}",
-    "sub": "{} - {}",
-    "mul": "{} * {}",
-    "div": "{} / {}",
-    "sqrt": "sqrt({})",
-    "pow": "pow({}, {})",
+_OPERATORS = {"neg": "-{}", "add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}"}
+"""Operations that Python's floats have, a hundred times as fast as NumPy's numbers."""
+
+
+def _with_numpys(operation: str, function: Callable[..., float]) -> Callable[..., float]:
+    """A function of Python's that gives an error where NumPy has an infinity or a NaN, with that instead."""
+
+    def compute(*values: float) -> float:
+        try:
+            return function(*values)
+        except (ArithmeticError, ValueError):
+            return evaluated(operation, *values)
+
+    return compute
+
+
+_FUNCTIONS: dict[str, Callable[..., float]] = {
+    name: _with_numpys(name, function)
+    for name, function in (("div", operator.truediv), ("sqrt", math.sqrt), ("pow", math.pow))
 }
-"""Operations of which Python gives the value of NumPy's, a hundred times as fast, or an error."""
 
 
 def _named(node: Node, names: dict[Node, str]) -> str:
@@ -165,19 +201,8 @@ def _in_python(node: Node, names: dict[Node, str]) -> str:
     if node.operation == "argument":
         return f"arguments[{int(node.value)}]"
     operands = [names[one] for one in node.operands]
-    if node.operation in _PYTHON:
-        return _PYTHON[node.operation].format(*operands)
+    if node.operation in _OPERATORS:
+        return _OPERATORS[node.operation].format(*operands)
+    if node.operation in _FUNCTIONS:
+        return f"{node.operation}({', '.join(operands)})"
     return f"evaluated({node.operation!r}, {', '.join(operands)})"
-
-
-def _value(node: Node, arguments: Sequence[float], values: dict[Node, float]) -> float:
-    """A node of numbers alone, in float64."""
-    if node.operation == "constant":
-        return node.value
-    if node.operation == "argument":
-        return arguments[int(node.value)]
-    found = values.get(node)
-    if found is None:
-        operands = [_value(one, arguments, values) for one in node.operands]
-        found = values[node] = evaluated(node.operation, *operands)
-    return found

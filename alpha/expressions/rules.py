@@ -92,7 +92,7 @@ class _Notes:
         if isinstance(method, FunctionType):
             return MethodType(method, owner)
         value = getattr(self.rule, name)
-        if callable(value):  # of the class, which knows no numbers
+        if isinstance(method, staticmethod | classmethod):  # which know no numbers
             return value
         if name == "states" or _is_flag(value):
             return self.note(name, value)

@@ -57,12 +57,12 @@ def relu(x: Tensor) -> Tensor:
     found: Tensor | None = _relu.latest.launch_outside(x)
     if found is not None:
         return found
-    if not symbols.is_symbolic(x):
+    if not (isinstance(x, Tensor) and x.dtype in dtypes.FLOATS) and not symbols.is_symbolic(x):
         check_tensor("relu", x)
         if dtypes.is_integer(x.dtype):
             return maximum(x, 0)
         check_float("relu", x)
-    return _relu(x)
+    return _relu.evaluate(x)
 
 
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:

@@ -20,6 +20,7 @@ from alpha.functions.elementwise import (
     PRIMITIVES,
     cast,
     floor_divide,
+    launchable,
     logical_and,
     logical_or,
     logical_xor,
@@ -174,7 +175,11 @@ def _arithmetic(operation: str, x: Tensor, other: Any) -> Tensor:
     if isinstance(value, Tensor) and value.storage is x.storage:
         value = value.clone()  # it is read again by backward, and must not change under the write
     if not dtypes.is_float(x.dtype):
-        return write(name, x, Elementwise, value, operation=operation)
+        write(name, x, Elementwise, value, operation=operation)
+        program = launchable(operation, x, value)
+        if program is not None:
+            _latest[operation] = program.launches_in_place
+        return x
     trace = PRIMITIVES[operation].trace((x, value))
     others = (value,) if isinstance(value, Tensor) else ()
     numbers = trace.numbers((x, value))

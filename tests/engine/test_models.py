@@ -112,7 +112,7 @@ def kinds(row: Any) -> list[str]:
 
 
 def widths(head: Any) -> list[int]:
-    """Of a head's linear layers: what the first takes, and what each gives."""
+    """What a head's first linear layer takes, and what each of its linear layers gives."""
     linears = [module for module in head if isinstance(module, nn.Linear)]
     return [linears[0].in_features, *(linear.out_features for linear in linears)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -145,6 +146,33 @@ def test_tensors_that_are_not_dense(engine: Engine, rng: np.random.Generator) ->
     engine.optimizer_step([[*wide, *turned]], rule)
     for x, wanted in zip((*wide, *turned), plain, strict=True):
         assert_close(x, np.array(wanted), rtol=0, atol=0)
+
+
+@dataclass
+class Numbers(UpdateRule):
+    """Parts made of numbers alone, which need not be finite."""
+
+    a: float
+    b: float
+
+    states = 0
+
+    def formula(self, row: Sequence[Any]) -> Sequence[Any]:
+        parts = self.a + self.b, self.a - self.b, self.a * self.b, self.a / self.b, self.a**self.b, -self.a
+        more = self.a**0.5, alpha.exp(self.b), alpha.maximum(self.a, self.b), self.a * math.inf + 1.5
+        return (sum(row[0] * part for part in (*parts, *more)),)
+
+
+def test_parts_made_of_numbers_are_numpys() -> None:
+    values = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3, 1e300, -1e-310, math.inf, -math.inf, math.nan)
+    for a in values:
+        for b in values:
+            _, found = Numbers(a, b).traced()
+            with np.errstate(all="ignore"):
+                x, y = np.float64(a), np.float64(b)
+                wanted = [x + y, x - y, x * y, x / y, x**y, -x]
+                wanted += [np.sqrt(x), np.exp(y), np.maximum(x, y), x * math.inf + 1.5]
+            np.testing.assert_allclose(found, wanted, rtol=1e-15)
 
 
 @dataclass

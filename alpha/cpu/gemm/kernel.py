@@ -201,14 +201,13 @@ class _Writer:
         mode: Any, bias: Any, columns: Any,
     ) -> None:  # fmt: skip
         """``rows`` rows of the result, one panel wide, get one block of the depth. ``tile``: bytes of a packed one."""
-        scalar = Vectors(b, self.tag).scalar
         zero = b.ptrtoint(self.zero, I64)
         step = self.tile_row if self.kind.is_packed else x_row
         values = (
             x, zero, panel, zero, integer(1), step, self.panel_row, depth, out, out_row, mode, bias, integer(0),
             columns,
         )  # fmt: skip
-        microkernel.emit_rows(b, self.tag, self.kind.shape, (ir.Constant(scalar, 0.0), rows, tile), values)
+        microkernel.emit_rows(b, self.tag, self.kind.shape, (None, rows, tile), values)
 
     def _pack_rows_body(self, b: Any, y: Any, term: Any, panel: Any, depth: Any, columns: Any) -> None:
         """A panel of terms whose columns are dense: what is missing of a row is 0."""

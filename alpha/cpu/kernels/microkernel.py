@@ -221,10 +221,11 @@ class _Emitter:
             self._add_rows(iter([self.bias] * self.rows), load)
         with builder.if_then(has(builder, self.mode, ADD)):
             self._add_rows(self._residual_rows(), load)
-        with builder.if_then(has(builder, self.mode, ACTIVATE)):
-            slope = self.vectors.spread(self.slope)
-            for accumulator in (accumulator for row in self.tile for accumulator in row):
-                builder.store(self.vectors.leaky_relu(builder.load(accumulator), slope), accumulator)
+        if self.slope is not None:
+            with builder.if_then(has(builder, self.mode, ACTIVATE)):
+                slope = self.vectors.spread(self.slope)
+                for accumulator in (accumulator for row in self.tile for accumulator in row):
+                    builder.store(self.vectors.leaky_relu(builder.load(accumulator), slope), accumulator)
         for m, row in enumerate(self._result_rows()):
             for v in range(self.width):
                 value, at = builder.load(self.tile[m][v]), self._at(row, v)
@@ -299,7 +300,10 @@ class Shape(NamedTuple):
 def emit_rows(
     builder: ir.IRBuilder, tag: Any, shape: Shape, first: tuple[Any, Any, Any], values: Iterable[Any]
 ) -> None:
-    """Emits the kernel that ``_product`` makes: its arguments ``first``, slope, m and block, and the others' values."""
+    """Emits the kernel that ``_product`` makes: its arguments ``first``, slope, m and block, and the others' values.
+
+    Without a slope (None) it knows no ACTIVATE.
+    """
     slope, m, block = first
     layout, width, heights = shape
     given = dict(zip(_Emitter.NAMES, values, strict=True))

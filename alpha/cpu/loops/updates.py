@@ -9,6 +9,7 @@ the one after its last. Every element is read and written once, all that it need
 from __future__ import annotations
 
 from alpha.cpu.loops import loop
+from alpha.cpu.loops.elements import FLOAT, Element
 from alpha.cpu.loops.lanes import Value
 from alpha.cpu.loops.machine import pointer_to
 from alpha.expressions.program import Program
@@ -19,8 +20,9 @@ TASK_FIELDS = ("row", "first", "end")
 
 def ir_of(program: Program, bits: int, fused: bool) -> str:
     """A module of LLVM IR with the functions "alone" and "shared", for floats of so many bits."""
-    tensors = ((bits, loop.DENSE),) * program.tensors
-    return _Writer(program, loop.Layout(bits, tensors, is_flat=True, streams=False), fused).module()
+    element = Element(FLOAT, bits)
+    tensors = ((element, loop.DENSE),) * program.tensors
+    return _Writer(program, loop.Layout(element, tensors, is_flat=True, streams=False), fused).module()
 
 
 class _Writer(loop.Writer):
