@@ -96,7 +96,8 @@ def begin(name: str, kernel: Kernel | None, file: str | None) -> None:
     """
     compilation = _thread.under_way[-1] if _thread.under_way else _Compilation()
     if not ahead.is_helper():
-        _say_once()
+        if kernel is not None:
+            _say_once()
         if kernel is not None and file is not None:
             ahead.start(kernel)
         compilation.bar = _bar(name)

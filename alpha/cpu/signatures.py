@@ -14,8 +14,9 @@ from numba.core import types as numba_types
 types: Any = numba_types
 
 COMPILERS: dict[str, Callable[[Any], object]] = {}
-"""What compiles each of the engine's kernels, by its name, for the types of its arguments. ``alpha.cpu.compile`` and the
-modules of kernels fill it."""
+"""What compiles each of the engine's kernels, by its name, for the types of its arguments.
+
+``alpha.cpu.compile`` and the modules of kernels fill it."""
 
 
 class Kernel(NamedTuple):
