@@ -6,8 +6,8 @@ training of which that is a part, and compile its kernels from the last one on, 
 the first. Claims (``alpha.cpu.claims``) see to it that nobody compiles what another does; results go through the cache.
 
 A helper is a new interpreter, which knows nothing of the program. It ends when nothing is left to do, or with the
-process that started it. There is one set of helpers per cache, none on a single core, and none with
-``ALPHA_COMPILE_AHEAD=0``.
+process that started it. There is one set of helpers per cache; there is none on a single core, where nothing can be
+kept or claimed, in children of multiprocessing, and with ``ALPHA_COMPILE_AHEAD=0``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import atexit
 import json
 import logging
-import multiprocessing
 import os
 import select
 import subprocess
@@ -175,8 +174,14 @@ def _may_start() -> bool:
         and os.environ.get("ALPHA_COMPILE_AHEAD") != "0"
         and bool(sys.executable)
         and not getattr(sys, "frozen", False)  # its executable is no interpreter
-        and multiprocessing.parent_process() is None
+        and not _is_child()
     )
+
+
+def _is_child() -> bool:
+    """Whether multiprocessing started this process, which then has the module already."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    return multiprocessing is not None and multiprocessing.parent_process() is not None
 
 
 def _count() -> int:
@@ -190,8 +195,8 @@ _places = claims.Claims("helpers")
 
 
 def _is_free(place: int) -> bool:
-    """Whether no helper of any process has a place: a number, which it claims while it lives."""
-    if not _places.take(_place(place)):
+    """Whether no helper of any process has a place: a number, which it claims while it lives. Never without claims."""
+    if not _places.lock(_place(place)):
         return False
     _places.release(_place(place))
     return True
@@ -228,7 +233,7 @@ def main(place: str, machine: str) -> None:
     parent = os.getppid()
     from alpha.cpu import engine, kernel_cache  # noqa: F401  (the engine's modules name their kernels)
 
-    if kernel_cache.machine() != machine or not _places.take(_place(place)):
+    if kernel_cache.machine() != machine or not _places.lock(_place(place)):
         return
     news = threading.Condition()
     threading.Thread(target=_listen, args=(parent, news), daemon=True).start()

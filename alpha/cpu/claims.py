@@ -34,16 +34,20 @@ class Claims:
         self._file: tuple[Path, int] | None = None  # with its descriptor, which must stay open: closing it ends claims
 
     def take(self, name: str) -> bool:
-        """Whether this process has the claim on a name now: True as well where there are no claims."""
+        """Whether this process may go ahead with a name: it has the claim now, or there are no claims."""
+        return self.lock(name) is not False
+
+    def lock(self, name: str) -> bool | None:
+        """Whether this process has the claim on a name now; None where there are no claims."""
         file = self._open()
         if file is None:
-            return True
+            return None
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(name))
         except _HELD_BY_ANOTHER:
             return False
         except OSError:  # the drive has no locks
-            return True
+            return None
         return True
 
     def release(self, name: str) -> None:

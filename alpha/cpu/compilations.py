@@ -63,6 +63,7 @@ _claims = Claims("cpu")
 _thread = _Thread()
 _said = threading.Lock()  # taken once the process has said that it compiles, and never released
 _begin = 0.0  # when the process's first compilation began
+_can_keep = False  # whether what it compiled then could be kept
 
 
 def enclosed(compile: Callable[..., Result]) -> Callable[..., Result]:
@@ -98,7 +99,7 @@ def begin(name: str, kernel: Kernel | None, file: str | None) -> None:
     if not ahead.is_helper():
         if kernel is not None:
             _say_once()
-        if kernel is not None and file is not None:
+        if kernel is not None and file is not None and _can_keep:
             ahead.start(kernel)
         compilation.bar = _bar(name)
     if file is None:
@@ -115,11 +116,12 @@ def begin(name: str, kernel: Kernel | None, file: str | None) -> None:
 
 def _say_once() -> None:
     """Logs, when the first of the engine's kernels is compiled, why this process takes so long to start."""
-    global _begin
+    global _begin, _can_keep
     if not _said.acquire(blocking=False):
         return
     _begin = time.monotonic()
-    if not cache.can_keep("cpu"):
+    _can_keep = cache.can_keep("cpu")
+    if not _can_keep:
         return
     with _between_bars():
         _log.warning(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
-import multiprocessing
+import multiprocessing  # noqa: F401  (looked up by name)
 import os
 import shutil
 import subprocess
@@ -133,9 +133,6 @@ def test_where_there_are_no_locks_every_claim_is_granted(
     assert claimant.ask("take a") == "True"
     here = Claims("cpu")
     assert not here.take("a")
-
-    def no_locks(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "no locks")
 
     with monkeypatch.context() as changed:
         changed.setattr(claims.fcntl, "lockf", no_locks)
@@ -549,7 +546,7 @@ def test_when_helpers_are_started(folder: Path, monkeypatch: pytest.MonkeyPatch,
         ("alpha.cpu.base", "available_threads", lambda: 1),
         ("alpha.cpu.claims", "fcntl", None),
         ("sys", "executable", None),
-        ("multiprocessing", "parent_process", multiprocessing.current_process),
+        ("multiprocessing", "parent_process", object),
     ):
         with monkeypatch.context() as changed:
             changed.setattr(f"{target}.{name}", value)
@@ -562,6 +559,25 @@ def test_when_helpers_are_started(folder: Path, monkeypatch: pytest.MonkeyPatch,
         assert started(WRITE) == 0
     monkeypatch.setattr("alpha.cpu.base.available_threads", lambda: 64)
     assert started(WRITE) == ahead.MOST_HELPERS
+    monkeypatch.setattr(claims.fcntl, "lockf", no_locks)
+    assert started(WRITE) == 0, "many processes would start some"
+
+
+def no_locks(*_: object) -> None:
+    """What a network drive may answer."""
+    raise OSError(errno.ENOLCK, "no locks")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a limit on files stands in for a full disk")
+def test_no_helpers_where_nothing_can_be_kept(tmp_path: Path) -> None:
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "from alpha.cpu import ahead, base, workers\nbase.available_threads = lambda: 2\nimport numpy as np\n"
+        "workers._write(np.zeros(1, np.int64).ctypes.data, 7)\nprint(len(ahead._helpers._processes), flush=True)"
+    )
+    for folder, expected in ((tmp_path, "0"), (Path("/proc/none"), "0")):
+        with Process(program, ALPHA_COMPILE_AHEAD="1", ALPHA_CACHE=str(folder)) as process:
+            assert process.hear() == expected
 
 
 def test_one_set_of_helpers_per_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
