@@ -29,6 +29,9 @@ DIRECTIONS = (FORWARD, BACKWARD)
 SLOW = 0.9
 """Rows below this share of PyTorch's speed come first in the table."""
 
+SLOW_CALL, CALL_NUMBERS = 0.3, 1000
+"""That share for calls on fewer numbers than this, whose time is the call's own."""
+
 _WORKER = "benchmarks.functions_worker"
 _TOLERANCE = 1e-3
 """Largest difference of two results over the largest element."""
@@ -179,25 +182,52 @@ def _result(
 
 
 def table(result: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
-    """Titles and rows: those of less than ``SLOW`` first, the slowest ahead, then the others in the suite's order."""
-    rows = result["rows"]
-    slow = sorted((row for row in rows if (row["ratio"] or SLOW) < SLOW), key=lambda row: float(row["ratio"]))
-    others = [row for row in rows if (row["ratio"] or SLOW) >= SLOW]
-    return (
-        ["function", "direction", "numbers", "threads", "us", "PyTorch us", "ratio"],
-        [
-            [
-                row["case"],
-                row["direction"],
-                row["numbers"],
-                row["threads"],
-                f"{1e3 * row['alpha_ms']:.1f}",
-                None if row["torch_ms"] is None else f"{1e3 * row['torch_ms']:.1f}",
-                None if row["ratio"] is None else f"{row['ratio']:.2f}",
-            ]
-            for row in [*slow, *others]
-        ],
-    )
+    """Titles and rows: the slow ones first, the slowest ahead, then the others in the suite's order."""
+    slow = slow_rows(result)
+    others = [row for row in result["rows"] if row not in slow]
+    return _TITLES, [_cells(row) for row in [*slow, *others]]
+
+
+def slow_table(result: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
+    """Titles and rows of the slow ones, the slowest ahead."""
+    return _TITLES, [_cells(row) for row in slow_rows(result)]
+
+
+def slow_rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows below ``SLOW``, or ``SLOW_CALL`` where there are few numbers, the slowest ahead."""
+
+    def is_slow(row: dict[str, Any]) -> bool:
+        limit = SLOW_CALL if row["numbers"] < CALL_NUMBERS else SLOW
+        return row["ratio"] is not None and row["ratio"] < limit
+
+    return sorted(filter(is_slow, result["rows"]), key=lambda row: float(row["ratio"]))
+
+
+_TITLES = ["function", "direction", "numbers", "threads", "us", "PyTorch us", "ratio"]
+
+
+def _cells(row: dict[str, Any]) -> list[object]:
+    return [
+        row["case"],
+        row["direction"],
+        row["numbers"],
+        row["threads"],
+        f"{1e3 * row['alpha_ms']:.1f}",
+        None if row["torch_ms"] is None else f"{1e3 * row['torch_ms']:.1f}",
+        None if row["ratio"] is None else f"{row['ratio']:.2f}",
+    ]
+
+
+def ratio_table(result: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
+    """A line for each case and direction, with its ratio for each size and number of threads, "" where none is."""
+    rows = {(row["case"], row["direction"], row["numbers"], row["threads"]): row["ratio"] for row in result["rows"]}
+    columns = sorted({key[2:] for key in rows})
+    titles = [f"{size} numbers, {threads} thread{'s' if threads > 1 else ''}" for size, threads in columns]
+    lines: list[list[object]] = []
+    for case_name, direction in dict.fromkeys(key[:2] for key in rows):
+        ratios = [rows.get((case_name, direction, *column)) for column in columns]
+        lines.append([case_name, direction, *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios)])
+    return ["function", "direction", *titles], lines
 
 
 def print_table(result: dict[str, Any]) -> None:
@@ -206,7 +236,8 @@ def print_table(result: dict[str, Any]) -> None:
     print("us of a call; ratio: PyTorch's time over ours")
     common.warn_of_noise(max(common.spread(times) for row in result["rows"] for times in row["times_ms"].values()))
     if result["geometric_mean"] is not None:
-        slow = sum(row["ratio"] < SLOW for row in result["rows"])
-        print(f"below {SLOW}: {slow} of {len(result['rows'])} rows; lowest {result['lowest_ratio']:.2f}")
+        slow = len(slow_rows(result))
+        limits = f"below {SLOW}, or {SLOW_CALL} under {CALL_NUMBERS} numbers"
+        print(f"{limits}: {slow} of {len(result['rows'])} rows; lowest {result['lowest_ratio']:.2f}")
         for name, mean in result["geometric_mean"].items():
             print(f"ratio, geometric mean, {name}: {mean:.2f}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from benchmarks import common
 from benchmarks.algorithms import NEAR
@@ -53,6 +54,7 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
                 "segregation": _segregation,
                 "matvec": _matvec,
                 "functions": _functions,
+                "pointwise": _pointwise,
                 "gpt": _gpt,
                 "first seconds": _first_seconds,
                 "sweep": _sweep,
@@ -73,16 +75,20 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _ratios(reports: Sequence[Report]) -> Figure:
-    """A bar for each ratio of README's table."""
+    """A bar from 1 for each ratio of README's table, on a logarithmic axis: half and twice the time are as long."""
     compared = [one for one in headlines(reports) if one.ratio is not None]
     rows = [(f"{one.title}\nbeside {one.opponent}", one.ratio or 0.0) for one in compared]
     figure = _figure(7, 0.6 + 0.42 * max(1, len(rows)))
     axes = figure.subplots()
     places = range(len(rows))
-    bars = axes.barh(
-        places, [ratio for _, ratio in rows], color=[OURS if r >= 1 else THEIRS for _, r in rows], height=0.6
-    )
-    axes.bar_label(bars, fmt="%.2f", padding=3)
+    colours = [OURS if ratio >= 1 else THEIRS for _, ratio in rows]
+    bars = axes.barh(places, [ratio - 1 for _, ratio in rows], left=1, color=colours, height=0.6)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
+    axes.bar_label(bars, [f"{ratio:.2f}" for _, ratio in rows], padding=3)
+    axes.margins(x=0.15)
     axes.set_yticks(places, [name for name, _ in rows])
     axes.invert_yaxis()
     axes.axvline(1, color="black", linewidth=0.8)
@@ -235,6 +241,26 @@ def _functions(result: dict[str, Any]) -> Figure:
         axes.set_xlabel("functions, by ratio")
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("PyTorch's time over ours")
+    panels[0].legend(frameon=False)
+    return figure
+
+
+def _pointwise(result: dict[str, Any]) -> Figure:
+    """The ratios of each opponent's time to ours, by size, a panel for each operation."""
+    operations = list(dict.fromkeys(row["operation"] for row in result["rows"]))
+    figure = _figure(3.5 * len(operations), 2.6)
+    panels = figure.subplots(1, len(operations), sharey=True, squeeze=False)[0]
+    for axes, operation in zip(panels, operations, strict=True):
+        rows = [row for row in result["rows"] if row["operation"] == operation]
+        sizes = [row["size"] for row in rows]
+        for name, colour in zip(rows[0]["ratios"], (THEIRS, THIRD), strict=False):
+            axes.plot(sizes, [row["ratios"][name] for row in rows], color=colour, marker="o", label=name)
+        axes.axhline(1, color=OURS, linewidth=0.8)
+        axes.set_xscale("log")
+        axes.set_title(operation)
+        axes.set_xlabel("numbers")
+    panels[0].set_ylabel("opponent's time over ours")
+    panels[0].set_ylim(bottom=0)
     panels[0].legend(frameon=False)
     return figure
 

@@ -99,8 +99,8 @@ def _row(key: Key, times: rounds.Times, rates: dict[int, float]) -> dict[str, An
     }
 
 
-def print_table(result: dict[str, Any]) -> None:
-    """Prints every row."""
+def table(result: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
+    """Titles and rows."""
     opponents = list(result["rows"][0]["opponents_ms"])
     rows: list[list[object]] = []
     for row in result["rows"]:
@@ -111,7 +111,12 @@ def print_table(result: dict[str, Any]) -> None:
     titles = ["Mish with a slope", "numbers", "us"]
     for name in opponents:
         titles += [f"{name} us", "ratio"]
-    common.print_table([*titles, "memory's least us"], rows)
+    return [*titles, "memory's least us"], rows
+
+
+def print_table(result: dict[str, Any]) -> None:
+    """Prints every row."""
+    common.print_table(*table(result))
     common.warn_of_noise(max(common.spread(times) for row in result["rows"] for times in row["times_ms"].values()))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from alpha.errors import ArgumentError
-from benchmarks import algorithms, common, first_seconds, functions, huge2, matvec, segregation, sweep
+from benchmarks import algorithms, common, first_seconds, functions, huge2, matvec, pointwise, segregation, sweep
 from benchmarks.operators import variant_table
 from benchmarks.suites import PAPER
 
@@ -30,8 +30,8 @@ markers. The pictures need Matplotlib.
 """
 
 KINDS = (
-    "training", "reproduction", "inference", "operators", PAPER, "huge2", "segregation", "matvec", "functions", "gpt",
-    "first seconds", "sweep", "algorithms",
+    "training", "reproduction", "inference", "operators", PAPER, "huge2", "segregation", "matvec", "functions",
+    "pointwise", "gpt", "first seconds", "sweep", "algorithms",
 )  # fmt: skip
 """Kinds of results, in the report's order."""
 
@@ -83,6 +83,9 @@ class Report:
             return f"Products of a matrix and a vector{self.place}"
         if self.kind == "functions":
             return f"Every public function{self.place}"
+        if self.kind == "pointwise":
+            threads = settings["threads"]
+            return f"A point-wise function of one's own, {threads} thread{'s' if threads > 1 else ''}{self.place}"
         if self.kind == "gpt":
             threads = settings["threads"]
             return f"A training step of a GPT block, {threads} thread{'s' if threads > 1 else ''}{self.place}"
@@ -99,8 +102,10 @@ class Report:
 
 def network(settings: dict[str, Any]) -> str:
     """A trained network's name, with its form where that is not the paper's."""
+    if settings["style"] == "paper":
+        return str(settings["name"]) + (" (ILSVRC2012's head)" if settings.get("head") == "ilsvrc2012" else "")
     stem = f", {settings['stem']} stem" if settings.get("stem") else ""
-    return str(settings["name"]) + (f" ({settings['style']}{stem})" if settings["style"] != "paper" else "")
+    return f"{settings['name']} ({settings['style']}{stem})"
 
 
 def read(folder: Path = RESULTS) -> list[Report]:
@@ -153,6 +158,7 @@ def _section(report: Report) -> str:
         "segregation": _segregation,
         "matvec": _matvec,
         "functions": _functions,
+        "pointwise": _pointwise,
         "gpt": _gpt,
         "first seconds": _first_seconds,
         "sweep": _sweep,
@@ -335,11 +341,23 @@ def _functions(result: dict[str, Any]) -> list[str]:
     settings = result["settings"]
     note = (
         f"Microseconds of a call at about so many numbers. PyTorch: {settings['torch']}. Backward: "
-        f"{settings['backward']}. Rows below {functions.SLOW} come first."
+        f"{settings['backward']}. Slow rows are those below {functions.SLOW} of PyTorch's speed, or below "
+        f"{functions.SLOW_CALL} with fewer than {functions.CALL_NUMBERS} numbers."
     )
     means = result["geometric_mean"] or {}
     listed = "\n".join(f"- {name}: geometric mean of the ratios {mean:.2f}" for name, mean in means.items())
-    return [note, *([listed] if listed else []), _markdown(functions.table(result))]
+    slow = functions.slow_table(result)
+    told = f"Slow rows, {len(slow[1])} of {len(result['rows'])}:"
+    parts = [note, *([listed] if listed else []), *([told, _markdown(slow)] if slow[1] else [])]
+    return [*parts, "All ratios:", _markdown(functions.ratio_table(result))]
+
+
+def _pointwise(result: dict[str, Any]) -> list[str]:
+    note = (
+        "A Mish with a learnt slope, `x * tanh(softplus(slope * x))`, through `alpha.pointwise`; microseconds of a "
+        "call. Memory's least: the bytes that one loop must read and write, at the bandwidth of copying as many."
+    )
+    return [note, _markdown(pointwise.table(result))]
 
 
 def _gpt(result: dict[str, Any]) -> list[str]:
@@ -422,6 +440,7 @@ def headlines(reports: Sequence[Report]) -> list[Headline]:
         "segregation": _segregation_headlines,
         "matvec": _matvec_headlines,
         "functions": _functions_headlines,
+        "pointwise": _pointwise_headlines,
         "gpt": _gpt_headlines,
         "first seconds": _first_seconds_headlines,
         "sweep": _sweep_headlines,
@@ -521,6 +540,21 @@ def _functions_headlines(report: Report) -> list[Headline]:
     title = _lower(report.title)
     note = f"geometric mean over {len(report.result['rows'])} rows in all"
     return [Headline(f"{title}, {name}", opponent="PyTorch", ratio=mean, note=note) for name, mean in means.items()]
+
+
+_OPPONENTS = {"torch": "PyTorch", "torch.compile": "PyTorch, compiled"}
+
+
+def _pointwise_headlines(report: Report) -> list[Headline]:
+    rows = report.result["rows"]
+    largest = max(row["size"] for row in rows)
+    found = []
+    for row in (one for one in rows if one["size"] == largest):
+        title = f"{_lower(report.title)}, {row['operation']}, {row['size']} numbers"
+        for name, ratio in row["ratios"].items():
+            times = f"{row['alpha_ms']:.1f} ms", f"{row['opponents_ms'][name]:.1f} ms"
+            found.append(Headline(title, times[0], _OPPONENTS.get(name, name), times[1], ratio))
+    return found
 
 
 def _gpt_headlines(report: Report) -> list[Headline]:

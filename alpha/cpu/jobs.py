@@ -44,6 +44,13 @@ class JobKernel:
             record = np.frombuffer(job, np.uint8)
             workers.WORKERS.enter(_launcher(), min(threads, tasks), (compiled.address, record.ctypes.data))
 
+    @property
+    def address(self) -> int:
+        """The compiled function's address, to be called with the slot and the job's address."""
+        compiled, _ = self._made or self._make()
+        found: int = compiled.address
+        return found
+
     def _make(self) -> tuple[Any, Any]:
         """Compiles the kernel, one thread at a time: two would get one address each, and one function is freed."""
         with _compiling:

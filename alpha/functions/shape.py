@@ -24,6 +24,7 @@ from alpha.functions.operands import (
     common_dtype,
     sum_to,
 )
+from alpha.launches import CONCAT, FLIP, STACK, Launches
 from alpha.tensor import Tensor, dense_strides
 
 __all__ = [
@@ -355,11 +356,7 @@ class Stack(Function):
 
     def forward(self, *tensors: Tensor, axis: int) -> Tensor:
         self.axis = axis
-        wide = [
-            Tensor(x.storage, x.offset, (*x.shape[:axis], 1, *x.shape[axis:]), _inserted(x.strides, axis), x.dtype)
-            for x in tensors
-        ]
-        return tensors[0].storage.engine.concat(wide, axis)
+        return tensors[0].storage.engine.stack(tensors, axis)
 
     def backward(self, grad: Tensor) -> tuple[Tensor, ...]:
         axis, shape, strides = self.axis, grad.shape, grad.strides
@@ -369,11 +366,6 @@ class Stack(Function):
         )
 
 
-def _inserted(strides: Shape, axis: int) -> Shape:
-    """The strides with an axis of length 1 before an axis."""
-    return (*strides[:axis], 1, *strides[axis:])
-
-
 class Flip(Function):
     """The elements in reverse order along axes."""
 
@@ -381,20 +373,10 @@ class Flip(Function):
 
     def forward(self, x: Tensor, axes: Shape) -> Tensor:
         self.axes = axes
-        return _flipped(x, axes)
+        return x.storage.engine.flip(x, axes)
 
     def backward(self, grad: Tensor) -> Tensor:
-        return _flipped(grad, self.axes)
-
-
-def _flipped(x: Tensor, axes: Shape) -> Tensor:
-    # A copy: strides of tensors that users hold are never negative, so that kernels need not think of them.
-    out = x.engine.empty_like(x)
-    if x.numel():
-        offset = x.offset + sum((x.shape[a] - 1) * x.strides[a] for a in axes)
-        strides = tuple(-s if a in axes else s for a, s in enumerate(x.strides))
-        x.engine.copy(x.view(offset, x.shape, strides), out)
-    return out
+        return grad.storage.engine.flip(grad, self.axes)
 
 
 class Tile(Function):
@@ -432,6 +414,10 @@ class Tile(Function):
 
 def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors one after another along an axis; their other lengths are equal, dtypes are promoted."""
+    if type(tensors) is list or type(tensors) is tuple:
+        result: Tensor | None = CONCAT.launch_outside(tuple(tensors), dim, None)
+        if result is not None:
+            return result
     found = _several("concat", tensors)
     axis = one_axis("concat", dim, found[0].ndim)
     shape = found[0].shape
@@ -439,10 +425,17 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         if x.shape != shape and (x.ndim != len(shape) or not _differ_only(x.shape, shape, axis)):
             shapes = ", ".join(str(t.shape) for t in found)
             raise ShapeError(f"[concat] expected shapes that differ only along axis {axis}, got {shapes}")
-    return call(Concat, *found, axis=axis)
+    return _joined(CONCAT, call(Concat, *found, axis=axis), (found, dim, None), (found, axis, None))
 
 
 cat = concat
+
+
+def _joined(known: Launches, result: Tensor, given: tuple[Any, ...], followed: tuple[Any, ...]) -> Tensor:
+    """The result, whose launches get to know the axis as it was given."""
+    if given[1] != followed[1] and not result.requires_grad:
+        result.storage.engine.alias(known, followed, known, given)
+    return result
 
 
 def _differ_only(shape: Shape, other: Shape, axis: int) -> bool:
@@ -452,12 +445,17 @@ def _differ_only(shape: Shape, other: Shape, axis: int) -> bool:
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape side by side along a new axis."""
+    if type(tensors) is list or type(tensors) is tuple:
+        result: Tensor | None = STACK.launch_outside(tuple(tensors), dim)
+        if result is not None:
+            return result
     found = _several("stack", tensors)
     for x in found:
         if x.shape != found[0].shape:
             shapes = ", ".join(str(t.shape) for t in found)
             raise ShapeError(f"[stack] expected tensors of one shape, got {shapes}")
-    return call(Stack, *found, axis=one_axis("stack", dim, found[0].ndim + 1))
+    axis = one_axis("stack", dim, found[0].ndim + 1)
+    return _joined(STACK, call(Stack, *found, axis=axis), (found, dim), (found, axis))
 
 
 def _several(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -484,8 +482,16 @@ def _several(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def flip(x: Tensor, dims: int | Sequence[int]) -> Tensor:
     """The elements in reverse order along axes; a copy."""
+    given = tuple(dims) if type(dims) is list else dims
+    found: Tensor | None = FLIP.launch_outside(x, given)
+    if found is not None:
+        return found
     check_tensor("flip", x)
-    return call(Flip, x, all_axes("flip", tuple(dims) if isinstance(dims, tuple | list) else (dims,), x.ndim))
+    axes = all_axes("flip", tuple(dims) if isinstance(dims, tuple | list) else (dims,), x.ndim)
+    out = call(Flip, x, axes)
+    if not out.requires_grad:
+        x.engine.alias(FLIP, (x, axes), FLIP, (x, given))
+    return out
 
 
 def tile(x: Tensor, repeats: int | Sequence[int]) -> Tensor:

@@ -192,7 +192,7 @@ def test_functions_are_told_by_their_means_and_slow_rows_come_first(tmp_path: Pa
             "ratio": ratio,
             "times_ms": {"alpha": [0.01], "torch": [0.01 * ratio]},
         }
-        for name, ratio in (("add", 2.0), ("exp", 0.5))
+        for name, ratio in (("add", 2.0), ("exp", 0.25), ("log", 0.5))
     ]
     settings = {"suite": "functions", "engine": "cpu", "threads": 1, "thread_counts": [1], "torch": "", "backward": ""}
     means = {"32 numbers, 1 thread": 1.0}
@@ -200,7 +200,9 @@ def test_functions_are_told_by_their_means_and_slow_rows_come_first(tmp_path: Pa
     (line,) = report.headlines([told])
     assert (line.title, line.opponent, line.ratio) == ("every public function, 32 numbers, 1 thread", "PyTorch", 1.0)
     text = report.document([told])
-    assert text.index("| exp | forward | 32 | 1 | 10.0 | 5.0 | 0.50 |") < text.index("| add | forward | 32 | 1 |")
+    assert "Slow rows, 1 of 3:" in text and "| exp | forward | 32 | 1 | 10.0 | 2.5 | 0.25 |" in text
+    assert "| function | direction | 32 numbers, 1 thread |" in text
+    assert all(f"| {name} | forward | {ratio} |" in text for name, ratio in (("add", "2.00"), ("log", "0.50")))
     pytest.importorskip("matplotlib")
     from benchmarks import pictures
 
@@ -280,6 +282,32 @@ def beginning() -> Report:
     return Report("cpu-first-seconds.json", {**HEAD, "settings": settings, "rows": [row]})
 
 
+def pointwise() -> Report:
+    """A function of one's own beside PyTorch and what it compiles, at two sizes."""
+    rows = [
+        {
+            "operation": "forward",
+            "size": size,
+            "alpha_ms": 2.0,
+            "opponents_ms": {"torch": 5.0, "torch.compile": 3.0},
+            "ratios": {"torch": 2.5, "torch.compile": 1.5},
+            "least_ms": 1.0,
+            "times_ms": {"alpha": [2.0], "torch": [5.0], "torch.compile": [3.0]},
+        }
+        for size in (32, 8_000_000)
+    ]
+    settings = {"suite": "pointwise", "engine": "cpu", "threads": 2}
+    return Report("cpu-pointwise.json", {**HEAD, "settings": settings, "rows": rows})
+
+
+def test_a_function_of_ones_own_is_told_beside_each_opponent() -> None:
+    text, table = report.document([pointwise()]), report.summary([pointwise()])
+    assert "| forward | 8,000,000 | 2000.0 | 5000.0 | 2.50 | 3000.0 | 1.50 | 1000.0 |" in text
+    title = "a point-wise function of one's own, 2 threads, forward, 8000000 numbers"
+    assert f"| {title} | 2.0 ms | PyTorch, compiled 3.0 ms | 1.50 | - |" in table
+    assert table.count(title) == 2  # the largest size alone, a line for each opponent
+
+
 def test_a_gpts_step_and_first_seconds_have_a_table_and_a_line() -> None:
     text, table = report.document([gpt(), beginning()]), report.summary([gpt(), beginning()])
     assert "## A training step of a GPT block, 1 thread\n" in text
@@ -315,6 +343,19 @@ def reproduction() -> Report:
         "text": "| | s/epoch |",
     }
     return Report("cpu-paper-vgg16.json", {**HEAD, **result})
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        ({"style": "paper", "stem": None}, "vgg16"),  # results from before there were two heads
+        ({"style": "paper", "stem": None, "head": "cifar10"}, "vgg16"),
+        ({"style": "paper", "stem": None, "head": "ilsvrc2012"}, "vgg16 (ILSVRC2012's head)"),
+        ({"style": "torchvision", "stem": "3x3", "head": None}, "vgg16 (torchvision, 3x3 stem)"),
+    ],
+)
+def test_a_trained_network_is_named_with_its_form(form: dict[str, Any], name: str) -> None:
+    assert report.network({"name": "vgg16", **form}) == name
 
 
 def test_the_papers_training_is_told_as_its_script_told_it() -> None:
@@ -373,7 +414,7 @@ def test_pictures_are_drawn_and_old_ones_go(tmp_path: Path) -> None:
     for old in ("old.svg", "old.png"):
         (tmp_path / old).write_text("")
     reports = [*report.read(), inference(), swept(), paper(), generators(), segregated(), reproduction()]
-    reports += [gpt(), beginning()]
+    reports += [gpt(), beginning(), pointwise()]
     pictures.draw(reports, tmp_path)
     assert drawn(tmp_path) == {"ratios.svg", *(one.picture for one in reports)}
     assert all(path.stat().st_size < 1 << 18 for path in tmp_path.glob("*.*"))
