@@ -324,6 +324,12 @@ class Engine(ABC):
         """sqrt(sum(x ** 2)) of floats over sorted non-negative axes, as accurate as a sum."""
         return reductions.euclidean_norm(self, x, axes, keepdims)
 
+    def variance(self, x: Tensor, axes: tuple[int, ...], correction: int, keepdims: bool) -> tuple[Tensor, Tensor]:
+        """sum((x - mean) ** 2) / (n - correction) of floats over sorted non-negative axes, and the mean, which keeps
+        them at length 1; NaN where n is no more than the correction. Equal numbers have a variance of exactly 0.
+        """
+        return reductions.variance(self, x, axes, correction, keepdims)
+
     def prod_grad(self, grad: Tensor, x: Tensor, y: Tensor, axes: tuple[int, ...], everything: bool) -> Tensor:
         """``grad`` times the product over axes of the factors of floats beside each; exact where factors are 0.
 

@@ -99,3 +99,31 @@ AVG_POOL2D_GRAD = Launches(TENSOR, KEY, KEY)
 
 AVG_POOL2D_FUNCTION = Launches(TENSOR, KEY, KEY, KEY, KEY, KEY)
 """``alpha.avg_pool2d``: x, ``kernel_size``, stride, padding, ``ceil_mode``, ``count_include_pad``."""
+
+REDUCTIONS = {op: Launches(TENSOR, KEY, KEY) for op in ("sum", "prod", "max", "min", "mean", "norm")}
+"""``Engine.reduce``, ``Engine.mean`` and ``Engine.euclidean_norm`` of floats: x, axes, ``keepdims``."""
+
+VARIANCE = Launches(TENSOR, KEY, KEY, KEY)
+"""``Engine.variance``: x, axes, correction, ``keepdims``; two results. For ``alpha.var`` and ``alpha.std``."""
+
+CUMSUM = Launches(TENSOR, KEY)
+"""``Engine.cumsum`` of floats: x, axis. For ``alpha.cumsum``."""
+
+SOFTMAX = Launches(TENSOR, KEY, KEY)
+"""``Engine.softmax``: x, axis, log. For ``alpha.softmax`` and ``alpha.log_softmax``."""
+
+SOFTMAX_GRAD = Launches(TENSOR, TENSOR, KEY, KEY)
+"""``Engine.softmax_grad``: dy, y, axis, log."""
+
+CROSS_ENTROPY = Launches(TENSOR, TENSOR, NUMBER)
+"""``Engine.cross_entropy``: logits, labels, smoothing; two results."""
+
+CROSS_ENTROPY_LOSSES = Launches(TENSOR, TENSOR, NUMBER)
+"""``Engine.cross_entropy_losses``: logits, labels, smoothing."""
+
+CROSS_ENTROPY_GRAD = Launches(TENSOR, TENSOR, TENSOR, NUMBER)
+"""``Engine.cross_entropy_grad``: probabilities, labels, scale, smoothing."""
+
+ROW_NORM = Launches(TENSOR, OPTIONAL, OPTIONAL, KEY, NUMBER, KEY)
+"""``Engine.row_norm``: x, weight, bias, axes, eps, centered; two results. ``alpha.layer_norm`` and ``rms_norm`` give
+the normalised shape for the number of axes."""

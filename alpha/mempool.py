@@ -548,10 +548,12 @@ class MemoryPool:
         insort(self._free, (block.nbytes, block.address, block))
 
     def _merged_fit(self, size: int) -> Block | None:
-        """The best fit, after merging the small blocks if the request is small."""
-        if size < SMALL:
+        """The best fit; for a small request the small blocks are merged where none is free without."""
+        found = self._fit(size)
+        if found is None and size < SMALL:
             self._merge_small()
-        return self._fit(size)
+            found = self._fit(size)
+        return found
 
     def _fit(self, size: int) -> Block | None:
         """The smallest free block of enough bytes; in growing segments the first in memory, so that their ends stay

@@ -189,10 +189,11 @@ _INTEGERS = {"add": "+", "sub": "-", "and": "&", "or": "|", "xor": "^", "shl": "
 # -- a kernel --------------------------------------------------------------------------------------------------------
 
 
-def kernel_name(program: Program) -> str:
-    """The kernel's name: the operations, as far as there is room, and a digest of the program."""
+def kernel_name(program: Program, layout: Layout) -> str:
+    """The kernel's name: its operations as far as there is room, else what it converts, and a digest of the program."""
     operations = [one.operation for one in program.instructions if one.operation != "constant"]
-    return f"{'_'.join(operations)[:_NAME_LENGTH].rstrip('_') or 'same'}_{digest(program)}"
+    name = "_".join(operations) or f"from_{layout.tensors[0][0]}"
+    return f"{name[:_NAME_LENGTH].rstrip('_')}_{digest(program)}"
 
 
 def digest(program: Program) -> str:
@@ -228,7 +229,7 @@ def _text(program: Program, layout: Layout, body: list[str], steps: int) -> str:
     return _KERNEL.format(
         operands=max(LOOP_OPERANDS, 1 + len(tensors)),
         headers=headers(body),
-        name=kernel_name(program),
+        name=kernel_name(program, layout),
         parameters=", ".join(parameters),
         body=indented(4, body),
         fields=indented(4, [f"{one};" for one in [*addresses, *(f"T {n}" for n in numbers)]]),

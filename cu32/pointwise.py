@@ -166,7 +166,7 @@ def kernel(program: Program, layout: expressions.Layout) -> tuple[Source, str]:
     """The source of a program's kernel for tensors that lie so, and its name."""
     found = _kernels.get((program.text, layout))
     if found is None:
-        made = expressions.source(program, layout), expressions.kernel_name(program)
+        made = expressions.source(program, layout), expressions.kernel_name(program, layout)
         found = _kernels[program.text, layout] = made
     return found
 

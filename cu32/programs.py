@@ -6,7 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
-from itertools import product
+from itertools import permutations, product
 from typing import Any
 
 from alpha import functions
@@ -15,7 +15,7 @@ from alpha.cu32.arrays import VECTOR_BYTES
 from alpha.cu32.base import c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.expressions import DENSE, STRIDED, Layout, source
-from alpha.dtypes import bool_, default_float, default_int, int32, uint8, widest_float
+from alpha.dtypes import ALL, bool_, default_float, default_int
 from alpha.expressions import dropout, rectifiers
 from alpha.expressions.functions import PointwiseFunction
 from alpha.expressions.graph import BOOL, FLOAT, NUMBER
@@ -65,18 +65,10 @@ def rules() -> Iterator[UpdateRule]:
             yield RMSpropRule(0.1, 0.9, 1e-8, decay, momentum, is_on)
 
 
-CONVERSIONS = {
-    default_float: (widest_float, default_int, int32, bool_),
-    default_int: (default_float, int32),
-    bool_: (default_float, default_int),
-    **dict.fromkeys((widest_float, int32, uint8), (default_float,)),
-}
-"""From which dtypes numbers are converted most often, and to which."""
-
-
 def _conversions() -> Iterator[Source]:
-    for dtype, targets in CONVERSIONS.items():
-        for target in targets:
+    """The conversions that are most frequent: from and to the dtypes of Python's numbers."""
+    for dtype, target in permutations(ALL, 2):
+        if {dtype, target} & {default_float, default_int}:
             width = VECTOR_BYTES // max(dtype.itemsize, target.itemsize)
             for lie, elements in ((DENSE, width), (STRIDED, 1)):
                 layout = Layout(c_type(target), ((c_type(dtype), lie),), lie == DENSE, elements)

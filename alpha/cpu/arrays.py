@@ -42,9 +42,8 @@ _REDUCTIONS = {
     "prod": np.multiply,
     "max": np.maximum,
     "min": np.minimum,
-    "any": np.logical_or,
-    "all": np.logical_and,
 }
+_DECISIONS = {"any": np.logical_or.reduce, "all": np.logical_and.reduce}
 
 
 class ArrayOperations(MaskOperations):
@@ -97,10 +96,12 @@ class ArrayOperations(MaskOperations):
     def reduce(self, op: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
         array = self.array(x)
         kept = [n for axis, n in enumerate(x.shape) if axis not in axes]
+        if op in _DECISIONS:
+            answers = self.empty(kept, bool_, _order_without(x, axes))
+            _DECISIONS[op](array, axis=axes, out=self.array(answers))
+            return _with_axes(answers, axes) if keepdims else answers
         dtype = x.dtype
-        if op in ("any", "all"):
-            dtype = bool_
-        elif op in ("sum", "prod"):
+        if op in ("sum", "prod"):
             dtype = info(dtype).total
         out = self.empty(kept, dtype, _order_without(x, axes))
         target = self.array(out)

@@ -99,6 +99,10 @@ class HostEngine(Engine):
     def alias(self, known: Launches, arguments: Sequence[Any], other: Launches, given: Sequence[Any]) -> None:
         launches.alias(self, known, arguments, other, given)
 
+    def parameter(self, part: Tensor | None) -> Tensor | None:
+        """A weight or bias as loops read it, dense; None where there is none."""
+        return None if part is None else self.dense(part, range(part.ndim))
+
     def flat(self, x: Tensor) -> Array:
         """A dense tensor's elements as they lie in memory."""
         return self.array(x.view(x.offset, (x.numel(),), (1,)))

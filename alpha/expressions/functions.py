@@ -103,9 +103,13 @@ class PointwiseFunction:
             found: Tensor | None = self.latest.launch_outside(*args)
             if found is not None:
                 return found
+        return self.evaluate(*args, **kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Tensor:
+        """What a call does whose launch declined."""
         if kwargs or len(args) != self._count:
             args = self._bound(args, kwargs)
-        trace = self._by_types.get(tuple(map(type, args)))
+        trace = self._by_types.get(tuple([type(value) for value in args]))
         if trace is None:
             if symbols.is_symbolic(*args):
                 inlined: Tensor = self._inlined(args)  # an expression, to the function that it is part of
@@ -241,6 +245,7 @@ class Trace:
     Attributes:
         name: the function's.
         program: computes the result from the tensors.
+        gradients: the programs of the gradients that were asked for, by the tensors that need one.
         is_direct: whether the program takes the arguments as they are.
     """
 
@@ -259,12 +264,23 @@ class Trace:
         self.program = shared(program) if function.takes_integers else program
         in_order = self._tensors == tuple(range(len(self._tensors)))
         self.is_direct = in_order and self.program.takes(len(self._others))
-        self._gradients: dict[tuple[bool, ...], GradientProgram] = {}
+        self.gradients: dict[tuple[bool, ...], GradientProgram] = {}
         self._total_gradients: dict[tuple[bool, ...], GradientProgram] = {}
 
     def __call__(self, args: tuple[Any, ...]) -> Tensor:
+        if self.is_direct:
+            result: Tensor | None = self.program.launches.launch(*args)
+            if result is not None:  # the engine knows arguments like these
+                return self._entered(args, args[: self._count], result)
         trace, tensors = self._fitting(args)
         return trace.run(args, tensors)
+
+    def _entered(self, args: tuple[Any, ...], tensors: tuple[Tensor, ...], result: Tensor) -> Tensor:
+        """The result, in the graph if an argument is."""
+        edges = None if self.program.bools[0] else edges_of(tensors)
+        if edges is None:
+            return result
+        return Evaluation.recorded(self, self.numbers(args) if self._others else (), tensors, edges, result)
 
     def applied(self, x: Tensor) -> Tensor:
         """The result of one tensor of floats, for a function that takes no other argument."""
@@ -288,11 +304,10 @@ class Trace:
 
     def run(self, args: tuple[Any, ...], tensors: tuple[Tensor, ...]) -> Tensor:
         """The result of arguments that are as the program wants them."""
-        program, numbers = self.program, self.numbers(args) if self._others else ()
-        edges = None if program.bools[0] else edges_of(tensors)
-        engine = tensors[0].storage.engine
-        result: Tensor = engine.pointwise(self.name, program, tensors, program.numbers(numbers))[0]
-        return result if edges is None else Evaluation.recorded(self, numbers, tensors, edges, result)
+        program = self.program
+        given = program.numbers(self.numbers(args) if self._others else ())
+        result: Tensor = tensors[0].storage.engine.pointwise(self.name, program, tensors, given)[0]
+        return self._entered(args, tensors, result)
 
     def run_total(self, args: tuple[Any, ...], tensors: tuple[Tensor, ...], mean: bool) -> Tensor:
         """The sum or the mean of the result of arguments that are as the program wants them."""
@@ -327,9 +342,9 @@ class Trace:
 
     def gradient(self, needs: tuple[bool, ...]) -> GradientProgram:
         """The program of the gradients for those tensors that need one."""
-        found = self._gradients.get(needs)
+        found = self.gradients.get(needs)
         if found is None:
-            found = self._gradients[needs] = GradientProgram(self._graph, self._result, self._inputs, needs)
+            found = self.gradients[needs] = GradientProgram(self._graph, self._result, self._inputs, needs)
         return found
 
     def total_gradient(self, needs: tuple[bool, ...]) -> GradientProgram:
@@ -421,7 +436,7 @@ def _trace_of_one(given: Callable[[Any], Any]) -> Trace:
 class Evaluation(Function):
     """A point-wise function in the graph."""
 
-    name: str
+    trace: Trace
     gradient: GradientProgram
     numbers: tuple[float, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -433,8 +448,7 @@ class Evaluation(Function):
         """The result of a trace's program, in the graph; what the gradients' will read is kept."""
         function = cls()
         gradient = function._note(trace, numbers, tensors, tuple([edge is not None for edge in edges]))
-        kept = [result if place < 0 else tensors[place] for place in gradient.reads]
-        return function.record(edges, kept, result)
+        return function.record(edges, [result if place < 0 else tensors[place] for place in gradient.reads], result)
 
     def forward(self, *tensors: Tensor, trace: Trace, numbers: tuple[float, ...]) -> Tensor:
         """The result of a program, written into the first tensor.
@@ -454,28 +468,36 @@ class Evaluation(Function):
         self, trace: Trace, numbers: tuple[float, ...], tensors: Sequence[Tensor], needs: tuple[bool, ...]
     ) -> GradientProgram:
         """Notes what backward has to know beside what is saved; returns the program of the gradients."""
-        self.gradient = gradient = trace.gradient(needs)
-        self.name, self.numbers, self.fresh = trace.name, numbers, not gradient.passes
+        gradient = trace.gradients.get(needs) or trace.gradient(needs)
+        self.trace, self.gradient, self.numbers, self.fresh = trace, gradient, numbers, not gradient.passes
         self.shapes = tuple([x.shape for x in tensors])
         return gradient
 
     @property
     def title(self) -> str:
-        return self.name
+        return self.trace.name
 
-    def backward(self, grad: Tensor) -> list[Tensor | None]:
+    def backward(self, grad: Tensor) -> Tensor | list[Tensor | None]:
         """One program for all gradients; those of repeated tensors are summed to their shapes."""
-        gradient, shapes, engine = self.gradient, self.shapes, grad.storage.engine
+        gradient, shapes = self.gradient, self.shapes
         result: list[Tensor | None] = [None] * len(shapes)
         for place in gradient.passes:
             result[place] = sum_to(grad, shapes[place])
         program = gradient.program
         if program is not None:
-            found = engine.pointwise(self.name, program, (grad, *self.saved), program.numbers(self.numbers))
+            saved, numbers = self.saved, program.numbers(self.numbers)
+            found = program.launches.launch(grad, *saved, *numbers)
+            if found is None:
+                found = grad.storage.engine.pointwise(self.title, program, (grad, *saved), numbers)
+            elif len(gradient.places) == 1:
+                if len(shapes) == 1 and found.shape == shapes[0]:
+                    only: Tensor = found
+                    return only
+                found = (found,)
             for place, part in zip(gradient.places, found, strict=True):
                 result[place] = part if part.shape == shapes[place] else sum_to(part, shapes[place])
         for place in gradient.zeros:
-            result[place] = engine.full(shapes[place], 0, grad.dtype)
+            result[place] = grad.engine.full(shapes[place], 0, grad.dtype)
         return result
 
 

@@ -18,6 +18,7 @@ from alpha.functions.activation import log_softmax
 from alpha.functions.elementwise import where
 from alpha.functions.indexing import Gather
 from alpha.functions.operands import call, numbers
+from alpha.functions.reduction import mean
 from alpha.functions.shape import reshape
 from alpha.tensor import Tensor
 
@@ -264,7 +265,7 @@ def _reduce_rows(
         losses = losses if kept is None else _counted(losses, kept)
         return losses if target.ndim == 1 else reshape(losses, target.shape)
     if reduction == "mean" and kept is None and weight is None:
-        return _row_loss.mean(losses)
+        return _row_loss.mean(losses) if losses.requires_grad else mean(losses)
     total = _row_loss.sum(losses) if kept is None else _counted.sum(losses, kept)
     if reduction == "sum":
         return total

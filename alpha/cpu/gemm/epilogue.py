@@ -16,6 +16,7 @@ from alpha.cpu.base import HostEngine
 from alpha.cpu.isa import FUSED
 from alpha.cpu.loops import loop as loops
 from alpha.cpu.loops import machine
+from alpha.cpu.loops.elements import FLOAT, Element
 from alpha.expressions.program import Program
 from alpha.records import PointwiseStep
 from alpha.tensor import Tensor
@@ -59,7 +60,8 @@ def _part(text: str, bits: int, program: Program) -> machine.Functions:
     key = text, bits
     found = _PARTS.get(key)
     if found is None:
-        layout = loops.Layout(bits, ((bits, loops.DENSE),), is_flat=False, streams=False)
+        element = Element(FLOAT, bits)
+        layout = loops.Layout(element, ((element, loops.DENSE),), is_flat=False, streams=False)
         written = _Writer(program, layout, FUSED).module()
         found = _PARTS[key] = machine.functions(written, lambda: written)
     return found

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from alpha.cpu.compile import alone
+from alpha.cpu.compile import alone, inlined
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels.records import get, put
-from alpha.cpu.kernels.sums import added, corrected
 from alpha.cpu.kernels.vectors import read_number, rounded, write_number
 
 NONE, SUM, MEAN = 0, 1, 2
@@ -18,6 +18,20 @@ NONE, SUM, MEAN = 0, 1, 2
 
 TAG, TAG_BYTES = np.float32(0), 4
 """A 0 of the numbers' size, and their bytes: each kernel has its own."""
+
+
+@inlined
+def _added(total, error, part):  # type: ignore[no-untyped-def]
+    """A sum, its rounding error, and a part more."""
+    new = total + part
+    back = new - total
+    return new, error + ((total - (new - back)) + (part - back))
+
+
+@inlined
+def _corrected(total, error):  # type: ignore[no-untyped-def]
+    """The sum with its rounding error, which is none where the sum is not finite."""
+    return total + error if math.isfinite(error) else total
 
 
 def _nll(slot, job):  # type: ignore[no-untyped-def]
@@ -50,9 +64,9 @@ def _nll(slot, job):  # type: ignore[no-untyped-def]
         if reduction == NONE:
             write_number(tag, out + row * item, loss)
         else:
-            total, error = added(total, error, float(loss))
+            total, error = _added(total, error, float(loss))
     if reduction != NONE:
-        total = corrected(total, error)
+        total = _corrected(total, error)
         write_number(tag, out, rounded(tag, total / kept if reduction == MEAN else total))
     put(followed, rows, kept)
 
