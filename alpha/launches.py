@@ -124,6 +124,12 @@ CROSS_ENTROPY_LOSSES = Launches(TENSOR, TENSOR, NUMBER)
 CROSS_ENTROPY_GRAD = Launches(TENSOR, TENSOR, TENSOR, NUMBER)
 """``Engine.cross_entropy_grad``: probabilities, labels, scale, smoothing."""
 
+NLL_LOSS = Launches(TENSOR, TENSOR, KEY, KEY)
+"""``Engine.nll_loss`` without what its gradient takes: rows, labels, ``ignore_index``, reduction."""
+
+GROUP_NORM = Launches(TENSOR, OPTIONAL, OPTIONAL, KEY, NUMBER)
+"""``Engine.group_norm`` without running statistics: x, weight, bias, groups, eps; result and statistics."""
+
 ROW_NORM = Launches(TENSOR, OPTIONAL, OPTIONAL, KEY, NUMBER, KEY)
 """``Engine.row_norm``: x, weight, bias, axes, eps, centered; two results. ``alpha.layer_norm`` and ``rms_norm`` give
 the normalised shape for the number of axes."""

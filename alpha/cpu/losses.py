@@ -16,7 +16,7 @@ from alpha.arguments import Shape
 from alpha.cpu import tasks
 from alpha.cpu.base import HostEngine
 from alpha.cpu.kernels import picks
-from alpha.cpu.launches import Call, call_of, learn
+from alpha.cpu.launches import Call, call_of, constant, learn, of_result, of_tensor, verdict
 from alpha.cpu.loops import axis as axes
 from alpha.cpu.loops import entropy, machine, softmax
 from alpha.cpu.loops.machine import Loop
@@ -27,6 +27,7 @@ from alpha.launches import (
     CROSS_ENTROPY,
     CROSS_ENTROPY_GRAD,
     CROSS_ENTROPY_LOSSES,
+    NLL_LOSS,
     SOFTMAX,
     SOFTMAX_GRAD,
     Launches,
@@ -38,7 +39,7 @@ _REDUCTIONS = {"none": picks.NONE, "sum": picks.SUM, "mean": picks.MEAN}
 
 _MARK = struct.Struct("5q8sq").pack
 
-_NLL = struct.Struct("11q").pack
+_NLL = struct.Struct("12q").pack
 
 _TAGS = {4: np.float32(0), 8: np.float64(0)}
 """What tells the kernels a number's size."""
@@ -173,12 +174,25 @@ class LossOperations(HostEngine):
         job = _NLL(
             rows.address, row_step * item, step * item, count, classes, labels.address, followed.storage.address,
             ignore_index, self.checking, _REDUCTIONS[reduction], out.storage.address,
+            followed.storage.address + 8 * count,
         )  # fmt: skip
         picks.nll[item].run(job, tasks=1, threads=1)
         kept = ctypes.c_int64.from_address(followed.storage.address + 8 * count).value
         if kept < 0:
             position = -1 - kept
             raise check.error(int(self.array(labels)[position]), position)
+        if self.checking:
+            words = (
+                of_tensor(0), constant(row_step * item), constant(step * item), constant(count), constant(classes),
+                of_tensor(1), of_result(1), constant(ignore_index), constant(1), constant(_REDUCTIONS[reduction]),
+                of_result(), verdict(),
+            )  # fmt: skip
+
+            def call() -> Call:
+                kernel = picks.nll[item]
+                return call_of(kernel.address, words, (out,), count, 1, kernel, scratch=(8 * (count + 1),))
+
+            learn(NLL_LOSS, self, call, rows, labels, ignore_index, reduction)
         return out, followed, 1.0 if reduction != "mean" else 1 / kept if kept else math.nan
 
     def nll_loss_grad(self, grad: Tensor, followed: Tensor, factor: Tensor | float, classes: int) -> Tensor:

@@ -20,6 +20,7 @@ from alpha.functions.indexing import Gather
 from alpha.functions.operands import call, numbers
 from alpha.functions.reduction import mean
 from alpha.functions.shape import reshape
+from alpha.launches import NLL_LOSS
 from alpha.tensor import Tensor
 
 _NUMBERS = (int, float, np.integer, np.floating)
@@ -176,6 +177,10 @@ def nll_loss(
 ) -> Tensor:
     """-log_probabilities[target] over the last axis; arguments as ``cross_entropy``'s."""
     name = "nll_loss"
+    if weight is None:
+        found: Tensor | None = NLL_LOSS.launch_outside(log_probabilities, target, ignore_index, reduction)
+        if found is not None:
+            return found
     _check_classes(name, log_probabilities, target, reduction, weight)
     if weight is None:
         ignored = whole(name, "ignore_index", ignore_index)

@@ -17,7 +17,7 @@ import alpha
 from alpha.cpu import launches
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.launches import Call, call_of, constant, learn, of_number, of_result, of_tensor, verdict
-from alpha.errors import OutOfMemoryError
+from alpha.errors import ArgumentError, OutOfMemoryError
 from alpha.expressions.program import Program
 from alpha.launches import KEY, NUMBER, OPTIONAL, SEVERAL, TENSOR, Launches
 from alpha.tensor import Storage, Tensor
@@ -319,6 +319,7 @@ def _operations(engine: CPUEngine) -> dict[str, Callable[[], Tensor]]:
     rows, columns = (alpha.tensor(np.array(n), engine=engine) for n in ([2, -1, 0], [4, 0, -5, 1]))
     along = alpha.tensor(np.arange(12).reshape(3, 4, 1) % 5, engine=engine)
     images = alpha.tensor(np.arange(2 * 6 * 6 * 8, dtype=np.float32).reshape(2, 6, 6, 8), engine=engine)
+    labels = alpha.tensor(np.arange(12) % 5, engine=engine)
     table, zero = x.reshape(12, 5), alpha.tensor(np.float32(0), engine=engine)
     return {
         "transposed": lambda: x.transpose(0, 2).contiguous(),
@@ -339,6 +340,22 @@ def _operations(engine: CPUEngine) -> dict[str, Callable[[], Tensor]]:
         "setitem": lambda: _in_place(x, lambda out: out.__setitem__(rows, y)),
         "setitem by a mask": lambda: _in_place(x, lambda out: out.__setitem__(x > 9, zero)),
         "max_pool2d": lambda: alpha.max_pool2d(images, 2),
+        "sum": lambda: alpha.sum(x),
+        "sum, from the end": lambda: alpha.sum(x, -2, True),
+        "mean": lambda: alpha.mean(x, (0, 2)),
+        "prod": lambda: alpha.prod(x, 1),
+        "norm": lambda: alpha.norm(x, dim=-1),
+        "max": lambda: alpha.max(x),
+        "min": lambda: alpha.min(x, keepdim=True),
+        "var": lambda: alpha.var(x, 1),
+        "std": lambda: alpha.std(x, (-1, 1), unbiased=False, keepdim=True),
+        "cumsum": lambda: alpha.cumsum(x, -2),
+        "softmax": lambda: alpha.softmax(x),
+        "log_softmax": lambda: alpha.log_softmax(x, 1),
+        "layer_norm": lambda: alpha.layer_norm(x, (4, 5), x[0], y[0]),
+        "nll_loss": lambda: alpha.nll_loss(table, labels, "sum"),
+        "group_norm": lambda: alpha.group_norm(images, 4),
+        "rms_norm": lambda: alpha.rms_norm(x, (5,), table[0], 1e-5),
         "avg_pool2d": lambda: alpha.avg_pool2d(images, 3, stride=1, padding=1, count_include_pad=False),
     }
 
@@ -349,7 +366,8 @@ def test_operations_are_launches(engine: CPUEngine, monkeypatch: pytest.MonkeyPa
     first = call()
     called = (
         "copied", "copy", "concat", "stack", "flip", "pad", "index_select", "gather", "gather_along", "scatter",
-        "max_pool2d", "avg_pool2d",
+        "max_pool2d", "avg_pool2d", "reduce", "mean", "euclidean_norm", "variance", "cumsum", "softmax", "row_norm",
+        "nll_loss", "group_norm",
     )  # fmt: skip
     for method in called:
         monkeypatch.setattr(CPUEngine, method, lambda *_: pytest.fail("went the long way"))
@@ -395,6 +413,15 @@ def test_indices_out_of_range_are_errors_after_a_launch_too(engine: CPUEngine) -
     with pytest.raises(IndexError):
         x[bad] = y * 2
     np.testing.assert_array_equal(x.numpy(), before)
+
+
+def test_a_label_out_of_range_is_an_error_after_a_launch_too(engine: CPUEngine) -> None:
+    x = alpha.tensor(np.zeros((3, 4), np.float32), engine=engine)
+    for labels, reduction in (([0, 3, 1], "mean"), ([0, -100, 2], "mean"), ([0, 1, 3], "sum")):
+        alpha.nll_loss(x, alpha.tensor(np.array(labels), engine=engine), reduction)
+        wrong = alpha.tensor(np.array([0, 4, 9]), engine=engine)
+        with pytest.raises(ArgumentError, match=r"got 4 at row 1"):
+            alpha.nll_loss(x, wrong, reduction)
 
 
 def test_many_tensors_are_not_for_a_launch(engine: CPUEngine) -> None:

@@ -38,9 +38,10 @@ def _nll(slot, job):  # type: ignore[no-untyped-def]
     """Losses -x[row, label], or their sum or mean over the rows that count.
 
     The job's words: x, its steps in bytes from row to row and along one, rows, classes, labels, where these are copied
-    to, the label of rows to ignore, whether to check, what is done with the losses, and where they go. Of the copies,
-    for which each label is read once, that of a row to ignore is -1, of one out of range 0. Behind them is written how
-    many rows count; where labels are checked, the first out of range ends all: then it is -1 - its row.
+    to, the label of rows to ignore, whether to check, what is done with the losses, where they go, and where a 1 goes
+    if a label is out of range. Of the copies, for which each label is read once, that of a row to ignore is -1, of one
+    out of range 0. Behind them is written how many rows count; where labels are checked, the first out of range ends
+    all: then it is -1 - its row.
     """
     x, row_step, step, rows, classes = get(job, 0), get(job, 1), get(job, 2), get(job, 3), get(job, 4)
     source, followed, ignore, checking = get(job, 5), get(job, 6), get(job, 7), get(job, 8)
@@ -55,6 +56,7 @@ def _nll(slot, job):  # type: ignore[no-untyped-def]
             continue
         if label < 0 or label >= classes:
             if checking:
+                put(get(job, 11), 0, 1)
                 put(followed, rows, -1 - row)
                 return
             label = 0
