@@ -42,7 +42,7 @@ MOST_ENTRIES = 32
 LONG = 1 << 13
 """Elements from which other threads run meanwhile: to let them takes as long as the loop of some hundreds."""
 
-MOST_ARGUMENTS, MOST_TENSORS, MOST_RESULTS, MOST_WORDS = 16, 32, 8, 64
+MOST_ARGUMENTS, MOST_TENSORS, MOST_RESULTS, MOST_WORDS = 16, 256, 8, 288
 """What a launch has room for."""
 
 _KINDS = (TENSOR, OPTIONAL, SEVERAL, NUMBER, KEY)

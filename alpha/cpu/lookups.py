@@ -147,7 +147,7 @@ class Lookup(NamedTuple):
     known: Launches
     x: Tensor
     axis: int
-    index: Tensor
+    positions: Tensor
     from_end: bool = True
 
 

@@ -99,8 +99,8 @@ class MaskOperations(LookupOperations):
         """Elements of the mask per task, and how many rows are selected before each task, and in all."""
         flat = self.array(mask).reshape(-1)
         block = max(1, BLOCK // max(1, math.prod(x.shape[mask.ndim :])))
-        if self.threads == 1:
-            block = max(1, flat.size)
+        if self.threads == 1 or flat.size <= block:
+            return max(1, flat.size), np.array([0, np.count_nonzero(flat)])
         counts = [int(np.count_nonzero(flat[first : first + block])) for first in range(0, flat.size, block)]
         return block, np.cumsum([0, *counts])
 

@@ -229,16 +229,13 @@ class Slice(Function):
         return whole
 
 
-class Gather(Function):
-    """The elements that integer and bool tensors select, as a copy."""
+class Selection(Function):
+    """The elements that integer and bool tensors select, as a copy; repeated ones add up their gradients."""
 
     fresh = True
-
-    def forward(self, x: Tensor, index: tuple[Any, ...]) -> Tensor:
-        if self.needs[0]:
-            index = _kept(index)
-        self.index, self.shape, self.order = index, x.shape, x.memory_order()
-        return x.engine.gather(x, index)
+    index: tuple[Any, ...]
+    shape: Shape
+    order: Shape
 
     def backward(self, grad: Tensor) -> Tensor:
         whole = self.accumulator(0)
@@ -249,8 +246,18 @@ class Gather(Function):
         return whole
 
 
-class Take(Gather):
-    """The entries along an axis that indices name, as a copy."""
+class Gather(Selection):
+    """By an index of all axes."""
+
+    def forward(self, x: Tensor, index: tuple[Any, ...]) -> Tensor:
+        if self.needs[0]:
+            index = _kept(index)
+        self.index, self.shape, self.order = index, x.shape, x.memory_order()
+        return x.engine.gather(x, index)
+
+
+class IndexSelect(Selection):
+    """The entries along one axis that integers name."""
 
     def forward(self, x: Tensor, index: Tensor, axis: int) -> Tensor:
         check = None if self.needs[0] else _within("index_select", x.shape, axis)
@@ -326,6 +333,10 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         taken: Tensor | None = INDEX_SELECT.launch_outside(x, 0, key, True)
         if taken is not None:
             return taken
+        if _selects(x, key):
+            rest = (slice(None),) * (len(x.shape) - len(key.shape))
+            selected: Tensor = x.storage.engine.gather(x, (key, *rest))
+            return selected
     check_tensor("getitem", x)
     plain = _plain(key)
     if plain is not None and not ((x.requires_grad or x._base is not None) and enters_graph(x)):
@@ -334,6 +345,19 @@ def getitem(x: Tensor, key: Any) -> Tensor:
             return view_of(x, x.offset + part[0], part[1], part[2])
     index = _resolved("getitem", x, key)
     return call(Slice if _is_basic(index) else Gather, x, index)
+
+
+def _selects(x: Tensor, mask: Tensor) -> bool:
+    """Whether a key is a mask of x's first axes, and x not in the graph."""
+    count = len(mask.shape)
+    return bool(
+        isinstance(x, Tensor)
+        and dtypes.is_bool(mask.dtype)
+        and 0 < count <= len(x.shape)
+        and mask.shape == x.shape[:count]
+        and mask.storage.engine is x.storage.engine
+        and not enters_graph(x)
+    )
 
 
 PlainEntry = int | tuple[int | None, int | None, int | None]
@@ -497,7 +521,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     if index.ndim != 1:
         raise ShapeError(f"[index_select] expected an index of one axis, got shape {index.shape}")
     followed = index.detach().long()
-    out = call(Take, x, followed, axis)
+    out = call(IndexSelect, x, followed, axis)
     if dim != axis and not out.requires_grad:
         x.engine.alias(INDEX_SELECT, (x, axis, followed, True), INDEX_SELECT, (x, dim, index, True))
     return out

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.arguments import Shape, all_axes, one_axis, shape_of
 from alpha.autograd import Function, enters_graph, view_of
 from alpha.composed import arrays
@@ -45,6 +46,9 @@ __all__ = [
     "transpose",
     "unsqueeze",
 ]
+
+MOST_ADDED = 8
+"""Most repeats whose gradients are added one to another: a sum over the axes of more repeats takes less."""
 
 MOST_PIECES = 1 << 20
 """Most pieces that a tensor is split into: each is an object of its own."""
@@ -164,14 +168,21 @@ class Split(Function):
     fresh = True
 
 
-def _cut(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor, ...]:
+def _cut(x: Tensor, sizes: Shape, axis: int) -> tuple[Tensor, ...]:
     """Views of consecutive pieces."""
-    pieces, start = [], 0
-    for size in sizes:
-        shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
-        pieces.append(Tensor(x.storage, x.offset + start * x.strides[axis], shape, x.strides, x.dtype))
-        start += size
-    return tuple(pieces)
+    storage, strides, dtype = x.storage, x.strides, x.dtype
+    places = _places(x.shape, strides, sizes, axis)
+    return tuple([Tensor(storage, x.offset + start, shape, strides, dtype) for start, shape in places])
+
+
+@caches.kept
+def _places(shape: Shape, strides: Shape, sizes: Shape, axis: int) -> list[tuple[int, Shape]]:
+    """Where pieces of these sizes along an axis begin, and their shapes."""
+    starts = accumulate(sizes, initial=0)
+    return [
+        (start * strides[axis], (*shape[:axis], size, *shape[axis + 1 :]))
+        for start, size in zip(starts, sizes, strict=False)
+    ]
 
 
 def _in_graph(x: Tensor) -> bool:
@@ -320,8 +331,13 @@ def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, .
                 f"[split] expected at most {MOST_PIECES} pieces, got {size} of {length}: use a larger size"
             )
         sizes = tuple(min(int(size), length - start) for start in range(0, length, size)) or (0,)
-    pieces: tuple[Tensor, ...] = Split.apply(x, sizes, axis)
-    return pieces
+    if _in_graph(x):
+        pieces: tuple[Tensor, ...] = Split.apply(x, sizes, axis)
+        return pieces
+    strides = x.strides
+    return tuple([
+        view_of(x, x.offset + start, shape, strides) for start, shape in _places(x.shape, strides, sizes, axis)
+    ])  # fmt: skip
 
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
@@ -398,9 +414,25 @@ class Tile(Function):
         if not grad.numel():
             return arrays.filled(engine, self.given, 0, grad.dtype)
         axes = tuple([2 * axis for axis, count in enumerate(self.counts) if count > 1])
-        once = engine.reduce("sum", self._split(grad), axes, False) if axes else grad.clone()
+        if math.prod(self.counts) <= MOST_ADDED:
+            once = self._added(grad)
+        else:
+            once = engine.reduce("sum", self._split(grad), axes, False)
         dense = engine.dense(once, range(once.ndim))
         return dense.view(dense.offset, self.given, dense_strides(self.given))
+
+    def _added(self, grad: Tensor) -> Tensor:
+        """The sum of the gradients of a few repeats, neighbours first."""
+        engine, places = grad.storage.engine, [grad.offset]
+        for count, n, stride in zip(self.counts, self.shape, grad.strides, strict=True):
+            places = [place + k * n * stride for place in places for k in range(count)]
+        parts = [Tensor(grad.storage, place, self.shape, grad.strides, grad.dtype) for place in places]
+        if len(parts) == 1:
+            return engine.copied(parts[0])
+        while len(parts) > 1:
+            pairs = [engine.elementwise("add", *parts[k : k + 2]) for k in range(0, len(parts) - 1, 2)]
+            parts = pairs + parts[2 * len(pairs) :]
+        return parts[0]
 
     def _paired(self) -> Shape:
         """The result's shape, with each axis as two: repeats, and the tensor's own."""

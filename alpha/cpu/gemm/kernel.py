@@ -196,11 +196,9 @@ class _Writer:
 
     # -- what a task is made of ----------------------------------------------------------------------------------
 
-    def _multiply_body(
-        self, b: Any, rows: Any, x: Any, panel: Any, depth: Any, x_row: Any, tile: Any, out: Any, out_row: Any,
-        mode: Any, bias: Any, columns: Any,
-    ) -> None:  # fmt: skip
-        """``rows`` rows of the result, one panel wide, get one block of the depth. ``tile``: bytes of a packed one."""
+    def _multiply_body(self, b: Any, *arguments: Any) -> None:
+        """Some rows of the result, one panel wide, get one block of the depth; ``tile``: bytes of a packed tile."""
+        rows, x, panel, depth, x_row, tile, out, out_row, mode, bias, columns = arguments
         zero = b.ptrtoint(self.zero, I64)
         step = self.tile_row if self.kind.is_packed else x_row
         values = (
