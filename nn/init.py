@@ -171,10 +171,10 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     if outputs % groups:
         raise ArgumentError(f"[dirac_] expected groups that divide {outputs} filters, got {groups}")
     values = np.zeros(tensor.shape, dtype)
-    middle = tuple(size // 2 for size in sizes)
-    each = outputs // groups
-    for channel in range(min(each, inputs)):
-        values[(slice(channel, None, each), *middle, channel)] = 1
+    outputs_of_group = outputs // groups
+    for channel in range(min(outputs_of_group, inputs)):
+        place: tuple[Any, ...] = (slice(channel, None, outputs_of_group), *(size // 2 for size in sizes), channel)
+        values[place] = 1
     return _set(tensor, values)
 
 
