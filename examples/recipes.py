@@ -138,6 +138,14 @@ def make_schedules(
     return []
 
 
+def freeze_resting(settings: common.Settings, optimizers: Sequence[optim.Optimizer]) -> None:
+    """Parameters whose rate has fallen to 0 need no gradients any more, nor do the layers before them."""
+    if settings["schedule"] == "linear":
+        for group in [group for optimizer in optimizers for group in optimizer.param_groups if group["lr"] == 0]:
+            for p in group["params"]:
+                p.requires_grad_(False)
+
+
 def _falling(steps: int, step: int) -> float:
     """From 1 to 0 in so many steps."""
     return max(0.0, 1 - step / steps)

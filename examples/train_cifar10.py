@@ -325,6 +325,7 @@ def train_epoch(run: Run, metrics: Metrics, events: TensorBoard | None, interrup
 
 def train_step(run: Run, x: alpha.Tensor, y: alpha.Tensor) -> tuple[float, int]:
     """Forward, backward and update on one batch; returns the loss and the number of right answers."""
+    recipes.freeze_resting(run.settings, run.optimizers)
     logits = run.net(x)
     loss = nn.functional.cross_entropy(logits, y, label_smoothing=run.settings["label_smoothing"])
     for optimizer in run.optimizers:
