@@ -250,10 +250,12 @@ class Function:
     def record(self, edges: list[Edge], saved: list[Tensor], result: Tensor) -> Tensor:
         """Does what ``apply`` does for a function that has computed its result, a new tensor of floats, by itself.
 
-        ``edges``: as ``edges_of`` gives them; ``saved``: what backward needs. Returns the result.
+        ``edges``: as ``edges_of`` gives them; ``saved``: what backward needs, as tensors that lie so. Returns the
+        result.
         """
         self.needs = tuple([edge is not None for edge in edges])
-        self._saved = tuple([(x.detach(), x.storage.version) for x in saved])
+        # A detached alias of the result: it holds this function. Arguments are held by the edges, too.
+        self._saved = tuple([(x.detach() if x is result else x, x.storage.version) for x in saved])
         for x in saved:
             if x.storage.waiting is not None:
                 _notify(x.storage)

@@ -29,6 +29,7 @@ from alpha.composed import (
     attention,
     convolution,
     group_norm,
+    linear,
     losses,
     normalisation,
     optimizers,
@@ -52,6 +53,7 @@ from alpha.records import (
     Epilogue,
     Index,
     Operand,
+    PointwiseStep,
     RangeCheck,
     RunningStatistics,
     Scalar,
@@ -62,6 +64,7 @@ from alpha.tensor import Tensor
 if TYPE_CHECKING:
     from alpha.expressions.program import Program
     from alpha.graphs import Capture, Recorder
+    from alpha.launches import Launches
     from alpha.random import Draw
     from alpha.tensor import Storage
     from alpha.update_rules import UpdateRule
@@ -76,6 +79,7 @@ __all__ = [
     "Epilogue",
     "Index",
     "Operand",
+    "PointwiseStep",
     "RangeCheck",
     "RunningStatistics",
     "Scalar",
@@ -168,11 +172,11 @@ class Engine(ABC):
     def dense(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
         """x, or a copy, without gaps: in the given order of axes, or in whatever order it lies."""
         wanted = x.memory_order() if order is None else order
-        if x.is_contiguous(wanted):
-            return x
-        out = self.empty(x.shape, x.dtype, order)
-        self.copy(x, out)
-        return out
+        return x if x.is_contiguous(wanted) else self.copied(x, wanted)
+
+    def copied(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
+        """A dense copy in memory of its own: in the given order of axes, or in the order in which it lies."""
+        return arrays.copied(self, x, x.dtype, order)
 
     @abstractmethod
     def from_numpy(self, array: np.ndarray[Any, Any]) -> Tensor:
@@ -232,6 +236,14 @@ class Engine(ABC):
         """
         return arrays.concat(self, tensors, axis, order)
 
+    def stack(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
+        """Tensors of one shape and dtype side by side along a new axis; in the memory order of the largest."""
+        return arrays.stack(self, tensors, axis)
+
+    def flip(self, x: Tensor, axes: tuple[int, ...]) -> Tensor:
+        """A copy whose elements are in reverse order along axes."""
+        return arrays.flip(self, x, axes)
+
     def pad(self, x: Tensor, before: Shape, after: Shape, mode: str, value: Scalar) -> Tensor:
         """x with so many elements before and behind each axis.
 
@@ -285,7 +297,8 @@ class Engine(ABC):
         """The results of a program over broadcast tensors and numbers: see ``alpha.expressions.program``.
 
         They are computed in the dtype in which the float tensors meet, and have it, or bool; their shape is the one
-        that the tensors broadcast to, their memory order that of the largest tensor. ``function``: who asks, for
+        that the tensors broadcast to, their memory order that of the largest tensor. Tensors of integers, with numbers
+        that are ints, are computed with where ``elementwise`` has all operations of them. ``function``: who asks, for
         messages. ``out``: where the only result goes, of that shape and dtype; it may be one of the tensors or a part.
         """
         return pointwise.pointwise(self, function, program, tensors, numbers, out)
@@ -310,6 +323,12 @@ class Engine(ABC):
     def euclidean_norm(self, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
         """sqrt(sum(x ** 2)) of floats over sorted non-negative axes, as accurate as a sum."""
         return reductions.euclidean_norm(self, x, axes, keepdims)
+
+    def variance(self, x: Tensor, axes: tuple[int, ...], correction: int, keepdims: bool) -> tuple[Tensor, Tensor]:
+        """sum((x - mean) ** 2) / (n - correction) of floats over sorted non-negative axes, and the mean, which keeps
+        them at length 1; NaN where n is no more than the correction. Equal numbers have a variance of exactly 0.
+        """
+        return reductions.variance(self, x, axes, correction, keepdims)
 
     def prod_grad(self, grad: Tensor, x: Tensor, y: Tensor, axes: tuple[int, ...], everything: bool) -> Tensor:
         """``grad`` times the product over axes of the factors of floats beside each; exact where factors are 0.
@@ -336,6 +355,23 @@ class Engine(ABC):
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
         """Batched matrix product of (..., M, K) and (..., K, N), batch axes broadcast; floats only."""
 
+    def linear(
+        self, x: Tensor, w: Tensor, bias: Tensor | None, step: PointwiseStep | None = None, keeps: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """``step(x w^T + bias)`` of (rows, in), (out, in) and (out,), none of them empty, and what the step was given.
+
+        The latter may have been overwritten by the result unless it is to be kept; without a step both are the same.
+        """
+        return linear.linear(self, x, w, bias, step, keeps)
+
+    def linear_input_grad(self, dy: Tensor, w: Tensor) -> Tensor:
+        """The gradient of ``linear``'s x: ``dy w``."""
+        return linear.linear_input_grad(self, dy, w)
+
+    def linear_weight_grad(self, x: Tensor, dy: Tensor, with_bias: bool) -> tuple[Tensor, Tensor | None]:
+        """The gradients of ``linear``'s w, ``dy^T x``, and of its bias where asked for: as ``channel_sum``."""
+        return linear.linear_weight_grad(self, x, dy, with_bias)
+
     def gemv(self, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:
         """The matrix ``a`` (M, N), or transposed, times a vector, and a vector added; floats only."""
         return arrays.gemv(self, a, x, trans, plus)
@@ -353,6 +389,16 @@ class Engine(ABC):
     @abstractmethod
     def scatter(self, out: Tensor, index: Index, values: Operand, accumulate: bool) -> None:
         """``out[index] = values``, or ``+=`` with repeated indices adding up."""
+
+    def index_select(
+        self, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None, from_end: bool = True
+    ) -> Tensor:
+        """The entries along an axis that an int64 index of any shape names.
+
+        It is in range, unless there is a ``check``: then it is checked as by ``check_range``, and elements below 0
+        count from the axis' end with ``from_end`` and are out of range without.
+        """
+        return arrays.index_select(self, x, index, axis, check, from_end)
 
     def gather_along(self, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None) -> Tensor:
         """out[i, j, k] = x[i, index[i, j, k], k] for axis 1 of three, and likewise for others.
@@ -632,6 +678,16 @@ class Engine(ABC):
         updated yet, but checked and prepared, and added to the plan.
         """
         optimizers.optimizer_step(self, rows, rule, refresh, plan)
+
+    # -- the price of a call --------------------------------------------------------------------------------------
+
+    def alias(  # noqa: B027
+        self, known: Launches, arguments: Sequence[Any], other: Launches, given: Sequence[Any]
+    ) -> None:
+        """Where an operation's launches know some arguments, those of it or another are to know what means the same.
+
+        An engine without launches has nothing to do.
+        """
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its name: what reads it has an engine of that name, or EngineError says why not."""

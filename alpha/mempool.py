@@ -43,6 +43,12 @@ MIN_SPLIT = 256 << 10
 MOST_RECENT = 1024
 """How many small blocks of a size are known as recently lent."""
 
+HELD_RECENT = 64
+"""How many of these may still be held: a step uses so many at a time, and finds them free in the next."""
+
+TRIES = 4
+"""Recent blocks that are looked at for one that is free."""
+
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
 
@@ -273,7 +279,9 @@ class MemoryPool:
         """
         size = (nbytes + (SLACK + GRAIN - 1)) & -GRAIN
         recent = self._recent.get(size)
-        while recent:
+        tries = TRIES
+        while recent and tries:
+            tries -= 1
             try:
                 pair = recent.popleft()
             except IndexError:  # another thread was faster
@@ -284,6 +292,8 @@ class MemoryPool:
                 self._requests += 1
                 self._hits += 1
                 return block, loan
+            if len(recent) < HELD_RECENT:
+                recent.append(pair)
         lock = self._lock
         while not (mutex := lock.mutex).acquire(False):
             if lock.wait(mutex):
@@ -538,10 +548,12 @@ class MemoryPool:
         insort(self._free, (block.nbytes, block.address, block))
 
     def _merged_fit(self, size: int) -> Block | None:
-        """The best fit, after merging the small blocks if the request is small."""
-        if size < SMALL:
+        """The best fit; for a small request the small blocks are merged where none is free without."""
+        found = self._fit(size)
+        if found is None and size < SMALL:
             self._merge_small()
-        return self._fit(size)
+            found = self._fit(size)
+        return found
 
     def _fit(self, size: int) -> Block | None:
         """The smallest free block of enough bytes; in growing segments the first in memory, so that their ends stay

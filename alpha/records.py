@@ -11,6 +11,9 @@ import numpy as np
 from alpha.errors import AlphaError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alpha.expressions.program import Program
     from alpha.tensor import Tensor
 
 Scalar = bool | int | float
@@ -47,6 +50,20 @@ class Epilogue(NamedTuple):
     weight: Tensor | None = None
     bias: Tensor | None = None
     slope: float | None = None
+
+
+class PointwiseStep(NamedTuple):
+    """A point-wise function of one tensor of floats, which follows another operation in the same pass.
+
+    Attributes:
+        function: its name, for messages.
+        program: what it computes (``alpha.expressions.program``), of one tensor.
+        numbers: those that the program takes.
+    """
+
+    function: str
+    program: Program
+    numbers: Sequence[float]
 
 
 class BatchNormState(NamedTuple):

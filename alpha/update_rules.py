@@ -1,28 +1,39 @@
-"""Update rules: what one step of an optimizer does to a parameter and its states, as a formula and as numbers.
+"""Update rules: what one step of an optimizer does to a parameter and its states, as one expression.
 
-``Engine.optimizer_step`` takes any rule. The formula runs on every engine; for the rules that an engine has a kernel
-for, it takes the rule's numbers instead.
+``Engine.optimizer_step`` takes any rule. An engine makes a kernel of the rule's formula that updates a whole list of
+parameters in place; an engine without one computes it as it computes ``alpha.pointwise``.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any
 
-if TYPE_CHECKING:
-    from alpha.engine import Engine
-    from alpha.tensor import Tensor
-    from alpha.updates import Row
-
-NewValues = Iterable[tuple["Tensor", "Tensor"]]
-"""Tensors of new values, each with the tensor that is to hold them."""
+from alpha.expressions import rules, symbols
+from alpha.expressions.program import Program
 
 
 class UpdateRule(ABC):
-    """The numbers of one step. A rule's tensors come in rows: a parameter, its gradient, and its states."""
+    """The numbers of one step, and its formula. A rule's tensors come in rows: a parameter, its gradient, its states.
+
+    A whole rule, of signs of the gradient with a momentum::
+
+        @dataclass
+        class SignRule(UpdateRule):
+            lr: float
+            momentum: float
+            nesterov: bool
+            states = 1
+
+            def formula(self, row):
+                p, g, b = row
+                speed = b * self.momentum + g
+                change = g + speed * self.momentum if self.nesterov else speed
+                return p - change.sign() * self.lr, speed
+    """
 
     __slots__ = ()
 
@@ -32,32 +43,19 @@ class UpdateRule(ABC):
         """How many states a parameter has."""
 
     @abstractmethod
-    def updated(self, engine: Engine, row: Row) -> NewValues:
-        """What a row's parameter and states become, computed by ``engine``; the row itself is only read."""
+    def formula(self, row: Sequence[Any]) -> Sequence[Any]:
+        """The new parameter and the new states, in the row's order, of one element of a row's tensors.
 
+        It is written as a function for ``alpha.pointwise`` is, and traced once. What it reads of the rule is then one
+        of two things. Numbers, also those in tuples and of properties, are arguments of the kernel: others compile
+        nothing, and parts made of them alone are computed in float64, once a step. Bools, None and text are what it may
+        decide on by ``if``: for each choice that occurs it is traced anew. Where a number decides, give the rule a
+        property that is a bool, such as ``decays`` of the rules below.
+        """
 
-class AdamNumbers(NamedTuple):
-    """Adam's numbers as kernels take them: p = shrink p - step_size m / (sqrt(v) / correction + eps).
-
-    Attributes:
-        step_size: lr, corrected for the bias of the first moment.
-        correction: the root of what the second moment lacks.
-        gain1: the share of the gradient in the first moment.
-        beta2: how much of the second moment is kept.
-        gain2: the share of the gradient's square in the second moment.
-        eps: added to the root of the second moment.
-        decay: the share of the parameter that is added to the gradient.
-        shrink: what the parameter is multiplied by.
-    """
-
-    step_size: float
-    correction: float
-    gain1: float
-    beta2: float
-    gain2: float
-    eps: float
-    decay: float
-    shrink: float
+    def traced(self) -> tuple[Program, tuple[float, ...]]:
+        """The formula as a program, and the numbers that it takes in this step."""
+        return rules.traced(self)
 
 
 @dataclass(slots=True)
@@ -84,45 +82,23 @@ class AdamRule(UpdateRule):
     def states(self) -> int:
         return 2
 
-    def numbers(self) -> AdamNumbers:
-        """The bias corrections computed once, in float64."""
+    @property
+    def decays(self) -> bool:
+        """Whether there is weight decay: without, a parameter that is not finite leaves its gradient alone."""
+        return self.weight_decay != 0
+
+    def formula(self, row: Sequence[Any]) -> Sequence[Any]:
+        p, g, m, v = row
         beta1, beta2 = self.betas
-        return AdamNumbers(
-            self.lr / (1 - beta1**self.step),
-            math.sqrt(1 - beta2**self.step),
-            1 - beta1,
-            beta2,
-            1 - beta2,
-            self.eps,
-            0.0 if self.decoupled else self.weight_decay,
-            1 - self.lr * self.weight_decay if self.decoupled else 1.0,
-        )
-
-    def updated(self, engine: Engine, row: Row) -> NewValues:
-        do, (p, g, m, v) = engine.elementwise, row
-        size, correction, gain1, beta2, gain2, eps, decay, shrink = self.numbers()
-        g = _decayed(engine, g, decay, p)
-        mean = do("add", m, do("mul", do("sub", g, m), gain1))
-        square = do("add", do("mul", v, beta2), do("mul", do("mul", g, gain2), g))
-        change = do("div", mean, do("add", do("div", do("sqrt", square), correction), eps))
-        value = do("sub", do("mul", p, shrink), do("mul", change, size))
-        return (value, p), (mean, m), (square, v)
-
-
-class SGDNumbers(NamedTuple):
-    """SGD's numbers as kernels take them.
-
-    Attributes:
-        lr: the learning rate.
-        momentum: how much of the buffer is kept.
-        gain: the share of the gradient that goes into the buffer.
-        decay: the share of the parameter that is added to the gradient.
-    """
-
-    lr: float
-    momentum: float
-    gain: float
-    decay: float
+        if self.decays and self.decoupled:
+            p = p * (1 - self.lr * self.weight_decay)
+        elif self.decays:
+            g = g + p * self.weight_decay
+        mean = m + (g - m) * (1 - beta1)
+        square = v * beta2 + g * (1 - beta2) * g
+        correction = 1 / (1 - beta2**self.step) ** 0.5
+        change = mean / (square**0.5 * correction + self.eps)
+        return p - change * (self.lr / (1 - beta1**self.step)), mean, square
 
 
 @dataclass(slots=True)
@@ -149,40 +125,21 @@ class SGDRule(UpdateRule):
     def states(self) -> int:
         return int(self.momentum != 0)
 
-    def numbers(self) -> SGDNumbers:
-        """As kernels take them."""
-        return SGDNumbers(self.lr, self.momentum, 1 - self.dampening, self.weight_decay)
+    @property
+    def decays(self) -> bool:
+        """Whether there is weight decay: without, a parameter that is not finite leaves its gradient alone."""
+        return self.weight_decay != 0
 
-    def updated(self, engine: Engine, row: Row) -> NewValues:
-        do, (p, g, *buffers) = engine.elementwise, row
-        lr, momentum, gain, decay = self.numbers()
-        g = _decayed(engine, g, decay, p)
+    def formula(self, row: Sequence[Any]) -> Sequence[Any]:
+        p, g, *buffers = row
+        if self.decays:
+            g = g + p * self.weight_decay
         if not buffers:
-            return ((do("sub", p, do("mul", g, lr)), p),)
+            return (p - g * self.lr,)
         (b,) = buffers
-        speed = g if self.first else do("add", do("mul", b, momentum), do("mul", g, gain))
-        change = do("add", g, do("mul", speed, momentum)) if self.nesterov else speed
-        return (do("sub", p, do("mul", change, lr)), p), (speed, b)
-
-
-class RMSpropNumbers(NamedTuple):
-    """RMSprop's numbers as kernels take them.
-
-    Attributes:
-        lr: the learning rate.
-        alpha: how much of the running means is kept.
-        gain: the share of the gradient, or of its square, in the running means.
-        eps: added to the root of the mean of squares.
-        decay: the share of the parameter that is added to the gradient.
-        momentum: how much of the momentum's buffer is kept.
-    """
-
-    lr: float
-    alpha: float
-    gain: float
-    eps: float
-    decay: float
-    momentum: float
+        speed = g if self.first else b * self.momentum + g * (1 - self.dampening)
+        change = g + speed * self.momentum if self.nesterov else speed
+        return p - change * self.lr, speed
 
 
 @dataclass(slots=True)
@@ -207,31 +164,34 @@ class RMSpropRule(UpdateRule):
 
     @property
     def states(self) -> int:
-        return 1 + (self.momentum != 0) + self.centered
+        return 1 + self.moves + self.centered
 
-    def numbers(self) -> RMSpropNumbers:
-        """As kernels take them."""
-        return RMSpropNumbers(self.lr, self.alpha, 1 - self.alpha, self.eps, self.weight_decay, self.momentum)
+    @property
+    def moves(self) -> bool:
+        """Whether there is a momentum."""
+        return self.momentum != 0
 
-    def updated(self, engine: Engine, row: Row) -> NewValues:
-        do, (p, g, s, *others) = engine.elementwise, row
-        lr, alpha, gain, eps, decay, momentum = self.numbers()
-        g = _decayed(engine, g, decay, p)
-        spread = square = do("add", do("mul", s, alpha), do("mul", do("mul", g, gain), g))
-        yield square, s
+    @property
+    def decays(self) -> bool:
+        """Whether there is weight decay: without, a parameter that is not finite leaves its gradient alone."""
+        return self.weight_decay != 0
+
+    def formula(self, row: Sequence[Any]) -> Sequence[Any]:
+        p, g, s, *others = row
+        if self.decays:
+            g = g + p * self.weight_decay
+        gain = 1 - self.alpha
+        spread = square = s * self.alpha + g * gain * g
+        means = []
         if self.centered:
-            mean = do("add", others[-1], do("mul", do("sub", g, others[-1]), gain))
-            # With one rounding, as kernels have it, a finite mean's square takes nothing off an infinite mean.
-            infinite = do("logical_and", do("eq", square, math.inf), do("isfinite", mean))
-            spread = do("where", infinite, square, do("sub", square, do("square", mean)))
-            yield mean, others[-1]
-        change = do("div", g, do("add", do("sqrt", spread), eps))
-        if momentum != 0:
-            change = do("add", do("mul", others[0], momentum), change)
-            yield change, others[0]
-        yield do("sub", p, do("mul", change, lr)), p
-
-
-def _decayed(engine: Engine, g: Tensor, decay: float, p: Tensor) -> Tensor:
-    """The gradient with its weight decay; without decay a parameter that is not finite leaves it alone."""
-    return g if decay == 0 else engine.elementwise("add", g, engine.elementwise("mul", p, decay))
+            mean = others[-1] + (g - others[-1]) * gain
+            # As in one rounding, a finite mean's square takes nothing off an infinite mean of squares.
+            is_infinite = (square == math.inf) & mean.isfinite()
+            spread = symbols.apply("where", is_infinite, square, square - mean * mean)
+            means.append(mean)
+        change = g / (spread**0.5 + self.eps)
+        buffers = []
+        if self.moves:
+            change = others[0] * self.momentum + change
+            buffers.append(change)
+        return p - change * self.lr, square, *buffers, *means

@@ -32,6 +32,11 @@ def check_rows(engine: Engine, rule: UpdateRule, rows: Sequence[Row]) -> None:
         _check(engine, row)
 
 
+def written(row: Row) -> Row:
+    """What a step writes to: the parameter and the states, not the gradient."""
+    return row[0], *row[2:]
+
+
 def _check(engine: Engine, row: Row) -> None:
     parameter = row[0]
     if not is_float(parameter.dtype):
@@ -67,9 +72,9 @@ class Batch(NamedTuple):
         tensors: list[Tensor] = []
         back: list[tuple[Tensor, Tensor]] = []
         for row, copies in zip(self.rows, self.dense, strict=True):
-            tensors += (row[0], *row[2:])  # gradients are only read
+            tensors += written(row)
             if copies is not row:
-                pairs = zip((copies[0], *copies[2:]), (row[0], *row[2:]), strict=True)
+                pairs = zip(written(copies), written(row), strict=True)
                 back += [(copy, tensor) for copy, tensor in pairs if copy is not tensor]
         return Launch(run, tensors, back, self.dense)
 
@@ -90,8 +95,12 @@ def batches(engine: Engine, rule: UpdateRule, rows: Sequence[Row]) -> list[Batch
 
 def _aligned(engine: Engine, row: Row) -> Row:
     strides = row[0].strides
-    if _is_dense(row[0].shape, strides) and all(tensor.strides == strides for tensor in row):
-        return row
+    if _is_dense(row[0].shape, strides):
+        for tensor in row:
+            if tensor.strides != strides:
+                break
+        else:
+            return row
     order = row[0].memory_order()
     return [tensor if tensor.is_contiguous(order) else _copied(engine, tensor, order) for tensor in row]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from alpha import steps
-from alpha.autograd import BACKWARD, SECOND_BACKWARD, THREAD, Function, follow_base
+from alpha.autograd import BACKWARD, SECOND_BACKWARD, THREAD, Edge, Function, follow_base
 from alpha.changes import finish
 from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError, described
 from alpha.expressions.graph import Graph, Node
@@ -23,7 +23,8 @@ def backward(result: Tensor, gradient: Tensor | None = None, retain_graph: bool 
         gradient: gradient of the final result with respect to this one; 1 for a tensor of one element.
         retain_graph: keep the saved tensors for another backward.
     """
-    follow_base(result)
+    if result._base is not None:
+        follow_base(result)
     if not result.requires_grad:
         raise GraphError(
             "[backward] expected a tensor made from one that requires grad, got one outside the graph: set "
@@ -35,7 +36,7 @@ def backward(result: Tensor, gradient: Tensor | None = None, retain_graph: bool 
                 f"[backward] expected a gradient for a tensor of shape {result.shape}, got none: reduce it to one "
                 "element (.sum(), .mean()) or pass gradient="
             )
-        gradient = result.engine.pointwise("backward", _ONES, (result,), ())[0]
+        gradient = _computed(_ONES, result)
     elif not isinstance(gradient, Tensor):
         raise DtypeError(f"[backward] expected a Tensor as gradient, got {described(gradient)}")
     elif gradient.shape != result.shape:
@@ -78,12 +79,13 @@ class Walk:
     def __init__(self, retain_graph: bool) -> None:
         self.retain_graph = retain_graph
         self.queue: list[tuple[int, Function]] = []
-        self.pending: dict[Function, dict[int, Waiting]] = {}
+        self.queued: set[Function] = set()  # of those with several outputs
+        self.pending: dict[tuple[Function, int], Waiting] = {}
         self.leaves: dict[Tensor, Waiting] = {}
 
     def accumulator(self, function: Function, index: int) -> Tensor | None:
         """The gradient that waits for an output of a function, if it may be added into."""
-        grad, owned = self.pending.get(function, _NOTHING).get(index, (None, False))
+        grad, owned = self.pending.get((function, index), _ABSENT)
         return grad if owned else None
 
     def run(self) -> None:
@@ -95,35 +97,49 @@ class Walk:
     def _run(self, function: Function) -> None:
         if function._saved is None:
             raise GraphError(SECOND_BACKWARD)
-        pending = self.pending.pop(function)
+        pending, outputs = self.pending, len(function._outputs)
         if function._hooks or function._retained:
-            pending = {index: (self._observe(function, index, grad), False) for index, (grad, _) in pending.items()}
+            for index in range(outputs):
+                grad, _ = pending.get((function, index), _ABSENT)
+                if grad is not None:
+                    pending[function, index] = self._observe(function, index, grad), False
         # Nothing here holds on to a gradient that has done its work.
-        if len(function._outputs) == 1:
-            result = function.backward(pending.pop(0)[0])
+        if outputs == 1:
+            result = function.backward(pending.pop((function, 0))[0])
         else:
-            result = function.backward(*[pending.pop(k, _ABSENT)[0] for k in range(len(function._outputs))])
+            result = function.backward(*[pending.pop((function, k), _ABSENT)[0] for k in range(outputs)])
         edges, fresh = function._edges, function.fresh
-        incoming = list(result) if isinstance(result, tuple | list) else [result]
-        if len(incoming) > len(edges):
-            raise GraphError(
-                f"[{type(function).__name__}.backward] expected at most {len(edges)} gradients, one per argument of "
-                f"forward, got {len(incoming)}"
-            )
-        del result
         if not self.retain_graph:
             function._saved, function._edges, function._retained = None, (), None
+        if type(result) is Tensor and len(edges) == 1:
+            edge = edges[0]
+            if edge is not None:
+                self.deliver(edge, result, fresh)
+            return
+        incoming = list(result) if isinstance(result, tuple | list) else [result]
+        del result
+        self._check_incoming(function, edges, incoming)
         for argument, edge in enumerate(edges):
             if argument == len(incoming):
                 break
             grad, incoming[argument] = incoming[argument], None
             if edge is not None and grad is not None:
-                if not isinstance(grad, Tensor):
-                    raise ArgumentError(
-                        f"[{type(function).__name__}.backward] expected tensors or None as gradients, got "
-                        f"{type(grad).__name__} for argument {argument}: return tensors"
-                    )
                 self.deliver(edge, grad, fresh)
+
+    @staticmethod
+    def _check_incoming(function: Function, edges: tuple[Edge, ...], incoming: list[Any]) -> None:
+        """Raises an error unless these are gradients of a function's arguments."""
+        if len(incoming) > len(edges):
+            raise GraphError(
+                f"[{type(function).__name__}.backward] expected at most {len(edges)} gradients, one per argument of "
+                f"forward, got {len(incoming)}"
+            )
+        for argument, (edge, grad) in enumerate(zip(edges, incoming, strict=False)):
+            if edge is not None and grad is not None and not isinstance(grad, Tensor):
+                raise ArgumentError(
+                    f"[{type(function).__name__}.backward] expected tensors or None as gradients, got "
+                    f"{type(grad).__name__} for argument {argument}: return tensors"
+                )
 
     def _observe(self, function: Function, index: int, grad: Tensor) -> Tensor:
         """Runs the hooks of an output, and keeps its gradient where ``retain_grad`` asked for it."""
@@ -143,17 +159,21 @@ class Walk:
             return
         if target._saved is None:
             raise GraphError(SECOND_BACKWARD)
-        shape, engine, dtype = target._outputs[index]
+        outputs = target._outputs
+        shape, engine, dtype = outputs[index]
         if grad.shape != shape or grad.storage.engine is not engine:
             raise _misshapen(f"the result of {type(target).__name__}", shape, engine, grad)
         if grad.dtype is not dtype and grad.dtype != dtype:
             grad, owned = grad.astype(dtype), True
-        waiting = self.pending.get(target)
-        if waiting is None:
-            self.pending[target] = {index: (grad, owned)}
-            heapq.heappush(self.queue, (-target._sequence, target))
-        else:
-            _add(waiting, index, grad, owned)
+        if edge in self.pending:
+            _add(self.pending, edge, grad, owned)
+            return
+        self.pending[edge] = grad, owned
+        if len(outputs) > 1:
+            if target in self.queued:
+                return
+            self.queued.add(target)
+        heapq.heappush(self.queue, (-target._sequence, target))
 
     def _deliver_leaf(self, leaf: Tensor, grad: Tensor, owned: bool) -> None:
         if grad.shape != leaf.shape or grad.storage.engine is not leaf.storage.engine:
@@ -164,7 +184,10 @@ class Walk:
             for hook in tuple(leaf._leaf_hooks):
                 replaced = checked_hook(hook, grad)
                 grad, owned = replaced, owned and replaced is grad
-        _add(self.leaves, leaf, grad, owned)
+        if leaf in self.leaves:
+            _add(self.leaves, leaf, grad, owned)
+        else:
+            self.leaves[leaf] = grad, owned
 
     def settle(self) -> None:
         """Gives the leaves their gradients.
@@ -183,11 +206,10 @@ class Walk:
             mutex.release()
 
     def _settle(self) -> None:
-        prepared = [
-            (leaf, before, grad if owned and before is None else _added(grad, owned, before))
-            for leaf, (grad, owned) in self.leaves.items()
-            for before in (leaf.grad,)
-        ]
+        prepared = []
+        for leaf, (grad, owned) in self.leaves.items():
+            before = leaf.grad
+            prepared.append((leaf, before, grad if owned and before is None else _added(grad, owned, before)))
 
         def give() -> None:
             for leaf, before, grad in prepared:
@@ -214,10 +236,15 @@ def _program(of: Callable[[Graph, Node], Node]) -> Program:
     return Program(graph, [of(graph, x)], [x])
 
 
+def _computed(program: Program, x: Tensor) -> Tensor:
+    """The result of a program of one tensor."""
+    found: Tensor | None = program.launches.launch(x)
+    return x.storage.engine.pointwise("backward", program, (x,), ())[0] if found is None else found
+
+
 _ONES = _program(lambda graph, _: graph.constant(1.0))
 _COPY = _program(lambda _, x: x)
 
-_NOTHING: dict[int, Waiting] = {}
 _ABSENT = (None, False)
 
 
@@ -238,18 +265,13 @@ def _added(grad: Tensor, owned: bool, before: Tensor | None) -> Tensor:
     """A tensor that nobody else holds: a gradient, plus the one before if there is one."""
     if before is None:
         # Others may hold the tensor, but optimizers write to .grad: so copy it.
-        return grad if owned else _copied(grad)
+        return grad if owned else _computed(_COPY, grad)
     if before.shape != grad.shape or before.engine is not grad.engine:
         raise ShapeError(
             f"[backward] expected a leaf's .grad of shape {grad.shape} on {grad.engine.name} to add to, got "
             f"{before.shape} on {before.engine.name}: set it to None"
         )
     return before.engine.elementwise("add", before, grad, out=grad if owned else None)
-
-
-def _copied(grad: Tensor) -> Tensor:
-    """A copy that nobody else holds."""
-    return grad.engine.pointwise("backward", _COPY, (grad,), ())[0]
 
 
 def _settle_grad(leaf: Tensor, before: Tensor | None, grad: Tensor) -> None:

@@ -81,6 +81,11 @@ class Draw:
         """Integers from 0 below a limit."""
         return Input(self._rng.integers(0, high, shape or self.shape))
 
+    def of(self, dtype: str, low: int = 0) -> Input:
+        """Numbers of a dtype, whole ones from a lowest below 100."""
+        numbers = self._rng.integers(low, 2 if dtype == "bool" else 100, self.shape)
+        return Input(numbers.astype(dtype))
+
     def distinct(self) -> Input:
         """Rows of columns, no two numbers equal."""
         return Input(self._rng.permutation(self.rows * self.columns).astype(np.float32).reshape(self.shape))
@@ -144,6 +149,40 @@ def _nothing(d: Draw) -> list[Input]:
 def _same(name: str, make: Make = _one, gradients: Sequence[int] = (0,), **options: Any) -> Case:
     """A function that has its name and its arguments in PyTorch too."""
     return Case(name, make, lambda m, *xs: getattr(m, name)(*xs), gradients=gradients, **options)
+
+
+def _conversion(source: str, target: str) -> Case:
+    """Numbers in another dtype."""
+    return Case(
+        "cast",
+        lambda d: [d.of(source)],
+        lambda a, x: a.cast(x, target),
+        lambda t, x: x.to(getattr(t, target)),
+        (),
+        f"{source} to {target}",
+    )
+
+
+_CONVERSIONS = (
+    ("int64", "float32"), ("int32", "float32"), ("uint8", "float32"), ("bool", "float32"), ("float64", "float32"),
+    ("float32", "int64"), ("float32", "int32"), ("float32", "uint8"), ("float32", "bool"), ("bool", "int64"),
+    ("int32", "int64"), ("int64", "int32"), ("uint8", "int64"),
+)  # fmt: skip
+
+
+def _of_integers(name: str, dtype: str, number: int | None = None) -> Case:
+    """A function of two tensors of integers, or of one and a number."""
+    others: tuple[Any, ...] = () if number is None else (number,)
+    return Case(
+        name,
+        lambda d: [d.of(dtype)] if others else [d.of(dtype), d.of(dtype, low=1)],
+        lambda m, *xs: getattr(m, name)(*xs, *others),
+        gradients=(),
+        variant=dtype if number is None else f"{dtype} and a number",
+    )
+
+
+_INTEGER_FUNCTIONS = ("add", "sub", "mul", "floor_divide", "remainder", "maximum", "eq", "lt")
 
 
 def _functional(name: str, make: Make = _one, gradients: Sequence[int] = (0,), *more: Any) -> Case:
@@ -216,16 +255,33 @@ _ELEMENTWISE = [
     _same("where", lambda d: [d.mask(), d.numbers(), d.numbers()], (1, 2)),
     Case("masked_fill", lambda d: [d.numbers(), d.mask()], lambda m, x, mask: m.masked_fill(x, mask, 0.0)),
     Case("cast", _one, lambda a, x: a.cast(x, "float64"), lambda t, x: x.to(t.float64), variant="to float64"),
-    Case(
-        "cast",
-        lambda d: [d.whole(100)],
-        lambda a, x: a.cast(x, "float32"),
-        lambda t, x: x.to(t.float32),
-        (),
-        "from int64",
-    ),
+    *(_conversion(*pair) for pair in _CONVERSIONS),
     Case("to", _one, lambda a, x: a.to(x, "float64"), lambda t, x: x.to(t.float64), (), "float64"),
     _same("clone"),
+    *(_of_integers(name, dtype) for dtype in ("int64", "int32", "uint8") for name in _INTEGER_FUNCTIONS),
+    *(_of_integers(name, "int64", 3) for name in ("add", "mul", "floor_divide", "remainder", "lt", "pow")),
+    *(
+        Case(
+            name,
+            lambda d: [d.whole(100), Input(np.ones(d.shape, np.int64))],
+            lambda a, x, y, name=name: getattr(a, name)(x, y),
+            lambda t, x, y, name=name: getattr(x, name)(y),
+            (),
+            "int64",
+        )
+        for name in ("add_", "mul_")
+    ),
+    Case("clamp", lambda d: [d.whole(100)], lambda m, x: m.clamp(x, 20, 80), gradients=(), variant="int64"),
+    Case("neg", lambda d: [d.whole(100)], lambda m, x: m.neg(x), gradients=(), variant="int64"),
+    Case("abs", lambda d: [d.whole(100)], lambda m, x: m.abs(x), gradients=(), variant="int64"),
+    Case("sign", lambda d: [d.whole(100)], lambda m, x: m.sign(x), gradients=(), variant="int64"),
+    Case(
+        "where",
+        lambda d: [d.mask(), d.whole(100), d.whole(100)],
+        lambda m, mask, x, y: m.where(mask, x, y),
+        gradients=(),
+        variant="int64",
+    ),
     *(
         Case(
             name,
@@ -490,6 +546,14 @@ _LAYERS = [
         "linear",
         lambda d: [d.numbers(), d.numbers(d.columns, d.columns), d.numbers(d.columns)],
         (0, 1, 2),
+    ),
+    Case(
+        "linear",
+        lambda d: [d.numbers(), d.numbers(d.columns, d.columns), d.numbers(d.columns)],
+        lambda a, x, w, b: a.linear(x, w, b, a.gelu),
+        lambda t, x, w, b: t.nn.functional.gelu(t.nn.functional.linear(x, w, b)),
+        gradients=(0, 1, 2),
+        variant="with gelu",
     ),
     _same("matmul", lambda d: [d.numbers(d.side, d.side), d.numbers(d.side, d.side)], (0, 1), variant="of squares"),
     _same(

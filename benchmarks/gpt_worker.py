@@ -36,7 +36,8 @@ def block_of(nn: Any, sizes: Sizes) -> Any:
             super().__init__()
             self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
             self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
-            self.up, self.gelu, self.down = nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+            self.up = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU())
+            self.down = nn.Linear(4 * width, width)
 
         def forward(self, x: Any) -> Any:
             h = self.norm1(x)
@@ -44,7 +45,7 @@ def block_of(nn: Any, sizes: Sizes) -> Any:
             q, k, v = (layer(h).reshape(shape).transpose(1, 2) for layer in (self.query, self.key, self.value))
             y = attend(q, k, v, is_causal=True)
             x = x + self.out(y.transpose(1, 2).reshape(tuple(x.shape)))
-            return x + self.down(self.gelu(self.up(self.norm2(x))))
+            return x + self.down(self.up(self.norm2(x)))
 
     return Block()
 
@@ -55,7 +56,7 @@ def weights(sizes: Sizes, seed: int) -> dict[str, Array]:
     found: dict[str, Array] = {}
     for name, rows, columns in (
         *((layer, width, width) for layer in ("query", "key", "value", "out")),
-        ("up", 4 * width, width),
+        ("up.0", 4 * width, width),
         ("down", width, 4 * width),
     ):
         found[f"{name}.weight"] = rng.normal(0, columns**-0.5, (rows, columns))

@@ -102,8 +102,10 @@ class Report:
 
 def network(settings: dict[str, Any]) -> str:
     """A trained network's name, with its form where that is not the paper's."""
+    if settings["style"] == "paper":
+        return str(settings["name"]) + (" (ILSVRC2012's head)" if settings.get("head") == "ilsvrc2012" else "")
     stem = f", {settings['stem']} stem" if settings.get("stem") else ""
-    return str(settings["name"]) + (f" ({settings['style']}{stem})" if settings["style"] != "paper" else "")
+    return f"{settings['name']} ({settings['style']}{stem})"
 
 
 def read(folder: Path = RESULTS) -> list[Report]:

@@ -21,7 +21,11 @@ except ImportError as error:
 _PAPER_BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (4, 4, 6, 3)}
 _BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
 _CONVOLUTIONS = {"vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
-_NORMALISED = {"vgg16": 4, "vgg19": 5}  # how many of the paper's blocks end with a BatchNorm
+_HIDDEN = {  # widths of the hidden linear layers by the paper's head and network, in units of the base width
+    "cifar10": {"resnet18": (2,), "resnet34": (4,), "vgg16": (4, 2), "vgg19": (4, 2)},
+    "ilsvrc2012": {"resnet18": (8,), "resnet34": (8,), "vgg16": (64, 32), "vgg19": (64, 32)},
+}
+_IMAGE_SIZES = {"cifar10": 32, "ilsvrc2012": 128}
 
 
 def torch_twin(
@@ -32,7 +36,8 @@ def torch_twin(
     *,
     base_width: int = 64,
     stem: str = "7x7",
-    image_size: int = 32,
+    image_size: int | None = None,
+    head: str = "cifar10",
 ) -> nn.Module:
     """The network as a torch.nn.Module.
 
@@ -43,20 +48,23 @@ def torch_twin(
         dropout: None for the style's own, 0 for none.
         base_width: channels of the first stage.
         stem: of torchvision's ResNets, ``"7x7"`` or ``"3x3"``.
-        image_size: side of the images of the paper style's VGGs.
+        image_size: side of the images of the paper style's VGGs; None for the head's.
+        head: of the paper style, ``"cifar10"`` or ``"ilsvrc2012"``.
     """
-    if style not in ("paper", "torchvision") or name not in (*_BLOCKS, *_CONVOLUTIONS) or stem not in ("7x7", "3x3"):
+    known = style in ("paper", "torchvision") and name in (*_BLOCKS, *_CONVOLUTIONS)
+    if not known or stem not in ("7x7", "3x3") or head not in _HIDDEN:
         raise ArgumentError(
-            "[torch_twin] expected resnet18, resnet34, vgg16 or vgg19 in style paper or torchvision with stem 7x7 or "
-            f"3x3, got {name!r} in style {style!r} with stem {stem!r}"
+            "[torch_twin] expected resnet18, resnet34, vgg16 or vgg19 in style paper or torchvision, with stem 7x7 or "
+            f"3x3 and head cifar10 or ilsvrc2012, got {name!r} in style {style!r} with stem {stem!r} and head {head!r}"
         )
     paper = style == "paper"
+    hidden = [base_width * width for width in _HIDDEN[head][name]]
     if name in _BLOCKS:
-        return ResNet(name, paper, num_classes, base_width, 0.1 if dropout is None else dropout, stem)
+        return ResNet(name, paper, num_classes, hidden[0], base_width, 0.1 if dropout is None else dropout, stem)
     p = (0.1 if paper else 0.5) if dropout is None else dropout
-    return VGG(
-        _features(name, paper, base_width), _classifier(paper, num_classes, base_width, p, image_size // 32), paper
-    )
+    maps = (image_size or _IMAGE_SIZES[head]) // 32 if paper else 7
+    widths = [8 * base_width * maps**2, *(hidden if paper else [64 * base_width] * 2), num_classes]
+    return VGG(_features(name, paper, base_width), _classifier(paper, widths, p), paper)
 
 
 class BasicBlock(nn.Module):
@@ -85,14 +93,14 @@ class BasicBlock(nn.Module):
 class ResNet(nn.Module):
     """Images (N, 3, H, W) to logits."""
 
-    def __init__(self, name: str, paper: bool, num_classes: int, base_width: int, p: float, stem: str) -> None:
+    def __init__(
+        self, name: str, paper: bool, num_classes: int, hidden: int, base_width: int, p: float, stem: str
+    ) -> None:
         super().__init__()
         widths = [base_width * 2**stage for stage in range(4)]
         blocks = (_PAPER_BLOCKS if paper else _BLOCKS)[name]
         small = not paper and stem == "3x3"
-        if name == "resnet34" and paper:
-            self.conv1 = nn.Conv2d(3, base_width, 3, 2, 1)
-        elif small:
+        if small:
             self.conv1 = nn.Conv2d(3, base_width, 3, 1, 1, bias=False)
         else:
             self.conv1 = nn.Conv2d(3, base_width, 7, 2, 3, bias=False)
@@ -106,7 +114,6 @@ class ResNet(nn.Module):
             self.add_module(f"layer{stage + 1}", nn.Sequential(first, *rest))
             inputs = width
         self.avgpool = nn.AdaptiveAvgPool2d(1)
-        hidden = (2 if name == "resnet18" else 4) * base_width
         self.fc = (
             nn.Sequential(
                 nn.Dropout(p),
@@ -145,25 +152,27 @@ def _features(name: str, paper: bool, base_width: int) -> nn.Sequential:
     inputs = 3
     for block, count in enumerate(_CONVOLUTIONS[name]):
         outputs = base_width * min(2**block, 8)
-        for _ in range(count):
-            layers += [nn.Conv2d(inputs, outputs, 3, padding=1, bias=not paper), _activation(paper)]
+        for index in range(count):
+            layers.append(nn.Conv2d(inputs, outputs, 3, padding=1, bias=not paper))
+            if paper and index == count - 1:
+                layers.append(nn.BatchNorm2d(outputs))
+            layers.append(_activation(paper))
             inputs = outputs
-        if paper and block < _NORMALISED[name]:
-            layers.append(nn.BatchNorm2d(outputs))
         layers.append(nn.MaxPool2d(2))
     return nn.Sequential(*layers)
 
 
-def _classifier(paper: bool, num_classes: int, base_width: int, p: float, maps: int) -> nn.Sequential:
-    inputs, first, second = (8 * maps * maps, 4, 2) if paper else (8 * 49, 64, 64)
+def _classifier(paper: bool, widths: list[int], p: float) -> nn.Sequential:
+    """Three linear layers, from the first of four widths to the last."""
+    inputs, first, second, outputs = widths
     return nn.Sequential(
-        nn.Linear(inputs * base_width, first * base_width, bias=not paper),
+        nn.Linear(inputs, first),
         _activation(paper),
         nn.Dropout(p),
-        nn.Linear(first * base_width, second * base_width, bias=not paper),
+        nn.Linear(first, second),
         _activation(paper),
         nn.Dropout(p),
-        nn.Linear(second * base_width, num_classes),
+        nn.Linear(second, outputs),
     )
 
 

@@ -17,13 +17,13 @@ from tqdm import tqdm
 from alpha.errors import ArgumentError, NumericsError
 from benchmarks import common
 from benchmarks.common import Setup
-from benchmarks.training_worker import CLASSES, IMAGE, LEARNING_RATE, TRIAL_BATCH, Model
+from benchmarks.training_worker import IMAGES, LEARNING_RATE, TRIAL_BATCH, Model
 from benchmarks.workers import ALLOCATORS, PAUSE, Worker
 
 MODULE = "benchmarks.training"
 _WORKER = "benchmarks.training_worker"
 MODELS = ("resnet18", "resnet34", "vgg16", "vgg19")
-FORMS = {"resnet18-3x3": ("resnet18", "torchvision", "3x3")}
+FORMS = {"resnet18-3x3": ("resnet18", "torchvision", "3x3", None)}
 """Names for a network in a style with a stem: torchvision's ResNet18 for images of 32 x 32."""
 _LAYOUTS = ("contiguous", "channels_last")
 _TRIAL_ROUNDS = 7
@@ -32,10 +32,11 @@ _TOLERANCE = {"highest": 1e-3, "high": 1e-2}
 
 DESCRIPTION = """
 Times whole training steps (forward, cross-entropy, backward, Adam) of Dragon-Alpha and PyTorch on one fixed random
-batch of CIFAR's shape, from the same initial weights, without dropout. Each side has a process of its own, and they
-take turns step by step. PyTorch runs in both memory layouts, each with the allocator and the form of Adam that a trial
-finds fastest; the faster layout is the one compared. Medians are reported. On a GPU the times are its own, by events,
-and a turn takes several steps, so that the host runs ahead as in training; PyTorch runs with cudnn.benchmark.
+batch in the shape of CIFAR-10, or of ILSVRC2012 with --head ilsvrc2012, from the same initial weights, without dropout.
+Each side has a process of its own, and they take turns step by step. PyTorch runs in both memory layouts, each with the
+allocator and the form of Adam that a trial finds fastest; the faster layout is the one compared. Medians are reported.
+On a GPU the times are its own, by events, and a turn takes several steps, so that the host runs ahead as in training;
+PyTorch runs with cudnn.benchmark.
 """
 
 
@@ -79,6 +80,9 @@ def make_parser() -> common.Parser:
     parser.add_argument("--model", default="resnet18", choices=models, help="the network (%(default)s)")
     parser.add_argument("--style", choices=("paper", "torchvision"), help="its form (paper)")
     parser.add_argument("--stem", choices=("3x3", "7x7"), help="of torchvision's ResNets (7x7)")
+    parser.add_argument(
+        "--head", choices=IMAGES, help="of the paper's networks, with images of that data set (cifar10)"
+    )
     numbers = (
         ("--base-width", 1, 64, "channels of the first stage (%(default)s)"),
         ("--batch-size", 1, 128, "images per step (%(default)s)"),
@@ -118,13 +122,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return {**_result(series, setup, model, args), "devices": devices if setup.cuda else None}
 
 
-def _form(args: argparse.Namespace) -> tuple[str, str, str | None]:
-    """Name, style and stem; ArgumentError where they do not go together."""
+def _form(args: argparse.Namespace) -> tuple[str, str, str | None, str | None]:
+    """Name, style, stem and head; ArgumentError where they do not go together."""
     if args.model in FORMS:
-        if args.style is not None or args.stem is not None:
+        given = args.style or args.stem or args.head
+        if given is not None:
             raise ArgumentError(
-                f"[{MODULE}] expected neither --style nor --stem with --model {args.model}, which says both, got "
-                f"{args.style or args.stem}: leave it out"
+                f"[{MODULE}] expected no --style, --stem or --head with --model {args.model}, which says all three, "
+                f"got {given}: leave it out"
             )
         return FORMS[args.model]
     style = args.style or "paper"
@@ -133,7 +138,11 @@ def _form(args: argparse.Namespace) -> tuple[str, str, str | None]:
             f"[{MODULE}] expected --stem with a ResNet of --style torchvision, got {args.model} of style {style}: "
             "leave it out"
         )
-    return args.model, style, args.stem
+    if style == "torchvision" and args.head is not None:
+        raise ArgumentError(
+            f"[{MODULE}] expected --head with --style paper, got style {style}, which has its own: leave it out"
+        )
+    return args.model, style, args.stem, (args.head or "cifar10") if style == "paper" else None
 
 
 def _steps_per_turn(args: argparse.Namespace) -> int:
@@ -288,8 +297,8 @@ def _result(series: dict[str, Series], setup: Setup, model: Model, args: argpars
             **asdict(model),
             **asdict(setup),
             "against": args.against,
-            "image": list(IMAGE),
-            "classes": CLASSES,
+            "image": list(model.image),
+            "classes": model.classes,
             "dropout": 0.0,
             "optimizer": f"Adam, lr {LEARNING_RATE}",
             "steps": args.steps,

@@ -16,8 +16,8 @@ from benchmarks.workers import page_faults, serve
 Array = np.ndarray[Any, Any]
 
 LEARNING_RATE = 1e-3
-CLASSES = 10
-IMAGE = (32, 32, 3)
+IMAGES = {"cifar10": ((32, 32, 3), 10), "ilsvrc2012": ((128, 128, 3), 1000)}
+"""Shape of an image and number of classes of the data sets that the paper's heads are for."""
 TRIAL_BATCH = 16
 """Images of the steps that choose PyTorch's form of Adam: a small batch, as Adam's work does not depend on it."""
 
@@ -29,16 +29,34 @@ class Model:
     name: str
     style: str
     stem: str | None
+    head: str | None
     base_width: int
     dtype: str
     seed: int
     batch_size: int
 
+    @property
+    def image(self) -> tuple[int, int, int]:
+        """Shape of an image: height, width, channels."""
+        return IMAGES[self.head or "cifar10"][0]
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return IMAGES[self.head or "cifar10"][1]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What both sides' functions that make the network are given by name, without dropout."""
+        given = {"stem": self.stem, "head": self.head}
+        given = {name: value for name, value in given.items() if value is not None}
+        return {"base_width": self.base_width, "dropout": 0.0, **given}
+
     def batch(self) -> tuple[Array, Array]:
         """The fixed batch: images (N, H, W, C) uniform in [-1, 1] and int64 labels (N,)."""
         rng = np.random.default_rng(self.seed)
-        images = rng.uniform(-1, 1, (self.batch_size, *IMAGE)).astype(self.dtype)
-        return images, rng.integers(0, CLASSES, self.batch_size)
+        images = rng.uniform(-1, 1, (self.batch_size, *self.image)).astype(self.dtype)
+        return images, rng.integers(0, self.classes, self.batch_size)
 
 
 class Alpha(AlphaSide):
@@ -52,10 +70,9 @@ class Alpha(AlphaSide):
         self._cross_entropy = nn.functional.cross_entropy
         spec = Model(**model)
         alpha.manual_seed(spec.seed)
-        stem = {} if spec.stem is None else {"stem": spec.stem}
         make = getattr(nn.models, spec.name)
         with self.driver.watch():
-            self._net = make(CLASSES, spec.style, base_width=spec.base_width, dropout=0.0, **stem)
+            self._net = make(spec.classes, spec.style, **spec.options)
             self._net.to(self.engine).to(spec.dtype).train()
             self._optimizer = optim.Adam(self._net.parameters(), lr=LEARNING_RATE)
             images, labels = spec.batch()
@@ -105,10 +122,9 @@ class Torch(TorchSide):
         from benchmarks.torch_models import torch_twin
 
         torch, spec = self.torch, Model(**model)
-        stem = spec.stem or "7x7"
         order = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}[layout]
         with self.driver.watch():
-            net = torch_twin(spec.name, spec.style, CLASSES, 0.0, base_width=spec.base_width, stem=stem)
+            net = torch_twin(spec.name, spec.style, spec.classes, **spec.options)
             with np.load(weights) as arrays:
                 net.load_state_dict({key: torch.from_numpy(arrays[key]) for key in arrays.files})
             self._net = net.to(device=self.device, dtype=getattr(torch, spec.dtype), memory_format=order).train()

@@ -16,6 +16,7 @@ from alpha.dtypes import ALL, bool_, is_bool, is_float, limits, scalar, widest_f
 from alpha.engine import Operand, Scalar
 from alpha.errors import ArgumentError, DtypeError
 from alpha.expressions.operations import NAMES, kind_of, program_of
+from alpha.expressions.program import conversion
 from alpha.tensor import Tensor, dense_strides
 
 VECTOR_BYTES = 16
@@ -68,12 +69,9 @@ _SOURCES: dict[tuple[str, np.dtype[Any]], dict[int, Source]] = {
     for dtype in ALL
     if not _is_program(op, dtype) and (file := _file(op, dtype))
 }
-_CONVERT = {dtype: _variants("convert", c_type(dtype), 4) for dtype in ALL}
 _COPY = {size: _variants("copy", name, VECTOR_BYTES // size) for size, (name, _) in WORDS.items()}
 SOURCES = tuple(
-    dict.fromkeys(
-        source for table in (_SOURCES, _CONVERT, _COPY) for widths in table.values() for source in widths.values()
-    )
+    dict.fromkeys(source for table in (_SOURCES, _COPY) for widths in table.values() for source in widths.values())
 )
 
 
@@ -103,7 +101,9 @@ class ArrayOperations(DeviceEngine):
             return
         source = self._apart(source, out)
         if source.dtype != out.dtype:
-            self._loop(_CONVERT[out.dtype], 4, f"from_{c_type(source.dtype)}", out, (source,))
+            strides = broadcast_strides((source.shape, source.strides), out.ndim)
+            source = Tensor(source.storage, source.offset, out.shape, strides, source.dtype)
+            self.pointwise("copy", conversion(out.dtype), (source,), (), out)
         elif source.shape == out.shape and source.strides == out.strides and is_dense((out.shape, out.strides)):
             self._keep(source, out)
             self.device.copy(source.address, out.address, out.nbytes)

@@ -11,6 +11,7 @@ from alpha.cu32.compiler import Source
 from alpha.cu32.random import place_of_draw
 from alpha.cu32.structs import KernelStruct
 from alpha.dtypes import bool_
+from alpha.expressions import dropout
 from alpha.tensor import Tensor
 
 SOURCES = of_reals("dropout")
@@ -85,6 +86,5 @@ class DropoutOperations(DeviceEngine):
 
 
 def _rule(p: float, dtype: np.dtype[np.generic]) -> bytes:
-    """The scale and the threshold of a kept word: uniform >= p, both exact, is (word >> 8) * 2**-24 >= p."""
-    scale, threshold = 1 / (1 - p) if p < 1 else 0.0, math.ceil(p * 2**24)
-    return RULES[c_type(dtype)].pack(scale=scale, threshold=threshold)
+    """The scale and the threshold of a kept word."""
+    return RULES[c_type(dtype)].pack(scale=dropout.scale(p), threshold=dropout.threshold(p))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from alpha.cu32.compiler import Source
@@ -35,7 +35,7 @@ class Layout:
     """What a kernel is made for, beside its program.
 
     Attributes:
-        real: the float that it computes in, by its name in C++.
+        real: what it computes in, by its name in C++: a float, or what a conversion makes.
         tensors: for each tensor its dtype's name and how it lies. Where one is STRIDED all are.
         is_flat: whether they are runs of memory, or one element, and all steps of ``width`` elements but the last.
         width: elements of a step.
@@ -189,11 +189,16 @@ _INTEGERS = {"add": "+", "sub": "-", "and": "&", "or": "|", "xor": "^", "shl": "
 # -- a kernel --------------------------------------------------------------------------------------------------------
 
 
-def kernel_name(program: Program) -> str:
-    """The kernel's name: the operations, as far as there is room, and a digest of the program."""
+def kernel_name(program: Program, layout: Layout) -> str:
+    """The kernel's name: its operations as far as there is room, else what it converts, and a digest of the program."""
     operations = [one.operation for one in program.instructions if one.operation != "constant"]
-    digest = hashlib.sha256(program.text.encode()).hexdigest()[:8]
-    return f"{'_'.join(operations)[:_NAME_LENGTH].rstrip('_') or 'same'}_{digest}"
+    name = "_".join(operations) or f"from_{layout.tensors[0][0]}"
+    return f"{name[:_NAME_LENGTH].rstrip('_')}_{digest(program)}"
+
+
+def digest(program: Program) -> str:
+    """What tells kernels of different programs apart."""
+    return hashlib.sha256(program.text.encode()).hexdigest()[:8]
 
 
 def source(program: Program, layout: Layout) -> Source:
@@ -201,7 +206,7 @@ def source(program: Program, layout: Layout) -> Source:
 
     EngineError where the program has an operation that none is written for.
     """
-    body, is_short = _element(program, layout)
+    body, is_short = statements(program, layout.real)
     offsets = 1 if layout.is_flat else 1 + len(layout.tensors)
     text = _text(program, layout, body, 2 if is_short and program.tensors <= TWICE else 1)
     return Source("pointwise", text=text, REAL=layout.real, WIDTH=layout.width, OFFSETS=offsets)
@@ -218,45 +223,62 @@ def _text(program: Program, layout: Layout, body: list[str], steps: int) -> str:
     inputs = [f"{kind} {x}" for kind, (x, _, _) in zip(kinds, tensors, strict=True)]
     parameters = [*inputs, *(f"T {n}" for n in numbers), *(f"{kind}& {r}" for r, kind in results)]
     elements = [
-        f"({kind})values.{x}.at[{'0' if lie == SAME else 'k'}]"
-        for kind, (x, _, lie) in zip(kinds, tensors, strict=True)
+        f"{_conversion(kind, source, layout.real)}values.{x}.at[{'0' if lie == SAME else 'k'}]"
+        for kind, (x, source, lie) in zip(kinds, tensors, strict=True)
     ]
     return _KERNEL.format(
         operands=max(LOOP_OPERANDS, 1 + len(tensors)),
-        headers="".join(f'#include "{file}"\n' for file, call in _HEADERS if any(call in line for line in body)),
-        name=kernel_name(program),
+        headers=headers(body),
+        name=kernel_name(program, layout),
         parameters=", ".join(parameters),
-        body=_lines(4, body),
-        fields=_lines(4, [f"{one};" for one in [*addresses, *(f"T {n}" for n in numbers)]]),
-        values=_lines(8, [f"Pack<{kind}, {_width(lie)}> {x};" for x, kind, lie in tensors]),
-        reads=_lines(
+        body=indented(4, body),
+        fields=indented(4, [f"{one};" for one in [*addresses, *(f"T {n}" for n in numbers)]]),
+        values=indented(8, [f"Pack<{kind}, {_width(lie)}> {x};" for x, kind, lie in tensors]),
+        reads=indented(
             8,
             [
                 f"values.{x} = neighbours<{_width(lie)}>({x}, {_offset(k, lie, layout.is_flat)});"
                 for k, (x, _, lie) in enumerate(tensors)
             ],
         ),
-        packs=_lines(8, [f"Pack<{kind}, W> {r}_pack;" for r, kind in results]),
+        packs=indented(8, [f"Pack<{kind}, W> {r}_pack;" for r, kind in results]),
         call=", ".join([*elements, *numbers, *(f"{r}_pack.at[k]" for r, _ in results)]),
-        stores=_lines(8, [f"store({r}, at, {r}_pack);" for r, _ in results]),
+        stores=indented(8, [f"store({r}, at, {r}_pack);" for r, _ in results]),
         arguments=", ".join([*addresses, *(f"double {n}" for n in numbers)]),
         steps=steps,
         given=", ".join(operands),
     )
 
 
+def _conversion(kind: str, source: str, real: str) -> str:
+    """What converts an element; integers wrap, also those from floats, as those of 64 bits do."""
+    wraps = kind == "T" and source in _REALS and real not in (*_REALS, "bool")
+    return "(T)(int64)" if wraps else f"({kind})"
+
+
+_REALS = ("float", "double")
+
 _HEADERS = (("turns.cuh", ")turn("), ("division.cuh", ")divide("))
 """Files of kernels/ that are included where the statements call their functions."""
 
 
-def _lines(indent: int, lines: Iterable[str]) -> str:
+def indented(indent: int, lines: Iterable[str]) -> str:
+    """Lines, each by so many columns further right."""
     return "\n".join(" " * indent + line for line in lines)
 
 
-def _element(program: Program, layout: Layout) -> tuple[list[str], bool]:
-    """The statements that compute the results from one element of each tensor; whether they are few."""
+def headers(body: Sequence[str]) -> str:
+    """The lines that include what statements call."""
+    return "".join(f'#include "{file}"\n' for file, call in _HEADERS if any(call in line for line in body))
+
+
+def statements(program: Program, real: str) -> tuple[list[str], bool]:
+    """The statements that compute the results r0, ... from elements x0, ... and numbers n0, ...; whether they are few.
+
+    ``real``: the float that they compute in, by its name in C++. EngineError as ``source``.
+    """
     lines: list[str] = []
-    scalars = Scalars(layout.real, lines)
+    scalars = Scalars(real, lines)
     slots = [*(f"x{k}" for k in range(program.tensors)), *(f"n{k}" for k in range(program.count_of_numbers))]
     for one in program.instructions:
         if one.operation == "constant":

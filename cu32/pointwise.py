@@ -14,7 +14,7 @@ from alpha.cu32 import expressions, strided
 from alpha.cu32.arrays import THREADS, TILE, TRANSPOSED, TRANSPOSED_FIRST, VECTOR_BYTES, ArrayOperations
 from alpha.cu32.base import c_type
 from alpha.cu32.compiler import Source
-from alpha.dtypes import DType, bool_
+from alpha.dtypes import DType, bool_, is_float
 from alpha.expressions.program import Program
 from alpha.tensor import Tensor, dense_strides, memory_order
 
@@ -39,7 +39,8 @@ class PointwiseOperations(ArrayOperations):
         numbers: Sequence[float],
         out: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        if program.tensors + len(program.results) + len(numbers) > MOST_OPERANDS:
+        is_large = program.tensors + len(program.results) + len(numbers) > MOST_OPERANDS
+        if is_large or not _has_kernels(program, tensors):
             return composed.pointwise(self, function, program, tensors, numbers, out)
         if out is not None:
             tensors = [self._apart(x, out) for x in tensors]
@@ -67,6 +68,13 @@ class PointwiseOperations(ArrayOperations):
         moved = Tensor(self.allocate(x.numel() * x.dtype.itemsize), 0, plan.shape, plan.dense_strides, x.dtype)
         self.copy(x, moved)
         return moved
+
+
+def _has_kernels(program: Program, tensors: Sequence[Tensor]) -> bool:
+    """Whether programs of such tensors are written as kernels: of integers none but conversions are."""
+    return not program.instructions or any(
+        is_float(x.dtype) or is_condition for x, is_condition in zip(tensors, program.conditions, strict=True)
+    )
 
 
 def _lie(x: Tensor) -> Lie:
@@ -158,7 +166,7 @@ def kernel(program: Program, layout: expressions.Layout) -> tuple[Source, str]:
     """The source of a program's kernel for tensors that lie so, and its name."""
     found = _kernels.get((program.text, layout))
     if found is None:
-        made = expressions.source(program, layout), expressions.kernel_name(program)
+        made = expressions.source(program, layout), expressions.kernel_name(program, layout)
         found = _kernels[program.text, layout] = made
     return found
 

@@ -1,4 +1,4 @@
-"""The framework's own point-wise programs: their kernels are compiled ahead, and the table of resources has them."""
+"""The framework's own programs: their kernels are compiled ahead, and the table of resources has them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
+from itertools import permutations, product
 from typing import Any
 
 from alpha import functions
+from alpha.cu32 import optimizers
+from alpha.cu32.arrays import VECTOR_BYTES
 from alpha.cu32.base import c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.expressions import DENSE, STRIDED, Layout, source
-from alpha.dtypes import bool_, default_float
-from alpha.expressions import rectifiers
+from alpha.dtypes import ALL, bool_, default_float, default_int
+from alpha.expressions import dropout, rectifiers
 from alpha.expressions.functions import PointwiseFunction
 from alpha.expressions.graph import BOOL, FLOAT, NUMBER
-from alpha.expressions.program import Program
+from alpha.expressions.program import Program, conversion
+from alpha.update_rules import AdamRule, RMSpropRule, SGDRule, UpdateRule
 
 LAYOUTS = ((DENSE, 4), (STRIDED, 1))
 """How tensors lie most often, and elements of a step."""
@@ -31,7 +35,7 @@ ARGUMENTS: dict[int, list[tuple[str, ...]]] = {
 
 def programs() -> Iterator[Program]:
     """What computes the results of alpha's functions, and what their gradients."""
-    yield from rectifiers.PROGRAMS
+    yield from (*rectifiers.PROGRAMS, *dropout.PROGRAMS)
     for function in _functions():
         count = len(inspect.signature(function).parameters)
         for kinds in ARGUMENTS.get(count, [(FLOAT,) * count]):
@@ -51,7 +55,31 @@ def _functions() -> Iterator[PointwiseFunction]:
             yield from [one for one in several if isinstance(one, PointwiseFunction)]
 
 
+def rules() -> Iterator[UpdateRule]:
+    """The optimizers' rules in every choice of what their formulas decide on."""
+    for decay, is_on in product((0.0, 0.1), (False, True)):
+        yield AdamRule(0.1, (0.9, 0.999), 1e-8, decay, 1, is_on)
+        for momentum, first in product((0.0, 0.9), (False, True)):
+            yield SGDRule(0.1, momentum, 0.1, decay, is_on, first)
+        for momentum in (0.0, 0.9):
+            yield RMSpropRule(0.1, 0.9, 1e-8, decay, momentum, is_on)
+
+
+def _conversions() -> Iterator[Source]:
+    """The conversions that are most frequent: from and to the dtypes of Python's numbers."""
+    for dtype, target in permutations(ALL, 2):
+        if {dtype, target} & {default_float, default_int}:
+            width = VECTOR_BYTES // max(dtype.itemsize, target.itemsize)
+            for lie, elements in ((DENSE, width), (STRIDED, 1)):
+                layout = Layout(c_type(target), ((c_type(dtype), lie),), lie == DENSE, elements)
+                yield source(conversion(target), layout)
+
+
 def _sources() -> Iterator[Source]:
+    yield from _conversions()
+    for rule in rules():
+        program, _ = rule.traced()
+        yield optimizers.kernel_of(program, type(rule).__name__, c_type(default_float)).source
     for program in programs():
         for lie, width in LAYOUTS:
             dtypes = [bool_ if is_condition else default_float for is_condition in program.conditions]

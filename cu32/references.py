@@ -191,7 +191,11 @@ def pointwise(e: Checker) -> Sequence[Result]:
     rounded = [function(x.astype(np.float64)) for function in _FUNCTIONS.values()]
     exact = [whole + row, np.maximum(whole, row), whole < row, whole.T - row[:, None]]
     allowed = [ROUNDED] * len(rounded) + [0.0] * len(exact)
-    return list(zip(found, [*rounded, *exact], allowed, strict=True))
+    converted, back = e.empty(whole.shape, int32), e.empty(whole.shape)
+    e.copy(e.from_numpy(whole), converted)
+    e.copy(converted, back)
+    copies = _is_equal([(converted, whole), (back, whole)])
+    return [*zip(found, [*rounded, *exact], allowed, strict=True), *copies]
 
 
 @_family
@@ -199,15 +203,6 @@ def integers(e: Checker) -> Sequence[Result]:
     x, y = _whole(90, low=-50, high=50, dtype=np.int64), _whole(90, low=1, high=9, dtype=np.int64)
     a, b = e.from_numpy(x), e.from_numpy(y)
     return _is_equal([(e.elementwise("floor_divide", a, b), x // y), (e.elementwise("remainder", a, b), x % y)])
-
-
-@_family
-def convert(e: Checker) -> Sequence[Result]:
-    x = _whole(5, 18)
-    whole, back = e.empty(x.shape, int32), e.empty(x.shape)
-    e.copy(e.from_numpy(x), whole)
-    e.copy(whole, back)
-    return _is_equal([(whole, x), (back, x)])
 
 
 @_family

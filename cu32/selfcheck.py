@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alpha import cache as disk
+from alpha import update_rules
 from alpha.cu32 import compiler
 from alpha.errors import ArgumentError, EngineError, OutOfMemoryError
-from alpha.expressions import arithmetic, coefficients, elementary, graph, program
+from alpha.expressions import arithmetic, coefficients, elementary, graph, program, rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,11 +194,15 @@ def _sources(family: str) -> str:
     return hashlib.sha256(_common() + (file.read_bytes() if file.exists() else b"")).hexdigest()
 
 
+_WRITING = (arithmetic, graph, program, elementary, coefficients, rules, update_rules)
+"""What stands outside the engine and decides what its kernels compute."""
+
+
 @cache
 def _common() -> bytes:
     """A digest of the headers, and of what writes kernels, launches and judges them."""
     digest = hashlib.sha256()
-    written = [Path(module.__file__ or "") for module in (arithmetic, graph, program, elementary, coefficients)]
+    written = [Path(module.__file__ or "") for module in _WRITING]
     for file in (*sorted(compiler.KERNELS.glob("*.cuh")), *sorted(Path(__file__).parent.rglob("*.py")), *written):
         digest.update(f"{file.name}\0".encode() + file.read_bytes() + b"\0")
     return digest.digest()

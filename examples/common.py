@@ -35,6 +35,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "vgg19": nn.models.vgg19,
 }
 STYLES = ("paper", "torchvision")
+HEADS = ("cifar10", "ilsvrc2012")
 DATASETS: dict[str, Callable[..., datasets.ArrayDataset]] = {
     "cifar10": datasets.CIFAR10,
     "cifar100": datasets.CIFAR100,
@@ -162,8 +163,10 @@ def make_model(settings: Settings, classes: int, **options: Any) -> nn.Module:
         if not settings["model"].startswith("resnet"):
             raise ArgumentError(f"[--stem] expected a ResNet, got {settings['model']}: leave --stem out")
         options["stem"] = settings["stem"]
-    if settings.get("size") is not None and settings["model"].startswith("vgg"):
-        options["image_size"] = settings["size"]
+    if settings.get("head") is not None:
+        options["head"] = settings["head"]
+        if settings["model"].startswith("vgg"):  # its head for ILSVRC2012 expects larger images than CIFAR-10's
+            options["image_size"] = settings["size"] or 32
     return model(classes, settings["style"], base_width=settings["base_width"], **options)
 
 

@@ -136,8 +136,8 @@ class TorchSide:
         torch.backends.cudnn.benchmark = True
         torch.manual_seed(settings["seed"] + run)
         twin = from_root("benchmarks.torch_models").torch_twin
-        size = settings["size"] or 32
-        net = twin(settings["model"], "paper", classes, base_width=settings["base_width"], image_size=size)
+        options = {"base_width": settings["base_width"], "head": settings["head"], "image_size": settings["size"] or 32}
+        net = twin(settings["model"], "paper", classes, **options)
         with np.load(weights) as arrays:
             net.load_state_dict({name: torch.from_numpy(arrays[name]) for name in arrays.files})
         self.net = net.to(self.device, memory_format=torch.channels_last).train()

@@ -34,6 +34,7 @@ DEFAULTS: common.Settings = {
     "size": None,
     "workers": 0,
     "base_width": 64,
+    "head": "cifar10",
     "epochs": 25,
     "steps": None,
     "runs": 2,
@@ -49,7 +50,7 @@ DEFAULTS: common.Settings = {
 }
 """The paper's settings: Adam with its usual numbers, batch 512, dropout 0.1 as the networks have it."""
 
-ILSVRC: common.Settings = {"size": 128, "workers": common.cores(), "batch_size": 256}
+ILSVRC: common.Settings = {"size": 128, "workers": common.cores(), "head": "ilsvrc2012", "batch_size": 256}
 """What differs for a folder of images: the paper's form of ILSVRC2012, decoded by processes of their own."""
 
 WINDOW = 10
@@ -74,6 +75,9 @@ def make_parser() -> common.Parser:
         "--workers", metavar="N", type=common.seed, help="processes that decode images (default: 0; imagefolder: all)"
     )
     group.add_argument("--base-width", metavar="N", type=positive, help="its first stage's channels (default: 64)")
+    group.add_argument(
+        "--head", choices=common.HEADS, help="its linear layers (default: cifar10; imagefolder: ilsvrc2012)"
+    )
     group.add_argument("--epochs", metavar="N", type=positive, help="(default: 25)")
     group.add_argument("--steps", metavar="N", type=positive, help="most steps of a run")
     group.add_argument(
@@ -133,6 +137,11 @@ def reopened(out: Path, runs: int | None) -> common.Settings:
     if not file.is_file():
         raise ArgumentError(f"[--resume] expected a folder of reproduce_paper.py, got {out}")
     settings = dict(common.read_json(file))
+    absent = [name for name in DEFAULTS if name not in settings]
+    if absent:
+        raise ArgumentError(
+            f"[--resume] expected an experiment of this version, got no {', '.join(absent)} in {file}: begin a new one"
+        )
     if runs is not None and runs < settings["runs"]:
         raise ArgumentError(f"[--runs] expected at least the {settings['runs']} it was started with, got {runs}")
     if runs is not None and runs > settings["runs"]:

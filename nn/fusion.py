@@ -1,8 +1,9 @@
-"""Operator fusion for inference: a convolution takes the BatchNorm and the activation that follow it into its own pass.
+"""Operator fusion: a Linear takes its activation into its pass; in inference a convolution BatchNorm and activation.
 
-If no graph is recorded, a BatchNorm in evaluation mode is a factor and a shift per channel, and is folded into the
-filters and the bias before it: w' = w * gamma / sqrt(var + eps), b' = beta + (b - mean) * gamma / sqrt(var + eps).
-The folded filters are kept with the filters' storage, as long as nothing that they were made of changes.
+The bits of a Linear and its activation are the same either way, forward and backward. If no graph is recorded, a
+BatchNorm in evaluation mode is a factor and a shift per channel, and is folded into the filters and the bias before it:
+w' = w * gamma / sqrt(var + eps), b' = beta + (b - mean) * gamma / sqrt(var + eps). The folded filters are kept with the
+filters' storage, as long as nothing that they were made of changes.
 Only the layers listed here are fused: a subclass, a hook or a ``forward`` that the user replaced is always called.
 """
 
@@ -10,18 +11,39 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 from alpha import Tensor, is_grad_enabled, steps
 from alpha import functions as F
-from alpha.nn.activation import LeakyReLU, ReLU
+from alpha.nn.activation import GELU, LeakyReLU, ReLU, Sigmoid, SiLU, Tanh
 from alpha.nn.conv import Conv2d
+from alpha.nn.linear import Linear
 from alpha.nn.module import Module
 from alpha.nn.norm import BatchNorm2d
 
-_FORWARDS: dict[type[Module], Callable[..., Any]] = {
-    kind: kind.forward for kind in (Conv2d, BatchNorm2d, ReLU, LeakyReLU)
+
+def _tanh_gelu(x: Any) -> Any:
+    return F.gelu(x, approximate="tanh")
+
+
+@lru_cache(maxsize=64)
+def _leaky_relu(slope: float) -> Callable[[Any], Any]:
+    return partial(F.leaky_relu, negative_slope=slope)
+
+
+_POINTWISE: dict[type[Module], Callable[[Any], Callable[[Any], Any]]] = {
+    ReLU: lambda layer: F.relu,
+    LeakyReLU: lambda layer: _leaky_relu(layer.negative_slope),
+    Sigmoid: lambda layer: F.sigmoid,
+    Tanh: lambda layer: F.tanh,
+    GELU: lambda layer: F.gelu if layer.approximate == "none" else _tanh_gelu,
+    SiLU: lambda layer: F.silu,
 }
+"""The functions of the activations that a Linear takes into its pass."""
+
+_FUSED: tuple[type[Module], ...] = (Conv2d, BatchNorm2d, Linear, *_POINTWISE)
+_FORWARDS: dict[type[Module], Callable[..., Any]] = {kind: kind.forward for kind in _FUSED}
 _KEY = "folded"
 """Key of the folded filters in the cache of the filters' storage."""
 
@@ -50,16 +72,32 @@ def conv_bn(
 
 
 def run(modules: Sequence[Module], x: Any) -> Any:
-    """The modules one after another; Conv2d, BatchNorm2d and ReLU or LeakyReLU in a row as one convolution."""
+    """The modules one after another; Conv2d, BatchNorm2d and ReLU or LeakyReLU in a row as one convolution, a Linear
+    and an activation as one product."""
     at = 0
     while at < len(modules):
         if _is_plain(modules[at], Conv2d):
             count, x = _run_conv(modules[at], modules[at + 1 : at + 3], x)
             at += count
+        elif at + 1 < len(modules) and _is_plain(modules[at], Linear) and _is_pointwise(modules[at + 1]):
+            x = linear_activation(modules[at], modules[at + 1], x)
+            at += 2
         else:
             x = modules[at](x)
             at += 1
     return x
+
+
+def linear_activation(linear: Any, activation: Any, x: Any) -> Any:
+    """``activation(linear(x))``; in one pass where both are layers of this package whose calls do nothing else."""
+    if _is_plain(linear, Linear) and _is_pointwise(activation):
+        return F.linear(x, linear.weight, linear.bias, _POINTWISE[type(activation)](activation))
+    return activation(linear(x))
+
+
+def _is_pointwise(module: Module) -> bool:
+    """Whether calling a module only runs an activation that a Linear takes into its pass."""
+    return type(module) in _POINTWISE and _is_plain(module, type(module))
 
 
 def _run_conv(conv: Any, behind: Sequence[Module], x: Any) -> tuple[int, Any]:

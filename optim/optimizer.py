@@ -161,14 +161,15 @@ class Optimizer:
         self.steps += 1
 
     def _structure(self) -> Hashable:
-        """What a captured step is good for: the same tensors, and the same choice of kernels.
+        """What a captured step is good for: the same tensors, and the same kernels.
 
-        The options too where a subclass has an ``update`` of its own: replays repeat the numbers that it computed.
+        Which kernels a rule needs rests on which numbers are 0, and on options that are no numbers. Where a subclass
+        has an ``update`` of its own the numbers count too: replays repeat what it computed of them.
         """
+        options = [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
         if type(self).update is not Optimizer.update:
-            return self._changes, [{**group, "params": None} for group in self.param_groups]
-        switches = ("momentum", "nesterov", "centered")
-        return self._changes, tuple(bool(group.get(switch)) for group in self.param_groups for switch in switches)
+            return self._changes, options
+        return self._changes, [{key: _decision(value) for key, value in group.items()} for group in options]
 
     def update(self, engine: Engine, params: list[Tensor], options: Group) -> None:
         """One step of some parameters of one engine and one group; subclasses override this."""
@@ -355,6 +356,14 @@ def _zeros(param: Tensor) -> Tensor:
     out = param.engine.empty_like(param)
     param.engine.fill(out, 0)
     return out
+
+
+def _decision(value: Any) -> Hashable:
+    """What a rule may decide on: of a number whether it is 0."""
+    if isinstance(value, tuple | list):
+        return tuple(map(_decision, value))
+    decision: Hashable = value != 0 if _is_number(value) else value
+    return decision
 
 
 def _is_number(value: Any) -> bool:

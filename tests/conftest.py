@@ -34,6 +34,7 @@ NUMPY_TOO = (
 written through the core. With ``ALPHA_TEST_ENGINES=numpy`` it runs all files."""
 
 alpha.register_engine("toy", ToyEngine)
+os.environ.setdefault("ALPHA_COMPILE_AHEAD", "0")  # each of pytest's processes compiles, which is enough for the cores
 
 
 # -- tiers -------------------------------------------------------------------------------------------------------

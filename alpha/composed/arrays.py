@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alpha.arguments import Shape
 from alpha.dtypes import info
 
 if TYPE_CHECKING:
@@ -50,6 +51,27 @@ def concat(engine: Engine, tensors: Sequence[Tensor], axis: int, order: Sequence
     return out
 
 
+def stack(engine: Engine, tensors: Sequence[Tensor], axis: int) -> Tensor:
+    """Views with one more axis, one after another along it."""
+    wide = [x.view(x.offset, inserted(x.shape, axis), inserted(x.strides, axis)) for x in tensors]
+    return engine.concat(wide, axis)
+
+
+def inserted(lengths: Shape, axis: int) -> Shape:
+    """A shape, or strides, with a new axis of length 1 before an axis."""
+    return (*lengths[:axis], 1, *lengths[axis:])
+
+
+def flip(engine: Engine, x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """A copy of a view that steps backwards: users hold none of these, so that kernels need not think of them."""
+    out = engine.empty_like(x)
+    if x.numel():
+        offset = x.offset + sum((x.shape[a] - 1) * x.strides[a] for a in axes)
+        strides = tuple(-s if a in axes else s for a, s in enumerate(x.strides))
+        engine.copy(x.view(offset, x.shape, strides), out)
+    return out
+
+
 def cast(engine: Engine, x: Tensor, dtype: np.dtype[Any]) -> Tensor:
     """The tensor in another dtype: itself where that is its own."""
     return x if x.dtype == dtype else copied(engine, x, dtype)
@@ -68,6 +90,15 @@ def check_range(
     values[values < 0] += high
     values[ignored | wrong] = 0
     return engine.from_numpy(values)
+
+
+def index_select(
+    engine: Engine, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None, from_end: bool = True
+) -> Tensor:
+    """The index between whole axes."""
+    if check is not None and index.numel():
+        index = engine.check_range(index, -x.shape[axis] if from_end else 0, x.shape[axis], check)
+    return engine.gather(x, tuple([index if a == axis else slice(None) for a in range(x.ndim)]))
 
 
 def gather_along(engine: Engine, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None) -> Tensor:

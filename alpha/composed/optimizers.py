@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from alpha import steps
 from alpha.changes import at_once
-from alpha.updates import Launch, check_rows, submit
+from alpha.updates import Launch, check_rows, submit, written
 
 if TYPE_CHECKING:
     from alpha.engine import Engine
+    from alpha.tensor import Tensor
     from alpha.update_rules import UpdateRule
     from alpha.updates import Plan, Refresh, Row
 
@@ -21,9 +22,13 @@ if TYPE_CHECKING:
 def optimizer_step(
     engine: Engine, rows: Sequence[Row], rule: UpdateRule, refresh: Refresh | None, plan: Plan | None
 ) -> None:
-    """The rule's formula. A step that is captured has to bring a kernel: its numbers would not be refreshed here."""
+    """The rule's program. A step that is captured has to bring a kernel: its numbers would not be refreshed here."""
     if refresh is not None:
         steps.refuse(engine, f"numbers of a {type(rule).__name__}", "step outside the graph")
     check_rows(engine, rule, rows)
-    copies = [pair for row in rows for pair in rule.updated(engine, row)]
+    program, numbers = rule.traced()
+    copies: list[tuple[Tensor, Tensor]] = []
+    for row in rows:
+        found = engine.pointwise("optimizer_step", program, row, numbers)
+        copies += zip(found, written(row), strict=True)
     submit([Launch(at_once, [tensor for _, tensor in copies], copies, ())], plan)

@@ -53,12 +53,7 @@ def pointwise(
     result: list[Tensor] = []
     for slot, is_bool in zip(program.results, program.bools, strict=True):
         value = slots[slot]
-        if (
-            not isinstance(value, Tensor)
-            or value.shape != shape
-            or slot < program.tensors
-            or any(value is one for one in result)
-        ):
+        if not isinstance(value, Tensor) or value.shape != shape or any(value is one for one in (*tensors, *result)):
             out = engine.empty(shape, bool_ if is_bool else dtype, order)
             _fill(engine, out, value)
             value = out

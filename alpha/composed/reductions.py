@@ -19,6 +19,31 @@ def mean(engine: Engine, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Te
     return engine.elementwise("div", total, math.prod(x.shape[axis] for axis in axes), out=total)
 
 
+def variance(
+    engine: Engine, x: Tensor, axes: tuple[int, ...], correction: int, keepdims: bool
+) -> tuple[Tensor, Tensor]:
+    """By the corrected two-pass algorithm.
+
+    The mean is rounded, and what is left of the deviations' sum says by how much (Chan, Golub and LeVeque 1983,
+    equation 1.7): equal numbers have a variance of exactly 0, whatever their mean is rounded to.
+    """
+    count = math.prod(x.shape[axis] for axis in axes)
+    divisor = float(count - correction) if count > correction else math.nan
+    mean = engine.mean(x, axes, True)
+    deviations = engine.elementwise("sub", x, mean)
+    error = engine.mean(deviations, axes, True)
+    total = engine.reduce("sum", engine.elementwise("square", deviations, out=deviations), axes, True)
+    finite = engine.elementwise("isfinite", error)
+    rest = engine.elementwise("where", finite, error, 0.0)
+    lost = engine.elementwise("mul", engine.elementwise("mul", rest, rest), float(count))
+    squares = engine.elementwise("maximum", engine.elementwise("sub", total, lost), 0.0)
+    var = engine.elementwise("div", squares, divisor)
+    if not keepdims:
+        kept = [axis for axis in range(x.ndim) if axis not in axes]
+        var = var.view(var.offset, tuple([x.shape[a] for a in kept]), tuple([var.strides[a] for a in kept]))
+    return var, engine.elementwise("add", mean, rest)
+
+
 def euclidean_norm(engine: Engine, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """The root of the sum of the squares."""
     total = engine.reduce("sum", engine.elementwise("square", x), axes, keepdims)

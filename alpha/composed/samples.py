@@ -9,6 +9,7 @@ import numpy as np
 from alpha import random
 from alpha.composed.arrays import copied
 from alpha.dtypes import bool_
+from alpha.expressions import dropout as expression
 
 if TYPE_CHECKING:
     from alpha.engine import Engine
@@ -19,8 +20,7 @@ def dropout(engine: Engine, x: Tensor, p: float, seed: int, offset: int) -> tupl
     """The random numbers are made on the host."""
     kept = random.uniforms(seed, offset, x.numel()).reshape(x.shape) >= p
     mask = copied(engine, engine.from_numpy(kept), bool_, x.memory_order())
-    scaled = engine.elementwise("mul", x, 1 / (1 - p) if p < 1 else 0.0)
-    return engine.elementwise("where", mask, scaled, 0), mask
+    return engine.pointwise("dropout", expression.KEPT, (x, mask), (expression.scale(p),))[0], mask
 
 
 def images_to_float(

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from alpha.cpu import lookups, numpy_threads
+from alpha.arguments import Shape
+from alpha.composed.arrays import copied
+from alpha.cpu import lookups
 from alpha.cpu.base import Array
 from alpha.cpu.kernels import indexing as kernels
 from alpha.cpu.masks import MaskOperations
-from alpha.dtypes import bool_, default_int, info, is_bool, is_float
+from alpha.dtypes import bool_, default_int, info, is_bool, is_float, limits, widest_float
 from alpha.engine import Index, Operand, RangeCheck
-from alpha.errors import ArgumentError
+from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.expressions.graph import OPERATIONS
 from alpha.expressions.operations import kind_of, program_of
+from alpha.expressions.program import conversion
+from alpha.launches import COPY_INTO
 from alpha.tensor import Tensor, dense_strides
-
-PARALLEL_SIZE = 1 << 18
-"""Elements from which an element-wise operation is split between threads: below, waking them costs more."""
 
 PIECE = 1 << 18
 """About how many elements NumPy works on at a time where it allocates its result itself."""
@@ -27,117 +29,79 @@ PIECE = 1 << 18
 SUM_BLOCK = 128
 """Rows per block of a blocked sum: rows are added one after another within a block, then the blocks' sums."""
 
-Loop = Callable[..., Any]
-"""``loop(*inputs, out=array)``, as a ufunc is called."""
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_LOGIC = ("logical_and", "logical_or", "logical_xor", "logical_not")
+_OF_INTEGERS = (
+    "neg", "abs", "sign", "square", "add", "sub", "mul", "floor_divide", "remainder", "pow", "maximum", "minimum",
+    "where", "isfinite", *_COMPARISONS, *_LOGIC,
+)  # fmt: skip
+"""The operations of integers; bools have those whose results are bools (``alpha.expressions.operations``)."""
 
-_ANSWERS: dict[str, Loop] = {
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "logical_xor": np.logical_xor,
-    "logical_not": np.logical_not,
-    "isfinite": np.isfinite,
-}
-_ARITHMETIC: dict[str, Loop] = {
-    "neg": np.negative,
-    "abs": np.absolute,
-    "sign": np.sign,
-    "square": np.square,
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "floor_divide": np.floor_divide,
-    "remainder": np.remainder,
-    "pow": np.power,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-}
 _REDUCTIONS = {
     "sum": np.add,
     "prod": np.multiply,
     "max": np.maximum,
     "min": np.minimum,
-    "any": np.logical_or,
-    "all": np.logical_and,
 }
+_DECISIONS = {"any": np.logical_or.reduce, "all": np.logical_and.reduce}
 
 
 class ArrayOperations(MaskOperations):
-    """Element-wise operations as loops of ``alpha.cpu.loops``, of integers as NumPy's; other families as NumPy's calls.
-
-    NumPy's large calls are split between threads.
-    """
+    """Element-wise operations and conversions as loops of ``alpha.cpu.loops``; other families as NumPy's calls."""
 
     def elementwise(self, op: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
-        kinds = tuple([kind_of(value) for value in operands])
         tensors = [t for t in operands if isinstance(t, Tensor)]
         dtype = tensors[-1].dtype
-        if is_float(dtype) or (op in _LOGIC and is_bool(dtype)):
-            numbers = [float(value) for value in operands if not isinstance(value, Tensor)]
-            return self.pointwise(op, program_of(op, kinds), tensors, numbers, out)[0]
-        loop = _LOOPS.get(op)
-        if loop is None:
-            raise ArgumentError(f"[elementwise] expected one of {', '.join(sorted(_LOOPS))}, got {op!r}")
-        inputs = [
-            self.array(value) if isinstance(value, Tensor) else value if op in _ANSWERS else _scalar(value, dtype)
-            for value in operands
-        ]
+        numbers: list[float] = [value for value in operands if not isinstance(value, Tensor)]
+        is_of_floats = is_float(dtype)
+        if not is_of_floats and op not in _OF_INTEGERS:
+            raise ArgumentError(f"[elementwise] expected one of {', '.join(sorted(_OF_INTEGERS))}, got {op!r}")
+        program = program_of(op, tuple([kind_of(value) for value in operands]))
+        if is_of_floats:
+            return self.pointwise(op, program, tensors, [float(value) for value in numbers], out)[0]
+        if is_bool(dtype) and not program.bools[0]:
+            raise DtypeError(f"[elementwise] expected a dtype that has {op}, got {dtype}: cast it first")
+        if op in _LOGIC:
+            numbers = [bool(value) for value in numbers]
+        elif op not in _COMPARISONS:
+            numbers = [np.asarray(value).astype(dtype).item() for value in numbers]  # they wrap around
+        elif numbers and not is_of(dtype, numbers[0]):
+            return self._compared(op, operands, tensors[0], out)
+        numbers = [float(value) if is_bool(dtype) else int(value) for value in numbers]
+        return self.pointwise(op, program, tensors, numbers, out)[0]
+
+    def _compared(self, op: str, operands: Sequence[Operand], tensor: Tensor, out: Tensor | None) -> Tensor:
+        """The comparison of a tensor of integers or bools with a number that its dtype does not hold."""
+        number = next(value for value in operands if not isinstance(value, Tensor))
+        if isinstance(number, float) or is_bool(tensor.dtype):
+            wide = copied(self, tensor, widest_float if isinstance(number, float) else default_int)
+            return self.elementwise(op, *[wide if value is tensor else value for value in operands], out=out)
+        # The answer is the same for every element.
+        least: list[Any] = [limits(tensor.dtype)[0] if value is tensor else value for value in operands]
+        answer = bool(OPERATIONS[op].evaluate(*map(float, least)))
         if out is None:
-            out = self._result(tensors, bool_ if op in _ANSWERS else dtype)
-            target = self.array(out)
-        else:
-            target = self.array(out)
-            inputs = [_copy_if_overlapping(value, target) for value in inputs]
-        self._run(loop, inputs, target, out)
+            return self.full(tensor.shape, answer, bool_, tensor.memory_order())
+        self.fill(out, answer)
         return out
 
     def copy(self, source: Tensor, out: Tensor) -> None:
-        if source.dtype == out.dtype and self.copy_layout(source, out):
-            return
-        value, target = self.array(source), self.array(out)
-        apart = source.storage is not out.storage or not np.may_share_memory(value, target)
-        if apart and target.size >= PARALLEL_SIZE:
-            self._run(_copy, [value], target, out)
-        else:  # of overlapping memory, pieces could overwrite what is still to be read
-            _quietly(_copy, [value], target)
-
-    def _result(self, tensors: Sequence[Tensor], dtype: np.dtype[Any]) -> Tensor:
-        """An empty tensor of the operands' broadcast shape, in the memory order of the largest."""
-        largest = tensors[0] if len(tensors) == 1 else max(tensors, key=Tensor.numel)
-        if len(tensors) == 1 or all(t.shape == largest.shape for t in tensors):
-            return self.empty_like(largest, dtype)
-        shape = np.broadcast_shapes(*(t.shape for t in tensors))
-        missing = len(shape) - largest.ndim
-        strides = (0,) * missing + tuple(
-            0 if n == 1 else s for n, s in zip(largest.shape, largest.strides, strict=True)
-        )
-        return self.empty(shape, dtype, largest.view(0, shape, strides).memory_order())
-
-    def _run(self, loop: Loop, inputs: Sequence[Any], out: Array, tensor: Tensor) -> None:
-        """Calls the loop; for a large result on pieces along the outermost long axis in memory, a thread per piece."""
-        if out.size < PARALLEL_SIZE or self.threads == 1:
-            _quietly(loop, inputs, out)
-            return
-        order = tensor.memory_order()
-        axis = next((a for a in order if out.shape[a] >= 4 * self.threads), max(order, key=lambda a: out.shape[a]))
-        calls = []
-        for piece in _pieces(out.shape[axis], self.threads):
-            cut = (slice(None),) * axis + (piece,)
-            calls.append((loop, [_cut(value, out, axis, piece) for value in inputs], out[cut]))
-        numpy_threads.share(_quietly, calls)
+        if source.dtype != out.dtype:
+            self.pointwise("copy", conversion(out.dtype), (repeated(source, out.shape),), (), out)
+        elif COPY_INTO.launch(out, source) is None and not self.copy_layout(source, out):
+            # Their memory overlaps: pieces could overwrite what is still to be read.
+            apart = self.empty_like(source)
+            self.copy_layout(source, apart)
+            self.copy_layout(apart, out)
 
     def reduce(self, op: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
         array = self.array(x)
         kept = [n for axis, n in enumerate(x.shape) if axis not in axes]
+        if op in _DECISIONS:
+            answers = self.empty(kept, bool_, _order_without(x, axes))
+            _DECISIONS[op](array, axis=axes, out=self.array(answers))
+            return _with_axes(answers, axes) if keepdims else answers
         dtype = x.dtype
-        if op in ("any", "all"):
-            dtype = bool_
-        elif op in ("sum", "prod"):
+        if op in ("sum", "prod"):
             dtype = info(dtype).total
         out = self.empty(kept, dtype, _order_without(x, axes))
         target = self.array(out)
@@ -212,9 +176,12 @@ class ArrayOperations(MaskOperations):
     def scatter(self, out: Tensor, index: Index, values: Operand, accumulate: bool) -> None:
         if self.put_selected(out, index, values, accumulate):
             return
-        axis = lookups.only_axis(index) if accumulate and lookups.adds(out, values) else None
-        if axis is not None and isinstance(values, Tensor) and self.add_entries(out, index[axis], axis, values):
-            return
+        axis = lookups.only_axis(index)
+        if axis is not None and isinstance(values, Tensor):
+            if not accumulate and self.put_entries(out, index[axis], axis, values):
+                return
+            if accumulate and lookups.adds(out, values) and self.add_entries(out, index[axis], axis, values):
+                return
         target, native = self.array(out), self._native(index)
         source = self.array(values) if isinstance(values, Tensor) else values
         if not accumulate:
@@ -266,63 +233,31 @@ class ArrayOperations(MaskOperations):
         return tuple(entries)
 
 
-# -- element-wise loops ------------------------------------------------------------------------------------------
+# -- element-wise ------------------------------------------------------------------------------------------------
 
 
-def _quietly(loop: Loop, inputs: Sequence[Any], out: Array) -> None:
-    with np.errstate(all="ignore"):  # infinities and NaN are values here; the error state is per thread
-        loop(*inputs, out=out)
+def is_of(dtype: np.dtype[Any], value: float) -> bool:
+    """Whether a Python number is one that integers or bools of a dtype hold."""
+    least, most = limits(dtype)
+    return isinstance(value, int) and least <= value <= most
 
 
-def _copy(x: Any, out: Array) -> None:
-    np.copyto(out, x, casting="unsafe")
+def repeated(x: Tensor, shape: Shape) -> Tensor:
+    """A view of a tensor repeated to a shape; ShapeError where it does not broadcast to it."""
+    missing = len(shape) - x.ndim
+    if missing < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[missing:], strict=True)):
+        raise ShapeError(f"[copy] expected a source that broadcasts to {shape}, got {x.shape}")
+    strides = [0 if n == 1 else stride for n, stride in zip(x.shape, x.strides, strict=True)]
+    return x if x.shape == shape else x.view(x.offset, shape, (*[0] * missing, *strides))
 
 
-def _where(condition: Any, x: Any, y: Any, out: Array) -> None:
-    if np.may_share_memory(condition, out):
-        condition = np.array(condition)
-    if np.may_share_memory(x, out):
-        np.copyto(out, y, where=np.logical_not(condition))
-    else:
-        np.copyto(out, y)
-        np.copyto(out, x, where=condition)
-
-
-_LOOPS: dict[str, Loop] = {**_ANSWERS, **_ARITHMETIC, "where": _where}
-
-_LOGIC = ("logical_and", "logical_or", "logical_xor", "logical_not")
-
-
-def _copy_if_overlapping(value: Any, out: Array) -> Any:
-    """An operand that is exactly the result's memory or shares none of it: one that partly overlaps is copied."""
-    if not isinstance(value, np.ndarray) or not np.may_share_memory(value, out):
-        return value
-    same = value.ctypes.data == out.ctypes.data and value.strides == out.strides and value.shape == out.shape
-    return value if same else value.copy()
-
-
-def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:
-    """A Python number as an operand for integers of a dtype: it wraps around as their arithmetic does."""
-    return np.asarray(value).astype(dtype)
-
-
-# -- splitting between threads -----------------------------------------------------------------------------------
+# -- splitting into pieces ---------------------------------------------------------------------------------------
 
 
 def _pieces(length: int, count: int) -> Iterator[slice]:
     """``count`` slices of nearly equal length that cover ``range(length)``."""
     edges = [length * i // count for i in range(count + 1)]
     return (slice(a, b) for a, b in pairwise(edges) if b > a)
-
-
-def _cut(value: Any, out: Array, axis: int, piece: slice) -> Any:
-    """The part of an operand that is broadcast to a piece of the result along one of the result's axes."""
-    if not isinstance(value, np.ndarray):
-        return value
-    value_axis = axis - (out.ndim - value.ndim)
-    if value_axis < 0 or value.shape[value_axis] == 1:
-        return value
-    return value[(slice(None),) * value_axis + (piece,)]
 
 
 # -- reductions, products, indices -------------------------------------------------------------------------------

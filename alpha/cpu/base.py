@@ -13,10 +13,11 @@ import numpy as np
 
 from alpha import caches, host
 from alpha.arguments import as_array
-from alpha.cpu import workers
+from alpha.cpu import launches, workers
 from alpha.dtypes import as_dtype
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, described
+from alpha.launches import Launches
 from alpha.mempool import MemoryPool
 from alpha.tensor import Storage, Tensor
 
@@ -94,6 +95,13 @@ class HostEngine(Engine):
             ctypes.memmove(out.address, number.tobytes() * elements, elements * number.itemsize)
         else:
             self.array(out).fill(value)
+
+    def alias(self, known: Launches, arguments: Sequence[Any], other: Launches, given: Sequence[Any]) -> None:
+        launches.alias(self, known, arguments, other, given)
+
+    def parameter(self, part: Tensor | None) -> Tensor | None:
+        """A weight or bias as loops read it, dense; None where there is none."""
+        return None if part is None else self.dense(part, range(part.ndim))
 
     def flat(self, x: Tensor) -> Array:
         """A dense tensor's elements as they lie in memory."""

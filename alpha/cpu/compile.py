@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import types
 from collections.abc import Callable
 from typing import Any
@@ -11,18 +10,17 @@ import numpy as np
 from llvmlite import ir
 from numba import njit
 from numba import types as numba_types
-from numba.core import cgutils, event, sigutils
+from numba.core import cgutils, sigutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 from numba.np.numpy_support import from_dtype
 
-from alpha import cache
-from alpha.cpu import sharing
+from alpha.cpu import compilations, sharing
 from alpha.cpu.inlining import Inlined
 from alpha.cpu.job_slot import JOB_SLOT, make_job
-from alpha.cpu.kernel_cache import KIND, KernelCache
+from alpha.cpu.kernel_cache import KernelCache
+from alpha.cpu.signatures import COMPILERS
 
-_log = logging.getLogger(__name__)
 # Allows fused multiply-add, and nothing that would let the compiler ignore NaN, infinity or the order of sums.
 _FASTMATH = {"contract", "nsz"}
 
@@ -81,7 +79,7 @@ def called(function: Callable[..., Any], signature: str, name: str, **names: Any
     # Numba's decorator would compile it before it could be given a cache.
     made: Any = CFunc(copy, sigutils.normalize_signature(signature), locals={}, options=options)
     made._cache = KernelCache(copy)
-    made.compile()
+    compilations.enclosed(made.compile)()
     return made
 
 
@@ -112,25 +110,7 @@ def _launch(slot, threads, *arguments):  # type: ignore[no-untyped-def]
 def _cached(function: Callable[..., Any]) -> Any:
     dispatcher = njit(nogil=True, fastmath=_FASTMATH, error_model="numpy")(function)
     dispatcher._cache = KernelCache(function)
+    dispatcher.compile = compilations.enclosed(dispatcher.compile)
+    if str(function.__module__).startswith("alpha."):  # a program may compile kernels of its own
+        COMPILERS[f"{function.__module__}.{function.__name__}"] = dispatcher.compile
     return dispatcher
-
-
-class _CompilationNotice(event.Listener):  # type: ignore[misc, unused-ignore]
-    """Logs, when the first of the engine's kernels is compiled, why this process takes so long to start."""
-
-    def on_start(self, compilation: Any) -> None:
-        function = getattr(compilation.data.get("dispatcher"), "py_func", None)  # the program may compile functions too
-        if str(getattr(function, "__module__", None)).startswith("alpha.cpu."):
-            if cache.can_keep(KIND):
-                _log.warning(
-                    "compiling the CPU engine's kernels as they are first used: once for this machine, about half a "
-                    "minute in all; they are kept in %s",
-                    cache.directory(KIND),
-                )
-            event.unregister("numba:compile", self)
-
-    def on_end(self, compilation: Any) -> None:
-        """Logs nothing."""
-
-
-event.register("numba:compile", _CompilationNotice())

@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from alpha import caches
 from alpha.arguments import Shape
 from alpha.composed import arrays
+from alpha.composed.arrays import inserted
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import copies as kernels
+from alpha.cpu.launches import call_of, constant, learn, of_result, of_tensor
 from alpha.errors import ShapeError
+from alpha.launches import CONCAT, COPY, COPY_INTO, FLIP, STACK, Launches
 from alpha.tensor import Tensor, dense_strides, extent, memory_order
 
 LARGE_BYTES = 1 << 23
@@ -97,8 +100,7 @@ class CopyOperations(HostEngine):
 
     def copy_layout(self, source: Tensor, out: Tensor) -> bool:
         """Copies a tensor into another of its dtype, unless their memory overlaps; returns whether it did."""
-        dtype = out.dtype
-        item = dtype.itemsize
+        item = out.dtype.itemsize
         storage, target = source.storage, out.storage
         if storage is target and _overlap(source, out):
             return False
@@ -106,20 +108,71 @@ class CopyOperations(HostEngine):
         if found.tasks:
             job = _PAIR(found.address, target.address + out.offset * item, storage.address + source.offset * item)
             kernels.copy.run(job, found.tasks, self.threads)
+            if 0 not in out.strides and (found.tasks == 1 or self.threads == 1):
+                words = (constant(found.address), of_tensor(0), of_tensor(1))
+                elements, function = math.prod(out.shape), kernels.copy.address
+                learn(COPY_INTO, self, lambda: call_of(function, words, (), elements, found.tasks, found), out, source)
         return True
 
-    def concat(self, tensors: Sequence[Tensor], axis: int, order: Sequence[int] | None = None) -> Tensor:
-        if len(tensors) > MOST_COPIES:
-            return arrays.concat(self, tensors, axis, order)
-        first = tensors[0]
-        found = _joined(axis, first.dtype.itemsize, order, *[(x.shape, x.strides) for x in tensors])
-        out = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, first.dtype)
-        if found.plan.tasks:
-            item = first.dtype.itemsize
-            sources = [x.storage.address + x.offset * item for x in tensors]
-            job = found.pack(found.plan.address, out.storage.address, *sources)
-            kernels.copy.run(job, found.plan.tasks, self.threads)
+    def copied(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
+        order = order if order is None or type(order) is tuple else tuple(order)
+        found: Tensor | None = COPY.launch(x, order)
+        if found is not None:
+            return found
+        wanted = _copied(x.shape, x.strides, order, x.dtype.itemsize)
+        out = Tensor(self.allocate(wanted.nbytes), 0, wanted.shape, wanted.strides, x.dtype)
+        self._join(COPY, wanted, out, [x], x, order)
         return out
+
+    def flip(self, x: Tensor, axes: tuple[int, ...]) -> Tensor:
+        found: Tensor | None = FLIP.launch(x, axes)
+        if found is not None:
+            return found
+        wanted = _flipped(x.shape, x.strides, axes, x.dtype.itemsize)
+        out = Tensor(self.allocate(wanted.nbytes), 0, wanted.shape, wanted.strides, x.dtype)
+        self._join(FLIP, wanted, out, [x], x, axes)
+        return out
+
+    def concat(self, tensors: Sequence[Tensor], axis: int, order: Sequence[int] | None = None) -> Tensor:
+        several = tuple(tensors)
+        found: Tensor | None = CONCAT.launch(several, axis, order)
+        if found is not None:
+            return found
+        if len(several) > MOST_COPIES:
+            return arrays.concat(self, several, axis, order)
+        first = several[0]
+        wanted = _joined(axis, first.dtype.itemsize, order, *[(x.shape, x.strides) for x in several])
+        out = Tensor(self.allocate(wanted.nbytes), 0, wanted.shape, wanted.strides, first.dtype)
+        self._join(CONCAT, wanted, out, several, several, axis, order)
+        return out
+
+    def stack(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
+        several = tuple(tensors)
+        found: Tensor | None = STACK.launch(several, axis)
+        if found is not None:
+            return found
+        if len(several) > MOST_COPIES:
+            return arrays.stack(self, several, axis)
+        first = several[0]
+        lies = [(inserted(x.shape, axis), inserted(x.strides, axis)) for x in several]
+        wanted = _joined(axis, first.dtype.itemsize, None, *lies)
+        out = Tensor(self.allocate(wanted.nbytes), 0, wanted.shape, wanted.strides, first.dtype)
+        self._join(STACK, wanted, out, several, several, axis)
+        return out
+
+    def _join(self, known: Launches, wanted: Joined, out: Tensor, parts: Sequence[Tensor], *arguments: Any) -> None:
+        """Copies parts into the result, and makes the operation's launches know how."""
+        plan = wanted.plan
+        if not plan.tasks:
+            return
+        item = out.dtype.itemsize
+        sources = [x.storage.address + x.offset * item for x in parts]
+        job = wanted.pack(plan.address, out.storage.address, *sources)
+        kernels.copy.run(job, plan.tasks, self.threads)
+        if plan.tasks == 1 or self.threads == 1:
+            words = (constant(plan.address), of_result(), *[of_tensor(k) for k in range(len(parts))])
+            elements, function = math.prod(out.shape), kernels.copy.address
+            learn(known, self, lambda: call_of(function, words, (out,), elements, plan.tasks, plan), *arguments)
 
 
 _PAIR = struct.Struct("3q").pack
@@ -136,7 +189,7 @@ def plan_of(source: Shape, source_strides: Shape, shape: Shape, strides: Shape, 
 
 
 class Joined(NamedTuple):
-    """Tensors one after another: the result's shape, strides and bytes, and how it is made."""
+    """A result of tensors copied into parts of it: its shape, strides and bytes, and how it is made."""
 
     shape: Shape
     strides: Shape
@@ -159,6 +212,24 @@ def _joined(axis: int, item: int, order: Shape | None, *lies: tuple[Shape, Shape
         start += shape[axis]
     nbytes = math.prod(whole) * item
     return Joined(whole, strides, nbytes, plan(copies, item), struct.Struct(f"{2 + len(lies)}q").pack)
+
+
+@caches.kept
+def _copied(shape: Shape, strides: Shape, order: Shape | None, item: int) -> Joined:
+    """A dense copy of a tensor of this shape and strides, in an order of axes or in its own."""
+    dense = dense_strides(shape, memory_order(shape, strides) if order is None else order)
+    copies = [Copy(2, shape, 0, strides, 0, dense)]
+    return Joined(shape, dense, math.prod(shape) * item, plan(copies, item), struct.Struct("3q").pack)
+
+
+@caches.kept
+def _flipped(shape: Shape, strides: Shape, axes: tuple[int, ...], item: int) -> Joined:
+    """The elements in reverse order along axes."""
+    dense = dense_strides(shape, memory_order(shape, strides))
+    first = sum([(shape[axis] - 1) * strides[axis] for axis in axes])
+    steps = tuple([-stride if axis in axes else stride for axis, stride in enumerate(strides)])
+    copies = [Copy(2, shape, first, steps, 0, dense)]
+    return Joined(shape, dense, math.prod(shape) * item, plan(copies, item), struct.Struct("3q").pack)
 
 
 def _overlap(x: Tensor, y: Tensor) -> bool:

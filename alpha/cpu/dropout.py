@@ -1,41 +1,41 @@
-"""The CPU engine's dropout: counter-based random numbers, equal for any number of threads and any memory order."""
+"""The CPU engine's dropout: the mask is drawn by the loop that applies it.
+
+Equal for any number of threads and any memory order: element i, counted in logical row-major order, has the same random
+word in each.
+"""
 
 from __future__ import annotations
 
-import math
+import struct
+from typing import Any
 
 import numpy as np
 
-from alpha.cpu.base import Array, HostEngine
-from alpha.cpu.kernels import dropout as kernels
-from alpha.tensor import Tensor
+from alpha import caches
+from alpha.arguments import Shape
+from alpha.cpu.loops.elements import DRAWN_DTYPE
+from alpha.cpu.pointwise import Plan, PointwiseOperations
+from alpha.expressions import dropout
+from alpha.tensor import Tensor, dense_strides
+
+_DRAW = struct.Struct("QQq").pack
+"""Seed, first counter and threshold, at the end of a job."""
 
 
-class DropoutOperations(HostEngine):
-    """Dropout. Element i, counted in logical row-major order, uses the same random word in every memory order."""
+class DropoutOperations(PointwiseOperations):
+    """Dropout in one pass."""
 
     def dropout(self, x: Tensor, p: float, seed: int, offset: int) -> tuple[Tensor, Tensor]:
-        y, mask = self.empty_like(x), self.empty_like(x, np.dtype(np.bool_))
-        if x.strides != y.strides:  # gaps, or broadcast axes
-            source, x = x, self.empty_like(x)
-            self.copy(source, x)
-        # Keeps where uniform >= p, computed exactly: (word >> 8) * 2**-24 >= p.
-        threshold = math.ceil(p * 2**24)
-        scale = x.dtype.type(1 / (1 - p) if p < 1 else 0)
-        self.launch(
-            kernels.dropout,
-            self._flat(x),
-            self._flat(y),
-            self._flat(mask),
-            np.array(x.shape or (1,), np.int64),
-            np.array(y.strides or (1,), np.int64),
-            np.uint64(seed),
-            np.uint64(offset),
-            np.uint32(threshold),
-            scale,
-            tasks=-(-x.numel() // kernels.CHUNK),
-        )
+        plan = _plan(x.shape, x.strides, x.dtype)
+        y, mask = [Tensor(self.allocate(n), 0, plan.shape, plan.strides, dtype) for n, dtype in plan.results]
+        if plan.elements:
+            places = y.storage.address, mask.storage.address, x.storage.address + x.offset * x.dtype.itemsize
+            job = plan.pack(plan.address, *places, 0, dropout.scale(p))
+            self.run_plan(plan, job + _DRAW(seed, offset, dropout.threshold(p)))
         return y, mask
 
-    def _flat(self, tensor: Tensor) -> Array:
-        return self.array(tensor.view(tensor.offset, (tensor.numel(),), (1,)))
+
+@caches.kept
+def _plan(shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> Plan:
+    kept = shape, dense_strides(shape), DRAWN_DTYPE
+    return Plan(dropout.KEPT_AND_MASK, "dropout", None, [(shape, strides, dtype), kept])

@@ -17,11 +17,13 @@ from alpha.cpu.random import RandomOperations
 from alpha.cpu.reductions import ReductionOperations
 from alpha.cpu.resampling import ResamplingOperations
 from alpha.cpu.row_norms import RowNormOperations
+from alpha.cpu.sorting import SortOperations
 from alpha.cpu.sums import SumOperations
 
 
 class CPUEngine(
     ReductionOperations,
+    SortOperations,
     ProductOperations,
     ConvolutionOperations,
     NormalisationOperations,

@@ -77,8 +77,8 @@ def explain_problem(engine: CPUEngine, problem: Problem, *, measure: bool = Fals
         f"{algorithm.describe(computed)}, {tasks} tasks on {threads} threads",
         2 * problem.macs,
         _nominal(problem, g),
-        1e3 * cycles * _seconds_a_cycle(engine) / threads,
-        1e3 * _measured(engine, call_of(engine, problem)) if measure else None,
+        1e3 * cycles * seconds_per_cycle(engine) / threads,
+        1e3 * measured(call_of(engine, problem)) if measure else None,
         algorithm.name,
         known.note,
     )
@@ -108,8 +108,8 @@ def call_of(engine: CPUEngine, problem: Problem) -> Callable[[], Tensor]:
     return calls[problem.operator]
 
 
-def _measured(engine: CPUEngine, call: Callable[[], Tensor]) -> float:
-    """Seconds a call."""
+def measured(call: Callable[[], Tensor]) -> float:
+    """Seconds per call."""
     times = []
     for _ in range(REPEATS + 1):
         start = time.perf_counter()
@@ -119,9 +119,9 @@ def _measured(engine: CPUEngine, call: Callable[[], Tensor]) -> float:
 
 
 @lru_cache(maxsize=8)
-def _seconds_a_cycle(engine: CPUEngine) -> float:
+def seconds_per_cycle(engine: CPUEngine) -> float:
     """By a convolution that the caches hold."""
     problem = dense_problem(FORWARD, Geometry.make((8, 8), (3, 3), padding=(1, 1)), 32, 64, 64, 1)
     with planner.use("images"):
-        seconds = _measured(engine, call_of(engine, problem))
+        seconds = measured(call_of(engine, problem))
         return seconds * engine.threads / planner.choose(problem).cycles(problem, True, figures.known().figures)

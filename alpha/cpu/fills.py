@@ -27,7 +27,7 @@ _pack = struct.Struct("qqq8s").pack
 
 
 class FillOperations(HostEngine):
-    """New tensors of one number; a tensor that is there is filled as it lies, by NumPy."""
+    """New tensors of one number; a tensor that is there is filled by a copy of the number."""
 
     def full(
         self, shape: Sequence[int], value: Scalar, dtype: np.dtype[Any], order: Sequence[int] | None = None

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.arguments import Shape
 from alpha.composed.group_norm import blend
+from alpha.cpu import tasks
 from alpha.cpu.base import Array, HostEngine
-from alpha.cpu.kernels import group_norm as kernels
-from alpha.cpu.kernels.group_norm import GroupSizes
+from alpha.cpu.launches import Call, call_of, constant, learn, of_number, of_result, of_tensor
+from alpha.cpu.loops import group_norms as loops
+from alpha.cpu.loops import machine
+from alpha.cpu.loops.group_norms import GroupPlan, Variant
+from alpha.cpu.loops.machine import Loop
+from alpha.cpu.tasks import Record, address_of
 from alpha.engine import RunningStatistics
-from alpha.tensor import Tensor
+from alpha.launches import GROUP_NORM
+from alpha.tensor import Tensor, memory_order
 
-NARROW = 16
-"""Channels below which rows are too short for vectors: the composed operations take all samples' channels as a row."""
+MOST_CHANNELS = 1 << 13
+"""Channels up to which the loops keep their numbers on the stack; the composed operations have no limit."""
 
 ROW = 1024
 """Channels of a row at most, where several samples make one."""
+
+
+JOB, GRADIENT_JOB = struct.Struct("9q3d").pack, struct.Struct("10qd").pack
+"""The jobs of the loops: see ``alpha.cpu.loops.group_norms``."""
 
 
 class GroupNormOperations(HostEngine):
@@ -35,37 +48,52 @@ class GroupNormOperations(HostEngine):
         eps: float,
         running: RunningStatistics | None,
     ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-        if x.shape[-1] < NARROW:
+        found = GROUP_NORM.launch(x, weight, bias, groups, eps) if running is None else None
+        if found is not None:
+            return found[0], (x, weight, found[1])
+        if x.shape[-1] > MOST_CHANNELS:
             return super().group_norm(x, weight, bias, groups, eps, running)
-        x = self.dense(x, _order(x))
-        sizes, y = _sizes(x, groups), self.empty_like(x)
-        statistics = self.empty((len(x), groups, 3), np.dtype(np.float64))
-        factor, shift = (self._per_channel_array(part, x, sizes, fill) for part, fill in ((weight, 1), (bias, 0)))
-        rows = [self._channel_rows(t, sizes) for t in (x, y)]
-        self.launch(
-            kernels.group_norm, rows[0], sizes, factor, shift, eps, _per_task(self.array(statistics), sizes), rows[1],
-            tasks=sizes.samples,
+        plan = _plan(x.shape, x.strides, x.dtype, groups)
+        x, weight, bias = self.dense(x, plan.order), self.parameter(weight), self.parameter(bias)
+        y, statistics = self.empty_like(x), self.empty((len(x), groups, loops.STATISTICS), _FLOAT64)
+        made = loop(Variant(8 * x.dtype.itemsize, weight is not None, bias is not None, False))
+        job = JOB(
+            plan.record.address, y.storage.address, statistics.storage.address, 0, x.address, address_of(weight),
+            address_of(bias), 0, 0, eps, 0.0, 1.0,
         )  # fmt: skip
+        tasks.run(made, job, plan.tasks, self.threads)
+        if running is None and (plan.tasks == 1 or self.threads == 1):
+            words = (
+                constant(plan.record.address), of_result(), of_result(1), constant(0),
+                *[of_tensor(k) for k in range(3)], constant(0), constant(0), of_number(0), constant(0), constant(0),
+            )  # fmt: skip
+
+            def call() -> Call:
+                function, results = made.address("alone"), (y, statistics)
+                return call_of(function, words, results, x.numel(), plan.tasks, (plan, made), takes_slot=False)
+
+            learn(GROUP_NORM, self, call, x, weight, bias, groups, eps)
         if running is not None:
-            self._blend_groups(running, self.array(statistics), x, sizes)
+            self._blend_groups(running, self.array(statistics), x, math.prod(x.shape[1:]) // groups)
         return y, (x, weight, statistics)
 
     def group_norm_grad(
         self, dy: Tensor, kept: Sequence[Any], groups: int, eps: float, needs: Sequence[bool]
     ) -> tuple[Tensor | None, ...]:
-        if dy.shape[-1] < NARROW:
+        if dy.shape[-1] > MOST_CHANNELS:
             return super().group_norm_grad(dy, kept, groups, eps, needs)
         x, weight, statistics = kept
-        dy, sizes, dx = self.dense(dy, x.memory_order()), _sizes(x, groups), self.empty_like(x)
-        parts = np.empty((2, sizes.samples, sizes.groups * sizes.size))
-        factor = self._per_channel_array(weight, x, sizes, 1)
-        rows = [self._channel_rows(t, sizes) for t in (dy, x, dx)]
-        self.launch(
-            kernels.group_norm_grad, *rows[:2], sizes, factor, _per_task(self.array(statistics), sizes), parts, rows[2],
-            tasks=sizes.samples,
+        plan = _plan(x.shape, x.strides, x.dtype, groups)
+        dy, dx, weight = self.dense(dy, x.memory_order()), self.empty_like(x), self.parameter(weight)
+        parts = np.empty((2, len(x), x.shape[-1]))
+        made = gradient_loop(Variant(8 * x.dtype.itemsize, weight is not None, False, False))
+        job = GRADIENT_JOB(
+            plan.record.address, dx.storage.address, parts.ctypes.data, 0, dy.address, x.address, address_of(weight),
+            statistics.address, 0, 0, 1.0,
         )  # fmt: skip
+        tasks.run(made, job, plan.tasks, self.threads)
         gradients: list[Tensor | None] = [dx]
-        for part, needed in zip(parts.reshape(2, len(x), -1), needs[1:], strict=False):
+        for part, needed in zip(parts, needs[1:], strict=False):
             gradient = self.empty(x.shape[-1:], x.dtype) if needed else None
             if gradient is not None:
                 with np.errstate(all="ignore"):
@@ -73,55 +101,75 @@ class GroupNormOperations(HostEngine):
             gradients.append(gradient)
         return tuple(gradients)
 
-    def _blend_groups(self, running: RunningStatistics, statistics: Array, x: Tensor, sizes: GroupSizes) -> None:
-        """Blends the samples' means and unbiased variances into the running ones."""
-        mean, var = [self.empty((sizes.samples * sizes.groups,), x.dtype) for _ in range(2)]
+    def _blend_groups(self, running: RunningStatistics, statistics: Array, x: Tensor, count: int) -> None:
+        """Blends the samples' means and unbiased variances, of so many numbers each, into the running ones."""
+        mean, var = [self.empty((statistics.shape[0] * statistics.shape[1],), x.dtype) for _ in range(2)]
         self.array(mean)[...] = statistics[..., 0].reshape(-1)
-        count = sizes.positions * sizes.size
         self.array(var)[...] = statistics[..., 1].reshape(-1) * (count / (count - 1))
         blend(running, mean, var)
 
-    def _per_channel_array(self, part: Tensor | None, x: Tensor, sizes: GroupSizes, fill: int) -> Array:
-        """A number for each channel of a task's samples; where there is none, the one that changes nothing."""
-        channels = sizes.groups * sizes.size
-        if part is None:
-            return np.full(channels, fill, x.dtype)
-        array = self.array(self.dense(part, (0,)))
-        return array if len(array) == channels else np.tile(array, channels // len(array))
 
-    def _channel_rows(self, x: Tensor, sizes: GroupSizes) -> Array:
-        """A dense tensor as rows of the channels of a task's samples."""
-        channels = sizes.groups * sizes.size
-        return self.array(x.view(x.offset, (x.numel() // channels, channels), (channels, 1)))
+_FLOAT64 = np.dtype(np.float64)
 
 
-def _per_task(statistics: Array, sizes: GroupSizes) -> Array:
-    """The statistics of samples' groups as those of tasks' groups."""
-    return statistics.reshape(sizes.samples, sizes.groups, 3)
+class _Plan:
+    """How images of some shape and strides are normalised.
+
+    Attributes:
+        order: the memory order in which they are.
+        record, tasks: of the loops.
+    """
+
+    def __init__(self, shape: Shape, strides: Shape, dtype: np.dtype[Any], groups: int) -> None:
+        self.order = _order(shape, strides)
+        sizes = _sizes(shape, self.order, groups, dtype.itemsize)
+        self.record, self.tasks = Record(sizes), sizes.tasks
 
 
-def _order(x: Tensor) -> Shape:
-    """The memory order in which x is normalised: its own where positions and samples lie dense, else row-major."""
-    order = x.memory_order()
-    long = _long_axes(x)
-    serves = long[-1] == x.ndim - 1 and (0 not in long or 0 in (long[0], long[-2]))
-    return order if serves else tuple(range(x.ndim))
+@caches.kept
+def _plan(shape: Shape, strides: Shape, dtype: np.dtype[Any], groups: int) -> _Plan:
+    return _Plan(shape, strides, dtype, groups)
 
 
-def _long_axes(x: Tensor) -> list[int]:
-    """The axes with several entries from outermost to innermost in memory; channels are among them."""
-    return [axis for axis in x.memory_order() if x.shape[axis] > 1]
+@cache
+def loop(variant: Variant) -> Loop:
+    """The compiled loop of the forward."""
+    return machine.loop(loops.ir_of(variant))
 
 
-def _sizes(x: Tensor, groups: int) -> GroupSizes:
-    """How the rows of x, which is dense in ``_order``, form samples and groups.
+@cache
+def gradient_loop(variant: Variant) -> Loop:
+    """The compiled loop of the gradients."""
+    return machine.loop(loops.grad_ir(variant))
+
+
+def _order(shape: Shape, strides: Shape) -> Shape:
+    """The memory order of images: their own where positions and samples lie dense, else row-major."""
+    order = memory_order(shape, strides)
+    long = _long_axes(shape, order)
+    last = len(shape) - 1
+    serves = not long or (long[-1] == last and (0 not in long or 0 in (long[0], long[-2])))
+    if long and shape[last] == 1:  # one channel: what is innermost are positions or samples
+        serves = 0 not in long or 0 in (long[0], long[-1])
+    return order if serves else tuple(range(len(shape)))
+
+
+def _long_axes(shape: Shape, order: Shape) -> list[int]:
+    """The axes with several entries from outermost to innermost in memory."""
+    return [axis for axis in order if shape[axis] > 1]
+
+
+def _sizes(shape: Shape, order: Shape, groups: int, item: int) -> GroupPlan:
+    """How the rows of dense images form samples and groups.
 
     Where the samples of a position lie side by side, some neighbours count as one sample of more groups: a sample's own
     rows lie so far apart that they share few sets of the caches.
     """
-    samples, positions, channels = len(x), math.prod(x.shape[1:-1]), x.shape[-1]
-    size = channels // groups
-    if samples == 1 or _long_axes(x)[0] == 0:
-        return GroupSizes(samples, positions, groups, size, positions, 1)
+    samples, positions, channels = shape[0], math.prod(shape[1:-1]), shape[-1]
+    size, row, long = channels // groups, channels * item, _long_axes(shape, order)
+    if samples == 1 or long[0] == 0:
+        return GroupPlan(samples, positions, groups, size, channels, channels, positions * row, row)
     together = max(n for n in range(1, max(1, ROW // channels) + 1) if samples % n == 0)
-    return GroupSizes(samples // together, positions, groups * together, size, 1, samples // together)
+    row *= together
+    count = samples // together
+    return GroupPlan(count, positions, groups * together, size, channels * together, channels, row, count * row)

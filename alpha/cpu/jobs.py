@@ -17,6 +17,7 @@ from alpha.cpu import workers
 from alpha.cpu.compile import Entry, alone, called, entry
 from alpha.cpu.forks import compilation_lock
 from alpha.cpu.sharing import share
+from alpha.cpu.signatures import COMPILERS
 
 _compiling = compilation_lock()
 
@@ -32,6 +33,7 @@ class JobKernel:
         """
         self._function, self._name, self._names = function, name, names
         self._made: tuple[Any, Any] | None = None  # the compiled function, and what calls it
+        COMPILERS[f"{function.__module__}.{name}"] = lambda _signature: self._make()
 
     def run(self, job: bytes, tasks: int, threads: int) -> None:
         """Runs a job of so many tasks on up to so many threads."""
@@ -41,6 +43,13 @@ class JobKernel:
         else:
             record = np.frombuffer(job, np.uint8)
             workers.WORKERS.enter(_launcher(), min(threads, tasks), (compiled.address, record.ctypes.data))
+
+    @property
+    def address(self) -> int:
+        """The compiled function's address, to be called with the slot and the job's address."""
+        compiled, _ = self._made or self._make()
+        found: int = compiled.address
+        return found
 
     def _make(self) -> tuple[Any, Any]:
         """Compiles the kernel, one thread at a time: two would get one address each, and one function is freed."""

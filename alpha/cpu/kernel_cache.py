@@ -24,10 +24,13 @@ import numba
 import numpy as np
 from numba import config
 from numba.core.compiler import CompileResult
+from numba.core.registry import cpu_target
 from numba.core.serialize import dumps
 
 from alpha import cache
+from alpha.cpu import ahead, compilations
 from alpha.cpu.isa import ISA
+from alpha.cpu.signatures import kernel_of
 
 _log = logging.getLogger(__name__)
 
@@ -81,8 +84,14 @@ class KernelCache:
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The compiled function for argument types, or None."""
         target.refresh()
+        kernel = kernel_of(self._function, signature)
+        if kernel is not None:
+            ahead.need(kernel)
         name = None if self._flushed else self._file(signature, target.codegen())
         content = cache.load(KIND, name) if name else None
+        if content is None:
+            compilations.begin(self._function.__name__, kernel, name)
+            content = cache.load(KIND, name) if name else None  # another process may have compiled it
         if content is None:
             return None
         try:
@@ -122,6 +131,12 @@ class _UnknownSource(Exception):
 
 
 # -- what decides the machine code -----------------------------------------------------------------------------------
+
+
+def machine() -> str:
+    """A digest of what decides the code of all kernels of this process alike."""
+    parts = [*_process(), repr(cpu_target.target_context.codegen().magic_tuple())]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def _process() -> list[str]:

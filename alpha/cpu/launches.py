@@ -1,18 +1,20 @@
-"""Launches: a program's loop called by one C function, which Python calls with the tensors and numbers themselves.
+"""Launches: an operation's kernel called by one C function, which Python calls with the arguments themselves.
 
-A launch is a built-in function made of LLVM IR. It knows how tensors lay in earlier calls and finds their plan by
-comparing pointers, has the results made, and runs the loop. It declines, by returning None, whatever it does not know
-or what is not for it: other types, another layout, several threads, or, if asked to look, tensors in the graph. The
-caller then goes the long way (``PointwiseOperations.pointwise``), which knows everything and checks everything.
+A launch is a built-in function made of LLVM IR. It knows how tensors lay in earlier calls and finds what a call needs
+by comparing pointers, has the results made, and calls the kernel with its job. It declines, by returning None, whatever
+it does not know or what is not for it: other types, another layout, several threads, or, if asked to look, tensors in
+the graph. The caller then goes the long way, which knows everything, checks everything, and ends with ``learn``.
 
 It reads a tensor's attributes where ``__slots__`` keeps them. Where they lie is looked up in an object, so an
 interpreter that keeps them elsewhere has no launches, and goes the long way always.
 
 A record, in 8-byte fields, is what one launch knows; it never changes, another entry makes another record:
 
-    ``_HEADER``: how many entries, whether to look for the graph, addresses of types and functions of Python;
-    for each entry the type of the engine, the plan's and the loop's address, whether the loop is long, the function
-    that makes the results, a tensor like them, and for each tensor dtype, shape, strides and bytes per element.
+    ``_HEADER``: how many entries, how the launch behaves, its arguments' kinds, addresses of types and functions of
+    Python; for each entry ``_ENTRY``, then for each tensor ``_OF_TENSOR``, for each key the object, and for each word
+    of the job a source and what is added to it.
+
+The sources are 0, the address of the kernel's verdict, then the numbers, the tensors' and the results' addresses.
 """
 
 from __future__ import annotations
@@ -21,24 +23,29 @@ import ctypes
 import hashlib
 import struct
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache as once
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from llvmlite import ir
 
-from alpha.arguments import Shape
 from alpha.cpu.loops import machine
+from alpha.geometry import Geometry
+from alpha.launches import KEY, NUMBER, OPTIONAL, SEVERAL, TENSOR, Launches, decline
 from alpha.tensor import Storage, Tensor
 
-MOST_ENTRIES = 16
+MOST_ENTRIES = 32
 """Layouts that a launch knows; when there are more it begins anew with the last one."""
 
 LONG = 1 << 13
-"""Elements from which a loop lets other threads run meanwhile: to do so takes as long as the loop of some hundreds."""
+"""Elements from which other threads run meanwhile: to let them takes as long as the loop of some hundreds."""
 
+MOST_ARGUMENTS, MOST_TENSORS, MOST_RESULTS, MOST_WORDS = 16, 256, 8, 288
+"""What a launch has room for."""
+
+_KINDS = (TENSOR, OPTIONAL, SEVERAL, NUMBER, KEY)
 _FUNCTIONS = (
     "PyLong_AsLongLong", "PyFloat_AsDouble", "PyErr_Occurred", "PyErr_Clear", "PyObject_RichCompareBool",
     "PyObject_CallOneArg", "PyType_IsSubtype", "PyType_GenericAlloc", "Py_IncRef", "Py_DecRef", "PyEval_SaveThread",
@@ -50,65 +57,270 @@ _OBJECTS = {
     "tuple": tuple,
     "int": int,
     "float": float,
+    "str": str,
     "None": None,
     "False": False,
 }
-_HEADER = ("count", "outside", *_OBJECTS, *_FUNCTIONS)
-_ENTRY = ("engine", "plan", "loop", "long", "make", "like")
+_KIND_NAMES = tuple([f"kind {place}" for place in range(MOST_ARGUMENTS)])
+_HEADER = ("count", "outside", "in_place", "arguments", *_KIND_NAMES, *_OBJECTS, *_FUNCTIONS)
+_ENTRY = (
+    "size", "engine", "tensors", "results", "words", "function", "takes_slot", "is_long", "make", "like", "least",
+    "most",
+)  # fmt: skip
 _OF_TENSOR = ("dtype", "shape", "strides", "itemsize")
-_READ_SLOTS = ("storage", "offset", "shape", "strides", "dtype", "requires_grad", "_base")
+_SEEN = ("object", "storage", "offset", "shape", "strides", "dtype")
 _TENSOR_SLOTS = tuple([name for name in Tensor.__slots__ if name != "__weakref__"])
-_STORAGE_SLOTS = ("engine", "address")
+_STORAGE_SLOTS = ("engine", "address", "version")
 
 _I64, _I32, _DOUBLE, _VOID = ir.IntType(64), ir.IntType(32), ir.DoubleType(), ir.VoidType()
+_INPUTS = 2
+"""The first of the sources that come from the arguments."""
 _TYPE = 8
 """Where an object keeps its type."""
+_FLOAT = 16
+"""Where a float keeps its number."""
+_LENGTH = 16
+"""Where a tuple keeps its length."""
 _FASTCALL = 0x80
 """Python's flag of a function that gets its arguments as an array."""
 
 
-class Entry(NamedTuple):
-    """A layout of tensors that a launch knows."""
+class Word(NamedTuple):
+    """A word of a job: a number, or what is added to the address of a tensor or result, in bytes, or to a number."""
 
-    engine: type
-    """The class of the engine."""
-    plan: Any
-    """Keeps the plan's record and the loop."""
-    address: int
-    """The address of the plan's record."""
-    loop: int
-    """The address of the function that runs the loop."""
+    source: str
+    """"constant", "verdict", "number", "tensor" or "result"."""
+    place: int = 0
+    """Which of the numbers, tensors or results."""
+    plus: int = 0
+
+
+def constant(value: int) -> Word:
+    """The same number in each job."""
+    return Word("constant", 0, value)
+
+
+def of_tensor(place: int) -> Word:
+    """The address of a tensor's first element; 0 where there is no tensor."""
+    return Word("tensor", place)
+
+
+def of_result(place: int = 0) -> Word:
+    """The address of a result's first element; 0 where there is no such result."""
+    return Word("result", place)
+
+
+def verdict() -> Word:
+    """The address of a word that is 0: a kernel that writes another number there makes the launch decline."""
+    return Word("verdict")
+
+
+def of_number(place: int) -> Word:
+    """The bits of a number, as a float64, or as an integer where there are limits."""
+    return Word("number", place)
+
+
+class Call(NamedTuple):
+    """How a kernel is called for arguments that lie in one way."""
+
+    kept: Any
+    """Keeps the kernel, and what constants of the job are addresses of."""
+    function: int
+    """The kernel's address: ``function(job)``, or ``function(0, job)`` where it takes the slot of its tasks too."""
+    takes_slot: bool
     is_long: bool
+    """Whether other threads may run meanwhile."""
+    job: tuple[Word, ...]
     make: Callable[[Any], Any]
-    """Makes the result's storage on an engine, or a tuple of several results; None where the launch is to decline.
+    """Gives what the results lie in on an engine, or None where the launch is to decline.
 
-    In place anything else than None says that it is not to.
+    With ``like`` a storage, or a tuple of them, of which the first is the result's and the others are for the kernel
+    alone; without it the tuple of results, of which some may be None. In place anything else than None.
     """
-    like: Tensor
-    """What a result is but for its storage."""
-    lies: tuple[tuple[Shape, Shape, np.dtype[Any]], ...]
-    """Shape, strides and dtype of each tensor."""
+    results: int
+    """How many there are: storages, or tensors."""
+    like: Tensor | None
+    """What a single result is but for its storage."""
+    limits: tuple[int, int] | None = None
+    """The least and the largest of the numbers where these are to be ints; else they are floats."""
 
 
-def launch(
-    tensors: int, numbers: int, results: int, entries: Sequence[Entry], outside: bool, in_place: bool = False
-) -> Callable[..., Any] | None:
-    """A function of so many tensors and numbers that runs a program's loop, or returns None; None where it cannot be.
+class _Entry(NamedTuple):
+    """A layout of arguments that a launch knows, and what it needs."""
 
-    ``outside``: it declines tensors that may belong to the graph. ``in_place``: the result is written into the first
-    tensor, which it returns; it declines others of the same storage.
+    call: Call
+    lies: tuple[tuple[Any, Any, Any], ...]
+    """Dtype, shape and strides of each tensor, None of one that is not there."""
+    keys: tuple[Any, ...]
+    packed: bytes
+
+
+def learn(known: Launches, engine: Any, call: Callable[[], Call], *arguments: Any) -> None:
+    """Makes an operation's launches know how the kernel is called with arguments that lie as these."""
+    lies, keys = _layout(known, arguments)
+    if not _are_keys(keys):
+        return
+    key = _key(type(engine), lies, keys)
+    if key in known.known:
+        return
+    made = call()
+    if len(lies) > MOST_TENSORS or made.results > MOST_RESULTS or len(made.job) > MOST_WORDS:
+        return
+    packed = _packed(type(engine), made, lies, keys, known.arguments.count(NUMBER))
+    entries = dict(known.known) if len(known.known) < MOST_ENTRIES else {}
+    entries[key] = _Entry(made, lies, keys, packed)
+    launch, outside = (_launch(known, entries, looks or known.in_place) for looks in (False, True))
+    known.launch, known.launch_outside, known.known = launch, outside, entries
+
+
+def alias(engine: Any, known: Launches, arguments: Sequence[Any], other: Launches, given: Sequence[Any]) -> None:
+    """Where some arguments are known, makes others known that mean the same, such as an axis counted from the end.
+
+    Their tensors are the same, or begin where these do: as a view that repeats another, and no copy.
     """
-    method = _method(tensors, numbers, results, in_place)
+    lies, keys = _layout(known, arguments)
+    found = known.known.get(_key(type(engine), lies, keys)) if _are_keys(keys) else None
+    if found is not None and _starts(known, arguments) == _starts(other, given):
+        learn(other, engine, lambda: found.call, *given)
+
+
+def _starts(known: Launches, arguments: Sequence[Any]) -> list[tuple[int, int] | None]:
+    """Where the tensors among the arguments begin."""
+    return [None if x is None else (id(x.storage), x.offset) for x in _tensors(known, arguments)]
+
+
+def call_of(
+    function: int,
+    job: Sequence[Word],
+    results: Sequence[Tensor | None],
+    elements: int,
+    tasks: int,
+    kept: Any,
+    takes_slot: bool = True,
+    scratch: Sequence[int] = (),
+) -> Call:
+    """How a kernel is called whose results are like these, by one thread.
+
+    Args:
+        function: the kernel's address.
+        results: what a call has made, new and dense; nothing in place.
+        elements: how many it computes or moves: from ``LONG`` on other threads may run meanwhile.
+        tasks: with more than one, a launch declines on engines of several threads.
+        kept: keeps the kernel, and what constants of the job are addresses of.
+        takes_slot: whether it is called as ``function(0, job)``, as a JobKernel is, or as ``function(job)``.
+        scratch: bytes of memory for the kernel alone, beside a single result: ``of_result(1)`` and so on.
+    """
+    parts = [None if x is None else (x.shape, x.strides, x.dtype, x.storage.nbytes) for x in results]
+    one = parts[0] if len(parts) == 1 else None
+    like: Tensor | None = None
+    if one is None:
+        make = _several(parts, tasks) if parts else _nothing(tasks)
+    else:
+        no_storage: Any = None
+        like = Tensor(no_storage, 0, *one[:3])
+        make = _memory((one[3], *scratch), tasks)
+    return Call(kept, function, takes_slot, elements >= LONG, tuple(job), make, len(parts) + len(scratch), like)
+
+
+def _memory(sizes: tuple[int, ...], tasks: int) -> Callable[[Any], Any]:
+    """Makes a storage of each size in bytes; none where several threads are to compute."""
+    first, *others = sizes
+
+    def make(engine: Any) -> Storage | tuple[Storage, ...] | None:
+        if tasks > 1 and engine.threads > 1:
+            return None
+        pool = engine.memory
+        made = Storage(engine, pool, first)
+        return (made, *[Storage(engine, pool, size) for size in others]) if others else made
+
+    return make
+
+
+def _several(parts: Sequence[Any], tasks: int) -> Callable[[Any], Any]:
+    """Makes tensors by shape, strides, dtype and bytes, and None for None."""
+
+    def make(engine: Any) -> tuple[Tensor | None, ...] | None:
+        if tasks > 1 and engine.threads > 1:
+            return None
+        pool = engine.memory
+        return tuple([
+            None if part is None else Tensor(Storage(engine, pool, part[3]), 0, part[0], part[1], part[2])
+            for part in parts
+        ])  # fmt: skip
+
+    return make
+
+
+def _nothing(tasks: int) -> Callable[[Any], Any]:
+    """For what is computed in place."""
+
+    def make(engine: Any) -> bool | None:
+        return None if tasks > 1 and engine.threads > 1 else True
+
+    return make
+
+
+def _layout(known: Launches, arguments: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """How the tensors among the arguments lie, and the keys."""
+    tensors = _tensors(known, arguments)
+    lies = tuple([(None, None, None) if x is None else (x.dtype, x.shape, x.strides) for x in tensors])
+    return lies, tuple([value for kind, value in zip(known.arguments, arguments, strict=True) if kind == KEY])
+
+
+def _tensors(known: Launches, arguments: Sequence[Any]) -> list[Tensor | None]:
+    """The tensors among the arguments."""
+    found: list[Tensor | None] = []
+    for kind, value in zip(known.arguments, arguments, strict=True):
+        if kind == SEVERAL:
+            found += value
+        elif kind in (TENSOR, OPTIONAL):
+            found.append(value)
+    return found
+
+
+def _key(engine: type, lies: tuple[Any, ...], keys: tuple[Any, ...]) -> tuple[Any, ...]:
+    return engine, lies, tuple([struct.pack("d", key) if type(key) is float else (type(key), key) for key in keys])
+
+
+def _are_keys(keys: tuple[Any, ...]) -> bool:
+    """Whether a launch can tell the keys from others."""
+    return all(
+        key is None or type(key) in (bool, int, float, str, Geometry)
+        or (type(key) is tuple and all(type(n) is int for n in key))
+        for key in keys
+    )  # fmt: skip
+
+
+def _packed(
+    engine: type, call: Call, lies: tuple[tuple[Any, Any, Any], ...], keys: tuple[Any, ...], numbers: int
+) -> bytes:
+    """An entry of a record."""
+    first = {"constant": 0, "verdict": 1, "number": _INPUTS, "tensor": _INPUTS + numbers}
+    first["result"] = first["tensor"] + len(lies)
+    fields = [
+        0, id(engine), len(lies), call.results, len(call.job), call.function, call.takes_slot, call.is_long,
+        id(call.make), 0 if call.like is None else id(call.like), *(call.limits or (1, 0)),
+    ]  # fmt: skip
+    for dtype, shape, strides in lies:
+        fields += [id(dtype), id(shape), id(strides), 0 if dtype is None else dtype.itemsize]
+    fields += map(id, keys)
+    for word in call.job:
+        fields += [first[word.source] + word.place, word.plus]
+    fields[0] = 8 * len(fields)
+    return struct.pack(f"{len(fields)}q", *fields)
+
+
+def _launch(known: Launches, entries: dict[Any, _Entry], outside: bool) -> Callable[..., Any]:
+    """A function of the operation's arguments; one that always declines where there can be none."""
+    method = _method()
     if method is None:
-        return None
-    fields = [len(entries), outside, *_python()]
-    for one in entries:
-        fields += [id(one.engine), one.address, one.loop, one.is_long, id(one.make), id(one.like)]
-        for shape, strides, dtype in one.lies:
-            fields += [id(dtype), id(shape), id(strides), dtype.itemsize]
-    record = struct.pack(f"{len(fields)}q", *fields)
+        return decline
+    kinds = [_KINDS.index(kind) for kind in known.arguments]
+    kinds += [0] * (MOST_ARGUMENTS - len(kinds))
+    fields = [len(entries), outside, known.in_place, len(known.arguments), *kinds, *_python()]
+    record = struct.pack(f"{len(fields)}q", *fields) + b"".join([entry.packed for entry in entries.values()])
     module = _Module(__name__)
-    module.needed = method, tuple(entries)
+    module.needed = method, entries
     made: Callable[..., Any] = _new(ctypes.addressof(method.definition), record, module)
     return made
 
@@ -116,7 +328,7 @@ def launch(
 class _Module(str):
     """The name of a launch's module, which the launch holds, with all that it needs."""
 
-    needed: tuple[_Method, tuple[Entry, ...]]
+    needed: tuple[_Method, dict[Any, _Entry]]
 
 
 _new: Any = ctypes.pythonapi.PyCFunction_NewEx
@@ -139,29 +351,31 @@ class _Definition(ctypes.Structure):
 
 
 class _Method:
-    """The machine code for a number of tensors, numbers and results."""
+    """The machine code of all launches."""
 
-    def __init__(self, counts: tuple[int, int, int], in_place: bool, places: dict[str, int]) -> None:
+    def __init__(self, places: dict[str, int]) -> None:
         source = Path(__file__).read_bytes()
-        key = f"{counts} {in_place} {places} {hashlib.sha256(source).hexdigest()}"
-        self._functions = machine.functions(key, lambda: _Writer(counts, in_place, places).text())  # keeps the code
+        key = f"{places} {hashlib.sha256(source).hexdigest()}"
+        self._functions = machine.functions(key, lambda: _Writer(places).text())  # keeps the code
         self.definition = _Definition(b"launch", self._functions.address("launch"), _FASTCALL, None)
 
 
 @once
-def _method(tensors: int, numbers: int, results: int, in_place: bool) -> _Method | None:
+def _method() -> _Method | None:
     places = slots()
-    return None if places is None else _Method((tensors, numbers, results), in_place, places)
+    return None if places is None else _Method(places)
 
 
 @once
 def slots() -> dict[str, int] | None:
     """Where the objects keep the attributes that a launch reads, in bytes; None in an interpreter unlike CPython."""
-    mark, text = object(), b"launches"
+    mark, text, number = object(), b"launches", 1.5
     holder = (mark,)
     if (
         sysconfig.get_config_var("Py_GIL_DISABLED")
         or ctypes.c_int64.from_address(id(holder) + tuple.__basicsize__).value != id(mark)
+        or ctypes.c_int64.from_address(id(holder) + _LENGTH).value != len(holder)
+        or ctypes.c_double.from_address(id(number) + _FLOAT).value != number
         or ctypes.string_at(id(text) + bytes.__basicsize__ - 1, len(text)) != text
     ):
         return None
@@ -183,34 +397,39 @@ def slots() -> dict[str, int] | None:
 
 
 class _Writer:
-    """Writes the function of a launch. Every value is an i64: a number, an address, or an object by its address."""
+    """Writes the function of all launches. Every value is an i64: a number, an address, or an object by its address."""
 
-    def __init__(self, counts: tuple[int, int, int], in_place: bool, places: dict[str, int]) -> None:
-        """``counts``: of tensors, numbers and results."""
-        self._counts, self._in_place, self._places = counts, in_place, places
+    def __init__(self, places: dict[str, int]) -> None:
+        self._places = places
         self._module = ir.Module("launch")
         function = ir.Function(self._module, ir.FunctionType(_I64, (_I64, _I64, _I64)), "launch")
         self._owner, self._arguments, self._given = function.args
         self._function = function
         self._builder = ir.IRBuilder(function.append_basic_block("entry"))
+        self._decline = function.append_basic_block("decline")
         self._record = self._sum(self._owner, bytes.__basicsize__ - 1)
+        self._seen = self._room(MOST_TENSORS * len(_SEEN))
+        self._keys = self._room(MOST_ARGUMENTS)
+        self._sources = self._room(_INPUTS + MOST_ARGUMENTS + MOST_TENSORS + MOST_RESULTS)
+        self._job = self._room(MOST_WORDS)
+        self._tensors, self._numbers, self._key_count, self._engine = (self._room(1) for _ in range(4))
+        self._verdict = self._room(1)
+        self._given_numbers = self._room(MOST_ARGUMENTS)
 
     def text(self) -> str:
         """The module's text."""
-        tensors, numbers, results = self._counts
-        b, decline = self._builder, self._function.append_basic_block("decline")
-        job = b.ptrtoint(b.alloca(ir.ArrayType(_I64, 1 + results + tensors + numbers)), _I64)
-        self._check(self._is(self._given, self._number(tensors + numbers)), decline)
-        objects = [self._load(self._arguments, 8 * k) for k in range(tensors + numbers)]
-        seen = [self._seen(one, decline) for one in objects[:tensors]]
-        engine = seen[0]["engine"]
-        for one in seen[1:]:
-            self._check(self._is(one["engine"], engine), decline)
-            if self._in_place:
-                self._check(b.not_(self._is(one["storage"], seen[0]["storage"])), decline)
-        values = [self._value(one, decline) for one in objects[tensors:]]
-        entry = self._entry(seen, engine, decline)
-        out = self._call("PyObject_CallOneArg", self._load(entry, 8 * _ENTRY.index("make")), engine)
+        b = self._builder
+        for place in (self._tensors, self._numbers, self._key_count, self._engine, self._sources, self._verdict):
+            self._store(self._number(0), place)
+        self._store(self._verdict, self._sources, 8)
+        self._check(self._is(self._given, self._known("arguments")), self._decline)
+        with self._loop(self._given) as k:
+            self._read(self._item(self._arguments, k), self._item(self._field_address("kind 0"), k))
+        engine = self._load(self._engine)
+        self._check(b.not_(self._is(engine, self._number(0))), self._decline)  # there is a tensor
+        entry = self._entry(engine)
+        self._find_integers(entry)
+        out = self._call("PyObject_CallOneArg", self._of(entry, "make"), engine)
         refused = b.or_(self._is(out, self._number(0)), self._is(out, self._known("None")))
         going_on, leave = self._function.append_basic_block(), self._function.append_basic_block("leave")
         b.cbranch(refused, leave, going_on)
@@ -219,95 +438,159 @@ class _Writer:
         changed = self._function.append_basic_block("changed")
         b.position_at_end(changed)
         self._call("Py_DecRef", out, result=_VOID)
-        b.branch(decline)
-        b.position_at_end(decline)
+        b.branch(self._decline)
+        b.position_at_end(self._decline)
         self._call("PyErr_Clear", result=_VOID)
         self._call("Py_IncRef", self._known("None"), result=_VOID)
         b.ret(self._known("None"))
         b.position_at_end(going_on)
-        fields = [self._load(entry, 8 * _ENTRY.index("plan"))]
-        for k in range(0 if self._in_place else results):
-            storage = out
-            if results > 1:
-                storage = self._attribute(self._load(out, tuple.__basicsize__ + 8 * k), "Tensor.storage")
-            fields.append(self._int(self._attribute(storage, "Storage.address")))
-        for k, (thing, before) in enumerate(zip(objects, seen, strict=False)):
-            for name in ("storage", "offset", "shape", "strides", "dtype"):  # Python code has run meanwhile
-                self._check(self._is(self._attribute(thing, f"Tensor.{name}"), before[name]), changed)
-            itemsize = self._load(entry, 8 * (len(_ENTRY) + len(_OF_TENSOR) * k + _OF_TENSOR.index("itemsize")))
-            start = self._int(self._attribute(before["storage"], "Storage.address"))
-            start = b.add(start, b.mul(self._int(before["offset"]), itemsize))
-            fields += [start, start] if self._in_place and k == 0 else [start]
-        for place, value in enumerate([*fields, *[b.bitcast(value, _I64) for value in values]]):
-            b.store(value, b.inttoptr(self._sum(job, 8 * place), _I64.as_pointer()))
-        if self._in_place:
-            self._call("Py_DecRef", out, result=_VOID)
-            out = objects[0]
-            self._call("Py_IncRef", out, result=_VOID)
-        elif results == 1:
-            out = self._tensor(out, self._load(entry, 8 * _ENTRY.index("like")))
-        self._run(self._load(entry, 8 * _ENTRY.index("loop")), self._load(entry, 8 * _ENTRY.index("long")), job)
-        b.ret(out)
+        self._find_tensors(entry, changed)
+        self._find_results(entry, out)
+        self._write_job(entry)
+        self._run(entry)
+        self._check(self._is(self._load(self._verdict), self._number(0)), changed)
+        self._return(entry, out)
         return str(self._module)
 
-    def _seen(self, thing: Any, decline: Any) -> dict[str, Any]:
-        """A tensor's attributes, all of them there and of their types."""
+    # -- arguments -----------------------------------------------------------------------------------------------
+
+    def _read(self, thing: Any, kind: Any) -> None:
+        """Notes an argument of a kind."""
+        b = self._builder
+        is_kind = {name: self._is(kind, self._number(place)) for place, name in enumerate(_KINDS)}
+        with b.if_then(b.or_(is_kind[TENSOR], is_kind[OPTIONAL])):
+            self._note_tensor(thing, is_kind[OPTIONAL])
+        with b.if_then(is_kind[SEVERAL]):
+            self._check_kind(thing, "tuple", self._decline)
+            with self._loop(self._load(thing, _LENGTH)) as k:
+                self._note_tensor(self._item(self._sum(thing, tuple.__basicsize__), k), ir.Constant(ir.IntType(1), 0))
+        with b.if_then(is_kind[NUMBER]):
+            count = self._count_up(self._numbers)
+            self._store(thing, b.add(self._given_numbers, b.mul(count, self._number(8))))
+            value = b.bitcast(self._value(thing), _I64)
+            self._store(value, b.add(self._sources, b.mul(self._sum(count, _INPUTS), self._number(8))))
+        with b.if_then(is_kind[KEY]):
+            self._store(thing, b.add(self._keys, b.mul(self._count_up(self._key_count), self._number(8))))
+
+    def _note_tensor(self, thing: Any, may_be_absent: Any) -> None:
+        """Notes a tensor's attributes, all of them there and of their types; None's are None."""
+        b, none = self._builder, self._known("None")
+        count = self._count_up(self._tensors)
+        self._check(b.icmp_signed("<", count, self._number(MOST_TENSORS)), self._decline)
+        row = self._row(count)
+        with b.if_else(b.and_(may_be_absent, self._is(thing, none))) as (absent, present):
+            with absent:
+                for name in _SEEN:
+                    self._store(none, row, 8 * _SEEN.index(name))
+            with present:
+                self._note_present(thing, row)
+
+    def _note_present(self, thing: Any, row: Any) -> None:
         b = self._builder
         is_tensor = self._call("PyType_IsSubtype", self._load(thing, _TYPE), self._known("Tensor"), result=_I32)
-        self._check(b.icmp_signed("!=", is_tensor, ir.Constant(_I32, 0)), decline)
-        found = {name: self._attribute(thing, f"Tensor.{name}") for name in _READ_SLOTS}
+        self._check(b.icmp_signed("!=", is_tensor, ir.Constant(_I32, 0)), self._decline)
+        self._store(thing, row)
+        found = {name: self._attribute(thing, f"Tensor.{name}") for name in _SEEN[1:]}
         for name, kind in (("storage", "Storage"), ("offset", "int"), ("shape", "tuple"), ("strides", "tuple")):
-            self._check_kind(found[name], kind, decline)
-        found["engine"] = self._attribute(found["storage"], "Storage.engine")
-        self._check(b.not_(self._is(found["engine"], self._number(0))), decline)
-        self._check_kind(self._attribute(found["storage"], "Storage.address"), "int", decline)
-        in_graph = b.or_(
-            b.not_(self._is(found["requires_grad"], self._known("False"))),
-            b.not_(self._is(found["_base"], self._known("None"))),
-        )
-        looks = b.not_(self._is(self._known("outside"), self._number(0)))
-        self._check(b.not_(b.and_(in_graph, looks)), decline)
-        return found
+            self._check_kind(found[name], kind, self._decline)
+        for name, value in found.items():
+            self._store(value, row, 8 * _SEEN.index(name))
+        storage = found["storage"]
+        self._check_kind(self._attribute(storage, "Storage.address"), "int", self._decline)
+        engine, before = self._attribute(storage, "Storage.engine"), self._load(self._engine)
+        is_first = self._is(before, self._number(0))
+        with b.if_then(b.not_(is_first)):
+            self._check(self._is(engine, before), self._decline)
+            in_place = b.not_(self._is(self._known("in_place"), self._number(0)))
+            first = self._load(self._seen, 8 * _SEEN.index("storage"))
+            self._check(b.not_(b.and_(in_place, self._is(storage, first))), self._decline)
+        self._store(engine, self._engine)
+        with b.if_then(b.not_(self._is(self._known("outside"), self._number(0)))):
+            self._check_outside(thing, storage, is_first)
 
-    def _value(self, thing: Any, decline: Any) -> Any:
+    def _check_outside(self, thing: Any, storage: Any, is_first: Any) -> None:
+        """Goes on where a tensor is not in the graph: neither itself nor, unless written to since, what it views.
+
+        In place the first tensor is no view at all: what it views would have to be checked too.
+        """
+        b, false = self._builder, self._known("False")
+        self._check(self._is(self._attribute(thing, "Tensor.requires_grad"), false), self._decline)
+        base = self._attribute(thing, "Tensor._base")
+        with b.if_then(b.not_(self._is(base, self._known("None")))):
+            in_place = b.not_(self._is(self._known("in_place"), self._number(0)))
+            self._check(b.not_(b.and_(in_place, is_first)), self._decline)
+            self._check(b.not_(self._is(base, self._number(0))), self._decline)
+            self._check(self._is(self._attribute(base, "Tensor.requires_grad"), false), self._decline)
+            followed = self._attribute(thing, "Tensor._base_version")
+            self._check(self._is(followed, self._attribute(storage, "Storage.version")), self._decline)
+
+    def _value(self, thing: Any) -> Any:
         """A Python float or int as a double."""
         b, kind = self._builder, self._load(thing, _TYPE)
-        self._check(b.or_(self._is(kind, self._known("float")), self._is(kind, self._known("int"))), decline)
+        self._check(b.or_(self._is(kind, self._known("float")), self._is(kind, self._known("int"))), self._decline)
         value = self._call("PyFloat_AsDouble", thing, result=_DOUBLE)
         with b.if_then(b.fcmp_ordered("==", value, ir.Constant(_DOUBLE, -1.0))):
             error = self._call("PyErr_Occurred")
-            self._check(self._is(error, self._number(0)), decline)
+            self._check(self._is(error, self._number(0)), self._decline)
         return value
 
-    def _entry(self, seen: list[dict[str, Any]], engine: Any, decline: Any) -> Any:
+    # -- the entry -----------------------------------------------------------------------------------------------
+
+    def _entry(self, engine: Any) -> Any:
         """The address of the entry that fits."""
         b = self._builder
-        size = 8 * (len(_ENTRY) + len(_OF_TENSOR) * len(seen))
         first = self._sum(self._record, 8 * len(_HEADER))
-        end = b.add(first, b.mul(self._known("count"), self._number(size)))
         before = b.block
         look, fits, another = (self._function.append_basic_block(name) for name in ("look", "fits", "another"))
         b.branch(look)
         b.position_at_end(look)
-        entry = b.phi(_I64)
+        entry, number = b.phi(_I64), b.phi(_I64)
         entry.add_incoming(first, before)
-        self._check(b.icmp_signed("<", entry, end), decline)
-        kind = self._load(entry, 8 * _ENTRY.index("engine"))
-        self._check(self._is(kind, self._load(engine, _TYPE)), another)
-        for k, one in enumerate(seen):
-            at = 8 * (len(_ENTRY) + len(_OF_TENSOR) * k)
-            self._check(self._is(self._load(entry, at), one["dtype"]), another)
+        number.add_incoming(self._number(0), before)
+        self._check(b.icmp_signed("<", number, self._known("count")), self._decline)
+        self._check(self._is(self._of(entry, "engine"), self._load(engine, _TYPE)), another)
+        tensors = self._load(self._tensors)
+        self._check(self._is(self._of(entry, "tensors"), tensors), another)
+        with self._loop(tensors) as k:
+            row, wanted = self._row(k), self._of_tensor(entry, k)
+            self._check(self._is(self._load(wanted), self._load(row, 8 * _SEEN.index("dtype"))), another)
             for place, name in ((1, "shape"), (2, "strides")):
-                self._check_equal(self._load(entry, at + 8 * place), one[name], another)
+                self._check_equal(self._load(wanted, 8 * place), self._load(row, 8 * _SEEN.index(name)), another)
+        keys = self._of_tensor(entry, tensors)
+        with self._loop(self._load(self._key_count)) as k:
+            self._check_same(self._item(keys, k), self._item(self._keys, k), another)
         b.branch(fits)
         b.position_at_end(another)
-        entry.add_incoming(self._sum(entry, size), another)
+        entry.add_incoming(b.add(entry, self._of(entry, "size")), another)
+        number.add_incoming(self._sum(number, 1), another)
         b.branch(look)
         b.position_at_end(fits)
         return entry
 
+    def _check_same(self, wanted: Any, given: Any, otherwise: Any) -> None:
+        """Goes on where two keys are equal and of one type, and so their items; floats have the same bits."""
+        b = self._builder
+        compare, same = self._function.append_basic_block(), self._function.append_basic_block()
+        b.cbranch(self._is(wanted, given), same, compare)
+        b.position_at_end(compare)
+        kind = self._load(given, _TYPE)
+        self._check(self._is(kind, self._load(wanted, _TYPE)), otherwise)
+        is_tuple, is_float = (self._is(kind, self._known(name)) for name in ("tuple", "float"))
+        with b.if_then(is_float):
+            b.cbranch(self._is(self._load(given, _FLOAT), self._load(wanted, _FLOAT)), same, otherwise)
+        is_known = is_tuple
+        for name in ("int", "str"):
+            is_known = b.or_(is_known, self._is(kind, self._known(name)))
+        self._check(is_known, otherwise)
+        with b.if_then(is_tuple), self._loop(self._load(given, _LENGTH)) as k:
+            item = self._item(self._sum(given, tuple.__basicsize__), k)
+            self._check_kind(item, "int", otherwise)
+        self._check_equal(wanted, given, otherwise)
+        b.branch(same)
+        b.position_at_end(same)
+
     def _check_equal(self, wanted: Any, given: Any, otherwise: Any) -> None:
-        """Goes on where two tuples are equal."""
+        """Goes on where two tuples of ints, or the like, are equal."""
         b = self._builder
         compare, equal = self._function.append_basic_block(), self._function.append_basic_block()
         b.cbranch(self._is(wanted, given), equal, compare)
@@ -315,6 +598,102 @@ class _Writer:
         found = self._call("PyObject_RichCompareBool", wanted, given, ir.Constant(_I32, 2), result=_I32)
         b.cbranch(b.icmp_signed("==", found, ir.Constant(_I32, 1)), equal, otherwise)
         b.position_at_end(equal)
+
+    # -- the call ------------------------------------------------------------------------------------------------
+
+    def _find_integers(self, entry: Any) -> None:
+        """Writes the numbers to the sources as integers, where the entry has limits for them."""
+        b, least, most = self._builder, self._of(entry, "least"), self._of(entry, "most")
+        with b.if_then(b.icmp_signed("<=", least, most)), self._loop(self._load(self._numbers)) as k:
+            thing = self._item(self._given_numbers, k)
+            self._check_kind(thing, "int", self._decline)
+            value = self._int(thing)
+            with b.if_then(self._is(value, self._number(-1))):
+                self._check(self._is(self._call("PyErr_Occurred"), self._number(0)), self._decline)
+            within = b.and_(b.icmp_signed("<=", least, value), b.icmp_signed("<=", value, most))
+            self._check(within, self._decline)
+            self._store(value, b.add(self._sources, b.mul(self._sum(k, _INPUTS), self._number(8))))
+
+    def _find_tensors(self, entry: Any, changed: Any) -> None:
+        """Writes the tensors' addresses to the sources, unless one is another now: Python code has run meanwhile."""
+        b, tensors = self._builder, self._load(self._tensors)
+        first = b.add(self._sources, b.mul(self._sum(self._load(self._numbers), _INPUTS), self._number(8)))
+        with self._loop(tensors) as k:
+            row = self._row(k)
+            thing = self._load(row)
+            place = b.add(first, b.mul(k, self._number(8)))
+            with b.if_else(self._is(thing, self._known("None"))) as (absent, present):
+                with absent:
+                    self._store(self._number(0), place)
+                with present:
+                    for name in _SEEN[1:]:
+                        before = self._load(row, 8 * _SEEN.index(name))
+                        self._check(self._is(self._attribute(thing, f"Tensor.{name}"), before), changed)
+                    storage, offset = (self._load(row, 8 * _SEEN.index(name)) for name in ("storage", "offset"))
+                    itemsize = self._load(self._of_tensor(entry, k), 8 * _OF_TENSOR.index("itemsize"))
+                    start = self._int(self._attribute(storage, "Storage.address"))
+                    self._store(b.add(start, b.mul(self._int(offset), itemsize)), place)
+
+    def _find_results(self, entry: Any, out: Any) -> None:
+        """Writes the results' addresses to the sources."""
+        b, results, like = self._builder, self._of(entry, "results"), self._of(entry, "like")
+        inputs = b.add(self._load(self._numbers), self._load(self._tensors))
+        first = b.add(self._sources, b.mul(self._sum(inputs, _INPUTS), self._number(8)))
+        are_tensors = self._is(like, self._number(0))
+        is_one = b.and_(b.not_(are_tensors), self._is(results, self._number(1)))
+        thing = self._room(1)
+        with self._loop(results) as k:
+            self._store(out, thing)
+            with b.if_then(b.not_(is_one)):
+                self._store(self._item(self._sum(out, tuple.__basicsize__), k), thing)
+            place = b.add(first, b.mul(k, self._number(8)))
+            with b.if_else(self._is(self._load(thing), self._known("None"))) as (absent, present):
+                with absent:
+                    self._store(self._number(0), place)
+                with present:
+                    with b.if_then(are_tensors):
+                        self._store(self._attribute(self._load(thing), "Tensor.storage"), thing)
+                    self._store(self._int(self._attribute(self._load(thing), "Storage.address")), place)
+
+    def _write_job(self, entry: Any) -> None:
+        b = self._builder
+        keys = b.mul(self._load(self._key_count), self._number(8))
+        words = b.add(self._of_tensor(entry, self._load(self._tensors)), keys)
+        with self._loop(self._of(entry, "words")) as k:
+            word = b.add(words, b.mul(k, self._number(16)))
+            value = b.add(self._item(self._sources, self._load(word)), self._load(word, 8))
+            self._store(value, b.add(self._job, b.mul(k, self._number(8))))
+
+    def _run(self, entry: Any) -> None:
+        b = self._builder
+        state = self._room(1)
+        is_long = b.not_(self._is(self._of(entry, "is_long"), self._number(0)))
+        with b.if_then(is_long):
+            self._store(self._call("PyEval_SaveThread"), state)
+        with b.if_else(self._is(self._of(entry, "takes_slot"), self._number(0))) as (alone, with_slot):
+            with alone:
+                self._call_at(self._of(entry, "function"), [self._job], _VOID)
+            with with_slot:
+                self._call_at(self._of(entry, "function"), [self._number(0), self._job], _VOID)
+        with b.if_then(is_long):
+            self._call("PyEval_RestoreThread", self._load(state), result=_VOID)
+
+    def _return(self, entry: Any, out: Any) -> None:
+        b, like = self._builder, self._of(entry, "like")
+        with b.if_then(b.not_(self._is(self._known("in_place"), self._number(0)))):
+            self._call("Py_DecRef", out, result=_VOID)
+            first = self._load(self._seen)
+            self._call("Py_IncRef", first, result=_VOID)
+            b.ret(first)
+        with b.if_then(self._is(like, self._number(0))):
+            b.ret(out)
+        storage = self._room(1)
+        self._store(out, storage)
+        with b.if_then(b.icmp_signed(">", self._of(entry, "results"), self._number(1))):
+            self._store(self._load(out, tuple.__basicsize__), storage)
+            self._call("Py_IncRef", self._load(storage), result=_VOID)
+            self._call("Py_DecRef", out, result=_VOID)
+        b.ret(self._tensor(self._load(storage), like))
 
     def _tensor(self, storage: Any, like: Any) -> Any:
         """A tensor of a storage, otherwise like another one."""
@@ -327,20 +706,32 @@ class _Writer:
             value = storage if name == "storage" else self._attribute(like, f"Tensor.{name}")
             if name != "storage":
                 self._call("Py_IncRef", value, result=_VOID)
-            b.store(value, b.inttoptr(self._sum(made, self._places[f"Tensor.{name}"]), _I64.as_pointer()))
+            self._store(value, made, self._places[f"Tensor.{name}"])
         return made
 
-    def _run(self, loop: Any, is_long: Any, job: Any) -> None:
-        b = self._builder
-        with b.if_else(self._is(is_long, self._number(0))) as (short, long):
-            with short:
-                self._call_at(loop, [job], _VOID)
-            with long:
-                state = self._call("PyEval_SaveThread")
-                self._call_at(loop, [job], _VOID)
-                self._call("PyEval_RestoreThread", state, result=_VOID)
-
     # -- pieces --------------------------------------------------------------------------------------------------
+
+    def _room(self, words: int) -> Any:
+        """The address of so many words on the stack."""
+        with self._builder.goto_entry_block():
+            return self._builder.ptrtoint(self._builder.alloca(ir.ArrayType(_I64, words)), _I64)
+
+    @contextmanager
+    def _loop(self, count: Any) -> Iterator[Any]:
+        """Writes a loop over 0, 1, ... count - 1, whose number it gives."""
+        b = self._builder
+        before = b.block
+        head, body, behind = (self._function.append_basic_block() for _ in range(3))
+        b.branch(head)
+        b.position_at_end(head)
+        number = b.phi(_I64)
+        number.add_incoming(self._number(0), before)
+        b.cbranch(b.icmp_signed("<", number, count), body, behind)
+        b.position_at_end(body)
+        yield number
+        number.add_incoming(self._sum(number, 1), b.block)
+        b.branch(head)
+        b.position_at_end(behind)
 
     def _number(self, value: int) -> Any:
         return ir.Constant(_I64, value)
@@ -351,15 +742,44 @@ class _Writer:
     def _is(self, one: Any, other: Any) -> Any:
         return self._builder.icmp_signed("==", one, other)
 
-    def _load(self, address: Any, offset: int) -> Any:
+    def _load(self, address: Any, offset: int = 0) -> Any:
         return self._builder.load(self._builder.inttoptr(self._sum(address, offset), _I64.as_pointer()))
+
+    def _store(self, value: Any, address: Any, offset: int = 0) -> None:
+        self._builder.store(value, self._builder.inttoptr(self._sum(address, offset), _I64.as_pointer()))
+
+    def _item(self, address: Any, place: Any) -> Any:
+        """A word of an array of words."""
+        return self._load(self._builder.add(address, self._builder.mul(place, self._number(8))))
+
+    def _count_up(self, place: Any) -> Any:
+        """A count before it goes up by one."""
+        count = self._load(place)
+        self._store(self._sum(count, 1), place)
+        return count
+
+    def _row(self, place: Any) -> Any:
+        """The address of what was seen of a tensor."""
+        return self._builder.add(self._seen, self._builder.mul(place, self._number(8 * len(_SEEN))))
+
+    def _of(self, entry: Any, name: str) -> Any:
+        """A field of an entry."""
+        return self._load(entry, 8 * _ENTRY.index(name))
+
+    def _of_tensor(self, entry: Any, place: Any) -> Any:
+        """The address of what an entry has on a tensor; of that behind the last one, of its keys."""
+        first = self._sum(entry, 8 * len(_ENTRY))
+        return self._builder.add(first, self._builder.mul(place, self._number(8 * len(_OF_TENSOR))))
 
     def _attribute(self, thing: Any, name: str) -> Any:
         return self._load(thing, self._places[name])
 
+    def _field_address(self, name: str) -> Any:
+        return self._sum(self._record, 8 * _HEADER.index(name))
+
     def _known(self, name: str) -> Any:
         """A field of the record's header."""
-        return self._load(self._record, 8 * _HEADER.index(name))
+        return self._load(self._field_address(name))
 
     def _call(self, name: str, *arguments: Any, result: Any = _I64) -> Any:
         """Calls a function of Python's."""
@@ -378,7 +798,7 @@ class _Writer:
         self._builder.cbranch(condition, going_on, otherwise)
         self._builder.position_at_end(going_on)
 
-    def _check_kind(self, thing: Any, kind: str, decline: Any) -> None:
+    def _check_kind(self, thing: Any, kind: str, otherwise: Any) -> None:
         """Goes on where something is there and has one of Python's types."""
-        self._check(self._builder.not_(self._is(thing, self._number(0))), decline)
-        self._check(self._is(self._load(thing, _TYPE), self._known(kind)), decline)
+        self._check(self._builder.not_(self._is(thing, self._number(0))), otherwise)
+        self._check(self._is(self._load(thing, _TYPE), self._known(kind)), otherwise)

@@ -16,8 +16,10 @@ from alpha.cpu.copies import CopyOperations
 from alpha.cpu.isa import ISA
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import indexing as kernels
+from alpha.cpu.launches import call_of, constant, learn, of_result, of_tensor, verdict
 from alpha.dtypes import is_bool, is_float
-from alpha.engine import Index, RangeCheck
+from alpha.engine import Index, Operand, RangeCheck
+from alpha.launches import GATHER_ALONG, INDEX_SELECT, PUT, Launches
 from alpha.tensor import Tensor, dense_strides
 
 SIZES = (4, 8)
@@ -31,15 +33,48 @@ class LookupOperations(CopyOperations):
     """Tables of numbers of 4 or 8 bytes; sums of float32 and float64."""
 
     def gather_along(self, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None) -> Tensor:
-        index = self.dense(index, range(index.ndim))
+        found: Tensor | None = GATHER_ALONG.launch(x, axis, index)
+        if found is not None:
+            return found
         lines = lines_along(x.shape, x.strides, index.shape, axis, x.dtype.itemsize, 0)
-        if not lines.serves:
-            return arrays.gather_along(self, x, index, axis, check)
-        out = Tensor(self.allocate(lines.nbytes), 0, lines.shape, lines.strides, x.dtype)
-        wrong = None if check is None else np.zeros(1, np.int64)
-        self.look_up(kernels.take, lines, index, x, out, 0 if wrong is None else wrong.ctypes.data)
-        if wrong is not None and wrong[0] and check is not None:  # raises, unless what is wrong may be 0 instead
+        found = self._taken(Lookup(GATHER_ALONG, x, axis, index), lines, check is not None) if lines.serves else None
+        if found is None and check is not None and index.numel():  # an error, unless what is wrong may be 0 instead
             return self.gather_along(x, self.check_range(index, -x.shape[axis], x.shape[axis], check), axis)
+        return arrays.gather_along(self, x, index, axis) if found is None else found
+
+    def index_select(
+        self, x: Tensor, index: Tensor, axis: int, check: RangeCheck | None = None, from_end: bool = True
+    ) -> Tensor:
+        found = self.take_entries(x, index, axis, check is not None, from_end)
+        return arrays.index_select(self, x, index, axis, check, from_end) if found is None else found
+
+    def take_entries(
+        self, x: Tensor, index: Tensor, axis: int, checked: bool = False, from_end: bool = True
+    ) -> Tensor | None:
+        """Whole entries along an axis, if a kernel serves and, where that is ``checked``, x has all of them."""
+        found: Tensor | None = INDEX_SELECT.launch(x, axis, index, from_end)
+        if found is not None:
+            return found
+        lines = lines_of_entries(x.shape, x.strides, index.shape, axis, x.dtype.itemsize, 0)
+        return self._taken(Lookup(INDEX_SELECT, x, axis, index, from_end), lines, checked) if lines.serves else None
+
+    def _taken(self, lookup: Lookup, lines: Plan, checked: bool) -> Tensor | None:
+        """What a lookup gives; None where an index is out of range and that is ``checked``."""
+        known, x, _, given, from_end = lookup
+        index = self.dense(given, range(given.ndim))
+        out = Tensor(self.allocate(lines.nbytes), 0, lines.shape, lines.strides, x.dtype)
+        wrong = np.zeros(1, np.int64) if checked else None
+        self.look_up(kernels.take, lines, index, x, out, 0 if wrong is None else wrong.ctypes.data, from_end)
+        if wrong is not None and wrong[0]:
+            return None
+        if index is given and (lines.tasks == 1 or (lines.tasks and self.threads == 1)):
+            kernel = kernels.take[x.dtype.itemsize]
+            job = (
+                constant(lines.address), of_tensor(1), of_tensor(0), of_result(), verdict(), constant(from_end),
+            )  # fmt: skip
+            elements, tasks, kept = math.prod(lines.shape), lines.tasks, (kernel, lines)
+            arguments = lookup[1:] if known is INDEX_SELECT else lookup[1:4]
+            learn(known, self, lambda: call_of(kernel.address, job, (out,), elements, tasks, kept), *arguments)
         return out
 
     def scatter_along(self, out: Tensor, index: Tensor, values: Tensor, axis: int) -> None:
@@ -50,16 +85,6 @@ class LookupOperations(CopyOperations):
         else:
             arrays.scatter_along(self, out, index, values, axis)
 
-    def take_entries(self, x: Tensor, index: Tensor, axis: int) -> Tensor | None:
-        """Whole entries along an axis, if a kernel serves."""
-        lines = lines_of_entries(x.shape, x.strides, index.shape, axis, x.dtype.itemsize, 0)
-        if not lines.serves:
-            return None
-        index = self.dense(index, range(index.ndim))
-        out = Tensor(self.allocate(lines.nbytes), 0, lines.shape, lines.strides, x.dtype)
-        self.look_up(kernels.take, lines, index, x, out)
-        return out
-
     def add_entries(self, out: Tensor, index: Tensor, axis: int, values: Tensor) -> bool:
         """Adds to whole entries along an axis, if a kernel serves; whether it did."""
         lines = lines_of_entries(out.shape, out.strides, index.shape, axis, out.dtype.itemsize, self.threads)
@@ -69,12 +94,39 @@ class LookupOperations(CopyOperations):
         self.look_up(kernels.add, lines, index, out, self.dense(values, range(values.ndim)))
         return True
 
+    def put_entries(self, out: Tensor, index: Tensor, axis: int, values: Operand) -> bool:
+        """Overwrites whole entries along an axis by those of a tensor, if a kernel serves; whether it did."""
+        if not isinstance(values, Tensor) or values.dtype != out.dtype or values.storage is out.storage:
+            return False
+        if PUT.launch(out, axis, index, values) is not None:
+            return True
+        lines = lines_of_entries(out.shape, out.strides, index.shape, axis, out.dtype.itemsize, 1)
+        if not lines.serves or not lines.tasks or values.shape != lines.shape or 0 in out.strides:
+            return False
+        followed, given = self.dense(index, range(index.ndim)), self.dense(values, range(values.ndim))
+        wrong = np.zeros(1, np.int64)  # which the indices are not
+        self.look_up(kernels.put_entries, lines._replace(tasks=1), followed, out, given, wrong.ctypes.data)
+        if followed is index and given is values:
+            kernel = kernels.put_entries[out.dtype.itemsize]
+            job = (constant(lines.address), of_tensor(1), of_tensor(0), of_tensor(2), verdict())
+            elements, kept = math.prod(lines.shape), (kernel, lines)
+            learn(PUT, self, lambda: call_of(kernel.address, job, (), elements, 1, kept), out, axis, index, values)
+        return True
+
     def look_up(
-        self, kernel: dict[int, JobKernel], lines: Plan, index: Tensor, table: Tensor, values: Tensor, wrong: int = 0
+        self,
+        kernel: dict[int, JobKernel],
+        lines: Plan,
+        index: Tensor,
+        table: Tensor,
+        values: Tensor,
+        wrong: int = 0,
+        from_end: bool = False,
     ) -> None:
         """Looks up, or adds to, what ``lines`` describe; index and values are dense in row-major order.
 
-        ``wrong``: where a 1 is written if an index is out of range; without it (0) none may be.
+        ``wrong``: where a 1 is written if an index is out of range; without it (0) none may be. ``from_end``: whether
+        indices below 0 count from the table's end.
         """
         if lines.tasks:
             item = table.dtype.itemsize
@@ -84,11 +136,22 @@ class LookupOperations(CopyOperations):
                 table.storage.address + item * table.offset,
                 values.storage.address + item * values.offset,
                 wrong,
+                from_end,
             )
             kernel[item].run(job, lines.tasks, self.threads)
 
 
-_JOB = struct.Struct("5q").pack
+class Lookup(NamedTuple):
+    """A lookup by one index along an axis, and the launches that it belongs to."""
+
+    known: Launches
+    x: Tensor
+    axis: int
+    positions: Tensor
+    from_end: bool = True
+
+
+_JOB = struct.Struct("6q").pack
 
 
 def adds(out: Tensor, values: Any) -> bool:

@@ -5,20 +5,33 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import float64, int64, types
 
+from alpha import caches
 from alpha.arguments import Shape
-from alpha.cpu import compile, workers
+from alpha.cpu import tasks
 from alpha.cpu.base import HostEngine
-from alpha.cpu.compile import Entry
 from alpha.cpu.kernels import picks
-from alpha.cpu.kernels import softmax as kernels
+from alpha.cpu.launches import Call, call_of, constant, learn, of_result, of_tensor, verdict
+from alpha.cpu.loops import axis as axes
+from alpha.cpu.loops import entropy, machine, softmax
+from alpha.cpu.loops.machine import Loop
+from alpha.cpu.tasks import Record
 from alpha.dtypes import default_int
 from alpha.errors import ShapeError
+from alpha.launches import (
+    CROSS_ENTROPY,
+    CROSS_ENTROPY_GRAD,
+    CROSS_ENTROPY_LOSSES,
+    NLL_LOSS,
+    SOFTMAX,
+    SOFTMAX_GRAD,
+    Launches,
+)
 from alpha.records import RangeCheck
 from alpha.tensor import Tensor
 
@@ -26,7 +39,7 @@ _REDUCTIONS = {"none": picks.NONE, "sum": picks.SUM, "mean": picks.MEAN}
 
 _MARK = struct.Struct("5q8sq").pack
 
-_NLL = struct.Struct("11q").pack
+_NLL = struct.Struct("12q").pack
 
 _TAGS = {4: np.float32(0), 8: np.float64(0)}
 """What tells the kernels a number's size."""
@@ -35,45 +48,118 @@ TASK = 1 << 13
 """Elements of a task, about."""
 
 
+_SOFTMAX = struct.Struct("3q").pack
+
+_SOFTMAX_GRAD = struct.Struct("4q").pack
+
+
+class _SoftmaxPlan:
+    """How a dense tensor is normalised along an axis.
+
+    Attributes:
+        record: the loops' own; None where there are no elements.
+        tasks: their number.
+    """
+
+    record: Record | None = None
+    tasks = 0
+
+    def __init__(self, shape: Shape, order: Shape, axis: int, dtype: np.dtype[Any], log: bool) -> None:
+        if not math.prod(shape):
+            return
+        place = order.index(axis)
+        blocks, columns = (math.prod([shape[a] for a in part]) for part in (order[:place], order[place + 1 :]))
+        plan = axes.plan(blocks, shape[axis], columns, TASK)
+        self.record, self.tasks = Record(plan), plan.tasks
+        self._kind = 8 * dtype.itemsize, log, columns == 1
+
+    @property
+    def loop(self) -> Loop:
+        """The compiled loop of the forward."""
+        return _softmax_loop(softmax.ir_of, *self._kind)
+
+    @property
+    def grad(self) -> Loop:
+        """That of the gradient."""
+        return _softmax_loop(softmax.grad_ir, *self._kind)
+
+    def call(self, loop: Loop, tensors: int, out: Tensor) -> Call:
+        """How a launch calls a loop of so many tensors, which gave a result."""
+        assert self.record is not None
+        job = tasks.words(self.record, 1, tensors)
+        return call_of(loop.address("alone"), job, (out,), out.numel(), self.tasks, (self, loop), takes_slot=False)
+
+
+@caches.kept
+def _softmax_plan(shape: Shape, order: Shape, axis: int, dtype: np.dtype[Any], log: bool) -> _SoftmaxPlan:
+    return _SoftmaxPlan(shape, order, axis, dtype, log)
+
+
+@cache
+def _softmax_loop(write: Callable[[int, bool, bool], str], bits: int, log: bool, lines: bool) -> Loop:
+    return machine.loop(write(bits, log, lines))
+
+
 class LossOperations(HostEngine):
     """A row is a line of numbers along an axis, which lies dense, after a copy if need be; of logits, a sample."""
 
     def softmax(self, x: Tensor, axis: int, log: bool) -> Tensor:
-        rows = self.dense(x, _innermost(x, axis))
-        y = self.empty_like(rows)
-        self._run_rows(kernels.softmax, rows, axis, int(log), rows, y)
-        return self.dense(y, x.memory_order())
+        found: Tensor | None = SOFTMAX.launch(x, axis, log)
+        if found is not None:
+            return found
+        x = self.dense(x)
+        y = self.empty_like(x)
+        plan = _softmax_plan(x.shape, x.memory_order(), axis, x.dtype, log)
+        if plan.record is not None:
+            job = _SOFTMAX(plan.record.address, y.storage.address, x.address)
+            tasks.run(plan.loop, job, plan.tasks, self.threads)
+            if plan.tasks == 1 or self.threads == 1:
+                learn(SOFTMAX, self, lambda: plan.call(plan.loop, 1, y), x, axis, log)
+        return y
 
     def softmax_grad(self, dy: Tensor, y: Tensor, axis: int, log: bool) -> Tensor:
-        order = _innermost(y, axis)
-        rows, dy = self.dense(y, order), self.dense(dy, order)
-        dx = self.empty_like(rows)
-        self._run_rows(kernels.softmax_grad, rows, axis, int(log), dy, rows, dx)
-        return self.dense(dx, y.memory_order())
+        found: Tensor | None = SOFTMAX_GRAD.launch(dy, y, axis, log)
+        if found is not None:
+            return found
+        y = self.dense(y)
+        order = y.memory_order()
+        dy, dx = self.dense(dy, order), self.empty_like(y)
+        plan = _softmax_plan(y.shape, order, axis, y.dtype, log)
+        if plan.record is not None:
+            job = _SOFTMAX_GRAD(plan.record.address, dx.storage.address, dy.address, y.address)
+            tasks.run(plan.grad, job, plan.tasks, self.threads)
+            if plan.tasks == 1 or self.threads == 1:
+                learn(SOFTMAX_GRAD, self, lambda: plan.call(plan.grad, 2, dx), dy, y, axis, log)
+        return dx
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        probabilities = self.empty(logits.shape, logits.dtype)
-        return self._entropies(logits, labels, smoothing, probabilities.address), probabilities
+        found: tuple[Tensor, Tensor] | None = CROSS_ENTROPY.launch(logits, labels, smoothing)
+        if found is not None:
+            return found
+        _check("cross_entropy", logits, labels)
+        results = (self.empty(labels.shape, logits.dtype), self.empty(logits.shape, logits.dtype))
+        self._run_rows(CROSS_ENTROPY, "stored", logits, results, (logits, labels), float(smoothing))
+        return results
 
     def cross_entropy_losses(self, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-        return self._entropies(logits, labels, smoothing, 0)
-
-    def _entropies(self, logits: Tensor, labels: Tensor, smoothing: float, probabilities: int) -> Tensor:
-        """The rows' losses; ``probabilities``: the address to write these to, or 0."""
+        found: Tensor | None = CROSS_ENTROPY_LOSSES.launch(logits, labels, smoothing)
+        if found is not None:
+            return found
         _check("cross_entropy", logits, labels)
-        logits, labels = self._in_order(logits), self._in_order(labels)
         losses = self.empty(labels.shape, logits.dtype)
-        given = logits, self.array(labels), losses, probabilities
-        self._run_rows(kernels.cross_entropy, logits, 1, float(smoothing), *given)
+        self._run_rows(CROSS_ENTROPY_LOSSES, "losses", logits, (losses,), (logits, labels), float(smoothing))
         return losses
 
     def cross_entropy_grad(self, probabilities: Tensor, labels: Tensor, scale: Tensor, smoothing: float) -> Tensor:
+        found: Tensor | None = CROSS_ENTROPY_GRAD.launch(probabilities, labels, scale, smoothing)
+        if found is not None:
+            return found
         _check("cross_entropy_grad", probabilities, labels)
         if scale.shape != labels.shape:
             raise ShapeError(f"[cross_entropy_grad] expected one scale per row, {labels.shape}, got {scale.shape}")
-        p, labels, scale = (self._in_order(given) for given in (probabilities, labels, scale))
+        p, given = probabilities, (probabilities, labels, scale)
         out = self.empty(p.shape, p.dtype)
-        self._run_rows(kernels.cross_entropy_grad, p, 1, float(smoothing), p, self.array(labels), scale, out)
+        self._run_rows(CROSS_ENTROPY_GRAD, "gradient", p, (out,), given, float(smoothing))
         return out
 
     def nll_loss(
@@ -88,12 +174,25 @@ class LossOperations(HostEngine):
         job = _NLL(
             rows.address, row_step * item, step * item, count, classes, labels.address, followed.storage.address,
             ignore_index, self.checking, _REDUCTIONS[reduction], out.storage.address,
+            followed.storage.address + 8 * count,
         )  # fmt: skip
         picks.nll[item].run(job, tasks=1, threads=1)
         kept = ctypes.c_int64.from_address(followed.storage.address + 8 * count).value
         if kept < 0:
             position = -1 - kept
             raise check.error(int(self.array(labels)[position]), position)
+        if self.checking:
+            words = (
+                of_tensor(0), constant(row_step * item), constant(step * item), constant(count), constant(classes),
+                of_tensor(1), of_result(1), constant(ignore_index), constant(1), constant(_REDUCTIONS[reduction]),
+                of_result(), verdict(),
+            )  # fmt: skip
+
+            def call() -> Call:
+                kernel = picks.nll[item]
+                return call_of(kernel.address, words, (out,), count, 1, kernel, scratch=(8 * (count + 1),))
+
+            learn(NLL_LOSS, self, call, rows, labels, ignore_index, reduction)
         return out, followed, 1.0 if reduction != "mean" else 1 / kept if kept else math.nan
 
     def nll_loss_grad(self, grad: Tensor, followed: Tensor, factor: Tensor | float, classes: int) -> Tensor:
@@ -122,19 +221,50 @@ class LossOperations(HostEngine):
         """The elements as the kernels index them: row-major."""
         return self.dense(x, range(x.ndim))
 
-    def _run_rows(self, kernel: Any, x: Tensor, axis: int, setting: float, *given: Any) -> None:
-        """Runs a kernel on the rows of x along an axis; tensors are given by their addresses."""
-        columns, item = x.shape[axis], x.dtype.itemsize
-        rows = x.numel() // columns if columns else 0
-        bunch = max(1, TASK // max(1, columns))
-        arguments = [one.address if isinstance(one, Tensor) else one for one in given]
-        threads = max(1, min(self.threads, -(-rows // bunch)))
-        workers.WORKERS.enter(_entry(kernel, x.dtype), threads, (1.0, setting, item, rows, columns, bunch, *arguments))
+    def _run_rows(
+        self,
+        known: Launches,
+        kind: str,
+        rows: Tensor,
+        results: tuple[Tensor, ...],
+        given: tuple[Tensor, ...],
+        smoothing: float,
+    ) -> None:
+        """Runs a loop on the rows of logits or probabilities, and makes the operation's launches know how."""
+        if not rows.numel():
+            return
+        plan, loop = _rows_plan(rows.shape), _entropy_loop(kind, 8 * rows.dtype.itemsize)
+        dense = [self._in_order(x) for x in given]
+        addresses = [x.address for x in (*results, *dense)]
+        job = struct.pack(f"{1 + len(addresses)}qd", plan.record.address, *addresses, smoothing)
+        tasks.run(loop, job, plan.tasks, self.threads)
+        if plan.tasks == 1 or self.threads == 1:
+            words, function = tasks.words(plan.record, len(results), len(given), 0), loop.address("alone")
+
+            def call() -> Call:
+                count = rows.numel()
+                return call_of(function, words, results, count, plan.tasks, (plan, loop), takes_slot=False)
+
+            learn(known, self, call, *dense, smoothing)
 
 
-def _innermost(x: Tensor, axis: int) -> Shape:
-    """The memory order of x, but with an axis innermost: its numbers then lie side by side."""
-    return (*(other for other in x.memory_order() if other != axis), axis)
+class _RowsPlan:
+    """Rows of logits, as tasks of the loops."""
+
+    def __init__(self, shape: Shape) -> None:
+        rows, classes = shape
+        plan = axes.plan(rows, classes, 1, TASK)
+        self.record, self.tasks = Record(plan), plan.tasks
+
+
+@caches.kept
+def _rows_plan(shape: Shape) -> _RowsPlan:
+    return _RowsPlan(shape)
+
+
+@cache
+def _entropy_loop(kind: str, bits: int) -> Loop:
+    return machine.loop(entropy.grad_ir(bits) if kind == "gradient" else entropy.ir_of(bits, kind == "stored"))
 
 
 def _check(function: str, rows: Tensor, labels: Tensor) -> None:
@@ -142,17 +272,3 @@ def _check(function: str, rows: Tensor, labels: Tensor) -> None:
         raise ShapeError(
             f"[{function}] expected rows (N, C), C >= 1, and labels (N,), got {rows.shape} and {labels.shape}"
         )
-
-
-@cache
-def _entry(kernel: Any, dtype: np.dtype[Any]) -> Entry:
-    """A kernel for numbers of a dtype."""
-    labels = types.Array(int64, 1, "C")
-    given: tuple[Any, ...] = {
-        kernels.softmax: (int64, int64),
-        kernels.softmax_grad: (int64, int64, int64),
-        kernels.cross_entropy: (int64, labels, int64, int64),
-        kernels.cross_entropy_grad: (int64, labels, int64, int64),
-    }[kernel]
-    setting = int64 if kernel in (kernels.softmax, kernels.softmax_grad) else float64
-    return compile.entry(kernel, dtype, setting, *[int64] * 4, *given)

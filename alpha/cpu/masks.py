@@ -11,9 +11,11 @@ import numpy as np
 from alpha.cpu.base import Array
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import masks as kernels
+from alpha.cpu.launches import call_of, constant, learn, of_tensor
 from alpha.cpu.lookups import LookupOperations
 from alpha.dtypes import bool_, is_bool, is_float
 from alpha.engine import Index, Operand
+from alpha.launches import PUT_SELECTED
 from alpha.tensor import Tensor
 
 BLOCK = 1 << 15
@@ -63,6 +65,8 @@ class MaskOperations(LookupOperations):
         if isinstance(value, Tensor):
             if value.dtype != out.dtype:
                 return False
+            if PUT_SELECTED.launch(out, mask, value) is not None:
+                return True
             address, kept = value.address, None
         else:
             with np.errstate(all="ignore"):
@@ -71,8 +75,18 @@ class MaskOperations(LookupOperations):
         alike = mask.ndim == out.ndim and mask.strides == out.strides and out.is_contiguous(out.memory_order())
         if not alike and not (mask.is_contiguous() and out.is_contiguous()):
             return False
-        block = max(1, BLOCK // math.prod(out.shape[mask.ndim :]))
+        numbers = math.prod(out.shape[mask.ndim :])
+        block = max(1, BLOCK // numbers)
         self._select(kernels.fill, out, mask, (address, block, np.zeros(1, np.int64)))
+        tasks = -(-mask.numel() // block)
+        if isinstance(value, Tensor) and (tasks == 1 or self.threads == 1) and value.storage is not out.storage:
+            kernel = kernels.fill[out.dtype.itemsize]
+            words = kernels.Selection(0, 0, 0, 0, mask.numel(), block, numbers, tasks)
+            job = (of_tensor(1), of_tensor(0), of_tensor(2), *[constant(word) for word in words[3:]])
+            learn(
+                PUT_SELECTED, self, lambda: call_of(kernel.address, job, (), out.numel(), tasks, kernel),
+                out, mask, value,
+            )  # fmt: skip
         return True
 
     def _mask_copy(self, mask: Tensor) -> Tensor:
@@ -85,8 +99,8 @@ class MaskOperations(LookupOperations):
         """Elements of the mask per task, and how many rows are selected before each task, and in all."""
         flat = self.array(mask).reshape(-1)
         block = max(1, BLOCK // max(1, math.prod(x.shape[mask.ndim :])))
-        if self.threads == 1:
-            block = max(1, flat.size)
+        if self.threads == 1 or flat.size <= block:
+            return max(1, flat.size), np.array([0, np.count_nonzero(flat)])
         counts = [int(np.count_nonzero(flat[first : first + block])) for first in range(0, flat.size, block)]
         return block, np.cumsum([0, *counts])
 

@@ -7,17 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.autograd import is_recorded
+from alpha.cpu import group_norm as group_norms
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.kernels import inverse
 from alpha.cpu.kernels import normalisation as kernels
 from alpha.cpu.kernels.normalisation import MASK_X, MASK_Y, PLAIN
+from alpha.cpu.loops.group_norms import GroupPlan, Variant
+from alpha.cpu.tasks import Record, address_of
 from alpha.dtypes import scalar
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.tensor import Tensor
 
 TASKS = 32
 """Tasks that a reduction over rows is cut into, whatever the threads."""
+
+SMALL = 1 << 17
+"""Elements up to which a tensor stays in the caches, and a call costs as much as the work."""
 
 CONDITION = 28.0
 """Most of (|mean * scale| + |bias| + RMS of the residual) / (deviation of x * scale) for x to be recovered from y.
@@ -49,10 +56,18 @@ class NormalisationOperations(HostEngine):
         self.array(out)[...] = partial.sum(0)
         return out
 
-    @np.errstate(all="ignore")
     def batch_norm(
         self, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
+        if _is_small(x, residual, running):
+            return self._small(x, running, eps, epilogue)
+        return self._large(x, running, eps, epilogue, residual)
+
+    @np.errstate(all="ignore")
+    def _large(
+        self, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue, residual: Tensor | None
+    ) -> tuple[Tensor, BatchNormState]:
+        """``batch_norm`` by all threads, for which x is read twice."""
         x = self._channels_dense(x)
         mean, var, count = self._statistics(x)
         if running.mean is not None:
@@ -74,6 +89,8 @@ class NormalisationOperations(HostEngine):
         self, dy: Tensor, x: Tensor, y: Tensor | None, epilogue: Epilogue, state: BatchNormState, need_residual: bool
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         slope = epilogue.slope
+        if state.training and not need_residual and y is None and _is_small(x):
+            return self._small_grad(dy, x, epilogue, state)
         x = self._channels_dense(x)
         dy = self._ordered_as(dy, x)
         rows = self._rows(x)
@@ -142,6 +159,41 @@ class NormalisationOperations(HostEngine):
             self._rows(dx), tasks=_blocks(len(rows), kernels.BLOCK),
         )  # fmt: skip
         return dx, self._per_channel(dweight, y), self._per_channel(sum_g, y), past if need_residual else None
+
+    def _small(
+        self, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue
+    ) -> tuple[Tensor, BatchNormState]:
+        """``batch_norm`` by one thread in one call, in which x stays in the caches."""
+        x, dtype = self._channels_dense(x), x.dtype
+        y = self.empty_like(x)
+        mean, inverse_std = (self.empty(x.shape[-1:], dtype) for _ in range(2))
+        weight, bias = self.parameter(epilogue.weight), self.parameter(epilogue.bias)
+        job = group_norms.JOB(
+            _small_plan(x.numel() // x.shape[-1], x.shape[-1], dtype.itemsize).address, y.storage.address,
+            mean.storage.address, inverse_std.storage.address, x.address, address_of(weight), address_of(bias),
+            address_of(running.mean), address_of(running.var), eps, running.momentum, _factor(epilogue),
+        )  # fmt: skip
+        group_norms.loop(_variant(dtype, epilogue)).alone(job)
+        for part in (running.mean, running.var):
+            if part is not None:
+                part.storage.touch()
+        return y, BatchNormState(mean, inverse_std, True)
+
+    def _small_grad(
+        self, dy: Tensor, x: Tensor, epilogue: Epilogue, state: BatchNormState
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """``batch_norm_grad`` of ``_small``."""
+        x, dtype = self._channels_dense(x), x.dtype
+        dy, dx = self._ordered_as(dy, x), self.empty_like(x)
+        dweight, dbias = (self.empty(x.shape[-1:], dtype) for _ in range(2))
+        weight, bias = self.parameter(epilogue.weight), self.parameter(epilogue.bias)
+        job = group_norms.GRADIENT_JOB(
+            _small_plan(x.numel() // x.shape[-1], x.shape[-1], dtype.itemsize).address, dx.storage.address,
+            dweight.storage.address, dbias.storage.address, dy.address, x.address, address_of(weight),
+            state.mean.address, state.inverse_std.address, address_of(bias), _factor(epilogue),
+        )  # fmt: skip
+        group_norms.gradient_loop(_variant(dtype, epilogue)).alone(job)
+        return dx, dweight, dbias, None
 
     def _statistics(self, x: Tensor) -> tuple[Array, Array, int]:
         """Each channel's mean and (biased) variance in float64, and the number of rows. Chan et al., 1979."""
@@ -236,6 +288,29 @@ class NormalisationOperations(HostEngine):
         """A dense tensor as (rows, channels)."""
         channels = x.shape[-1]
         return self.array(x.view(x.offset, (x.numel() // channels, channels), (channels, 1)))
+
+
+def _is_small(x: Tensor, residual: Tensor | None = None, running: RunningStatistics | None = None) -> bool:
+    """Whether batch norm of a tensor is one call of a loop, which takes no residual."""
+    if residual is not None or x.numel() > SMALL or x.shape[-1] > group_norms.MOST_CHANNELS:
+        return False
+    kept = (running.mean, running.var) if running is not None else ()
+    return all(part is None or part.strides == (1,) for part in kept)
+
+
+def _variant(dtype: np.dtype[Any], epilogue: Epilogue) -> Variant:
+    return Variant(8 * dtype.itemsize, epilogue.weight is not None, epilogue.bias is not None, True)
+
+
+def _factor(epilogue: Epilogue) -> float:
+    """The activation's slope below 0."""
+    return 1.0 if epilogue.slope is None else float(epilogue.slope)
+
+
+@caches.kept
+def _small_plan(rows: int, channels: int, item: int) -> Record:
+    """Rows of channels as one sample, whose groups are the channels."""
+    return Record(GroupPlan(1, rows, channels, 1, channels, channels, 0, channels * item))
 
 
 @cache

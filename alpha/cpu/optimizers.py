@@ -1,22 +1,23 @@
-"""The CPU engine's optimizers: one launch updates a whole list of parameters in place."""
+"""The CPU engine's optimizers: one loop, made of the rule's formula, updates a whole list of parameters in place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from alpha import caches
-from alpha.changes import Action
-from alpha.cpu.base import Array, HostEngine
-from alpha.cpu.kernels import optimizers as kernels
-from alpha.update_rules import AdamRule, RMSpropRule, SGDRule, UpdateRule
+from alpha.changes import Action, at_once
+from alpha.cpu import pointwise, workers
+from alpha.cpu.base import HostEngine
+from alpha.cpu.isa import FUSED
+from alpha.cpu.loops import machine, updates
+from alpha.expressions.program import Program
+from alpha.update_rules import UpdateRule
 from alpha.updates import Plan, Refresh, Row, batches, submit, with_actions
-
-CHUNK = 16384
-"""Elements per task: 64 KiB of each float32 tensor. The split is fixed, whatever the number of threads."""
 
 
 class OptimizerOperations(HostEngine):
@@ -25,44 +26,58 @@ class OptimizerOperations(HostEngine):
     def optimizer_step(
         self, rows: Sequence[Row], rule: UpdateRule, refresh: Refresh | None = None, plan: Plan | None = None
     ) -> None:
-        fused = _fused(rule)
-        if fused is None:
-            super().optimizer_step(rows, rule, refresh, plan)
-            return
-        kernel, numbers, flags = fused
         launches = []
         for batch in batches(self, rule, rows):
-            dense = batch.dense
-            owners, starts, lengths = _tasks(tuple(row[0].numel() for row in dense))
-            # What is absent stays 0 and is never followed: the kernel's flags say so.
-            addresses = np.zeros((kernels.ROWS, len(dense)), np.int64)
-            for column, row in enumerate(dense):
-                addresses[: len(row), column] = [tensor.address for tensor in row]
-            arrays = owners, starts, lengths, addresses, np.asarray(numbers, batch.dtype)
-            launches.append(batch.launch(partial(self._launch, kernel, (*arrays, *flags))))
+            program, numbers = rule.traced()
+            work = _work(program, batch.dtype, tuple([row[0].numel() for row in batch.dense]))
+            job = work.pack(work.address, *numbers, *[tensor.address for row in batch.dense for tensor in row])
+            launches.append(batch.launch(partial(self._launch, work, job)))
         submit(launches, plan)
 
-    def _launch(self, kernel: Callable[..., Any], arguments: tuple[Any, ...], actions: list[Action]) -> None:
-        self.launch(with_actions(kernel, actions), *arguments, tasks=len(arguments[0]))
+    def _launch(self, work: Work, job: bytes, actions: list[Action]) -> None:
+        """Runs a job and has the actions done, in one call of a C function."""
+        threads = min(self.threads, work.threads)
+        if not work.tasks:
+            at_once(actions)
+        elif threads == 1:
+            at_once([(work.loop.alone, job), *actions])
+        else:
+            record = np.frombuffer(job, np.uint8)
+            entry = with_actions(pointwise.launcher(), actions)
+            workers.WORKERS.enter(entry, threads, (work.loop.shared, record.ctypes.data))
 
 
-def _fused(rule: UpdateRule) -> tuple[Callable[..., Any], tuple[float, ...], tuple[bool, ...]] | None:
-    """A rule's kernel, numbers and flags; None where it has no kernel."""
-    # A rule derived from these has a formula of its own.
-    if type(rule) is AdamRule:
-        return kernels.adam, rule.numbers(), ()
-    if type(rule) is SGDRule:
-        return kernels.sgd, rule.numbers(), (rule.momentum != 0, rule.nesterov, rule.first)
-    if type(rule) is RMSpropRule:
-        return kernels.rmsprop, rule.numbers(), (rule.momentum != 0, rule.centered)
-    return None
+class Work:
+    """What a step of a program needs for parameters of these sizes, beside addresses and numbers.
+
+    Attributes:
+        loop: the compiled loop.
+        tasks: into how many parts the step is divided, by the sizes alone.
+        threads: to how many threads it is worth sharing out.
+        pack: makes the record of a job: see ``alpha.cpu.loops.updates``.
+        address: of the plan's own record.
+    """
+
+    def __init__(self, program: Program, dtype: np.dtype[Any], sizes: tuple[int, ...]) -> None:
+        self.loop = _loop(program, 8 * dtype.itemsize)
+        length = np.array(sizes, np.int64)
+        pieces = -(-length // pointwise.TASK)
+        self.tasks = int(pieces.sum())
+        self.threads = self.tasks if sum(sizes) >= pointwise.FOUND else 1
+        rows = np.repeat(np.arange(len(sizes)), pieces)
+        first = (np.arange(self.tasks) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * pointwise.TASK
+        tasks = np.stack([rows, first, np.minimum(first + pointwise.TASK, length[rows])], axis=1)
+        self._record = np.concatenate([[self.tasks], tasks.ravel()]).astype(np.int64)
+        self.address = self._record.ctypes.data
+        self.pack = struct.Struct(f"q{program.count_of_numbers}d{program.tensors * len(sizes)}q").pack
 
 
 @caches.kept
-def _tasks(sizes: tuple[int, ...]) -> tuple[Array, Array, Array]:
-    """(tensor, first element, number of elements) of each task."""
-    length = np.array(sizes, np.int64)
-    pieces = -(-length // CHUNK)
-    owner = np.repeat(np.arange(len(sizes)), pieces)
-    start = (np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * CHUNK
-    return owner, start, np.minimum(CHUNK, length[owner] - start)
+def _work(program: Program, dtype: np.dtype[Any], sizes: tuple[int, ...]) -> Work:
+    return Work(program, dtype, sizes)
+
+
+@caches.kept
+def _loop(program: Program, bits: int) -> machine.Loop:
+    """The loop of a program, for floats of so many bits."""
+    return machine.loop(updates.ir_of(program, bits, FUSED))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import struct
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,9 @@ from alpha.composed import padding
 from alpha.cpu.base import HostEngine
 from alpha.cpu.copies import Copy, Plan, plan, sums
 from alpha.cpu.kernels import copies as kernels
+from alpha.cpu.launches import call_of, constant, learn, of_result, of_tensor
 from alpha.engine import Scalar
+from alpha.launches import PAD
 from alpha.tensor import Tensor, dense_strides, memory_order
 
 MOST_AXES = 4
@@ -29,15 +32,29 @@ class PaddingOperations(HostEngine):
     """Padding of numbers of up to 8 bytes; its gradient of float32 and float64."""
 
     def pad(self, x: Tensor, before: Shape, after: Shape, mode: str, value: Scalar) -> Tensor:
+        found: Tensor | None = PAD.launch(x, before, after, mode, value)
+        if found is not None:
+            return found
         item = x.dtype.itemsize
         if item > 8 or sum([a + b > 0 for a, b in zip(before, after, strict=True)]) > MOST_AXES:
             return padding.pad(self, x, before, after, mode, value)
-        found = _padding(x.shape, x.strides, before, after, mode, item)
-        out = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, x.dtype)
-        if found.copies.tasks:
-            job = _JOB(found.copies.address, out.storage.address, x.storage.address + x.offset * item)
-            number = np.asarray(value, x.dtype).tobytes() if mode == "constant" else b""
-            kernels.copy.run(job + number.ljust(8, b"\0"), found.copies.tasks, self.threads)
+        wanted = _padding(x.shape, x.strides, before, after, mode, item)
+        copies = wanted.copies
+        out = Tensor(self.allocate(wanted.nbytes), 0, wanted.shape, wanted.strides, x.dtype)
+        if copies.tasks:
+            number = (np.asarray(value, x.dtype).tobytes() if mode == "constant" else b"").ljust(8, b"\0")
+            job = _JOB(copies.address, out.storage.address, x.storage.address + x.offset * item)
+            kernels.copy.run(job + number, copies.tasks, self.threads)
+            if copies.tasks == 1 or self.threads == 1:
+                words = (
+                    constant(copies.address), of_result(), of_tensor(0),
+                    constant(int.from_bytes(number, sys.byteorder, signed=True)),
+                )  # fmt: skip
+                elements, function = math.prod(wanted.shape), kernels.copy.address
+                learn(
+                    PAD, self, lambda: call_of(function, words, (out,), elements, copies.tasks, copies),
+                    x, before, after, mode, value,
+                )  # fmt: skip
         return out
 
     def pad_grad(self, dy: Tensor, before: Shape, after: Shape, mode: str) -> Tensor:

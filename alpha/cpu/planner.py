@@ -51,12 +51,12 @@ def choose(problem: Problem, packs: bool | None = None) -> Algorithm:
         if algorithm is not None and algorithm.serves(problem):
             return algorithm
     if problem.operator == WEIGHT_GRAD:
-        return _cheapest(problem, False, wanted is not None)
-    return _cheapest(problem, not is_inference() if packs is None else packs, False)
+        return cheapest(problem, False, wanted is not None)
+    return cheapest(problem, not is_inference() if packs is None else packs)
 
 
 @lru_cache(maxsize=4096)
-def _cheapest(problem: Problem, packs: bool, exact: bool) -> Algorithm:
+def cheapest(problem: Problem, packs: bool, exact: bool = False) -> Algorithm:
     """The cheapest algorithm by the algorithms' models, or the first of equals; only exact ones if asked.
 
     Inference ``packs`` filters once, training in every call.
@@ -69,7 +69,7 @@ def _cheapest(problem: Problem, packs: bool, exact: bool) -> Algorithm:
 
 def forget() -> None:
     """Forgets choices, after the list of algorithms or the figures that they are based on have changed."""
-    _cheapest.cache_clear()
+    cheapest.cache_clear()
 
 
 _registry = Registry(ALGORITHMS, forget)

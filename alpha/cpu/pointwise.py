@@ -18,11 +18,12 @@ from alpha.cpu.base import HostEngine
 from alpha.cpu.compile import Entry, alone, entry
 from alpha.cpu.isa import FUSED, ISA
 from alpha.cpu.loops import loop as loops
-from alpha.cpu.loops import machine
+from alpha.cpu.loops import machine, philox
+from alpha.cpu.loops.elements import BOOLS, DRAWN_DTYPE, element_of
 from alpha.cpu.sharing import share
-from alpha.dtypes import bool_
+from alpha.dtypes import bool_, default_int, limits
 from alpha.expressions.program import Program
-from alpha.tensor import Storage, Tensor, dense_strides, memory_order
+from alpha.tensor import Tensor, dense_strides, memory_order
 
 TASK = 1 << 14
 """Elements of a task, about: a thread is done with them in some microseconds, and few are left at the end."""
@@ -51,11 +52,12 @@ class PointwiseOperations(HostEngine):
         numbers: Sequence[float],
         out: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        if out is None:
-            found = program.launch(*tensors, *numbers)
+        in_place = out is not None and tensors[0] is out
+        if out is None or in_place:
+            found = (program.launches_in_place if in_place else program.launches).launch(*tensors, *numbers)
             if found is not None:
                 return found if len(program.results) > 1 else (found,)
-        else:
+        if out is not None:
             tensors = [self._apart(x, out) for x in tensors]
         wanted = None if out is None else (out.shape, out.strides, out.dtype)
         plan = _plan(program, function, wanted, *[(x.shape, x.strides, x.dtype) for x in tensors])
@@ -74,18 +76,23 @@ class PointwiseOperations(HostEngine):
             *[x.storage.address + x.offset * x.dtype.itemsize for x in tensors],
             *numbers,
         )
+        self.run_plan(plan, job)
+        if plan.tasks > 1 and self.threads > 1:
+            return results
+        if out is None:
+            launches.learn(program.launches, self, lambda: plan.call(results), *tensors, *numbers)
+        elif in_place:
+            launches.learn(program.launches_in_place, self, lambda: plan.call(()), *tensors, *numbers)
+        return results
+
+    def run_plan(self, plan: Plan, job: bytes) -> None:
+        """Runs a plan's loop on as many threads as it has tasks for."""
         if plan.tasks == 1 or self.threads == 1:
             plan.loop.alone(job)
         else:
             record = np.frombuffer(job, np.uint8)
             threads = min(self.threads, plan.tasks)
             workers.WORKERS.enter(launcher(), threads, (plan.loop.shared, record.ctypes.data))
-        if out is None:
-            if plan not in program.launched:
-                self._learn(program, plan, tensors)
-        elif plan not in program.launched_in_place and tensors[0] is out:
-            self._learn_in_place(program, plan, tensors)
-        return results
 
     def _apart(self, x: Tensor, out: Tensor) -> Tensor:
         """A tensor that a loop may read while it writes another: a copy where they share memory in another order."""
@@ -98,28 +105,6 @@ class PointwiseOperations(HostEngine):
         copied = self.empty_like(x)
         self.copy(x, copied)
         return copied
-
-    def _learn(self, program: Program, plan: Plan, tensors: Sequence[Tensor]) -> None:
-        """Makes the program's launches know a plan."""
-        entries = dict(program.launched) if len(program.launched) < launches.MOST_ENTRIES else {}
-        entries[plan] = plan.entry(type(self), [(x.shape, x.strides, x.dtype) for x in tensors])
-        counts = len(tensors), program.count_of_numbers, len(program.results)
-        launch, outside = (launches.launch(*counts, tuple(entries.values()), looks) for looks in (False, True))
-        if launch is not None and outside is not None:
-            program.launch, program.launch_outside = launch, outside
-        program.launched = entries
-
-    def _learn_in_place(self, program: Program, plan: Plan, tensors: Sequence[Tensor]) -> None:
-        """Makes the program's launch in place know a plan."""
-        known = program.launched_in_place
-        entries = dict(known) if len(known) < launches.MOST_ENTRIES else {}
-        entry = plan.entry(type(self), [(x.shape, x.strides, x.dtype) for x in tensors])
-        entries[plan] = entry._replace(make=plan.may_run)
-        counts = len(tensors), program.count_of_numbers, len(program.results)
-        launch = launches.launch(*counts, tuple(entries.values()), outside=True, in_place=True)
-        if launch is not None:
-            program.launch_in_place = launch
-        program.launched_in_place = entries
 
 
 @alone
@@ -147,11 +132,13 @@ class Plan:
         tasks: into how many parts the loop is divided.
         loop: the compiled loop.
         pack: makes the record of a job: see ``alpha.cpu.loops.loop``.
+        limits: the least and the largest of the numbers where these are integers, else None.
         address: of the plan's own record.
     """
 
     def __init__(self, program: Program, function: str, out: Lie | None, lies: Sequence[Lie]) -> None:
         """``function``: who asks, for messages. ``out``: of the tensor that the result is written into."""
+        self._program = program
         self.shape = broadcast_shapes(function, [shape for shape, _, _ in lies])
         dtype = program.dtype([(shape, kind) for shape, _, kind in lies])
         kinds = [bool_ if is_bool else dtype for is_bool in program.bools]
@@ -168,44 +155,31 @@ class Plan:
         operands += [strides_to(self.shape, lie) for lie in lies]
         sizes = tuple([kind.itemsize for kind in (*kinds, *[kind for _, _, kind in lies])])
         axes = merged(self.shape, operands, self.strides) or [(1, sizes)]
-        _, steps = axes[-1]
-        tensors = [(8 * d.itemsize, lie_of(step, d)) for (_, _, d), step in zip(lies, steps[len(kinds) :], strict=True)]
+        places = enumerate([dtype for _, _, dtype in lies], len(kinds))
+        tensors = [(element_of(dtype), lie_in_rows(axes, place, dtype)) for place, dtype in places]
         is_logical = all(one.operation.startswith("logical_") for one in program.instructions)
-        bits = 8 if is_logical and all(program.conditions) else 8 * dtype.itemsize
+        computed = BOOLS if is_logical and all(program.conditions) else element_of(dtype)
         touched = sum(nbytes for nbytes, _ in self.results)
         touched += sum(math.prod(shape) * kind.itemsize for shape, _, kind in lies)
         is_aligned = axes[-1][0] * dtype.itemsize % ISA.bytes == 0
         streams = out is None and is_aligned and touched >= STREAMED_BYTES
-        layout = loops.Layout(bits, tuple(tensors), len(axes) == 1, streams)
+        layout = loops.Layout(computed, tuple(tensors), len(axes) == 1, streams)
         self.loop = compiled_loop(Wanted(program.text, layout, program))
         self._record = np.array(self._plan(axes), np.int64)
         self.address = self._record.ctypes.data
-        self.pack = struct.Struct(f"{1 + len(operands)}q{program.count_of_numbers}d").pack
+        number = "q" if computed.is_integer else "d"
+        self.pack = struct.Struct(f"{1 + len(operands)}q{program.count_of_numbers}{number}").pack
+        self.limits = numbers_of(program, dtype) if computed.is_integer else None
 
-    def entry(self, engine: type, lies: Sequence[Lie]) -> launches.Entry:
-        """What a launch has to know of it."""
-        make = self._storage if len(self.results) == 1 else self._several_results
-        no_storage: Any = None
-        like = Tensor(no_storage, 0, self.shape, self.strides, self.results[0][1])
-        is_long = self.elements >= launches.LONG
-        return launches.Entry(engine, self, self.address, self.loop.address("alone"), is_long, make, like, tuple(lies))
-
-    def _storage(self, engine: Any) -> Storage | None:
-        """Memory for the result; None where several threads are to compute it."""
-        if self.tasks > 1 and engine.threads > 1:
-            return None
-        return Storage(engine, engine.memory, self.results[0][0])
-
-    def may_run(self, engine: Any) -> bool | None:
-        """None where several threads are to compute the result."""
-        return None if self.tasks > 1 and engine.threads > 1 else True
-
-    def _several_results(self, engine: Any) -> tuple[Tensor, ...] | None:
-        """The results with their memory; None where several threads are to compute them."""
-        if self.tasks > 1 and engine.threads > 1:
-            return None
-        pool, shape, strides = engine.memory, self.shape, self.strides
-        return tuple([Tensor(Storage(engine, pool, n), 0, shape, strides, dtype) for n, dtype in self.results])
+    def call(self, results: Sequence[Tensor]) -> launches.Call:
+        """How a launch calls it, which gave these results, or none where the first tensor was written into."""
+        written = [launches.of_result(k) for k in range(len(results))] or [launches.of_tensor(0)]
+        tensors = [launches.of_tensor(k) for k in range(self._program.tensors)]
+        numbers = [launches.of_number(k) for k in range(self._program.count_of_numbers)]
+        job = (launches.constant(self.address), *written, *tensors, *numbers)
+        function = self.loop.address("alone")
+        made = launches.call_of(function, job, results, self.elements, self.tasks, self, takes_slot=False)
+        return made._replace(limits=self.limits)
 
     def _plan(self, axes: list[tuple[int, tuple[int, ...]]]) -> list[int]:
         """The plan's record."""
@@ -223,6 +197,15 @@ class Plan:
 @caches.kept
 def _plan(program: Program, function: str, out: Lie | None, *lies: Lie) -> Plan:
     return Plan(program, function, out, lies)
+
+
+def numbers_of(program: Program, dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The least and the largest number that a program of integers of a dtype takes.
+
+    Numbers that are compared with must be the dtype's own; others wrap around.
+    """
+    least, most = limits(dtype if all(program.bools) else default_int)
+    return int(least), int(most)
 
 
 def _is_dense_within(shape: Shape, strides: Shape) -> bool:
@@ -255,6 +238,12 @@ def compiled_loop(wanted: Wanted) -> machine.Loop:
 def lie_of(step: int, dtype: np.dtype[Any]) -> str:
     """How the elements of a row lie, by the bytes from one to the next."""
     return loops.SAME if step == 0 else loops.DENSE if step == dtype.itemsize else loops.STRIDED
+
+
+def lie_in_rows(axes: Sequence[tuple[int, tuple[int, ...]]], place: int, dtype: np.dtype[Any]) -> str:
+    """How the elements of rows lie in the operand of a place; drawn ones are DENSE where rows begin at a counter."""
+    whole = dtype != DRAWN_DTYPE or all(steps[place] % philox.WORDS == 0 for _, steps in axes[:-1])
+    return lie_of(axes[-1][1][place], dtype) if whole else loops.STRIDED
 
 
 def strides_to(shape: Shape, lie: Lie) -> tuple[int, ...]:

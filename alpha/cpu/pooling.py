@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,10 +13,12 @@ from alpha.arguments import Shape
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import pooling as kernels
+from alpha.cpu.launches import Word, call_of, constant, learn, of_result, of_tensor
 from alpha.dtypes import int32
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ShapeError
 from alpha.geometry import LONGEST, Axis, Geometry
+from alpha.launches import AVG_POOL2D, AVG_POOL2D_GRAD, MAX_POOL2D, MAX_POOL2D_GRAD, Launches
 from alpha.tensor import Tensor, dense_strides
 
 FEWEST = 8
@@ -27,39 +29,69 @@ class PoolingOperations(HostEngine):
     """Pooling. Results lie in image order (H, W, N, C); arguments whose channels are not dense are copied into it."""
 
     def max_pool2d(self, x: Tensor, geometry: Geometry, need_taps: bool = True) -> tuple[Tensor, Tensor | None]:
+        launched = MAX_POOL2D.launch(x, geometry, need_taps)
+        if launched is not None:
+            return launched if need_taps else (launched, None)
         _check("max_pool2d", x, geometry.input)
-        x, found = self._planned(x, geometry, by_output=True)
+        dense, found = self._planned(x, geometry, by_output=True)
         out = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, x.dtype)
-        if not need_taps:
-            self._pool(kernels.maxima, found, x, out)
-            return out, None
-        taps = Tensor(self.allocate(found.elements * 4), 0, found.shape, found.strides, int32)
-        self._pool(kernels.choices, found, x, out, taps)
+        taps = Tensor(self.allocate(found.elements * 4), 0, found.shape, found.strides, int32) if need_taps else None
+        kernel = kernels.choices if need_taps else kernels.maxima
+        self._pool(kernel, found, dense, out, taps)
+        if dense is x:
+            results = (out,) if taps is None else (out, taps)
+            words = (of_tensor(0), of_result(0), of_result(1) if need_taps else constant(0))
+            self._learn(Pooled(MAX_POOL2D, (x, geometry, need_taps), kernel, found), words, results)
         return out, taps
 
     def max_pool2d_grad(self, dy: Tensor, taps: Tensor, geometry: Geometry) -> Tensor:
+        launched: Tensor | None = MAX_POOL2D_GRAD.launch(dy, taps, geometry)
+        if launched is not None:
+            return launched
         _check("max_pool2d_grad", dy, geometry.output)
         if taps.shape != dy.shape:
             raise ShapeError(f"[max_pool2d_grad] expected taps of shape {dy.shape}, got {taps.shape}")
-        taps = self.dense(taps, IMAGE_ORDER)
-        dy, found = self._planned(dy, geometry, by_output=False)
+        ordered = self.dense(taps, IMAGE_ORDER)
+        dense, found = self._planned(dy, geometry, by_output=False)
         dx = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, dy.dtype)
-        self._pool(kernels.gradients, found, dy, dx, taps)
+        self._pool(kernels.gradients, found, dense, dx, ordered)
+        if dense is dy and ordered is taps:
+            words = (of_tensor(0), of_result(0), of_tensor(1))
+            self._learn(Pooled(MAX_POOL2D_GRAD, (dy, taps, geometry), kernels.gradients, found), words, (dx,))
         return dx
 
     def avg_pool2d(self, x: Tensor, geometry: Geometry, count_padding: bool) -> Tensor:
+        launched: Tensor | None = AVG_POOL2D.launch(x, geometry, count_padding)
+        if launched is not None:
+            return launched
         _check("avg_pool2d", x, geometry.input)
-        x, found = self._planned(x, geometry, True, math.prod(geometry.filter) if count_padding else 0)
-        out = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, x.dtype)
-        self._pool(kernels.means, found, x, out)
-        return out
+        full = math.prod(geometry.filter) if count_padding else 0
+        return self._averaged(AVG_POOL2D, (x, geometry, count_padding), kernels.means, by_output=True, full=full)
 
     def avg_pool2d_grad(self, dy: Tensor, geometry: Geometry, count_padding: bool) -> Tensor:
+        launched: Tensor | None = AVG_POOL2D_GRAD.launch(dy, geometry, count_padding)
+        if launched is not None:
+            return launched
         _check("avg_pool2d_grad", dy, geometry.output)
-        dy, found = self._planned(dy, geometry, False, math.prod(geometry.filter) if count_padding else 0)
-        dx = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, dy.dtype)
-        self._pool(kernels.means if count_padding else kernels.means_of_sizes, found, dy, dx)
-        return dx
+        full = math.prod(geometry.filter) if count_padding else 0
+        kernel = kernels.means if count_padding else kernels.means_of_sizes
+        return self._averaged(AVG_POOL2D_GRAD, (dy, geometry, count_padding), kernel, by_output=False, full=full)
+
+    def _averaged(
+        self,
+        known: Launches,
+        arguments: tuple[Tensor, Geometry, bool],
+        kernel: dict[int, JobKernel],
+        by_output: bool,
+        full: int,
+    ) -> Tensor:
+        x, geometry, _ = arguments
+        dense, found = self._planned(x, geometry, by_output, full)
+        out = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, x.dtype)
+        self._pool(kernel, found, dense, out)
+        if dense is x:
+            self._learn(Pooled(known, arguments, kernel, found), (of_tensor(0), of_result(0), constant(0)), (out,))
+        return out
 
     def _planned(self, x: Tensor, geometry: Geometry, by_output: bool, full: int = 0) -> tuple[Tensor, Plan]:
         """What is read, a copy where its channels are not dense, and the plan for it."""
@@ -73,6 +105,26 @@ class PoolingOperations(HostEngine):
             item = x.dtype.itemsize
             read, chosen = x.storage.address + x.offset * item, 0 if taps is None else taps.address
             kernel[item].run(_JOB(found.address, read, out.storage.address, chosen), found.tasks, self.threads)
+
+    def _learn(self, pooled: Pooled, words: tuple[Word, ...], results: tuple[Tensor, ...]) -> None:
+        """Makes the launches know what was pooled; ``words``: of the job, behind the plan's."""
+        found = pooled.plan
+        if found.tasks == 1 or (found.tasks and self.threads == 1):
+            kernel, kept = pooled.kernel[results[0].dtype.itemsize], (pooled.kernel, found)
+            job = (constant(found.address), *words)
+            learn(
+                pooled.known, self,
+                lambda: call_of(kernel.address, job, results, found.elements, found.tasks, kept), *pooled.arguments,
+            )  # fmt: skip
+
+
+class Pooled(NamedTuple):
+    """What was pooled, and the launches that are to know it."""
+
+    known: Launches
+    arguments: tuple[Any, ...]
+    kernel: dict[int, JobKernel]
+    plan: Plan
 
 
 _JOB = struct.Struct("4q").pack

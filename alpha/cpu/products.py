@@ -1,34 +1,26 @@
-"""ProductOperations: the CPU engine's products of matrices: BLAS's, and its own where an operand is a vector."""
+"""ProductOperations: the CPU engine's products of matrices, and its own where an operand is a vector."""
 
 from __future__ import annotations
 
 from functools import cache, lru_cache
-from itertools import product
 from typing import Any
 
 import numpy as np
 from numba import int64
 
-from alpha.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD
-from alpha.cpu import compile, planner, workers
+from alpha.autograd import is_inference
+from alpha.cpu import compile, workers
 from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.compile import Entry
-from alpha.cpu.conv.algorithm import Call
 from alpha.cpu.conv.depthwise import STREAMED
-from alpha.cpu.conv.problem import POINT, problem_of
+from alpha.cpu.gemm import planner
+from alpha.cpu.gemm.algorithm import Call
+from alpha.cpu.gemm.epilogue import Epilogue
+from alpha.cpu.gemm.problem import is_by_columns, is_by_rows, product_of
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import matvec as kernels
-from alpha.cpu.product_blocks import (
-    BLAS_MACS,
-    BLAS_VECTOR,
-    BY_ROWS,
-    X_BY_COLUMNS,
-    Y_BY_COLUMNS,
-    blocks_of,
-    runs,
-    view,
-)
 from alpha.errors import ShapeError
+from alpha.records import PointwiseStep
 from alpha.tensor import Tensor
 
 PARALLEL_BYTES = 256 << 10
@@ -48,90 +40,47 @@ MIN_TASK_COLUMNS, MAX_TASK_COLUMNS = 128, 2048
 
 
 class ProductOperations(ArrayOperations):
-    """Products. One with a vector reads the matrix once, in place where rows or columns are dense.
-
-    Two matrices are multiplied by NumPy's BLAS where they are small, else by BLAS in blocks (``product_blocks``) or by
-    the convolutions' kernels, whichever is faster: the bits never depend on the number of threads.
+    """Products of matrices, each by the algorithm that ``alpha.cpu.gemm.planner`` chooses; the bits never depend on the
+    number of threads. A product with a vector reads the matrix once, in place where rows or columns are dense.
     """
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
-        if x.ndim != 2 or y.ndim != 2:
-            return self._batched(x, y)
-        (rows, depth), columns = x.shape, y.shape[1]
-        if 1 not in (rows, depth, columns):
-            nbytes = rows * columns * x.dtype.itemsize
-            out = Tensor(self.allocate(nbytes), 0, (rows, columns), (columns or 1, 1), x.dtype)
-            if rows * depth * columns <= BLAS_MACS:
-                x, y = self._dense_one_way(x), self._dense_one_way(y)
-                with np.errstate(all="ignore"):  # infinities and NaN are values here
-                    np.matmul(self.array(x), self.array(y), out=self.array(out))
-            elif not self._in_blocks(x, y, out):
-                self._convolved(x, y, out)
-            return out
-        # Not by view(), which checks that memory holds every element: with no rows or columns nothing is read.
-        row = Tensor(x.storage, x.offset, (depth,), x.strides[1:], x.dtype)
-        column = Tensor(y.storage, y.offset, (depth,), y.strides[:1], y.dtype)
-        if columns == 1:
-            return self.gemv(x, column).view(0, (rows, 1), (1, 1))
-        if rows == 1:
-            return self.gemv(y, row, trans=True).view(0, (1, columns), (columns, 1))
-        left = Tensor(x.storage, x.offset, (rows,), x.strides[:1], x.dtype)
-        return self.ger(left, Tensor(y.storage, y.offset, (columns,), y.strides[1:], y.dtype))
+        x, y = self._dense_one_way(x), self._dense_one_way(y)
+        problem = product_of(x, y)
+        if not (problem.macs and problem.batch):
+            return self._of_nothing(x, y)
+        return planner.choose(problem).run(self, problem, Call(x, y))
 
-    def _batched(self, x: Tensor, y: Tensor) -> Tensor:
-        """Products of batches: each is computed as it would be alone, but for vectors that BLAS gives to one thread."""
-        (rows, depth), columns = x.shape[-2:], y.shape[-1]
-        vectors = 1 in (rows, columns)
-        if rows * depth * columns <= (BLAS_VECTOR if vectors else BLAS_MACS):
-            return super().matmul(x, y)
-        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-        out = self.empty((*batch, rows, columns), x.dtype)
-        if out.numel() == 0 or (not vectors and self._in_blocks(x, y, out)):
-            return out
-        for index in np.ndindex(batch):
-            left, right, target = (_matrix_at(t, index) for t in (x, y, out))
-            if vectors:
-                self.copy(self.matmul(left, right), target)
-            else:
-                self._convolved(left, right, target)
+    def linear(
+        self, x: Tensor, w: Tensor, bias: Tensor | None, step: PointwiseStep | None = None, keeps: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        x, y = self._dense_one_way(x), self._dense_one_way(_transposed(w))
+        problem = product_of(x, y, is_inference())
+        out = self.empty((x.shape[0], w.shape[0]), x.dtype)
+        bias = None if bias is None else self.dense(bias, (0,))
+        if step is None:
+            return (planner.choose(problem).run(self, problem, Call(x, y, out, bias)), out)
+        result = self.empty(out.shape, out.dtype) if keeps else out
+        epilogue = Epilogue(step, result)
+        planner.choose(problem).run(self, problem, Call(x, y, out, bias, epilogue))
+        return result, out
+
+    def linear_input_grad(self, dy: Tensor, w: Tensor) -> Tensor:
+        return self.matmul(dy, w)
+
+    def linear_weight_grad(self, x: Tensor, dy: Tensor, with_bias: bool) -> tuple[Tensor, Tensor | None]:
+        return self.matmul(_transposed(dy), x), self.channel_sum(dy) if with_bias else None
+
+    def _of_nothing(self, x: Tensor, y: Tensor) -> Tensor:
+        """A product without elements, or of sums over nothing."""
+        out = Call(x, y).target(self)
+        if out.numel():
+            self.fill(out, 0)
         return out
 
-    def _in_blocks(self, x: Tensor, y: Tensor, out: Tensor) -> bool:
-        """Computes the product, or those of batches, by BLAS in blocks; returns False where that would be slower."""
-        limits = Y_BY_COLUMNS if _by_columns(y) else X_BY_COLUMNS if _by_columns(x) else BY_ROWS
-        (rows, depth), columns = x.shape[-2:], y.shape[-1]
-        blocks = blocks_of(rows, depth, columns, limits)
-        if blocks is None:
-            return False
-        x, y = self._dense_one_way(x), self._dense_one_way(y)
-        whole = 0, 1, depth
-        with np.errstate(all="ignore"):  # infinities and NaN are values here
-            for down, across in product(runs(rows, blocks.rows), runs(columns, blocks.columns)):
-                left, right, target = view(x, down, whole), view(y, whole, across), view(out, down, across)
-                np.matmul(self.array(left), self.array(right), out=self.array(target))
-        return True
-
     def _dense_one_way(self, x: Tensor) -> Tensor:
-        """Matrices whose rows or columns are dense, as BLAS reads them; a copy where neither are."""
-        return x if _by_rows(x) or _by_columns(x) else self.dense(x, range(x.ndim))
-
-    def _convolved(self, x: Tensor, y: Tensor, out: Tensor) -> None:
-        """The product as a convolution of maps of one pixel, or as its gradient: whichever reads them as they lie."""
-        if y.strides[0] == 1 and y.strides[1] != 1:
-            self._convolve_pixels(FORWARD, x, _transposed(y), out)
-        elif x.strides[0] == 1 and x.strides[1] != 1:
-            self._convolve_pixels(WEIGHT_GRAD, y, _transposed(x), out)
-        else:
-            self._convolve_pixels(INPUT_GRAD, x, y, out)
-
-    def _convolve_pixels(self, operator: str, source: Tensor, other: Tensor, out: Tensor) -> None:
-        """One of the convolutions' operators on matrices as images of one pixel, whose rows are images."""
-        source = source if _by_rows(source) else self.dense(source, (0, 1))
-        other = self.dense(other, (0, 1))  # by itself packing would copy it outside the pool
-        call = Call(_pixels(source), _pixels(other), _pixels(out), POINT, reused=False)
-        images = {FORWARD: (call.source, call.out), INPUT_GRAD: (call.out, call.source)}
-        problem = problem_of(operator, *images.get(operator, (call.source, call.other)), POINT, 1)
-        planner.choose(problem, packs=True).run(self, problem, call)
+        """Matrices whose rows or columns are dense, as the algorithms read them; a copy where neither are."""
+        return x if is_by_rows(x) or is_by_columns(x) else self.dense(x, range(x.ndim))
 
     def gemv(self, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:
         rows, columns = a.shape
@@ -202,30 +151,6 @@ class ProductOperations(ArrayOperations):
     def _vector(self, x: Tensor) -> Tensor:
         """The vector with its elements next to each other in memory."""
         return x if x.strides[0] == 1 else self.dense(x, (0,))
-
-
-def _matrix_at(x: Tensor, index: tuple[int, ...]) -> Tensor:
-    """The view of one matrix of a batch that is broadcast to more axes, or along axes of length 1."""
-    batch = len(x.shape) - 2
-    steps = zip(index[len(index) - batch :], x.shape[:batch], x.strides[:batch], strict=True)
-    offset = x.offset + sum(i * step for i, length, step in steps if length > 1)
-    return Tensor(x.storage, offset, x.shape[-2:], x.strides[-2:], x.dtype)
-
-
-def _pixels(x: Tensor) -> Tensor:
-    """A matrix as images of one pixel, or as filters of one tap: rows are images, columns channels."""
-    (rows, columns), (step, apart) = x.shape, x.strides
-    return Tensor(x.storage, x.offset, (rows, 1, 1, columns), (step, step, step, apart), x.dtype)
-
-
-def _by_rows(x: Tensor) -> bool:
-    """Whether a matrix's rows are dense, and runs of memory of their own."""
-    return x.strides[-1] == 1 and x.strides[-2] >= x.shape[-1]
-
-
-def _by_columns(x: Tensor) -> bool:
-    """Whether only a matrix's columns are dense, and runs of memory of their own."""
-    return x.strides[-2] == 1 and x.strides[-1] != 1 and x.strides[-1] >= x.shape[-2]
 
 
 def _transposed(x: Tensor) -> Tensor:

@@ -1,37 +1,34 @@
-"""ReductionOperations: sums, running sums, means, products and norms of floats on the CPU engine's own kernels."""
+"""ReductionOperations: sums, means, variances, products, norms, extremes and running sums of floats, as loops."""
 
 from __future__ import annotations
 
 import math
-from functools import cache, lru_cache
+import struct
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import float64, int64, types
 
+from alpha import caches
 from alpha.arguments import Shape
-from alpha.cpu import compile, workers
+from alpha.cpu import tasks
 from alpha.cpu.arrays import ArrayOperations
-from alpha.cpu.compile import Entry
-from alpha.cpu.kernels import cumsum
-from alpha.cpu.kernels import sums as kernels
-from alpha.cpu.kernels.sums import ColumnSizes, LineSizes
+from alpha.cpu.launches import Call, call_of, learn
+from alpha.cpu.loops import folds, machine, running, variances
+from alpha.cpu.loops.axis import plan as axis_plan
+from alpha.cpu.loops.folds import MAX, MIN, NORM, PRODUCT, STRIP, SUM, ColumnPlan, LinePlan
+from alpha.cpu.loops.variances import VariancePlan
 from alpha.dtypes import is_float
 from alpha.expressions.graph import Graph
 from alpha.expressions.program import Program
-from alpha.tensor import Tensor, dense_strides
+from alpha.launches import CUMSUM, REDUCTIONS, VARIANCE
+from alpha.tensor import Tensor, dense_strides, memory_order
 
-SMALL = 1 << 12
-"""Elements below which NumPy reduces: a kernel's launch, and its compilation where it is the first, save nothing."""
-
-PART = 1 << 16
+PART = 1 << 15
 """Elements of a task, about: enough to pay for the thread that takes it."""
 
 MOST_PARTS = 64
 """Tasks into which long sums are cut at most, whatever the threads."""
-
-STRIP = 2048
-"""Columns of a task at most: their sums stay in the first cache."""
 
 
 def _slopes() -> Program:
@@ -42,33 +39,43 @@ def _slopes() -> Program:
 
 
 _SLOPES = _slopes()
-_OPERATIONS = {"sum": kernels.SUM, "prod": kernels.PRODUCT}
-_NO_PARTS = np.zeros(1)
+_OPERATIONS = (SUM, PRODUCT, MAX, MIN)
 
 
 class ReductionOperations(ArrayOperations):
     """Numbers are read as they lie, in lines or columns; what has neither is copied first."""
 
     def reduce(self, op: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-        if op in _OPERATIONS and x.numel() >= SMALL and is_float(x.dtype):
-            found = self._reduced(_OPERATIONS[op], x, axes, keepdims, 1.0)
-            if found is not None:
-                return found
-        return super().reduce(op, x, axes, keepdims)
+        found = self._folded(op, False, x, axes, keepdims) if op in _OPERATIONS and is_float(x.dtype) else None
+        return super().reduce(op, x, axes, keepdims) if found is None else found
 
     def mean(self, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-        if x.numel() >= SMALL:
-            found = self._reduced(kernels.SUM, x, axes, keepdims, None)
-            if found is not None:
-                return found
-        return super().mean(x, axes, keepdims)
+        found = self._folded(SUM, True, x, axes, keepdims)
+        return super().mean(x, axes, keepdims) if found is None else found
 
     def euclidean_norm(self, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-        if x.numel() >= SMALL:
-            found = self._reduced(kernels.NORM, x, axes, keepdims, 1.0)
-            if found is not None:
-                return found
-        return super().euclidean_norm(x, axes, keepdims)
+        found = self._folded(NORM, False, x, axes, keepdims)
+        return super().euclidean_norm(x, axes, keepdims) if found is None else found
+
+    def variance(self, x: Tensor, axes: tuple[int, ...], correction: int, keepdims: bool) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] | None = VARIANCE.launch(x, axes, correction, keepdims)
+        if found is not None:
+            return found
+        plan = _variance_plan((x.shape, x.strides, x.dtype), axes, correction, keepdims)
+        if plan.loop is None:
+            return super().variance(x, axes, correction, keepdims)
+        lines = self.dense(x, plan.order)
+        results = (
+            Tensor(self.allocate(plan.nbytes), 0, plan.shape, plan.strides, x.dtype),
+            Tensor(self.allocate(plan.nbytes), 0, plan.kept, plan.kept_strides, x.dtype),
+        )
+        parts = np.zeros(1 + 2 * plan.tasks if plan.tasks > 1 and self.threads > 1 else 0)
+        addresses = [one.storage.address for one in results]
+        job = _VARIANCE_JOB(plan.record.address, *addresses, lines.address, parts.ctypes.data)
+        tasks.run(plan.loop, job, plan.tasks, self.threads)
+        if lines is x and (plan.tasks == 1 or self.threads == 1):
+            learn(VARIANCE, self, lambda: plan.call(results, x.numel()), x, axes, correction, keepdims)
+        return results
 
     def prod_grad(self, grad: Tensor, x: Tensor, y: Tensor, axes: tuple[int, ...], everything: bool) -> Tensor:
         # A product that is a number other than 0 has no factor 0; NaN may be 0 times infinity.
@@ -77,54 +84,169 @@ class ReductionOperations(ArrayOperations):
         return super().prod_grad(grad, x, y, axes, everything)
 
     def cumsum(self, x: Tensor, axis: int) -> Tensor:
-        if not is_float(x.dtype) or x.numel() < SMALL:
+        found: Tensor | None = CUMSUM.launch(x, axis)
+        if found is not None:
+            return found
+        if not is_float(x.dtype) or not x.numel():
             return super().cumsum(x, axis)
         x = self.dense(x)
-        y, order, item = self.empty_like(x), x.memory_order(), x.dtype.itemsize
-        place = order.index(axis)
-        blocks, columns = (math.prod(x.shape[a] for a in part) for part in (order[:place], order[place + 1 :]))
-        strip = max(1, PART // x.shape[axis]) if columns == 1 else STRIP
-        tasks = -(-blocks // strip) if columns == 1 else blocks * -(-columns // strip)
-        workers.WORKERS.enter(
-            _cumsum_entry(x.dtype),
-            min(self.threads, tasks),
-            (1.0, item, blocks, x.shape[axis], columns, strip, x.address, y.address),
-        )
+        y, plan = self.empty_like(x), _running_plan(x.shape, x.memory_order(), axis, x.dtype)
+        tasks.run(plan.loop, _RUNNING_JOB(plan.record.address, y.storage.address, x.address), plan.tasks, self.threads)
+        if plan.tasks == 1 or self.threads == 1:
+            learn(CUMSUM, self, lambda: plan.call(y), x, axis)
         return y
 
-    def _reduced(
-        self, op: int, x: Tensor, axes: tuple[int, ...], keepdims: bool, divisor: float | None
-    ) -> Tensor | None:
-        """The sum or product over a divisor, by default the number of elements; None of an expanded tensor."""
-        dtype = x.dtype
-        item = dtype.itemsize
-        plan = _plan(x.shape, x.strides, axes, item)
-        if plan is None:
-            return None
+    def _folded(self, op: str, mean: bool, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor | None:
+        """The fold over axes, or the mean; None of an expanded tensor, or of less than two elements."""
+        known = REDUCTIONS["mean" if mean else op]
+        found: Tensor | None = known.launch(x, axes, keepdims)
+        if found is not None:
+            return found
+        plan = _plan(op, mean, (x.shape, x.strides, x.dtype), axes, keepdims)
         if plan.order is not None:
-            return self._reduced(op, self.dense(x, plan.order), axes, keepdims, divisor)
-        shape, strides, size, elements = _result(x.shape, x.memory_order(), axes, keepdims)
-        out = Tensor(self.allocate(size * item), 0, shape, strides, dtype)
-        parts = np.zeros(plan.parts) if plan.parts else _NO_PARTS
-        count = float(elements) if divisor is None else divisor
-        workers.WORKERS.enter(
-            _entry(plan.kernel, dtype),
-            min(self.threads, plan.tasks),
-            (1.0, count, op, item, x.address, plan.sizes, out.storage.address, parts),
-        )
+            return self._folded(op, mean, self.dense(x, plan.order), axes, keepdims)
+        if plan.loop is None:
+            return None
+        out = Tensor(self.allocate(plan.nbytes), 0, plan.shape, plan.strides, x.dtype)
+        parts = np.zeros(plan.words if plan.tasks > 1 and self.threads > 1 else 0)
+        job = _JOB(plan.record.address, out.storage.address, x.address, parts.ctypes.data)
+        tasks.run(plan.loop, job, plan.tasks, self.threads)
+        if plan.tasks == 1 or self.threads == 1:
+            learn(known, self, lambda: plan.call(out, x.numel()), x, axes, keepdims)
         return out
 
 
-class _Plan(NamedTuple):
-    """How a tensor of some shape and strides is reduced over some axes."""
+_JOB = struct.Struct("4q").pack
+"""A job's fields: plan, result, numbers, parts."""
 
-    order: Shape | None
-    """The axes as a copy has to have them first; all else is then unused."""
-    kernel: Any = None
-    sizes: LineSizes | ColumnSizes | None = None
-    parts: int = 0
-    """Numbers of the buffer in which the parts of long sums meet; 0 where there is one part."""
-    tasks: int = 1
+_VARIANCE_JOB = struct.Struct("5q").pack
+"""Plan, variances, means, numbers, parts."""
+
+_RUNNING_JOB = struct.Struct("3q").pack
+
+
+class _Plan:
+    """How a tensor of some shape and strides is folded over some axes.
+
+    Attributes:
+        order: the axes as a copy has to have them first; None where there need be none.
+        loop: the compiled kernel; None where there is none for it.
+        shape, strides, nbytes: of the result.
+        record: the kernel's own.
+        tasks: their number.
+        words: 8-byte words for the parts of several threads.
+    """
+
+    order: Shape | None = None
+    loop: machine.Loop | None = None
+
+    def __init__(self, op: str, mean: bool, lie: tuple[Shape, Shape, Any], axes: tuple[int, ...], keep: bool) -> None:
+        shape, strides, dtype = lie
+        groups = _groups(shape, strides, axes)
+        if not groups or 0 in shape or any(group.step <= 0 for group in groups):
+            return
+        inner = groups.pop()
+        reduced, kept = ([g for g in groups if g.reduced is wanted] for wanted in (True, False))
+        if inner.step != 1 or len(reduced) > 1 or len(kept) > 1:
+            self.order = (*(axis for axis in range(len(shape)) if axis not in axes), *axes)
+            return
+        row, block = (reduced or [_NONE])[0], (kept or [_NONE])[0]
+        self.shape, self.strides, size, elements = _result(shape, memory_order(shape, strides), axes, keep)
+        self.nbytes = size * dtype.itemsize
+        divisor = float(elements) if mean else 1.0
+        record = (_lines if inner.reduced else _columns)(block, row, inner.length, dtype.itemsize, divisor)
+        self.tasks = record.tasks
+        self.words = folds.words(folds.fold_of(op, 8 * dtype.itemsize), record)
+        self.record = tasks.Record(record)
+        self.loop = _loop(op, 8 * dtype.itemsize, inner.reduced)
+
+    def call(self, out: Tensor, elements: int) -> Call:
+        """How a launch calls the loop, which gave a result from so many elements."""
+        assert self.loop is not None
+        job = tasks.words(self.record, 1, 1)
+        return call_of(self.loop.address("alone"), job, (out,), elements, self.tasks, self, takes_slot=False)
+
+
+class _VariancePlan:
+    """How the variances of a tensor of some shape and strides are taken over some axes.
+
+    Attributes:
+        order: the memory order in which x is read.
+        loop: the compiled kernel; None where there are no elements.
+        shape, strides: of the variances; kept, kept_strides: of the means; nbytes: of each.
+        record, tasks: the kernel's own.
+    """
+
+    loop: machine.Loop | None = None
+
+    def __init__(self, lie: tuple[Shape, Shape, Any], axes: tuple[int, ...], correction: int, keepdims: bool) -> None:
+        shape, strides, dtype = lie
+        length, elements = math.prod(shape[axis] for axis in axes), math.prod(shape)
+        if not elements:
+            return
+        self.order = memory_order(shape, strides)
+        groups = _groups(shape, dense_strides(shape, self.order), axes)
+        are_lines = not groups or groups[-1].reduced
+        if len(groups) > (2 if are_lines else 3):  # neither lines nor columns of blocks
+            self.order, are_lines = (*[a for a in self.order if a not in axes], *axes), True
+        self.shape, self.strides, _, _ = _result(shape, self.order, axes, keepdims)
+        self.kept, self.kept_strides, _, _ = _result(shape, self.order, axes, True)
+        self.nbytes = elements // length * dtype.itemsize
+        divisor = float(length - correction) if length > correction else math.nan
+        if are_lines:
+            lines, bunch = elements // length, max(1, PART // length)
+            parts = max(1, min(length // PART, MOST_PARTS // lines))
+            self.tasks = -(-lines // bunch) if parts == 1 else lines * parts
+            self.record = tasks.Record(VariancePlan(self.tasks, lines, length, bunch, parts, divisor))
+        else:
+            columns = groups[-1].length
+            plan = axis_plan(elements // length // columns, length, columns, PART)
+            self.tasks, self.record = plan.tasks, tasks.Record((*plan, divisor))
+        self.loop = _variance_loop(8 * dtype.itemsize, are_lines)
+
+    def call(self, results: tuple[Tensor, ...], elements: int) -> Call:
+        """How a launch calls the loop, which gave results from so many elements."""
+        assert self.loop is not None
+        job, function = tasks.words(self.record, 2, 1), self.loop.address("alone")
+        return call_of(function, job, results, elements, self.tasks, self, takes_slot=False)
+
+
+@caches.kept
+def _variance_plan(
+    lie: tuple[Shape, Shape, Any], axes: tuple[int, ...], correction: int, keepdims: bool
+) -> _VariancePlan:
+    return _VariancePlan(lie, axes, correction, keepdims)
+
+
+@cache
+def _variance_loop(bits: int, are_lines: bool) -> machine.Loop:
+    return machine.loop(variances.lines_ir(bits) if are_lines else variances.columns_ir(bits))
+
+
+class _RunningPlan:
+    """How running sums of a dense tensor are made along an axis."""
+
+    def __init__(self, shape: Shape, order: Shape, axis: int, dtype: np.dtype[Any]) -> None:
+        place = order.index(axis)
+        blocks, columns = (math.prod([shape[a] for a in part]) for part in (order[:place], order[place + 1 :]))
+        plan = axis_plan(blocks, shape[axis], columns, PART)
+        self.record, self.tasks = tasks.Record(plan), plan.tasks
+        self.loop = _running_loop(8 * dtype.itemsize, columns == 1)
+
+    def call(self, y: Tensor) -> Call:
+        """How a launch calls the loop, which gave a result."""
+        job, function = tasks.words(self.record, 1, 1), self.loop.address("alone")
+        return call_of(function, job, (y,), y.numel(), self.tasks, self, takes_slot=False)
+
+
+@caches.kept
+def _running_plan(shape: Shape, order: Shape, axis: int, dtype: np.dtype[Any]) -> _RunningPlan:
+    return _RunningPlan(shape, order, axis, dtype)
+
+
+@cache
+def _running_loop(bits: int, lines: bool) -> machine.Loop:
+    return machine.loop(running.ir_of(bits, lines))
 
 
 class _Group(NamedTuple):
@@ -138,27 +260,16 @@ class _Group(NamedTuple):
 _NONE = _Group(False, 1, 0)
 
 
-@lru_cache(maxsize=8192)
-def _plan(shape: Shape, strides: Shape, axes: tuple[int, ...], item: int) -> _Plan | None:
-    """The kernel and its sizes; None where an axis is expanded or runs backwards, or there is one element."""
-    groups = _groups(shape, strides, axes)
-    if not groups or any(group.step <= 0 for group in groups):
-        return None
-    inner = groups.pop()
-    reduced, kept = ([g for g in groups if g.reduced is wanted] for wanted in (True, False))
-    if inner.step != 1 or len(reduced) > 1 or len(kept) > 1:
-        return _Plan((*(axis for axis in range(len(shape)) if axis not in axes), *axes))
-    row, block = (reduced or [_NONE])[0], (kept or [_NONE])[0]
-    steps = block.length, block.step * item, row.length, row.step * item
-    if inner.reduced:
-        bunch, cuts, tasks = _line_tasks(block.length, row.length, inner.length)
-        return _Plan(
-            None, kernels.reduce_lines, LineSizes(*steps, inner.length, bunch, cuts), 1 + tasks if cuts else 0, tasks
-        )
-    bunch, strip, tasks = _column_tasks(block.length, row.length, inner.length)
-    pieces = -(-row.length // bunch)
-    parts = 1 + block.length * pieces * inner.length if pieces > 1 else 0
-    return _Plan(None, kernels.reduce_columns, ColumnSizes(*steps, inner.length, bunch, strip), parts, tasks)
+@caches.kept
+def _plan(op: str, mean: bool, lie: tuple[Shape, Shape, Any], axes: tuple[int, ...], keep: bool) -> _Plan:
+    return _Plan(op, mean, lie, axes, keep)
+
+
+@cache
+def _loop(op: str, bits: int, reduced: bool) -> machine.Loop:
+    """The kernel of a fold whose innermost axis is reduced, or is not."""
+    fold = folds.fold_of(op, bits)
+    return machine.loop(folds.lines_ir(fold) if reduced else folds.columns_ir(fold))
 
 
 def _groups(shape: Shape, strides: Shape, axes: tuple[int, ...]) -> list[_Group]:
@@ -173,29 +284,37 @@ def _groups(shape: Shape, strides: Shape, axes: tuple[int, ...]) -> list[_Group]
     return groups[::-1]
 
 
-def _line_tasks(lines: int, segments: int, length: int) -> tuple[int, int, int]:
-    """Lines or segments of a task, pieces of a segment (0 where a line is in one task), and the number of tasks."""
-    work = segments * length
+def _lines(block: _Group, row: _Group, length: int, item: int, divisor: float) -> LinePlan:
+    """Lines of segments of so many neighbouring numbers of ``item`` bytes."""
+    lines, segments, work = block.length, row.length, row.length * length
+    parts, cuts = 1, 0
     if work <= 2 * PART or lines >= MOST_PARTS:
         bunch = max(1, min(lines, PART // work))
-        return bunch, 0, -(-lines // bunch)
-    most = MOST_PARTS // lines
-    if length > 2 * PART:
-        cuts = max(1, min(length // PART, most // segments))
-        return 1, cuts, lines * segments * cuts
-    bunch = max(1, PART // length, -(-segments // most))
-    return bunch, 1, lines * -(-segments // bunch)
+        count = -(-lines // bunch)
+    else:
+        most = MOST_PARTS // lines
+        if length > 2 * PART:
+            bunch, cuts = 1, max(1, min(length // PART, most // segments))
+        else:
+            bunch, cuts = max(1, PART // length, -(-segments // most)), 1
+        parts = -(-segments // bunch) * cuts
+        count = lines * parts
+    return LinePlan(count, divisor, lines, block.step * item, segments, row.step * item, length, bunch, cuts, parts)
 
 
-def _column_tasks(blocks: int, rows: int, columns: int) -> tuple[int, int, int]:
-    """Rows of a task, its columns, and the number of tasks."""
+def _columns(block: _Group, row: _Group, columns: int, item: int, divisor: float) -> ColumnPlan:
+    """Blocks of rows of so many neighbouring columns."""
     strip = min(columns, STRIP)
-    strips = blocks * -(-columns // strip)
-    bunch = max(PART // strip, -(-rows // max(1, MOST_PARTS // strips)))
-    return bunch, strip, strips * -(-rows // bunch)
+    strips = -(-columns // strip)
+    bunch = max(PART // strip, -(-row.length // max(1, MOST_PARTS // (block.length * strips))))
+    parts = -(-row.length // bunch)
+    count = block.length * strips * parts
+    return ColumnPlan(
+        count, divisor, block.length, block.step * item, row.length, row.step * item, columns, bunch, strip, strips,
+        parts,
+    )  # fmt: skip
 
 
-@lru_cache(maxsize=8192)
 def _result(shape: Shape, order: Shape, axes: tuple[int, ...], keepdims: bool) -> tuple[Shape, Shape, int, int]:
     """A result's shape, strides and number of elements, and how many elements make one; ``order``: x's memory order."""
     kept = [axis for axis in range(len(shape)) if axis not in axes]
@@ -207,17 +326,3 @@ def _result(shape: Shape, order: Shape, axes: tuple[int, ...], keepdims: bool) -
         left = tuple(1 if axis in axes else n for axis, n in enumerate(shape))
         steps = tuple(all_steps.get(axis, 1) for axis in range(len(shape)))
     return left, steps, size, count
-
-
-@cache
-def _cumsum_entry(dtype: np.dtype[Any]) -> Entry:
-    """The kernel of running sums of numbers of a dtype."""
-    return compile.entry(cumsum.cumsum, dtype, *[int64] * 7)
-
-
-@cache
-def _entry(kernel: Any, dtype: np.dtype[Any]) -> Entry:
-    """A kernel for numbers of a dtype."""
-    sizes = LineSizes if kernel is kernels.reduce_lines else ColumnSizes
-    kinds = types.NamedTuple([int64] * len(sizes._fields), sizes)
-    return compile.entry(kernel, dtype, float64, int64, int64, int64, kinds, int64, types.Array(float64, 1, "C"))

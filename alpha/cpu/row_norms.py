@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
-from functools import cache, lru_cache
-from typing import Any
+from functools import cache
 
 import numpy as np
-from numba import float64, int64, types
 
+from alpha import caches
 from alpha.arguments import Shape
-from alpha.cpu import compile, workers
+from alpha.cpu import tasks
 from alpha.cpu.base import HostEngine
-from alpha.cpu.compile import Entry
-from alpha.cpu.kernels import row_norms as kernels
-from alpha.cpu.kernels.row_norms import RowSizes
-from alpha.tensor import Tensor
+from alpha.cpu.launches import Call, call_of, learn
+from alpha.cpu.loops import machine
+from alpha.cpu.loops import row_norms as loops
+from alpha.cpu.loops.machine import Loop
+from alpha.cpu.loops.row_norms import RowPlan, Variant
+from alpha.cpu.tasks import Record, address_of
+from alpha.launches import ROW_NORM
+from alpha.tensor import Tensor, memory_order
 
 TASK = 1 << 14
 """Elements of a task of the forward pass, about."""
 
 GRADIENT_ROWS, GRADIENT_TASKS = 64, 32
 """Rows of a task of the gradient at least, and its most tasks: each sums the weight's gradient by itself."""
+
+_JOB, _GRADIENT_JOB = struct.Struct("6qd").pack, struct.Struct("9q").pack
 
 
 class RowNormOperations(HostEngine):
@@ -31,12 +37,26 @@ class RowNormOperations(HostEngine):
     def row_norm(
         self, x: Tensor, weight: Tensor | None, bias: Tensor | None, axes: int, eps: float, centered: bool
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        x = self.dense(x, _order(x, axes))
-        sizes = _sizes(x.shape, axes, x.dtype.itemsize, centered)
-        y, statistics = self.empty_like(x), self.empty((sizes.rows, 2), np.dtype(np.float64))
-        factor, shift = (self._row(part, x, axes, fill) for part, fill in ((weight, 1), (bias, 0)))
-        addresses = [tensor.address for tensor in (x, factor, shift, y, statistics)]
-        self._enter(kernels.row_norm, x.dtype, sizes, 1.0, float(eps), sizes, *addresses)
+        found = ROW_NORM.launch(x, weight, bias, axes, eps, centered)
+        if found is not None:
+            return found[0], found[1:]
+        plan = _plan(x.shape, x.strides, axes)
+        x, weight, bias = self.dense(x, plan.order), self.parameter(weight), self.parameter(bias)
+        y, statistics = self.empty_like(x), self.empty((plan.rows, 2), _FLOAT64)
+        loop = _loop(Variant(8 * x.dtype.itemsize, centered, weight is not None, bias is not None))
+        job = _JOB(
+            plan.record.address, y.storage.address, statistics.storage.address, x.address, address_of(weight),
+            address_of(bias), eps,
+        )  # fmt: skip
+        tasks.run(loop, job, plan.tasks, self.threads)
+        if plan.tasks == 1 or self.threads == 1:
+            words, function = tasks.words(plan.record, 2, 3, 0), loop.address("alone")
+
+            def call() -> Call:
+                kept, results = (plan, loop), (y, statistics)
+                return call_of(function, words, results, x.numel(), plan.tasks, kept, takes_slot=False)
+
+            learn(ROW_NORM, self, call, x, weight, bias, axes, eps, centered)
         return y, (statistics,)
 
     def row_norm_grad(
@@ -49,46 +69,56 @@ class RowNormOperations(HostEngine):
         centered: bool,
         needs: Sequence[bool],
     ) -> tuple[Tensor | None, ...]:
-        order = _order(x, axes)
-        x, dy, shape = self.dense(x, order), self.dense(dy, order), x.shape[-axes:]
-        sizes = _sizes(x.shape, axes, x.dtype.itemsize, centered)
-        sizes = sizes._replace(tasks=max(1, min(GRADIENT_TASKS, sizes.rows // GRADIENT_ROWS)))
-        dx, dweight, dbias = self.empty_like(x), self.empty(shape, x.dtype), self.empty(shape, x.dtype)
-        factor = self._row(weight, x, axes, 1)
-        parts = np.zeros(1 + 2 * sizes.tasks * sizes.columns)
-        addresses = [tensor.address for tensor in (dy, x, factor, *statistics, dx, dweight, dbias)]
-        self._enter(kernels.row_norm_grad, x.dtype, sizes, 1.0, sizes, *addresses, parts)
-        return tuple([part if needed else None for part, needed in zip((dx, dweight, dbias), needs, strict=True)])
-
-    def _row(self, part: Tensor | None, x: Tensor, axes: int, fill: int) -> Tensor:
-        """A weight or bias as the kernels read it, dense; where there is none, of the number that changes nothing."""
-        if part is not None:
-            return self.dense(part, range(part.ndim))
-        row = self.empty(x.shape[-axes:], x.dtype)
-        self.fill(row, fill)
-        return row
-
-    def _enter(self, kernel: Any, dtype: np.dtype[Any], sizes: RowSizes, *arguments: Any) -> None:
-        workers.WORKERS.enter(_entry(kernel, dtype), min(self.threads, sizes.tasks), arguments)
+        plan = _plan(x.shape, x.strides, axes)
+        x, dy, shape = self.dense(x, plan.order), self.dense(dy, plan.order), x.shape[-axes:]
+        dx, weight = self.empty_like(x), self.parameter(weight)
+        dweight, dbias = (self.empty(shape, x.dtype) if needed else None for needed in needs[1:])
+        has_shares = needs[1] or needs[2]
+        loop = _gradient_loop(Variant(8 * x.dtype.itemsize, centered, weight is not None, has_shares))
+        parts = np.zeros(plan.words if has_shares else 0)
+        job = _GRADIENT_JOB(
+            plan.gradient.address, dx.storage.address, address_of(dweight), address_of(dbias), dy.address, x.address,
+            address_of(weight), statistics[0].address, parts.ctypes.data,
+        )  # fmt: skip
+        tasks.run(loop, job, plan.gradient_tasks, self.threads)
+        return dx if needs[0] else None, dweight, dbias
 
 
-def _order(x: Tensor, axes: int) -> Shape:
-    """The memory order in which x is normalised: its own where rows lie dense in it, else row-major."""
-    order = x.memory_order()
-    last = tuple(range(x.ndim - axes, x.ndim))
-    return order if order[x.ndim - axes :] == last else tuple(range(x.ndim))
+_FLOAT64 = np.dtype(np.float64)
 
 
-@lru_cache(maxsize=8192)
-def _sizes(shape: Shape, axes: int, item: int, centered: bool) -> RowSizes:
-    columns, rows = math.prod(shape[-axes:]), math.prod(shape[:-axes])
-    return RowSizes(rows, columns, -(-rows // max(1, TASK // columns)), item, int(centered))
+class _Plan:
+    """How a tensor of some shape and strides is normalised.
+
+    Attributes:
+        order: the memory order in which it is: its own where rows lie dense in it, else row-major.
+        rows: their number.
+        record, tasks: of the forward.
+        gradient, gradient_tasks, words: of the gradient, with the 8-byte words that its parts take.
+    """
+
+    def __init__(self, shape: Shape, strides: Shape, axes: int) -> None:
+        order, kept = memory_order(shape, strides), len(shape) - axes
+        rows_are_dense = order[kept:] == tuple(range(kept, len(shape)))
+        self.order = order if rows_are_dense else tuple(range(len(shape)))
+        columns, self.rows = math.prod(shape[kept:]), math.prod(shape[:kept])
+        self.tasks = -(-self.rows // max(1, TASK // columns))
+        self.record = Record(RowPlan(self.tasks, self.rows, columns))
+        self.gradient_tasks = max(1, min(GRADIENT_TASKS, self.rows // GRADIENT_ROWS))
+        self.gradient = Record(RowPlan(self.gradient_tasks, self.rows, columns))
+        self.words = loops.words(columns, self.gradient_tasks)
+
+
+@caches.kept
+def _plan(shape: Shape, strides: Shape, axes: int) -> _Plan:
+    return _Plan(shape, strides, axes)
 
 
 @cache
-def _entry(kernel: Any, dtype: np.dtype[Any]) -> Entry:
-    """A kernel for numbers of a dtype."""
-    sizes = types.NamedTuple([int64] * len(RowSizes._fields), RowSizes)
-    if kernel is kernels.row_norm:
-        return compile.entry(kernel, dtype, float64, sizes, *[int64] * 5)
-    return compile.entry(kernel, dtype, sizes, *[int64] * 7, types.Array(float64, 1, "C"))
+def _loop(variant: Variant) -> Loop:
+    return machine.loop(loops.ir_of(variant))
+
+
+@cache
+def _gradient_loop(variant: Variant) -> Loop:
+    return machine.loop(loops.grad_ir(variant))

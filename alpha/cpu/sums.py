@@ -14,6 +14,7 @@ from alpha.cpu import pointwise, workers
 from alpha.cpu.isa import FUSED
 from alpha.cpu.loops import loop as loops
 from alpha.cpu.loops import machine, sums
+from alpha.cpu.loops.elements import element_of
 from alpha.cpu.pointwise import Lie, PointwiseOperations, Wanted, lie_of, merged, result_strides, strides_to
 from alpha.expressions.program import Program
 from alpha.tensor import Tensor
@@ -67,8 +68,8 @@ class Plan:
         axes = merged(shape, [strides_to(shape, lie) for lie in lies], strides)
         axes = axes or [(1, tuple([kind.itemsize for _, _, kind in lies]))]
         length, steps = axes[-1]
-        tensors = [(8 * kind.itemsize, lie_of(step, kind)) for (_, _, kind), step in zip(lies, steps, strict=True)]
-        layout = loops.Layout(8 * self.dtype.itemsize, tuple(tensors), len(axes) == 1, streams=False)
+        tensors = [(element_of(kind), lie_of(step, kind)) for (_, _, kind), step in zip(lies, steps, strict=True)]
+        layout = loops.Layout(element_of(self.dtype), tuple(tensors), len(axes) == 1, streams=False)
         self.loop = _loop(Wanted(program.text, layout, program))
         rows = self.elements // length
         task_rows, task_elements, self.tasks = _divided(rows, length)

@@ -87,11 +87,19 @@ OPERATIONS: dict[str, Callable[[Engine, Make, int, int], Results]] = {
     "cumsum": lambda e, zeros, n, c: [e.cumsum(zeros(n, c), 0)],
     "copy, fill": _filled,
     "concat": lambda e, zeros, n, c: [e.concat([zeros(n, c), zeros(n, c)], axis) for axis in (0, 1)],
+    "flip": lambda e, zeros, n, c: [e.flip(zeros(n, c), (1,)), e.flip(zeros(n, 3, c), (0, 2))],
+    "stack": lambda e, zeros, n, c: [e.stack([zeros(n, c), zeros(n, c)], axis) for axis in (0, 1, 2)],
+    "copied": lambda e, zeros, n, c: [e.copied(zeros(n, c)), e.copied(zeros(n, 3, c), (2, 0, 1))],
     "pad": lambda e, zeros, n, c: [
         e.pad(zeros(n, c), (0, 1), (2, 0), "constant", 1), e.pad(zeros(n, c, 3), (0, 0, 2), (0, 0, 1), "reflect", 0),
         e.pad_grad(zeros(n, c, 6), (0, 0, 2), (0, 0, 1), "reflect"),
     ],
     "gather": lambda e, zeros, n, c: [e.gather(zeros(3, c), (zeros(n, dtype=int64), ALL))],
+    "index_select": lambda e, zeros, n, c: [
+        e.index_select(zeros(3, c), zeros(n, dtype=int64), 0),
+        e.index_select(zeros(2, c), zeros(n, 3, dtype=int64), 0, WRONG),
+        e.index_select(zeros(n, 4, c), zeros(2, dtype=int64), 1, WRONG, False),
+    ],
     "scatter": _scattered,
     "matmul": lambda e, zeros, n, c: [e.matmul(zeros(n, c), zeros(c, 3)), e.matmul(zeros(2, 3, n), zeros(n, c))],
     "gemv": lambda e, zeros, n, c: [

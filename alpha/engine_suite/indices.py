@@ -157,6 +157,28 @@ def gather_along_checks(engine: Engine, place: str, dtype: str) -> None:
         engine.check(was)
 
 
+@CHECKS.over(*product((0, 1, 2), (True, False), DTYPES))
+def index_select(engine: Engine, axis: int, from_end: bool, dtype: str) -> None:
+    """Indices below 0 count from the end, or are out of range as others are: an error."""
+    x, size = numbers(3, 2, 4, dtype=dtype), (3, 2, 4)[axis]
+    index = np.array([[0, size - 1, 1], [1, 0, 0]])
+    given = np.where(index == 1, index - size, index) if from_end else index
+    for layout in LAYOUTS:
+        for check in (None, OUTSIDE):
+            followed = engine.from_numpy(given if check else index)
+            found = engine.index_select(placed(engine, x, layout), followed, axis, check, from_end)
+            expect(engine, found, np.take(x, index, axis))
+    for wrong in (size, -size - 1) if from_end else (size, -1):
+        given[1, 2] = wrong
+        message = ""
+        try:
+            engine.index_select(engine.from_numpy(x), engine.from_numpy(given), axis, OUTSIDE, from_end)
+            engine.synchronize()
+        except IndexingError as error:
+            message = str(error)
+        expect_equal("the error", message, f"[suite] got {wrong} at 5")
+
+
 @CHECKS.once
 def indices_into_nothing(engine: Engine) -> None:
     """Where there is no element, none can stand in: checked or not it is an error."""

@@ -12,8 +12,10 @@ from alpha.engine import AttentionSettings, AttentionState, Engine, Epilogue, Ru
 from alpha.engine_suite.checks import Checks, expect, expect_same, numbers
 from alpha.engine_suite.core import FLOATS, NUMBERS
 from alpha.errors import CheckError
+from alpha.expressions.functions import of_one_tensor
 from alpha.geometry import Axis, Geometry
 from alpha.random import Draw
+from alpha.records import PointwiseStep
 from alpha.tensor import Tensor
 from alpha.update_rules import AdamRule, RMSpropRule, SGDRule, UpdateRule
 
@@ -58,6 +60,35 @@ def concat(engine: Engine, dtype: str) -> None:
             return [place.concat([x, part, y], axis), place.concat([x, y], axis, (1, 2, 0)), place.concat([x], axis)]
 
         expect_same(engine, joined, x, y)
+
+
+@CHECKS.over(*NUMBERS)
+def stack(engine: Engine, dtype: str) -> None:
+    x, y = numbers(3, 4, 2, dtype=dtype), numbers(3, 4, 2, dtype=dtype, seed=1)
+    for axis in range(4):
+
+        def side_by_side(place: Engine, x: Tensor, y: Tensor, axis: int = axis) -> Results:
+            return [place.stack([x, y, x], axis), place.stack([y], axis)]
+
+        expect_same(engine, side_by_side, x, y)
+
+
+@CHECKS.over(*NUMBERS)
+def flip(engine: Engine, dtype: str) -> None:
+    def flipped(place: Engine, x: Tensor) -> Results:
+        part = x.view(x.offset, (2, 4, 2), x.strides)
+        return [place.flip(x, (0,)), place.flip(x, (1, 2)), place.flip(part, (0, 2)), place.flip(part, ())]
+
+    expect_same(engine, flipped, numbers(3, 4, 2, dtype=dtype))
+
+
+@CHECKS.over(*NUMBERS)
+def copied(engine: Engine, dtype: str) -> None:
+    def copies(place: Engine, x: Tensor) -> Results:
+        part = x.view(x.offset, (2, 4, 2), x.strides)
+        return [place.copied(x), place.copied(part), place.copied(x, (1, 2, 0)), place.copied(part, (2, 0, 1))]
+
+    expect_same(engine, copies, numbers(3, 4, 2, dtype=dtype))
 
 
 @CHECKS.over(*product(("constant", "reflect", "replicate", "circular"), NUMBERS))
@@ -192,6 +223,23 @@ def conv2d_gradients(engine: Engine, name: str, dtype: str) -> None:
         return [place.conv2d_input_grad(dy, w, geometry, groups, bias, place.dense(sums))]
 
     expect_same(engine, added, dy, w, bias, x, **limits)
+
+
+@CHECKS.over(*product(FLOATS, (False, True)))
+def linear(engine: Engine, dtype: str, has_bias: bool) -> None:
+    """The product, alone and with a step in the same pass, and its gradients."""
+    x, dy = numbers(7, 5, dtype=dtype), numbers(7, 9, dtype=dtype, seed=1)
+    w, bias = numbers(9, 5, dtype=dtype, seed=2), numbers(9, dtype=dtype, seed=3)
+    squared = of_one_tensor("engine_suite", "step", lambda x: x * x)
+    step = PointwiseStep(squared.name, squared.program, squared.numbers(()))
+
+    def run(place: Engine, x: Tensor, w: Tensor, bias: Tensor, dy: Tensor) -> Results:
+        given = bias if has_bias else None
+        kept = place.linear(x, w, given, step, keeps=True)
+        results = place.linear(x, w, given)[0], place.linear(x, w, given, step)[0], *kept
+        return [*results, place.linear_input_grad(dy, w), *place.linear_weight_grad(x, dy, has_bias)]
+
+    expect_same(engine, run, x, w, bias, dy, rtol=1e-5, atol=20 * ROUNDING[dtype])
 
 
 @CHECKS.over(*product(WINDOWS, FLOATS))

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import linecache
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from types import CodeType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -17,17 +14,17 @@ from alpha import dtypes
 from alpha.arguments import Shape, broadcast_shapes
 from alpha.autograd import Edge, Function, edges_of
 from alpha.conversion import tensor
-from alpha.errors import AlphaError, ArgumentError, DtypeError, described
+from alpha.errors import ArgumentError, DtypeError, described
 from alpha.expressions import symbols
 from alpha.expressions.derivative import gradients
 from alpha.expressions.graph import FLOAT, NUMBER, Graph, Node
 from alpha.expressions.operations import kind_of
-from alpha.expressions.program import Program, inputs_of
-from alpha.expressions.symbols import Symbol, TraceError
+from alpha.expressions.program import Program, inputs_of, shared
+from alpha.expressions.symbols import Symbol
+from alpha.expressions.tracing import run
 from alpha.functions.operands import broadcast_view, copied, is_number, python_number, sum_to
+from alpha.launches import Launches
 from alpha.tensor import Tensor
-
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
 def pointwise(function: Callable[..., Any]) -> PointwiseFunction:
@@ -60,9 +57,12 @@ class PointwiseFunction:
 
     Attributes:
         name: the function's.
-        latest: the program of the last call, where it took the call's arguments as they were: its ``launch_outside``
-            declines what it is not for.
+        latest: the launches of the program of the last call that took the call's arguments as they were.
+        takes_integers: whether its programs are computed of integers too, by who calls it: they are shared with those
+            of engines' operations.
     """
+
+    takes_integers = False
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
@@ -78,10 +78,15 @@ class PointwiseFunction:
                 "each tensor and number"
             )
         self._count = len(self._signature.parameters)
-        self.latest: Program = _NO_PROGRAM
+        self.latest: Launches = _NO_LAUNCHES
         self._gradient: Callable[..., Any] | None = None
         self._traces: dict[tuple[str, ...], Trace] = {}
         self._by_types: dict[tuple[type, ...], Trace] = {}
+
+    @property
+    def takes_one(self) -> bool:
+        """Whether it has one argument."""
+        return self._count == 1
 
     def gradient(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator for the gradient in a better form than the derived one: ``f(grad, *arguments)``.
@@ -90,7 +95,7 @@ class PointwiseFunction:
         the gradient alone where there is one argument.
         """
         self._gradient = function
-        self._traces, self._by_types, self.latest = {}, {}, _NO_PROGRAM
+        self._traces, self._by_types, self.latest = {}, {}, _NO_LAUNCHES
         return function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -98,9 +103,13 @@ class PointwiseFunction:
             found: Tensor | None = self.latest.launch_outside(*args)
             if found is not None:
                 return found
+        return self.evaluate(*args, **kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Tensor:
+        """What a call does whose launch declined."""
         if kwargs or len(args) != self._count:
             args = self._bound(args, kwargs)
-        trace = self._by_types.get(tuple(map(type, args)))
+        trace = self._by_types.get(tuple([type(value) for value in args]))
         if trace is None:
             if symbols.is_symbolic(*args):
                 inlined: Tensor = self._inlined(args)  # an expression, to the function that it is part of
@@ -108,7 +117,7 @@ class PointwiseFunction:
             args = self._converted(args)
             trace = self.trace(args)
         if trace.is_direct:
-            self.latest = trace.program
+            self.latest = trace.program.launches
         return trace(args)
 
     def sum(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -204,7 +213,7 @@ class PointwiseFunction:
 
     def _inlined(self, args: tuple[Any, ...]) -> Any:
         """The function of symbols, as part of the expression that they belong to."""
-        result = _run(self.name, self._function, args)
+        result = run(self.name, self._function, args)
         if self._gradient is not None and type(result) is Symbol:
             graph = result.graph
             operands = tuple([value.node for value in args if type(value) is Symbol])
@@ -216,7 +225,7 @@ class PointwiseFunction:
         self, give: Callable[..., Any], graph: Graph, args: tuple[Any, ...], gradient: Node
     ) -> tuple[Node | None, ...]:
         """The gradients that the user's form gives for the symbols among the arguments."""
-        found = _run(self.name, give, (Symbol(graph, gradient), *args))
+        found = run(self.name, give, (Symbol(graph, gradient), *args))
         parts = found if isinstance(found, tuple) else (found,)
         if len(parts) != len(args) or not all(part is None or type(part) is Symbol for part in parts):
             raise ArgumentError(
@@ -227,7 +236,7 @@ class PointwiseFunction:
         return tuple([None if part is None else part.node for value, part in pairs if type(value) is Symbol])
 
 
-_NO_PROGRAM = Program(Graph(), [], [])
+_NO_LAUNCHES = Launches()
 
 
 class Trace:
@@ -236,6 +245,7 @@ class Trace:
     Attributes:
         name: the function's.
         program: computes the result from the tensors.
+        gradients: the programs of the gradients that were asked for, by the tensors that need one.
         is_direct: whether the program takes the arguments as they are.
     """
 
@@ -250,15 +260,31 @@ class Trace:
         self._count = len(self._tensors)
         self._is_of_conditions = FLOAT not in found
         self._deciding = 0 if self._is_of_conditions else found.index(FLOAT)
-        self.program = Program(graph, [result], self._inputs)
+        program = Program(graph, [result], self._inputs)
+        self.program = shared(program) if function.takes_integers else program
         in_order = self._tensors == tuple(range(len(self._tensors)))
         self.is_direct = in_order and self.program.takes(len(self._others))
-        self._gradients: dict[tuple[bool, ...], GradientProgram] = {}
+        self.gradients: dict[tuple[bool, ...], GradientProgram] = {}
         self._total_gradients: dict[tuple[bool, ...], GradientProgram] = {}
 
     def __call__(self, args: tuple[Any, ...]) -> Tensor:
+        if self.is_direct:
+            result: Tensor | None = self.program.launches.launch(*args)
+            if result is not None:  # the engine knows arguments like these
+                return self._entered(args, args[: self._count], result)
         trace, tensors = self._fitting(args)
         return trace.run(args, tensors)
+
+    def _entered(self, args: tuple[Any, ...], tensors: tuple[Tensor, ...], result: Tensor) -> Tensor:
+        """The result, in the graph if an argument is."""
+        edges = None if self.program.bools[0] else edges_of(tensors)
+        if edges is None:
+            return result
+        return Evaluation.recorded(self, self.numbers(args) if self._others else (), tensors, edges, result)
+
+    def applied(self, x: Tensor) -> Tensor:
+        """The result of one tensor of floats, for a function that takes no other argument."""
+        return self((x,))
 
     def total(self, args: tuple[Any, ...], mean: bool) -> Tensor:
         """The sum or the mean of all elements of the result."""
@@ -278,11 +304,10 @@ class Trace:
 
     def run(self, args: tuple[Any, ...], tensors: tuple[Tensor, ...]) -> Tensor:
         """The result of arguments that are as the program wants them."""
-        program, numbers = self.program, self.numbers(args) if self._others else ()
-        edges = None if program.bools[0] else edges_of(tensors)
-        engine = tensors[0].storage.engine
-        result: Tensor = engine.pointwise(self.name, program, tensors, program.numbers(numbers))[0]
-        return result if edges is None else Evaluation.recorded(self, numbers, tensors, edges, result)
+        program = self.program
+        given = program.numbers(self.numbers(args) if self._others else ())
+        result: Tensor = tensors[0].storage.engine.pointwise(self.name, program, tensors, given)[0]
+        return self._entered(args, tensors, result)
 
     def run_total(self, args: tuple[Any, ...], tensors: tuple[Tensor, ...], mean: bool) -> Tensor:
         """The sum or the mean of the result of arguments that are as the program wants them."""
@@ -317,9 +342,9 @@ class Trace:
 
     def gradient(self, needs: tuple[bool, ...]) -> GradientProgram:
         """The program of the gradients for those tensors that need one."""
-        found = self._gradients.get(needs)
+        found = self.gradients.get(needs)
         if found is None:
-            found = self._gradients[needs] = GradientProgram(self._graph, self._result, self._inputs, needs)
+            found = self.gradients[needs] = GradientProgram(self._graph, self._result, self._inputs, needs)
         return found
 
     def total_gradient(self, needs: tuple[bool, ...]) -> GradientProgram:
@@ -373,10 +398,45 @@ class GradientProgram:
         return [node for node in inputs_of(roots, given) if node is not grad]
 
 
+def of_one_tensor(function: str, argument: str, given: Callable[[Any], Any]) -> Trace:
+    """What is known of a function of one tensor of floats, whose result are floats; it need not be of this module.
+
+    ``function``, ``argument``: who asks, and the argument's name, for messages. Errors are those of ``pointwise``.
+    """
+    if not callable(given):
+        raise ArgumentError(
+            f"[{function}] expected {argument} as a function of one tensor, got {described(given)}: give alpha.gelu or "
+            "another one, or None"
+        )
+    try:
+        trace = _trace_of_one(given)
+    except TypeError:  # it has no hash
+        trace = _trace_of_one.__wrapped__(given)
+    if trace.program.bools[0]:
+        raise DtypeError(
+            f"[{function}] expected {argument} to give floats, got {trace.name}, which gives bools: write "
+            "alpha.where(condition, 1.0, 0.0)"
+        )
+    return trace
+
+
+@functools.lru_cache(maxsize=256)
+def _trace_of_one(given: Callable[[Any], Any]) -> Trace:
+    if isinstance(given, PointwiseFunction) and given.takes_one:
+        return given.of_kinds((FLOAT,))
+
+    def applied(x: Any) -> Any:
+        return given(x)
+
+    whole = given.func if isinstance(given, functools.partial) else given
+    applied.__name__ = getattr(whole, "__name__", type(whole).__name__)
+    return PointwiseFunction(applied).of_kinds((FLOAT,))
+
+
 class Evaluation(Function):
     """A point-wise function in the graph."""
 
-    name: str
+    trace: Trace
     gradient: GradientProgram
     numbers: tuple[float, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -388,8 +448,7 @@ class Evaluation(Function):
         """The result of a trace's program, in the graph; what the gradients' will read is kept."""
         function = cls()
         gradient = function._note(trace, numbers, tensors, tuple([edge is not None for edge in edges]))
-        kept = [result if place < 0 else tensors[place] for place in gradient.reads]
-        return function.record(edges, kept, result)
+        return function.record(edges, [result if place < 0 else tensors[place] for place in gradient.reads], result)
 
     def forward(self, *tensors: Tensor, trace: Trace, numbers: tuple[float, ...]) -> Tensor:
         """The result of a program, written into the first tensor.
@@ -409,28 +468,36 @@ class Evaluation(Function):
         self, trace: Trace, numbers: tuple[float, ...], tensors: Sequence[Tensor], needs: tuple[bool, ...]
     ) -> GradientProgram:
         """Notes what backward has to know beside what is saved; returns the program of the gradients."""
-        self.gradient = gradient = trace.gradient(needs)
-        self.name, self.numbers, self.fresh = trace.name, numbers, not gradient.passes
+        gradient = trace.gradients.get(needs) or trace.gradient(needs)
+        self.trace, self.gradient, self.numbers, self.fresh = trace, gradient, numbers, not gradient.passes
         self.shapes = tuple([x.shape for x in tensors])
         return gradient
 
     @property
     def title(self) -> str:
-        return self.name
+        return self.trace.name
 
-    def backward(self, grad: Tensor) -> list[Tensor | None]:
+    def backward(self, grad: Tensor) -> Tensor | list[Tensor | None]:
         """One program for all gradients; those of repeated tensors are summed to their shapes."""
-        gradient, shapes, engine = self.gradient, self.shapes, grad.storage.engine
+        gradient, shapes = self.gradient, self.shapes
         result: list[Tensor | None] = [None] * len(shapes)
         for place in gradient.passes:
             result[place] = sum_to(grad, shapes[place])
         program = gradient.program
         if program is not None:
-            found = engine.pointwise(self.name, program, (grad, *self.saved), program.numbers(self.numbers))
+            saved, numbers = self.saved, program.numbers(self.numbers)
+            found = program.launches.launch(grad, *saved, *numbers)
+            if found is None:
+                found = grad.storage.engine.pointwise(self.title, program, (grad, *saved), numbers)
+            elif len(gradient.places) == 1:
+                if len(shapes) == 1 and found.shape == shapes[0]:
+                    only: Tensor = found
+                    return only
+                found = (found,)
             for place, part in zip(gradient.places, found, strict=True):
                 result[place] = part if part.shape == shapes[place] else sum_to(part, shapes[place])
         for place in gradient.zeros:
-            result[place] = engine.full(shapes[place], 0, grad.dtype)
+            result[place] = grad.engine.full(shapes[place], 0, grad.dtype)
         return result
 
 
@@ -483,50 +550,10 @@ class Total(Function):
         return result
 
 
-# -- errors that name a line -----------------------------------------------------------------------------------------
-
-
-def _run(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """The function of symbols; what it cannot do is an error that says on which of its lines."""
-    try:
-        return function(*args)
-    except TraceError as error:
-        if error.args[0].startswith("[pointwise]"):
-            where = _line(error.__traceback__)
-            error.args = (f"[{name}] expected {error.expected}, got {error.got}{where}: {error.advice}",)
-        raise
-    except AlphaError as error:
-        if getattr(error, "_traced", False):
-            raise
-        where = _line(error.__traceback__)
-        made = ArgumentError(
-            f"[{name}] expected point-wise operations alone, got another{where}: use {symbols.FUNCTIONS}; do the rest "
-            f"outside ({error})"
-        )
-        made._traced = True  # type: ignore[attr-defined]
-        raise made from error
-
-
-def _line(traceback: TracebackType | None) -> str:
-    """The innermost line of the user's own among those of a traceback, as " in line 3 of net.py: text"."""
-    found: tuple[CodeType, int] | None = None
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if not code.co_filename.startswith(_PACKAGE):
-            found = code, traceback.tb_lineno
-        traceback = traceback.tb_next
-    if found is None:
-        return ""
-    code, number = found
-    text = linecache.getline(code.co_filename, number).strip()
-    place = f" in line {number} of {Path(code.co_filename).name}"
-    return f"{place}, {text!r}" if text else place
-
-
 def _described(value: Any) -> str:
     if type(value) is Symbol:
         return "one made of numbers alone"
     return f"a tuple of {len(value)}" if isinstance(value, tuple) else described(value)
 
 
-__all__ = ["PointwiseFunction", "pointwise"]
+__all__ = ["GradientProgram", "PointwiseFunction", "Trace", "of_one_tensor", "pointwise"]

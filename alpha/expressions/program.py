@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import operator
+import weakref
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
-from alpha.dtypes import DType, default_float, of_tensors
+from alpha import launches
+from alpha.dtypes import DType, default_float, is_bool, of_tensors
 from alpha.expressions.graph import BOOL, NUMBER, Graph, Node, evaluated
 
 
@@ -31,21 +35,13 @@ class Program:
         conditions: whether each tensor is of bools.
         bools: whether each result is a bool.
         text: all of this in words; programs of one text compute the same.
-        launch, launch_outside: of tensors and numbers the result, or the results, in one call, or None where the engine
-            has to be asked; the latter also declines tensors that may belong to the graph.
-        launch_in_place: as ``launch_outside``; the result is written into the first tensor, which is returned. It
-            declines others of the same memory, and tensors that were not given before to ``Engine.pointwise`` as
-            ``out``; who calls it notes the write (``Storage.touch``).
-        launched, launched_in_place: what the engine keeps for these.
+        launches: of the tensors and then the numbers.
+        launches_in_place: the same; the result is written into the first tensor. Known are layouts that were given to
+            ``Engine.pointwise`` with that tensor as ``out``.
     """
 
     def __init__(self, graph: Graph, results: Sequence[Node], tensors: Sequence[Node]) -> None:
         """``tensors``: the graph's inputs in the order in which their tensors are given."""
-        self.launch: Callable[..., Any] = _decline
-        self.launch_outside: Callable[..., Any] = _decline
-        self.launch_in_place: Callable[..., Any] = _decline
-        self.launched: dict[Any, Any] = {}
-        self.launched_in_place: dict[Any, Any] = {}
         self.tensors = len(tensors)
         self.conditions = tuple([node.kind == BOOL for node in tensors])
         self.bools = tuple([node.kind == BOOL for node in results])
@@ -64,6 +60,9 @@ class Program:
         self.results = tuple([slots[node] for node in results])
         self._plain = tuple([int(n.value) if n.operation == "argument" else -1 for n in self._numbers])
         self._is_in_order = self._plain == tuple(range(len(self._plain)))
+        arguments = [launches.TENSOR] * self.tensors + [launches.NUMBER] * len(self._numbers)
+        self.launches = launches.Launches(*arguments)
+        self.launches_in_place = launches.Launches(*arguments, in_place=True)
 
     def dtype(self, tensors: Sequence[tuple[tuple[int, ...], DType]]) -> DType:
         """The dtype that it computes in, of tensors of these shapes and dtypes: that in which those of numbers meet."""
@@ -85,8 +84,18 @@ class Program:
             return tuple(arguments)
         if -1 not in self._plain:
             return tuple([arguments[place] for place in self._plain])
-        values: dict[Node, float] = {}
-        return tuple([_value(node, arguments, values) for node in self._numbers])
+        return self._made_numbers(arguments)
+
+    @cached_property
+    def _made_numbers(self) -> Callable[[Sequence[float]], tuple[float, ...]]:
+        """``numbers`` as a Python function of these very operations."""
+        names: dict[Node, str] = {}
+        lines = [f"{_named(node, names)} = {_in_python(node, names)}" for node in _ordered(self._numbers, set())]
+        results = "".join([f"{names[node]}, " for node in self._numbers])
+        made: dict[str, Any] = {**_FUNCTIONS, "evaluated": evaluated}
+        exec("\n ".join(["def numbers(arguments):", *lines, f"return ({results})"]), made)
+        found: Callable[[Sequence[float]], tuple[float, ...]] = made["numbers"]
+        return found
 
     @cached_property
     def text(self) -> str:
@@ -111,8 +120,32 @@ class Program:
         return [tuple(slots) for slots in last_read]
 
 
-def _decline(*_: Any) -> None:
-    """A launch of a program that no engine has prepared."""
+class Conversion(Program):
+    """The elements of a tensor in another dtype."""
+
+    def __init__(self, target: DType) -> None:
+        graph = Graph()
+        element = graph.input(0)
+        super().__init__(graph, [element], [element])
+        self.bools = (is_bool(target),)
+        self._target = target
+
+    def dtype(self, tensors: Sequence[tuple[tuple[int, ...], DType]]) -> DType:
+        return self._target
+
+
+@cache
+def conversion(target: DType) -> Conversion:
+    """What converts to a dtype."""
+    return Conversion(target)
+
+
+def shared(program: Program) -> Program:
+    """The program that was first made to compute the same from the same numbers, so that all callers share launches."""
+    return _SHARED.setdefault(program.text, program) if program._is_in_order else program
+
+
+_SHARED: weakref.WeakValueDictionary[str, Program] = weakref.WeakValueDictionary()
 
 
 def _ordered(results: Sequence[Node], given: set[Node]) -> list[Node]:
@@ -133,14 +166,43 @@ def inputs_of(results: Sequence[Node], given: set[Node]) -> list[Node]:
     return [n for n in _ordered(results, given) if n.operation == "input" or n in given]
 
 
-def _value(node: Node, arguments: Sequence[float], values: dict[Node, float]) -> float:
-    """A node of numbers alone, in float64."""
+_OPERATORS = {"neg": "-{}", "add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}"}
+"""Operations that Python's floats have, a hundred times as fast as NumPy's numbers."""
+
+
+def _with_numpys(operation: str, function: Callable[..., float]) -> Callable[..., float]:
+    """A function of Python's that gives an error where NumPy has an infinity or a NaN, with that instead."""
+
+    def compute(*values: float) -> float:
+        try:
+            return function(*values)
+        except (ArithmeticError, ValueError):
+            return evaluated(operation, *values)
+
+    return compute
+
+
+_FUNCTIONS: dict[str, Callable[..., float]] = {
+    name: _with_numpys(name, function)
+    for name, function in (("div", operator.truediv), ("sqrt", math.sqrt), ("pow", math.pow))
+}
+
+
+def _named(node: Node, names: dict[Node, str]) -> str:
+    """A new name for a node."""
+    name = names[node] = f"v{len(names)}"
+    return name
+
+
+def _in_python(node: Node, names: dict[Node, str]) -> str:
+    """A node of numbers alone as a Python expression; ``names``: of those that it is made of."""
     if node.operation == "constant":
-        return node.value
+        return repr(node.value) if math.isfinite(node.value) else f"float({str(node.value)!r})"
     if node.operation == "argument":
-        return arguments[int(node.value)]
-    found = values.get(node)
-    if found is None:
-        operands = [_value(one, arguments, values) for one in node.operands]
-        found = values[node] = evaluated(node.operation, *operands)
-    return found
+        return f"arguments[{int(node.value)}]"
+    operands = [names[one] for one in node.operands]
+    if node.operation in _OPERATORS:
+        return _OPERATORS[node.operation].format(*operands)
+    if node.operation in _FUNCTIONS:
+        return f"{node.operation}({', '.join(operands)})"
+    return f"evaluated({node.operation!r}, {', '.join(operands)})"

@@ -13,6 +13,7 @@ from alpha.expressions import symbols
 from alpha.expressions.functions import pointwise
 from alpha.functions.elementwise import exp, gt, le, log1p, lt, maximum, sigmoid, square, tanh, where
 from alpha.functions.operands import call, check_float, check_tensor
+from alpha.launches import SOFTMAX
 from alpha.tensor import Tensor
 
 __all__ = ["gelu", "leaky_relu", "log_softmax", "relu", "silu", "softmax", "softplus"]
@@ -56,12 +57,12 @@ def relu(x: Tensor) -> Tensor:
     found: Tensor | None = _relu.latest.launch_outside(x)
     if found is not None:
         return found
-    if not symbols.is_symbolic(x):
+    if not (isinstance(x, Tensor) and x.dtype in dtypes.FLOATS) and not symbols.is_symbolic(x):
         check_tensor("relu", x)
         if dtypes.is_integer(x.dtype):
             return maximum(x, 0)
         check_float("relu", x)
-    return _relu(x)
+    return _relu.evaluate(x)
 
 
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
@@ -194,11 +195,21 @@ class Softmax(Function):
 
 def softmax(x: Tensor, dim: int = -1) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis, without overflow."""
-    check_float("softmax", x)
-    return call(Softmax, x, one_axis("softmax", dim, x.ndim), False)
+    found: Tensor | None = SOFTMAX.launch_outside(x, dim, False)
+    return _along("softmax", x, dim, False) if found is None else found
 
 
 def log_softmax(x: Tensor, dim: int = -1) -> Tensor:
     """x - log(sum(exp(x))) along an axis, without overflow."""
-    check_float("log_softmax", x)
-    return call(Softmax, x, one_axis("log_softmax", dim, x.ndim), True)
+    found: Tensor | None = SOFTMAX.launch_outside(x, dim, True)
+    return _along("log_softmax", x, dim, True) if found is None else found
+
+
+def _along(function: str, x: Tensor, dim: int, log: bool) -> Tensor:
+    """Softmax or its logarithm, whose launches get to know the axis as it was given."""
+    check_float(function, x)
+    axis = one_axis(function, dim, x.ndim)
+    y = call(Softmax, x, axis, log)
+    if not y.requires_grad:
+        x.storage.engine.alias(SOFTMAX, (x, axis, log), SOFTMAX, (x, dim, log))
+    return y

@@ -11,6 +11,7 @@ from alpha.arguments import flag
 from alpha.autograd import Function
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DtypeError, described
+from alpha.expressions import dropout as expression
 from alpha.tensor import Tensor
 
 __all__ = ["dropout"]
@@ -24,15 +25,13 @@ class Dropout(Function):
     def forward(self, x: Tensor, p: float) -> Tensor:
         seed, offset = random.reserve(x.numel())
         out, mask = x.engine.dropout(x, p, seed, offset)
-        self.scale = 1 / (1 - p) if p < 1 else 0.0
+        self.scale = expression.scale(p)
         self.save(mask)
         return out
 
     def backward(self, grad: Tensor) -> Tensor:
         (mask,) = self.saved
-        scaled = grad.engine.elementwise("mul", grad, self.scale)
-        # Not a product with the mask: a gradient that is not finite must stay out of what was dropped.
-        return grad.engine.elementwise("where", mask, scaled, 0.0, out=scaled)
+        return grad.storage.engine.pointwise("dropout", expression.KEPT, (grad, mask), (self.scale,))[0]
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes, engines
-from alpha.arguments import axes_in_order
+from alpha.arguments import Shape, axes_in_order
 from alpha.autograd import Function
 from alpha.engine import Engine, RangeCheck
 from alpha.errors import ArgumentError, DtypeError
 from alpha.expressions import symbols
 from alpha.expressions.functions import PointwiseFunction, pointwise
+from alpha.expressions.graph import FLOAT, NUMBER
+from alpha.expressions.operations import kind_of, program_of
+from alpha.expressions.program import Program, conversion
 from alpha.functions.operands import (
     Number,
     TensorLike,
@@ -28,6 +31,7 @@ from alpha.functions.operands import (
     operands,
     widest_dtype,
 )
+from alpha.launches import COPY
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -91,6 +95,7 @@ def _primitive(operation: str) -> PointwiseFunction:
     else:
         function = pointwise(lambda x: symbols.apply(operation, x))
     function.name = operation
+    function.takes_integers = operation != "pow"  # a launch would not look for integers to negative powers
     return function
 
 
@@ -132,14 +137,45 @@ def _clamp_to(x: Any, high: Any) -> Any:
     return symbols.clamped(x, None, high)
 
 
+for _function in (_where, _clamp, _clamp_from, _clamp_to):
+    _function.takes_integers = True
+
+
 def _evaluated(operation: str, *values: Any) -> Tensor:
     """An operation of tensors of one dtype, numbers, and symbols."""
     for value in values:
         if type(value) is Tensor:
             if not dtypes.is_float(value.dtype):
-                return compute(operation, *values)
+                return computed(PRIMITIVES[operation], operation, *values)
             break
     return PRIMITIVES[operation](*values)
+
+
+def computed(function: PointwiseFunction, operation: str, *values: Any) -> Tensor:
+    """The engine's operation of integers and bools, whose launch the function will try first at the next call."""
+    result = compute(operation, *values)
+    program = launchable(operation, *values)
+    if program is not None:
+        function.latest = program.launches
+    return result
+
+
+def launchable(operation: str, *values: Any) -> Program | None:
+    """The program of an operation of integers or bools whose launch takes the values as they are; None without one."""
+    kinds = tuple([kind_of(value) for value in values])
+    tensors = [kind for kind in kinds if kind != NUMBER]
+    in_order = (*tensors, *[NUMBER] * (len(kinds) - len(tensors))) == kinds
+    # Beside bools a number may be of another dtype.
+    return program_of(operation, kinds) if in_order and (FLOAT in kinds or NUMBER not in kinds) else None
+
+
+def _of_integers(function: PointwiseFunction, *values: Any) -> Tensor:
+    """A function's program of tensors of integers, and numbers after them."""
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    program = function.of_kinds(tuple([kind_of(value) for value in values])).program
+    result: Tensor = tensors[0].engine.pointwise(function.name, program, tensors, values[len(tensors) :])[0]
+    function.latest = program.launches
+    return result
 
 
 def convert(
@@ -228,16 +264,20 @@ def pow(x: TensorLike, exponent: TensorLike) -> Tensor:
     found: Tensor | None = (
         PRIMITIVES["pow"].latest.launch_outside(x, exponent) if simpler is None else simpler.latest.launch_outside(x)
     )
-    if found is not None:
+    if found is not None and (simpler is None or type(exponent) is int or dtypes.is_float(found.dtype)):
         return found
+    if simpler is None and type(exponent) is int and 0 <= exponent < _FEW:
+        found = _POWER_OF_NUMBER.launches.launch_outside(x, exponent)
+        if found is not None:
+            return found
     base, exponent = convert("pow", x, exponent)
     if not symbols.is_symbolic(base, exponent):
         dtype = common_dtype([base, exponent])
         if not dtypes.is_float(dtype):
             _check_not_negative(exponent, dtype)
-            return (
-                square(base) if not isinstance(exponent, Tensor) and exponent == 2 else compute("pow", base, exponent)
-            )
+            if simpler is not None:
+                return _of_integers(simpler, base)
+            return compute("pow", base, exponent)
         power = None if isinstance(exponent, Tensor) else _POWERS.get(exponent)
         if power is not None:
             return power(base)
@@ -247,7 +287,7 @@ def pow(x: TensorLike, exponent: TensorLike) -> Tensor:
 def _power(exponent: float) -> PointwiseFunction:
     """The power of an exponent for which there is something simpler: products, a root, or of 1 the base itself."""
     function = pointwise(lambda x: symbols.apply("pow", x, exponent))
-    function.name = "pow"
+    function.name, function.takes_integers = "pow", True
     if exponent != 1:
         function.gradient(lambda grad, x: grad * (symbols.apply("pow", x, exponent - 1) * exponent))
     return function
@@ -255,6 +295,12 @@ def _power(exponent: float) -> PointwiseFunction:
 
 _POWERS = {exponent: _power(exponent) for exponent in (-2, -1, -0.5, 0.5, 1, 2, 3)}
 
+
+_POWER_OF_NUMBER = program_of("pow", (FLOAT, NUMBER))
+"""What engines compute of integers; ``PRIMITIVES`` has another, since integers to negative powers are refused."""
+
+_FEW = 128
+"""An exponent below this is one in every dtype of integers."""
 
 _INT64_MAX = 2**63 - 1
 
@@ -439,7 +485,7 @@ def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
     dtype = common_dtype(values)
     broadcast_shape("where", mask, *values)
     x, y = (cast(value, dtype) if isinstance(value, Tensor) else value for value in values)
-    return _where(mask, x, y) if dtypes.is_float(dtype) else compute("where", mask, x, y)
+    return _where(mask, x, y) if dtypes.is_float(dtype) else computed(_where, "where", mask, x, y)
 
 
 def clamp(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None = None) -> Tensor:
@@ -460,8 +506,16 @@ def clamp(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None =
     value, *found = convert("clamp", x, *bounds, logical=any(isinstance(b, Tensor | np.ndarray) for b in bounds))
     if dtypes.is_float(value.dtype):
         return limited(value, *found)
+    if isinstance(value, Tensor) and dtypes.is_integer(value.dtype) and _tensors_first(found):
+        return _of_integers(limited, value, *found)
     value = value if min is None else compute("maximum", value, found[0])
     return value if max is None else compute("minimum", value, found[-1])
+
+
+def _tensors_first(values: Sequence[Any]) -> bool:
+    """Whether no number stands before a tensor."""
+    kinds = [isinstance(value, Tensor) for value in values]
+    return kinds == sorted(kinds, reverse=True)
 
 
 # -- comparison and logic: no gradient ---------------------------------------------------------------------------
@@ -557,23 +611,17 @@ class Cast(Function):
 
     def forward(self, x: Tensor, dtype: np.dtype[Any]) -> Tensor:
         self.dtype = x.dtype
-        out = x.engine.empty_like(x, dtype)
-        x.engine.copy(x, out)
-        return out
+        return x.storage.engine.pointwise("cast", conversion(dtype), (x,), ())[0]
 
     def backward(self, grad: Tensor) -> Tensor:
-        out = grad.engine.empty_like(grad, self.dtype)
-        grad.engine.copy(grad, out)
-        return out
+        return grad.storage.engine.pointwise("cast", conversion(self.dtype), (grad,), ())[0]
 
 
 class Clone(Function):
     """The values in memory of their own, in an order of axes."""
 
-    def forward(self, x: Tensor, order: Sequence[int]) -> Tensor:
-        out = x.engine.empty(x.shape, x.dtype, order)
-        x.engine.copy(x, out)
-        return out
+    def forward(self, x: Tensor, order: Shape | None) -> Tensor:
+        return x.storage.engine.copied(x, order)
 
     def backward(self, grad: Tensor) -> Tensor:
         return grad
@@ -594,9 +642,14 @@ class Move(Function):
 
 def cast(x: Tensor, dtype: dtypes.DtypeLike) -> Tensor:
     """The values in another dtype, itself if it has it; between floats gradients pass."""
-    check_tensor("cast", x)
     wanted = dtypes.as_dtype(dtype, "cast")
-    return x if x.dtype == wanted else call(Cast, x, wanted)
+    if isinstance(x, Tensor) and x.dtype == wanted:
+        return x
+    found: Tensor | None = conversion(wanted).launches.launch_outside(x)
+    if found is not None:
+        return found
+    check_tensor("cast", x)
+    return call(Cast, x, wanted)
 
 
 def to(x: Tensor, target: Any) -> Tensor:
@@ -613,12 +666,18 @@ def to(x: Tensor, target: Any) -> Tensor:
 
 def clone(x: Tensor) -> Tensor:
     """A copy with memory of its own, in the same order of axes."""
+    found: Tensor | None = COPY.launch_outside(x, None)
+    if found is not None:
+        return found
     check_tensor("clone", x)
-    return call(Clone, x, x.memory_order())
+    return call(Clone, x, None)
 
 
 def contiguous(x: Tensor, order: Sequence[int] | None = None) -> Tensor:
     """Itself if dense in the given order of axes (row-major by default), else such a copy."""
     check_tensor("contiguous", x)
-    wanted = axes_in_order("contiguous", order, x.ndim)
-    return x if x.is_contiguous(wanted) else call(Clone, x, wanted)
+    wanted = axes_in_order("contiguous", order, len(x.shape))
+    if x.is_contiguous(wanted):
+        return x
+    found: Tensor | None = COPY.launch_outside(x, wanted)
+    return call(Clone, x, wanted) if found is None else found

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from alpha import dtypes
 from alpha.arguments import whole
 from alpha.autograd import Function
 from alpha.engine import RangeCheck
 from alpha.errors import ArgumentError, DtypeError, IndexingError, ShapeError
 from alpha.functions.operands import call, check_float, check_tensor
+from alpha.launches import INDEX_SELECT
 from alpha.tensor import Tensor
 
 __all__ = ["embedding"]
@@ -22,8 +25,13 @@ class Embedding(Function):
 
     def forward(self, weight: Tensor, index: Tensor, padding: int | None) -> Tensor:
         self.padding, self.shape, self.order = padding, weight.shape, weight.memory_order()
+        engine, check = weight.storage.engine, _within(weight.shape[0])
+        if not self.needs[0]:
+            return engine.index_select(weight, index, 0, check, from_end=False)
+        if index.numel():  # backward follows what was checked, whoever writes to it meanwhile
+            index = engine.check_range(index, 0, weight.shape[0], check)
         self.save(index)
-        return weight.engine.gather(weight, (index, _ROW))
+        return engine.index_select(weight, index, 0)
 
     def backward(self, grad: Tensor) -> Tensor:
         (index,) = self.saved
@@ -47,6 +55,10 @@ def embedding(x: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tens
 
     Returns (*x.shape, columns). IndexingError (an IndexError) for an index outside the table.
     """
+    if padding_idx is None:
+        found: Tensor | None = INDEX_SELECT.launch_outside(weight, 0, x, False)
+        if found is not None:
+            return found
     check_tensor("embedding", x)
     check_float("embedding", weight)
     x.engine.check_owner("embedding", weight)
@@ -59,8 +71,11 @@ def embedding(x: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tens
         padding_idx = whole("embedding", "padding_idx", padding_idx)
         if not -rows <= padding_idx < rows:
             raise ArgumentError(f"[embedding] expected padding_idx within {rows} rows, got {padding_idx}")
-    index = x.detach().long()
-    if index.numel():
-        message = f"[embedding] expected indices in 0..{rows - 1}, got {{value}}: use a weight of more rows"
-        index = index.engine.check_range(index, 0, rows, RangeCheck(IndexingError, message))
-    return call(Embedding, weight, index, None if padding_idx is None else padding_idx % rows)
+    return call(Embedding, weight, x.detach().long(), None if padding_idx is None else padding_idx % rows)
+
+
+@lru_cache(maxsize=1024)
+def _within(rows: int) -> RangeCheck:
+    """The error of an index outside a table."""
+    message = f"[embedding] expected indices in 0..{rows - 1}, got {{value}}: use a weight of more rows"
+    return RangeCheck(IndexingError, message)

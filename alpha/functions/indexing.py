@@ -16,7 +16,7 @@ from alpha.engine import RangeCheck
 from alpha.errors import DtypeError, IndexingError, ShapeError, described
 from alpha.expressions.functions import pointwise
 from alpha.functions.elementwise import where
-from alpha.functions.inplace import check_fits, write, written_value
+from alpha.functions.inplace import check_fits, write, written, written_value
 from alpha.functions.operands import (
     Number,
     broadcast_view,
@@ -27,6 +27,7 @@ from alpha.functions.operands import (
     sum_to,
 )
 from alpha.functions.shape import broadcast_to, reshape
+from alpha.launches import GATHER_ALONG, INDEX_SELECT, PUT, PUT_SELECTED, TAKE_ALONG_DIM
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -228,16 +229,13 @@ class Slice(Function):
         return whole
 
 
-class Gather(Function):
-    """The elements that integer and bool tensors select, as a copy."""
+class Selection(Function):
+    """The elements that integer and bool tensors select, as a copy; repeated ones add up their gradients."""
 
     fresh = True
-
-    def forward(self, x: Tensor, index: tuple[Any, ...]) -> Tensor:
-        if self.needs[0]:
-            index = _kept(index)
-        self.index, self.shape, self.order = index, x.shape, x.memory_order()
-        return x.engine.gather(x, index)
+    index: tuple[Any, ...]
+    shape: Shape
+    order: Shape
 
     def backward(self, grad: Tensor) -> Tensor:
         whole = self.accumulator(0)
@@ -246,6 +244,28 @@ class Gather(Function):
             grad.engine.fill(whole, 0)
         grad.engine.scatter(whole, self.index, grad, True)
         return whole
+
+
+class Gather(Selection):
+    """By an index of all axes."""
+
+    def forward(self, x: Tensor, index: tuple[Any, ...]) -> Tensor:
+        if self.needs[0]:
+            index = _kept(index)
+        self.index, self.shape, self.order = index, x.shape, x.memory_order()
+        return x.engine.gather(x, index)
+
+
+class IndexSelect(Selection):
+    """The entries along one axis that integers name."""
+
+    def forward(self, x: Tensor, index: Tensor, axis: int) -> Tensor:
+        check = None if self.needs[0] else _within("index_select", x.shape, axis)
+        if check is None:  # backward follows what was checked, whoever writes to it meanwhile
+            index = _positions("index_select", index, x.shape, axis)
+        self.index = tuple([index if a == axis else slice(None) for a in range(len(x.shape))])
+        self.shape, self.order = x.shape, x.memory_order()
+        return x.storage.engine.index_select(x, index, axis, check)
 
 
 class GatherAlong(Function):
@@ -309,6 +329,14 @@ def getitem(x: Tensor, key: Any) -> Tensor:
 
     A negative step makes a copy too. IndexingError (an IndexError) for an index outside its axis.
     """
+    if type(key) is Tensor:
+        taken: Tensor | None = INDEX_SELECT.launch_outside(x, 0, key, True)
+        if taken is not None:
+            return taken
+        if _selects(x, key):
+            rest = (slice(None),) * (len(x.shape) - len(key.shape))
+            selected: Tensor = x.storage.engine.gather(x, (key, *rest))
+            return selected
     check_tensor("getitem", x)
     plain = _plain(key)
     if plain is not None and not ((x.requires_grad or x._base is not None) and enters_graph(x)):
@@ -317,6 +345,19 @@ def getitem(x: Tensor, key: Any) -> Tensor:
             return view_of(x, x.offset + part[0], part[1], part[2])
     index = _resolved("getitem", x, key)
     return call(Slice if _is_basic(index) else Gather, x, index)
+
+
+def _selects(x: Tensor, mask: Tensor) -> bool:
+    """Whether a key is a mask of x's first axes, and x not in the graph."""
+    count = len(mask.shape)
+    return bool(
+        isinstance(x, Tensor)
+        and dtypes.is_bool(mask.dtype)
+        and 0 < count <= len(x.shape)
+        and mask.shape == x.shape[:count]
+        and mask.storage.engine is x.storage.engine
+        and not enters_graph(x)
+    )
 
 
 PlainEntry = int | tuple[int | None, int | None, int | None]
@@ -363,6 +404,8 @@ def _part(shape: Shape, strides: Shape, key: tuple[PlainEntry, ...]) -> tuple[in
 
 def setitem(x: Tensor, key: Any, value: Any) -> None:
     """``x[key] = value``: a number, array or tensor that broadcasts to the part selected."""
+    if type(key) is Tensor and type(value) is Tensor and _is_written(x, key, value):
+        return
     check_tensor("setitem", x)
     index = _resolved("setitem", x, key)
     value = written_value("setitem", x, value, check_shape=False)
@@ -371,6 +414,11 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
         if value.storage is x.storage:
             value = value.clone()
     write("setitem", x, Assign, value, index)
+
+
+def _is_written(x: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether a launch overwrote the entries of x that a key of integers, or the elements that a mask selects."""
+    return written(PUT, x, 0, key, value) or (not value.shape and written(PUT_SELECTED, x, key, value))
 
 
 def _fitting(x: Tensor, index: tuple[Any, ...], value: Tensor) -> Tensor:
@@ -411,6 +459,9 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
     Along the other axes index may be shorter than x.
     """
+    found: Tensor | None = GATHER_ALONG.launch_outside(x, dim, index)
+    if found is not None:
+        return found
     check_tensor("gather", x, index)
     axis = one_axis("gather", dim, x.ndim)
     _check_index("gather", x, index)
@@ -421,11 +472,18 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
             f"[gather] expected an index of {x.ndim} axes, no longer than x except along axis {axis}, got x: {x.shape} "
             f"and index: {index.shape}"
         )
-    return call(GatherAlong, x, index.detach().long(), axis, "gather")
+    followed = index.detach().long()
+    out = call(GatherAlong, x, followed, axis, "gather")
+    if dim != axis and not out.requires_grad:
+        x.engine.alias(GATHER_ALONG, (x, axis, followed), GATHER_ALONG, (x, dim, index))
+    return out
 
 
 def take_along_dim(x: Tensor, index: Tensor, dim: int) -> Tensor:
     """``gather`` with x and index broadcast to each other along the other axes."""
+    found: Tensor | None = TAKE_ALONG_DIM.launch_outside(x, index, dim)
+    if found is not None:
+        return found
     check_tensor("take_along_dim", x, index)
     axis = one_axis("take_along_dim", dim, x.ndim)
     _check_index("take_along_dim", x, index)
@@ -438,7 +496,11 @@ def take_along_dim(x: Tensor, index: Tensor, dim: int) -> Tensor:
     common = [max(pair) if 0 not in pair else 0 for pair in pairs]
     wide = broadcast_to(x, [x.shape[axis] if a == axis else n for a, n in enumerate(common)])
     chosen = broadcast_to(index, [index.shape[axis] if a == axis else n for a, n in enumerate(common)])
-    return call(GatherAlong, wide, chosen.detach().long(), axis, "take_along_dim")
+    followed = chosen.detach().long()
+    out = call(GatherAlong, wide, followed, axis, "take_along_dim")
+    if not out.requires_grad:
+        x.engine.alias(GATHER_ALONG, (wide, axis, followed), TAKE_ALONG_DIM, (x, index, dim))
+    return out
 
 
 def _check_index(name: str, x: Tensor, index: Tensor) -> None:
@@ -449,13 +511,20 @@ def _check_index(name: str, x: Tensor, index: Tensor) -> None:
 
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """The entries along an axis that a 1-D integer tensor names, in its order."""
+    if type(index) is Tensor and len(index.shape) == 1:
+        found: Tensor | None = INDEX_SELECT.launch_outside(x, dim, index, True)
+        if found is not None:
+            return found
     check_tensor("index_select", x, index)
     axis = one_axis("index_select", dim, x.ndim)
     _check_index("index_select", x, index)
     if index.ndim != 1:
         raise ShapeError(f"[index_select] expected an index of one axis, got shape {index.shape}")
-    positions = _positions("index_select", index.detach().long(), x.shape, axis)
-    return call(Gather, x, tuple(positions if a == axis else slice(None) for a in range(x.ndim)))
+    followed = index.detach().long()
+    out = call(IndexSelect, x, followed, axis)
+    if dim != axis and not out.requires_grad:
+        x.engine.alias(INDEX_SELECT, (x, axis, followed, True), INDEX_SELECT, (x, dim, index, True))
+    return out
 
 
 def one_hot(labels: Tensor, num_classes: int, dtype: dtypes.DtypeLike = dtypes.default_int) -> Tensor:

@@ -20,6 +20,7 @@ from alpha.functions.elementwise import (
     PRIMITIVES,
     cast,
     floor_divide,
+    launchable,
     logical_and,
     logical_or,
     logical_xor,
@@ -27,6 +28,7 @@ from alpha.functions.elementwise import (
     remainder,
 )
 from alpha.functions.operands import call, check_bool, check_tensor, check_value, compute, is_bool, operands, sum_to
+from alpha.launches import COPY_INTO, Launches
 from alpha.tensor import Tensor
 
 __all__ = ["add_", "copy_", "div_", "mul_", "sub_"]
@@ -148,29 +150,40 @@ class Elementwise(Function):
         return compute(operation, x, value, out=x)
 
 
-_latest = {operation: PRIMITIVES[operation].latest for operation in ("add", "sub", "mul", "div")}
-"""The program that each operation ran last in place: its launch is tried first."""
+_latest = {operation: Launches() for operation in ("add", "sub", "mul", "div")}
+"""The launches in place of the program that each operation ran last: they are tried first."""
 
 
-def _arithmetic(operation: str, x: Tensor, other: Any) -> Tensor:
+def written(known: Launches, x: Tensor, *others: Any) -> bool:
+    """Whether a launch wrote into x, which is noted."""
     try:
-        if _latest[operation].launch_in_place(x, other) is not None:
-            x.storage.touch()
-            return x
+        if known.launch(x, *others) is None:
+            return False
+        x.storage.touch()
     except KeyboardInterrupt:
         if isinstance(x, Tensor):
             x.storage.touch()  # it may have been written to
         raise
+    return True
+
+
+def _arithmetic(operation: str, x: Tensor, other: Any) -> Tensor:
+    if written(_latest[operation], x, other):
+        return x
     name = f"{operation}_"
     value = other if _fits(x, other) else written_value(name, x, other)
     if isinstance(value, Tensor) and value.storage is x.storage:
         value = value.clone()  # it is read again by backward, and must not change under the write
     if not dtypes.is_float(x.dtype):
-        return write(name, x, Elementwise, value, operation=operation)
+        write(name, x, Elementwise, value, operation=operation)
+        program = launchable(operation, x, value)
+        if program is not None:
+            _latest[operation] = program.launches_in_place
+        return x
     trace = PRIMITIVES[operation].trace((x, value))
     others = (value,) if isinstance(value, Tensor) else ()
     numbers = trace.numbers((x, value))
-    _latest[operation] = trace.program
+    _latest[operation] = trace.program.launches_in_place
     if _checked(name, x, others)[1]:
         return write(name, x, Evaluation, *others, trace=trace, numbers=numbers)
     try:
@@ -237,6 +250,8 @@ class Copy(Function):
 
 def copy_(x: Tensor, source: Any) -> Tensor:
     """``x[...] = source``: a tensor (converted to x's dtype), an array or a number that x's dtype holds. Returns x."""
+    if written(COPY_INTO, x, source):
+        return x
     check_tensor("copy_", x)
     if isinstance(source, Tensor) and source.engine is not x.engine:
         source = source.to(x.engine)

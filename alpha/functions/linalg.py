@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from alpha.arguments import Shape
 from alpha.autograd import Function, enters_graph
 from alpha.errors import DtypeError, ShapeError
+from alpha.expressions.functions import GradientProgram, Trace, of_one_tensor
 from alpha.functions.matvec import Gemv, add_outer
 from alpha.functions.operands import TensorLike, call, check_float, operands, sum_to
 from alpha.functions.shape import reshape, transpose, unsqueeze
-from alpha.geometry import Geometry
+from alpha.records import PointwiseStep
 from alpha.tensor import Tensor
 
 __all__ = ["dot", "linear", "matmul", "outer"]
@@ -78,34 +81,58 @@ def _swapped(x: Tensor) -> Tensor:
     return x.view(x.offset, (*x.shape[:-2], x.shape[-1], x.shape[-2]), (*x.strides[:-2], x.strides[-1], x.strides[-2]))
 
 
-_PIXEL = Geometry.make((1, 1), (1, 1))
-
-
 class Linear(Function):
-    """x (rows, in) times the transposed weight (out, in), plus the bias (out,): a convolution over maps of one pixel.
+    """x (rows, in) times the transposed weight (out, in), plus the bias (out,), then a point-wise function.
 
-    So it runs on their kernels, with the filters packed once per change; a single row is a vector's product.
+    Engines compute all of it in one pass (``Engine.linear``); a single row is a vector's product.
     """
 
     fresh = True
+    gradient: GradientProgram | None
 
-    def forward(self, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-        self.save(x if self.needs[1] else None, w if self.needs[0] else None)
-        if x.shape[0] == 1:
-            return _row(x.engine.gemv(w, _only_row(x), False, b))
-        return _matrix(x.engine.conv2d(_pixels(x), _pixels(w), b, _PIXEL, 1))
+    def forward(self, x: Tensor, w: Tensor, b: Tensor | None, activation: Trace | None) -> Tensor:
+        step = (
+            None if activation is None else PointwiseStep(activation.name, activation.program, activation.numbers(()))
+        )
+        self.gradient = gradient = (
+            None if activation is None or True not in self.needs else activation.gradient((True,))
+        )
+        reads = () if gradient is None else gradient.reads
+        engine = x.storage.engine
+        if x.shape[0] > 1:
+            result, given = engine.linear(x, w, b, step, 0 in reads)
+        else:
+            result = given = _row(engine.gemv(w, _only_row(x), False, b))
+            if step is not None:
+                (result,) = engine.pointwise(step.function, step.program, (given,), step.numbers)
+        kept = [result if place < 0 else given for place in reads]
+        self.save(x if self.needs[1] else None, w if self.needs[0] else None, *kept)
+        return result
 
     def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, w = self.saved
-        engine, dy = grad.engine, _pixels(grad)
+        x, w, *kept = self.saved
+        engine = grad.storage.engine
+        grad = self._before_activation(grad, kept)
         if grad.shape[0] == 1:
             row = _only_row(grad)
             dx = _row(engine.gemv(w, row, True)) if self.needs[0] else None
             dw = add_outer(row, _only_row(x), self.accumulator(1)) if self.needs[1] else None
             return dx, dw, row.clone() if self.needs[2] else None
-        dx = _matrix(engine.conv2d_input_grad(dy, _pixels(w), _PIXEL, 1)) if self.needs[0] else None
-        dw = _matrix(engine.conv2d_weight_grad(_pixels(x), dy, _PIXEL, 1)) if self.needs[1] else None
-        return dx, dw, engine.channel_sum(grad) if self.needs[2] else None
+        dw, db = None, None
+        if self.needs[1]:
+            dw, db = engine.linear_weight_grad(x, grad, self.needs[2])
+        elif self.needs[2]:
+            db = engine.channel_sum(grad)
+        return engine.linear_input_grad(grad, w) if self.needs[0] else None, dw, db
+
+    def _before_activation(self, grad: Tensor, kept: list[Tensor]) -> Tensor:
+        """The gradient of what the activation was given, in one pass."""
+        gradient, engine = self.gradient, grad.storage.engine
+        if gradient is None or gradient.passes:
+            return grad
+        if gradient.program is None:
+            return engine.full(grad.shape, 0, grad.dtype)
+        return engine.pointwise(self.title, gradient.program, (grad, *kept), gradient.program.numbers(()))[0]
 
 
 def _only_row(x: Tensor) -> Tensor:
@@ -118,21 +145,14 @@ def _row(x: Tensor) -> Tensor:
     return x.view(x.offset, (1, *x.shape), (x.shape[0], *x.strides))
 
 
-def _pixels(x: Tensor) -> Tensor:
-    """(rows, channels) as images of one pixel, or as filters of one tap; a view."""
-    rows, channels = x.shape
-    return x.view(x.offset, (rows, 1, 1, channels), (x.strides[0], x.strides[0], x.strides[0], x.strides[1]))
-
-
-def _matrix(x: Tensor) -> Tensor:
-    """Images of one pixel as (rows, channels); a view."""
-    return x.view(x.offset, (x.shape[0], x.shape[3]), (x.strides[0], x.strides[3]))
-
-
 def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     """Matrix product, batch axes broadcast; a 1-D operand counts as a row (left) or a column (right).
 
     (..., M, K) and (..., K, N) give (..., M, N). ShapeError unless the inner lengths agree; both float32 or float64.
+
+    On the CPU NumPy's BLAS computes products of up to 2^18 multiply-adds, a pass over the matrix one with a vector, and
+    the convolutions' micro-kernel all others (``alpha.cpu.explain_product``). Bits do not depend on the number of
+    threads.
     """
     x, y = operands("matmul", x, y)
     _check_dtypes("matmul", x, y)
@@ -178,10 +198,23 @@ def _check_dtypes(name: str, *tensors: Tensor) -> None:
             raise DtypeError(f"[{name}] expected tensors of one dtype, got {got}: cast one with .float() or .double()")
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x @ weight.T + bias.
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Callable[[Any], Any] | None = None
+) -> Tensor:
+    """activation(x @ weight.T + bias), on the CPU in one pass over memory.
 
-    x: (..., in), weight: (out, in), bias: (out,); returns (..., out).
+    Args:
+        x: (..., in).
+        weight: (out, in).
+        bias: (out,), or None.
+        activation: a function of one tensor, of point-wise operations alone: one of alpha's own, such as ``gelu``, or
+            one as for ``alpha.pointwise``. The bits are those of ``activation(linear(x, weight, bias))``.
+
+    Returns:
+        (..., out).
+
+    Raises:
+        ShapeError, DtypeError, EngineError, ArgumentError: what does not fit, with both shapes.
     """
     given = [x, weight] if bias is None else [x, weight, bias]
     check_float("linear", *given)
@@ -191,12 +224,14 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         raise ShapeError(f"[linear] expected x.shape[-1] == weight.shape[1], got x: {x.shape} and w: {weight.shape}")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"[linear] expected a bias of shape {weight.shape[:1]}, got {bias.shape}")
+    step = None if activation is None else of_one_tensor("linear", "activation", activation)
     if 0 in x.shape or 0 in weight.shape:
         product = matmul(x, transpose(weight, 0, 1))
-        return product if bias is None else product + bias
+        product = product if bias is None else product + bias
+        return product if step is None else step.applied(product)
     if x.ndim == 2:
-        return call(Linear, x, weight, bias)
-    out = call(Linear, _flat(x), weight, bias)
+        return call(Linear, x, weight, bias, step)
+    out = call(Linear, _flat(x), weight, bias, step)
     return reshape(out, (*x.shape[:-1], weight.shape[0]))
 
 

@@ -18,7 +18,9 @@ from alpha.functions.activation import log_softmax
 from alpha.functions.elementwise import where
 from alpha.functions.indexing import Gather
 from alpha.functions.operands import call, numbers
+from alpha.functions.reduction import mean
 from alpha.functions.shape import reshape
+from alpha.launches import NLL_LOSS
 from alpha.tensor import Tensor
 
 _NUMBERS = (int, float, np.integer, np.floating)
@@ -175,6 +177,10 @@ def nll_loss(
 ) -> Tensor:
     """-log_probabilities[target] over the last axis; arguments as ``cross_entropy``'s."""
     name = "nll_loss"
+    if weight is None:
+        found: Tensor | None = NLL_LOSS.launch_outside(log_probabilities, target, ignore_index, reduction)
+        if found is not None:
+            return found
     _check_classes(name, log_probabilities, target, reduction, weight)
     if weight is None:
         ignored = whole(name, "ignore_index", ignore_index)
@@ -264,7 +270,7 @@ def _reduce_rows(
         losses = losses if kept is None else _counted(losses, kept)
         return losses if target.ndim == 1 else reshape(losses, target.shape)
     if reduction == "mean" and kept is None and weight is None:
-        return _row_loss.mean(losses)
+        return _row_loss.mean(losses) if losses.requires_grad else mean(losses)
     total = _row_loss.sum(losses) if kept is None else _counted.sum(losses, kept)
     if reduction == "sum":
         return total

@@ -14,6 +14,7 @@ from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.norm import batch_norm
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import call, check_float, check_tensor
+from alpha.launches import GROUP_NORM, ROW_NORM
 from alpha.tensor import Tensor
 
 __all__ = ["group_norm", "instance_norm", "layer_norm", "rms_norm"]
@@ -86,11 +87,16 @@ def layer_norm(
 
     Source: Ba et al., arXiv 1607.06450.
     """
+    if type(normalized_shape) is tuple:  # an int would be a number of axes
+        found = ROW_NORM.launch_outside(x, weight, bias, normalized_shape, eps, True)
+        if found is not None:
+            result: Tensor = found[0]
+            return result
     shape = _checked_rows("layer_norm", x, normalized_shape, weight=weight, bias=bias)
     eps = number("layer_norm", "eps", eps)
     if not x.numel():
         return nothing(x.shape, x, weight, bias)
-    return call(RowNorm, x, weight, bias, len(shape), eps, True)
+    return _row_norm(x, weight, bias, shape, eps, True)
 
 
 def rms_norm(
@@ -106,11 +112,27 @@ def rms_norm(
 
     Source: Zhang & Sennrich, arXiv 1910.07467.
     """
+    if type(normalized_shape) is tuple:
+        found = ROW_NORM.launch_outside(x, weight, None, normalized_shape, eps, False)
+        if found is not None:
+            result: Tensor = found[0]
+            return result
     shape = _checked_rows("rms_norm", x, normalized_shape, weight=weight)
     eps = float(np.finfo(x.dtype).eps) if eps is None else number("rms_norm", "eps", eps)
     if not x.numel():
         return nothing(x.shape, x, weight)
-    return call(RowNorm, x, weight, None, len(shape), eps, False)
+    return _row_norm(x, weight, None, shape, eps, False)
+
+
+def _row_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Shape, eps: float, centered: bool
+) -> Tensor:
+    """Layer or RMS norm over the last axes of a shape, which its launches get to know."""
+    y = call(RowNorm, x, weight, bias, len(shape), eps, centered)
+    if not y.requires_grad:
+        given, followed = (x, weight, bias, shape, eps, centered), (x, weight, bias, len(shape), eps, centered)
+        x.storage.engine.alias(ROW_NORM, followed, ROW_NORM, given)
+    return y
 
 
 def group_norm(
@@ -125,6 +147,10 @@ def group_norm(
 
     Source: Wu & He, arXiv 1803.08494.
     """
+    found = GROUP_NORM.launch_outside(x, weight, bias, num_groups, eps)
+    if found is not None:
+        result: Tensor = found[0]
+        return result
     check_tensor("group_norm", x)
     num_groups, eps = whole("group_norm", "num_groups", num_groups), number("group_norm", "eps", eps)
     _check("group_norm", x, x.shape[-1:], weight=weight, bias=bias)

@@ -12,6 +12,7 @@ from alpha.autograd import Function
 from alpha.composed import arrays
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.operands import Number, call, check_room, check_tensor, check_value, python_number
+from alpha.launches import PAD, PAD_FUNCTION
 from alpha.tensor import Tensor
 
 __all__ = ["pad"]
@@ -59,6 +60,10 @@ def pad(x: Tensor, padding: Sequence[int], mode: str = "constant", value: Number
             of the other end, at most all.
         value: the number; 0 unless given.
     """
+    given = (x, tuple(padding) if type(padding) is list else padding, mode, value)
+    found: Tensor | None = PAD_FUNCTION.launch_outside(*given)
+    if found is not None:
+        return found
     check_tensor("pad", x)
     if not isinstance(mode, str) or (mode != "constant" and mode not in MODES):
         raise ArgumentError(
@@ -66,13 +71,23 @@ def pad(x: Tensor, padding: Sequence[int], mode: str = "constant", value: Number
         )
     before, after = _counts(x, padding)
     if mode == "constant":
-        return call(Pad, x, before, after, _value(x, 0 if value is None else value))
+        number = _value(x, 0 if value is None else value)
+        return _known(call(Pad, x, before, after, number), (x, before, after, mode, number), given)
     if value is not None:
         raise ArgumentError(
             f'[pad] expected a value with mode="constant" alone, got {described(value)} with "{mode}": leave it out'
         )
     _check_lengths(x, before, after, mode)
-    return call(PadWithElements, x, before, after, mode) if any(before) or any(after) else x.clone()
+    if not any(before) and not any(after):
+        return x.clone()
+    return _known(call(PadWithElements, x, before, after, mode), (x, before, after, mode, 0), given)
+
+
+def _known(out: Tensor, followed: tuple[Any, ...], given: tuple[Any, ...]) -> Tensor:
+    """The result, whose launches get to know the arguments as they were given."""
+    if not out.requires_grad:
+        out.storage.engine.alias(PAD, followed, PAD_FUNCTION, given)
+    return out
 
 
 def _counts(x: Tensor, padding: Any) -> tuple[Shape, Shape]:

@@ -17,6 +17,7 @@ from alpha.functions.conv import MAX_STEP
 from alpha.functions.elementwise import mul
 from alpha.functions.operands import call, check_room
 from alpha.geometry import Axis, Geometry
+from alpha.launches import AVG_POOL2D, AVG_POOL2D_FUNCTION, MAX_POOL2D, MAX_POOL2D_FUNCTION
 from alpha.tensor import Tensor
 
 __all__ = ["adaptive_avg_pool2d", "avg_pool2d", "max_pool2d"]
@@ -66,10 +67,17 @@ def max_pool2d(
     x: (N, H, W, C); returns (N, OH, OW, C) with OH = floor((H + 2p - d(k - 1) - 1) / s) + 1, ``ceil`` with
     ``ceil_mode`` (no window starts beyond the input). Padding never wins; NaN always does.
     """
+    given = (x, kernel_size, stride, padding, dilation, ceil_mode)
+    found: Tensor | None = MAX_POOL2D_FUNCTION.launch_outside(*given)
+    if found is not None:
+        return found
     kernel, stride_, padding_ = _window("max_pool2d", kernel_size, stride, padding)
     dilation_ = _pair("max_pool2d", "dilation", dilation, 1)
     _check_image("max_pool2d", x)
-    out: Tensor = MaxPool2d.apply(x, _geometry("max_pool2d", x, kernel, stride_, padding_, dilation_, ceil_mode))
+    geometry = _geometry("max_pool2d", x, kernel, stride_, padding_, dilation_, ceil_mode)
+    out: Tensor = MaxPool2d.apply(x, geometry)
+    if not out.requires_grad:
+        x.engine.alias(MAX_POOL2D, (x, geometry, False), MAX_POOL2D_FUNCTION, given)
     return out
 
 
@@ -86,6 +94,10 @@ def avg_pool2d(
     x: (N, H, W, C); sizes as in ``max_pool2d``. Zeros of the padding count as elements unless ``count_include_pad`` is
     False; what ``ceil_mode`` lets a window reach beyond the padding never counts.
     """
+    given = (x, kernel_size, stride, padding, ceil_mode, count_include_pad)
+    found: Tensor | None = AVG_POOL2D_FUNCTION.launch_outside(*given)
+    if found is not None:
+        return found
     kernel, stride_, padding_ = _window("avg_pool2d", kernel_size, stride, padding)
     _check_image("avg_pool2d", x)
     geometry = _geometry("avg_pool2d", x, kernel, stride_, padding_, (1, 1), ceil_mode)
@@ -94,7 +106,9 @@ def avg_pool2d(
     if ceil_mode and count_include_pad:
         axes = (geometry.rows, geometry.columns)
         if any(axis.padding[1] > p for axis, p in zip(axes, padding_, strict=True)):
-            out = mul(out, _correction(x, axes, padding_))
+            return mul(out, _correction(x, axes, padding_))
+    if not out.requires_grad:
+        x.engine.alias(AVG_POOL2D, (x, geometry, count_include_pad), AVG_POOL2D_FUNCTION, given)
     return out
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from alpha import dtypes
 from alpha.arguments import Shape, all_axes, flag, number, one_axis
-from alpha.autograd import Function
+from alpha.autograd import Function, enters_graph
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, ShapeError
 from alpha.expressions.functions import pointwise
 from alpha.functions.elementwise import abs as _abs
-from alpha.functions.elementwise import cast, eq, exp, isfinite, log, maximum, where
+from alpha.functions.elementwise import cast, eq, exp, isfinite, log, sqrt, where
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import (
     broadcast_view,
@@ -24,6 +24,7 @@ from alpha.functions.operands import (
     still_in_range,
 )
 from alpha.functions.shape import flip, reshape
+from alpha.launches import CUMSUM, REDUCTIONS, VARIANCE, Launches
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -88,43 +89,21 @@ class Mean(Function):
 
 
 class Var(Function):
-    """The variance over axes: sum((x - mean(x)) ** 2) / (n - correction), by the corrected two-pass algorithm.
-
-    The mean is rounded, and what is left of the deviations' sum says by how much (Chan, Golub and LeVeque 1983,
-    equation 1.7): equal numbers have a variance of exactly 0, whatever their mean is rounded to.
-    """
+    """The variance over axes: sum((x - mean(x)) ** 2) / (n - correction)."""
 
     fresh = True
 
     def forward(self, x: Tensor, axes: Axes, correction: int, keepdims: bool) -> Tensor:
         self.axes = axes
-        count = _count(x.shape, axes)
-        self.divisor = count - correction
-        mean = x.engine.mean(x, axes, True)
-        deviations = compute("sub", x, mean)
-        error = x.engine.mean(deviations, axes, True)
-        total = x.engine.reduce("sum", compute("square", deviations, out=deviations), axes, True)
-        self.save(x, _corrected_mean(mean, error))
-        var = _corrected_var(total, error, float(count), float(self.divisor) if self.divisor > 0 else math.nan)
-        return var if keepdims else _dropped(var, axes)
+        self.divisor = _count(x.shape, axes) - correction
+        var, mean = x.engine.variance(x, axes, correction, keepdims)
+        self.save(x, mean)
+        return var
 
     def backward(self, grad: Tensor) -> Tensor:
         x, mean = self.saved
         scale = 2 / self.divisor if self.divisor > 0 else math.nan
         return _var_slopes(_keeping(grad, x.shape, self.axes), x, mean, scale)
-
-
-@pointwise
-def _corrected_mean(mean: Any, error: Any) -> Any:
-    """A rounded mean, and the mean of what is left; none where that is not finite."""
-    return mean + where(isfinite(error), error, 0.0)
-
-
-@pointwise
-def _corrected_var(total: Any, error: Any, count: Any, divisor: Any) -> Any:
-    """The variance from the sum of squared deviations from a rounded mean, and the deviations' mean."""
-    rest = where(isfinite(error), error, 0.0)
-    return maximum(total - rest * rest * count, 0.0) / divisor
 
 
 @pointwise
@@ -178,33 +157,71 @@ class Prod(Function):
 
 def sum(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Sum over an axis, several, or all (None); of bools and integers int64."""
+    found: Tensor | None = _SUM.launch_outside(x, dim, keepdim)
+    if found is not None:
+        return found
     check_tensor("sum", x)
-    return call(Sum, x, all_axes("sum", dim, x.ndim), flag("sum", "keepdim", keepdim))
+    axes, kept = all_axes("sum", dim, x.ndim), flag("sum", "keepdim", keepdim)
+    return _known(_SUM, call(Sum, x, axes, kept), x, (dim, keepdim), (axes, kept))
 
 
 def mean(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Mean over an axis, several, or all (None); NaN of nothing. DtypeError unless float."""
+    found: Tensor | None = _MEAN.launch_outside(x, dim, keepdim)
+    if found is not None:
+        return found
     check_float("mean", x)
-    return call(Mean, x, all_axes("mean", dim, x.ndim), flag("mean", "keepdim", keepdim))
+    axes, kept = all_axes("mean", dim, x.ndim), flag("mean", "keepdim", keepdim)
+    return _known(_MEAN, call(Mean, x, axes, kept), x, (dim, keepdim), (axes, kept))
+
+
+_SUM, _MEAN, _PROD, _NORM = (REDUCTIONS[op] for op in ("sum", "mean", "prod", "norm"))
+
+
+def _known(known: Launches, result: Tensor, x: Tensor, given: tuple[Any, Any], followed: tuple[Any, Any]) -> Tensor:
+    """The result, whose launches get to know axes and keepdim as they were given."""
+    if not result.requires_grad:
+        x.storage.engine.alias(known, (x, *followed), known, (x, *given))
+    return result
 
 
 def var(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
     """Variance over an axis, several, or all: divided by n - 1, or by n unless ``unbiased``."""
-    check_float("var", x)
-    correction = int(flag("var", "unbiased", unbiased))
-    return call(Var, x, all_axes("var", dim, x.ndim), correction, flag("var", "keepdim", keepdim))
+    found = VARIANCE.launch_outside(x, dim, unbiased, keepdim)
+    if found is not None:
+        result: Tensor = found[0]
+        return result
+    return _var("var", x, dim, unbiased, keepdim)
+
+
+def _var(function: str, x: Tensor, dim: Any, unbiased: bool, keepdim: bool) -> Tensor:
+    """The variance, whose launches get to know the arguments as they were given."""
+    check_float(function, x)
+    correction, kept = int(flag(function, "unbiased", unbiased)), flag(function, "keepdim", keepdim)
+    axes = all_axes(function, dim, x.ndim)
+    result = call(Var, x, axes, correction, kept)
+    if not result.requires_grad:
+        x.storage.engine.alias(VARIANCE, (x, axes, correction, kept), VARIANCE, (x, dim, unbiased, keepdim))
+    return result
 
 
 def std(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
     """Square root of ``var``."""
-    check_float("std", x)
-    return call(Root, var(x, dim, unbiased, keepdim))
+    found = VARIANCE.launch_outside(x, dim, unbiased, keepdim)
+    if found is not None:
+        return sqrt(found[0])
+    result = _var("std", x, dim, unbiased, keepdim)
+    return call(Root, result) if result.requires_grad else sqrt(result)
 
 
 def prod(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Product over an axis, several, or all; of bools and integers int64."""
+    found: Tensor | None = _PROD.launch_outside(x, dim, keepdim)
+    if found is not None:
+        return found
     check_tensor("prod", x)
-    return call(Prod, x, all_axes("prod", dim, x.ndim), flag("prod", "keepdim", keepdim), dim is None)
+    axes, kept = all_axes("prod", dim, x.ndim), flag("prod", "keepdim", keepdim)
+    return _known(_PROD, call(Prod, x, axes, kept, dim is None), x, (dim, keepdim), (axes, kept))
 
 
 class Cumsum(Function):
@@ -222,8 +239,15 @@ class Cumsum(Function):
 
 def cumsum(x: Tensor, dim: int) -> Tensor:
     """Running sums along an axis; of bools and integers int64."""
+    found: Tensor | None = CUMSUM.launch_outside(x, dim)
+    if found is not None:
+        return found
     check_tensor("cumsum", x)
-    return call(Cumsum, x, one_axis("cumsum", dim, x.ndim))
+    axis = one_axis("cumsum", dim, x.ndim)
+    result = call(Cumsum, x, axis)
+    if not result.requires_grad:
+        x.storage.engine.alias(CUMSUM, (x, axis), CUMSUM, (x, dim))
+    return result
 
 
 # -- extremes ----------------------------------------------------------------------------------------------------
@@ -293,16 +317,25 @@ def min(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 def _extreme(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Any:
-    check_tensor(name, x)
-    keepdim = flag(name, "keepdim", keepdim)
+    known = REDUCTIONS[name]
     if dim is None:
-        _check_not_empty(name, x, all_axes(name, None, x.ndim))
-        return call(Extreme, x, name, all_axes(name, None, x.ndim), keepdim)
+        found: Tensor | None = known.launch_outside(x, None, keepdim)
+        if found is not None:
+            return found
+    check_tensor(name, x)
+    kept = flag(name, "keepdim", keepdim)
+    if dim is None:
+        axes = all_axes(name, None, x.ndim)
+        _check_not_empty(name, x, axes)
+        return _known(known, call(Extreme, x, name, axes, kept), x, (None, keepdim), (axes, kept))
     axis = one_axis(name, dim, x.ndim)
     _check_not_empty(name, x, (axis,))
     index = _arg_reduce(f"arg{name}", x, axis)
-    values = call(Chosen, x, index, axis, keepdim)
-    return values, _keeping(index, x.shape, (axis,)) if keepdim else index
+    if dtypes.is_float(x.dtype) and not enters_graph(x):
+        values: Tensor = x.storage.engine.reduce(name, x, (axis,), kept)
+    else:
+        values = call(Chosen, x, index, axis, kept)
+    return values, _keeping(index, x.shape, (axis,)) if kept else index
 
 
 def _check_not_empty(name: str, x: Tensor, axes: Axes) -> None:
@@ -377,7 +410,10 @@ class Sort(Function):
 def sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
     """Values in stable order along an axis, and their int64 indices; NaN counts as the largest."""
     check_tensor("sort", x)
-    values, indices = Sort.apply(x, one_axis("sort", dim, x.ndim), flag("sort", "descending", descending))
+    axis, descending = one_axis("sort", dim, x.ndim), flag("sort", "descending", descending)
+    if not descending and not enters_graph(x):
+        return x.storage.engine.sort(x, axis)
+    values, indices = Sort.apply(x, axis, descending)
     return values, indices
 
 
@@ -520,17 +556,21 @@ def norm(x: Tensor, p: float = 2, dim: Any = None, keepdim: bool = False) -> Ten
     ``p`` is any number: infinity gives the largest |x|, minus infinity the smallest, 0 the number of elements that
     differ from 0. ShapeError for no elements where p is negative or infinite: nothing is the least or the largest.
     """
+    if p == 2:
+        found: Tensor | None = _NORM.launch_outside(x, dim, keepdim)
+        if found is not None:
+            return found
     check_float("norm", x)
-    p, keepdim = number("norm", "p", p), flag("norm", "keepdim", keepdim)
+    p, kept = number("norm", "p", p), flag("norm", "keepdim", keepdim)
     axes = all_axes("norm", dim, x.ndim)
     if isinstance(p, bool) or not isinstance(p, int | float) or math.isnan(p):
         raise ArgumentError(f"[norm] expected p as a number (math.inf for the largest), got {p!r}")
     if p < 0 or p == math.inf:
         _check_not_empty("norm", x, axes)
     if p == 2:
-        return call(EuclideanNorm, x, axes, keepdim)
+        return _known(_NORM, call(EuclideanNorm, x, axes, kept), x, (dim, keepdim), (axes, kept))
     if math.isinf(p):
-        return call(Extreme, _abs(x), "max" if p > 0 else "min", axes, keepdim)
+        return call(Extreme, _abs(x), "max" if p > 0 else "min", axes, kept)
     if p == 0:
-        return call(NonZeros, x, axes, keepdim)
-    return call(PowerNorm, x, float(p), axes, keepdim)
+        return call(NonZeros, x, axes, kept)
+    return call(PowerNorm, x, float(p), axes, kept)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.arguments import Shape, all_axes, one_axis, shape_of
 from alpha.autograd import Function, enters_graph, view_of
 from alpha.composed import arrays
@@ -24,6 +25,7 @@ from alpha.functions.operands import (
     common_dtype,
     sum_to,
 )
+from alpha.launches import CONCAT, FLIP, STACK, Launches
 from alpha.tensor import Tensor, dense_strides
 
 __all__ = [
@@ -44,6 +46,9 @@ __all__ = [
     "transpose",
     "unsqueeze",
 ]
+
+MOST_ADDED = 8
+"""Most repeats whose gradients are added one to another: a sum over the axes of more repeats takes less."""
 
 MOST_PIECES = 1 << 20
 """Most pieces that a tensor is split into: each is an object of its own."""
@@ -163,14 +168,21 @@ class Split(Function):
     fresh = True
 
 
-def _cut(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor, ...]:
+def _cut(x: Tensor, sizes: Shape, axis: int) -> tuple[Tensor, ...]:
     """Views of consecutive pieces."""
-    pieces, start = [], 0
-    for size in sizes:
-        shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
-        pieces.append(Tensor(x.storage, x.offset + start * x.strides[axis], shape, x.strides, x.dtype))
-        start += size
-    return tuple(pieces)
+    storage, strides, dtype = x.storage, x.strides, x.dtype
+    places = _places(x.shape, strides, sizes, axis)
+    return tuple([Tensor(storage, x.offset + start, shape, strides, dtype) for start, shape in places])
+
+
+@caches.kept
+def _places(shape: Shape, strides: Shape, sizes: Shape, axis: int) -> list[tuple[int, Shape]]:
+    """Where pieces of these sizes along an axis begin, and their shapes."""
+    starts = accumulate(sizes, initial=0)
+    return [
+        (start * strides[axis], (*shape[:axis], size, *shape[axis + 1 :]))
+        for start, size in zip(starts, sizes, strict=False)
+    ]
 
 
 def _in_graph(x: Tensor) -> bool:
@@ -319,8 +331,13 @@ def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, .
                 f"[split] expected at most {MOST_PIECES} pieces, got {size} of {length}: use a larger size"
             )
         sizes = tuple(min(int(size), length - start) for start in range(0, length, size)) or (0,)
-    pieces: tuple[Tensor, ...] = Split.apply(x, sizes, axis)
-    return pieces
+    if _in_graph(x):
+        pieces: tuple[Tensor, ...] = Split.apply(x, sizes, axis)
+        return pieces
+    strides = x.strides
+    return tuple([
+        view_of(x, x.offset + start, shape, strides) for start, shape in _places(x.shape, strides, sizes, axis)
+    ])  # fmt: skip
 
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
@@ -355,11 +372,7 @@ class Stack(Function):
 
     def forward(self, *tensors: Tensor, axis: int) -> Tensor:
         self.axis = axis
-        wide = [
-            Tensor(x.storage, x.offset, (*x.shape[:axis], 1, *x.shape[axis:]), _inserted(x.strides, axis), x.dtype)
-            for x in tensors
-        ]
-        return tensors[0].storage.engine.concat(wide, axis)
+        return tensors[0].storage.engine.stack(tensors, axis)
 
     def backward(self, grad: Tensor) -> tuple[Tensor, ...]:
         axis, shape, strides = self.axis, grad.shape, grad.strides
@@ -369,11 +382,6 @@ class Stack(Function):
         )
 
 
-def _inserted(strides: Shape, axis: int) -> Shape:
-    """The strides with an axis of length 1 before an axis."""
-    return (*strides[:axis], 1, *strides[axis:])
-
-
 class Flip(Function):
     """The elements in reverse order along axes."""
 
@@ -381,20 +389,10 @@ class Flip(Function):
 
     def forward(self, x: Tensor, axes: Shape) -> Tensor:
         self.axes = axes
-        return _flipped(x, axes)
+        return x.storage.engine.flip(x, axes)
 
     def backward(self, grad: Tensor) -> Tensor:
-        return _flipped(grad, self.axes)
-
-
-def _flipped(x: Tensor, axes: Shape) -> Tensor:
-    # A copy: strides of tensors that users hold are never negative, so that kernels need not think of them.
-    out = x.engine.empty_like(x)
-    if x.numel():
-        offset = x.offset + sum((x.shape[a] - 1) * x.strides[a] for a in axes)
-        strides = tuple(-s if a in axes else s for a, s in enumerate(x.strides))
-        x.engine.copy(x.view(offset, x.shape, strides), out)
-    return out
+        return grad.storage.engine.flip(grad, self.axes)
 
 
 class Tile(Function):
@@ -416,9 +414,25 @@ class Tile(Function):
         if not grad.numel():
             return arrays.filled(engine, self.given, 0, grad.dtype)
         axes = tuple([2 * axis for axis, count in enumerate(self.counts) if count > 1])
-        once = engine.reduce("sum", self._split(grad), axes, False) if axes else grad.clone()
+        if math.prod(self.counts) <= MOST_ADDED:
+            once = self._added(grad)
+        else:
+            once = engine.reduce("sum", self._split(grad), axes, False)
         dense = engine.dense(once, range(once.ndim))
         return dense.view(dense.offset, self.given, dense_strides(self.given))
+
+    def _added(self, grad: Tensor) -> Tensor:
+        """The sum of the gradients of a few repeats, neighbours first."""
+        engine, places = grad.storage.engine, [grad.offset]
+        for count, n, stride in zip(self.counts, self.shape, grad.strides, strict=True):
+            places = [place + k * n * stride for place in places for k in range(count)]
+        parts = [Tensor(grad.storage, place, self.shape, grad.strides, grad.dtype) for place in places]
+        if len(parts) == 1:
+            return engine.copied(parts[0])
+        while len(parts) > 1:
+            pairs = [engine.elementwise("add", *parts[k : k + 2]) for k in range(0, len(parts) - 1, 2)]
+            parts = pairs + parts[2 * len(pairs) :]
+        return parts[0]
 
     def _paired(self) -> Shape:
         """The result's shape, with each axis as two: repeats, and the tensor's own."""
@@ -432,6 +446,10 @@ class Tile(Function):
 
 def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors one after another along an axis; their other lengths are equal, dtypes are promoted."""
+    if type(tensors) is list or type(tensors) is tuple:
+        result: Tensor | None = CONCAT.launch_outside(tuple(tensors), dim, None)
+        if result is not None:
+            return result
     found = _several("concat", tensors)
     axis = one_axis("concat", dim, found[0].ndim)
     shape = found[0].shape
@@ -439,10 +457,17 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         if x.shape != shape and (x.ndim != len(shape) or not _differ_only(x.shape, shape, axis)):
             shapes = ", ".join(str(t.shape) for t in found)
             raise ShapeError(f"[concat] expected shapes that differ only along axis {axis}, got {shapes}")
-    return call(Concat, *found, axis=axis)
+    return _joined(CONCAT, call(Concat, *found, axis=axis), (found, dim, None), (found, axis, None))
 
 
 cat = concat
+
+
+def _joined(known: Launches, result: Tensor, given: tuple[Any, ...], followed: tuple[Any, ...]) -> Tensor:
+    """The result, whose launches get to know the axis as it was given."""
+    if given[1] != followed[1] and not result.requires_grad:
+        result.storage.engine.alias(known, followed, known, given)
+    return result
 
 
 def _differ_only(shape: Shape, other: Shape, axis: int) -> bool:
@@ -452,12 +477,17 @@ def _differ_only(shape: Shape, other: Shape, axis: int) -> bool:
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape side by side along a new axis."""
+    if type(tensors) is list or type(tensors) is tuple:
+        result: Tensor | None = STACK.launch_outside(tuple(tensors), dim)
+        if result is not None:
+            return result
     found = _several("stack", tensors)
     for x in found:
         if x.shape != found[0].shape:
             shapes = ", ".join(str(t.shape) for t in found)
             raise ShapeError(f"[stack] expected tensors of one shape, got {shapes}")
-    return call(Stack, *found, axis=one_axis("stack", dim, found[0].ndim + 1))
+    axis = one_axis("stack", dim, found[0].ndim + 1)
+    return _joined(STACK, call(Stack, *found, axis=axis), (found, dim), (found, axis))
 
 
 def _several(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -484,8 +514,16 @@ def _several(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def flip(x: Tensor, dims: int | Sequence[int]) -> Tensor:
     """The elements in reverse order along axes; a copy."""
+    given = tuple(dims) if type(dims) is list else dims
+    found: Tensor | None = FLIP.launch_outside(x, given)
+    if found is not None:
+        return found
     check_tensor("flip", x)
-    return call(Flip, x, all_axes("flip", tuple(dims) if isinstance(dims, tuple | list) else (dims,), x.ndim))
+    axes = all_axes("flip", tuple(dims) if isinstance(dims, tuple | list) else (dims,), x.ndim)
+    out = call(Flip, x, axes)
+    if not out.requires_grad:
+        x.engine.alias(FLIP, (x, axes), FLIP, (x, given))
+    return out
 
 
 def tile(x: Tensor, repeats: int | Sequence[int]) -> Tensor:

@@ -1,8 +1,9 @@
 """ResNet18 and ResNet34: He et al., "Deep residual learning", arXiv 1512.03385, in two styles.
 
-``"paper"``: the networks for CIFAR-10 of Zhang et al., arXiv 2306.15951. LeakyReLU; a strided stem without max-pool;
-3x3 convolutions in the shortcuts that change shape; two linear layers with dropout. ``"torchvision"``: torchvision's
-topology and names, so that its weights fit (``from_torch``).
+``"paper"``: the networks of the experiment of Zhang et al., arXiv 2306.15951 (Dragon-Alpha 1.1), with the head for
+CIFAR-10 or the one for ILSVRC2012. LeakyReLU; a strided stem without max-pool; 3x3 convolutions in the shortcuts that
+change shape; two linear layers with dropout before each. ``"torchvision"``: torchvision's topology and names, so that
+its weights fit (``from_torch``).
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ class Stem:
 
     kernel_size: int
     stride: int
-    bias: bool = False
     pool: bool = False
 
 
@@ -46,10 +46,9 @@ class Plan:
     hidden: int  # width of the head's first linear layer, in units of the base width; 0 for a single layer
 
 
-_PAPER = {
-    "resnet18": Plan((2, 2, 2, 2), Stem(7, 2), "leaky_relu", 3, hidden=2),
-    "resnet34": Plan((4, 4, 6, 3), Stem(3, 2, bias=True), "leaky_relu", 3, hidden=4),
-}
+_PAPER_BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (4, 4, 6, 3)}
+_PAPER_HIDDEN = {"cifar10": {"resnet18": 2, "resnet34": 4}, "ilsvrc2012": {"resnet18": 8, "resnet34": 8}}
+"""Width of the first linear layer by head and network, in units of the base width."""
 _BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
 _STEMS = {"7x7": Stem(7, 2, pool=True), "3x3": Stem(3, 1)}
 
@@ -88,7 +87,7 @@ class ResNet(Module):
         super().__init__()
         stem, widths = plan.stem, [base_width * 2**stage for stage in range(4)]
         self.activation = plan.activation
-        self.conv1 = Conv2d(3, widths[0], stem.kernel_size, stem.stride, stem.kernel_size // 2, bias=stem.bias)
+        self.conv1 = Conv2d(3, widths[0], stem.kernel_size, stem.stride, stem.kernel_size // 2, bias=False)
         self.bn1 = BatchNorm2d(widths[0])
         self.maxpool = MaxPool2d(3, 2, padding=1) if stem.pool else Identity()
         self.layer1 = _stage(plan, 0, widths[0], widths[0])
@@ -116,10 +115,12 @@ def resnet18(
     base_width: int = 64,
     dropout: float | None = None,
     stem: str | None = None,
+    head: str | None = None,
 ) -> ResNet:
     """ResNet18.
 
-    At 10 classes the paper's has 12,619,722 parameters; at 1000 torchvision's has 11,689,512.
+    The paper's has 12,619,722 parameters with CIFAR-10's head and 10 classes, 13,328,424 with ILSVRC2012's and 1000;
+    torchvision's has 11,689,512 with 1000 classes.
 
     Args:
         num_classes: length of the result's last axis.
@@ -128,8 +129,10 @@ def resnet18(
         dropout: the paper style's, 0.1 by default; 0 turns it off.
         stem: the torchvision style's, ``"7x7"`` (stride 2, then max-pool) or ``"3x3"`` (stride 1, no pool: for images
             of 32 x 32).
+        head: the paper style's linear layers, ``"cifar10"`` (512-128-num_classes, the default) or ``"ilsvrc2012"``
+            (512-512-num_classes); behind other base widths in proportion.
     """
-    return _resnet("resnet18", num_classes, style, base_width, dropout, stem)
+    return _resnet("resnet18", num_classes, style, base_width, dropout, stem, head)
 
 
 def resnet34(
@@ -139,25 +142,37 @@ def resnet34(
     base_width: int = 64,
     dropout: float | None = None,
     stem: str | None = None,
+    head: str | None = None,
 ) -> ResNet:
-    """ResNet34; arguments as for resnet18.
+    """ResNet34; arguments as for resnet18, but the head for CIFAR-10 is 512-256-num_classes.
 
-    At 10 classes the paper's has 22,861,194 parameters; at 1000 torchvision's has 21,797,672.
+    The paper's has 22,868,810 parameters with CIFAR-10's head and 10 classes, 23,510,568 with ILSVRC2012's and 1000;
+    torchvision's has 21,797,672 with 1000 classes.
     """
-    return _resnet("resnet34", num_classes, style, base_width, dropout, stem)
+    return _resnet("resnet34", num_classes, style, base_width, dropout, stem, head)
 
 
 def _resnet(
-    name: str, num_classes: int, style: str, base_width: int, dropout: float | None, stem: str | None
+    name: str,
+    num_classes: int,
+    style: str,
+    base_width: int,
+    dropout: float | None,
+    stem: str | None,
+    head: str | None,
 ) -> ResNet:
     positive(num_classes, "num_classes", name)
     positive(base_width, "base_width", name)
     if choice(style, ("paper", "torchvision"), "style", name) == "paper":
         if stem is not None:
             raise ArgumentError(f'[{name}] expected no stem with style="paper", which has its own, got {stem!r}')
-        return ResNet(_PAPER[name], num_classes, base_width, 0.1 if dropout is None else dropout)
+        hidden = _PAPER_HIDDEN[choice("cifar10" if head is None else head, tuple(_PAPER_HIDDEN), "head", name)][name]
+        plan = Plan(_PAPER_BLOCKS[name], Stem(7, 2), "leaky_relu", 3, hidden)
+        return ResNet(plan, num_classes, base_width, 0.1 if dropout is None else dropout)
     if dropout:
         raise ArgumentError(f'[{name}] expected no dropout with style="torchvision", which has none, got {dropout}')
+    if head is not None:
+        raise ArgumentError(f'[{name}] expected no head with style="torchvision", which has its own, got {head!r}')
     chosen = _STEMS[choice("7x7" if stem is None else stem, tuple(_STEMS), "stem", name)]
     net = ResNet(Plan(_BLOCKS[name], chosen, "relu", 1, hidden=0), num_classes, base_width, 0.0)
     for module in net.modules():

@@ -1,13 +1,15 @@
 """VGG16 and VGG19: Simonyan & Zisserman, arXiv 1409.1556, in two styles.
 
-``"paper"``: the networks for CIFAR-10 of Zhang et al., arXiv 2306.15951. LeakyReLU after each convolution, a BatchNorm
-behind the last one of a block, three small linear layers. ``"torchvision"``: torchvision's topology
-without BatchNorm and its names, so that its weights fit (``from_torch``).
+``"paper"``: the networks of the experiment of Zhang et al., arXiv 2306.15951 (Dragon-Alpha 1.1), with the head for
+CIFAR-10 or the one for ILSVRC2012. LeakyReLU after each convolution, a BatchNorm between a block's last convolution and
+its LeakyReLU; three linear layers with LeakyReLU and dropout between. ``"torchvision"``: torchvision's topology without
+BatchNorm and its names, so that its weights fit (``from_torch``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from alpha import Tensor
 from alpha.errors import ArgumentError
@@ -24,7 +26,22 @@ from alpha.nn.pooling import AdaptiveAvgPool2d, MaxPool2d
 from alpha.nn.shape import Flatten, Identity
 
 _CONVOLUTIONS = {"vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
-_NORMALISED = {"vgg16": 4, "vgg19": 5}  # how many of the paper's blocks end with a BatchNorm
+
+
+@dataclass(frozen=True)
+class Head:
+    """The paper's linear layers for one data set.
+
+    Attributes:
+        hidden: widths of the first two, in units of the base width.
+        image_size: side of the images.
+    """
+
+    hidden: tuple[int, int]
+    image_size: int
+
+
+_HEADS = {"cifar10": Head((4, 2), 32), "ilsvrc2012": Head((64, 32), 128)}
 
 
 class VGG(Module):
@@ -60,10 +77,12 @@ def vgg16(
     base_width: int = 64,
     dropout: float | None = None,
     image_size: int | None = None,
+    head: str | None = None,
 ) -> VGG:
     """VGG16.
 
-    At 10 classes the paper's has 14,877,514 parameters; at 1000 torchvision's has 138,357,544.
+    The paper's has 14,878,922 parameters with CIFAR-10's head and 10 classes, 58,711,592 with ILSVRC2012's and 1000;
+    torchvision's has 138,357,544 with 1000 classes.
 
     Args:
         num_classes: length of the result's last axis.
@@ -71,10 +90,12 @@ def vgg16(
         base_width: channels of the first block; the others have 2, 4, 8 and 8 times as many, the linear layers in
             proportion.
         dropout: by default 0.1 in the paper style and 0.5 in torchvision's; 0 turns it off.
-        image_size: side of the paper style's images, a multiple of 32, 32 by default: its first linear layer is made
-            for them. torchvision's pools whatever maps it gets.
+        image_size: side of the paper style's images, a multiple of 32, by default the head's: the first linear layer
+            is made for them. torchvision's pools whatever maps it gets.
+        head: the paper style's linear layers, ``"cifar10"`` (512-256-128-num_classes for images of 32 x 32, the
+            default) or ``"ilsvrc2012"`` (8192-4096-2048-num_classes for images of 128 x 128).
     """
-    return _vgg("vgg16", num_classes, style, base_width, dropout, image_size)
+    return _vgg("vgg16", num_classes, style, base_width, dropout, image_size, head)
 
 
 def vgg19(
@@ -84,51 +105,66 @@ def vgg19(
     base_width: int = 64,
     dropout: float | None = None,
     image_size: int | None = None,
+    head: str | None = None,
 ) -> VGG:
     """VGG19; arguments as for vgg16.
 
-    At 10 classes the paper's has 20,186,954 parameters; at 1000 torchvision's has 143,667,240.
+    The paper's has 20,187,338 parameters with CIFAR-10's head and 10 classes, 64,020,008 with ILSVRC2012's and 1000;
+    torchvision's has 143,667,240 with 1000 classes.
     """
-    return _vgg("vgg19", num_classes, style, base_width, dropout, image_size)
+    return _vgg("vgg19", num_classes, style, base_width, dropout, image_size, head)
 
 
 def _vgg(
-    name: str, num_classes: int, style: str, base_width: int, dropout: float | None, image_size: int | None
+    name: str,
+    num_classes: int,
+    style: str,
+    base_width: int,
+    dropout: float | None,
+    image_size: int | None,
+    head: str | None,
 ) -> VGG:
     positive(num_classes, "num_classes", name)
     positive(base_width, "base_width", name)
     if choice(style, ("paper", "torchvision"), "style", name) == "paper":
-        size = positive(32 if image_size is None else image_size, "image_size", name)
+        chosen = _HEADS[choice("cifar10" if head is None else head, tuple(_HEADS), "head", name)]
+        size = positive(chosen.image_size if image_size is None else image_size, "image_size", name)
         if size % 32:
             raise ArgumentError(
                 f"[{name}] expected image_size to be a multiple of 32, got {size}: it is halved 5 times"
             )
-        return _paper(name, num_classes, base_width, 0.1 if dropout is None else dropout, size // 32)
+        widths = (*(base_width * width for width in chosen.hidden), num_classes)
+        return _paper(name, base_width, widths, 0.1 if dropout is None else dropout, size // 32)
     if image_size is not None:
         raise ArgumentError(
             f'[{name}] expected no image_size with style="torchvision", which takes any, got {image_size}: leave it out'
         )
+    if head is not None:
+        raise ArgumentError(f'[{name}] expected no head with style="torchvision", which has its own, got {head!r}')
     return _torchvision(name, num_classes, base_width, 0.5 if dropout is None else dropout)
 
 
-def _paper(name: str, num_classes: int, base_width: int, p: float, maps: int) -> VGG:
+def _paper(name: str, base_width: int, widths: tuple[int, ...], p: float, maps: int) -> VGG:
+    """The paper's network; ``widths`` are those of the linear layers' results, ``maps`` the side of the last maps."""
     layers: list[Module] = []
     inputs = 3
     for block, count in enumerate(_CONVOLUTIONS[name]):
         outputs = base_width * min(2**block, 8)
-        for _ in range(count):
-            layers += [Conv2d(inputs, outputs, 3, padding=1, bias=False), LeakyReLU()]
+        for index in range(count):
+            layers.append(Conv2d(inputs, outputs, 3, padding=1, bias=False))
+            layers += [BatchNorm2d(outputs)] if index == count - 1 else []
+            layers.append(LeakyReLU())
             inputs = outputs
-        layers += [BatchNorm2d(outputs)] if block < _NORMALISED[name] else []
-        layers += [MaxPool2d(2)]
+        layers.append(MaxPool2d(2))
+    first, second, last = widths
     classifier = Sequential(
-        Linear(8 * base_width * maps * maps, 4 * base_width, bias=False),
+        Linear(inputs * maps * maps, first),
         LeakyReLU(),
         Dropout(p),
-        Linear(4 * base_width, 2 * base_width, bias=False),
+        Linear(first, second),
         LeakyReLU(),
         Dropout(p),
-        Linear(2 * base_width, num_classes),
+        Linear(second, last),
     )
     return VGG(Sequential(*layers), Identity(), classifier, {"classifier.0": (maps, maps)} if maps > 1 else {})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,10 @@ import pytest
 
 import alpha
 from alpha import optim
-from alpha.cu32.optimizers import CHUNK, _most
+from alpha.cu32.optimizers import CHUNK, most_tensors
+from alpha.cu32.programs import rules
 from alpha.engine import Engine
+from alpha.update_rules import UpdateRule
 from tests.cu32.captures import Captured, capturing
 
 Array = np.ndarray[Any, Any]
@@ -40,10 +44,11 @@ def trained(engine: Engine, kind: str, options: dict[str, Any], start: list[Arra
 
 
 def test_the_table_fits_a_kernels_parameters() -> None:
-    for rows, scalars in ((2, 6), (3, 6), (4, 8), (5, 6)):
-        table = (_most(rows) * (8 * rows + 12) + 4 + 7) // 8 * 8
-        assert table + 8 * scalars + 8 <= 4096
-        assert _most(rows) >= 64
+    for rule in rules():
+        program, numbers = rule.traced()
+        table = (most_tensors(program) * (8 * program.tensors + 12) + 4 + 7) // 8 * 8
+        assert table + 8 * len(numbers) + 8 <= 4096
+        assert most_tensors(program) >= 64
 
 
 @kinds
@@ -58,7 +63,33 @@ def test_more_tensors_than_one_table_holds(
     ours = trained(cu32, kind, options, start, 3)
     theirs = trained(CPUEngine(memory="256MB"), kind, options, start, 3)
     for a, b in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)  # float64, a few fused products apart
+        np.testing.assert_array_equal(a, b)  # both are made of the same operations, each rounded by itself
+
+
+@dataclass
+class Many(UpdateRule):
+    """More numbers than a kernel's parameters have room for beside a table."""
+
+    weights: tuple[float, ...]
+
+    states = 0
+
+    def formula(self, row: Sequence[Any]) -> Sequence[Any]:
+        p, g = row
+        for weight in self.weights:
+            p = p * weight + g
+        return (p,)
+
+
+def test_a_rule_without_room_for_a_table(cu32: Engine, rng: np.random.Generator) -> None:
+    rule = Many(tuple(rng.uniform(0.5, 0.6, 500).tolist()))
+    p, g = rng.standard_normal((2, 7))
+    wanted = p
+    for weight in rule.weights:
+        wanted = wanted * weight + g
+    params = cu32.from_numpy(p), cu32.from_numpy(g)
+    cu32.optimizer_step([params], rule)
+    np.testing.assert_array_equal(params[0].numpy(), wanted)
 
 
 @kinds

@@ -60,8 +60,9 @@ def bits(x: Any) -> Array:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_every_operation_is_written(name: str, real: str) -> None:
     program = program_of([name])
-    source = expressions.source(program, Layout(real, ((real, STRIDED),) * program.tensors, False, 1))
-    assert source.text is not None and expressions.kernel_name(program) in source.text
+    layout = Layout(real, ((real, STRIDED),) * program.tensors, False, 1)
+    source = expressions.source(program, layout)
+    assert source.text is not None and expressions.kernel_name(program, layout) in source.text
 
 
 def test_an_operation_that_is_not_written_is_an_error_at_once(

@@ -88,7 +88,7 @@ def whole(*shape: int) -> np.ndarray[Any, Any]:
 
 
 def test_every_kernel_file_belongs_to_one_family() -> None:
-    assert set(references.FAMILIES) == {path.stem for path in KERNELS.glob("*.cu")} | {"pointwise"}
+    assert set(references.FAMILIES) == {path.stem for path in KERNELS.glob("*.cu")} | {"pointwise", "optimizers"}
 
 
 @pytest.mark.parametrize("family", sorted(references.FAMILIES))

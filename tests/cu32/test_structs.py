@@ -19,7 +19,6 @@ from alpha.cu32.conv import (
 )
 from alpha.cu32.structs import KernelStruct
 from alpha.errors import EngineError
-from alpha.update_rules import AdamNumbers, RMSpropNumbers, SGDNumbers
 
 CONVOLUTIONS = (depthwise, depthwise_gradient, few_channels, few_results, patches, tiles, tiles_gradient)
 
@@ -83,19 +82,6 @@ def test_every_field_is_given_and_no_other(declared: KernelStruct, change: dict[
     given = {name: value for name, value in values.items() if value is not None}
     with pytest.raises(EngineError, match="expected the fields"):
         declared.pack(**given)
-
-
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("Adam", AdamNumbers._fields),
-        ("Sgd", (*SGDNumbers._fields, "first", "nesterov")),
-        ("Rmsprop", RMSpropNumbers._fields),
-    ],
-)
-def test_the_numbers_of_optimizers_are_the_kernels(name: str, fields: tuple[str, ...]) -> None:
-    """They are handed over as an array of one dtype."""
-    assert tuple(field.name for field in KernelStruct("optimizers.cu", name, REAL="float").fields) == fields
 
 
 def test_a_struct_that_is_not_there() -> None:

@@ -137,7 +137,7 @@ def test_the_nearest_processor_stands_in() -> None:
 
 
 def test_explain_says_whose_figures_it_has(cpu: CPUEngine, some: Figures, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explanations, "_seconds_a_cycle", lambda engine: 1e-9)  # no kernel is in this test's cache
+    monkeypatch.setattr(explanations, "seconds_per_cycle", lambda engine: 1e-9)  # no kernel is in this test's cache
 
     def told() -> str:
         return str(explain(cpu, "forward", (2, 8, 8, 16), (16, 3, 3, 16), padding=1))

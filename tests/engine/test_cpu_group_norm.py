@@ -9,7 +9,6 @@ import pytest
 
 import alpha
 from alpha.cpu.engine import CPUEngine
-from alpha.cpu.group_norm import NARROW
 from alpha.engine import IMAGE_ORDER
 
 Array = np.ndarray[Any, Any]
@@ -22,7 +21,10 @@ CASES = [
     ((5, 40, 17), 1),
     ((14, 3, 2, 160), 10),  # as images, some samples are one task
     ((3, 5, 1, 48), 3),  # an axis of length 1 between samples and channels
-    ((6, 4 * NARROW), 4),  # one position
+    ((6, 64), 4),  # one position
+    ((2, 6, 5, 3), 3),  # few channels
+    ((4, 3, 3, 2), 1),
+    ((5, 4, 1), 1),  # one channel
 ]
 LAYOUTS = [None, "images", "columns"]
 
@@ -64,7 +66,7 @@ def test_values_gradients_and_bits(rng: np.random.Generator, shape: tuple[int, .
     x, dy = rng.normal(3, 2, shape).astype(dtype), rng.normal(size=shape).astype(dtype)
     arrays = [x, *(rng.normal(size=shape[-1]).astype(dtype) for _ in range(2)), dy]
     wanted = expected(arrays, groups)
-    # Sums of BLOCK numbers, then float64: their rounding errors, on results below 10 times the largest number.
+    # Sums as trees, then float64: their rounding errors, on results below 10 times the largest number.
     bound = 64 * np.finfo(dtype).eps
     for layout in LAYOUTS:
         found = [gradients(CPUEngine("256MB", threads=threads), arrays, groups, layout) for threads in (1, 2, 5)]
@@ -79,6 +81,15 @@ def test_a_large_mean_does_not_cancel(rng: np.random.Generator) -> None:
     wanted = (parts - parts.mean((1, 3), keepdims=True)) / np.sqrt(parts.var((1, 3), keepdims=True) + 1e-5)
     got = alpha.group_norm(alpha.tensor(x, engine=CPUEngine("256MB")), 4).numpy()
     np.testing.assert_allclose(got, wanted.reshape(x.shape), rtol=1e-6, atol=1e-6)
+
+
+def test_first_rows_unlike_the_others_lose_no_digits(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((1, 60, 60, 32)).astype(np.float32)
+    x[:, :1] += 3000  # what deviations are taken from first
+    parts = x.astype(np.float64).reshape(1, 3600, 4, 8)
+    wanted = (parts - parts.mean((1, 3), keepdims=True)) / np.sqrt(parts.var((1, 3), keepdims=True) + 1e-5)
+    got = alpha.group_norm(alpha.tensor(x, engine=CPUEngine("256MB")), 4).numpy()
+    np.testing.assert_allclose(got, wanted.reshape(x.shape), rtol=2e-6, atol=2e-6)
 
 
 def test_what_is_not_finite_spoils_only_its_group() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import pickle
+import struct
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,9 +16,10 @@ import pytest
 import alpha
 from alpha.cpu import launches
 from alpha.cpu.engine import CPUEngine
-from alpha.cpu.launches import Entry, launch
-from alpha.errors import OutOfMemoryError
+from alpha.cpu.launches import Call, call_of, constant, learn, of_number, of_result, of_tensor, verdict
+from alpha.errors import ArgumentError, OutOfMemoryError
 from alpha.expressions.program import Program
+from alpha.launches import KEY, NUMBER, OPTIONAL, SEVERAL, TENSOR, Launches
 from alpha.tensor import Storage, Tensor
 
 
@@ -34,14 +39,21 @@ def _pair(engine: CPUEngine, *shape: int) -> tuple[Tensor, Tensor]:
     return alpha.tensor(values, engine=engine), alpha.tensor(values[..., ::-1].copy(), engine=engine)
 
 
+def _known(known: Launches) -> Call:
+    """The only call that launches know."""
+    (entry,) = known.known.values()
+    found: Call = entry.call
+    return found
+
+
 def test_a_launch_computes_what_the_engine_does(engine: CPUEngine) -> None:
     function, program = _program()
     for shape in ((32,), (5, 7), (3, 1), (40_000,)):
         x, y = _pair(engine, *shape)
-        assert program.launch(x, y, 2.0) is None  # nothing is known of such tensors yet
+        assert program.launches.launch(x, y, 2.0) is None  # nothing is known of such tensors yet
         wanted = function(x, y, 2.0)
         for number in (2.0, 2):
-            found = program.launch_outside(x, y, number)
+            found = program.launches.launch_outside(x, y, number)
             np.testing.assert_array_equal(found.numpy(), wanted.numpy())
             assert found.storage is not wanted.storage
             for name in set(Tensor.__slots__) - {"__weakref__", "storage", "_array"}:
@@ -69,7 +81,7 @@ def test_what_a_launch_declines(engine: CPUEngine) -> None:
     function, program = _program()
     x, y = _pair(engine, 4, 6)
     function(x, y, 1.0)
-    assert program.launch(x, y, 1.0) is not None
+    assert program.launches.launch(x, y, 1.0) is not None
     elsewhere = alpha.tensor(x.numpy(), engine=CPUEngine(threads=1))
     unfinished: Any = object.__new__(Tensor)
     for given in (
@@ -77,24 +89,27 @@ def test_what_a_launch_declines(engine: CPUEngine) -> None:
         (x, y, 10**400), (x, alpha.ones(6, 4, engine=engine), 1.0), (x, y.double(), 1.0), (x, elsewhere, 1.0),
         (x, y.transpose(0, 1), 1.0), (x, unfinished, 1.0), (x, y.numpy(), 1.0), (),
     ):  # fmt: skip
-        assert program.launch(*given) is None, given
-    leaf, view = x.clone().requires_grad_(), alpha.ones(2, 4, 6, engine=engine)[0]
-    for tensor in (leaf, view):
-        assert program.launch(tensor, y, 1.0) is not None
-        assert program.launch_outside(tensor, y, 1.0) is None
+        assert program.launches.launch(*given) is None, given
+    leaf, of_leaf = x.clone().requires_grad_(), alpha.ones(2, 4, 6, engine=engine).requires_grad_()[0]
+    view = alpha.ones(2, 4, 6, engine=engine)[0]
+    for tensor in (leaf, of_leaf, view):
+        assert program.launches.launch(tensor, y, 1.0) is not None
+        assert (program.launches.launch_outside(tensor, y, 1.0) is None) == (tensor is not view)
+    view.add_(1)  # and so its place in the graph may be another
+    assert program.launches.launch_outside(view, y, 1.0) is None
     parameter = alpha.nn.Parameter(x)
-    assert type(program.launch(parameter, y, 1.0)) is Tensor
+    assert type(program.launches.launch(parameter, y, 1.0)) is Tensor
     with pytest.raises(TypeError):
-        program.launch(x, y, number=1.0)
+        program.launches.launch(x, y, number=1.0)
 
 
 def test_several_threads_are_not_for_a_launch(engine: CPUEngine) -> None:
     function, program = _program()
     x, y = _pair(engine, 1 << 17)
     wanted = function(x, y, 1.0).numpy().copy()
-    assert program.launch(x, y, 1.0) is not None
+    assert program.launches.launch(x, y, 1.0) is not None
     engine.configure(threads=2)
-    assert program.launch(x, y, 1.0) is None
+    assert program.launches.launch(x, y, 1.0) is None
     np.testing.assert_array_equal(function(x, y, 1.0).numpy(), wanted)
 
 
@@ -105,22 +120,23 @@ def test_a_launch_forgets_old_layouts_for_new_ones(engine: CPUEngine) -> None:
         wanted = x.numpy() * y.numpy() + 1
         for _ in range(2):
             np.testing.assert_array_equal(function(x, y, 1.0).numpy(), wanted)
-        assert len(program.launched) <= launches.MOST_ENTRIES
+        assert len(program.launches.known) <= launches.MOST_ENTRIES
 
 
 def test_a_tensor_that_changes_while_the_result_is_made_is_declined(engine: CPUEngine) -> None:
     x = alpha.ones(8, engine=engine)
     function = alpha.pointwise(lambda x: x * 3 + 1)
     function(x)
-    (entry,) = function.trace((x,)).program.launched.values()
+    call = _known(function.trace((x,)).program.launches)
     other = alpha.ones(9, engine=engine)
 
     def make(given: CPUEngine) -> Storage:
         x.storage = other.storage
         return given.allocate(64)
 
-    changing = launch(1, 0, 1, [entry._replace(make=make)], False)
-    assert changing is not None and changing(x) is None
+    changing = Launches(TENSOR)
+    learn(changing, engine, lambda: call._replace(make=make), x)
+    assert changing.launch(x) is None
 
 
 def test_errors_and_interrupts_while_the_result_is_made(engine: CPUEngine) -> None:
@@ -130,32 +146,32 @@ def test_errors_and_interrupts_while_the_result_is_made(engine: CPUEngine) -> No
     held = [function(x)]
     with pytest.raises(OutOfMemoryError):
         while True:
-            held.append(program.launch(x))
+            held.append(program.launches.launch(x))
     held.clear()
-    assert program.launch(x) is not None
-    (entry,) = program.launched.values()
+    assert program.launches.launch(x) is not None
+    call = _known(program.launches)
 
     def interrupt(_: CPUEngine) -> Storage:
         raise KeyboardInterrupt
 
-    interrupted = launch(1, 0, 1, [entry._replace(make=interrupt)], False)
-    assert interrupted is not None
+    interrupted = Launches(TENSOR)
+    learn(interrupted, engine, lambda: call._replace(make=interrupt), x)
     with pytest.raises(KeyboardInterrupt):
-        interrupted(x)
+        interrupted.launch(x)
 
 
 def test_launches_leave_nothing_behind(engine: CPUEngine) -> None:
     function, program = _program()
     x, y = _pair(engine, 32)
     function(x, y, 1.0)
-    (entry,) = program.launched.values()
-    kept = (x, y, x.storage, x.shape, entry, entry.like, entry.plan, engine, Tensor, Storage)
+    call = _known(program.launches)
+    kept = (x, y, x.storage, x.shape, call, call.like, call.kept, engine, Tensor, Storage)
     gc.collect()
     before, in_use = [sys.getrefcount(one) for one in kept], engine.memory.in_use
     for _ in range(1000):
-        program.launch(x, y, 1.0)
-        program.launch(x, None, 1.0)
-        program.launch(x, y, 10**400)
+        program.launches.launch(x, y, 1.0)
+        program.launches.launch(x, None, 1.0)
+        program.launches.launch(x, y, 10**400)
     gc.collect()
     assert [sys.getrefcount(one) for one in kept] == before
     assert engine.memory.in_use == in_use
@@ -167,5 +183,250 @@ def test_an_interpreter_that_keeps_attributes_elsewhere_has_no_launches(monkeypa
     x = alpha.ones(11)
     for _ in range(2):
         np.testing.assert_array_equal(function(x, x, 1.0).numpy(), np.full(11, 2, np.float32))
-    assert program.launch(x, x, 1.0) is None
-    assert isinstance(next(iter(program.launched.values())), Entry)
+    assert program.launches.launch(x, x, 1.0) is None
+    assert isinstance(_known(program.launches), Call)
+
+
+# -- kernels of other operations ---------------------------------------------------------------------------------
+
+
+class _Kernel:
+    """A kernel in Python, which notes its jobs."""
+
+    def __init__(self, words: int) -> None:
+        self.jobs: list[tuple[int, ...]] = []
+
+        def note(slot: int, job: int) -> None:
+            self.jobs.append((slot, *(ctypes.c_int64 * words).from_address(job)))
+
+        self._function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(note)
+        self.address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
+
+
+def test_a_job_is_made_of_its_words(engine: CPUEngine) -> None:
+    kernel, known = _Kernel(8), Launches(NUMBER, OPTIONAL, KEY, SEVERAL, TENSOR)
+    x, y = _pair(engine, 3, 4)
+    part = x[1:, 2:]
+    job = (
+        constant(-7), of_result(), of_tensor(0), of_tensor(1), of_tensor(2), of_tensor(3), of_number(0), of_result(1),
+    )  # fmt: skip
+    learn(
+        known,
+        engine,
+        lambda: call_of(kernel.address, job, (y,), 12, 1, kernel, scratch=(64,)),
+        1.5,
+        None,
+        3,
+        (x, part),
+        y,
+    )
+    found = known.launch(2.5, None, 3, (x, part), y)
+    assert (found.shape, found.strides, found.dtype) == (y.shape, y.strides, y.dtype)
+    ((slot, *words, scratch),) = kernel.jobs
+    number = int.from_bytes(struct.pack("d", 2.5), "little")
+    assert (slot, *words) == (0, -7, found.address, 0, x.address, x.address + 4 * 6, y.address, number)
+    assert part.address == words[3] + 4 * 6 and scratch not in words
+    assert known.launch(2.5, x, 3, (x, part), y) is None
+    assert known.launch(2.5, None, 3, (x, part, y), y) is None
+    assert known.launch(2.5, None, 3, [x, part], y) is None  # a list may change meanwhile
+    assert known.launch(2.5, None, 3, (x, None), y) is None
+    assert len(kernel.jobs) == 1
+
+
+def test_several_results_some_of_which_are_not_there(engine: CPUEngine) -> None:
+    kernel, known = _Kernel(3), Launches(TENSOR)
+    x, y = _pair(engine, 5)
+    job = (of_result(0), of_result(1), of_result(2))
+    learn(known, engine, lambda: call_of(kernel.address, job, (x, None, y.double()), 5, 1, kernel), x)
+    first, second, third = known.launch(x)
+    assert second is None and first.shape == third.shape == (5,) and str(third.dtype) == "float64"
+    assert kernel.jobs == [(0, first.address, 0, third.address)]
+
+
+def test_in_place_the_first_tensor_is_returned(engine: CPUEngine) -> None:
+    kernel, known = _Kernel(2), Launches(TENSOR, TENSOR, in_place=True)
+    x, y = _pair(engine, 4)
+    learn(known, engine, lambda: call_of(kernel.address, (of_tensor(0), of_tensor(1)), (), 4, 1, kernel), x, y)
+    assert known.launch(x, y) is x and kernel.jobs == [(0, x.address, y.address)]
+    for given in ((x, x), (x, x.detach()), (x[:], y), (x.clone().requires_grad_(), y)):
+        assert known.launch(*given) is None
+
+
+def test_a_kernel_can_make_its_launch_decline(engine: CPUEngine) -> None:
+    def refuse(_: int, job: int) -> None:
+        place = ctypes.c_int64.from_address(job).value
+        assert ctypes.c_int64.from_address(place).value == 0
+        ctypes.c_int64.from_address(place).value = x.address == ctypes.c_int64.from_address(job + 8).value
+
+    kernel = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(refuse)
+    function, known = ctypes.cast(kernel, ctypes.c_void_p).value or 0, Launches(TENSOR)
+    x, y = _pair(engine, 4)
+    learn(known, engine, lambda: call_of(function, (verdict(), of_tensor(0)), (x,), 4, 1, kernel), x)
+    in_use = engine.memory.in_use
+    assert known.launch(x) is None and engine.memory.in_use == in_use
+    assert known.launch(y) is not None
+
+
+KEYS: list[tuple[Any, tuple[Any, ...]]] = [
+    (None, (0, False, ())),
+    (True, (1, 1.0, False)),
+    (2, (2.0, 3, "2", True)),
+    (1.5, (1.25, 1)),
+    (0.0, (-0.0, 0, False)),
+    (float("nan"), (0.0, None)),
+    ("sum", ("mean", b"sum")),
+    ((0, 1), ((1, 0), (0,), (0, 1, 2), [0, 1], (False, True), (0.0, 1.0))),
+    ((), (None, 0, (0,))),
+    (1 << 70, ((1 << 70) + 1,)),
+]
+
+
+@pytest.mark.parametrize(("key", "others"), KEYS)
+def test_keys_are_equal_and_of_one_type(engine: CPUEngine, key: Any, others: tuple[Any, ...]) -> None:
+    kernel, known = _Kernel(1), Launches(TENSOR, KEY)
+    x, _ = _pair(engine, 4)
+    learn(known, engine, lambda: call_of(kernel.address, (constant(1),), (x,), 4, 1, kernel), x, key)
+    for same in (key, pickle.loads(pickle.dumps(key))):
+        assert known.launch(x, same) is not None
+    for other in others:
+        assert known.launch(x, other) is None, other
+
+
+@pytest.mark.parametrize("key", [(0, True), (0.5,), [1], (1, (2,)), np.int64(1)])
+def test_what_is_no_key_is_not_learnt(engine: CPUEngine, key: Any) -> None:
+    known = Launches(TENSOR, KEY)
+    x, _ = _pair(engine, 4)
+    learn(known, engine, lambda: pytest.fail("asked for a call"), x, key)
+    assert not known.known and known.launch(x, key) is None
+
+
+# -- copies ------------------------------------------------------------------------------------------------------
+
+
+def _in_place(x: Tensor, change: Callable[[Tensor], Any]) -> Tensor:
+    """A tensor of x's values after a change in place, which is noted."""
+    out = alpha.ones(x.shape, engine=x.engine)
+    for write in (lambda: out.copy_(x), lambda: change(out)):
+        version = out.version
+        write()
+        assert out.version == version + 1
+    return out
+
+
+def _operations(engine: CPUEngine) -> dict[str, Callable[[], Tensor]]:
+    """Calls that are launches after their first."""
+    x, y = _pair(engine, 3, 4, 5)
+    rows, columns = (alpha.tensor(np.array(n), engine=engine) for n in ([2, -1, 0], [4, 0, -5, 1]))
+    along = alpha.tensor(np.arange(12).reshape(3, 4, 1) % 5, engine=engine)
+    images = alpha.tensor(np.arange(2 * 6 * 6 * 8, dtype=np.float32).reshape(2, 6, 6, 8), engine=engine)
+    labels = alpha.tensor(np.arange(12) % 5, engine=engine)
+    table, zero = x.reshape(12, 5), alpha.tensor(np.float32(0), engine=engine)
+    return {
+        "transposed": lambda: x.transpose(0, 2).contiguous(),
+        "part": lambda: alpha.clone(x[:, 1:]),
+        "concat": lambda: alpha.concat([x, y], 1),
+        "concat, from the end": lambda: alpha.concat((x, y[:1], x), -3),
+        "stack": lambda: alpha.stack([x, y], -1),
+        "stack of views": lambda: alpha.stack([x.transpose(0, 1), y.transpose(0, 1)]),
+        "flip": lambda: alpha.flip(x, [0, -1]),
+        "pad": lambda: alpha.pad(x, [1, 2, 0, 1], value=-1.5),
+        "pad, reflect": lambda: alpha.pad(x, (1, 2, 0, 1), "reflect"),
+        "index_select": lambda: alpha.index_select(x, 0, rows),
+        "index_select, from the end": lambda: alpha.index_select(x, -1, columns),
+        "getitem": lambda: x[rows],
+        "embedding": lambda: alpha.embedding(along, table),
+        "gather": lambda: alpha.gather(x, -1, along),
+        "take_along_dim": lambda: alpha.take_along_dim(x, along, 2),
+        "setitem": lambda: _in_place(x, lambda out: out.__setitem__(rows, y)),
+        "setitem by a mask": lambda: _in_place(x, lambda out: out.__setitem__(x > 9, zero)),
+        "max_pool2d": lambda: alpha.max_pool2d(images, 2),
+        "sum": lambda: alpha.sum(x),
+        "sum, from the end": lambda: alpha.sum(x, -2, True),
+        "mean": lambda: alpha.mean(x, (0, 2)),
+        "prod": lambda: alpha.prod(x, 1),
+        "norm": lambda: alpha.norm(x, dim=-1),
+        "max": lambda: alpha.max(x),
+        "min": lambda: alpha.min(x, keepdim=True),
+        "var": lambda: alpha.var(x, 1),
+        "std": lambda: alpha.std(x, (-1, 1), unbiased=False, keepdim=True),
+        "cumsum": lambda: alpha.cumsum(x, -2),
+        "softmax": lambda: alpha.softmax(x),
+        "log_softmax": lambda: alpha.log_softmax(x, 1),
+        "layer_norm": lambda: alpha.layer_norm(x, (4, 5), x[0], y[0]),
+        "nll_loss": lambda: alpha.nll_loss(table, labels, "sum"),
+        "group_norm": lambda: alpha.group_norm(images, 4),
+        "rms_norm": lambda: alpha.rms_norm(x, (5,), table[0], 1e-5),
+        "avg_pool2d": lambda: alpha.avg_pool2d(images, 3, stride=1, padding=1, count_include_pad=False),
+    }
+
+
+@pytest.mark.parametrize("name", _operations(CPUEngine()))
+def test_operations_are_launches(engine: CPUEngine, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    call = _operations(engine)[name]
+    first = call()
+    called = (
+        "copied", "copy", "concat", "stack", "flip", "pad", "index_select", "gather", "gather_along", "scatter",
+        "max_pool2d", "avg_pool2d", "reduce", "mean", "euclidean_norm", "variance", "cumsum", "softmax", "row_norm",
+        "nll_loss", "group_norm",
+    )  # fmt: skip
+    for method in called:
+        monkeypatch.setattr(CPUEngine, method, lambda *_: pytest.fail("went the long way"))
+    found = call()
+    assert (found.shape, found.strides, found.dtype) == (first.shape, first.strides, first.dtype)
+    np.testing.assert_array_equal(found.numpy(), first.numpy())
+    assert found.storage is not first.storage
+
+
+def test_a_tensor_in_the_graph_is_for_its_function(engine: CPUEngine) -> None:
+    x, y = _pair(engine, 3, 4)
+    calls: list[Callable[[Tensor], Tensor]] = [
+        alpha.clone,
+        lambda t: alpha.concat([y, t]),
+        lambda t: alpha.flip(t, 0),
+        lambda t: alpha.pad(t, (1, 1)),
+    ]
+    for call in calls:
+        call(x)
+        leaf = x.detach().requires_grad_()
+        call(leaf).sum().backward()
+        assert leaf.grad is not None and (leaf.grad.numpy() == 1).all()
+
+
+def test_indices_out_of_range_are_errors_after_a_launch_too(engine: CPUEngine) -> None:
+    x, y = _pair(engine, 3, 4)
+    good, bad = (alpha.tensor(np.array(n), engine=engine) for n in ([0, -3, 2], [0, 3, 1]))
+    below = alpha.tensor(np.array([0, -1, 2]), engine=engine)
+    calls: list[Callable[[Tensor], Tensor]] = [
+        lambda index: alpha.index_select(x, 0, index),
+        lambda index: x[index],
+        lambda index: alpha.gather(x, 0, index.reshape(3, 1)),
+    ]
+    for call in calls:
+        call(good)
+        with pytest.raises(IndexError):
+            call(bad)
+    alpha.embedding(good.abs(), x.reshape(4, 3))
+    with pytest.raises(IndexError):
+        alpha.embedding(below, x.reshape(4, 3))
+    x[good] = y
+    before = x.numpy().copy()
+    with pytest.raises(IndexError):
+        x[bad] = y * 2
+    np.testing.assert_array_equal(x.numpy(), before)
+
+
+def test_a_label_out_of_range_is_an_error_after_a_launch_too(engine: CPUEngine) -> None:
+    x = alpha.tensor(np.zeros((3, 4), np.float32), engine=engine)
+    for labels, reduction in (([0, 3, 1], "mean"), ([0, -100, 2], "mean"), ([0, 1, 3], "sum")):
+        alpha.nll_loss(x, alpha.tensor(np.array(labels), engine=engine), reduction)
+        wrong = alpha.tensor(np.array([0, 4, 9]), engine=engine)
+        with pytest.raises(ArgumentError, match=r"got 4 at row 1"):
+            alpha.nll_loss(x, wrong, reduction)
+
+
+def test_many_tensors_are_not_for_a_launch(engine: CPUEngine) -> None:
+    parts = [alpha.full((2, 3), k, engine=engine) for k in range(launches.MOST_TENSORS + 1)]
+    for some in (parts, parts[1:]):
+        for _ in range(2):
+            wanted = np.concatenate([part.numpy() for part in some], 1)
+            np.testing.assert_array_equal(alpha.concat(some, 1).numpy(), wanted)

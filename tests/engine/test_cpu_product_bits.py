@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import alpha
-from alpha.cpu.product_blocks import BLAS_MACS, BY_ROWS, X_BY_COLUMNS, Y_BY_COLUMNS, Limits, blocks_of, runs
 
 SHAPES = [(70, 999, 33), (7, 1200, 333), (129, 700, 65), (101, 99, 103), (3, 300, 1001), (17, 1200, 12), (61, 67, 63)]
 """Rows, depth and columns: all but the last two BLAS divides between its threads."""
@@ -90,21 +89,3 @@ def test_inference_keeps_no_copy_of_what_is_multiplied() -> None:
             alpha.matmul(alpha.reshape(x, (2, 300, 600)), other)
     assert not x.storage.cache
     assert not y.storage.cache
-
-
-@pytest.mark.parametrize("limits", [BY_ROWS, X_BY_COLUMNS, Y_BY_COLUMNS])
-def test_no_block_is_divided_between_threads(limits: Limits) -> None:
-    """A block has no more multiply-adds than BLAS gives to one thread, and is no vector, which has other limits."""
-    rng = np.random.default_rng(3)
-    for rows, depth, columns in np.exp(rng.uniform(np.log(2), np.log(5000), (5000, 3))).astype(int).tolist():
-        blocks = blocks_of(rows, depth, columns, limits)
-        if rows * depth * columns <= BLAS_MACS or blocks is None:
-            continue
-        heights, widths = runs(rows, blocks.rows), runs(columns, blocks.columns)
-        assert sum(count * height for _, count, height in heights) == rows
-        assert sum(count * width for _, count, width in widths) == columns
-        for _, _, height in heights:
-            for _, _, width in widths:
-                assert height > 1
-                assert width > 1
-                assert height * depth * width <= BLAS_MACS

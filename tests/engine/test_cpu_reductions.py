@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 import alpha
 from alpha import Tensor
 from alpha.cpu.engine import CPUEngine
-from alpha.cpu.reductions import PART, SMALL, STRIP
+from alpha.cpu.loops.folds import STRIP
+from alpha.cpu.reductions import PART
 
 Array = np.ndarray[Any, Any]
 
@@ -37,6 +39,10 @@ LARGE = [
 ]
 
 
+TERMS = {4: 5.001, 8: 9.001}
+"""Units in the last place of a sum of absolute values by which a sum may be off, beside the result's own rounding."""
+
+
 def threaded(engine: CPUEngine, op: str, x: Tensor, axes: tuple[int, ...]) -> Array:
     """What the engine computes, after a look at whether one, two and five threads agree to the bit."""
     found = []
@@ -50,7 +56,7 @@ def threaded(engine: CPUEngine, op: str, x: Tensor, axes: tuple[int, ...]) -> Ar
 
 
 def check(engine: CPUEngine, op: str, x: Tensor, axes: tuple[int, ...]) -> None:
-    """The bounds of ``alpha.cpu.kernels.sums``; a float32 result is the rounded float64 one."""
+    """The bounds of ``alpha.cpu.loops.runs``; a float32 product is the rounded float64 one."""
     got, exact = threaded(engine, op, x, axes), x.numpy().astype(np.longdouble)
     expected = np.sqrt((exact**2).sum(axes)) if op == "norm" else getattr(np, op)(exact, axis=axes)
     assert got.shape == expected.shape and got.dtype == x.dtype
@@ -58,11 +64,11 @@ def check(engine: CPUEngine, op: str, x: Tensor, axes: tuple[int, ...]) -> None:
     unit, wide = np.finfo(got.dtype).eps / 2, np.finfo(np.float64).eps / 2
     if op == "prod":
         bound = np.abs(expected) * (unit + 1.01 * count * wide)
-    elif op == "norm":
-        bound = expected * (2 * unit + (count if x.dtype == np.float32 else 24) * wide)
+    elif op == "norm":  # a square's rounding and its sum's, of which the root halves the share
+        bound = expected * (2 * unit + (TERMS[x.dtype.itemsize] + 1) / 2 * unit + count * wide**2)
     else:
-        terms = count if x.dtype == np.float32 else 22
-        bound = np.abs(expected) * 2 * unit + (terms + 2) * wide * getattr(np, op)(np.abs(exact), axis=axes)
+        sizes = getattr(np, op)(np.abs(exact), axis=axes)
+        bound = 2 * np.abs(expected) * unit + TERMS[x.dtype.itemsize] * unit * sizes
     assert (np.abs(got - expected) <= bound).all()
 
 
@@ -80,7 +86,7 @@ def test_any_strides_and_axes(cpu: CPUEngine, rng: np.random.Generator, dtype: s
     for _ in range(60):
         axes_count = int(rng.integers(1, 5))
         shape = [int(n) for n in rng.choice([1, 2, 3, 5, 8, 17, 33, 64], axes_count)]
-        shape[int(rng.integers(axes_count))] += -(-SMALL // int(np.prod(shape)))
+        shape[int(rng.integers(axes_count))] += int(rng.choice([0, 5000 // int(np.prod(shape))]))
         x = alpha.tensor(rng.standard_normal(shape).astype(dtype), engine=cpu)
         x = x.permute([int(axis) for axis in rng.permutation(axes_count)])
         cut = int(rng.integers(axes_count))
@@ -112,9 +118,69 @@ def test_squares_beyond_float32_have_a_norm(cpu: CPUEngine) -> None:
         np.testing.assert_allclose(x.norm(dim=0).numpy(), size * 10, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("count", [1, 2, 7, 16, 17, 33, 255, 512, 1000, 4097, 100_003])
+def test_no_sum_is_worse_than_a_pairwise_one(cpu: CPUEngine, rng: np.random.Generator, count: int, dtype: str) -> None:
+    unit = np.finfo(dtype).eps / 2
+    levels = min(math.ceil(math.log2(count)), TERMS[np.dtype(dtype).itemsize]) if count > 1 else 0
+    for _ in range(5):
+        x = (rng.standard_normal(count) * 10.0 ** rng.integers(-6, 7, count)).astype(dtype)
+        exact, size = math.fsum(x.tolist()), math.fsum(np.abs(x).tolist())
+        columns = np.repeat(x[:, None], 3, 1)
+        for got in (alpha.tensor(x, engine=cpu).sum().item(), alpha.tensor(columns, engine=cpu).sum(0)[1].item()):
+            assert abs(got - exact) <= levels * unit * size + 1.001 * unit * abs(exact)
+
+
+def test_a_sum_beyond_float32_on_the_way_is_finite(cpu: CPUEngine) -> None:
+    large = np.repeat(np.float32([3e38, -3e38]), 400)
+    x = np.concatenate([large, np.zeros(1200, np.float32)])
+    for shape, axes in (((2000,), (0,)), ((1, 2000), (1,)), ((2000, 1), (0,)), ((400, 5), (0, 1))):
+        assert threaded(cpu, "sum", alpha.tensor(x.reshape(shape), engine=cpu), axes).item() == 0
+    columns = alpha.tensor(np.stack([x, np.ones(2000, np.float32)], 1), engine=cpu)
+    assert threaded(cpu, "sum", columns, (0,)).tolist() == [0, 2000]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_extremes(cpu: CPUEngine, rng: np.random.Generator, dtype: str) -> None:
+    for shape, axes in LARGE:
+        x = rng.standard_normal(shape).astype(dtype)
+        x.reshape(-1)[:: x.size // 3] = np.nan
+        for array in (x, np.nan_to_num(x)):
+            tensor = alpha.tensor(array, engine=cpu)
+            for op in ("max", "min"):
+                np.testing.assert_array_equal(threaded(cpu, op, tensor, axes), getattr(np, op)(array, axis=axes))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("mean", [0.0, 1000.0])
+def test_variances(cpu: CPUEngine, rng: np.random.Generator, mean: float, dtype: str) -> None:
+    unit = np.finfo(dtype).eps
+    for shape, axes in [*LARGE, ((7, 9), (0,)), ((3, 4, 5), (1,)), ((2, 3), (0, 1)), ((5, 2), (1,))]:
+        x = (rng.standard_normal(shape) + mean).astype(dtype)
+        tensor, wide = alpha.tensor(x, engine=cpu), x.astype(np.longdouble)
+        for correction in (0, 1):
+
+            def compute(x: Tensor = tensor, axes: tuple[int, ...] = axes, c: int = correction) -> tuple[Tensor, ...]:
+                return cpu.variance(x, axes, c, False)
+
+            got, kept = agreed(cpu, compute)
+            want = wide.var(axes, ddof=correction)
+            np.testing.assert_allclose(got, want.astype(dtype), rtol=(20 + 50 * mean * (dtype == "float64")) * unit)
+            np.testing.assert_allclose(kept, wide.mean(axes, keepdims=True), rtol=0, atol=8 * unit * (1 + mean))
+            assert kept.shape == wide.mean(axes, keepdims=True).shape
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_equal_numbers_have_no_variance(cpu: CPUEngine, dtype: str) -> None:
+    for value in (0.1, 1 / 3, 1e5 + 0.1, 1e-30):
+        x = alpha.tensor(np.full((1001, 37), value, dtype), engine=cpu)
+        for dim in (None, 0, 1):
+            assert not x.var(dim).numpy().any()
+
+
 def test_a_sum_of_many_equal_numbers_is_not_off(cpu: CPUEngine) -> None:
     x = alpha.tensor(np.full(3_000_000, 0.1), engine=cpu)
-    assert abs(float(x.sum().item()) - 300000) < 22 * 2.0**-53 * 300000
+    assert abs(float(x.sum().item()) - 300000) < 9 * 2.0**-53 * 300000
     assert x.astype("float32").mean().item() == np.float32(0.1)
 
 
@@ -245,3 +311,23 @@ def test_cross_entropy_of_many_classes(cpu: CPUEngine, rng: np.random.Generator,
     np.testing.assert_allclose(losses[valid], -(target * logs).sum(1)[valid], rtol=8 * unit)
     np.testing.assert_allclose(p, np.exp(logs), rtol=16 * unit)
     np.testing.assert_allclose(dx, (p - target) * scale.numpy()[:, None], rtol=16 * unit, atol=8 * unit)
+
+
+# -- sorting -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("shape", [(1,), (17,), (40, 1000), (3, 5, 7), (20000,), (2, 9000), (0, 3)])
+def test_sorting_is_stable(cpu: CPUEngine, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> None:
+    x = rng.integers(-9, 9, shape).astype(dtype)
+    if dtype != "int32" and x.size > 9:
+        flat = x.reshape(-1)
+        for first, value in enumerate((np.nan, -0.0, np.inf, -np.inf, -np.nan)):
+            flat[first::23] = value
+    for axis in range(x.ndim):
+        for order in (tuple(range(x.ndim)), tuple(range(x.ndim))[::-1]):
+            given = cpu.dense(alpha.tensor(x, engine=cpu), order)
+            values, places = agreed(cpu, lambda given=given, axis=axis: cpu.sort(given, axis))  # type: ignore[misc]
+            wanted = np.argsort(x, axis=axis, kind="stable")
+            np.testing.assert_array_equal(places, wanted)
+            np.testing.assert_array_equal(values, np.take_along_axis(x, wanted, axis))

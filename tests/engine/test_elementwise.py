@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.extra.numpy import mutually_broadcastable_shapes
 
 import alpha
-from alpha.cpu import arrays
+from alpha.cpu import pointwise
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError, EngineError, ShapeError
@@ -390,7 +390,7 @@ def test_large_arrays_are_the_same_with_any_number_of_threads(
 ) -> None:
     x = alpha.tensor(draw(rng, shape, -2, 2), engine=cpu).contiguous(order)
     row = alpha.tensor(draw(rng, shape[-1:], -2, 2), engine=cpu)
-    assert x.numel() >= arrays.PARALLEL_SIZE
+    assert x.numel() >= pointwise.FOUND
     before = cpu.threads
     results = []
     try:
@@ -407,7 +407,7 @@ def test_large_arrays_are_the_same_with_any_number_of_threads(
 
 
 def test_large_in_place_result_overlapping_an_operand(engine: Engine) -> None:
-    n = 2 * arrays.PARALLEL_SIZE
+    n = 2 * pointwise.FOUND
     x = alpha.arange(n, dtype=alpha.float64, engine=engine)
     expected = np.arange(n, dtype=np.float64)
     expected[1:] += expected[:-1].copy()
@@ -418,8 +418,8 @@ def test_large_in_place_result_overlapping_an_operand(engine: Engine) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_threads_after_a_fork(cpu: CPUEngine) -> None:
-    """A child process has the executor's object without its threads: it must make its own."""
-    x = alpha.ones(arrays.PARALLEL_SIZE * 2, engine=cpu)
+    """A child process has no threads but one: it must start its own."""
+    x = alpha.ones(pointwise.FOUND * 2, engine=cpu)
     cpu.elementwise("add", x, 1)
     child = os.fork()
     if child == 0:

@@ -42,6 +42,7 @@ UPDATING = (
     "alpha/changes.py",
     "alpha/updates.py",
     "alpha/update_rules.py",
+    "alpha/expressions/rules.py",
     "alpha/cpu/optimizers.py",
     "optim/optimizer.py",
     "optim/adam.py",

@@ -10,13 +10,16 @@ import pytest
 
 import alpha
 from alpha import optim
+from alpha.cpu.engine import CPUEngine
+from alpha.cpu.pointwise import FOUND
 from alpha.engine import Epilogue, RunningStatistics
 from tests.engine.test_toy_optimizer import Lion
 from tests.robustness.inject import everywhere
 
 FILES = (
     "alpha/composed/optimizers.py", "alpha/composed/normalisation.py", "alpha/update_rules.py", "alpha/updates.py",
-    "alpha/changes.py", "alpha/numpy_engine.py", "alpha/cpu/optimizers.py", "alpha/cpu/arrays.py", "optim/muon.py",
+    "alpha/expressions/rules.py", "alpha/changes.py", "alpha/numpy_engine.py", "alpha/cpu/optimizers.py",
+    "alpha/cpu/arrays.py", "optim/muon.py",
 )  # fmt: skip
 
 OPTIMIZERS: dict[str, Callable[[Any], optim.Optimizer]] = {
@@ -43,7 +46,7 @@ def _stepped(name: str, place: str) -> tuple[optim.Optimizer, list[alpha.Tensor]
 
 @pytest.mark.parametrize(("name", "place"), [*((name, "numpy") for name in OPTIMIZERS), ("lion", "cpu")])
 def test_steps_of_optimizers(name: str, place: str) -> None:
-    """Parameters and states both: the step after tells. The CPU has no kernel for Lion."""
+    """Parameters and states both: the step after tells. Lion is a rule from outside."""
 
     def state(optimizer: optim.Optimizer, parameters: list[alpha.Tensor]) -> list[Any]:
         found = _found(*parameters)
@@ -63,6 +66,33 @@ def test_steps_of_optimizers(name: str, place: str) -> None:
         assert found in (before, after), line
         seen.add(found == after)
         optimizer, parameters = _stepped(name, place)
+    assert seen == {False, True}
+
+
+@pytest.mark.parametrize("name", ["adam", "lion"])
+def test_steps_that_threads_share(name: str) -> None:
+    """The CPU's loop goes over these by several threads; a copy of a parameter that is not dense goes back whole."""
+    engine = CPUEngine(memory="64MB", threads=2)
+    start = np.random.default_rng(1).standard_normal(FOUND + 5).astype(np.float32)
+    spread = engine.from_numpy(np.zeros(14, np.float32)).view(0, (7,), (2,))
+
+    parameters = [x.requires_grad_() for x in (engine.from_numpy(start), spread)]
+    optimizer = OPTIMIZERS[name](parameters)
+    for parameter in parameters:
+        parameter.grad = engine.full(parameter.shape, 0.5, parameter.dtype)
+    optimizer.step()
+    states = [x for state in optimizer.state.values() for x in state.values() if isinstance(x, alpha.Tensor)]
+
+    def found() -> list[bytes]:
+        return [np.array(x.detach()).tobytes() for x in (*parameters, *states)]
+
+    before, steps, seen = found(), 1, set()
+    for line in everywhere(optimizer.step, *FILES, "alpha/cpu/workers.py"):
+        now, made = found(), optimizer.steps != steps
+        assert {x != y for x, y in zip(now, before, strict=True)} == {made}, line
+        assert [state.get("step", optimizer.steps) for state in optimizer.state.values()] == [optimizer.steps] * 2, line
+        seen.add(made)
+        before, steps = now, optimizer.steps
     assert seen == {False, True}
 
 

@@ -154,7 +154,7 @@ def test_threads_that_compute_are_whole_after_an_interrupt_anywhere() -> None:
     try:
         at, reached = 0, True
         while reached:
-            reached = inject(use, ["cpu/workers.py", "cpu/numpy_threads.py", "alpha/locks.py"], at=at)
+            reached = inject(use, ["cpu/workers.py", "alpha/locks.py"], at=at)
             results: list[bool] = []
             other = threading.Thread(
                 target=lambda results=results: results.append(

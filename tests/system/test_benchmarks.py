@@ -92,6 +92,15 @@ def test_training_starts_both_sides_from_the_same_weights(trained: tuple[Result,
     assert alpha[2] < alpha[0]
 
 
+def test_training_in_the_form_of_ilsvrc2012(tmp_path: Path) -> None:
+    form = ("--model", "vgg16", "--head", "ilsvrc2012", "--against", AGAINST)
+    result, _ = run("benchmarks.training", tmp_path / "r.json", *form, *TINY, "--base-width", "1", "--warmup", "0")
+    assert result["settings"]["image"] == [128, 128, 3] and result["settings"]["classes"] == 1000
+    assert result["alpha_losses"][0] == pytest.approx(math.log(1000), abs=0.5)
+    if AGAINST == "torch":
+        assert result["alpha_losses"][0] == pytest.approx(result["torch_losses"][0], abs=1e-5)
+
+
 def test_training_of_ours_alone_in_float64(tmp_path: Path) -> None:
     result, _ = run(
         "benchmarks.training", tmp_path / "r.json", "--against", "none", *TINY, "--model", "vgg16", "--dtype", "float64"
@@ -301,8 +310,15 @@ def test_what_does_not_go_with_a_suite_is_refused(capsys: pytest.CaptureFixture[
         assert operators.main(arguments) == 1
         error = capsys.readouterr().err
         assert message in error and error.count("\n") == 1
-    assert training.main(["--against", "none", "--model", "resnet18-3x3", "--style", "paper"]) == 1
-    assert "expected neither --style nor --stem with --model resnet18-3x3" in capsys.readouterr().err
+    for option in (("--style", "paper"), ("--stem", "3x3"), ("--head", "cifar10")):
+        assert training.main(["--against", "none", "--model", "resnet18-3x3", *option]) == 1
+        error = capsys.readouterr().err
+        assert (
+            f"expected no --style, --stem or --head with --model resnet18-3x3, which says all three, got {option[1]}"
+            in error
+        )
+    assert training.main(["--against", "none", "--style", "torchvision", "--head", "ilsvrc2012"]) == 1
+    assert "expected --head with --style paper, got style torchvision" in capsys.readouterr().err
 
 
 def test_without_onnx_runtime_the_error_says_how_to_get_it(

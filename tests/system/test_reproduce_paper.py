@@ -138,11 +138,30 @@ def test_a_folder_of_images(pictures: Path, script: Script, tmp_path: Path) -> N
     ours, theirs = result(out, "alpha", 0), result(out, "torch", 0)
     assert ours["steps"] == theirs["steps"] == 3
     assert ours["losses"][0][1] == pytest.approx(theirs["losses"][0][1], abs=0.1)  # ln 3, but for dropout
+    with np.load(out / "weights-0.npz") as weights:
+        shapes = [weights[f"classifier.{index}.weight"].shape for index in (0, 3, 6)]
+    assert shapes == [(64 * 4, 8 * 4 * 2 * 2), (32 * 4, 64 * 4), (3, 32 * 4)]  # ILSVRC2012's head, for maps of 2 x 2
     report = json.loads(copy.read_text())
     assert report == json.loads((out / "report.json").read_text())
     assert str(tmp_path) not in copy.read_text()
     assert report["command"].startswith("python examples/reproduce_paper.py --model vgg16 --dataset imagefolder")
     assert report["text"] in (out / "report.md").read_text()
+
+
+@pytest.mark.needs("sklearn", "torch")
+def test_the_larger_head_on_small_images(script: Script, tmp_path: Path) -> None:
+    options = (*TINY, "--steps", 1, "--base-width", 1, "--model", "vgg16", "--head", "ilsvrc2012", "--runs", 1)
+    process = script("reproduce_paper.py", *options, "--out", tmp_path / "out")
+    assert process.returncode == 0, process.stderr
+    first = [result(tmp_path / "out", side, 0)["losses"][0][1] for side in ("alpha", "torch")]
+    assert first[0] == pytest.approx(first[1], abs=0.1)  # ln 10, but for dropout
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert report["settings"]["head"] == "ilsvrc2012" and "--head ilsvrc2012" in report["command"]
+    settings = {name: value for name, value in report["settings"].items() if name != "head"}
+    (tmp_path / "out/settings.json").write_text(json.dumps(settings))
+    older = script("reproduce_paper.py", "--resume", tmp_path / "out")
+    assert older.returncode == 1
+    assert "[--resume] expected an experiment of this version, got no head in" in one_line_error(older)
 
 
 @pytest.mark.slow

@@ -345,6 +345,19 @@ def reproduction() -> Report:
     return Report("cpu-paper-vgg16.json", {**HEAD, **result})
 
 
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        ({"style": "paper", "stem": None}, "vgg16"),  # results from before there were two heads
+        ({"style": "paper", "stem": None, "head": "cifar10"}, "vgg16"),
+        ({"style": "paper", "stem": None, "head": "ilsvrc2012"}, "vgg16 (ILSVRC2012's head)"),
+        ({"style": "torchvision", "stem": "3x3", "head": None}, "vgg16 (torchvision, 3x3 stem)"),
+    ],
+)
+def test_a_trained_network_is_named_with_its_form(form: dict[str, Any], name: str) -> None:
+    assert report.network({"name": "vgg16", **form}) == name
+
+
 def test_the_papers_training_is_told_as_its_script_told_it() -> None:
     (headline,) = report.headlines([reproduction()])
     assert headline.title == "the paper's training of vgg16 on cifar10, 1 epoch"

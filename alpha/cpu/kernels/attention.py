@@ -23,7 +23,6 @@ from numba.extending import intrinsic
 from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.isa import FUSED, ISA
-from alpha.cpu.kernels.dropout import fill_words
 from alpha.cpu.kernels.elementary import KernelLanes
 from alpha.cpu.kernels.microkernel import (
     ADD,
@@ -35,6 +34,7 @@ from alpha.cpu.kernels.microkernel import (
     outer_product,
     panel_product,
 )
+from alpha.cpu.kernels.philox import fill_words
 from alpha.cpu.kernels.runs import Runs
 from alpha.cpu.kernels.vectors import I64, integer, read_number, rounded, transpose, write_number
 from alpha.expressions import elementary

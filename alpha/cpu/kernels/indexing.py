@@ -214,16 +214,15 @@ def _take_numbers(tag, item, count, index, index_step, entries, table, table_ste
 def _take(slot, job):  # type: ignore[no-untyped-def]
     """out[o, k, i] = table[o, index[o, k, i], i], 0 for an index that the table does not have.
 
-    The job's words: the plan, index, table, out, and where a 1 is written if the table has not what an index names;
-    indices below 0 then count from its end. Without that place (0) no index may be below 0. A task is a block of the
-    pairs (o, k).
+    The job's words: the plan, index, table, out, where a 1 is written if the table has not what an index names (or 0),
+    and whether indices below 0 count from its end. A task is a block of the pairs (o, k).
     """
     plan, index, table, out, place = get(job, 0), get(job, 1), get(job, 2), get(job, 3), get(job, 4)
     item, inner, length, entries = TAG_BYTES, get(plan, WORD.inner), get(plan, WORD.length), get(plan, WORD.entries)
     table_outer, table_step = get(plan, WORD.table_outer), get(plan, WORD.table_step)
     table_inner, index_outer = get(plan, WORD.table_inner), get(plan, WORD.index_outer)
     index_step, index_inner = get(plan, WORD.index_step), get(plan, WORD.index_inner)
-    pairs, from_end, wrong = get(plan, WORD.outer) * length, place != 0, 0
+    pairs, from_end, wrong = get(plan, WORD.outer) * length, get(job, 5) != 0, 0
     task = next_task(slot, -1)
     while task < get(plan, WORD.tasks):
         first = task * get(plan, WORD.block)
@@ -319,6 +318,39 @@ def _add(slot, job):  # type: ignore[no-untyped-def]
         task = next_task(slot, task)
 
 
+def _put(slot, job):  # type: ignore[no-untyped-def]
+    """table[o, index[k], i] = values[o, k, i], of equal indices the last; nothing where an index is out of range.
+
+    The job's words: the plan, index, table, values, and where a 1 is written if an index is out of range; those below
+    0 count from the table's end. One thread runs all.
+    """
+    plan, index, table, values = get(job, 0), get(job, 1), get(job, 2), get(job, 3)
+    item, inner, length, entries = TAG_BYTES, get(plan, WORD.inner), get(plan, WORD.length), get(plan, WORD.entries)
+    table_step, table_inner = get(plan, WORD.table_step), get(plan, WORD.table_inner)
+    wrong = 0
+    for k in range(length):
+        wrong += not -entries <= get(index, k) < entries
+    if wrong:
+        put(get(job, 4), 0, 1)
+        length = 0
+    for o in range(get(plan, WORD.outer)):
+        start = table + o * get(plan, WORD.table_outer)
+        for k in range(length):
+            entry = get(index, k)
+            if entry < 0:
+                entry += entries
+            if 0 <= entry < entries:  # another thread may have written to the index
+                write = start + entry * table_step
+                if table_inner == item and inner > 1:
+                    copy_row(write, values, inner * item, False)
+                    values += inner * item
+                else:
+                    for _ in range(inner):
+                        write_number(TAG, write, read_number(TAG, values))
+                        write += table_inner
+                        values += item
+
+
 def _by_size(function: Any) -> dict[int, JobKernel]:
     """The kernel for numbers of 4 and of 8 bytes."""
     return {
@@ -327,4 +359,4 @@ def _by_size(function: Any) -> dict[int, JobKernel]:
     }
 
 
-take, add = _by_size(_take), _by_size(_add)
+take, add, put_entries = _by_size(_take), _by_size(_add), _by_size(_put)

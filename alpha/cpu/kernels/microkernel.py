@@ -12,7 +12,7 @@ arXiv 1906.06440.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
@@ -221,10 +221,11 @@ class _Emitter:
             self._add_rows(iter([self.bias] * self.rows), load)
         with builder.if_then(has(builder, self.mode, ADD)):
             self._add_rows(self._residual_rows(), load)
-        with builder.if_then(has(builder, self.mode, ACTIVATE)):
-            slope = self.vectors.spread(self.slope)
-            for accumulator in (accumulator for row in self.tile for accumulator in row):
-                builder.store(self.vectors.leaky_relu(builder.load(accumulator), slope), accumulator)
+        if self.slope is not None:
+            with builder.if_then(has(builder, self.mode, ACTIVATE)):
+                slope = self.vectors.spread(self.slope)
+                for accumulator in (accumulator for row in self.tile for accumulator in row):
+                    builder.store(self.vectors.leaky_relu(builder.load(accumulator), slope), accumulator)
         for m, row in enumerate(self._result_rows()):
             for v in range(self.width):
                 value, at = builder.load(self.tile[m][v]), self._at(row, v)
@@ -282,6 +283,52 @@ def _tile(rows: int, width: int) -> Any:
     return kernel
 
 
+class Shape(NamedTuple):
+    """What a kernel for rows is made for.
+
+    Attributes:
+        layout: ROW_MAJOR or COLUMN_MAJOR.
+        width: vectors of a tile's row.
+        heights: rows of its tiles, falling.
+    """
+
+    layout: int
+    width: int
+    heights: tuple[int, ...]
+
+
+def emit_rows(
+    builder: ir.IRBuilder, tag: Any, shape: Shape, first: tuple[Any, Any, Any], values: Iterable[Any]
+) -> None:
+    """Emits the kernel that ``_product`` makes: its arguments ``first``, slope, m and block, and the others' values.
+
+    Without a slope (None) it knows no ACTIVATE.
+    """
+    slope, m, block = first
+    layout, width, heights = shape
+    given = dict(zip(_Emitter.NAMES, values, strict=True))
+    left, a, c = (cgutils.alloca_once_value(builder, value) for value in (m, given["a"], given["c"]))
+    item = scalar_of(tag)[1]
+
+    def tile(height: int, whole: bool) -> None:
+        at = {**given, "a": builder.load(a), "c": builder.load(c)}
+        _Emitter(builder, slope, at.values(), tag, height, layout, width).emit()
+        step = builder.mul(given["a_step"], integer(height)) if layout == ROW_MAJOR else integer(height * item)
+        builder.store(builder.add(at["a"], block if whole and layout == COLUMN_MAJOR else step), a)
+        builder.store(builder.add(at["c"], builder.mul(given["c_step"], integer(height))), c)
+        builder.store(builder.sub(builder.load(left), integer(height)), left)
+
+    most = None  # rows that may remain at this height
+    for height in heights:
+        if most is None or most >= 2 * height:
+            with cgutils.for_range(builder, builder.sdiv(builder.load(left), integer(height)), intp=I64):
+                tile(height, most is None)
+        else:
+            with builder.if_then(builder.icmp_signed(">=", builder.load(left), integer(height))):
+                tile(height, False)
+        most = height - 1
+
+
 def _product(layout: int, width: int, heights: tuple[int, ...]) -> Any:
     """A kernel for m rows of ``width`` vectors, in tiles: as many as fit of the first height, then lower ones.
 
@@ -300,27 +347,7 @@ def _product(layout: int, width: int, heights: tuple[int, ...]) -> Any:
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             slope, m, block, *values = arguments
-            given = dict(zip(_Emitter.NAMES, values, strict=True))
-            left, a, c = (cgutils.alloca_once_value(builder, value) for value in (m, given["a"], given["c"]))
-            item = scalar_of(tag)[1]
-
-            def tile(height: int, whole: bool) -> None:
-                at = {**given, "a": builder.load(a), "c": builder.load(c)}
-                _Emitter(builder, slope, at.values(), tag, height, layout, width).emit()
-                step = builder.mul(given["a_step"], integer(height)) if layout == ROW_MAJOR else integer(height * item)
-                builder.store(builder.add(at["a"], block if whole and layout == COLUMN_MAJOR else step), a)
-                builder.store(builder.add(at["c"], builder.mul(given["c_step"], integer(height))), c)
-                builder.store(builder.sub(builder.load(left), integer(height)), left)
-
-            most = None  # rows that may remain at this height
-            for height in heights:
-                if most is None or most >= 2 * height:
-                    with cgutils.for_range(builder, builder.sdiv(builder.load(left), integer(height)), intp=I64):
-                        tile(height, most is None)
-                else:
-                    with builder.if_then(builder.icmp_signed(">=", builder.load(left), integer(height))):
-                        tile(height, False)
-                most = height - 1
+            emit_rows(builder, tag, Shape(layout, width, heights), (slope, m, block), values)
             return context.get_dummy_value()
 
         return types.void(tag, *[types.int64] * 16), codegen

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from alpha.cpu.compile import alone
+from alpha.cpu.compile import alone, inlined
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels.records import get, put
-from alpha.cpu.kernels.sums import added, corrected
 from alpha.cpu.kernels.vectors import read_number, rounded, write_number
 
 NONE, SUM, MEAN = 0, 1, 2
@@ -20,13 +20,28 @@ TAG, TAG_BYTES = np.float32(0), 4
 """A 0 of the numbers' size, and their bytes: each kernel has its own."""
 
 
+@inlined
+def _added(total, error, part):  # type: ignore[no-untyped-def]
+    """A sum, its rounding error, and a part more."""
+    new = total + part
+    back = new - total
+    return new, error + ((total - (new - back)) + (part - back))
+
+
+@inlined
+def _corrected(total, error):  # type: ignore[no-untyped-def]
+    """The sum with its rounding error, which is none where the sum is not finite."""
+    return total + error if math.isfinite(error) else total
+
+
 def _nll(slot, job):  # type: ignore[no-untyped-def]
     """Losses -x[row, label], or their sum or mean over the rows that count.
 
     The job's words: x, its steps in bytes from row to row and along one, rows, classes, labels, where these are copied
-    to, the label of rows to ignore, whether to check, what is done with the losses, and where they go. Of the copies,
-    for which each label is read once, that of a row to ignore is -1, of one out of range 0. Behind them is written how
-    many rows count; where labels are checked, the first out of range ends all: then it is -1 - its row.
+    to, the label of rows to ignore, whether to check, what is done with the losses, where they go, and where a 1 goes
+    if a label is out of range. Of the copies, for which each label is read once, that of a row to ignore is -1, of one
+    out of range 0. Behind them is written how many rows count; where labels are checked, the first out of range ends
+    all: then it is -1 - its row.
     """
     x, row_step, step, rows, classes = get(job, 0), get(job, 1), get(job, 2), get(job, 3), get(job, 4)
     source, followed, ignore, checking = get(job, 5), get(job, 6), get(job, 7), get(job, 8)
@@ -41,6 +56,7 @@ def _nll(slot, job):  # type: ignore[no-untyped-def]
             continue
         if label < 0 or label >= classes:
             if checking:
+                put(get(job, 11), 0, 1)
                 put(followed, rows, -1 - row)
                 return
             label = 0
@@ -50,9 +66,9 @@ def _nll(slot, job):  # type: ignore[no-untyped-def]
         if reduction == NONE:
             write_number(tag, out + row * item, loss)
         else:
-            total, error = added(total, error, float(loss))
+            total, error = _added(total, error, float(loss))
     if reduction != NONE:
-        total = corrected(total, error)
+        total = _corrected(total, error)
         write_number(tag, out, rounded(tag, total / kept if reduction == MEAN else total))
     put(followed, rows, kept)
 

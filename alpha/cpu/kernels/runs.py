@@ -62,23 +62,6 @@ class Runs(Vectors):
         """The numbers of a vector in float64."""
         return value if self.wide == self.vector else self.builder.fpext(value, self.wide)
 
-    def narrowed(self, value: Any) -> Any:
-        """The reverse of ``widened``."""
-        return value if self.wide == self.vector else self.builder.fptrunc(value, self.vector)
-
-    def running(self, value: Any) -> Any:
-        """The running sums of a wide vector's lanes: each step adds those twice as far before."""
-        zero, step = self.wide_constant(0.0), 1
-        while step < self.lanes:
-            lanes = [self.lanes + lane if lane < step else lane - step for lane in range(self.lanes)]
-            value = self.builder.fadd(value, self.builder.shuffle_vector(value, zero, self._lanes(lanes)))
-            step *= 2
-        return value
-
-    def last_in_all(self, value: Any) -> Any:
-        """A wide vector's last lane in every lane."""
-        return self.builder.shuffle_vector(value, value, self._lanes([self.lanes - 1] * self.lanes))
-
     def wide_constant(self, value: float) -> ir.Constant:
         """The value in every lane of a wide vector."""
         return ir.Constant(self.wide, [ir.Constant(ir.DoubleType(), value)] * self.lanes)
@@ -92,10 +75,6 @@ class Runs(Vectors):
     def store_wide(self, value: Any, address: Any) -> None:
         """A wide vector to memory."""
         self.builder.store(value, self.pointer(address, self.wide)).align = 8
-
-    def first_lanes(self, value: Any, count: Any) -> Any:
-        """A wide vector with its lanes from ``count`` on at 0."""
-        return self.builder.select(self.below(count), value, self.wide_constant(0.0))
 
     def wide_fma(self, a: Any, b: Any, c: Any) -> Any:
         """a * b + c of wide vectors."""

@@ -7,7 +7,7 @@ Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", arX
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -22,7 +22,8 @@ from alpha.cpu.forks import compilation_lock
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE, has, panel_product
 from alpha.cpu.kernels.vectors import I64, Vectors, integer, transpose
-from alpha.cpu.kernels.winograd_forms import Form, Matrix, transposed
+from alpha.cpu.kernels.winograd_forms import FORMS, Form, Matrix, transposed
+from alpha.cpu.signatures import COMPILERS
 
 ISA_BYTES = ISA.bytes
 
@@ -339,6 +340,16 @@ def transforms(form: Form) -> Transforms:
     """
     with _compiling:
         return _compiled(form)[0]
+
+
+def _compiler(form: Form) -> Callable[[Any], object]:
+    """What compiles each of a form's functions, whatever their signatures."""
+    return lambda _signature: transforms(form)
+
+
+for _form in (form for forms in FORMS.values() for form in forms.values()):
+    for _function in (_of_input, _of_result, _of_filters):
+        COMPILERS[f"{__name__}.{_function.__name__}_{_form.name}"] = _compiler(_form)
 
 
 # -- kernels ---------------------------------------------------------------------------------------------------------

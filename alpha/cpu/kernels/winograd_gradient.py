@@ -7,6 +7,7 @@ are a matrix product at each of a tile's places; G' and G are applied once, at t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -23,7 +24,8 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import ADD, NARROW_WIDE_ROWS, ROWS, STORE, narrow_outer_product, outer_product
 from alpha.cpu.kernels.vectors import I64, Vectors, integer
 from alpha.cpu.kernels.winograd import LINES, transformed_places
-from alpha.cpu.kernels.winograd_forms import Form, Matrix, transposed
+from alpha.cpu.kernels.winograd_forms import FORMS, Form, Matrix, transposed
+from alpha.cpu.signatures import COMPILERS
 
 ISA_BYTES = ISA.bytes
 VECTORS = ISA.vectors
@@ -170,6 +172,16 @@ def transforms(form: Form) -> GradientTransforms:
     """A form's ``GradientTransforms``; the first call compiles its functions, in one thread at a time."""
     with _compiling:
         return _compiled(form)[0]
+
+
+def _compiler(form: Form) -> Callable[[Any], object]:
+    """What compiles each of a form's functions, whatever their signatures."""
+    return lambda _signature: transforms(form)
+
+
+for _form in (form for forms in FORMS.values() for form in forms.values()):
+    for _name in ("of_input", "of_gradient", "of_sums"):
+        COMPILERS[f"{__name__}.{_name}_{_form.name}"] = _compiler(_form)
 
 
 @compiled

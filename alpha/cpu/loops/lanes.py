@@ -18,6 +18,7 @@ class Text:
         declarations: of the functions of LLVM's that they call.
         turns: the bits of the floats whose angles they reduce by ``turns``.
         divisions: the bits of the floats that they divide by ``division``.
+        functions: of our own that they call beside these, by name.
         block: the label of the block that is being written.
     """
 
@@ -26,6 +27,7 @@ class Text:
         self.declarations: set[str] = set()
         self.turns: set[int] = set()
         self.divisions: set[int] = set()
+        self.functions: dict[str, str] = {}
         self.block = "entry"
         self.written: dict[str, Value] = {}
         self.results: dict[str, Value] = {}

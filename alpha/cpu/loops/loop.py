@@ -1,7 +1,9 @@
 """The loop of a point-wise program: rows of elements, whole vectors first, then what is left under a mask.
 
 A job is a record of 8-byte fields: the address of a plan, the addresses of the results and of the tensors, and the
-numbers. A plan is one of integers, shared by all calls with these shapes and strides:
+numbers: float64, or int64 where the loop computes in integers. Behind them stand the seed, the first counter and the
+threshold of bools that are drawn (``DRAWN``): they hold where the first 24 bits of an element's random word reach it. A
+plan is one of integers, shared by all calls with these shapes and strides:
 
     rows, elements per row, rows per task, elements per task, tasks, outer axes;
     for each result and tensor the bytes from an element of a row to the next;
@@ -16,7 +18,8 @@ from dataclasses import dataclass
 
 from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import JOB_SLOT
-from alpha.cpu.loops import division, turns
+from alpha.cpu.loops import division, integers, philox, turns
+from alpha.cpu.loops.elements import BOOL, BOOLS, DRAWN, FLOAT, SIGNED, Element
 from alpha.cpu.loops.lanes import Lanes, Text, Value
 from alpha.cpu.loops.machine import pointer_to
 from alpha.expressions.elementary import FUNCTIONS
@@ -37,14 +40,16 @@ class Layout:
     """What a loop is made for, beside its program.
 
     Attributes:
-        bits: of the floats that it computes in; 8 where it computes with bools alone.
-        tensors: for each tensor the bits of its elements, and how these lie.
+        computed: what it computes in, and its results are where they are not bools; each element of a tensor is
+            converted to it.
+        tensors: for each tensor its elements, and how these lie.
         is_flat: whether there are no outer axes.
-        streams: whether results of floats are written past the caches; each row of them is aligned to whole vectors.
+        streams: whether results other than bools are written past the caches; each row of them is aligned to whole
+            vectors.
     """
 
-    bits: int
-    tensors: tuple[tuple[int, str], ...]
+    computed: Element
+    tensors: tuple[tuple[Element, str], ...]
     is_flat: bool
     streams: bool
 
@@ -66,10 +71,12 @@ class Writer:
     def __init__(self, program: Program, layout: Layout, fused: bool) -> None:
         self.program, self.layout = program, layout
         self.text = Text()
-        self.lanes = Lanes(layout.bits, ISA.lanes(layout.bits // 8), fused, self.text)
+        self.lanes = lanes_of(layout, fused, self.text)
+        self.functions = integers.FUNCTIONS if layout.computed.is_integer else FUNCTIONS
         self.results = len(program.results)
         self.pointers: list[Value] = []  # of the row: of each result, then of each tensor
         self.same: dict[int, Value] = {}  # tensors and numbers that are one value along the row, in every lane
+        self.draw: Draw | None = None
 
     def module(self) -> str:
         """The module's text."""
@@ -77,6 +84,7 @@ class Writer:
         parts = [*sorted(self.text.declarations)]
         parts += [turns.functions(b, self.lanes.count, pointer_to("i64")) for b in sorted(self.text.turns)]
         parts += [division.functions(b, self.lanes.count) for b in sorted(self.text.divisions)]
+        parts += self.text.functions.values()
         return "\n".join([*parts, body, *self._entries(), attributes(), "!0 = !{ i32 1 }"])
 
     def _entries(self) -> list[str]:
@@ -88,21 +96,27 @@ class Writer:
     def _range(self) -> str:
         text = self.text
         plan = self._field("%job", 0)
-        bases = [self._field("%job", 1 + k) for k in range(self.results + self.program.tensors)]
+        bases = self._bases()
         numbers = []
         for k in range(self.program.count_of_numbers):
-            bits = self._field("%job", 1 + self.results + self.program.tensors + k)
-            numbers.append(self._splat(text.write(f"bitcast i64 {bits} to double"), 64))
+            numbers.append(self._number(self._field("%job", 1 + len(bases) + k)))
+        if DRAWN in [element.kind for element, _ in self.layout.tensors]:
+            place = 1 + len(bases) + self.program.count_of_numbers
+            self.draw = Draw(self.lanes, self._unroll(), *[self._field("%job", place + k) for k in range(3)])
         text.act("br label %row")
         text.label("row")
         text.act("%row_number = phi i64 [ %first_row, %entry ], [ %next_row, %row_end ]")
         self._carry("row", ("entry", ""), ("row_end", "part"))
         self.pointers = self._row_pointers(plan, bases)
-        steps = [self._field(plan, STEPS + self.results + k) for k in range(self.program.tensors)]
+        steps = [
+            self._field(plan, STEPS + self.results + k) if lie == STRIDED else ""
+            for k, (_, lie) in enumerate(self.layout.tensors)
+        ]
         self.same = {self.program.tensors + k: value for k, value in enumerate(numbers)}
-        for k, (width, lie) in enumerate(self.layout.tensors):
+        for k, (element, lie) in enumerate(self.layout.tensors):
             if lie == SAME:
-                self.same[k] = self._same(self.pointers[self.results + k], width)
+                value = self._load(element.scalar, self.pointers[self.results + k], element.bits // 8)
+                self.same[k] = self._converted(self._spread(value, element.scalar), k)
         row_block = text.block
         text.act("br label %vectors")
         text.label("vectors")
@@ -143,6 +157,10 @@ class Writer:
         arguments = "i64 %job, i64 %first_row, i64 %end_row, i64 %first, i64 %end"
         return f"define internal {self.kind} @range({arguments}) noinline #0 {{\nentry:\n{body}\n}}"
 
+    def _bases(self) -> list[Value]:
+        """Where the results and the tensors begin, from the job's fields after the plan."""
+        return [self._field("%job", 1 + k) for k in range(self.results + self.program.tensors)]
+
     def _carry(self, name: str, *origins: tuple[str, str]) -> None:
         """Begins a block with what goes from turn to turn, under a name; ``origins``: blocks, and its name there."""
 
@@ -165,27 +183,48 @@ class Writer:
         pointer = self.text.write(f"inttoptr i64 {address} to {pointer_to(kind)}")
         return self.text.write(f"load {kind}, {pointer_to(kind)} {pointer}, align {align}")
 
-    def _element(self, address: Value, bits: int) -> Value:
-        return self._load(_SCALARS[bits], address, bits // 8)
-
-    def _splat(self, value: Value, bits: int) -> Value:
-        """A float of so many bits in every lane, in the dtype that is computed in."""
+    def _number(self, bits: Value) -> Value:
+        """A number of the job in every lane, in what is computed in."""
         lanes, write = self.lanes, self.text.write
-        if bits != lanes.bits:
-            kinds = ("float", "double") if bits == 32 else ("double", "float")
-            value = write(f"{'fpext' if bits == 32 else 'fptrunc'} {kinds[0]} {value} to {kinds[1]}")
-        first = write(f"insertelement {lanes.floats} undef, {lanes.scalar} {value}, i32 0")
-        order = f"<{lanes.count} x i32> zeroinitializer"
-        return write(f"shufflevector {lanes.floats} {first}, {lanes.floats} undef, {order}")
+        if self.layout.computed.is_integer:
+            value = bits if lanes.bits == 64 else write(f"trunc i64 {bits} to {lanes.scalar}")
+        else:
+            value = write(f"bitcast i64 {bits} to double")
+            if lanes.bits != 64:
+                value = write(f"fptrunc double {value} to {lanes.scalar}")
+        return self._spread(value, lanes.scalar)
 
-    def _same(self, address: Value, bits: int) -> Value:
-        """The element of a tensor that serves the whole row, in every lane."""
-        if bits > 8:
-            return self._splat(self._element(address, bits), bits)
-        lanes, write = self.lanes, self.text.write
-        holds = write(f"icmp ne i8 {self._load('i8', address, 1)}, 0")
-        first = write(f"insertelement {lanes.masks} undef, i1 {holds}, i32 0")
-        return write(f"shufflevector {lanes.masks} {first}, {lanes.masks} undef, <{lanes.count} x i32> zeroinitializer")
+    def _spread(self, value: Value, kind: str) -> Value:
+        return philox.spread(self.text, value, kind, self.lanes.count)
+
+    def _converted(self, value: Value, k: int) -> Value:
+        """Elements of a tensor as what is computed in; those of a condition as a mask.
+
+        What is beyond an integer's range becomes what the processor makes of it, as in NumPy.
+        """
+        lanes, write, wanted = self.lanes, self.text.write, self.layout.computed
+        element = self.layout.tensors[k][0]
+        kind = f"<{lanes.count} x {element.scalar}>"
+        if element.kind == BOOL or wanted.kind == BOOL:
+            differs = "fcmp une" if element.kind == FLOAT else "icmp ne"
+            mask = write(f"{differs} {kind} {value}, zeroinitializer")
+            if self.program.conditions[k] or wanted.kind == BOOL:
+                return mask
+            return lanes.select(mask, lanes.number(1.0), lanes.number(0.0))
+        if element == wanted:
+            return value
+        if element.kind == FLOAT and wanted.is_integer:
+            whole = f"<{lanes.count} x i{max(32, wanted.bits)}>"
+            value, kind = write(f"fptosi {kind} {value} to {whole}"), whole
+            return value if kind == lanes.floats else write(f"trunc {kind} {value} to {lanes.floats}")
+        longer = element.bits < wanted.bits
+        if wanted.is_integer:
+            step = ("sext" if element.kind == SIGNED else "zext") if longer else "trunc"
+            return value if element.bits == wanted.bits else write(f"{step} {kind} {value} to {lanes.floats}")
+        step = "sitofp" if element.kind == SIGNED else "uitofp"
+        if element.kind == FLOAT:
+            step = "fpext" if longer else "fptrunc"
+        return write(f"{step} {kind} {value} to {lanes.floats}")
 
     def _row_pointers(self, plan: Value, bases: list[Value]) -> list[Value]:
         """The addresses of a row's beginning."""
@@ -228,26 +267,23 @@ class Writer:
         mask = None if left is None else self._mask(left)
         slots: list[Value] = []
         for k in range(self.program.tensors):
-            slots.append(self.same[k] if k in self.same else self._loaded(k, i, steps[k], mask, left))
+            slots.append(self.same[k] if k in self.same else self._loaded(k, turn, i, steps[k], mask, left))
         slots += [self.same[self.program.tensors + k] for k in range(self.program.count_of_numbers)]
         for one in self.program.instructions:
             if one.operation == "constant":
                 slots.append(lanes.number(one.value))
             else:
-                slots.append(FUNCTIONS[one.operation](lanes, *[slots[slot] for slot in one.operands]))
+                slots.append(self.functions[one.operation](lanes, *[slots[slot] for slot in one.operands]))
         self._put(slots, i, mask, turn)
 
     def _put(self, slots: list[Value], i: Value, mask: Value | None, turn: int) -> None:
         """Stores the results."""
         lanes, text = self.lanes, self.text
         for k, (slot, is_bool) in enumerate(zip(self.program.results, self.program.bools, strict=True)):
-            value, kind, size = slots[slot], lanes.floats, lanes.bits // 8
+            value, element = slots[slot], self.layout.computed
             if is_bool:
-                value, kind, size = text.write(f"zext {lanes.masks} {value} to {self._bytes()}"), self._bytes(), 1
-            self._store(kind, value, self._address(self.pointers[k], i, size), size, mask)
-
-    def _bytes(self) -> str:
-        return f"<{self.lanes.count} x i8>"
+                value, element = text.write(f"zext {lanes.masks} {value} to <{lanes.count} x i8>"), BOOLS
+            self._store(element, value, self._address(self.pointers[k], i, element.bits // 8), mask)
 
     def _mask(self, left: Value) -> Value:
         """The lanes below a count."""
@@ -264,28 +300,27 @@ class Writer:
         skipped = self.text.write(f"mul i64 {index}, {size}")
         return self.text.write(f"add i64 {base}, {skipped}")
 
-    def _loaded(self, k: int, i: Value, step: Value, mask: Value | None, left: Value | None) -> Value:
-        """Elements of a tensor, in the dtype that is computed in."""
-        lanes, write = self.lanes, self.text.write
-        bits, lie = self.layout.tensors[k]
-        base = self.pointers[self.results + k]
-        kind = f"<{lanes.count} x {_SCALARS[bits]}>"
+    def _loaded(self, k: int, turn: int, i: Value, step: Value, mask: Value | None, left: Value | None) -> Value:
+        """Elements of a tensor, as what is computed in."""
+        element, lie = self.layout.tensors[k]
+        base, size = self.pointers[self.results + k], element.bits // 8
+        if element.kind == DRAWN:
+            assert self.draw is not None
+            if lie == DENSE and left is None:
+                return self.draw.in_turn(self.text.write(f"add i64 {base}, %i"), turn)
+            return self.draw.of_each(base, i, step if lie == STRIDED else "1")
         if lie == STRIDED:
-            value = self._gathered(base, i, step, bits, left)
+            value = self._gathered(base, i, step, element, left)
         elif mask is None:
-            value = self._load(kind, self._address(base, i, bits // 8), bits // 8)
+            value = self._load(f"<{self.lanes.count} x {element.scalar}>", self._address(base, i, size), size)
         else:
-            value = self._masked_load(kind, bits, self._address(base, i, bits // 8), mask)
-        if bits == 8:
-            return write(f"icmp ne {kind} {value}, zeroinitializer")
-        if bits == lanes.bits:
-            return value
-        return write(f"{'fpext' if bits == 32 else 'fptrunc'} {kind} {value} to {lanes.floats}")
+            value = self._masked_load(element, self._address(base, i, size), mask)
+        return self._converted(value, k)
 
-    def _gathered(self, base: Value, i: Value, step: Value, bits: int, left: Value | None) -> Value:
+    def _gathered(self, base: Value, i: Value, step: Value, element: Element, left: Value | None) -> Value:
         """Elements some way apart; beyond the last the last again."""
         write, count = self.text.write, self.lanes.count
-        kind, one = f"<{count} x {_SCALARS[bits]}>", _SCALARS[bits]
+        kind, one = f"<{count} x {element.scalar}>", element.scalar
         last = None if left is None else write(f"sub i64 {left}, 1")
         value = "undef"
         for lane in range(count):
@@ -295,37 +330,101 @@ class Writer:
                 place = write(f"select i1 {within}, i64 {lane}, i64 {last}")
             index = write(f"add i64 {i}, {place}")
             skipped = write(f"mul i64 {index}, {step}")
-            element = self._element(write(f"add i64 {base}, {skipped}"), bits)
-            value = write(f"insertelement {kind} {value}, {one} {element}, i32 {lane}")
+            loaded = self._load(one, write(f"add i64 {base}, {skipped}"), element.bits // 8)
+            value = write(f"insertelement {kind} {value}, {one} {loaded}, i32 {lane}")
         return value
 
-    def _masked_load(self, kind: str, bits: int, address: Value, mask: Value) -> Value:
-        pointer, suffix = pointer_to(kind), f"v{self.lanes.count}{'i8' if bits == 8 else f'f{bits}'}"
+    def _masked_load(self, element: Element, address: Value, mask: Value) -> Value:
+        kind = f"<{self.lanes.count} x {element.scalar}>"
+        pointer, suffix = pointer_to(kind), f"v{self.lanes.count}{element.suffix}"
         name = f"llvm.masked.load.{suffix}.p0{'' if pointer == 'ptr' else suffix}"
         self.text.declarations.add(f"declare {kind} @{name}({pointer}, i32, {self.lanes.masks}, {kind})")
         at = self.text.write(f"inttoptr i64 {address} to {pointer}")
         zeros = f"{kind} zeroinitializer"
         return self.text.write(
-            f"call {kind} @{name}({pointer} {at}, i32 {bits // 8}, {self.lanes.masks} {mask}, {zeros})"
+            f"call {kind} @{name}({pointer} {at}, i32 {element.bits // 8}, {self.lanes.masks} {mask}, {zeros})"
         )
 
-    def _store(self, kind: str, value: Value, address: Value, align: int, mask: Value | None) -> None:
+    def _store(self, element: Element, value: Value, address: Value, mask: Value | None) -> None:
+        kind, align = f"<{self.lanes.count} x {element.scalar}>", element.bits // 8
         pointer = pointer_to(kind)
         at = self.text.write(f"inttoptr i64 {address} to {pointer}")
-        if mask is None and self.layout.streams and kind == self.lanes.floats:
-            self.text.act(f"store {kind} {value}, {pointer} {at}, align {ISA.bytes}, !nontemporal !0")
+        nbytes = self.lanes.count * align
+        if mask is None and self.layout.streams and element != BOOLS and nbytes >= _STREAMED:
+            self.text.act(f"store {kind} {value}, {pointer} {at}, align {min(nbytes, ISA.bytes)}, !nontemporal !0")
             return
         if mask is None:
             self.text.act(f"store {kind} {value}, {pointer} {at}, align {align}")
             return
-        suffix = f"v{self.lanes.count}{'i8' if align == 1 else f'f{8 * align}'}"
+        suffix = f"v{self.lanes.count}{element.suffix}"
         name = f"llvm.masked.store.{suffix}.p0{'' if pointer == 'ptr' else suffix}"
         self.text.declarations.add(f"declare void @{name}({kind}, {pointer}, i32, {self.lanes.masks})")
         self.text.act(f"call void @{name}({kind} {value}, {pointer} {at}, i32 {align}, {self.lanes.masks} {mask})")
 
 
-_SCALARS = {8: "i8", 32: "float", 64: "double"}
-"""LLVM's types of elements, by their bits."""
+class Draw:
+    """Bools that are drawn in a loop. Element n of the draw has word n % 4 of the first counter + n // 4."""
+
+    def __init__(self, lanes: Lanes, turns: int, seed: Value, first: Value, threshold: Value) -> None:
+        """``turns``: vectors that a turn of the loop computes."""
+        self._masks, self._turns, self._text = lanes.masks, turns, lanes.text
+        self._lanes = Lanes(64, lanes.count, False, lanes.text)
+        self._first = self._spread(first)
+        self._keys = philox.keys(self._lanes, seed)
+        self._threshold = self._spread(threshold)
+        self._places = "<" + ", ".join(f"i64 {lane}" for lane in range(lanes.count)) + ">"
+
+    def in_turn(self, number: Value, turn: int) -> Value:
+        """Those of one of the vectors of a turn, whose elements stand one after the other from a number on.
+
+        The number is a multiple of 4; the words of all vectors are drawn at once, as many counters as four of them have
+        lanes.
+        """
+        lanes, write, count = self._lanes, self._text.write, self._lanes.count
+        if self._turns != philox.WORDS:
+            return self.of_each(number, str(turn * count), "1")
+        counters = self._spread(write(f"lshr i64 {number}, 2"))
+        counters = lanes.integers("add", lanes.integers("add", counters, self._places), self._first)
+        found = philox.words(lanes, counters, self._keys)
+        short = [write(f"trunc {lanes.ints} {word} to <{count} x i32>") for word in found]
+        every = philox.side_by_side(self._text, short, "i32", count)
+        places = ", ".join(f"i32 {turn * count + lane}" for lane in range(count))
+        whole, part = f"<{philox.WORDS * count} x i32>", f"<{count} x i32>"
+        word = write(f"shufflevector {whole} {every}, {whole} undef, {part} <{places}>")
+        return self._reach(write(f"zext {part} {word} to {lanes.ints}"))
+
+    def of_each(self, base: Value, index: Value, step: Value) -> Value:
+        """Those of elements any steps apart, each by a counter of its own."""
+        lanes, run = self._lanes, self._lanes.integers
+        places = run("mul", run("add", self._spread(index), self._places), self._spread(step))
+        numbers = run("add", self._spread(base), places)
+        counters = run("add", run("lshr", numbers, lanes.integer(2)), self._first)
+        word, *others = philox.words(lanes, counters, self._keys)
+        rest = run("and", numbers, lanes.integer(3))
+        for k, other in enumerate(others, 1):
+            is_other = self._text.write(f"icmp eq {lanes.ints} {rest}, {lanes.integer(k)}")
+            word = self._text.write(f"select {self._masks} {is_other}, {lanes.ints} {other}, {lanes.ints} {word}")
+        return self._reach(word)
+
+    def _reach(self, words: Value) -> Value:
+        kind = self._lanes.ints
+        bits = self._lanes.integers("lshr", words, self._lanes.integer(8))
+        return self._text.write(f"icmp uge {kind} {bits}, {self._threshold}")
+
+    def _spread(self, value: Value) -> Value:
+        return philox.spread(self._text, value, "i64", self._lanes.count)
+
+
+def lanes_of(layout: Layout, fused: bool, text: Text) -> Lanes:
+    """The vectors of a loop: as many lanes as the widest of all that it reads and computes in has in one."""
+    computed = layout.computed
+    widest = max(computed.bits, *[element.bits for element, lie in layout.tensors if lie != SAME], 0)
+    count = ISA.lanes(widest // 8)
+    return integers.Integers(computed, count, text) if computed.is_integer else Lanes(computed.bits, count, fused, text)
+
+
+_STREAMED = 16
+"""Bytes of the shortest vectors that are written past the caches."""
 
 _CHEAP = (
     "constant", "add", "sub", "mul", "div", "neg", "abs", "sqrt", "rsqrt", "sign", "floor", "ceil", "maximum",
@@ -364,8 +463,19 @@ def read(record: str, name: str, place: int) -> str:
 
 def _shared() -> str:
     """``shared(slot, job)``: tasks of whole rows, or of parts of one, until none is left."""
-    kind = pointer_to("i64")
     fields = "\n".join(read("%plan", name, place) for name, place in (*PLAN_FIELDS, ("tasks", COUNT)))
+    run = "  call void @range(i64 %job, i64 %first_row, i64 %end_row, i64 %first, i64 %end)"
+    return shared(fields, f"{BOUNDS}\n{run}")
+
+
+def shared(fields: str, run: str) -> str:
+    """``shared(slot, job)``: draws tasks until none is left.
+
+    Args:
+        fields: reads what is the same for all tasks from ``%plan``, their number into ``%tasks`` among it.
+        run: does the task ``%task``.
+    """
+    kind = pointer_to("i64")
     return f"""define void @shared(i64 %slot, i64 %job) #0 {{
 entry:
 {read("%job", "plan", 0)}
@@ -378,8 +488,7 @@ draw:
   %is_one = icmp slt i64 %task, %tasks
   br i1 %is_one, label %run, label %done
 run:
-{BOUNDS}
-  call void @range(i64 %job, i64 %first_row, i64 %end_row, i64 %first, i64 %end)
+{run}
   br label %draw
 done:
   ret void

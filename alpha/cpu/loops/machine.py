@@ -70,13 +70,17 @@ def loop(ir: str) -> Loop:
     return _loaded("loop", ir, lambda: ir, Loop)
 
 
-def functions(key: str, write: Callable[[], str]) -> Functions:
-    """The functions of a module of LLVM IR, which is written only where none is kept under its key."""
-    return _loaded("functions", key, write, Functions)
+def functions(key: str, write: Callable[[], str], promoted: bool = False) -> Functions:
+    """The functions of a module of LLVM IR, which is written only where none is kept under its key.
+
+    ``promoted``: whether it has variables in memory that are to be registers.
+    """
+    return _loaded("promoted" if promoted else "functions", key, write, Functions)
 
 
 def _loaded(name: str, key: str, write: Callable[[], str], kind: Callable[[bytes], Code]) -> Code:
     global compiled
+    promoted = name == "promoted"
     with _LOCK:
         name = f"{name}-{_digest(key)}.kernel"
         code = cache.load(KIND, name)
@@ -85,17 +89,24 @@ def _loaded(name: str, key: str, write: Callable[[], str], kind: Callable[[bytes
                 return kind(code)
             except RuntimeError as error:  # LLVM's word for what is no object file
                 _log.info("%s cannot be loaded (%r): made anew", name, error)
-        code = _compiled(write())
+        code = _compiled(write(), promoted)
         compiled += kind is Loop
         made = kind(code)
         cache.keep(KIND, name, code)
         return made
 
 
-def _compiled(ir: str) -> bytes:
-    """The IR as an object file. It is written as it is to run: LLVM only chooses instructions and registers."""
-    module = llvm.parse_assembly(ir)
-    code: bytes = _target_machine().emit_object(module)
+def _compiled(ir: str, promoted: bool) -> bytes:
+    """The IR as an object file. It is written as it is to run: LLVM only chooses instructions and registers.
+
+    ``promoted``: variables in memory become registers first.
+    """
+    module, target = llvm.parse_assembly(ir), _target_machine()
+    if promoted:
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_sroa_pass()
+        passes.run(module, llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options()))
+    code: bytes = target.emit_object(module)
     return code
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from alpha import random
 from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import JOB_SLOT
+from alpha.cpu.loops import philox
 from alpha.cpu.loops.lanes import Lanes, Text, Value
 from alpha.cpu.loops.loop import attributes, read
 from alpha.cpu.loops.machine import pointer_to
@@ -56,14 +57,16 @@ class _Writer:
         text.act(f"%room = alloca {kind}, align 64")
         out, elements, seed, offset = (self._field(place) for place in (OUT, ELEMENTS, SEED, OFFSET))
         numbers = [self._number(NUMBERS + k) for k in range(3 if self.distribution == "uniform" else 2)]
-        keys = self._keys(seed)
+        keys = philox.keys(lanes, seed)
         places = "<" + ", ".join(f"i64 {k}" for k in range(count)) + ">"
         text.act("br label %turn")
         text.label("turn")
         text.act("%i = phi i64 [ %first, %entry ], [ %next, %after ]")
-        counters = lanes.integers("add", self._spread(text.write(f"add i64 {offset}, %i"), "i64"), places)
+        begun = philox.spread(text, text.write(f"add i64 {offset}, %i"), "i64", count)
+        counters = lanes.integers("add", begun, places)
         drawn = self._uniform if self.distribution == "uniform" else self._normal
-        value = self._side_by_side(drawn(self._words(counters, keys), numbers), kind)
+        found = drawn(philox.words(lanes, counters, keys), numbers)
+        value = philox.side_by_side(text, found, self.scalar, count)
         text.act(f"%begun = mul i64 %i, {self.per_counter}")
         text.act(f"%left = sub i64 {elements}, %begun")
         text.act(f"%skipped = mul i64 %begun, {self.bits // 8}")
@@ -106,39 +109,6 @@ class _Writer:
             "br i1 %more, label %one, label %after",
         ):
             self.text.act(line)
-
-    # -- words ---------------------------------------------------------------------------------------------------
-
-    def _keys(self, seed: Value) -> list[tuple[Value, Value]]:
-        """The two words of each round's key, in every lane."""
-        write, keys = self.text.write, []
-        words = [seed, write(f"lshr i64 {seed}, 32")]
-        for turn in range(random.ROUNDS):
-            if turn:
-                words = [write(f"add i64 {w}, {step}") for w, step in zip(words, random.KEY_STEPS, strict=True)]
-            keys.append((self._spread(words[0], "i64"), self._spread(words[1], "i64")))
-        return keys
-
-    def _words(self, counters: Value, keys: Sequence[tuple[Value, Value]]) -> list[Value]:
-        """The four words of each counter. Above a word's 32 bits anything may stand until the end."""
-        run, shift = self.lanes.integers, self.lanes.integer(32)
-        low = self.lanes.integer(0xFFFFFFFF)
-        zero = self.lanes.integer(0)
-        words = [counters, run("lshr", counters, shift), zero, zero]
-        for key in keys:
-            # Masked here, so that LLVM sees a product of 32-bit words, for which there is one instruction.
-            products = [
-                run("mul", run("and", word, low), self.lanes.integer(multiplier))
-                for word, multiplier in zip(words[::2], random.MULTIPLIERS, strict=True)
-            ]
-            high = [run("lshr", product, shift) for product in products]
-            words = [
-                run("xor", run("xor", high[1], words[1]), key[0]),
-                products[1],
-                run("xor", run("xor", high[0], words[3]), key[1]),
-                products[0],
-            ]
-        return [run("and", word, low) for word in words]
 
     # -- numbers -------------------------------------------------------------------------------------------------
 
@@ -227,24 +197,7 @@ class _Writer:
         placed = lanes.as_floats(lanes.integers("or", words, lanes.integer(bits_of(2.0**52, 64))))
         return lanes.sub(placed, lanes.number(2.0**52))
 
-    # -- vectors -------------------------------------------------------------------------------------------------
-
-    def _side_by_side(self, values: Sequence[Value], kind: str) -> Value:
-        """The numbers of each counter side by side: of some vectors the first lanes, then the second ones."""
-        count, many = self.lanes.count, len(values)
-        order = [lane % many * count + lane // many for lane in range(many * count)]
-        width, whole = count, list(values)
-        while len(whole) > 1:
-            last = len(whole) == 2
-            wide = f"<{width} x {self.scalar}>"
-            places = ", ".join(f"i32 {place}" for place in (order if last else range(2 * width)))
-            lanes = f"<{2 * width} x i32>"
-            whole = [
-                self.text.write(f"shufflevector {wide} {x}, {wide} {y}, {lanes} <{places}>")
-                for x, y in zip(whole[::2], whole[1::2], strict=True)
-            ]
-            width *= 2
-        return whole[0]
+    # -- the job -----------------------------------------------------------------------------------------------
 
     def _field(self, place: int) -> Value:
         write, kind = self.text.write, pointer_to("i64")
@@ -253,12 +206,8 @@ class _Writer:
 
     def _number(self, place: int) -> Value:
         """A number of the job in every lane."""
-        return self._spread(self.text.write(f"bitcast i64 {self._field(place)} to double"), "double")
-
-    def _spread(self, value: Value, kind: str) -> Value:
-        write, vector = self.text.write, f"<{self.lanes.count} x {kind}>"
-        first = write(f"insertelement {vector} undef, {kind} {value}, i32 0")
-        return write(f"shufflevector {vector} {first}, {vector} undef, <{self.lanes.count} x i32> zeroinitializer")
+        value = self.text.write(f"bitcast i64 {self._field(place)} to double")
+        return philox.spread(self.text, value, "double", self.lanes.count)
 
 
 def _task(per_counter: int) -> str:

@@ -40,7 +40,7 @@ class _Writer(loop.Writer):
 
     def _entries(self) -> list[str]:
         places = self.results + self.program.tensors + self.program.count_of_numbers
-        return [_task(), _finish(1 + places + 1, self.layout.bits), _shared(1 + places), _alone()]
+        return [_task(), _finish(1 + places + 1, self.layout.computed.bits), _shared(1 + places), _alone()]
 
     def _carry(self, name: str, *origins: tuple[str, str]) -> None:
         for k in range(self.sums):

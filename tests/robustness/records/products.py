@@ -46,7 +46,8 @@ def _matmul(d: Draw) -> Case:
     return Case([x, d.input(right, dtype)])
 
 
-def _linear(d: Draw) -> Case:
+def linear_case(d: Draw) -> Case:
+    """x, the weight, and a bias or None."""
     dtype = d.dtype()
     rows, inner, out = d.fit([_length(d), _length(d), _length(d)])
     shape = d.pick(((rows, inner), (rows, inner), (1, inner), (inner,), (2, rows, inner), (1, 1, inner)))
@@ -54,10 +55,26 @@ def _linear(d: Draw) -> Case:
     return Case([d.input(shape, dtype), d.input((out, inner), dtype), bias])
 
 
-def linear(x: Any, weight: Any, bias: Any = None) -> Any:
-    """x @ weight.T + bias."""
+def _linear(d: Draw) -> Case:
+    case = linear_case(d)
+    return Case(case.args, {"activation": _halved}) if d.chance(0.3) else case
+
+
+def _halved(x: Any) -> Any:
+    """An activation that the three libraries take."""
+    return x * 0.5
+
+
+def linear(x: Any, weight: Any, bias: Any = None, activation: Any = None) -> Any:
+    """x @ weight.T + bias, and the activation of it."""
     out = x @ weight.T
-    return out if bias is None else out + bias
+    out = out if bias is None else out + bias
+    return out if activation is None else activation(out)
+
+
+def _peer_linear(torch: Any, x: Any, w: Any, b: Any, activation: Any = None) -> Any:
+    out = torch.nn.functional.linear(x, w, b)
+    return out if activation is None else activation(out)
 
 
 def _vectors(equal: bool) -> Callable[[Draw], Case]:
@@ -119,7 +136,7 @@ MATRICES = [
         "alpha.linear",
         _linear,
         linear,
-        lambda t, x, w, b: t.nn.functional.linear(x, w, b),
+        _peer_linear,
         SUMS,
         solves=True,
         weight=2,

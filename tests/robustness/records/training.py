@@ -318,7 +318,7 @@ def _layers() -> list[Record]:
     records.append(
         _layered(
             "Linear",
-            dataclasses.replace(linear, draw=_whole(linear.draw)),
+            dataclasses.replace(linear, draw=_whole(products.linear_case)),
             ["weight", "bias"],
             lambda c: {
                 "in_features": c.args[1].shape[1],

@@ -1,0 +1,84 @@
+"""Algorithm: what the planner, ``explain_product`` and the tests know about a way to compute products of matrices."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from alpha.conv import algorithm
+from alpha.cpu.base import HostEngine
+from alpha.cpu.figures import Figures
+from alpha.cpu.gemm.epilogue import Epilogue
+from alpha.cpu.gemm.problem import PRODUCT, Product
+from alpha.tensor import Tensor
+
+CALL_CYCLES = 10_000
+"""Cycles that Python takes to call BLAS once, with the arrays that it makes for it."""
+
+LAUNCH_CYCLES = 35_000
+"""Cycles that Python takes to begin a kernel's job, and the threads to end it."""
+
+
+class Call(NamedTuple):
+    """The tensors of a product, or of a batch of them.
+
+    Attributes:
+        x, y: (..., rows, depth) and (..., depth, columns), each with dense rows or dense columns.
+        out: (..., rows, columns), dense, with all batch axes; None for a new tensor.
+        bias: a row that is added to each row of the result; dense.
+        epilogue: a point-wise function of the result.
+    """
+
+    x: Tensor
+    y: Tensor
+    out: Tensor | None = None
+    bias: Tensor | None = None
+    epilogue: Epilogue | None = None
+
+    def target(self, engine: HostEngine) -> Tensor:
+        """Where the result goes."""
+        if self.out is not None:
+            return self.out
+        x, y = self.x, self.y
+        rows, columns = x.shape[-2], y.shape[-1]
+        if len(x.shape) == len(y.shape) == 2:
+            memory = engine.allocate(rows * columns * x.dtype.itemsize)
+            return Tensor(memory, 0, (rows, columns), (columns or 1, 1), x.dtype)
+        return engine.empty((*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), rows, columns), x.dtype)
+
+
+class Algorithm(algorithm.Algorithm[Any]):
+    """A way to compute products: what it serves, its cost in cycles, a description, and how it runs."""
+
+    operators = (PRODUCT,)
+
+    def suits(self, problem: Product) -> bool:
+        """Whether it may be the cheapest for a problem that it serves."""
+        return True
+
+    @abstractmethod
+    def cycles(self, problem: Product, figures: Figures) -> float:
+        """Cycles that one core should take, by a processor's figures. Threads play no part: they would change bits."""
+
+    def tasks(self, problem: Product, threads: int) -> int:
+        """Tasks that so many threads share."""
+        return 1
+
+    @abstractmethod
+    def describe(self, problem: Product, threads: int) -> str:
+        """How it cuts a problem for so many threads, in a few words."""
+
+    @abstractmethod
+    def run(self, engine: HostEngine, problem: Product, call: Call) -> Tensor:
+        """Computes a problem that it serves, and returns the product, without the epilogue if that goes elsewhere."""
+
+
+def finished(engine: HostEngine, call: Call, out: Tensor) -> Tensor:
+    """The product with its bias; the epilogue is computed too: a pass over memory each."""
+    if call.bias is not None:
+        engine.elementwise("add", out, call.bias, out=out)
+    if call.epilogue is not None:
+        call.epilogue.run(engine, out)
+    return out

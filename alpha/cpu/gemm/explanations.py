@@ -1,0 +1,107 @@
+"""explain_product: how the CPU engine would compute a product of matrices, and how long that should take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from alpha import dtypes
+from alpha.cpu import figures
+from alpha.cpu.engine import CPUEngine
+from alpha.cpu.explanations import measured, seconds_per_cycle
+from alpha.cpu.gemm import planner
+from alpha.cpu.gemm.problem import Product, product
+from alpha.dtypes import as_dtype
+from alpha.errors import DtypeError, ShapeError
+from alpha.explanation import Explanation
+from alpha.tensor import Tensor
+
+
+def explain_product(
+    engine: CPUEngine,
+    x_shape: Sequence[int],
+    y_shape: Sequence[int],
+    *,
+    dtype: Any = dtypes.float32,
+    x_is_transposed: bool = False,
+    y_is_transposed: bool = False,
+    measure: bool = False,
+) -> Explanation:
+    """How the engine computes ``x @ y``; prints as text.
+
+    Args:
+        engine: ``alpha.engine("cpu")``.
+        x_shape, y_shape: (..., rows, depth) and (..., depth, columns); batch axes broadcast.
+        dtype: float32 or float64.
+        x_is_transposed, y_is_transposed: whether an operand's columns are dense instead of its rows, as those of a
+            transposed view are: a layer's weights in ``linear`` on the right, what a weight's gradient has on the left.
+        measure: whether to run it on numbers of that size too.
+
+    Returns:
+        Explanation: the algorithm, how it is cut into tasks, the operations, the time that the model predicts, and the
+        measured one.
+
+    Raises:
+        ShapeError, DtypeError: what does not fit, or is empty.
+    """
+    given = as_dtype(dtype, "explain_product")
+    if given not in dtypes.FLOATS:
+        raise DtypeError(f"[explain_product] expected {dtypes.float_names()}, got {given}")
+    x, y = tuple(x_shape), tuple(y_shape)
+    try:
+        batch = np.broadcast_shapes(x[:-2], y[:-2])
+    except ValueError:
+        batch = (0,)
+    if min(len(x), len(y)) < 2 or x[-1] != y[-2] or min(*x, *y, *batch) < 1:
+        raise ShapeError(
+            f"[explain_product] expected shapes (..., rows, depth) and (..., depth, columns) without 0, got {x} and {y}"
+        )
+    problem = product(
+        x[-2], x[-1], y[-1], int(np.prod(batch)), given.itemsize,
+        _is_by_columns(x, x_is_transposed), _is_by_columns(y, y_is_transposed),
+    )  # fmt: skip
+    call = _call_of(engine, problem, x, y, given) if measure else None
+    return explain_problem(engine, problem, call)
+
+
+def explain_problem(engine: CPUEngine, problem: Product, call: Callable[[], Tensor] | None = None) -> Explanation:
+    """How the engine computes a problem; ``call`` is timed where it is given."""
+    algorithm, known = planner.choose(problem), figures.known()
+    threads = min(engine.threads, algorithm.tasks(problem, engine.threads))
+    cycles = algorithm.cycles(problem, known.figures)
+    operations = 2 * problem.macs * problem.batch
+    many = f"{problem.batch} products" if problem.batch > 1 else "product"
+    return Explanation(
+        f"{many} of {problem.rows} x {problem.depth} and {problem.depth} x {problem.columns}",
+        algorithm.title,
+        algorithm.describe(problem, engine.threads),
+        operations,
+        operations,
+        1e3 * cycles * seconds_per_cycle(engine) / threads,
+        None if call is None else 1e3 * measured(call),
+        algorithm.name,
+        known.note,
+    )
+
+
+def _is_by_columns(shape: tuple[int, ...], is_transposed: bool) -> bool:
+    """Whether a dense matrix, or the transposed view of one, counts as one of dense columns."""
+    return is_transposed and shape[-2] > 1 and shape[-1] > 1
+
+
+def _call_of(
+    engine: CPUEngine, problem: Product, x: tuple[int, ...], y: tuple[int, ...], dtype: np.dtype[Any]
+) -> Callable[[], Tensor]:
+    """The product of random matrices of the problem's layouts."""
+    rng = np.random.default_rng(0)
+
+    def draw(shape: tuple[int, ...], is_by_columns: bool) -> Tensor:
+        numbers = rng.standard_normal(shape).astype(dtype)
+        if is_by_columns:
+            numbers = numbers.swapaxes(-1, -2).copy().swapaxes(-1, -2)
+        return engine.from_numpy(numbers)
+
+    left, right = draw(x, problem.x_is_by_columns), draw(y, problem.y_is_by_columns)
+    return lambda: engine.matmul(left, right)

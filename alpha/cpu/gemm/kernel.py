@@ -1,0 +1,341 @@
+"""The kernel of a product of matrices: blocks of the result, each on the micro-kernel of the convolutions.
+
+It is written as LLVM IR and compiled by LLVM alone (``alpha.cpu.loops.machine``), for float32 and for float64, for a
+left matrix that is read where it lies and one whose columns are dense, which is packed.
+
+A task is a block of rows and columns of one product. It goes through the depth in blocks: it packs a block of the left
+matrix where its columns are dense, then one panel of the right matrix after the other, which stays in the L1 cache
+while it is multiplied with all rows of the task. Each element is the sum of its depth's blocks, in their order, and a
+block the sum of its terms in theirs, so the bits do not depend on how the result is cut into tasks. When the last block
+is added, the epilogue, a point-wise loop, runs over what the L2 cache still holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache as once
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from alpha.cpu.isa import ISA
+from alpha.cpu.job_slot import JOB_SLOT
+from alpha.cpu.kernels import microkernel, vectors
+from alpha.cpu.kernels.microkernel import ADD, COLUMN_MAJOR, NARROW_ROWS, NARROW_WIDE_ROWS, ROW_MAJOR, ROWS, Shape
+from alpha.cpu.kernels.vectors import I64, Vectors, integer
+from alpha.cpu.loops import machine
+
+TILE_GAP_BYTES = 64
+"""Bytes between packed tiles, so that their rows lie in different sets of the L1 cache."""
+
+TERMS_COPIED = 8
+"""Terms of a tile that are packed one after the other: as many rows of memory are read side by side."""
+
+
+class Cut(NamedTuple):
+    """What a plan tells the kernel, each field an int64."""
+
+    scratches_taken: int
+    """Threads that have taken a scratch buffer: the kernel counts them."""
+    tasks: int
+    scratch_bytes: int
+    """Bytes of a scratch buffer: a panel, and then the packed block of the left matrix."""
+    panel_bytes: int
+    row_tasks: int
+    """Tasks that the rows of a product are divided among."""
+    column_tasks: int
+    rows: int
+    depth: int
+    columns: int
+    task_rows: int
+    task_columns: int
+    """Columns per task: whole panels."""
+    depth_block: int
+    y_is_by_columns: int
+    """Whether columns of the right matrix are dense, not its rows."""
+    epilogue_panels: int
+    """Panels after which the epilogue runs over the task's rows."""
+
+
+class Addresses(NamedTuple):
+    """What a call tells the kernel behind the plan's fields, each an int64; steps are in bytes."""
+
+    scratch: int
+    """Address of the scratch buffers, one per thread."""
+    x_row: int
+    """From row to row of the left matrix."""
+    x_term: int
+    """From term to term of the depth, that is from column to column of the left matrix."""
+    y_term: int
+    y_column: int
+    out_row: int
+    mode: int
+    """How a result is begun: STORE, or ADD to what it holds, with BIAS or without."""
+    bias: int
+    """Address of a row that is added, or 0."""
+    epilogue: int
+    """Address of a point-wise loop's ``part(job, first row, end row, first column, end column)``, or 0."""
+    epilogue_job: int
+    matrices: int
+    """Address of a table of a batch: for each product the addresses of its left, its right matrix and its result."""
+    x: int
+    """Address of the left matrix; without a table, these three are the only product's."""
+    y: int
+    out: int
+
+
+FIELDS = (*Cut._fields, *Addresses._fields)
+"""A job's fields."""
+
+
+class Kind(NamedTuple):
+    """What a kernel is made for.
+
+    Attributes:
+        bits: of a number.
+        is_packed: whether the left matrix has dense columns, and its blocks are packed into tiles.
+        vectors: of a panel's row: one where the result has no more columns than that.
+    """
+
+    bits: int
+    is_packed: bool
+    vectors: int
+
+    @property
+    def item(self) -> int:
+        """Bytes of a number."""
+        return self.bits // 8
+
+    @property
+    def panel(self) -> int:
+        """Columns of a panel."""
+        return self.vectors * ISA.lanes(self.item)
+
+    @property
+    def shape(self) -> Shape:
+        """The micro-kernel's tiles."""
+        if self.is_packed:
+            tallest = ROWS if self.vectors > 1 else NARROW_WIDE_ROWS
+        else:
+            tallest = ROWS if self.vectors > 1 else NARROW_ROWS
+        heights = tuple(sorted({tallest, *(height for height in (8, 4, 2, 1) if height < tallest)}, reverse=True))
+        return Shape(COLUMN_MAJOR if self.is_packed else ROW_MAJOR, self.vectors, heights)
+
+    @property
+    def tile(self) -> int:
+        """Rows of a whole tile."""
+        return self.shape.heights[0]
+
+    def packed_bytes(self, rows: int, depth: int) -> int:
+        """Bytes that a packed block of so many rows and terms takes; none is packed where the rows are dense."""
+        if not self.is_packed:
+            return 0
+        return -(-rows // self.tile) * (depth * self.tile * self.item + TILE_GAP_BYTES) + ISA.bytes
+
+    def panel_bytes(self, depth: int) -> int:
+        """Bytes of a panel of so many terms; whole squares of numbers are transposed into it."""
+        lanes = ISA.lanes(self.item)
+        return -(-depth // lanes) * lanes * self.panel * self.item
+
+
+@once
+def entry(kind: Kind) -> int:
+    """The address of the function ``shared(slot, job)``."""
+    return _compiled(kind).address("shared")
+
+
+@once
+def _compiled(kind: Kind) -> machine.Functions:
+    """The machine code."""
+    sources = (__file__, microkernel.__file__, vectors.__file__)
+    digest = hashlib.sha256(b"".join([Path(source).read_bytes() for source in sources])).hexdigest()
+    return machine.functions(f"{kind} {ISA} {digest}", lambda: _Writer(kind).text(), promoted=True)
+
+
+class _Writer:
+    """Writes the module of a kind."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.tag = types.float32 if kind.bits == 32 else types.float64
+        self.module = ir.Module("product")
+        self.zero = ir.GlobalVariable(self.module, I64, "zero")
+        self.zero.global_constant, self.zero.initializer = True, integer(0)
+        self.zero.linkage = "internal"
+        self.panel_row = integer(kind.vectors * ISA.bytes)
+        self.tile_row = integer(kind.tile * kind.item)
+
+    def text(self) -> str:
+        """The module's text."""
+        self._multiply = self._write("multiply", 11, self._multiply_body)
+        self._pack_rows = self._write("pack_rows", 5, self._pack_rows_body)
+        self._pack_columns = self._write("pack_columns", 5, self._pack_columns_body)
+        if self.kind.is_packed:
+            self._pack_tiles = self._write("pack_tiles", 5, self._pack_tiles_body)
+        self._task = self._write("task", 3, self._task_body)
+        self._write("shared", 2, self._shared_body, is_internal=False)
+        return str(self.module)
+
+    def _write(self, name: str, arguments: int, body: Any, is_internal: bool = True) -> Any:
+        """A function of int64 arguments without a result."""
+        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [I64] * arguments), name)
+        if is_internal:
+            function.linkage = "internal"
+            function.attributes.add("noinline")
+        builder = ir.IRBuilder(function.append_basic_block("entry"))
+        body(builder, *function.args)
+        builder.ret_void()
+        return function
+
+    def _field(self, builder: Any, job: Any, name: str) -> Any:
+        at = builder.add(job, integer(8 * FIELDS.index(name)))
+        return builder.load(builder.inttoptr(at, I64.as_pointer()))
+
+    # -- what a task is made of ----------------------------------------------------------------------------------
+
+    def _multiply_body(self, b: Any, *arguments: Any) -> None:
+        """Some rows of the result, one panel wide, get one block of the depth; ``tile``: bytes of a packed tile."""
+        rows, x, panel, depth, x_row, tile, out, out_row, mode, bias, columns = arguments
+        zero = b.ptrtoint(self.zero, I64)
+        step = self.tile_row if self.kind.is_packed else x_row
+        values = (
+            x, zero, panel, zero, integer(1), step, self.panel_row, depth, out, out_row, mode, bias, integer(0),
+            columns,
+        )  # fmt: skip
+        microkernel.emit_rows(b, self.tag, self.kind.shape, (None, rows, tile), values)
+
+    def _pack_rows_body(self, b: Any, y: Any, term: Any, panel: Any, depth: Any, columns: Any) -> None:
+        """A panel of terms whose columns are dense: what is missing of a row is 0."""
+        emit = Vectors(b, self.tag)
+        is_whole = b.icmp_signed(">=", columns, integer(self.kind.panel))
+        with b.if_else(is_whole) as (whole, part):
+            for branch, masked in ((whole, False), (part, True)):
+                with branch, cgutils.for_range(b, depth, intp=I64) as loop:
+                    source = b.add(y, b.mul(loop.index, term))
+                    target = b.add(panel, b.mul(loop.index, self.panel_row))
+                    for v in range(self.kind.vectors):
+                        at = b.add(source, integer(v * ISA.bytes))
+                        left = b.sub(columns, integer(v * emit.lanes))
+                        value = emit.load_masked(at, left) if masked else emit.load(at)
+                        emit.store(value, b.add(target, integer(v * ISA.bytes)))
+
+    def _pack_columns_body(self, b: Any, y: Any, column: Any, panel: Any, depth: Any, columns: Any) -> None:
+        """A panel of columns whose terms are dense, by squares; beyond the last column it is read again."""
+        emit = Vectors(b, self.tag)
+        last = b.sub(columns, integer(1))
+        with cgutils.for_range_slice(b, integer(0), depth, integer(emit.lanes), I64) as (term, _):
+            left = b.sub(depth, term)
+            is_whole = b.icmp_signed(">=", left, integer(emit.lanes))
+            base = b.add(y, b.mul(term, integer(self.kind.item)))
+            target = b.add(panel, b.mul(term, self.panel_row))
+            with b.if_else(is_whole, likely=True) as (whole, part):
+                for branch, masked in ((whole, False), (part, True)):
+                    with branch:
+                        for v in range(self.kind.vectors):
+                            rows = []
+                            for lane in range(emit.lanes):
+                                place = integer(v * emit.lanes + lane)
+                                place = b.select(b.icmp_signed("<", place, columns), place, last)
+                                at = b.add(base, b.mul(place, column))
+                                rows.append(emit.load_masked(at, left) if masked else emit.load(at))
+                            for lane, row in enumerate(emit.transposed(rows)):
+                                offset = lane * self.kind.vectors * ISA.bytes + v * ISA.bytes
+                                emit.store(row, b.add(target, integer(offset)))
+
+    def _pack_tiles_body(self, b: Any, x: Any, term: Any, rows: Any, depth: Any, tiles: Any) -> None:
+        """A block whose rows are dense, as tiles of neighbouring rows; each copy runs into the next one's place."""
+        emit, height = Vectors(b, self.tag), self.kind.tile
+        count = b.sdiv(b.add(rows, integer(height - 1)), integer(height))
+        apart = b.add(b.mul(depth, self.tile_row), integer(TILE_GAP_BYTES))
+        pieces = -(-height * self.kind.item // ISA.bytes)
+        whole = b.mul(b.sdiv(depth, integer(TERMS_COPIED)), integer(TERMS_COPIED))
+        for start, end, together in ((integer(0), whole, TERMS_COPIED), (whole, depth, 1)):
+            with cgutils.for_range_slice(b, start, end, integer(together), I64) as (first, _):
+                source, target = b.add(x, b.mul(first, term)), b.add(tiles, b.mul(first, self.tile_row))
+                with cgutils.for_range(b, count, intp=I64) as loop:
+                    read = b.add(source, b.mul(loop.index, self.tile_row))
+                    write = b.add(target, b.mul(loop.index, apart))
+                    for _ in range(together):
+                        for v in range(pieces):
+                            piece = integer(v * ISA.bytes)
+                            emit.store(emit.load(b.add(read, piece)), b.add(write, piece))
+                        read, write = b.add(read, term), b.add(write, self.tile_row)
+
+    # -- tasks ---------------------------------------------------------------------------------------------------
+
+    def _task_body(self, b: Any, job: Any, task: Any, scratch: Any) -> None:
+        f = {name: self._field(b, job, name) for name in FIELDS}
+        item, panel = integer(self.kind.item), integer(self.kind.panel)
+        across, rest = b.srem(task, f["column_tasks"]), b.sdiv(task, f["column_tasks"])
+        down, number = b.srem(rest, f["row_tasks"]), b.sdiv(rest, f["row_tasks"])
+        is_one = b.icmp_signed("==", f["matrices"], integer(0))
+        table = b.select(is_one, b.add(job, integer(8 * FIELDS.index("x"))), f["matrices"])
+        matrices = b.add(table, b.mul(number, integer(24)))
+        x, y, out = (b.load(b.inttoptr(b.add(matrices, integer(8 * k)), I64.as_pointer())) for k in range(3))
+        first_row, first = b.mul(down, f["task_rows"]), b.mul(across, f["task_columns"])
+        height = _least(b, f["task_rows"], b.sub(f["rows"], first_row))
+        end = _least(b, b.add(first, f["task_columns"]), f["columns"])
+        x, out = b.add(x, b.mul(first_row, f["x_row"])), b.add(out, b.mul(first_row, f["out_row"]))
+        tiles = b.add(scratch, f["panel_bytes"])
+        with cgutils.for_range_slice(b, integer(0), f["depth"], f["depth_block"], I64) as (term, _):
+            terms = _least(b, f["depth_block"], b.sub(f["depth"], term))
+            apart = b.add(b.mul(terms, self.tile_row), integer(TILE_GAP_BYTES))
+            left = b.add(x, b.mul(term, f["x_term"]))
+            right = b.add(y, b.mul(term, f["y_term"]))
+            if self.kind.is_packed:
+                b.call(self._pack_tiles, [left, f["x_term"], height, terms, tiles])
+                left = tiles
+            mode = b.select(b.icmp_signed("==", term, integer(0)), f["mode"], integer(ADD))
+            is_last = b.icmp_signed(">=", b.add(term, f["depth_block"]), f["depth"])
+            with cgutils.for_range_slice(b, first, end, panel, I64) as (column, _):
+                width = _least(b, panel, b.sub(end, column))
+                source, offset = b.add(right, b.mul(column, f["y_column"])), b.mul(column, item)
+                with b.if_else(b.icmp_signed("!=", f["y_is_by_columns"], integer(0))) as (columns, rows):
+                    with columns:
+                        b.call(self._pack_columns, [source, f["y_column"], scratch, terms, width])
+                    with rows:
+                        b.call(self._pack_rows, [source, f["y_term"], scratch, terms, width])
+                arguments = [
+                    height, left, scratch, terms, f["x_row"], apart, b.add(out, offset), f["out_row"], mode,
+                    b.add(f["bias"], offset), width,
+                ]  # fmt: skip
+                b.call(self._multiply, arguments)
+                has_epilogue = b.icmp_signed("!=", f["epilogue"], integer(0))
+                with b.if_then(b.and_(is_last, has_epilogue)):
+                    self._run_epilogue(b, f, (first_row, b.add(first_row, height)), (first, column, end))
+
+    def _run_epilogue(self, b: Any, f: dict[str, Any], rows: tuple[Any, Any], columns: tuple[Any, Any, Any]) -> None:
+        """The epilogue over some panels, when the last of them is done; ``columns``: the task's first, now, its end."""
+        first, column, end = columns
+        panel, together = integer(self.kind.panel), b.mul(f["epilogue_panels"], integer(self.kind.panel))
+        done, following = b.sub(column, first), b.add(column, panel)
+        is_end = b.icmp_signed(">=", following, end)
+        is_full = b.icmp_signed("==", b.srem(b.add(done, panel), together), integer(0))
+        with b.if_then(b.or_(is_end, is_full)):
+            start = b.add(first, b.mul(b.sdiv(done, together), together))
+            kind = ir.FunctionType(ir.VoidType(), [I64] * 5)
+            function = b.inttoptr(f["epilogue"], kind.as_pointer())
+            b.call(function, [f["epilogue_job"], *rows, start, _least(b, following, end)])
+
+    def _shared_body(self, b: Any, slot: Any, job: Any) -> None:
+        """Draws tasks until none is left."""
+        counter = b.inttoptr(b.add(slot, integer(JOB_SLOT.tasks)), I64.as_pointer())
+        taken = b.atomic_rmw("add", b.inttoptr(job, I64.as_pointer()), integer(1), "monotonic")
+        scratch = b.add(self._field(b, job, "scratch"), b.mul(taken, self._field(b, job, "scratch_bytes")))
+        tasks = self._field(b, job, "tasks")
+        draw, run, done = (b.append_basic_block(name) for name in ("draw", "run", "done"))
+        b.branch(draw)
+        b.position_at_end(draw)
+        task = b.atomic_rmw("add", counter, integer(1), "monotonic")
+        b.cbranch(b.icmp_signed("<", task, tasks), run, done)
+        b.position_at_end(run)
+        b.call(self._task, [job, task, scratch])
+        b.branch(draw)
+        b.position_at_end(done)
+
+
+def _least(b: Any, one: Any, other: Any) -> Any:
+    return b.select(b.icmp_signed("<", one, other), one, other)

@@ -1,0 +1,217 @@
+"""tiles: products on the convolutions' micro-kernel, in blocks that threads share; serves every problem."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from alpha import caches
+from alpha.cpu import workers
+from alpha.cpu.base import HostEngine
+from alpha.cpu.conv import costs
+from alpha.cpu.figures import Figures
+from alpha.cpu.gemm import kernel
+from alpha.cpu.gemm.algorithm import LAUNCH_CYCLES, Algorithm, Call, finished
+from alpha.cpu.gemm.kernel import Addresses, Cut, Kind
+from alpha.cpu.gemm.problem import Product
+from alpha.cpu.isa import ISA
+from alpha.cpu.kernels.microkernel import BIAS, STORE
+from alpha.cpu.pointwise import launcher
+from alpha.tensor import Tensor
+
+Array = np.ndarray[Any, Any]
+
+PANEL_BYTES = 32 << 10
+"""About how many bytes of a panel are multiplied with all rows before the next: they stay in the L1 cache."""
+
+BLOCK_BYTES = 512 << 10
+"""Most bytes of the left matrix that a task multiplies with one panel after the other: they stay in the L2 cache."""
+
+EPILOGUE_BYTES = 256 << 10
+"""About how many bytes of the result the epilogue gets at a time: they are in the L2 cache yet."""
+
+MOST_PARTS = 32
+"""Most tasks that one product's rows, or its columns, are divided among for the sake of threads."""
+
+SPARE = 0.25
+"""What the last task's length counts in addition: threads rarely end together."""
+
+TASK_CYCLES = 200
+"""To draw a task and begin it."""
+
+COPY_CYCLES_PER_VECTOR = 3.0
+"""To pack a vector that lies as it is packed."""
+
+
+@dataclass(frozen=True)
+class TilesPlan:
+    """How a problem is cut, for so many threads."""
+
+    kind: Kind
+    row_tasks: int
+    column_tasks: int
+    task_rows: int
+    task_columns: int
+    depth_block: int
+    tasks: int
+    scratch_bytes: int
+    """Per thread."""
+    told: bytes
+    """What the kernel is told of it, a ``Cut``."""
+
+
+@caches.kept
+def plan(problem: Product, threads: int) -> TilesPlan:
+    """The plan of any problem that is not empty."""
+    kind, depth_block = _kind(problem), _depth_block(problem)
+    most_rows = max(kind.tile, BLOCK_BYTES // (depth_block * problem.item) // kind.tile * kind.tile)
+    candidates = {
+        _cut(problem, kind, row_tasks, column_tasks)
+        for row_tasks in _divisions(problem.rows, most_rows, kind.tile)
+        for column_tasks in _divisions(problem.columns, problem.columns, kind.panel)
+    }
+    rows, columns = min(sorted(candidates), key=lambda cut: _duration(problem, kind, cut, threads))
+    row_tasks, column_tasks = -(-problem.rows // rows), -(-problem.columns // columns)
+    panel_bytes = kind.panel_bytes(depth_block)
+    scratch = -(-(panel_bytes + kind.packed_bytes(rows, depth_block)) // 64) * 64
+    tasks = problem.batch * row_tasks * column_tasks
+    told = Cut(
+        scratches_taken=0,
+        tasks=tasks,
+        scratch_bytes=scratch,
+        panel_bytes=panel_bytes,
+        row_tasks=row_tasks,
+        column_tasks=column_tasks,
+        rows=problem.rows,
+        depth=problem.depth,
+        columns=problem.columns,
+        task_rows=rows,
+        task_columns=columns,
+        depth_block=depth_block,
+        y_is_by_columns=int(problem.y_is_by_columns),
+        epilogue_panels=max(1, EPILOGUE_BYTES // (rows * kind.panel * problem.item)),
+    )
+    packed = struct.pack(f"{len(told)}q", *told)
+    return TilesPlan(kind, row_tasks, column_tasks, rows, columns, depth_block, tasks, scratch, packed)
+
+
+def _kind(problem: Product) -> Kind:
+    """Panels of one vector where the result has no more columns."""
+    vectors = 1 if problem.columns <= ISA.lanes(problem.item) else ISA.vectors
+    return Kind(8 * problem.item, problem.x_is_by_columns, vectors)
+
+
+def _depth_block(problem: Product) -> int:
+    """Terms that are summed at a time, equal blocks; it decides the bits, so it depends on sizes alone."""
+    most = PANEL_BYTES // (_kind(problem).panel * problem.item)
+    return math.ceil(problem.depth / max(1, round(problem.depth / most)))
+
+
+def _divisions(length: int, most: int, unit: int) -> list[int]:
+    """Into how many tasks a length may be cut, none longer than ``most``."""
+    least = -(-length // most)
+    return list(range(least, max(least, min(MOST_PARTS + least, -(-length // unit))) + 1))
+
+
+def _cut(problem: Product, kind: Kind, row_tasks: int, column_tasks: int) -> tuple[int, int]:
+    """Rows and columns per task: whole tiles, whole panels."""
+    rows = math.ceil(math.ceil(problem.rows / row_tasks) / kind.tile) * kind.tile
+    columns = math.ceil(math.ceil(problem.columns / column_tasks) / kind.panel) * kind.panel
+    return rows, columns
+
+
+def _duration(problem: Product, kind: Kind, cut: tuple[int, int], threads: int) -> float:
+    """About how long it takes, in cycles, on a processor that multiplies and adds a vector per cycle."""
+    rows, columns = cut
+    tasks = problem.batch * -(-problem.rows // rows) * -(-problem.columns // columns)
+    vectors = -(-columns // kind.panel) * kind.vectors
+    per_term = rows * vectors + COPY_CYCLES_PER_VECTOR * vectors * (2 if problem.y_is_by_columns else 1)
+    # The left matrix comes from memory for each task, and is packed.
+    left = rows / kind.tile if kind.is_packed else rows / ISA.lanes(problem.item)
+    per_term += COPY_CYCLES_PER_VECTOR * left
+    turns = tasks if threads == 1 else -(-tasks // threads) + SPARE
+    return turns * (TASK_CYCLES + per_term * problem.depth)
+
+
+class Tiles(Algorithm):
+    """Blocks of rows and columns, on the project's own micro-kernel."""
+
+    name = "tiles"
+    title = "blocks on the micro-kernel"
+
+    def serves(self, problem: Product) -> bool:
+        return problem.macs > 0
+
+    def cycles(self, problem: Product, figures: Figures) -> float:
+        planned, kind = plan(problem, 1), _kind(problem)
+        fmas = figures.outer_fmas_per_cycle if kind.is_packed else figures.fmas_per_cycle
+        terms, tiles = costs.in_chunks(problem.rows, planned.task_rows, fmas, kind.vectors)
+        panels, blocks = math.ceil(problem.columns / kind.panel), math.ceil(problem.depth / planned.depth_block)
+        computing = panels * (terms * problem.depth + tiles * blocks * figures.tile_cycles)
+        per_vector = figures.transpose_cycles_per_vector if problem.y_is_by_columns else 0
+        packed = planned.row_tasks * panels * kind.vectors * problem.depth * (COPY_CYCLES_PER_VECTOR + per_vector)
+        if kind.is_packed:
+            packed += planned.column_tasks * problem.rows / kind.tile * problem.depth * COPY_CYCLES_PER_VECTOR
+        begun = LAUNCH_CYCLES if problem.batch == 1 else 2 * LAUNCH_CYCLES
+        return begun + problem.batch * (planned.row_tasks * planned.column_tasks * TASK_CYCLES + computing + packed)
+
+    def tasks(self, problem: Product, threads: int) -> int:
+        return plan(problem, threads).tasks
+
+    def describe(self, problem: Product, threads: int) -> str:
+        planned = plan(problem, threads)
+        return (
+            f"{planned.tasks} tasks of {planned.task_rows} x {planned.task_columns} results on "
+            f"{min(threads, planned.tasks)} threads, {planned.depth_block} terms at a time"
+        )
+
+    def run(self, engine: HostEngine, problem: Product, call: Call) -> Tensor:
+        planned, out = plan(problem, engine.threads), call.target(engine)
+        x, y, bias, epilogue = call.x, call.y, call.bias, call.epilogue
+        threads = min(engine.threads, planned.tasks)
+        scratch, item = engine.allocate(threads * planned.scratch_bytes), problem.item
+        is_fused = epilogue is not None and len(out.shape) == 2
+        table = None if len(out.shape) == 2 else _matrices(x, y, out)
+        part, part_job = epilogue.job(out) if epilogue is not None and is_fused else (0, None)
+        addresses = Addresses(
+            scratch=scratch.address,
+            x_row=x.strides[-2] * item,
+            x_term=x.strides[-1] * item,
+            y_term=y.strides[-2] * item,
+            y_column=y.strides[-1] * item,
+            out_row=out.strides[-2] * item,
+            mode=STORE if bias is None else BIAS,
+            bias=0 if bias is None else bias.address,
+            epilogue=part,
+            epilogue_job=0 if part_job is None else part_job.ctypes.data,
+            matrices=0 if table is None else table.ctypes.data,
+            x=x.address,
+            y=y.address,
+            out=out.address,
+        )
+        job = _Job.from_buffer_copy(planned.told + _PACKED.pack(*addresses))
+        workers.WORKERS.enter(launcher(), threads, (kernel.entry(planned.kind), ctypes.addressof(job)))
+        return out if epilogue is None or is_fused else finished(engine, call._replace(bias=None), out)
+
+
+_Job = ctypes.c_int64 * len(kernel.FIELDS)
+_PACKED = struct.Struct(f"{len(Addresses._fields)}q")
+
+
+def _matrices(*tensors: Tensor) -> Array:
+    """The table of addresses of the left matrix, the right one and the result, for each product of a batch."""
+    batch = tensors[-1].shape[:-2]
+    table = np.empty((*batch, len(tensors)), np.int64)
+    for k, x in enumerate(tensors):
+        missing = len(batch) + 2 - len(x.shape)
+        addresses = np.full((1,) * len(batch), x.address)
+        for axis, (length, step) in enumerate(zip(x.shape[:-2], x.strides[:-2], strict=True)):
+            along = np.arange(length) * (step * x.dtype.itemsize)
+            addresses = addresses + along.reshape((-1,) + (1,) * (len(batch) - 1 - missing - axis))
+        table[..., k] = addresses
+    return table

@@ -1,0 +1,77 @@
+"""The loop of an optimizer's step: a program that writes a list of parameters and their states in place.
+
+A job is a record of 8-byte fields: the address of a plan, the numbers, and for each parameter of the list the addresses
+of the parameter, its gradient and its states, which lie alike. A plan is one of integers, shared by all steps of
+parameters of these sizes: the number of tasks, and for each the parameter's place in the list, its first element and
+the one after its last. Every element is read and written once, all that it needs before the first of it is written.
+"""
+
+from __future__ import annotations
+
+from alpha.cpu.loops import loop
+from alpha.cpu.loops.elements import FLOAT, Element
+from alpha.cpu.loops.lanes import Value
+from alpha.cpu.loops.machine import pointer_to
+from alpha.expressions.program import Program
+
+TASK_FIELDS = ("row", "first", "end")
+"""What a plan says of a task."""
+
+
+def ir_of(program: Program, bits: int, fused: bool) -> str:
+    """A module of LLVM IR with the functions "alone" and "shared", for floats of so many bits."""
+    element = Element(FLOAT, bits)
+    tensors = ((element, loop.DENSE),) * program.tensors
+    return _Writer(program, loop.Layout(element, tensors, is_flat=True, streams=False), fused).module()
+
+
+class _Writer(loop.Writer):
+    """Writes a loop whose rows are the list's parameters."""
+
+    def _bases(self) -> list[Value]:
+        return []
+
+    def _row_pointers(self, plan: Value, bases: list[Value]) -> list[Value]:
+        width = self.program.tensors
+        skipped = self.text.write(f"mul i64 %row_number, {8 * width}")
+        row = self.text.write(f"add i64 %job, {skipped}")
+        tensors = [self._field(row, 1 + self.program.count_of_numbers + k) for k in range(width)]
+        return [tensors[0], *tensors[2:], *tensors]  # the gradient is read alone
+
+    def _entries(self) -> list[str]:
+        tasks = loop.read("%plan", "tasks", 0)
+        return [_task(), loop.shared(tasks, "  call void @task(i64 %job, i64 %plan, i64 %task)"), _alone(tasks)]
+
+
+def _task() -> str:
+    """``task(job, plan, task)``: a task's elements."""
+    fields = "\n".join(loop.read("%at", name, 1 + place) for place, name in enumerate(TASK_FIELDS))
+    return f"""define internal void @task(i64 %job, i64 %plan, i64 %task) noinline #0 {{
+entry:
+  %skipped = mul i64 %task, {8 * len(TASK_FIELDS)}
+  %at = add i64 %plan, %skipped
+{fields}
+  %after = add i64 %row, 1
+  call void @range(i64 %job, i64 %row, i64 %after, i64 %first, i64 %end)
+  ret void
+}}"""
+
+
+def _alone(tasks: str) -> str:
+    """``alone(job)``: all tasks, of which there is at least one; ``tasks`` reads their number."""
+    byte = pointer_to("i8")
+    return f"""define void @alone({byte} %record) #0 {{
+entry:
+  %job = ptrtoint {byte} %record to i64
+{loop.read("%job", "plan", 0)}
+{tasks}
+  br label %run
+run:
+  %task = phi i64 [ 0, %entry ], [ %next, %run ]
+  call void @task(i64 %job, i64 %plan, i64 %task)
+  %next = add i64 %task, 1
+  %go_on = icmp slt i64 %next, %tasks
+  br i1 %go_on, label %run, label %done
+done:
+  ret void
+}}"""

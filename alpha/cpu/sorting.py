@@ -1,0 +1,75 @@
+"""SortOperations: float32 numbers sorted with their places as one integer each, by NumPy's sort with vectors."""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from alpha import caches
+from alpha.cpu import numpy_threads, tasks
+from alpha.cpu.arrays import ArrayOperations
+from alpha.cpu.loops import machine, sorting
+from alpha.cpu.loops.axis import plan as axis_plan
+from alpha.cpu.tasks import Record
+from alpha.dtypes import default_float, default_int
+from alpha.tensor import Tensor
+
+TASK = 1 << 14
+"""Elements of a task, about."""
+
+SHARED = 1 << 14
+"""Elements from which several threads sort."""
+
+_KEYS_JOB, _PLACES_JOB = struct.Struct("3q").pack, struct.Struct("5q").pack
+
+
+class SortOperations(ArrayOperations):
+    """A line of numbers lies dense, after a copy if need be."""
+
+    def sort(self, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+        if x.dtype != default_float or not x.numel() or x.shape[axis] >= 2**32:
+            return super().sort(x, axis)
+        order = x.memory_order()
+        lines = self.dense(x, (*[other for other in order if other != axis], axis))
+        values, indices = self.empty_like(lines), self.empty_like(lines, default_int)
+        count, length = x.numel() // x.shape[axis], x.shape[axis]
+        plan, keys = _plan(count, length), self.empty((count, length), default_int)
+        job = _KEYS_JOB(plan.record.address, keys.storage.address, lines.address)
+        tasks.run(_loop("keys"), job, plan.tasks, self.threads)
+        self._sort_lines(self.array(keys))
+        job = _PLACES_JOB(
+            plan.record.address, values.storage.address, indices.storage.address, keys.storage.address, lines.address
+        )
+        tasks.run(_loop("places"), job, plan.tasks, self.threads)
+        return self.dense(values, order), self.dense(indices, order)
+
+    def _sort_lines(self, keys: np.ndarray[Any, Any]) -> None:
+        """Sorts lines in place."""
+        count = min(self.threads, len(keys)) if keys.size >= SHARED else 1
+        if count == 1:
+            keys.sort()
+            return
+        edges = [len(keys) * k // count for k in range(count + 1)]
+        numpy_threads.share(np.ndarray.sort, [(keys[a:b],) for a, b in pairwise(edges)])
+
+
+class _Plan:
+    """Lines of numbers, as tasks of the loops."""
+
+    def __init__(self, lines: int, length: int) -> None:
+        plan = axis_plan(lines, length, 1, TASK)
+        self.record, self.tasks = Record(plan), plan.tasks
+
+
+@caches.kept
+def _plan(lines: int, length: int) -> _Plan:
+    return _Plan(lines, length)
+
+
+@cache
+def _loop(name: str) -> machine.Loop:
+    return machine.loop(sorting.keys_ir() if name == "keys" else sorting.places_ir())

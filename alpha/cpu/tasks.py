@@ -1,0 +1,46 @@
+"""What runs the tasks of a loop made of LLVM IR, and the plan's record that it reads."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from alpha.cpu import pointwise, workers
+from alpha.cpu.launches import Word, constant, of_number, of_result, of_tensor
+from alpha.cpu.loops.machine import Loop
+from alpha.tensor import Tensor
+
+
+class Record:
+    """A record of 8-byte fields, integers and floats, that stays where it is.
+
+    Attributes:
+        address: where that is.
+    """
+
+    def __init__(self, fields: Sequence[int | float]) -> None:
+        packed = struct.pack("".join("d" if isinstance(field, float) else "q" for field in fields), *fields)
+        self._kept = np.frombuffer(packed, np.uint8)
+        self.address: int = self._kept.ctypes.data
+
+
+def address_of(x: Tensor | None) -> int:
+    """The address of a tensor's first element; 0 where there is none."""
+    return 0 if x is None else x.address
+
+
+def words(record: Record, results: int, tensors: int, *numbers: int) -> tuple[Word, ...]:
+    """The job of a loop as a launch makes it: plan, results, tensors, and numbers by their places."""
+    others = [*[of_result(k) for k in range(results)], *[of_tensor(k) for k in range(tensors)]]
+    return (constant(record.address), *others, *[of_number(place) for place in numbers])
+
+
+def run(loop: Loop, job: bytes, tasks: int, threads: int) -> None:
+    """Runs a job of so many tasks on up to so many threads."""
+    if tasks == 1 or threads == 1:
+        loop.alone(job)
+        return
+    record = np.frombuffer(job, np.uint8)
+    workers.WORKERS.enter(pointwise.launcher(), min(threads, tasks), (loop.shared, record.ctypes.data))
