@@ -8,6 +8,7 @@ from alpha.datasets.dataset import ArrayDataset, BatchedDataset, Dataset
 from alpha.datasets.digits import Digits
 from alpha.datasets.faces import ORLFaces
 from alpha.datasets.folder import ImageFolder
+from alpha.datasets.generator import BatchGenerator
 from alpha.datasets.loader import DataLoader
 from alpha.datasets.mnist import MNIST, FashionMNIST
 from alpha.datasets.scenes import DigitScenes
@@ -17,6 +18,7 @@ __all__ = [
     "CIFAR100",
     "MNIST",
     "ArrayDataset",
+    "BatchGenerator",
     "BatchedDataset",
     "DataLoader",
     "Dataset",

@@ -10,6 +10,7 @@ import numpy as np
 
 from alpha import errors, random
 from alpha.datasets.files import one_line
+from alpha.datasets.generator import BatchGenerator
 from alpha.datasets.pixels import Pixels, plan
 from alpha.datasets.transforms import Images, Transform
 from alpha.dtypes import holds_numbers, is_integer, is_whole
@@ -60,11 +61,12 @@ class Samples:
     def __getitem__(self, index: int) -> tuple[FloatImages, int]:
         """One transformed image (H, W, C) and its label.
 
-        A random transform draws from alpha's global seed and the index, so the same sample looks the same each time,
-        in every epoch: a data set wrapped around this one should pass ``batch`` on.
+        A random transform draws from alpha's global seed and the index, as in epoch 0: the same sample looks the same
+        each time, in every epoch, so a data set wrapped around this one should pass ``batch`` on.
         """
         position = position_of(type(self).__name__, index, len(self))
-        images, labels = self.batch(np.array([position]), random.numpy_generator(_SINGLE_SAMPLE, position))
+        bits, indices = random.numpy_generator(_SINGLE_SAMPLE, position).bit_generator, np.array([position])
+        images, labels = self.batch(indices, BatchGenerator(bits, random.seed(), 0, indices))
         return images[0], int(labels[0])
 
     def __iter__(self) -> Iterator[tuple[FloatImages, int]]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from alpha.datasets.dataset import Dataset, Fetched, fetch
+from alpha.datasets.generator import BatchGenerator
 
 # One random stream for each purpose, beside each other under the seed.
 _ORDER, _BATCH = 0, 1
@@ -48,15 +49,16 @@ class Epoch:
         # Not functools.cached_property: its lock, one for all epochs, stays held in a child that is forked meanwhile.
         order: np.ndarray[Any, np.dtype[np.int64]] | None = self.__dict__.get("_order")
         if order is None:
-            made = self._generator(_ORDER).permutation(self.samples) if self.shuffle else np.arange(self.samples)
+            shuffled = np.random.Generator(self._bits(_ORDER)).permutation
+            made = shuffled(self.samples) if self.shuffle else np.arange(self.samples)
             order = self.__dict__.setdefault("_order", made)
         return order
 
     def prepare(self, batch: int) -> Fetched:
         """The images and labels of one batch."""
         indices = self.order[batch * self.batch_size : (batch + 1) * self.batch_size]
-        return fetch(self.dataset, indices, self._generator(_BATCH, batch), self.unfinished)
+        rng = BatchGenerator(self._bits(_BATCH, batch), self.seed, self.number, indices)
+        return fetch(self.dataset, indices, rng, self.unfinished)
 
-    def _generator(self, purpose: int, *stream: int) -> np.random.Generator:
-        sequence = np.random.SeedSequence(self.seed, spawn_key=(purpose, self.number, *stream))
-        return np.random.Generator(np.random.PCG64(sequence))
+    def _bits(self, purpose: int, *stream: int) -> np.random.PCG64:
+        return np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=(purpose, self.number, *stream)))

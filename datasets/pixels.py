@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from alpha.datasets.transforms import (
+    AlternatingFlip,
     Compose,
     Images,
     Normalize,
@@ -27,7 +28,7 @@ class Pixels:
     """uint8 images and what makes float32 ones of them; ``tensor`` gives what the transforms would give, to the bit.
 
     Attributes:
-        images: (n, H, W, C) uint8.
+        images: (n, H, W, C) uint8, padded where pixels outside are not black.
         places: (n, 3) int32: of each result in its image: first row, first column, step to the next column (1 or -1).
         size: height and width of the results; what lies outside an image is black.
         mean, divisor: (C,) float32; a result is (pixel - mean) / divisor.
@@ -50,12 +51,18 @@ def plan(images: Images, transform: Transform | None, rng: np.random.Generator) 
     is more than one crop, mirroring, and one scaling at the end."""
     steps = list(transform.transforms) if type(transform) is Compose else [] if transform is None else [transform]
     scale = _scale(steps.pop() if steps and type(steps[-1]) in (ToUnitRange, Normalize) else None, images.shape[3])
-    if scale is None or {type(step) for step in steps} - {RandomCrop, RandomHorizontalFlip}:
+    if scale is None or {type(step) for step in steps} - {RandomCrop, RandomHorizontalFlip, AlternatingFlip}:
         return None
-    if sum(type(step) is RandomCrop for step in steps) > 1:  # the second would have to pad with what the first cut off
+    crops = [step for step in steps if isinstance(step, RandomCrop)]
+    if len(crops) > 1:  # the second would have to pad with what the first cut off
         return None
     n, *size, _ = images.shape
     top, left, right = np.zeros((3, n), np.int32)
+    seen = images
+    if crops and crops[0].padding_mode != "constant":  # padded here: the engine knows black alone, and flips commute
+        seen = crops[0].padded(images)
+        top += crops[0].padding
+        left += crops[0].padding
     right += 1  # the direction in the image of going right in the result
     for step in steps:
         if isinstance(step, RandomCrop):
@@ -63,11 +70,11 @@ def plan(images: Images, transform: Transform | None, rng: np.random.Generator) 
             top += tops - step.padding
             left += right * (lefts - step.padding)
             size = list(step.size)
-        elif isinstance(step, RandomHorizontalFlip):
+        elif isinstance(step, RandomHorizontalFlip | AlternatingFlip):
             chosen = step.draw(images, rng)
             left += chosen * right * (size[1] - 1)
             right[chosen] *= -1
-    return Pixels(images, np.stack([top, left, right], 1), (size[0], size[1]), *scale)
+    return Pixels(seen, np.stack([top, left, right], 1), (size[0], size[1]), *scale)
 
 
 def _scale(step: Transform | None, channels: int) -> tuple[Floats, Floats] | None:

@@ -12,15 +12,20 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from alpha import errors
+from alpha.datasets.generator import BatchGenerator
 from alpha.dtypes import INTEGER, category
 
 Images = np.ndarray[Any, np.dtype[Any]]
 """A batch (n, H, W, C), uint8 or float32."""
 Places = np.ndarray[Any, np.dtype[np.int64]]
+PADDING_MODES = ("constant", "edge", "reflect", "symmetric")
 
 
 class Transform(Protocol):
-    """Anything that takes a batch (n, H, W, C) and a generator and returns a new batch of n images."""
+    """Anything that takes a batch (n, H, W, C) and a generator and returns a new batch of n images.
+
+    A loader's generator is a ``BatchGenerator``, which also knows the epoch and the samples' indices.
+    """
 
     def __call__(self, images: Images, rng: np.random.Generator) -> Images: ...
 
@@ -96,19 +101,20 @@ class Normalize:
 
 
 class RandomCrop:
-    """A window of ``size`` at a random place of each image, after ``padding`` pixels of zeros on every side.
-
-    Zero is black for uint8 pixels and mid-grey after ToUnitRange.
+    """A window of ``size`` at a random place of each image, after ``padding`` pixels were added on every side.
 
     Args:
         size: height and width of the result, or one number for both.
-        padding: zeros added on each side first.
+        padding: pixels added on each side first.
+        padding_mode: what they are, by torchvision's names: ``"constant"``: zeros, which are black for uint8 pixels and
+            mid-grey after ToUnitRange; ``"edge"``: the pixel at the edge; ``"reflect"``: the image mirrored at the
+            pixel at its edge; ``"symmetric"``: mirrored at the edge itself.
 
     Raises:
-        ShapeError: the window is larger than the padded image.
+        ShapeError: the window is larger than the padded image, or the image too small to be mirrored.
     """
 
-    def __init__(self, size: int | tuple[int, int], padding: int = 0) -> None:
+    def __init__(self, size: int | tuple[int, int], padding: int = 0, padding_mode: str = "constant") -> None:
         sides = tuple(map(_pixels, size if isinstance(size, Iterable) else (size, size)))
         if len(sides) != 2 or min(sides) < 1:
             raise errors.ArgumentError(
@@ -118,6 +124,11 @@ class RandomCrop:
         self.padding = _pixels(padding)
         if self.padding < 0:
             raise errors.ArgumentError(f"[RandomCrop] expected padding >= 0, got {padding}: use a smaller size instead")
+        if padding_mode not in PADDING_MODES:
+            raise errors.ArgumentError(
+                f"[RandomCrop] expected padding_mode {', '.join(PADDING_MODES)}, got {padding_mode!r}: name one of them"
+            )
+        self.padding_mode = padding_mode
 
     def draw(self, images: Images, rng: np.random.Generator) -> tuple[Places, Places]:
         """The first row and the first column of each image's window in the padded image."""
@@ -137,14 +148,30 @@ class RandomCrop:
         n, h, w, c = images.shape
         p, (height, width) = self.padding, self.size
         # Columns and channels as one axis: a row of a window is then one contiguous run.
-        padded = np.zeros((n, h + 2 * p, (w + 2 * p) * c), images.dtype)
-        padded[:, p : p + h, p * c : (p + w) * c] = images.reshape(n, h, w * c)
+        padded = self.padded(images).reshape(n, h + 2 * p, (w + 2 * p) * c)
         windows = sliding_window_view(padded, (height, width * c), axis=(1, 2))
         cropped: Images = windows[np.arange(n), tops, lefts * c]
         return cropped.reshape(n, height, width, c)
 
+    def padded(self, images: Images) -> Images:
+        """The images with the pixels that are added to them."""
+        n, h, w, c = images.shape
+        p, least = self.padding, {"reflect": self.padding + 1, "symmetric": self.padding}.get(self.padding_mode, 0)
+        if p and self.padding_mode != "constant":
+            if min(h, w) < max(least, 1):
+                raise errors.ShapeError(
+                    f"[RandomCrop] expected images of {max(least, 1)} pixels or more a side for padding {p} by "
+                    f"{self.padding_mode}, got images: {images.shape}: use less padding"
+                )
+            places = [np.pad(np.arange(side), p, mode=self.padding_mode) for side in (h, w)]  # type: ignore[call-overload]
+            return images[:, places[0][:, None], places[1]]
+        padded = np.zeros((n, h + 2 * p, w + 2 * p, c), images.dtype)
+        padded[:, p : p + h, p : p + w] = images
+        return padded
+
     def __repr__(self) -> str:
-        return f"RandomCrop(size={self.size}, padding={self.padding})"
+        mode = "" if self.padding_mode == "constant" else f", padding_mode={self.padding_mode!r}"
+        return f"RandomCrop(size={self.size}, padding={self.padding}{mode})"
 
 
 @dataclass(frozen=True)
@@ -165,10 +192,45 @@ class RandomHorizontalFlip:
         return rng.random(len(images)) < self.p
 
     def __call__(self, images: Images, rng: np.random.Generator) -> Images:
-        chosen = self.draw(images, rng)
-        flipped = images.copy()
-        flipped[chosen] = images[chosen, :, ::-1]
-        return flipped
+        return _mirrored(images, self.draw(images, rng))
+
+
+@dataclass(frozen=True)
+class AlternatingFlip:
+    """Mirrors each image, left to right, in every other epoch; a random half of the images in the even ones.
+
+    So two epochs in a row show all images both as they are and mirrored, where independent flips show a quarter of them
+    twice as they are. Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU", arXiv 2404.00498.
+
+    Which half follows from the loader's seed and a sample's index: a worker process and a resumed run mirror the same.
+
+    Raises:
+        ArgumentError: a generator other than a loader's, or images that are not the batch's one by one.
+    """
+
+    def draw(self, images: Images, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which images are mirrored."""
+        _check_batch("AlternatingFlip", images)
+        if not isinstance(rng, BatchGenerator):
+            raise errors.ArgumentError(
+                f"[AlternatingFlip] expected a BatchGenerator, which knows the epoch, got {type(rng).__name__}: use a "
+                "DataLoader, whose generators are such"
+            )
+        if len(images) != len(rng.indices):
+            raise errors.ArgumentError(
+                f"[AlternatingFlip] expected the batch's {len(rng.indices)} images, got {len(images)}: flip before any "
+                "are left out"
+            )
+        return rng.sample_bits() ^ (rng.epoch % 2 == 1)
+
+    def __call__(self, images: Images, rng: np.random.Generator) -> Images:
+        return _mirrored(images, self.draw(images, rng))
+
+
+def _mirrored(images: Images, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> Images:
+    flipped = images.copy()
+    flipped[chosen] = images[chosen, :, ::-1]
+    return flipped
 
 
 def _check_batch(function: str, images: Images) -> None:

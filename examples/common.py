@@ -19,6 +19,8 @@ from tqdm import tqdm
 
 import alpha
 from alpha import datasets, nn, optim
+from alpha.datasets import transforms
+from alpha.datasets.transforms import Transform
 from alpha.errors import AlphaError, ArgumentError
 from alpha.serialization import replacing
 
@@ -39,6 +41,15 @@ DATASETS: dict[str, Callable[..., datasets.ArrayDataset]] = {
     "cifar100": datasets.CIFAR100,
     "digits": datasets.Digits,
 }
+AUGMENTATIONS: dict[bool | str, tuple[list[Transform], list[Transform]]] = {
+    False: ([], []),
+    True: ([transforms.RandomCrop(32, padding=4)], [transforms.RandomHorizontalFlip()]),
+    "alternating": (
+        [transforms.RandomCrop(32, padding=2, padding_mode="reflect")],
+        [transforms.AlternatingFlip()],
+    ),
+}
+"""What is done to training images: crops, and flips."""
 OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {
     "adam": optim.Adam,
     "adamw": optim.AdamW,
@@ -136,19 +147,17 @@ def use_engine(options: Settings) -> alpha.Engine:
 # -- data, network, optimizer ------------------------------------------------------------------------------------------
 
 
-def make_dataset(name: str, root: str | None, train: bool, augment: bool = False) -> datasets.ArrayDataset:
-    """A data set by name; ``augment`` crops and (but for digits, which have a left and a right) mirrors at random."""
-    transforms: list[Any] = []
-    if augment:
-        transforms.append(datasets.transforms.RandomCrop(32, padding=4))
-        if name != "digits":
-            transforms.append(datasets.transforms.RandomHorizontalFlip())
-    transforms.append(datasets.transforms.ToUnitRange())
-    return DATASETS[name](root, train=train, transform=datasets.transforms.Compose(transforms))
+def make_dataset(name: str, root: str | None, train: bool, augment: bool | str = False) -> datasets.ArrayDataset:
+    """A data set by name; ``augment`` is a key of AUGMENTATIONS. Digits, which have a left and a right, keep them."""
+    crops, flips = AUGMENTATIONS[augment]
+    steps = [*crops, *(() if name == "digits" else flips), transforms.ToUnitRange()]
+    return DATASETS[name](root, train=train, transform=transforms.Compose(steps))
 
 
 def make_model(settings: Settings, classes: int, **options: Any) -> nn.Module:
     """The network that the settings describe."""
+    if settings["model"] == "airbench":  # of the fast recipe alone
+        return nn.models.airbench(classes, base_width=settings["base_width"])
     model = MODELS[settings["model"]]
     if settings.get("stem") is not None:
         if not settings["model"].startswith("resnet"):

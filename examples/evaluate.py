@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import common
+import recipes
 from run_folder import RunFolder
 
 import alpha
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"[evaluate] expected the weights of the {settings['model']} that {folder.settings} names, got another "
             f"model's in {weights}: {error}"
         ) from error
-    images, right = common.test(net, data, options["batch_size"] or settings["batch_size"])
+    images, right = common.test(recipes.tested(settings, net), data, options["batch_size"] or settings["batch_size"])
     print_classes(data.classes, images, right)
     common.print_accuracy(images, right)
     return 0

@@ -161,8 +161,8 @@ class Run:
     folder: RunFolder
     settings: common.Settings
     net: nn.Module
-    optimizer: optim.Optimizer
-    schedule: optim.LRScheduler | None
+    optimizers: list[optim.Optimizer]
+    schedules: list[optim.LRScheduler]
     average: optim.AveragedModel[nn.Module] | None
     loader: datasets.DataLoader
     progress: Progress = field(default_factory=Progress)
@@ -180,8 +180,8 @@ class Run:
 
     @property
     def lr(self) -> float:
-        """The learning rate now."""
-        return float(self.optimizer.param_groups[0]["lr"])
+        """The learning rate of most parameters now."""
+        return float(self.optimizers[0].param_groups[0]["lr"])
 
     def save(self) -> None:
         """Writes the checkpoint; NumericsError, and the one before stays, if the network is no longer finite."""
@@ -190,9 +190,10 @@ class Run:
             self.folder,
             self.progress.step,
             self.net,
-            optimizer=self.optimizer,
-            scheduler=self.schedule,
+            optimizer=self.optimizers[0],
+            scheduler=self.schedules[0] if self.schedules else None,
             loader=self.loader,
+            others=[part.state_dict() for part in self.others],
             settings=self.settings,
             progress=asdict(self.progress),
             average=None if self.average is None else {k: np.array(t) for k, t in self.average.state_dict().items()},
@@ -203,16 +204,23 @@ class Run:
         extra = load_checkpoint(
             self.folder.checkpoint,
             model=self.net,
-            optimizer=self.optimizer,
-            scheduler=self.schedule,
+            optimizer=self.optimizers[0],
+            scheduler=self.schedules[0] if self.schedules else None,
             loader=self.loader,
         )
+        for part, state in zip(self.others, extra.get("others", []), strict=True):
+            part.load_state_dict(state)
         self.progress = Progress(**extra["progress"])
         if self.average is not None:
             self.average.load_state_dict(extra["average"])
 
     @property
-    def tested(self) -> nn.Module:
+    def others(self) -> list[optim.Optimizer | optim.LRScheduler]:
+        """Optimizers and schedules after the first ones."""
+        return [*self.optimizers[1:], *self.schedules[1:]]
+
+    @property
+    def kept(self) -> nn.Module:
         """What is kept and tested: the average, where there is one."""
         return self.net if self.average is None else self.average.module
 
@@ -220,9 +228,12 @@ class Run:
 def choose_settings(given: Mapping[str, Any], saved: Mapping[str, Any] | None) -> common.Settings:
     """Each option from the command line, else from the run that is resumed, else the default.
 
-    ArgumentError where the command line contradicts what shaped the run so far.
+    ArgumentError where the command line contradicts what shaped the run so far, or the recipe.
     """
-    before = saved or {**DEFAULTS, **recipes.RECIPES[given["recipe"] or DEFAULTS["recipe"]]}
+    recipe = given["recipe"] or DEFAULTS["recipe"]
+    before = saved or {**DEFAULTS, **recipes.RECIPES[recipe]}
+    if saved is None:
+        recipes.check_options(given, recipe)
     # A schedule goes over all epochs.
     fixed = FIXED if before["schedule"] == "constant" else (*FIXED, "epochs")
     return resuming.choose_settings(given, before, fixed if saved is not None else ())
@@ -244,10 +255,12 @@ def open_run(given: Mapping[str, Any]) -> Run:
     alpha.manual_seed(settings["seed"])
     data = common.make_dataset(settings["dataset"], settings["data"], train=True, augment=settings["augment"])
     net = common.make_model(settings, len(data.classes)).to(engine).train()
-    optimizer = recipes.make_optimizer(settings, net)
+    if resume is None:
+        recipes.prepare(net, data)
+    optimizers = recipes.make_optimizers(settings, net)
     loader = datasets.DataLoader(data, settings["batch_size"], shuffle=True, engine=engine)
-    schedule = recipes.make_schedule(settings, optimizer, settings["epochs"] * len(loader))
-    run = Run(folder, settings, net, optimizer, schedule, recipes.make_average(settings, net), loader)
+    schedules = recipes.make_schedules(settings, optimizers, len(loader))
+    run = Run(folder, settings, net, optimizers, schedules, recipes.make_average(settings, net), loader)
     if resume is None:
         run.save()  # from now on the run can be resumed, whatever happens to it
     else:
@@ -312,13 +325,16 @@ def train_epoch(run: Run, metrics: Metrics, events: TensorBoard | None, interrup
 
 def train_step(run: Run, x: alpha.Tensor, y: alpha.Tensor) -> tuple[float, int]:
     """Forward, backward and update on one batch; returns the loss and the number of right answers."""
+    recipes.freeze_resting(run.settings, run.optimizers)
     logits = run.net(x)
     loss = nn.functional.cross_entropy(logits, y, label_smoothing=run.settings["label_smoothing"])
-    run.optimizer.zero_grad()
+    for optimizer in run.optimizers:
+        optimizer.zero_grad()
     loss.backward()
-    run.optimizer.step()
-    if run.schedule is not None:
-        run.schedule.step()
+    for optimizer in run.optimizers:
+        optimizer.step()
+    for schedule in run.schedules:
+        schedule.step()
     if run.average is not None:
         run.average.update_parameters(run.net)
     value = float(loss)
@@ -334,10 +350,10 @@ def train_step(run: Run, x: alpha.Tensor, y: alpha.Tensor) -> tuple[float, int]:
 def finish(run: Run) -> None:
     """Leaves the weights and the picture, then tests."""
     settings = run.settings
-    alpha.save(run.tested.state_dict(), run.folder.weights)
+    alpha.save(run.kept.state_dict(), run.folder.weights)
     run_folder.plot(run.folder, run.title)
     data = common.make_dataset(settings["dataset"], settings["data"], train=False)
-    common.print_accuracy(*common.test(run.tested, data, settings["batch_size"]))
+    common.print_accuracy(*common.test(recipes.tested(settings, run.kept), data, settings["batch_size"]))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,10 +17,12 @@ from alpha.nn.parameter import Parameter
 from alpha.nn.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from alpha.nn.shape import Flatten, Identity
 from alpha.nn.upsample import Upsample
+from alpha.nn.views import AveragedViews
 
 __all__ = [
     "GELU",
     "AdaptiveAvgPool2d",
+    "AveragedViews",
     "AvgPool2d",
     "BCEWithLogitsLoss",
     "BatchNorm1d",

@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 
 from alpha import Tensor, dtypes, random
-from alpha.arguments import number
+from alpha.arguments import number, whole
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.operands import check_tensor, check_value, python_number
 from alpha.nn.state import assign
 
 Array = np.ndarray[Any, Any]
+
+_IMAGES = 256
+"""Images whose patches are in memory at once."""
 
 
 def fans(tensor: Tensor, function: str = "fans") -> tuple[int, int]:
@@ -153,6 +156,84 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     q, r = np.linalg.qr(draws)
     q *= np.where(np.diag(r) < 0, -1.0, 1.0)  # makes the distribution uniform over orthogonal matrices
     return _set(tensor, gain * (q if rows >= columns else q.T).reshape(tensor.shape))
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """Filters (OC, ..., IC/groups) that hand their input on: 1 in the middle of channel i of each group's filter i.
+
+    Filters beyond the number of input channels are 0.
+    """
+    dtype = _float(tensor, "dirac_")
+    groups = whole("dirac_", "groups", groups, least=1)
+    if tensor.ndim < 3:
+        raise ShapeError(f"[dirac_] expected filters of at least 3 axes (OC, ..., IC/groups), got shape {tensor.shape}")
+    outputs, sizes, inputs = tensor.shape[0], tensor.shape[1:-1], tensor.shape[-1]
+    if outputs % groups:
+        raise ArgumentError(f"[dirac_] expected groups that divide {outputs} filters, got {groups}")
+    values = np.zeros(tensor.shape, dtype)
+    outputs_of_group = outputs // groups
+    for channel in range(min(outputs_of_group, inputs)):
+        place: tuple[Any, ...] = (slice(channel, None, outputs_of_group), *(size // 2 for size in sizes), channel)
+        values[place] = 1
+    return _set(tensor, values)
+
+
+def whiten_patches_(tensor: Tensor, images: Tensor | Array, eps: float = 5e-4) -> Tensor:
+    """Filters (OC, FH, FW, C) whose results on these images' patches are uncorrelated and of variance about 1.
+
+    The first OC/2 filters are eigenvectors of the covariance of the images' FH x FW patches, largest eigenvalue first,
+    over sqrt(eigenvalue + eps); the other half are the same with the other sign, so that a rectifier behind loses
+    nothing. Jordan, arXiv 2404.00498, after Page's "How to train your ResNet", 2019.
+
+    Args:
+        tensor: the weight; OC is even and at most twice FH * FW * C.
+        images: (n, H, W, C), scaled as in training; some thousands are enough.
+        eps: of about the variance below which a direction is taken for noise.
+    """
+    _float(tensor, "whiten_patches_")
+    eps = number("whiten_patches_", "eps", eps)
+    pixels = np.asarray(images.detach() if isinstance(images, Tensor) else images)
+    if not eps >= 0:
+        raise ArgumentError(f"[whiten_patches_] expected eps >= 0, got {eps}")
+    size = math.prod(tensor.shape[1:])
+    if tensor.ndim != 4 or tensor.shape[0] % 2 or tensor.shape[0] > 2 * size:
+        raise ShapeError(
+            f"[whiten_patches_] expected filters (OC, FH, FW, C) with an even OC <= 2 FH FW C, got shape {tensor.shape}"
+        )
+    fits = pixels.ndim == 4 and pixels.shape[3] == tensor.shape[3] and len(pixels) > 0
+    if not fits or pixels.shape[1] < tensor.shape[1] or pixels.shape[2] < tensor.shape[2]:
+        raise ShapeError(
+            f"[whiten_patches_] expected images (n, H, W, {tensor.shape[-1]}) of at least {tensor.shape[1:3]} pixels, "
+            f"got {pixels.shape}"
+        )
+    covariance = _patch_covariance(pixels, tensor.shape[1], tensor.shape[2])
+    if not np.isfinite(covariance).all():
+        raise ArgumentError("[whiten_patches_] expected finite images, got NaN or infinity among their pixels")
+    values, vectors = np.linalg.eigh(covariance)
+    values, vectors = values[::-1].clip(0)[:, None], vectors.T[::-1]
+    vectors = vectors * np.sign(np.take_along_axis(vectors, np.abs(vectors).argmax(1)[:, None], 1))  # one of two signs
+    with np.errstate(divide="ignore", invalid="ignore"):
+        half = (vectors / np.sqrt(values + eps))[: tensor.shape[0] // 2]
+    if not np.isfinite(half).all():
+        raise ArgumentError(
+            f"[whiten_patches_] expected eps > 0 where a direction has no variance, got {eps}: use a larger one"
+        )
+    return _set(tensor, np.concatenate([half, -half]).reshape(tensor.shape))
+
+
+def _patch_covariance(images: Array, height: int, width: int) -> Array:
+    """The covariance of all patches (height, width, C), in float64, a few images at a time."""
+    size = height * width * images.shape[3]
+    total, squares, count = np.zeros(size), np.zeros((size, size)), 0
+    shift = images[:_IMAGES].mean(axis=(0, 1, 2), dtype=np.float64)  # a covariance does not depend on it, rounding does
+    for start in range(0, len(images), _IMAGES):
+        some = images[start : start + _IMAGES] - shift
+        windows = np.lib.stride_tricks.sliding_window_view(some, (height, width), axis=(1, 2))
+        patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(-1, size)
+        total += patches.sum(axis=0)
+        squares += patches.T @ patches
+        count += len(patches)
+    return squares / count - np.outer(total / count, total / count)
 
 
 def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str, function: str) -> float:

@@ -17,6 +17,7 @@ from alpha.optim.lr_scheduler import (
     SequentialLR,
     StepLR,
 )
+from alpha.optim.muon import Muon
 from alpha.optim.optimizer import Optimizer
 from alpha.optim.rmsprop import RMSprop
 from alpha.optim.sgd import SGD
@@ -32,6 +33,7 @@ __all__ = [
     "LambdaLR",
     "LinearLR",
     "MultiStepLR",
+    "Muon",
     "OneCycleLR",
     "Optimizer",
     "RMSprop",

@@ -180,7 +180,7 @@ def _common(q: Shape, k: Shape, value_size: int, item: int, causal: bool) -> Att
 @cache
 def _entry(kernel: Any, dtype: np.dtype[Any]) -> Entry:
     """A kernel for numbers of a dtype."""
-    sizes = types.NamedTuple([int64] * len(AttentionSizes._fields), AttentionSizes)
+    sizes = types.NamedUniTuple(int64, len(AttentionSizes._fields), AttentionSizes)
     dropout = types.NamedTuple([int64] * 3 + [float64], AttentionDropout)
     tensors = 6 if kernel is kernels.attention else 10
     return compile.entry(kernel, dtype, sizes, dropout, dtype, types.Array(int64, 2, "C"), *[int64] * tensors)

@@ -25,8 +25,11 @@ from alpha.engine import RunningStatistics
 from alpha.launches import GROUP_NORM
 from alpha.tensor import Tensor, memory_order
 
-MOST_CHANNELS = 1 << 13
+MOST_CHANNELS = 1 << 12
 """Channels up to which the loops keep their numbers on the stack; the composed operations have no limit."""
+
+COPIED_BYTES = 256 << 10
+"""Bytes of samples that are copied together to the stack, which the caches hold."""
 
 ROW = 1024
 """Channels of a row at most, where several samples make one."""
@@ -168,8 +171,12 @@ def _sizes(shape: Shape, order: Shape, groups: int, item: int) -> GroupPlan:
     samples, positions, channels = shape[0], math.prod(shape[1:-1]), shape[-1]
     size, row, long = channels // groups, channels * item, _long_axes(shape, order)
     if samples == 1 or long[0] == 0:
-        return GroupPlan(samples, positions, groups, size, channels, channels, positions * row, row)
-    together = max(n for n in range(1, max(1, ROW // channels) + 1) if samples % n == 0)
-    row *= together
-    count = samples // together
-    return GroupPlan(count, positions, groups * together, size, channels * together, channels, row, count * row)
+        return GroupPlan(samples, positions, groups, size, channels, channels, positions * row, row, 0)
+    most = max(1, min(ROW // channels, COPIED_BYTES // (positions * row)))
+    together = max(n for n in range(1, most + 1) if samples % n == 0)
+    row, count = row * together, samples // together
+    copied = int(positions * row <= COPIED_BYTES)
+    if not copied:
+        together = max(n for n in range(1, max(1, ROW // channels) + 1) if samples % n == 0)
+        row, count = channels * item * together, samples // together
+    return GroupPlan(count, positions, groups * together, size, channels * together, channels, row, count * row, copied)

@@ -55,7 +55,7 @@ def _written(kinds: Any) -> list[Any]:
         count = len(list(run))
         if isinstance(kind, types.Number | types.Boolean) and getattr(types, str(kind), None) == kind:
             found.append(f"{count} {kind}" if count > 1 else str(kind))
-        elif isinstance(kind, types.BaseTuple):
+        elif isinstance(kind, types.BaseTuple) and _is_usual(kind):
             record = getattr(kind, "instance_class", None)
             name = "tuple" if record is None else f"{record.__module__}.{record.__qualname__}"
             found += count * [[name, *_written(kind)]]
@@ -64,6 +64,12 @@ def _written(kinds: Any) -> list[Any]:
         else:
             raise Unwritable(f"[kernel] expected numbers, tuples, records or arrays, got {kind}")
     return found
+
+
+def _is_usual(kind: Any) -> bool:
+    """Whether a tuple's type is the one that its elements' types give: Numba has several that mean the same."""
+    usual = types.BaseTuple.from_types(tuple(kind.types), getattr(kind, "instance_class", None))
+    return repr(usual) == repr(kind)
 
 
 def _read(written: list[Any]) -> tuple[Any, ...]:

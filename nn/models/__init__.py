@@ -1,8 +1,9 @@
-"""Networks: ResNet18, ResNet34, VGG16, VGG19 with weights from and to PyTorch; DeepLabSmall for pixels; DCGAN; MLP and
-what pre-trains it: RBMs, DBN, denoising autoencoders."""
+"""Networks: ResNet18, ResNet34, VGG16, VGG19 with weights from and to PyTorch; Airbench, which trains in a few epochs;
+DeepLabSmall for pixels; DCGAN; MLP and what pre-trains it: RBMs, DBN, denoising autoencoders."""
 
 from __future__ import annotations
 
+from alpha.nn.models.airbench import Airbench, airbench
 from alpha.nn.models.autoencoder import DenoisingAutoencoder, StackedDenoisingAutoencoder
 from alpha.nn.models.conv_rbm import ConvRBM
 from alpha.nn.models.dbn import DBN
@@ -20,6 +21,7 @@ __all__ = [
     "MLP",
     "RBM",
     "VGG",
+    "Airbench",
     "ConvRBM",
     "DCGANDiscriminator",
     "DCGANGenerator",
@@ -27,6 +29,7 @@ __all__ = [
     "DenoisingAutoencoder",
     "ResNet",
     "StackedDenoisingAutoencoder",
+    "airbench",
     "deeplab_small",
     "from_torch",
     "resnet18",

@@ -16,7 +16,10 @@ from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError
 from alpha.testing import gradcheck
 
-SHAPES = [(), (1,), (7,), (40_001,), (3, 5), (129, 515), (3, 5, 7, 2), (2, 3, 4, 5, 6), (0, 3), (5, 1, 3)]
+SHAPES = [
+    (), (1,), (7,), (40_001,), (3, 5), (129, 515), (3, 5, 7, 2), (2, 3, 2, 132), (2, 3, 2, 70), (2, 3, 4, 5, 6), (0, 3),
+    (5, 1, 3),
+]  # fmt: skip
 
 
 def expected_mask(shape: tuple[int, ...], p: float, seed: int, offset: int) -> np.ndarray[Any, Any]:

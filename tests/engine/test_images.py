@@ -7,9 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alpha.datasets import ArrayDataset, DataLoader
+from alpha.datasets import ArrayDataset, BatchGenerator, DataLoader
 from alpha.datasets.pixels import plan
-from alpha.datasets.transforms import Compose, Normalize, RandomCrop, RandomHorizontalFlip, ToUnitRange
+from alpha.datasets.transforms import (
+    AlternatingFlip,
+    Compose,
+    Normalize,
+    RandomCrop,
+    RandomHorizontalFlip,
+    ToUnitRange,
+)
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import ShapeError
 
@@ -23,6 +30,10 @@ KNOWN: list[tuple[Any, int]] = [
     (Compose([RandomHorizontalFlip(), RandomCrop((9, 6), padding=2), Normalize(0.5, 0.1)]), 1),
     (Compose([RandomHorizontalFlip(1.0), RandomHorizontalFlip(0.5), ToUnitRange()]), 3),
     (Compose([]), 4),
+    (Compose([RandomCrop(7, padding=3, padding_mode="reflect"), RandomHorizontalFlip(), ToUnitRange()]), 3),
+    (Compose([RandomHorizontalFlip(), RandomCrop((9, 6), 2, "edge"), RandomHorizontalFlip(), Normalize(0.5, 0.1)]), 1),
+    (Compose([AlternatingFlip(), RandomCrop((6, 8), 2, "symmetric")]), 3),
+    (Compose([RandomCrop((7, 6), 2, "reflect"), AlternatingFlip(), ToUnitRange()]), 3),
 ]
 UNKNOWN: list[Any] = [
     lambda images, rng: images,
@@ -42,9 +53,9 @@ def test_the_engine_makes_what_the_transforms_make(
     engine: Engine, rng: np.random.Generator, transform: Any, channels: int
 ) -> None:
     batch = images(rng, 13, channels)
-    theirs = np.random.default_rng(5)
+    theirs = BatchGenerator(np.random.PCG64(5), 1, 3, np.arange(13))
     expected = batch.astype(np.float32) if transform is None else transform(batch, theirs).astype(np.float32)
-    ours = np.random.default_rng(5)
+    ours = BatchGenerator(np.random.PCG64(5), 1, 3, np.arange(13))
     pixels = plan(batch, transform, ours)
     assert pixels is not None
     made = pixels.tensor(engine)
@@ -70,7 +81,7 @@ def test_a_loader_gives_the_same_pictures_on_every_engine(
 ) -> None:
     from alpha.cpu.engine import CPUEngine
 
-    transform = Compose([RandomCrop(7, padding=2), RandomHorizontalFlip(), ToUnitRange()])
+    transform = Compose([RandomCrop(7, 2, "reflect"), RandomHorizontalFlip(), AlternatingFlip(), ToUnitRange()])
     data = ArrayDataset(images(rng, 23, 3), rng.integers(0, 4, 23), transform=transform)
 
     def epoch(where: Engine) -> list[tuple[bytes, bytes]]:

@@ -314,6 +314,7 @@ class Samples:
             "MSELoss": ({"reduction": "mean"}, None),
             "Upsample": ({"size": None, "scale_factor": 2.0, "mode": "nearest", "align_corners": None}, image),
             "Parameter": ({"data": self.floats(2, grad=False), "requires_grad": True}, None),
+            "AveragedViews": ({"module": nn.ReLU(), "shift": 1, "mirror": True}, image),
             "Sequential": ({"modules": nn.ReLU()}, (2, 3)),
             "ModuleList": ({"modules": [nn.ReLU()]}, None),
             "ModuleDict": ({"modules": {"a": nn.ReLU()}}, None),
@@ -328,6 +329,10 @@ class Samples:
             "optim.SGD": (optim.SGD, {**common, "momentum": 0.9, "dampening": 0.0, "nesterov": True}),
             "optim.Adam": (optim.Adam, {**common, "betas": (0.9, 0.99), "eps": 1e-8}),
             "optim.AdamW": (optim.AdamW, {**common, "betas": (0.9, 0.99), "eps": 1e-8}),
+            "optim.Muon": (optim.Muon, {
+                **common, "momentum": 0.9, "nesterov": True, "ns_coefficients": (3.0, -4.0, 2.0), "eps": 1e-7,
+                "ns_steps": 2, "adjust_lr_fn": "original", "rescale": True,
+            }),
             "optim.RMSprop": (
                 optim.RMSprop, {**common, "alpha": 0.9, "eps": 1e-8, "momentum": 0.9, "centered": True},
             ),
@@ -369,11 +374,13 @@ class Samples:
             function = getattr(nn.init, name)
             if name.endswith("_") and not name.startswith("_"):
                 arguments: dict[str, Any] = {}
+                known = {"tensor": self.floats(2, 3, grad=False), "value": 1.0, "val": 1.0}
+                if name == "dirac_":
+                    known["tensor"] = self.floats(2, 3, 3, grad=False)
+                if name == "whiten_patches_":
+                    known |= {"tensor": self.floats(2, 1, 2, 3, grad=False), "images": self.floats(2, 4, 4, 3)}
                 for key, value in inspect.signature(function).parameters.items():
-                    default = {"tensor": self.floats(2, 3, grad=False), "value": 1.0, "val": 1.0}.get(
-                        key, value.default
-                    )
-                    arguments[key] = default
+                    arguments[key] = known.get(key, value.default)
                 found[f"nn.init.{name}"] = function, arguments
         x = self.floats(2, 3)
         found |= {

@@ -66,6 +66,8 @@ EXCLUDED: dict[str, str] = {
     **dict.fromkeys([f"alpha.Tensor.{name}" for name in _LEAF_METHODS.split()], _LEAF),
     "alpha.Tensor.cuda": _DEVICE,
     **dict.fromkeys(("nn.Module", "nn.ModuleDict", "nn.ModuleList", "nn.Parameter", "nn.Sequential"), _MODULE),
+    "nn.AveragedViews": "calls its module for slices, pad and flip, which have records",
+    "nn.init.whiten_patches_": "its own tests hold the covariance of its results; eigenvectors have no single value",
     **dict.fromkeys(
         (
             "nn.BatchNorm1d",
@@ -85,6 +87,7 @@ EXCLUDED: dict[str, str] = {
             "optim.AveragedModel",
             "optim.LRScheduler",
             "optim.LambdaLR",
+            "optim.Muon",
             "optim.OneCycleLR",
             "optim.Optimizer",
             "optim.SequentialLR",

@@ -348,7 +348,7 @@ def test_every_listed_kernel_is_one(path: str) -> None:
     trainings = json.loads(ahead.TRAININGS.read_text("utf-8"))[path]
     assert trainings.keys() == {"resnet18", "gpt"}
     for kernels in trainings.values():
-        assert len(kernels) > 20
+        assert len(kernels) > 5
         for name, signature in kernels:
             assert name in COMPILERS
             assert signatures._written(signatures._read(signature)) == signature
@@ -360,7 +360,8 @@ def test_signatures_as_text() -> None:
     written = signatures._written((*kinds, types.Tuple((int64, record))))
     assert written[:3] == ["2 int64", "float32", "bool"]
     assert signatures._read(json.loads(json.dumps(written))) == (*kinds, types.Tuple((int64, record)))
-    for kind in (types.unicode_type, types.Array(float32, 2, "C", readonly=True), types.literal(3)):
+    twin = types.NamedTuple((int64, int64), signatures.Kernel)  # Numba's own choice is a NamedUniTuple
+    for kind in (types.unicode_type, types.Array(float32, 2, "C", readonly=True), types.literal(3), twin):
         with pytest.raises(signatures.Unwritable):
             signatures._written((kind,))
     assert signatures.kernel_of(tiny, (int64,)) is None, "no kernel of the engine's"

@@ -19,13 +19,14 @@ from tests.robustness.inject import everywhere
 FILES = (
     "alpha/composed/optimizers.py", "alpha/composed/normalisation.py", "alpha/update_rules.py", "alpha/updates.py",
     "alpha/expressions/rules.py", "alpha/changes.py", "alpha/numpy_engine.py", "alpha/cpu/optimizers.py",
-    "alpha/cpu/arrays.py",
+    "alpha/cpu/arrays.py", "optim/muon.py",
 )  # fmt: skip
 
 OPTIMIZERS: dict[str, Callable[[Any], optim.Optimizer]] = {
     "adam": lambda parameters: optim.Adam(parameters, lr=0.1),
     "sgd": lambda parameters: optim.SGD(parameters, lr=0.1, momentum=0.9),
     "rmsprop": lambda parameters: optim.RMSprop(parameters, lr=0.1, momentum=0.9, centered=True),
+    "muon": lambda parameters: optim.Muon(parameters, lr=0.1, ns_steps=1, rescale=True),
     "lion": lambda parameters: Lion(parameters, lr=0.1),
 }
 
@@ -36,7 +37,7 @@ def _found(*tensors: alpha.Tensor) -> list[Any]:
 
 def _stepped(name: str, place: str) -> tuple[optim.Optimizer, list[alpha.Tensor]]:
     """An optimizer that has made one step, so that there are states, and its parameters."""
-    parameters = [alpha.tensor(values, engine=place, requires_grad=True) for values in ([1.0, 2.0], [[3.0], [4.0]])]
+    parameters = [alpha.tensor(values, engine=place, requires_grad=True) for values in ([[1.0, 2.0]], [[3.0], [4.0]])]
     optimizer = OPTIMIZERS[name](parameters)
     for parameter in parameters:
         parameter.grad = alpha.full(parameter.shape, 0.5, engine=place)

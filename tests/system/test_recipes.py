@@ -44,8 +44,8 @@ def test_a_hundred_steps_are_pytorchs(recipes: Any) -> None:
     settings = {**recipes.RECIPES["modern"], "model": "resnet18", "base_width": 4}
     alpha.manual_seed(0)
     net = recipes.common.make_model(settings, 10).to(np.float64).train()
-    optimizer = recipes.make_optimizer(settings, net)
-    schedule = recipes.make_schedule(settings, optimizer, STEPS)
+    (optimizer,) = recipes.make_optimizers(settings, net)
+    (schedule,) = recipes.make_schedules({**settings, "epochs": 1}, [optimizer], STEPS)
     average = recipes.make_average(settings, net)
 
     twin = torch_twin("resnet18", "torchvision", base_width=4, stem="3x3").double().train()

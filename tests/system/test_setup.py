@@ -47,8 +47,8 @@ def test_help_names_every_target() -> None:
 def test_train_passes_every_variable_on(tmp_path: Path) -> None:
     venv = stand_in(tmp_path / "venv", PRINT)
     variables = {
-        "DATA": "--data", "MODEL": "--model", "EPOCHS": "--epochs", "STEPS": "--steps", "BATCH": "--batch-size",
-        "ENGINE": "--engine", "SEED": "--seed", "OUT": "--out",
+        "DATA": "--data", "RECIPE": "--recipe", "MODEL": "--model", "EPOCHS": "--epochs", "STEPS": "--steps",
+        "BATCH": "--batch-size", "ENGINE": "--engine", "SEED": "--seed", "OUT": "--out",
     }  # fmt: skip
     process = make("train", f"VENV={venv}", *(f"{name}=a {name}" for name in variables))
     assert process.returncode == 0, process.stderr

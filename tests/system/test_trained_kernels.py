@@ -21,7 +21,7 @@ def test_the_list_has_what_a_training_needs(network: str) -> None:
     """Nine tenths of it, at least: which algorithms are fast depends on the processor."""
     needed = {json.dumps(kernel) for kernel in trained_kernels.needed(network, ISA.name)}
     listed = {json.dumps(kernel) for kernel in json.loads(TRAININGS.read_text("utf-8"))[ISA.name][network]}
-    assert len(needed) > 20
+    assert len(needed) > 5
     assert len(needed & listed) >= 0.9 * len(needed | listed), (
         f"expected the listed kernels, got {needed ^ listed}: python -m benchmarks.trained_kernels writes the list anew"
     )

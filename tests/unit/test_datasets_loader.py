@@ -19,7 +19,12 @@ from alpha import errors
 from alpha.datasets import ArrayDataset, DataLoader, transforms
 
 AUGMENT = transforms.Compose(
-    [transforms.RandomCrop(4, 2), transforms.RandomHorizontalFlip(), transforms.ToUnitRange()],
+    [
+        transforms.RandomCrop(4, 2),
+        transforms.RandomHorizontalFlip(),
+        transforms.AlternatingFlip(),
+        transforms.ToUnitRange(),
+    ],
 )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
 from alpha import errors
-from alpha.datasets import transforms
+from alpha.datasets import BatchGenerator, transforms
 from alpha.datasets.transforms import Images, Transform
 
 
@@ -93,6 +94,64 @@ def test_random_crop_refuses_impossible_windows() -> None:
         transforms.RandomCrop(0)
     with pytest.raises(errors.ArgumentError, match="expected padding >= 0"):
         transforms.RandomCrop(4, -1)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
+def test_random_crop_pads_as_numpy_does(mode: str) -> None:
+    images, crop = pixels(60, 4, 5, 2), transforms.RandomCrop((4, 5), 3, mode)
+    padded = np.pad(images, ((0, 0), (3, 3), (3, 3), (0, 0)), mode=mode)  # type: ignore[call-overload]
+    tops, lefts = crop.draw(images, generator(3))
+    expected = [image[top : top + 4, left : left + 5] for image, top, left in zip(padded, tops, lefts, strict=True)]
+    assert len({*zip(tops.tolist(), lefts.tolist(), strict=True)}) > 20
+    np.testing.assert_array_equal(crop(images, generator(3)), expected)
+    assert (mode in repr(crop)) == (mode != "constant")
+
+
+def test_random_crop_refuses_other_modes_and_images_too_small_to_mirror() -> None:
+    with pytest.raises(errors.ArgumentError, match=r"expected padding_mode constant, edge, .*, got 'mirror'"):
+        transforms.RandomCrop(4, 1, "mirror")
+    with pytest.raises(errors.ShapeError, match="expected images of 4 pixels or more a side for padding 3 by reflect"):
+        transforms.RandomCrop(3, 3, "reflect")(pixels(2, 3, 8, 3), generator())
+
+
+def batch_generator(seed: int, epoch: int, indices: Any) -> BatchGenerator:
+    return BatchGenerator(np.random.PCG64(epoch), seed, epoch, np.asarray(indices))
+
+
+def test_alternating_flip_mirrors_each_image_in_every_other_epoch() -> None:
+    images, order = pixels(1000, 3, 5, 2), generator(1).permutation(1000)
+    flip = transforms.AlternatingFlip()
+
+    def mirrored(epoch: int, seed: int = 4) -> Any:
+        """By the samples' indices, whatever the order in which they come."""
+        shown = np.empty_like(images)
+        shuffled = np.roll(order, epoch)
+        shown[shuffled] = flip(images[shuffled], batch_generator(seed, epoch, shuffled))
+        chosen = (shown == images[:, :, ::-1]).all(axis=(1, 2, 3))
+        assert (chosen | (shown == images).all(axis=(1, 2, 3))).all()
+        return chosen
+
+    first = mirrored(0)
+    assert abs(first.sum() - 500) < 80  # five standard deviations of a fair coin
+    assert abs((first[:-1] == first[1:]).sum() - 500) < 80  # neighbours are independent
+    for epoch in range(1, 5):
+        np.testing.assert_array_equal(mirrored(epoch), first ^ (epoch % 2 == 1))
+    assert abs((mirrored(0, seed=5) == first).sum() - 500) < 80  # so are seeds
+
+
+def test_alternating_flip_needs_a_loaders_generator() -> None:
+    with pytest.raises(errors.ArgumentError, match="expected a BatchGenerator, which knows the epoch, got Generator"):
+        transforms.AlternatingFlip()(pixels(2, 3, 3, 1), generator())
+    with pytest.raises(errors.ArgumentError, match="expected the batch's 3 images, got 2"):
+        transforms.AlternatingFlip()(pixels(2, 3, 3, 1), batch_generator(0, 0, [4, 5, 6]))
+
+
+def test_a_batch_generator_draws_as_any_and_survives_a_copy() -> None:
+    one = batch_generator(3, 8, [5, 1])
+    assert one.random() == np.random.Generator(np.random.PCG64(8)).random()
+    other = pickle.loads(pickle.dumps(one))
+    assert (other.seed, other.epoch, other.indices.tolist()) == (3, 8, [5, 1]) and other.random() == one.random()
+    assert other.sample_bits().tolist() == one.sample_bits().tolist()
 
 
 def test_flip_mirrors_none_all_or_about_half() -> None:

@@ -26,7 +26,12 @@ pytestmark = pytest.mark.slow  # processes that start, fail and end
 LIMIT = 180.0  # seconds; a hang fails the test rather than the whole run, a busy machine does not
 
 AUGMENT = transforms.Compose(
-    [transforms.RandomCrop(4, 2), transforms.RandomHorizontalFlip(), transforms.ToUnitRange()],
+    [
+        transforms.RandomCrop(4, 2),
+        transforms.RandomHorizontalFlip(),
+        transforms.AlternatingFlip(),
+        transforms.ToUnitRange(),
+    ],
 )
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and process groups are POSIX's")

@@ -150,6 +150,7 @@ PUBLIC = {
     "nn/models/autoencoder.py:StackedDenoisingAutoencoder.fine_tune",
     "nn/models/rbm.py:BoltzmannMachine.fit",
     "optim/lr_scheduler.py:OneCycleLR.__init__",
+    "optim/muon.py:Muon.__init__",
 }
 """What users call, and give what they need by name: these may have more."""
 

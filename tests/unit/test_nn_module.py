@@ -552,6 +552,54 @@ def test_orthogonal_has_no_preferred_direction() -> None:
     assert abs(np.mean(corner)) < 4 / math.sqrt(3 * 400)
 
 
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(
+    ("shape", "groups"), [((4, 3, 3, 6), 1), ((6, 3, 3, 4), 1), ((6, 5, 2), 3), ((8, 2, 3, 4, 2), 2)]
+)
+def test_dirac_is_pytorchs(shape: tuple[int, ...], groups: int) -> None:
+    import torch
+
+    theirs = torch.nn.init.dirac_(torch.empty(shape[0], shape[-1], *shape[1:-1]), groups).numpy()
+    np.testing.assert_array_equal(np.moveaxis(values(nn.init.dirac_(empty(*shape), groups)), -1, 1), theirs)
+
+
+def test_dirac_filters_hand_their_input_on() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 5, 5, 3))
+    weight = nn.init.dirac_(empty(3, 3, 3, 3, dtype=alpha.float64))
+    np.testing.assert_array_equal(values(alpha.conv2d(alpha.tensor(x), weight, padding=1)), x)
+
+
+def correlated(n: int, size: int = 9) -> Any:
+    """Images whose neighbouring pixels and whose channels are alike, around a mean that is not 0."""
+    white = np.random.default_rng(2).standard_normal((n, size + 2, size + 2, 3)) @ np.array(
+        [[1.0, 0.9, 0.7], [0.0, 0.5, 0.2], [0.0, 0.0, 0.3]]
+    )
+    return white[:, 1:-1, 1:-1] + white[:, :-2, 1:-1] + white[:, 1:-1, 2:] + 0.7
+
+
+@pytest.mark.parametrize("filters", [24, 10])
+def test_whitened_patches_are_uncorrelated(filters: int) -> None:
+    images = correlated(600)  # more than are in memory at once
+    weight = empty(filters, 2, 2, 3, dtype=alpha.float64)
+    assert nn.init.whiten_patches_(weight, images.astype(np.float32), eps=0.0) is weight
+    found = values(weight).reshape(filters, 12)
+    half = filters // 2
+    np.testing.assert_array_equal(found[half:], -found[:half])
+    result = values(alpha.conv2d(alpha.tensor(images), weight)).reshape(-1, filters)
+    covariance = np.cov(result[:, :half].T, bias=True)
+    np.testing.assert_allclose(covariance, np.eye(half), atol=1e-5)
+    assert (np.diff(np.linalg.norm(found[:half], axis=1)) > 0).all()  # largest eigenvalues first
+
+
+def test_whitening_leaves_directions_without_variance_small() -> None:
+    grey = np.repeat(correlated(50)[..., :1], 3, axis=3)
+    weight = nn.init.whiten_patches_(empty(24, 2, 2, 3), alpha.tensor(grey), eps=1e-2)
+    norms = np.linalg.norm(values(weight).reshape(24, 12)[:12], axis=1)
+    np.testing.assert_allclose(norms[4:], 10, rtol=1e-3)  # 1 / sqrt(eps)
+    with pytest.raises(ArgumentError, match=r"^\[whiten_patches_\] expected eps > 0 where a direction has no variance"):
+        nn.init.whiten_patches_(weight, np.zeros((2, 4, 4, 3)), eps=0.0)
+
+
 def test_constants_and_gains() -> None:
     weight = empty(2, 3)
     assert values(nn.init.constant_(weight, 2.5)).tolist() == [[2.5] * 3] * 2
@@ -579,6 +627,25 @@ def test_truncation_far_from_the_mean() -> None:
         (lambda: nn.init.kaiming_normal_(empty(2, 2), mode="fan"), '[kaiming_normal_] expected mode "fan_in" or'),
         (lambda: nn.init.calculate_gain("swish"), "[calculate_gain] expected one of relu"),
         (lambda: nn.init.orthogonal_(empty(2)), "[orthogonal_] expected a weight with at least 2 axes"),
+        (lambda: nn.init.dirac_(empty(2, 2)), "[dirac_] expected filters of at least 3 axes"),
+        (lambda: nn.init.dirac_(empty(3, 3, 2), 2), "[dirac_] expected groups that divide 3 filters, got 2"),
+        (lambda: nn.init.dirac_(empty(3, 3, 2), 0), "[dirac_] expected groups >= 1"),
+        (
+            lambda: nn.init.whiten_patches_(empty(3, 2, 2, 3), np.zeros((1, 4, 4, 3))),
+            "[whiten_patches_] expected filters (OC, FH, FW, C) with an even OC <= 2 FH FW C",
+        ),
+        (
+            lambda: nn.init.whiten_patches_(empty(4, 2, 2, 3), np.zeros((1, 4, 4, 2))),
+            "[whiten_patches_] expected images (n, H, W, 3) of at least (2, 2) pixels, got (1, 4, 4, 2)",
+        ),
+        (
+            lambda: nn.init.whiten_patches_(empty(4, 2, 2, 3), np.full((1, 4, 4, 3), np.nan)),
+            "[whiten_patches_] expected finite images",
+        ),
+        (
+            lambda: nn.init.whiten_patches_(empty(4, 2, 2, 3), np.zeros((1, 4, 4, 3)), -1.0),
+            "[whiten_patches_] expected eps >= 0",
+        ),
         (lambda: nn.init.normal_(alpha.tensor([1])), "[normal_] expected a float32 or float64 tensor, got int64"),
     ],
 )

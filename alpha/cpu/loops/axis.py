@@ -92,16 +92,21 @@ def strips_task(item: int, strip: Callable[[Code, Value, Value], None]) -> Code:
 # -- columns -------------------------------------------------------------------------------------------------------
 
 
-def each_row(run: Run, together: Sequence[int], body: Callable[[list[Value], Value, Value | None], None]) -> None:
+def each_row(run: Run, together: Sequence[int], body: Callable[..., None], *steps: Value) -> None:
     """``body(rows, at, left)`` for each vector of ``%columns``, so many of ``%rows`` at a time, then fewer.
 
-    ``rows``: the bytes from the strip's first number to the vector in each of them; ``at``: those in one row.
+    ``rows``: the bytes from the strip's first number to the vector in each of them, by ``%step``; with other steps a
+    list for each of these. ``at``: those in one row.
     """
-    code, row = run.code, "0"
+    code, row, steps = run.code, "0", steps or ("%step",)
     for count in together:
 
         def turn(number: Value, _: list[Value], count: int = count) -> None:
-            starts = [code.mul(code.add(number, k), "%step") for k in range(count)]
-            run.map("%columns", 1, lambda at, left: body([code.add(start, at) for start in starts], at, left))
+            starts = [[code.mul(code.add(number, k), step) for k in range(count)] for step in steps]
+
+            def vector(at: Value, left: Value | None) -> None:
+                body(*[[code.add(start, at) for start in one] for one in starts], at, left)
+
+            run.map("%columns", 1, vector)
 
         (row,) = code.loop(row, code.sub("%rows", count - 1), turn, (), count)

@@ -32,6 +32,9 @@ class GroupPlan(NamedTuple):
     """Numbers of weight and bias, which serve the channels again and again."""
     sample_step: int
     position_step: int
+    copied: int
+    """1 where the forward copies a sample to the stack, for its rows lie so far apart that they share few sets of the
+    caches; else 0."""
 
 
 class Variant(NamedTuple):
@@ -65,7 +68,8 @@ FAR = 4.0
 def ir_of(variant: Variant) -> str:
     """A module with "alone" and "shared": act((x - mean) / sqrt(var + eps) * weight + bias)."""
     bits = variant.bits
-    return module([sums(bits), apart(bits), _apply(variant), _Forward(variant).code], shared(), alone())
+    functions = [_gathered(bits), sums(bits), apart(bits), _apply(variant), _Forward(variant).code]
+    return module(functions, shared(), alone())
 
 
 def grad_ir(variant: Variant) -> str:
@@ -74,6 +78,20 @@ def grad_ir(variant: Variant) -> str:
 
 
 # -- passes over a sample ------------------------------------------------------------------------------------------
+
+
+def _gathered(bits: int) -> Code:
+    """``gathered(x, rows, step, columns, room, size)``: copies rows to a room, ``size`` bytes apart."""
+    code = Code("gathered", "x", "rows", "step", "columns", "room", "size")
+    run = Run(bits, code)
+
+    def copy(rows: list[Value], places: list[Value], _: Value, left: Value | None) -> None:
+        for row, place in zip(rows, places, strict=True):
+            run.put(run.read(code.add("%x", row), left), code.add("%room", place), left)
+
+    axis.each_row(run, (4, 1), copy, "%step", "%size")
+    code.give()
+    return code
 
 
 def sums(bits: int) -> Code:
@@ -119,21 +137,21 @@ def _activated(run: Run, value: Value, slope: Value) -> Value:
 
 
 def _apply(variant: Variant) -> Code:
-    """``apply(x, y, rows, step, columns, high, low, scale, shift, slope)``: y."""
+    """``apply(x, y, rows, step, columns, high, low, scale, shift, slope, y_step)``: y."""
     kind = "float" if variant.bits == 32 else "double"
-    names = ("x", "y", "rows", "step", "columns", "high", "low", "scale", "shift", "slope")
+    names = ("x", "y", "rows", "step", "columns", "high", "low", "scale", "shift", "slope", "y_step")
     code = Code("apply", *names, slope=kind)
     run = Run(variant.bits, code)
     slope = run.spread("%slope")
 
-    def put(rows: list[Value], at: Value, left: Value | None) -> None:
+    def put(rows: list[Value], places: list[Value], at: Value, left: Value | None) -> None:
         scale, shift = (run.read(code.add(name, at)) for name in ("%scale", "%shift"))
-        for row in rows:
+        for row, place in zip(rows, places, strict=True):
             value = _deviation(run, run.read(code.add("%x", row), left), at)
             value = run.fma(value, scale, shift) if variant.bias else run.mul(value, scale)
-            run.put(_activated(run, value, slope) if variant.batch else value, code.add("%y", row), left)
+            run.put(_activated(run, value, slope) if variant.batch else value, code.add("%y", place), left)
 
-    axis.each_row(run, (8, 1), put)
+    axis.each_row(run, (8, 1), put, "%step", "%y_step")
     code.give()
     return code
 
@@ -291,7 +309,8 @@ class _Forward(_Sample):
         sums, squares = self.sums(), self.sums()
         total, square = self.doubles(), self.doubles()
         self.arrays = high, low, scale, shift = [self.numbers() for _ in range(4)]
-        x, (positions, step, channels) = self.sample(_X), self.rows()
+        positions, y_step, channels = self.rows()
+        x, step = self._near(positions, y_step, channels)
         some = code.smaller(positions, DEEP)
         code.call("void", "sums", x, some, step, channels, sums)
         run.plain_totals(sums, channels, total)
@@ -316,9 +335,22 @@ class _Forward(_Sample):
         code.when(self._some_are_far(), again)
         self.each_group(self._group)
         slope = self.slope(_SLOPE)
-        given = (x, self.sample(_Y), positions, step, channels, high, low, scale, shift, slope)
+        given = (x, self.sample(_Y), positions, step, channels, high, low, scale, shift, slope, y_step)
         code.call("void", "apply", *given, a9=run.scalar)
         code.give()
+
+    def _near(self, positions: Value, step: Value, channels: Value) -> list[Value]:
+        """Where the sample's rows lie, and how far apart: where the plan says so, in a copy side by side."""
+        code, x = self.code, self.sample(_X)
+        size = code.mul(channels, self.run.item)
+        is_copied = code.less(0, self.sizes["copied"])
+        room = code.room(self.run.scalar, code.mul(self.sizes["copied"], code.mul(positions, channels)))
+
+        def copy() -> list[Value]:
+            code.call("void", "gathered", x, positions, step, channels, room, size)
+            return [room, size]
+
+        return code.choose(is_copied, copy, lambda: [x, step], ["i64"] * 2)
 
     def _put_mean(self, mean: Value, first: Value, end: Value) -> None:
         """What deviations of the channels of a group are taken from."""

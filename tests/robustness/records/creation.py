@@ -227,6 +227,7 @@ def _inits() -> list[Record]:
         ("xavier_uniform_", 2, none, _check_init(lambda x, o: math.sqrt(6 / max(sum(_fans(x)), 1e-9)))),
         ("xavier_normal_", 2, none, _check_init(std)),
         ("orthogonal_", 2, none, _check_orthogonal),
+        ("dirac_", 3, none, _check_init(lambda x, o: 1.0)),
     ]
     records = []
     for name, low, options, check in table:
