@@ -7,6 +7,7 @@ Its loop is that of any point-wise function (``alpha.cpu.loops.loop``), for rows
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,20 @@ from alpha.cpu.loops.elements import FLOAT, Element
 from alpha.expressions.program import Program
 from alpha.records import PointwiseStep
 from alpha.tensor import Tensor
+
+
+class Job(NamedTuple):
+    """An epilogue as the kernel runs it.
+
+    Attributes:
+        part: the address of the loop's function.
+        record: the loop's job.
+        held: what must live as long as it runs.
+    """
+
+    part: int
+    record: np.ndarray[Any, Any]
+    held: Any
 
 
 class Epilogue(NamedTuple):
@@ -38,14 +53,14 @@ class Epilogue(NamedTuple):
         step = self.step
         engine.pointwise(step.function, step.program, (result,), step.numbers, self.out)
 
-    def job(self, result: Tensor) -> tuple[int, Any]:
-        """The address of the loop's ``part``, and the record of its job, for a dense matrix."""
+    def job(self, result: Tensor) -> Job:
+        """What a product's kernel runs it by, for a dense matrix."""
         rows, columns = result.shape
         item = result.dtype.itemsize
         program, numbers = self.step.program, self.step.numbers
-        made, plan = _part(program.text, 8 * item, program), _plan(rows, columns, item)
+        loop, plan = _loop(_Wanted(program.text, 8 * item, program)), _plan(rows, columns, item)
         packed = struct.pack(f"3q{len(numbers)}d", plan.ctypes.data, self.out.address, result.address, *numbers)
-        return made.address("part"), np.frombuffer(packed, np.uint8)
+        return Job(loop.address("part"), np.frombuffer(packed, np.uint8), (loop, plan))
 
 
 @caches.kept
@@ -55,19 +70,22 @@ def _plan(rows: int, columns: int, item: int) -> np.ndarray[Any, Any]:
     return np.array([rows, columns, rows, columns, 1, 1, item, item, rows, step, step], np.int64)
 
 
-def _part(text: str, bits: int, program: Program) -> machine.Functions:
-    """The compiled loop of a program; those of one text are the same."""
-    key = text, bits
-    found = _PARTS.get(key)
-    if found is None:
-        element = Element(FLOAT, bits)
-        layout = loops.Layout(element, ((element, loops.DENSE),), is_flat=False, streams=False)
-        written = _Writer(program, layout, FUSED).module()
-        found = _PARTS[key] = machine.functions(written, lambda: written)
-    return found
+@dataclass(frozen=True)
+class _Wanted:
+    """A loop that is wanted: for programs of one text it is the same."""
+
+    text: str
+    bits: int
+    program: Program = field(compare=False)
 
 
-_PARTS: dict[tuple[str, int], machine.Functions] = {}
+@caches.kept
+def _loop(wanted: _Wanted) -> machine.Functions:
+    """The compiled loop."""
+    element = Element(FLOAT, wanted.bits)
+    layout = loops.Layout(element, ((element, loops.DENSE),), is_flat=False, streams=False)
+    written = _Writer(wanted.program, layout, FUSED).module()
+    return machine.functions(written, lambda: written)
 
 
 class _Writer(loops.Writer):

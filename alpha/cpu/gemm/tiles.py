@@ -177,7 +177,7 @@ class Tiles(Algorithm):
         scratch, item = engine.allocate(threads * planned.scratch_bytes), problem.item
         is_fused = epilogue is not None and len(out.shape) == 2
         table = None if len(out.shape) == 2 else _matrices(x, y, out)
-        part, part_job = epilogue.job(out) if epilogue is not None and is_fused else (0, None)
+        behind = epilogue.job(out) if epilogue is not None and is_fused else None
         addresses = Addresses(
             scratch=scratch.address,
             x_row=x.strides[-2] * item,
@@ -187,8 +187,8 @@ class Tiles(Algorithm):
             out_row=out.strides[-2] * item,
             mode=STORE if bias is None else BIAS,
             bias=0 if bias is None else bias.address,
-            epilogue=part,
-            epilogue_job=0 if part_job is None else part_job.ctypes.data,
+            epilogue=0 if behind is None else behind.part,
+            epilogue_job=0 if behind is None else behind.record.ctypes.data,
             matrices=0 if table is None else table.ctypes.data,
             x=x.address,
             y=y.address,

@@ -40,6 +40,10 @@ class Functions:
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())  # keeps the code
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
+        self._nbytes = len(code)
+
+    def __sizeof__(self) -> int:
+        return self._nbytes
 
     def address(self, name: str) -> int:
         """The address of a function."""
@@ -59,10 +63,6 @@ class Loop(Functions):
         super().__init__(code)
         self.alone: Any = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(self.address("alone"))
         self.shared = self.address("shared")
-        self._nbytes = len(code)
-
-    def __sizeof__(self) -> int:
-        return self._nbytes
 
 
 def loop(ir: str) -> Loop:
