@@ -19,7 +19,7 @@ def threshold(p: float) -> int:
 
 
 def _kept(with_mask: bool) -> Program:
-    """Of an element and whether it is kept; ``with_mask``: the latter is a result too."""
+    """The program of an element and whether it is kept; ``with_mask``: the latter is a result too."""
     graph = Graph()
     x, kept = graph.input(0), graph.input(1, BOOL)
     # Not a product with the mask: an element that is not finite must stay out of what is dropped.

@@ -165,7 +165,7 @@ def launchable(operation: str, *values: Any) -> Program | None:
     kinds = tuple([kind_of(value) for value in values])
     tensors = [kind for kind in kinds if kind != NUMBER]
     in_order = (*tensors, *[NUMBER] * (len(kinds) - len(tensors))) == kinds
-    # Beside bools a number may be of another dtype.
+    # A number beside bools may be of another dtype.
     return program_of(operation, kinds) if in_order and (FLOAT in kinds or NUMBER not in kinds) else None
 
 
@@ -266,7 +266,7 @@ def pow(x: TensorLike, exponent: TensorLike) -> Tensor:
     )
     if found is not None and (simpler is None or type(exponent) is int or dtypes.is_float(found.dtype)):
         return found
-    if simpler is None and type(exponent) is int and 0 <= exponent < _FEW:
+    if simpler is None and type(exponent) is int and 0 <= exponent < _LIMIT_IN_EVERY_DTYPE:
         found = _POWER_OF_NUMBER.launches.launch_outside(x, exponent)
         if found is not None:
             return found
@@ -299,7 +299,7 @@ _POWERS = {exponent: _power(exponent) for exponent in (-2, -1, -0.5, 0.5, 1, 2, 
 _POWER_OF_NUMBER = program_of("pow", (FLOAT, NUMBER))
 """What engines compute of integers; ``PRIMITIVES`` has another, since integers to negative powers are refused."""
 
-_FEW = 128
+_LIMIT_IN_EVERY_DTYPE = 128
 """An exponent below this is one in every dtype of integers."""
 
 _INT64_MAX = 2**63 - 1

@@ -42,8 +42,8 @@ def drawn(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], small: b
     if small:
         return rng.integers(max(-9, int(least)), 9, shape).astype(dtype)
     numbers = rng.integers(int(least), int(most), shape, dtype=dtype, endpoint=True)
-    ends = rng.choice(np.array([least, most, 0, 1, -1 if least else most]).astype(dtype), shape)
-    return np.where(rng.random(shape) < 0.3, ends, numbers).astype(dtype)
+    extremes = rng.choice(np.array([least, most, 0, 1, -1 if least else most]).astype(dtype), shape)
+    return np.where(rng.random(shape) < 0.3, extremes, numbers).astype(dtype)
 
 
 def check(function: Callable[[], alpha.Tensor], expected: Any) -> None:

@@ -36,7 +36,7 @@ class LinePlan(NamedTuple):
 
     tasks: int
     divisor: float
-    """Of the sums."""
+    """What the sums are divided by."""
     lines: int
     step: int
     segments: int
@@ -57,7 +57,7 @@ class ColumnPlan(NamedTuple):
 
     tasks: int
     divisor: float
-    """Of the sums."""
+    """What the sums are divided by."""
     blocks: int
     step: int
     rows: int
@@ -209,7 +209,7 @@ class Sums(Fold):
         def take(offsets: list[Value], left: Value | None, now: list[Value]) -> list[Value]:
             return self._widely(wide, wide.read(again.add("%at", offsets[0]), left), now)
 
-        last = wide.each("%count", (1,), take, [(wide.wide, "zeroinitializer")] * 2)
+        last = wide.fold("%count", (1,), take, [(wide.wide, "zeroinitializer")] * 2)
         again.give("double", wide.state(last)[0])
         call = "call double @wide_total(i64 %at, i64 %count)"
         serves = self.serves(run, "double", state, "%count")
@@ -267,7 +267,7 @@ class Products(Fold):
                 after[k % len(after)] = self._times(run, run.wide, after[k % len(after)], part)
             return after
 
-        last = run.each(count, (8, 2, 1), take, [(run.wide, run.constant(run.wide, 1.0))] * 8)
+        last = run.fold(count, (8, 2, 1), take, [(run.wide, run.constant(run.wide, 1.0))] * 8)
         value = run.tree(last, lambda x, y: self._times(run, run.wide, x, y))
         return [run.across("double", value, run.wide_count, lambda kind, x, y: self._times(run, kind, x, y))]
 
@@ -306,7 +306,7 @@ class Extremes(Fold):
                 nans = run.logical("or", nans, run.compare("uno", x, x))
             return [*best, nans]
 
-        *found, nans = run.each(count, (4, 1), take, [*[(run.floats, start)] * 4, (run.masks, "zeroinitializer")])
+        *found, nans = run.fold(count, (4, 1), take, [*[(run.floats, start)] * 4, (run.masks, "zeroinitializer")])
         best = run.tree(found, lambda x, y: self._further(run, run.floats, x, y))
         number = run.across(run.scalar, best, run.count, lambda kind, x, y: self._further(run, kind, x, y))
         bits = run.write(f"bitcast {run.masks} {nans} to i{run.count}")
@@ -513,11 +513,11 @@ class _Columns:
         for _ in range(1, rows):
             starts.append(code.add(starts[-1], "%step"))
 
-        def each(offset: Value, at: Value, left: Value | None) -> None:
+        def visit(offset: Value, at: Value, left: Value | None) -> None:
             vectors = [run.read(code.add(start, offset), left, self._fold.fill) for start in starts]
             self._store(code, self._fold.rows(run, vectors, self._load(code, "%room", at)), "%room", at)
 
-        self._states(code, run, each)
+        self._states(code, run, visit)
         code.give()
         return code
 
@@ -568,13 +568,13 @@ class _Columns:
         every = ", ".join(["i1 true"] * run.wide_count)
         masks = f"<{run.wide_count} x i1>"
 
-        def each(offsets: list[Value], left: Value | None, now: list[Value]) -> list[Value]:
+        def visit(offsets: list[Value], left: Value | None, now: list[Value]) -> list[Value]:
             found = now[0]
             for state in self._by_half(self._load(code, "%room", code.mul(offsets[0], self._pieces))):
                 found = run.write(f"and {masks} {found}, {self._fold.serves(run, run.wide, state, count)}")
             return [found]
 
-        (serves,) = run.each("%columns", (1,), each, [(masks, f"<{every}>")])
+        (serves,) = run.fold("%columns", (1,), visit, [(masks, f"<{every}>")])
         bits = run.write(f"bitcast {masks} {serves} to i{run.wide_count}")
         return run.write(f"icmp ne i{run.wide_count} {bits}, -1")
 
@@ -584,13 +584,13 @@ class _Columns:
         run = Run(fold.bits, code)
         divisor = run.wide_spread(self._field(code, "divisor"))
 
-        def each(offset: Value, at: Value, left: Value | None) -> None:
+        def visit(offset: Value, at: Value, left: Value | None) -> None:
             states = self._by_half(self._load(code, "%room", at))
             values = [fold.finished(run, self._kinds[0], state, divisor) for state in states]
             value = run.joined(values) if fold.kind == "double" else values[0]
             run.put(value, code.add("%out", offset), left)
 
-        self._states(code, run, each)
+        self._states(code, run, visit)
         code.give()
         return code
 
@@ -599,13 +599,13 @@ class _Columns:
         code = Code("join", "room", "other", "columns")
         run = Run(self._fold.bits, code)
 
-        def each(_: Value, at: Value, left: Value | None) -> None:
+        def visit(_: Value, at: Value, left: Value | None) -> None:
             ours, others = (self._by_half(self._load(code, room, at)) for room in ("%room", "%other"))
             pairs = zip(ours, others, strict=True)
             merged = [self._fold.merged(run, self._kinds[0], one, other) for one, other in pairs]
             self._store(code, [value for state in merged for value in state], "%room", at)
 
-        self._states(code, run, each)
+        self._states(code, run, visit)
         code.give()
         return code
 

@@ -11,7 +11,7 @@ from alpha import random
 from alpha.cpu.loops.lanes import Lanes, Text, Value
 
 WORDS = 4
-"""Of a counter."""
+"""Words of 32 bits that a counter has."""
 
 Keys = Sequence[tuple[Value, Value]]
 """The two words of each round's key, in every lane."""

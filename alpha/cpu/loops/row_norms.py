@@ -134,7 +134,7 @@ def _squares(bits: int, short: bool) -> Code:
         return [run.write(f"fadd {run.wide} {one}, {run.write(f'fmul {run.wide} {x}, {x}')}") for one, x in parts]
 
     if not short:
-        last = run.each("%count", (1,), wide, [(run.wide, "zeroinitializer")] * 2)
+        last = run.fold("%count", (1,), wide, [(run.wide, "zeroinitializer")] * 2)
         code.give("double", run.state(last)[0])
         return code
     (state,) = run.totals("%count", DEEP, 1, square)
@@ -301,7 +301,7 @@ def _shares(variant: Variant) -> Code:
             starts = [code.mul(code.add(first, k), size) for k in range(rows)]
             places = [code.add("%numbers", code.mul(code.add(first, k), 3 * run.item)) for k in range(rows)]
 
-            def each(at: Value, left: Value | None) -> None:
+            def visit(at: Value, left: Value | None) -> None:
                 grads, products = [], []
                 for start, place in zip(starts, places, strict=True):
                     offset = code.add(start, at)
@@ -313,7 +313,7 @@ def _shares(variant: Variant) -> Code:
                 run.add_to("%room", at, run.tree(products))
                 run.add_to("%other", at, run.tree(grads))
 
-            run.map("%count", 1, each)
+            run.map("%count", 1, visit)
 
         (row,) = code.loop(row, code.sub("%rows", rows - 1), turn, (), rows)
     code.give()

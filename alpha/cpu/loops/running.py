@@ -48,7 +48,7 @@ def _lines(bits: int) -> Code:
                 run.put(run.joined(found), code.add(y, at), left)
             return [before]
 
-        run.each("%rows", (2, 1), put, [(run.wide, "zeroinitializer")])
+        run.fold("%rows", (2, 1), put, [(run.wide, "zeroinitializer")])
 
     return axis.lines_task(bits // 8, line)
 

@@ -118,7 +118,7 @@ class Run(Lanes):
 
     # -- loops ---------------------------------------------------------------------------------------------------
 
-    def each(
+    def fold(
         self,
         count: Value,
         together: Sequence[int],
@@ -148,12 +148,12 @@ class Run(Lanes):
     def map(self, count: Value, together: int, body: Callable[[Value, Value | None], None]) -> None:
         """``body(offset, left)`` for each vector."""
 
-        def each(offsets: list[Value], left: Value | None, _: list[Value]) -> Sequence[Value]:
+        def visit(offsets: list[Value], left: Value | None, _: list[Value]) -> Sequence[Value]:
             for offset in offsets:
                 body(offset, left)
             return ()
 
-        self.each(count, (together, 1) if together > 1 else (1,), each)
+        self.fold(count, (together, 1) if together > 1 else (1,), visit)
 
     # -- sums ----------------------------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class Run(Lanes):
             return after
 
         together = [n for n in (DEEP, SHALLOW, 1) if n <= deep]
-        last = self.each(count, together, take, carried)
+        last = self.fold(count, together, take, carried)
         return [self.state(last[2 * k : 2 * k + 2]) for k in range(sums)]
 
     def taken(self, sums: Sequence[Value], value: Value) -> list[Value]:
@@ -264,12 +264,12 @@ class Run(Lanes):
     def plain_totals(self, sums: Value, count: Value, to: Value) -> None:
         """Writes the sums of so many columns side by side, as float64."""
 
-        def each(at: Value, _: Value | None) -> None:
+        def visit(at: Value, _: Value | None) -> None:
             place = self.code.add(to, self.code.mul(at, 8 // self.item))
             for k, part in enumerate(self.totals_of(sums, at)):
                 self.code.store(self.wide, part, self.code.add(place, k * ISA.bytes), 8)
 
-        self.map(count, 1, each)
+        self.map(count, 1, visit)
 
     # -- float64, alone or in vectors ----------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ def largest(bits: int) -> Code:
             after[k] = _larger(run, run.floats, after[k], run.read(code.add("%x", offset), left, -math.inf))
         return after
 
-    found = run.each("%count", (4, 1), take, [(run.floats, run.number(-math.inf))] * 4)
+    found = run.fold("%count", (4, 1), take, [(run.floats, run.number(-math.inf))] * 4)
     best = run.tree(found, lambda x, y: _larger(run, run.floats, x, y))
     number = run.across(run.scalar, best, run.count, lambda kind, x, y: _larger(run, kind, x, y))
     code.give(run.scalar, number)

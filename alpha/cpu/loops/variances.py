@@ -25,7 +25,7 @@ class VariancePlan(NamedTuple):
     parts: int
     """Parts of a line, each a task; 1 where lines are not cut."""
     divisor: float
-    """Of a line's squared deviations; NaN where there is none."""
+    """The divisor of a line's squared deviations; NaN where there is none."""
 
 
 _PLACE = {name: place for place, name in enumerate(VariancePlan._fields)}
