@@ -56,7 +56,7 @@ def layouts(engine: CPUEngine, rng: np.random.Generator, shape: tuple[int, ...],
 
 
 def random_shapes(rng: np.random.Generator) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shapes of two operands: rows, depth and columns of any size, mostly small, and sometimes batches that broadcast."""
+    """Shapes of two operands: rows, depth and columns of any size, mostly small; sometimes batches that broadcast."""
     rows, depth, columns = np.exp(rng.uniform(0, np.log(rng.choice([12, 90, 260])), 3)).astype(int).tolist()
     one, other = [((), ()), ((), ()), ((3,), (3,)), ((2, 1), (4,)), ((), (3,)), ((2, 3), ())][rng.integers(6)]
     return (*one, rows, depth), (*other, depth, columns)
