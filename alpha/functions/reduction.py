@@ -372,13 +372,13 @@ def _arg(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
 def any(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether any element differs from 0, over an axis, several, or all."""
     check_tensor("any", x)
-    return x.engine.reduce("any", x.detach(), all_axes("any", dim, x.ndim), flag("any", "keepdim", keepdim))
+    return x.storage.engine.reduce("any", x, all_axes("any", dim, x.ndim), flag("any", "keepdim", keepdim))
 
 
 def all(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether every element differs from 0, over an axis, several, or all."""
     check_tensor("all", x)
-    return x.engine.reduce("all", x.detach(), all_axes("all", dim, x.ndim), flag("all", "keepdim", keepdim))
+    return x.storage.engine.reduce("all", x, all_axes("all", dim, x.ndim), flag("all", "keepdim", keepdim))
 
 
 # -- sorting -----------------------------------------------------------------------------------------------------
