@@ -556,7 +556,7 @@ def norm(x: Tensor, p: float = 2, dim: Any = None, keepdim: bool = False) -> Ten
     ``p`` is any number: infinity gives the largest |x|, minus infinity the smallest, 0 the number of elements that
     differ from 0. ShapeError for no elements where p is negative or infinite: nothing is the least or the largest.
     """
-    if p == 2:
+    if type(p) in (int, float) and p == 2:
         found: Tensor | None = _NORM.launch_outside(x, dim, keepdim)
         if found is not None:
             return found
