@@ -162,7 +162,11 @@ def _masked(run: Run, variant: Variant, grad: Value, deviation: Value, at: Value
         return grad
     scale, shift = (run.read(run.code.add(name, at)) for name in ("%scale", "%shift"))
     value = run.fma(deviation, scale, shift) if variant.bias else run.mul(deviation, scale)
-    return run.select(run.compare("ole", value, run.number(0.0)), run.mul(grad, slope), grad)
+    below, unknown = run.compare("ole", value, run.number(0.0)), run.compare("uno", value, value)
+    # Of NaN ReLU's gradient is that of a positive number, LeakyReLU's that of a negative one, as in PyTorch.
+    leaks = run.compare("une", slope, run.number(0.0))
+    unknown = run.code.write(f"and {run.masks} {unknown}, {leaks}")
+    return run.select(run.code.write(f"or {run.masks} {below}, {unknown}"), run.mul(grad, slope), grad)
 
 
 _GRADIENT = ("dy", "x", "rows", "step", "columns", "high", "low", "scale", "shift", "slope")
@@ -363,8 +367,11 @@ class _Forward(_Sample):
         total, square = self.totals
         deviations, squares = self.total(first, end, 2, lambda c: [self.get(total, c), self.get(square, c)])
         rest = self.do("fdiv", deviations, self.count)
-        rest = code.write(f"select i1 {run.finite('double', rest)}, double {rest}, double 0.0")
-        mean = self.do("fadd", self.do("fadd", self.get_number(high, first), self.get_number(low, first)), rest)
+        taken_from = self.do("fadd", self.get_number(high, first), self.get_number(low, first))
+        # A mean of the first rows that is not finite is the group's: what deviates from it says nothing more.
+        counts = code.write(f"or i1 {run.finite('double', rest)}, {run.finite('double', taken_from)}")
+        rest = code.write(f"select i1 {counts}, double {rest}, double 0.0")
+        mean = self.do("fadd", taken_from, rest)
         squares = self.do("fsub", squares, self.do("fmul", self.do("fmul", rest, rest), self.count))
         negative = code.write(f"fcmp olt double {squares}, 0.0")
         squares = code.write(f"select i1 {negative}, double 0.0, double {squares}")
