@@ -118,6 +118,7 @@ def test_dropout_is_that_of_the_scores(engine: Engine, rng: np.random.Generator,
     assert not np.asarray(F.scaled_dot_product_attention(*(a.detach() for a in x), dropout_p=1.0)).any()
 
 
+@pytest.mark.slow
 def test_strides_and_memory_order(engine: Engine, rng: np.random.Generator) -> None:
     """Heads cut from one product are read where they lie, and the result lies as the query does."""
     x = alpha.tensor(rng.normal(size=(2, 9, 3 * 12)), engine=engine)
@@ -132,6 +133,7 @@ def test_strides_and_memory_order(engine: Engine, rng: np.random.Generator) -> N
     )
 
 
+@pytest.mark.slow
 def test_large_scores_do_not_overflow(engine: Engine) -> None:
     q, k = (alpha.tensor(np.float32([[1e3, 0], [0, 1e3]]), engine=engine) for _ in range(2))
     v = alpha.tensor(np.float32([[1, 2], [3, 4]]), engine=engine)
@@ -197,6 +199,7 @@ def test_8192_tokens_fit_into_1_gb() -> None:
         alpha.engine("cpu", memory=before)
 
 
+@pytest.mark.slow
 def test_blocks_of_the_default(engine: Engine, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """The default for any engine goes by blocks of queries, and gives the same."""
     from alpha.composed import attention

@@ -19,6 +19,7 @@ from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.geometry import Geometry
 from alpha.testing import gradcheck
 from tests import oracles
+from tests.tiers import FLOATS
 
 # Sums of K products in float32, each rounded once: the error stays under K * 2^-24 of the sum of magnitudes, which here
 # (K up to some thousands of terms of mixed sign, relative to the largest output) is well under the issue's bounds.
@@ -141,7 +142,7 @@ PICKED = [
 
 
 @pytest.mark.parametrize("case", PICKED, ids=str)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_picked_configurations(engine: Engine, case: Case, dtype: Any) -> None:
     check(engine, case, dtype, image_order=True)
 
@@ -220,7 +221,7 @@ def test_gradcheck(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("activation", [None, "relu", "leaky_relu"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_residual_and_activation(engine: Engine, dtype: Any, activation: str | None) -> None:
     """act(conv(x, w) + bias + residual), whatever the residual's memory order, with all gradients."""
     case = Case(3, (6, 5), (4, 10), (3, 3), padding=(1, 1))

@@ -22,6 +22,7 @@ from alpha.functions.conv_nd import VOLUME_ORDER
 from alpha.geometry import VolumeGeometry, transposed_input
 from tests import oracles
 from tests.engine.checks import gradcheck_on
+from tests.tiers import FLOATS
 
 Array = np.ndarray[Any, Any]
 
@@ -139,7 +140,7 @@ PICKED = [
 
 
 @pytest.mark.parametrize("case", PICKED, ids=str)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_picked_configurations(engine: Engine, case: Case, dtype: Any) -> None:
     check(engine, case, dtype, ordered=True)
     check_transposed(engine, case, 1, dtype)

@@ -31,6 +31,7 @@ from alpha.geometry import Geometry
 from tests import oracles
 from tests.engine.algorithms import BOUND, check_algorithm
 from tests.engine.test_conv import EXACT, PICKED, Case, cases, draw_data, relative
+from tests.tiers import FLOATS
 
 WINOGRADS = [algorithm.name for algorithm in ALGORITHMS if isinstance(algorithm, winograd.Winograd)]
 
@@ -100,6 +101,7 @@ def test_positions_as_rows(case: Case, dtype: Any, image_order: bool) -> None:
     check(case, dtype, "positions", image_order)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     case=cases(),
@@ -153,7 +155,7 @@ def test_panels_serve_what_is_whole_and_large(monkeypatch: pytest.MonkeyPatch) -
     assert not panels.serves(problem(1, (4, 4), panel + 1, 8 * panel))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
     "shape", [(1, 64, 9, 64), (2, 37, 1, 19), (1, 33, 4, 16), (3, 16, 2, 35), (1, 5, 3, 3)], ids=str
 )
@@ -292,7 +294,7 @@ def test_images_as_lanes(case: Case, dtype: Any, image_order: bool) -> None:
     check(case, dtype, "lanes", image_order)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("channels", range(1, 8))
 def test_every_tile_of_images_as_lanes(channels: int, dtype: Any) -> None:
     """More images than a task takes, depths of several blocks, one odd, bands of rows, positions of no tap."""
@@ -318,7 +320,7 @@ LARGE = Case(1, (4, 4), (256, 256), (3, 3), padding=(1, 1))
 EVERY = [*PICKED, *DEPTHWISE[:2], LARGE]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("case", EVERY, ids=str)
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: f"{algorithm.name} {algorithm.operators[-1]}")
 def test_every_algorithm(algorithm: Algorithm, case: Case, dtype: Any) -> None:
@@ -345,7 +347,7 @@ def test_names_are_files_and_belong_to_one_algorithm_of_an_operator() -> None:
 
 
 @pytest.mark.parametrize("image_order", [False, True])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("case", [*DEPTHWISE[:-1], pytest.param(SLOW_TO_VERIFY, marks=pytest.mark.slow)], ids=str)
 def test_depthwise(case: Case, dtype: Any, image_order: bool) -> None:
     check_depthwise(case, dtype, image_order)
@@ -415,7 +417,7 @@ def check_depthwise(case: Case, dtype: Any, image_order: bool, threads: int | No
     return b"".join(np.ascontiguousarray(a.numpy()).tobytes() for a in (y, dx, dw))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_images_a_multiple_of_4_kib_apart(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stem's images, which would meet in one set of the cache, are copied; a view of every second column too."""
     monkeypatch.setattr(convolution, "L1_WAYS", 2)
@@ -434,7 +436,7 @@ def test_images_a_multiple_of_4_kib_apart(dtype: Any, monkeypatch: pytest.Monkey
     assert engine._spread(images, geometry, 2) is images  # type: ignore[attr-defined]  # too little work
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_cropped_images_a_multiple_of_4_kib_apart(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that are no whole number of lines, of images that begin at none."""
     monkeypatch.setattr(convolution, "L1_WAYS", 2)
@@ -523,7 +525,7 @@ def test_winograd_computes_fewer_products() -> None:
 
 
 @pytest.mark.parametrize("image_order", [False, True])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
     "case",
     [
@@ -589,7 +591,7 @@ def test_filter_gradient_in_many_blocks(
 
 
 @pytest.mark.parametrize("x_copy", [1, taps.X_COPY])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
     "case",
     [
@@ -639,7 +641,7 @@ def test_taps_as_columns(case: Case, dtype: Any, image_order: bool) -> None:
     check(case, dtype, "columns", image_order)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("channels", [1, 2, 3, 5, 7])
 def test_taps_as_columns_in_every_cut(channels: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of images with a rest, bands of rows with a rest, several panels, groups, positions of no tap."""

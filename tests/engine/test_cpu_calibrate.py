@@ -245,6 +245,7 @@ def test_times_that_fit_no_processor_are_refused(monkeypatch: pytest.MonkeyPatch
         calibrate.measured(start)
 
 
+@pytest.mark.slow
 def test_a_short_run_gives_plausible_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # of this very processor, whose kernels are in its cache
     layers = (Layer(8, 16, 16, 3, 1, 1, 16), Layer(8, 3, 16, 3, 1, 1, 8))

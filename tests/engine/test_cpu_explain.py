@@ -74,6 +74,7 @@ def test_it_tells_what_is_done(cpu: CPUEngine, operator: str, x, w, options, alg
     assert told.predicted_ms > 0 and told.measured_ms is None
 
 
+@pytest.mark.slow
 def test_what_it_tells_of_is_what_runs(cpu: CPUEngine) -> None:
     """510 random problems: the algorithm, and where it is exact the products too."""
     rng = np.random.default_rng(22)

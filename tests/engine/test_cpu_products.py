@@ -71,6 +71,7 @@ def check(x: Tensor, y: Tensor, result: Tensor) -> None:
     assert (np.abs(np.asarray(result) - exact) <= bound).all()
 
 
+@pytest.mark.slow
 def test_what_is_told_is_what_runs() -> None:
     """600 random products: the algorithm that is told runs, and the result is right."""
     engine, rng, seen = CPUEngine(threads=2), np.random.default_rng(5), set()

@@ -16,6 +16,7 @@ from alpha.cpu.normalisation import CONDITION
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import GraphError
 from alpha.testing import gradcheck
+from tests.tiers import FLOATS
 
 Array = np.ndarray[Any, Any]
 EPS = 1e-5
@@ -97,7 +98,7 @@ class Run:
 @pytest.mark.parametrize("slope", SLOPES)
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_gradients(
     cpu: CPUEngine, dtype: Any, shape: Any, residual: bool, slope: float | None, image_order: bool
 ) -> None:

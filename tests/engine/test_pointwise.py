@@ -473,6 +473,7 @@ def test_loops_are_kept_and_checked(tmp_path: Path) -> None:
     assert _child(tmp_path) == 1
 
 
+@pytest.mark.slow
 def test_without_a_cache_loops_are_compiled(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert [_child(tmp_path / "file"), _child(tmp_path / "file")] == [1, 1]

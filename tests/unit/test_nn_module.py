@@ -563,6 +563,7 @@ def test_dirac_is_pytorchs(shape: tuple[int, ...], groups: int) -> None:
     np.testing.assert_array_equal(np.moveaxis(values(nn.init.dirac_(empty(*shape), groups)), -1, 1), theirs)
 
 
+@pytest.mark.slow
 def test_dirac_filters_hand_their_input_on() -> None:
     x = np.random.default_rng(0).standard_normal((2, 5, 5, 3))
     weight = nn.init.dirac_(empty(3, 3, 3, 3, dtype=alpha.float64))

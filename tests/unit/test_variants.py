@@ -44,6 +44,7 @@ def test_variants_compute_the_operators(layer: Layer) -> None:
                 np.testing.assert_allclose(np.asarray(call()), np.asarray(expected[operator]), atol=2e-5)
 
 
+@pytest.mark.slow
 def test_variants_multiply_the_zeros() -> None:
     """As many products as the nominal count, and stride^2 times as many where dY has zeros between its elements."""
     engine, layer = alpha.engine("cpu"), Layer("3x3 s2", 8, 4, 4, 3, 2, 1)
