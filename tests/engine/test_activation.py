@@ -14,6 +14,7 @@ from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.testing import assert_close
 from tests.engine.checks import gradcheck_on
+from tests.tiers import FLOATS
 
 Array = np.ndarray[Any, Any]
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -120,7 +121,7 @@ def test_errors(engine: Engine) -> None:
         alpha.softmax(alpha.zeros(2, engine=engine), 1)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_silu_far_below_zero(engine: Engine, dtype: Any) -> None:
     """x * exp(x) and its slope down to the smallest numbers on the CPU; elsewhere 0 once exp(-x) overflows."""
     values = np.array([-80, -87.5, -88.5, -90, -95, -100, -103, -110, -1000, -3e38], dtype)

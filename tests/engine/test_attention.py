@@ -13,6 +13,7 @@ from alpha import random
 from alpha.engine import AttentionSettings, AttentionState, Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from tests.engine.checks import gradcheck_on, sized
+from tests.tiers import FLOATS
 
 Array = np.ndarray[Any, Any]
 Heads = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -55,7 +56,7 @@ def compare_with_pytorch(engine: Engine, arrays: list[Array], mask: Array | None
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(("shapes", "options"), SHAPES, ids=str)
 def test_matches_pytorch(
     engine: Engine, rng: np.random.Generator, shapes: Heads, options: dict[str, Any], dtype: Any
@@ -64,7 +65,7 @@ def test_matches_pytorch(
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("shape", [(40, 150), (2, 1, 1, 150), (3, 40, 1), (2, 3, 40, 150), (1, 150)], ids=str)
 @pytest.mark.parametrize("kind", ["bool", "added"])
 def test_masks(engine: Engine, rng: np.random.Generator, shape: Any, kind: str, dtype: Any) -> None:
@@ -95,7 +96,7 @@ def test_gradcheck(engine: Engine, rng: np.random.Generator, causal: bool) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_dropout_is_that_of_the_scores(engine: Engine, rng: np.random.Generator, dtype: Any) -> None:
     """Element i of the scores is kept by the uniform number at place i, in backward too."""
     q, k, v = (rng.normal(size=shape).astype(dtype) for shape in ((2, 3, 37, 4), (2, 3, 45, 4), (2, 3, 45, 6)))

@@ -103,6 +103,7 @@ def planted(rng: np.random.Generator, count: int) -> Array:
     return np.repeat(rng.integers(0, 2, (count, 3)), 4, axis=1).astype(np.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [False, True])
 def test_it_learns_to_restore(engine: Engine, rng: np.random.Generator, tied: bool) -> None:
     alpha.manual_seed(1)

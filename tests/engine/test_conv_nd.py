@@ -139,6 +139,7 @@ PICKED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PICKED, ids=str)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_picked_configurations(engine: Engine, case: Case, dtype: Any) -> None:

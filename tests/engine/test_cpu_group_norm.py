@@ -10,6 +10,7 @@ import pytest
 import alpha
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import IMAGE_ORDER
+from tests.tiers import FLOATS
 
 Array = np.ndarray[Any, Any]
 
@@ -60,7 +61,7 @@ def test_images_keep_their_memory_order() -> None:
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(("shape", "groups"), CASES, ids=str)
 def test_values_gradients_and_bits(rng: np.random.Generator, shape: tuple[int, ...], groups: int, dtype: Any) -> None:
     x, dy = rng.normal(3, 2, shape).astype(dtype), rng.normal(size=shape).astype(dtype)

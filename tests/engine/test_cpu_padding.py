@@ -11,6 +11,7 @@ import alpha
 from alpha.composed import padding
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.padding import MOST_AXES
+from tests.tiers import FLOAT_NAMES
 
 Array = np.ndarray[Any, Any]
 DTYPES = ("float32", "float64", "int64", "int32", "uint8", "bool")
@@ -47,7 +48,7 @@ def test_random_padding(mode: str, threads: int) -> None:
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "constant"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 def test_random_gradients(mode: str, dtype: str) -> None:
     """Small integers, whose sums are exact whatever their order."""
     engines, reference = [CPUEngine(threads=n) for n in (1, 3)], alpha.engine("numpy")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import alpha
+from tests.tiers import FLOAT_NAMES
 
 SHAPES = [(70, 999, 33), (7, 1200, 333), (129, 700, 65), (101, 99, 103), (3, 300, 1001), (17, 1200, 12), (61, 67, 63)]
 """Rows, depth and columns: all but the last two BLAS divides between its threads."""
@@ -48,7 +49,7 @@ def test_the_bits_depend_on_no_number_of_threads() -> None:
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, (2, 70000, 2), (65, 64, 64), (300, 2, 500), (260, 513, 250)])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 def test_products_of_any_layout(shape: tuple[int, int, int], dtype: str) -> None:
     """Each sum of K products is within K + 1 roundings of the sum of their magnitudes."""
     rows, depth, columns = shape
@@ -63,7 +64,7 @@ def test_products_of_any_layout(shape: tuple[int, int, int], dtype: str) -> None
 
 
 @pytest.mark.parametrize("shape", BATCHED)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 def test_products_of_batches(shape: tuple[int, int, int], dtype: str) -> None:
     """Batch axes are broadcast on both sides; the bound is that of one product."""
     rows, depth, columns = shape

@@ -20,6 +20,7 @@ from alpha.cpu.gemm.explanations import explain_problem
 from alpha.cpu.gemm.problem import Product, product, product_of
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.tensor import Tensor
+from tests.tiers import FLOATS
 
 Array = np.ndarray[Any, Any]
 
@@ -161,7 +162,7 @@ def test_an_algorithm_from_outside() -> None:
 # -- tiles -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("shape", [(700, 300, 130), (50, 1000, 600), (33, 40, 7), (5, 3, 2)])
 def test_bits_do_not_depend_on_the_cut(
     dtype: Any, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ from alpha.cpu import random
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.loops.random import TASK
 from alpha.random import Draw
+from tests.tiers import FLOAT_NAMES
 
 SIZES = [(), (0,), (1,), (2,), (3,), (31,), (33,), (64,), (3, 5461), (4 * TASK,), (4 * TASK + 1,), (100_001,)]
 PLACES = [(0, 0), (42, 7), (2**64 - 1, 2**64 - 3), (0x123456789ABCDEF, 2**32 - 5)]
@@ -18,7 +19,7 @@ ALMOST_1 = float(np.nextafter(np.float32(1), np.float32(2)))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @pytest.mark.parametrize(
     ("distribution", "first", "second"),
     [

@@ -14,6 +14,7 @@ from alpha import Tensor
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.loops.folds import STRIP
 from alpha.cpu.reductions import PART
+from tests.tiers import FLOAT_NAMES
 
 Array = np.ndarray[Any, Any]
 
@@ -73,7 +74,7 @@ def check(engine: CPUEngine, op: str, x: Tensor, axes: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("op", ["sum", "mean", "prod", "norm"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 def test_bounds_and_bits(cpu: CPUEngine, rng: np.random.Generator, op: str, dtype: str) -> None:
     for shape, axes in LARGE:
         size = rng.uniform(0.999, 1.001, shape)
@@ -81,7 +82,7 @@ def test_bounds_and_bits(cpu: CPUEngine, rng: np.random.Generator, op: str, dtyp
         check(cpu, op, alpha.tensor(x.astype(dtype), engine=cpu), axes)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 def test_any_strides_and_axes(cpu: CPUEngine, rng: np.random.Generator, dtype: str) -> None:
     for _ in range(60):
         axes_count = int(rng.integers(1, 5))
@@ -118,7 +119,7 @@ def test_squares_beyond_float32_have_a_norm(cpu: CPUEngine) -> None:
         np.testing.assert_allclose(x.norm(dim=0).numpy(), size * 10, rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @pytest.mark.parametrize("count", [1, 2, 7, 16, 17, 33, 255, 512, 1000, 4097, 100_003])
 def test_no_sum_is_worse_than_a_pairwise_one(cpu: CPUEngine, rng: np.random.Generator, count: int, dtype: str) -> None:
     unit = np.finfo(dtype).eps / 2
@@ -140,7 +141,7 @@ def test_a_sum_beyond_float32_on_the_way_is_finite(cpu: CPUEngine) -> None:
     assert threaded(cpu, "sum", columns, (0,)).tolist() == [0, 2000]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 def test_extremes(cpu: CPUEngine, rng: np.random.Generator, dtype: str) -> None:
     for shape, axes in LARGE:
         x = rng.standard_normal(shape).astype(dtype)
@@ -151,7 +152,7 @@ def test_extremes(cpu: CPUEngine, rng: np.random.Generator, dtype: str) -> None:
                 np.testing.assert_array_equal(threaded(cpu, op, tensor, axes), getattr(np, op)(array, axis=axes))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @pytest.mark.parametrize("mean", [0.0, 1000.0])
 def test_variances(cpu: CPUEngine, rng: np.random.Generator, mean: float, dtype: str) -> None:
     unit = np.finfo(dtype).eps
@@ -170,7 +171,7 @@ def test_variances(cpu: CPUEngine, rng: np.random.Generator, mean: float, dtype:
             assert kept.shape == wide.mean(axes, keepdims=True).shape
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 def test_equal_numbers_have_no_variance(cpu: CPUEngine, dtype: str) -> None:
     for value in (0.1, 1 / 3, 1e5 + 0.1, 1e-30):
         x = alpha.tensor(np.full((1001, 37), value, dtype), engine=cpu)
@@ -187,7 +188,7 @@ def test_a_sum_of_many_equal_numbers_is_not_off(cpu: CPUEngine) -> None:
 # -- running sums ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @pytest.mark.parametrize("shape", [(3, 7, 331), (40, 30, 9), (9000, 2), (70000,), (2, 3, 5000), (5000, 1, 3)])
 def test_running_sums(cpu: CPUEngine, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> None:
     base = alpha.tensor(rng.standard_normal(shape).astype(dtype), engine=cpu)
@@ -229,7 +230,7 @@ def agreed(engine: CPUEngine, compute: Callable[[], tuple[Tensor, ...]]) -> list
     return found[0]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @pytest.mark.parametrize("shape", [(700, 100), (300, 1029), (2, 20001), (9000, 3), (50, 1)])
 def test_softmax_of_rows(cpu: CPUEngine, rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> None:
     x, dy = rows_of(cpu, rng, shape, dtype, 2)
@@ -276,7 +277,7 @@ def test_softmax_along_any_axis_of_any_strides(cpu: CPUEngine, rng: np.random.Ge
                 np.testing.assert_allclose(dx, want, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 def test_softmax_of_what_is_not_finite(cpu: CPUEngine, dtype: str) -> None:
     x = np.zeros((6, 40), dtype)
     x[0, 3], x[1, 39], x[2], x[3, 5], x[4, 0] = np.nan, np.inf, -np.inf, -np.inf, np.finfo(dtype).max
@@ -286,7 +287,7 @@ def test_softmax_of_what_is_not_finite(cpu: CPUEngine, dtype: str) -> None:
     assert y[3, 5] == 0 and logs[3, 5] == -np.inf and y[4, 0] == 1 and logs[4, 0] == 0
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_cross_entropy_of_many_classes(cpu: CPUEngine, rng: np.random.Generator, dtype: str, smoothing: float) -> None:
     (x,) = rows_of(cpu, rng, (90, 1029), dtype, 1)

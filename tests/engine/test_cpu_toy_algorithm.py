@@ -23,6 +23,7 @@ from benchmarks.generators import GENERATORS
 from benchmarks.suites import Layer
 from tests.engine.algorithms import check_algorithm
 from tests.engine.test_conv import PICKED, Case
+from tests.tiers import FLOATS
 
 
 class Plan(NamedTuple):
@@ -89,7 +90,7 @@ def toy() -> Iterator[Toy]:
     planner.unregister(algorithm)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("case", PICKED, ids=str)
 def test_it_passes_what_every_algorithm_must(toy: Toy, case: Case, dtype: Any) -> None:
     assert check_algorithm(toy, case, dtype) == (set(OPERATORS) if case.groups == 1 else set())

@@ -15,6 +15,7 @@ from alpha.cpu.engine import CPUEngine
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError
 from alpha.testing import gradcheck
+from tests.tiers import FLOAT_NAMES
 
 SHAPES = [
     (), (1,), (7,), (40_001,), (3, 5), (129, 515), (3, 5, 7, 2), (2, 3, 2, 132), (2, 3, 2, 70), (2, 3, 4, 5, 6), (0, 3),
@@ -27,7 +28,7 @@ def expected_mask(shape: tuple[int, ...], p: float, seed: int, offset: int) -> n
     return random.uniforms(seed, offset, count).astype(np.float64).reshape(shape) >= p
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_elements_are_kept_by_their_number_in_every_memory_order(
     engine: Engine, rng: np.random.Generator, shape: tuple[int, ...], dtype: str

@@ -16,6 +16,7 @@ from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.resampling import Axis, pairs, sources
 from tests.engine.checks import gradcheck_on
 from tests.engine.test_nn_layers import compare
+from tests.tiers import FLOATS
 
 Array = np.ndarray[Any, Any]
 FACTORS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0, 1.0001, 1.1, 1.3, 1.7, 2.0, 2.3, 3.0, 3.3, 7.7, 1 / 3, 2 / 3)
@@ -67,7 +68,7 @@ def place(i: int, length: int, wanted: int, factor: float, corners: bool) -> tup
 
 
 @pytest.mark.parametrize("corners", [False, True])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("size", [(5, 7), (2, 3), (1, 1), (9, 4)], ids=str)
 def test_bilinear(engine: Engine, rng: np.random.Generator, size: Any, dtype: Any, corners: bool) -> None:
     x = rng.normal(size=(2, 3, 4, 3)).astype(dtype)
@@ -80,7 +81,7 @@ def test_bilinear(engine: Engine, rng: np.random.Generator, size: Any, dtype: An
 
 @pytest.mark.parametrize("image_order", [False, True])
 @pytest.mark.parametrize(("shape", "size"), SIZES, ids=str)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_nearest_takes_whole_pixels(
     engine: Engine, rng: np.random.Generator, shape: Any, size: Any, dtype: Any, image_order: bool
 ) -> None:

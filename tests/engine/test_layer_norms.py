@@ -14,6 +14,7 @@ from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import ArgumentError, DtypeError, EngineError, ShapeError
 from tests.engine.checks import gradcheck_on
 from tests.engine.test_nn_layers import compare, randomise
+from tests.tiers import FLOAT_NAMES, FLOATS
 
 Array = np.ndarray[Any, Any]
 EPS = 1e-5
@@ -42,7 +43,7 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 # -- values ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
     ("shape", "normalized"),
     [((3, 5), (5,)), ((5,), (5,)), ((2, 3, 4), (3, 4)), ((1, 1, 7), (7,)), ((2, 3, 5, 4), (3, 5, 4)), ((4, 1), (1,))],
@@ -70,7 +71,7 @@ def test_layer_norm(engine: Engine, rng: np.random.Generator, shape: Any, normal
 
 
 @pytest.mark.parametrize("image_order", [False, True])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
     ("shape", "groups"), [((2, 3, 5, 6), 3), ((1, 1, 1, 6), 2), ((3, 4, 1, 5), 5), ((2, 2, 3, 7), 1)], ids=str
 )
@@ -301,7 +302,7 @@ def test_bad_dtypes_engines_and_statistics(engine: Engine) -> None:
 # -- the CPU engine's kernels ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @pytest.mark.parametrize("shape", [(1000, 70), (300, 1029), (3, 20000), (5000, 3)])
 def test_rows_of_any_size_and_order_have_the_same_bits_for_any_threads(
     rng: np.random.Generator, shape: tuple[int, int], dtype: str

@@ -15,6 +15,7 @@ from alpha.cpu.engine import CPUEngine
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import ArgumentError, DtypeError, EngineError, ShapeError
 from alpha.testing import assert_close, gradcheck
+from tests.tiers import FLOAT_NAMES
 
 Array = np.ndarray[Any, Any]
 SHAPES = [(5, 4), (1, 1), (1, 7), (33, 10), (3, 5, 4), (2, 3, 2, 3), (4,)]
@@ -91,7 +92,7 @@ def test_cross_entropy_gradient(
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 def test_cross_entropy_and_its_gradient_are_pytorchs(
     engine: Engine, rng: np.random.Generator, options: dict[str, Any], reduction: str, dtype: str
 ) -> None:

@@ -17,6 +17,7 @@ from alpha.engine import Engine
 from alpha.errors import DtypeError, GraphError, ShapeError
 from alpha.testing import assert_close
 from tests.engine.checks import gradcheck_on
+from tests.tiers import FLOAT_NAMES
 
 Array = np.ndarray[Any, Any]
 
@@ -36,7 +37,7 @@ def drawn(rng: np.random.Generator, dtype: str, *shapes: tuple[int, ...]) -> lis
     return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @pytest.mark.parametrize("trans", [False, True])
 @pytest.mark.parametrize("shape", [*SHAPES, (0, 3), (3, 0)], ids=str)
 def test_gemv(engine: Engine, rng: np.random.Generator, shape: tuple[int, int], trans: bool, dtype: str) -> None:
@@ -47,7 +48,7 @@ def test_gemv(engine: Engine, rng: np.random.Generator, shape: tuple[int, int], 
     assert np.abs(result.numpy() - expected).max(initial=0) <= bound(a, x, trans)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @pytest.mark.parametrize("shape", [*SHAPES, (0, 3), (3, 0)], ids=str)
 def test_ger(engine: Engine, rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> None:
     a, x, y = drawn(rng, dtype, shape, shape[:1], shape[1:])
@@ -63,7 +64,7 @@ def test_ger(engine: Engine, rng: np.random.Generator, shape: tuple[int, int], d
     assert_close(linalg.outer(*tensors[1:]), np.outer(x, y))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @pytest.mark.parametrize("shape", [(1, 16), (8, 33), (9, 64), (7, 24), (300, 512)], ids=str)
 def test_results_past_the_caches_are_the_same(
     cpu: CPUEngine, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], dtype: str

@@ -16,6 +16,7 @@ from alpha.cpu.engine import CPUEngine
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import ArgumentError, DtypeError, EngineError, ShapeError
 from alpha.optim import muon
+from tests.tiers import FLOAT_NAMES
 
 Array = np.ndarray[Any, Any]
 A, B, C = 3.4445, -4.7750, 2.0315
@@ -78,7 +79,7 @@ class Definition:
         return p.reshape(shape)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @case
 def test_steps_follow_the_definition(
     engine: Engine, rng: np.random.Generator, options: dict[str, Any], dtype: str

@@ -14,6 +14,7 @@ import alpha
 from alpha import nn, optim
 from alpha.engine import Engine
 from alpha.nn import fusion
+from tests.tiers import FLOATS
 
 # Folding rounds each filter and bias some three times more: 2^-24 each, beside the bound of the convolution itself.
 BOUND = 5e-6
@@ -86,7 +87,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 # -- values ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("affine", [False, True])
 def test_values(engine: Engine, dtype: Any, bias: bool, affine: bool) -> None:

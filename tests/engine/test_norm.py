@@ -14,6 +14,7 @@ from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.testing import gradcheck
 from tests import oracles
+from tests.tiers import FLOATS
 
 EPS = 1e-5
 SHAPES = [(4, 3, 5, 7), (70, 5, 4, 33), (9, 6), (3, 1, 1, 130), (2, 2, 2)]
@@ -57,7 +58,7 @@ def reference(data: dict[str, np.ndarray[Any, Any]], residual: bool, slope: floa
 @pytest.mark.parametrize("image_order", [False, True])
 @pytest.mark.parametrize(("residual", "activation"), list(product([False, True], [None, "relu", "leaky_relu"])))
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_training(engine: Engine, dtype: Any, shape: Any, residual: bool, activation: Any, image_order: bool) -> None:
     order = IMAGE_ORDER if image_order and len(shape) == 4 else None
     data = draw(shape, dtype)

@@ -14,6 +14,7 @@ from alpha import optim
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import ArgumentError, CheckpointError, DtypeError, EngineError, GraphError, NumericsError, ShapeError
+from tests.tiers import FLOAT_NAMES
 
 Array = np.ndarray[Any, Any]
 # Odd shapes: no axes, nothing in them, several tasks of the CPU engine, a filter.
@@ -126,7 +127,7 @@ def compare(ours: list[alpha.Tensor], expected: list[Array]) -> None:
         np.testing.assert_allclose(values(param), want, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @case
 def test_twenty_steps_follow_the_definition(
     engine: Engine, rng: np.random.Generator, kind: str, options: dict[str, Any], dtype: str
@@ -149,7 +150,7 @@ def test_twenty_steps_follow_the_definition(
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @case
 def test_twenty_steps_follow_pytorch(
     engine: Engine, rng: np.random.Generator, kind: str, options: dict[str, Any], dtype: str

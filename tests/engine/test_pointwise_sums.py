@@ -14,6 +14,7 @@ from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError, GraphError
 from alpha.testing import assert_close, gradcheck
 from tests.engine.checks import gradcheck_on
+from tests.tiers import FLOAT_NAMES
 
 Array = np.ndarray[Any, Any]
 
@@ -46,7 +47,7 @@ SHAPES: list[tuple[int, ...]] = [
 ]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_values_and_gradients_of_sizes(
     engine: Engine, rng: np.random.Generator, shape: tuple[int, ...], dtype: str
@@ -100,7 +101,7 @@ def test_strides_and_dtypes_that_meet(engine: Engine, rng: np.random.Generator) 
         assert abs(total.item() - bumps_of(first, second, 0.25).sum()) <= 1e-10
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 def test_sums_are_no_worse_than_pairwise_ones(rng: np.random.Generator, dtype: str) -> None:
     """The error of a sum is held to 16 u sum(|x|), and its rounding: what cancels shows every lost bit."""
     engine = CPUEngine(threads=1)
@@ -125,7 +126,7 @@ def test_bits_do_not_depend_on_threads(rng: np.random.Generator) -> None:
             assert len(results) == 1
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 def test_special_values(engine: Engine, dtype: str) -> None:
     largest = float(np.finfo(dtype).max)
     for numbers, expected in (

@@ -15,6 +15,7 @@ import alpha.functions as F
 from alpha.engine import IMAGE_ORDER, Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.testing import assert_close, gradcheck
+from tests.tiers import FLOAT_NAMES
 
 Array = np.ndarray[Any, Any]
 Pair = tuple[int, int]
@@ -71,7 +72,7 @@ def largest(values: list[Array], full: int) -> Array:
     return np.max(values, axis=0) if values else np.array(-np.inf)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("window", MAXIMA)
 def test_max_pool2d_is_the_definition(
@@ -96,7 +97,7 @@ def test_max_pool2d_gradient(engine: Engine, rng: np.random.Generator, window: A
 
 
 @pytest.mark.parametrize("count", [True, False])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("window", [w for w in MAXIMA if w[3] == (1, 1)])
 def test_avg_pool2d_is_the_definition(
@@ -127,7 +128,7 @@ def test_avg_pool2d_gradient(engine: Engine, rng: np.random.Generator, window: A
 
 
 @pytest.mark.parametrize("output", [1, (1, 1), (3, 2), (7, 9), (5, 4), (2, None), (9, 3), (7, 20)])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 def test_adaptive_avg_pool2d_is_the_definition(
     engine: Engine, rng: np.random.Generator, output: Any, dtype: str
 ) -> None:

@@ -24,7 +24,15 @@ OTHERS = [name for name in ("numpy", "toy") if name not in ENGINES]
 """Engines without kernels of their own: here they are tested in any case."""
 
 
-@pytest.mark.parametrize("check", engine_suite.CHECKS, ids=str)
+def _is_costly(check: engine_suite.Check) -> bool:
+    """Whether a check is for the full run: kernels of other dtypes take as long to compile as float32's."""
+    return str(check).endswith(("uint8", "int32")) or str(check).startswith("attention")
+
+
+CHECKS = [pytest.param(one, marks=pytest.mark.slow) if _is_costly(one) else one for one in engine_suite.CHECKS]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=str)
 def test_checks(engine: Engine, check: engine_suite.Check) -> None:
     check(engine)
 

@@ -15,6 +15,7 @@ from alpha.cu32.base import DeviceEngine
 from alpha.cu32.compiler import Source
 from alpha.engine import Engine
 from alpha.testing import assert_close, gradcheck
+from tests.tiers import FLOAT_NAMES
 
 pytestmark = pytest.mark.parametrize("engine", ["cpu", "cu32", "numpy", "toy"], indirect=True)
 
@@ -40,7 +41,7 @@ class Softsign(nn.Module):
 # -- what it is then good for ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 def test_values_and_gradient(engine: Engine, rng: np.random.Generator, dtype: str) -> None:
     values, grad = (rng.standard_normal((3, 4, 5)).astype(dtype) for _ in range(2))
     x = alpha.tensor(values.transpose(1, 0, 2), engine=engine, requires_grad=True)

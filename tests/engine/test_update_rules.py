@@ -17,6 +17,7 @@ from alpha.engine import Engine
 from alpha.errors import ArgumentError
 from alpha.testing import assert_close
 from alpha.update_rules import AdamRule, RMSpropRule, SGDRule, UpdateRule
+from tests.tiers import FLOAT_NAMES
 
 Array = np.ndarray[Any, Any]
 ENGINES = pytest.mark.parametrize("engine", ["cpu", "cu32", "numpy", "toy"], indirect=True)
@@ -110,7 +111,7 @@ def test_decisions_on_numbers_that_were_none(cpu: CPUEngine, rng: np.random.Gene
     assert Blend(weights, 9, "sine", 0.25).traced()[0] is bound[0] and Blend(weights, 9, "sine").traced()[0] is free[0]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOAT_NAMES)
 def test_bits_do_not_depend_on_threads_or_neighbours(rng: np.random.Generator, dtype: str) -> None:
     """The bits of a parameter rest neither on its place in the list and in memory nor on the threads."""
     sizes = (70_001, 1, 33, 16_384, 0, 16_385, 15)
