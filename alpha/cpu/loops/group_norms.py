@@ -163,7 +163,7 @@ def _masked(run: Run, variant: Variant, grad: Value, deviation: Value, at: Value
     scale, shift = (run.read(run.code.add(name, at)) for name in ("%scale", "%shift"))
     value = run.fma(deviation, scale, shift) if variant.bias else run.mul(deviation, scale)
     below, unknown = run.compare("ole", value, run.number(0.0)), run.compare("uno", value, value)
-    # Of NaN ReLU's gradient is that of a positive number, LeakyReLU's that of a negative one, as in PyTorch.
+    # ReLU's gradient at NaN is that of a positive number, LeakyReLU's that of a negative one, as in PyTorch.
     leaks = run.compare("une", slope, run.number(0.0))
     unknown = run.code.write(f"and {run.masks} {unknown}, {leaks}")
     return run.select(run.code.write(f"or {run.masks} {below}, {unknown}"), run.mul(grad, slope), grad)
