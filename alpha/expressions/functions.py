@@ -71,13 +71,16 @@ class PointwiseFunction:
         self.name: str = getattr(function, "__name__", type(function).__name__)
         self._function = function
         self._signature = inspect.signature(function)
-        kinds = {parameter.kind for parameter in self._signature.parameters.values()}
-        if kinds - {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}:
+        kinds = {name: parameter.kind for name, parameter in self._signature.parameters.items()}
+        if not {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}.isdisjoint(kinds.values()):
             raise ArgumentError(
                 f"[pointwise] expected a function of named arguments alone, got {self.name}{self._signature}: name "
                 "each tensor and number"
             )
-        self._count = len(self._signature.parameters)
+        self._count = len(kinds)
+        keywords = [name for name, kind in kinds.items() if kind == inspect.Parameter.KEYWORD_ONLY]
+        if keywords:
+            self._function = _by_position(function, keywords)
         self.latest: Launches = _NO_LAUNCHES
         self._gradient: Callable[..., Any] | None = None
         self._traces: dict[tuple[str, ...], Trace] = {}
@@ -205,9 +208,10 @@ class PointwiseFunction:
             given.append(Symbol(graph, graph.input(place, kind) if is_tensor else graph.argument(place)))
         result = self._inlined(tuple(given))
         if not isinstance(result, Symbol) or result.node.kind == NUMBER:
+            several = isinstance(result, tuple | list)
+            advice = "make a function for each of them" if several else "return what is computed from them"
             raise ArgumentError(
-                f"[{self.name}] expected an expression of the tensors as the result, got {_described(result)}: return "
-                "what is computed from them"
+                f"[{self.name}] expected an expression of the tensors as the result, got {_described(result)}: {advice}"
             )
         return graph, result.node, kinds
 
@@ -550,10 +554,20 @@ class Total(Function):
         return result
 
 
+def _by_position(function: Callable[..., Any], keywords: Sequence[str]) -> Callable[..., Any]:
+    """A function that takes its last arguments by place; they are keywords of another."""
+
+    def call(*args: Any) -> Any:
+        first = len(args) - len(keywords)
+        return function(*args[:first], **dict(zip(keywords, args[first:], strict=True)))
+
+    return call
+
+
 def _described(value: Any) -> str:
     if type(value) is Symbol:
         return "one made of numbers alone"
-    return f"a tuple of {len(value)}" if isinstance(value, tuple) else described(value)
+    return f"{len(value)} results" if isinstance(value, tuple | list) else described(value)
 
 
 __all__ = ["GradientProgram", "PointwiseFunction", "Trace", "of_one_tensor", "pointwise"]

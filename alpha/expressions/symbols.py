@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
 from alpha.dtypes import bool_, default_float
 from alpha.errors import ArgumentError
-from alpha.expressions.graph import BOOL, OPERATIONS, Graph, Node
+from alpha.expressions.graph import BOOL, FLOAT, OPERATIONS, Graph, Node
 
 FUNCTIONS = (
     "abs, ceil, clamp, cos, erf, exp, expm1, floor, floor_divide, log, log1p, maximum, minimum, pow, reciprocal, "
@@ -91,10 +91,21 @@ class Symbol:
     def __rmod__(self, other: Any) -> Symbol:
         return apply("remainder", other, self)
 
+    def __divmod__(self, other: Any) -> tuple[Symbol, Symbol]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Symbol, Symbol]:
+        return other // self, other % self
+
     def __matmul__(self, other: Any) -> Symbol:
         return apply("matmul", self, other)
 
     __rmatmul__ = __matmul__  # an error, both
+
+    def __lshift__(self, other: Any) -> Symbol:
+        return apply("shift", self, other)
+
+    __rshift__ = __rlshift__ = __rrshift__ = __lshift__  # an error, all
 
     def __neg__(self) -> Symbol:
         return apply("neg", self)
@@ -126,16 +137,25 @@ class Symbol:
         return apply("ge", self, other)
 
     def __and__(self, other: Any) -> Symbol:
-        return apply("logical_and", self, other)
+        return _logic("logical_and", "&", self, other)
+
+    def __rand__(self, other: Any) -> Symbol:
+        return _logic("logical_and", "&", other, self)
 
     def __or__(self, other: Any) -> Symbol:
-        return apply("logical_or", self, other)
+        return _logic("logical_or", "|", self, other)
+
+    def __ror__(self, other: Any) -> Symbol:
+        return _logic("logical_or", "|", other, self)
 
     def __xor__(self, other: Any) -> Symbol:
-        return apply("logical_xor", self, other)
+        return _logic("logical_xor", "^", self, other)
+
+    def __rxor__(self, other: Any) -> Symbol:
+        return _logic("logical_xor", "^", other, self)
 
     def __invert__(self) -> Symbol:
-        return apply("logical_not", self)
+        return _logic("logical_not", "~", self)
 
     # -- what a tensor has as methods ------------------------------------------------------------------------------
 
@@ -143,9 +163,22 @@ class Symbol:
         """Limited to min..max."""
         return clamped(self, min, max)
 
+    def relu(self) -> Symbol:
+        """The larger of this and 0."""
+        from alpha.functions.activation import relu  # which is made of symbols itself
+
+        result: Any = relu(self)  # type: ignore[arg-type]
+        return cast(Symbol, result)
+
+    def masked_fill(self, mask: Any, value: Any) -> Symbol:
+        """A number where a condition holds, else this."""
+        return apply("where", mask, value, self)
+
     def __getattr__(self, name: str) -> Callable[..., Symbol]:
         if name.startswith("__"):  # what Python and NumPy ask whether it is there
             raise AttributeError(name)
+        if name == "where":
+            raise TraceError("a condition first", ".where", "write alpha.where(condition, a, b)")
         if name in OPERATIONS or name in COMPOUND:
             return lambda *others: apply(name, self, *others)
         raise TraceError("point-wise operations alone", f".{name}", f"use {FUNCTIONS}; do the rest outside")
@@ -154,9 +187,10 @@ class Symbol:
 
     def __bool__(self) -> bool:
         raise TraceError(
-            "a function without if, while, and, or and not on its arguments",
+            "a function without if, while, and, or, not, max(), min() and a < b < c on its arguments",
             "a decision on a number that differs between elements or calls",
-            "write alpha.where(condition, a, b), and & | ~ of conditions",
+            "write alpha.where(condition, a, b), alpha.maximum(a, b), alpha.minimum(a, b), and & | ~ of conditions, as "
+            "in (a < b) & (b < c)",
         )
 
     def __float__(self) -> float:
@@ -164,6 +198,20 @@ class Symbol:
 
     def __int__(self) -> int:
         self._no_number("int()", "alpha.floor")
+
+    def __index__(self) -> int:  # noqa: PLE0305 (it returns nothing at all)
+        self._no_number("a count or an index", "a Python number that the function reads beside its arguments")
+
+    def __round__(self, digits: Any = None) -> int:
+        self._no_number("round()", "alpha.floor(x + 0.5)")
+
+    def __format__(self, form: str) -> str:
+        if form:
+            self._no_number("a number's format", "print outside the function")
+        return repr(self)
+
+    def __repr__(self) -> str:
+        return f"<expression {self.node}>"
 
     def _no_number(self, got: str, instead: str) -> NoReturn:
         raise TraceError("operations on expressions", got, f"an element is no number yet; use {instead}")
@@ -176,6 +224,9 @@ class Symbol:
 
     def __getitem__(self, key: Any) -> Any:
         raise TraceError("operations on single elements", "an index", "index the tensor before the call")
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TraceError("operations on single elements", "an assignment", "write alpha.where(condition, a, b)")
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         raise TraceError("operations on expressions", "a conversion to a NumPy array", "use alpha's functions")
@@ -200,7 +251,17 @@ def apply(name: str, *values: Any) -> Symbol:
         return Symbol(graph, COMPOUND[name](graph, *nodes))
     if name not in OPERATIONS:
         raise TraceError("point-wise operations that have a gradient", f"alpha.{name}", f"use {FUNCTIONS}")
+    count = len(OPERATIONS[name].operands)
+    if len(nodes) != count:
+        raise TraceError(f"{count} operand{'s' * (count > 1)} of {name}", f"{len(nodes)}", "give it so many")
     return Symbol(graph, graph.apply(name, *nodes))
+
+
+def _logic(name: str, sign: str, *values: Any) -> Symbol:
+    """A logical operator, of bools and numbers, as between tensors."""
+    if any(type(value) is Symbol and value.node.kind == FLOAT for value in values):
+        raise TraceError(f"conditions beside {sign}", "floats", "compare them first, as in (x > 0) & (y > 0)")
+    return apply(name, *values)
 
 
 def clamped(x: Any, low: Any, high: Any) -> Symbol:
@@ -224,7 +285,7 @@ def _node(graph: Graph, value: Any) -> Node:
         raise TraceError(
             "tensors that are arguments of the function",
             f"a {type(value).__name__} from outside",
-            "give the function one more argument, and pass it there",
+            "give the function one more argument, and pass it there; of numbers alone use Python's math",
         )
     raise TraceError("expressions and numbers", f"a value of type {type(value).__name__}", "convert it before the call")
 

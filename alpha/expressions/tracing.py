@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, TracebackType
@@ -13,6 +14,7 @@ from alpha.expressions import symbols
 from alpha.expressions.symbols import TraceError
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
+_LIBRARIES = tuple([sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")])
 
 
 def run(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -24,29 +26,42 @@ def run(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
             where = _line(error.__traceback__)
             error.args = (f"[{name}] expected {error.expected}, got {error.got}{where}: {error.advice}",)
         raise
+    except RecursionError as error:
+        raise _traced(
+            f"[{name}] expected a function that does not call itself without end, got a recursion"
+            f"{_line(error.__traceback__)}: write what repeats as a loop over range(n) of a Python number"
+        ) from None
     except AlphaError as error:
         if getattr(error, "_traced", False):
             raise
-        where = _line(error.__traceback__)
-        made = ArgumentError(
-            f"[{name}] expected point-wise operations alone, got another{where}: use {symbols.FUNCTIONS}; do the rest "
-            f"outside ({error})"
-        )
-        made._traced = True  # type: ignore[attr-defined]
-        raise made from error
+        raise _traced(
+            f"[{name}] expected point-wise operations alone, got another{_line(error.__traceback__)}: use "
+            f"{symbols.FUNCTIONS}; do the rest outside ({error})"
+        ) from error
+
+
+def _traced(message: str) -> ArgumentError:
+    """An error that functions around this one pass on as it is."""
+    made = ArgumentError(message)
+    made._traced = True  # type: ignore[attr-defined]
+    return made
 
 
 def _line(traceback: TracebackType | None) -> str:
-    """The innermost line of the user's own among those of a traceback, as " in line 3 of net.py: text"."""
-    found: tuple[CodeType, int] | None = None
+    """The innermost line of the user's own among those of a traceback, as " in line 3 of net.py: text".
+
+    A library's line counts where there is no other: the user may have called NumPy, which called the symbol.
+    """
+    found: list[tuple[CodeType, int]] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if not code.co_filename.startswith(_PACKAGE):
-            found = code, traceback.tb_lineno
+            found.append((code, traceback.tb_lineno))
         traceback = traceback.tb_next
-    if found is None:
+    if not found:
         return ""
-    code, number = found
+    outside = [(code, number) for code, number in found if not code.co_filename.startswith(_LIBRARIES)]
+    code, number = (outside or found)[-1]
     text = linecache.getline(code.co_filename, number).strip()
     place = f" in line {number} of {Path(code.co_filename).name}"
     return f"{place}, {text!r}" if text else place

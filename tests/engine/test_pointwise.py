@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import subprocess
@@ -96,6 +97,14 @@ ONE: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array]]] = {
     ),
     "a bool as a number": (lambda x: (x > 0) * x + (x != 0), lambda x: (x > 0) * x + 1.0),
     "methods": (lambda x: x.exp().tanh() + x.abs().sqrt(), lambda x: np.tanh(np.exp(x)) + np.sqrt(np.abs(x))),
+    "methods of layers": (
+        lambda x: x.relu() + x.masked_fill(x > 1, 0.5).sigmoid() + x.clamp(min=0).square(),
+        lambda x: np.maximum(x, 0) + 1 / (1 + np.exp(-np.where(x > 1, 0.5, x))) + np.maximum(x, 0) ** 2,
+    ),
+    "Python's own functions": (
+        lambda x: pow(x, 2) + sum([x, 1, abs(x)]) + math.prod([x, 2]) - divmod(x, 0.7)[1] * divmod(5, x)[0],
+        lambda x: x**2 + x + 1 + np.abs(x) + 2 * x - x % 0.7 * (5 // x),
+    ),
     "long": (
         lambda x: alpha.tanh(alpha.sin(alpha.exp(-alpha.sigmoid(x) * x) + 0.1 * x) * alpha.erf(x)),
         lambda x: np.tanh(np.sin(np.exp(-x / (1 + np.exp(-x))) + 0.1 * x) * _erf(x)),
@@ -552,6 +561,134 @@ def test_errors_name_the_line(function: Callable[[Any], Any], line: str, words: 
     assert f"in line {first} of test_pointwise.py" in text and line in text and words in text
 
 
+REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
+    "and": (lambda x: alpha.where(x > 0 and x < 1, x, 0), "& | ~ of conditions"),
+    "or": (lambda x: alpha.where(x < 0 or x > 1, x, 0), "& | ~ of conditions"),
+    "not": (lambda x: alpha.where(not x > 0, x, 0), "& | ~ of conditions"),
+    "a choice": (lambda x: x if x > 0 else 0.1 * x, "alpha.where(condition, a, b)"),
+    "two comparisons": (lambda x: alpha.where(0 < x < 1, x, 0), "(a < b) & (b < c)"),
+    "max": (lambda x: max(x, 0), "alpha.maximum(a, b)"),
+    "min": (lambda x: min(x, 0), "alpha.minimum(a, b)"),
+    "any": (lambda x: any([x > 0]) * x, "& | ~ of conditions"),
+    "among numbers": (lambda x: x * (x in (1, 2)), "& | ~ of conditions"),
+    "round": (lambda x: 2 * round(x), "alpha.floor(x + 0.5)"),
+    "round to digits": (lambda x: round(x, 2), "alpha.floor(x + 0.5)"),
+    "float": (lambda x: 2 * float(x), "in alpha"),
+    "int": (lambda x: 2 * int(x), "alpha.floor"),
+    "floor of math": (lambda x: 2 * math.floor(x), "in alpha"),
+    "a number's format": (lambda x: f"{x:.2f}", "print outside"),
+    "how often": (lambda x: sum(x for _ in range(x)), "a Python number"),
+    "a list's entry": (lambda x: [1, 2][x], "a Python number"),
+    "a loop over it": (lambda x: sum(one for one in x), "one element"),
+    "len": (lambda x: x / len(x), "one element"),
+    "an element": (lambda x: x[0] * x, "index the tensor before the call"),
+    "an element's change": (lambda x: x.__setitem__(0, 1.0), "alpha.where(condition, a, b)"),
+    "shifted bits": (lambda x: x << 1, "use abs, ceil"),
+    "bits of floats": (lambda x: x & 1, "compare them first"),
+    "PyTorch's where": (lambda x: x.where(x > 0, 0.0), "alpha.where(condition, a, b)"),
+    "shape": (lambda x: x / x.shape[0], "do the rest outside"),
+    "detach": (lambda x: x * x.detach(), "do the rest outside"),
+    "reshape": (lambda x: alpha.reshape(x, (1, 2)), "do the rest outside"),
+    "softmax": (lambda x: alpha.softmax(x, 0), "do the rest outside"),
+    "in place": (lambda x: x.add_(1), "do the rest outside"),
+    "where of NumPy": (lambda x: np.where(x > 0, x, 0), "use alpha's functions"),
+    "maximum of NumPy": (lambda x: np.maximum(x, 0), "use abs, ceil"),
+    "clip of NumPy": (lambda x: np.clip(x, 0, 1), "use abs, ceil"),
+    "an array": (lambda x: x * np.ones(2), "one more argument"),
+    "nothing": (lambda x: x + None, "convert it before the call"),
+    "text": (lambda x: x * "2", "convert it before the call"),
+    "operands": (lambda x: x.exp(2), "1 operand of exp"),
+}
+"""What strangers to symbols try, and what the error tells them."""
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_habits_that_are_refused(name: str) -> None:
+    function, words = REFUSED[name]
+    with pytest.raises(ArgumentError) as caught:
+        alpha.pointwise(function)(alpha.tensor([1.0, 2.0]))
+    text = str(caught.value)
+    assert f"in line {function.__code__.co_firstlineno} of test_pointwise.py" in text and words in text
+
+
+def test_a_decision_by_a_number_is_refused() -> None:
+    for function in (lambda x, n: x if n else -x, lambda x, n: x * max(n, 1), lambda x, n: sum(x for _ in range(n))):
+        with pytest.raises(ArgumentError, match=r"in line \d+ of test_pointwise\.py"):
+            alpha.pointwise(function)(alpha.tensor([1.0]), 2)
+
+
+def test_a_function_that_calls_itself() -> None:
+    @alpha.pointwise
+    def without_end(x: Any) -> Any:
+        return without_end(x) + 1
+
+    @alpha.pointwise
+    def around(x: Any) -> Any:
+        return 2 * without_end(x)
+
+    for function in (without_end, around):
+        with pytest.raises(ArgumentError, match=r"\[without_end\] .* a recursion in line \d+ .*range\(n\)"):
+            function(alpha.tensor([1.0]))
+
+
+def test_a_line_of_a_function_within(rng: np.random.Generator) -> None:
+    """The innermost of the user's own, whichever of them is point-wise."""
+
+    def helper(x: Any) -> Any:
+        return x if x > 0 else -x
+
+    line = helper.__code__.co_firstlineno + 1
+    inner = alpha.pointwise(lambda x: helper(2 * x))
+    for function in (helper, lambda x: 2 * inner(x), inner):
+        with pytest.raises(ArgumentError, match=f"in line {line} of test_pointwise.py, 'return x if x > 0 else -x'"):
+            alpha.pointwise(function)(alpha.tensor([1.0]))
+
+
+def test_loops_closures_and_prints(rng: np.random.Generator, capsys: pytest.CaptureFixture[str]) -> None:
+    """They run once, with the function; numbers from outside are read then."""
+    coefficients, seen = [0.5, -1.0, 2.0], []
+
+    @alpha.pointwise
+    def horner(x: Any) -> Any:
+        total = 0.0
+        for c in reversed(coefficients):
+            total = total * x
+            total += c
+        seen.append(total)
+        print(f"so far {total}", total)
+        return total
+
+    x = values(rng, (3, 5))
+    wanted = 0.5 - x + 2 * x.astype(np.float64) ** 2
+    for _ in range(2):
+        assert_close(horner(alpha.tensor(x)), wanted, rtol=1e-6, atol=1e-6)
+    assert len(seen) == 1 and capsys.readouterr().out.count("so far <expression add(") == 1
+
+
+def test_keywords_and_defaults(engine: Engine, rng: np.random.Generator) -> None:
+    @alpha.pointwise
+    def scaled(x: Any, by: Any = 2.0, *, plus: Any = 0.25) -> Any:
+        return x * by + plus
+
+    x = values(rng, (4,))
+    t = alpha.tensor(x, engine=engine)
+    for found, wanted in (
+        (scaled(t), 2 * x + 0.25),
+        (scaled(t, 3), 3 * x + 0.25),
+        (scaled(t, plus=1), 2 * x + 1),
+        (scaled(plus=t, x=3.0), 6 + x),
+        (scaled(x=t, by=t, plus=0), x * x),
+        (alpha.pointwise(lambda x: scaled(x, plus=x))(t), 3 * x),
+        (alpha.pointwise(functools.partial(mish, slope=0.5))(t), mish_of(x, 0.5)),
+    ):
+        assert_close(found, wanted, rtol=4e-6, atol=1e-6)
+    assert gradcheck_on(engine, lambda x, plus: scaled(x, 0.5, plus=plus), x, x)
+    with pytest.raises(ArgumentError, match=r"\[scaled\] expected arguments as in scaled"):
+        scaled(t, minus=2)
+    with pytest.raises(ArgumentError, match=r"\[scaled\] expected tensors and numbers, got None"):
+        scaled(t, None)
+
+
 def test_errors_of_calls(engine: Engine) -> None:
     x = alpha.tensor([1.0, 2.0], engine=engine)
     with pytest.raises(ArgumentError, match=r"\[mish\] expected a tensor among the arguments, got float, int"):
@@ -575,9 +712,11 @@ def test_errors_of_definitions() -> None:
         alpha.pointwise(3)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="name each tensor"):
         alpha.pointwise(lambda *tensors: tensors[0])
-    for result in (lambda x: 3.0, lambda x: None, lambda x: (x, x)):
+    for result in (lambda x: 3.0, lambda x: None, lambda x: (x, x), lambda x: [x], lambda x: (v for v in (x,))):
         with pytest.raises(ArgumentError, match="expected an expression of the tensors as the result"):
             alpha.pointwise(result)(x)
+    with pytest.raises(ArgumentError, match="got 2 results: make a function for each of them"):
+        alpha.pointwise(lambda x: (x, -x))(x)
     with pytest.raises(ArgumentError, match="made of numbers alone"):
         alpha.pointwise(lambda x, y: y * 2)(x, 1.0)
     wrong = alpha.pointwise(lambda x, y: x * y)
