@@ -11,14 +11,13 @@ from alpha.cu32.losses import LossOperations
 from alpha.cu32.matrix import MatrixOperations
 from alpha.cu32.normalisation import NormalisationOperations
 from alpha.cu32.optimizers import OptimizerOperations
-from alpha.cu32.pointwise import PointwiseOperations
 from alpha.cu32.pooling import PoolingOperations
 from alpha.cu32.random import RandomOperations
 from alpha.cu32.reductions import ReductionOperations
 
 
 class CUDAEngine(
-    PointwiseOperations,
+    DropoutOperations,
     ReductionOperations,
     IndexingOperations,
     MatrixOperations,
@@ -26,7 +25,6 @@ class CUDAEngine(
     NormalisationOperations,
     PoolingOperations,
     LossOperations,
-    DropoutOperations,
     OptimizerOperations,
     RandomOperations,
     ImageOperations,

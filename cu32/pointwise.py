@@ -11,18 +11,25 @@ from alpha import caches
 from alpha.arguments import Shape, broadcast_shapes
 from alpha.composed import pointwise as composed
 from alpha.cu32 import expressions, strided
-from alpha.cu32.arrays import THREADS, TILE, TRANSPOSED, TRANSPOSED_FIRST, VECTOR_BYTES, ArrayOperations
+from alpha.cu32.arrays import THREADS, TILE, TRANSPOSED, VECTOR_BYTES, ArrayOperations
 from alpha.cu32.base import c_type
 from alpha.cu32.compiler import Source
-from alpha.dtypes import DType, bool_, is_float
+from alpha.dtypes import DType, bool_, is_integer
+from alpha.expressions.dropout import DRAWN_DTYPE
 from alpha.expressions.program import Program
 from alpha.tensor import Tensor, dense_strides, memory_order
 
 MOST_OPERANDS = 64
 """Tensors, results and numbers of a program whose kernel's arguments surely fit into the 4 KiB that they may have."""
 
+WORDS = 4
+"""Elements of a step where some are drawn: as many as a counter of Philox has words."""
+
 MOST_VECTORS = 12
 """Tensors and results that move 16 bytes at a time; more elements would not fit into a thread's registers."""
+
+TRANSPOSED_FIRST = 1 << 16
+"""Elements from which an element-wise operation copies an operand that lies across the result into its order first."""
 
 Lie = tuple[Shape, Shape, Any, int]
 """Shape, strides and dtype of a tensor, and by how many elements, modulo 16, it begins off the pool's grain."""
@@ -39,14 +46,13 @@ class PointwiseOperations(ArrayOperations):
         numbers: Sequence[float],
         out: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        is_large = program.tensors + len(program.results) + len(numbers) > MOST_OPERANDS
-        if is_large or not _has_kernels(program, tensors):
+        if program.tensors + len(program.results) + len(numbers) > MOST_OPERANDS:
             return composed.pointwise(self, function, program, tensors, numbers, out)
         if out is not None:
             tensors = [self._apart(x, out) for x in tensors]
-        plan = planned(program, function, None if out is None else _lie(out), *[_lie(x) for x in tensors])
+        plan = planned(program, function, None if out is None else lie_of(out), *[lie_of(x) for x in tensors])
         if out is None:
-            results = tuple([Tensor(self.allocate(n), 0, plan.shape, plan.strides, dtype) for n, dtype in plan.results])
+            results = self.results_of(plan)
         elif (out.shape, out.dtype) == (plan.shape, plan.results[0][1]):
             results = (out,)
         else:
@@ -56,12 +62,19 @@ class PointwiseOperations(ArrayOperations):
             tensors = [self._moved(x, plan) if k in plan.moved else x for k, x in enumerate(tensors)]
         if self.capture is not None:
             self.capture.keep(*results, *tensors)
-        for piece in plan.pieces:
-            arguments = piece.pack(
-                piece.loop, *[x.address + n for x, n in zip((*results, *tensors), piece.bytes, strict=True)], *numbers
-            )
-            self.launch_packed(plan.source, plan.kernel, (self.blocks(piece.steps, THREADS), 1, 1), _BLOCK, arguments)
+        self.launch_plan(plan, [x.address for x in (*results, *tensors)], *numbers)
         return results
+
+    def results_of(self, plan: Plan) -> tuple[Tensor, ...]:
+        """New tensors for a plan's results."""
+        return tuple([Tensor(self.allocate(n), 0, plan.shape, plan.strides, dtype) for n, dtype in plan.results])
+
+    def launch_plan(self, plan: Plan, addresses: Sequence[int], *others: Any) -> None:
+        """Runs a plan over memory; ``others``: the kernel's further arguments. A capture knows of the tensors."""
+        for piece in plan.pieces:
+            places = [address + n for address, n in zip(addresses, piece.bytes, strict=True)]
+            arguments = piece.pack(piece.loop, *places, *others)
+            self.launch_packed(plan.source, plan.kernel, (self.blocks(piece.steps, THREADS), 1, 1), _BLOCK, arguments)
 
     def _moved(self, x: Tensor, plan: Plan) -> Tensor:
         """A copy of a tensor in the results' memory order."""
@@ -70,18 +83,15 @@ class PointwiseOperations(ArrayOperations):
         return moved
 
 
-def _has_kernels(program: Program, tensors: Sequence[Tensor]) -> bool:
-    """Whether programs of such tensors are written as kernels: of integers none but conversions are."""
-    return not program.instructions or any(
-        is_float(x.dtype) or is_condition for x, is_condition in zip(tensors, program.conditions, strict=True)
-    )
-
-
-def _lie(x: Tensor) -> Lie:
+def lie_of(x: Tensor) -> Lie:
+    """How a tensor lies."""
     return x.shape, x.strides, x.dtype, x.offset & 15
 
 
 _BLOCK = (THREADS, 1, 1)
+
+_DRAW = "16sPI"
+"""The formats of a draw's arguments: its place, where that lies which counts instead, and the threshold."""
 
 
 class Piece:
@@ -91,15 +101,15 @@ class Piece:
         loop: the struct Loop for the kernel.
         steps: what is shared out over threads.
         bytes: how far into each result, then into each tensor, it begins.
-        pack: makes the kernel's arguments of the loop, addresses and numbers.
+        pack: makes the kernel's arguments of the loop, addresses and what follows these.
     """
 
-    def __init__(self, piece: strided.Piece, results: Sequence[DType], tensors: Sequence[DType], numbers: int) -> None:
-        """``results`` and ``tensors``: their dtypes; ``numbers``: how many there are."""
+    def __init__(self, piece: strided.Piece, results: Sequence[DType], tensors: Sequence[DType], others: str) -> None:
+        """``results`` and ``tensors``: their dtypes; ``others``: the formats of the arguments behind addresses."""
         self.loop, self.steps = piece.loop, piece.steps
         places = [*[piece.offsets[0]] * len(results), *piece.offsets[1:]]
         self.bytes = [n * dtype.itemsize for n, dtype in zip(places, (*results, *tensors), strict=True)]
-        self.pack = struct.Struct(f"@{len(self.loop)}s0q{len(places)}P{numbers}d").pack
+        self.pack = struct.Struct(f"@{len(self.loop)}s0q{len(places)}P{others}").pack
 
 
 class Plan:
@@ -134,21 +144,26 @@ class Plan:
         steps = axes[0][1][1:]
         # Along the innermost axis only what is dense needs to be aligned, and is moved 16 bytes at a time.
         dense = [lie for lie, step in zip(lies, steps, strict=True) if step]
+        dtypes = [lie[2] for lie in lies]
+        is_drawn = DRAWN_DTYPE in dtypes
         wide = VECTOR_BYTES // max(kind.itemsize for kind in (*kinds, *[lie[2] for lie in dense]))
+        wide = WORDS if is_drawn else wide
         aligned = not any(lie[3] % wide for lie in (dense if out is None else (out, *dense)))
         in_vectors = aligned and len(lies) + len(kinds) <= MOST_VECTORS
         found = strided.plan((self.shape, self.strides), layouts, wide if in_vectors else 1)
-        dtypes = [lie[2] for lie in lies]
-        self.pieces = tuple([Piece(piece, kinds, dtypes, program.count_of_numbers) for piece in found.pieces])
-        places = [(c_type(kind), _place(step, found.width)) for kind, step in zip(dtypes, steps, strict=True)]
+        others = f"{program.count_of_numbers}{'q' if is_integer(dtype) else 'd'}" + _DRAW * is_drawn
+        self.pieces = tuple([Piece(piece, kinds, dtypes, others) for piece in found.pieces])
+        places = [(_name(kind), _place(step, found.width)) for kind, step in zip(dtypes, steps, strict=True)]
         is_flat = found.width > 1 and len(axes) == 1
         layout = expressions.Layout(c_type(dtype), tuple(places), is_flat, found.width)
         self.source, self.kernel = kernel(program, layout)
 
     def _lies_across(self, lie: Lie) -> bool:
         """Whether a large tensor is read faster once it is copied in tiles."""
-        shape, strides, _, _ = lie
+        shape, strides, dtype, _ = lie
         if strides == self.dense_strides or shape != self.shape or math.prod(shape) < TRANSPOSED_FIRST:
+            return False
+        if dtype == DRAWN_DTYPE:
             return False
         return strided.tiles((shape, self.dense_strides), (shape, strides), TILE, TRANSPOSED) is not None
 
@@ -169,6 +184,11 @@ def kernel(program: Program, layout: expressions.Layout) -> tuple[Source, str]:
         made = expressions.source(program, layout), expressions.kernel_name(program, layout)
         found = _kernels[program.text, layout] = made
     return found
+
+
+def _name(dtype: DType) -> str:
+    """A dtype's name in the kernels."""
+    return expressions.DRAWN if dtype == DRAWN_DTYPE else c_type(dtype)
 
 
 def _place(step: int, width: int) -> str:

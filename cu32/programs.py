@@ -14,11 +14,13 @@ from alpha.cu32 import optimizers
 from alpha.cu32.arrays import VECTOR_BYTES
 from alpha.cu32.base import c_type
 from alpha.cu32.compiler import Source
-from alpha.cu32.expressions import DENSE, STRIDED, Layout, source
-from alpha.dtypes import ALL, bool_, default_float, default_int
-from alpha.expressions import dropout, rectifiers
+from alpha.cu32.expressions import DENSE, DRAWN, STRIDED, Layout, source
+from alpha.cu32.pointwise import WORDS
+from alpha.dtypes import ALL, FLOATS, DType, bool_, default_float, default_int, is_integer
+from alpha.expressions import dropout, integers, rectifiers
 from alpha.expressions.functions import PointwiseFunction
-from alpha.expressions.graph import BOOL, FLOAT, NUMBER
+from alpha.expressions.graph import BOOL, FLOAT, NUMBER, OPERATIONS
+from alpha.expressions.operations import program_of
 from alpha.expressions.program import Program, conversion
 from alpha.update_rules import AdamRule, RMSpropRule, SGDRule, UpdateRule
 
@@ -75,16 +77,45 @@ def _conversions() -> Iterator[Source]:
                 yield source(conversion(target), layout)
 
 
+def _of_integers() -> Iterator[Source]:
+    """The operations of tensors of each integer; the most frequent dtype's also with a number, and in any strides."""
+    for dtype in filter(is_integer, ALL):
+        width, is_frequent = VECTOR_BYTES // dtype.itemsize, dtype == default_int
+        for operation in integers.FUNCTIONS:
+            kinds = OPERATIONS[operation].operands
+            if BOOL in kinds and FLOAT not in kinds:  # a logical one: its operands are compared with 0 first
+                kinds = (FLOAT,) * len(kinds)
+            yield _of_tensors(program_of(operation, kinds), dtype, True, width)
+            if is_frequent:
+                yield _of_tensors(program_of(operation, kinds), dtype, False, 1)
+            if is_frequent and kinds == (FLOAT, FLOAT):
+                yield _of_tensors(program_of(operation, (FLOAT, NUMBER)), dtype, True, width)
+
+
+def _dropouts() -> Iterator[Source]:
+    for dtype in FLOATS:
+        for lie, is_flat, width in ((DENSE, True, WORDS), (DENSE, False, WORDS), (STRIDED, False, 1)):
+            layout = Layout(c_type(dtype), ((c_type(dtype), lie), (DRAWN, lie)), is_flat, width)
+            yield source(dropout.KEPT_AND_MASK, layout)
+
+
+def _of_tensors(program: Program, dtype: DType, is_flat: bool, width: int) -> Source:
+    """A program's kernel for tensors of one dtype and of bools that all lie alike: in runs of memory, or in any way."""
+    lie = DENSE if is_flat else STRIDED
+    kinds = [c_type(bool_ if is_condition else dtype) for is_condition in program.conditions]
+    return source(program, Layout(c_type(dtype), tuple([(kind, lie) for kind in kinds]), is_flat, width))
+
+
 def _sources() -> Iterator[Source]:
     yield from _conversions()
+    yield from _of_integers()
+    yield from _dropouts()
     for rule in rules():
         program, _ = rule.traced()
         yield optimizers.kernel_of(program, type(rule).__name__, c_type(default_float)).source
     for program in programs():
         for lie, width in LAYOUTS:
-            dtypes = [bool_ if is_condition else default_float for is_condition in program.conditions]
-            tensors = tuple([(c_type(dtype), lie) for dtype in dtypes])
-            yield source(program, Layout(c_type(default_float), tensors, lie == DENSE, width))
+            yield _of_tensors(program, default_float, lie == DENSE, width)
 
 
 SOURCES = tuple(dict.fromkeys(_sources()))

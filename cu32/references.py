@@ -42,7 +42,7 @@ Result = tuple[Tensor | bool, Any, float]
 """What was computed, what is right, and the difference allowed, relative to the largest element; 0 is to the bit."""
 
 FAMILIES: dict[str, Callable[[Checker], Sequence[Result]]] = {}
-"""By kernel file, what runs its kernels."""
+"""By kernel file, or kind of generated kernels, what runs them."""
 
 
 class Checker(CUDAEngine):
@@ -138,27 +138,6 @@ def _is_equal(results: Sequence[tuple[Tensor, Any]]) -> list[Result]:
 # -- element-wise ----------------------------------------------------------------------------------------------------
 
 
-@_family
-def arithmetic(e: Checker) -> Sequence[Result]:
-    x, y = _whole(7, 36, dtype=np.int32), _whole(36, seed=1, dtype=np.int32)
-    a, b = e.from_numpy(x), e.from_numpy(y)
-    return _is_equal(
-        [
-            (e.elementwise("add", a, b), x + y),
-            (e.elementwise("mul", a, b), x * y),
-            (e.elementwise("sub", 2, a), 2 - x),
-            (e.elementwise("maximum", a, b), np.maximum(x, y)),
-        ]
-    )
-
-
-@_family
-def comparison(e: Checker) -> Sequence[Result]:
-    x, y = _whole(7, 36, dtype=np.int32), _whole(36, seed=1, dtype=np.int32)
-    a, b = e.from_numpy(x), e.from_numpy(y)
-    return _is_equal([(e.elementwise("lt", a, b), x < y), (e.elementwise("eq", a, b), x == y)])
-
-
 def _program(tensors: int, *operations: str) -> Program:
     """The results of operations of so many tensors."""
     graph = Graph()
@@ -202,7 +181,11 @@ def pointwise(e: Checker) -> Sequence[Result]:
 def integers(e: Checker) -> Sequence[Result]:
     x, y = _whole(90, low=-50, high=50, dtype=np.int64), _whole(90, low=1, high=9, dtype=np.int64)
     a, b = e.from_numpy(x), e.from_numpy(y)
-    return _is_equal([(e.elementwise("floor_divide", a, b), x // y), (e.elementwise("remainder", a, b), x % y)])
+    operations = {
+        "add": np.add, "mul": np.multiply, "floor_divide": np.floor_divide, "remainder": np.remainder, "pow": np.power,
+        "lt": np.less,
+    }  # fmt: skip
+    return _is_equal([(e.elementwise(name, a, b), function(x, y)) for name, function in operations.items()])
 
 
 @_family

@@ -1,8 +1,9 @@
 """Kernels check themselves: on a device not met before, each family's first use is compared with a small reference.
 
-A family is a kernel file; ``cu32/references.py`` has a problem and its right answer for each. A verdict is kept beside
-what is compiled, by device (name, compute capability, driver), compiler, and all files that it rests on. A family that
-fails is not used: operators ask ``sound`` where another can do its work, and elsewhere its launch is an EngineError.
+A family is a kernel file, or the generated kernels of one kind; ``cu32/references.py`` has a problem and its right
+answer for each. A verdict is kept beside what is compiled, by device (name, compute capability, driver), compiler, and
+all files that it rests on. A family that fails is not used: operators ask ``sound`` where another can do its work, and
+elsewhere its launch is an EngineError.
 
 ``$ALPHA_SELFCHECK``: 0 checks nothing, ``again`` takes no verdict from the disk.
 """
@@ -23,7 +24,7 @@ from alpha import cache as disk
 from alpha import update_rules
 from alpha.cu32 import compiler
 from alpha.errors import ArgumentError, EngineError, OutOfMemoryError
-from alpha.expressions import arithmetic, coefficients, elementary, graph, program, rules
+from alpha.expressions import arithmetic, coefficients, division, dropout, elementary, graph, integers, program, rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,7 +195,7 @@ def _sources(family: str) -> str:
     return hashlib.sha256(_common() + (file.read_bytes() if file.exists() else b"")).hexdigest()
 
 
-_WRITING = (arithmetic, graph, program, elementary, coefficients, rules, update_rules)
+_WRITING = (arithmetic, graph, program, elementary, division, integers, dropout, coefficients, rules, update_rules)
 """What stands outside the engine and decides what its kernels compute."""
 
 

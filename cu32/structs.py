@@ -37,7 +37,7 @@ class KernelStruct:
     """A struct as a file of ``kernels/`` declares it: ``KernelStruct("tile.cuh", "Gather").pack(images=512, ...)``.
 
     Fields are numbers, pointers (addresses), structs (the bytes that ``pack`` made of them), and arrays of these.
-    ``macros`` are those that the file is compiled with: ``KernelStruct("dropout.cu", "Rule", REAL="float")``.
+    ``macros`` are those that the file is compiled with: ``KernelStruct("strided.cuh", "Loop", LOOP_OPERANDS="6")``.
     """
 
     def __init__(self, file: str, name: str, **macros: str) -> None:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from alpha.arguments import Shape
-from alpha.composed.arrays import copied
+from alpha.composed import elementwise
 from alpha.cpu import lookups
 from alpha.cpu.base import Array
 from alpha.cpu.kernels import indexing as kernels
 from alpha.cpu.masks import MaskOperations
-from alpha.dtypes import bool_, default_int, info, is_bool, is_float, limits, widest_float
+from alpha.dtypes import bool_, default_int, info, is_bool, is_float
 from alpha.engine import Index, Operand, RangeCheck
-from alpha.errors import ArgumentError, DtypeError, ShapeError
-from alpha.expressions.graph import OPERATIONS
-from alpha.expressions.operations import kind_of, program_of
+from alpha.errors import ShapeError
 from alpha.expressions.program import conversion
 from alpha.launches import COPY_INTO
 from alpha.tensor import Tensor, dense_strides
@@ -28,14 +26,6 @@ PIECE = 1 << 18
 
 SUM_BLOCK = 128
 """Rows per block of a blocked sum: rows are added one after another within a block, then the blocks' sums."""
-
-_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_LOGIC = ("logical_and", "logical_or", "logical_xor", "logical_not")
-_OF_INTEGERS = (
-    "neg", "abs", "sign", "square", "add", "sub", "mul", "floor_divide", "remainder", "pow", "maximum", "minimum",
-    "where", "isfinite", *_COMPARISONS, *_LOGIC,
-)  # fmt: skip
-"""The operations of integers; bools have those whose results are bools (``alpha.expressions.operations``)."""
 
 _REDUCTIONS = {
     "sum": np.add,
@@ -50,39 +40,7 @@ class ArrayOperations(MaskOperations):
     """Element-wise operations and conversions as loops of ``alpha.cpu.loops``; other families as NumPy's calls."""
 
     def elementwise(self, op: str, *operands: Operand, out: Tensor | None = None) -> Tensor:
-        tensors = [t for t in operands if isinstance(t, Tensor)]
-        dtype = tensors[-1].dtype
-        numbers: list[float] = [value for value in operands if not isinstance(value, Tensor)]
-        is_of_floats = is_float(dtype)
-        if not is_of_floats and op not in _OF_INTEGERS:
-            raise ArgumentError(f"[elementwise] expected one of {', '.join(sorted(_OF_INTEGERS))}, got {op!r}")
-        program = program_of(op, tuple([kind_of(value) for value in operands]))
-        if is_of_floats:
-            return self.pointwise(op, program, tensors, [float(value) for value in numbers], out)[0]
-        if is_bool(dtype) and not program.bools[0]:
-            raise DtypeError(f"[elementwise] expected a dtype that has {op}, got {dtype}: cast it first")
-        if op in _LOGIC:
-            numbers = [bool(value) for value in numbers]
-        elif op not in _COMPARISONS:
-            numbers = [np.asarray(value).astype(dtype).item() for value in numbers]  # they wrap around
-        elif numbers and not is_of(dtype, numbers[0]):
-            return self._compared(op, operands, tensors[0], out)
-        numbers = [float(value) if is_bool(dtype) else int(value) for value in numbers]
-        return self.pointwise(op, program, tensors, numbers, out)[0]
-
-    def _compared(self, op: str, operands: Sequence[Operand], tensor: Tensor, out: Tensor | None) -> Tensor:
-        """The comparison of a tensor of integers or bools with a number that its dtype does not hold."""
-        number = next(value for value in operands if not isinstance(value, Tensor))
-        if isinstance(number, float) or is_bool(tensor.dtype):
-            wide = copied(self, tensor, widest_float if isinstance(number, float) else default_int)
-            return self.elementwise(op, *[wide if value is tensor else value for value in operands], out=out)
-        # The answer is the same for every element.
-        least: list[Any] = [limits(tensor.dtype)[0] if value is tensor else value for value in operands]
-        answer = bool(OPERATIONS[op].evaluate(*map(float, least)))
-        if out is None:
-            return self.full(tensor.shape, answer, bool_, tensor.memory_order())
-        self.fill(out, answer)
-        return out
+        return elementwise.elementwise(self, op, operands, out)
 
     def copy(self, source: Tensor, out: Tensor) -> None:
         if source.dtype != out.dtype:
@@ -231,15 +189,6 @@ class ArrayOperations(MaskOperations):
             else:
                 entries.append(entry)
         return tuple(entries)
-
-
-# -- element-wise ------------------------------------------------------------------------------------------------
-
-
-def is_of(dtype: np.dtype[Any], value: float) -> bool:
-    """Whether a Python number is one that integers or bools of a dtype hold."""
-    least, most = limits(dtype)
-    return isinstance(value, int) and least <= value <= most
 
 
 def repeated(x: Tensor, shape: Shape) -> Tensor:

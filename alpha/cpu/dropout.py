@@ -13,7 +13,6 @@ import numpy as np
 
 from alpha import caches
 from alpha.arguments import Shape
-from alpha.cpu.loops.elements import DRAWN_DTYPE
 from alpha.cpu.pointwise import Plan, PointwiseOperations
 from alpha.expressions import dropout
 from alpha.tensor import Tensor, dense_strides
@@ -37,5 +36,5 @@ class DropoutOperations(PointwiseOperations):
 
 @caches.kept
 def _plan(shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> Plan:
-    kept = shape, dense_strides(shape), DRAWN_DTYPE
+    kept = shape, dense_strides(shape), dropout.DRAWN_DTYPE
     return Plan(dropout.KEPT_AND_MASK, "dropout", None, [(shape, strides, dtype), kept])

@@ -19,9 +19,10 @@ from alpha.cpu.compile import Entry, alone, entry
 from alpha.cpu.isa import FUSED, ISA
 from alpha.cpu.loops import loop as loops
 from alpha.cpu.loops import machine, philox
-from alpha.cpu.loops.elements import BOOLS, DRAWN_DTYPE, element_of
+from alpha.cpu.loops.elements import BOOLS, element_of
 from alpha.cpu.sharing import share
 from alpha.dtypes import bool_, default_int, limits
+from alpha.expressions.dropout import DRAWN_DTYPE
 from alpha.expressions.program import Program
 from alpha.tensor import Tensor, dense_strides, memory_order
 

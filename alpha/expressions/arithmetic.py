@@ -1,4 +1,4 @@
-"""Arithmetic: the operations that the elementary functions are made of, each engine's in its own language."""
+"""What loops and kernels are made of: operations on floats and on integers, each engine's in its own language."""
 
 from __future__ import annotations
 
@@ -11,29 +11,20 @@ Value = str
 """The name of a value in an engine's language, or a constant."""
 
 
-class Arithmetic(ABC):
-    """Writes operations on floats of ``bits``; a value may be one of them or a vector.
-
-    Each operation is rounded by itself: none may be reordered or contracted, and only ``fma`` rounds once for two. So
-    a function written through it has the same bits on every engine that multiplies and adds in one rounding.
-    """
-
-    def __init__(self, bits: int, fused: bool) -> None:
-        """``fused``: whether the processor multiplies and adds in one rounding."""
-        self.bits, self.fused = bits, fused
-        self.mantissa, self.bias = (23, 127) if bits == 32 else (52, 1023)
+class Operations(ABC):
+    """Writes operations on numbers of one kind, and on masks; a value may be one number or a vector."""
 
     # -- constants -----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def number(self, value: float) -> Value:
-        """A float, rounded to the dtype."""
+        """A number, rounded to the dtype."""
 
     @abstractmethod
     def integer(self, value: int) -> Value:
-        """An integer of as many bits as the floats."""
+        """An integer of as many bits as the numbers."""
 
-    # -- floats --------------------------------------------------------------------------------------------------
+    # -- numbers -------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def add(self, x: Value, y: Value) -> Value:
@@ -48,12 +39,45 @@ class Arithmetic(ABC):
         """x * y."""
 
     @abstractmethod
-    def div(self, x: Value, y: Value) -> Value:
-        """x / y."""
-
-    @abstractmethod
     def neg(self, x: Value) -> Value:
         """-x."""
+
+    # -- masks ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def compare(self, condition: str, x: Value, y: Value) -> Value:
+        """A comparison by the name that LLVM has for it, of integers without their sign."""
+
+    @abstractmethod
+    def select(self, mask: Value, x: Value, y: Value) -> Value:
+        """x where a mask holds, else y."""
+
+    @abstractmethod
+    def logical(self, operation: str, x: Value, y: Value) -> Value:
+        """and, or, xor of masks."""
+
+    @abstractmethod
+    def inverted(self, mask: Value) -> Value:
+        """Where a mask does not hold."""
+
+
+class Arithmetic(Operations):
+    """Writes operations on floats of ``bits``. Comparisons: "olt" is less and neither NaN, "ult" less or either NaN.
+
+    Each operation is rounded by itself: none may be reordered or contracted, and only ``fma`` rounds once for two. So
+    a function written through it has the same bits on every engine that multiplies and adds in one rounding.
+    """
+
+    def __init__(self, bits: int, fused: bool) -> None:
+        """``fused``: whether the processor multiplies and adds in one rounding."""
+        self.bits, self.fused = bits, fused
+        self.mantissa, self.bias = (23, 127) if bits == 32 else (52, 1023)
+
+    # -- floats --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def div(self, x: Value, y: Value) -> Value:
+        """x / y."""
 
     @abstractmethod
     def fma(self, x: Value, y: Value, z: Value) -> Value:
@@ -81,24 +105,6 @@ class Arithmetic(ABC):
     @abstractmethod
     def shortened(self, x: Value) -> Value:
         """A float64 rounded to float32."""
-
-    # -- masks ---------------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def compare(self, condition: str, x: Value, y: Value) -> Value:
-        """A comparison by LLVM's name: "olt" is less and neither NaN, "ult" less or either NaN."""
-
-    @abstractmethod
-    def select(self, mask: Value, x: Value, y: Value) -> Value:
-        """x where a mask holds, else y."""
-
-    @abstractmethod
-    def logical(self, operation: str, x: Value, y: Value) -> Value:
-        """and, or, xor of masks."""
-
-    @abstractmethod
-    def inverted(self, mask: Value) -> Value:
-        """Where a mask does not hold."""
 
     def limited(self, x: Value, low: float | None, high: float | None) -> Value:
         """x between two numbers; NaN stays."""

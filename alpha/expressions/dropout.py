@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from alpha.expressions.graph import BOOL, Graph
 from alpha.expressions.program import Program
+
+DRAWN_DTYPE = np.dtype("V1")
+"""Stands for the dtype of bools that a loop or a kernel draws at random where others are loaded.
+
+The tensor's address is the number of its first element in the draw, and its strides count numbers. Element n of the
+draw has word n % 4 of the counter n // 4 behind the first.
+"""
 
 
 def scale(p: float) -> float:
@@ -31,4 +40,4 @@ KEPT = _kept(with_mask=False)
 KEPT_AND_MASK = _kept(with_mask=True)
 
 PROGRAMS = (KEPT,)
-"""Those that every engine computes; the other one draws the mask."""
+"""Those that every engine computes; the mask of the other one is drawn."""

@@ -1,15 +1,37 @@
 // Copies and fills of elements of one size; DTYPE is uint8, uint32 or uint64, whatever the elements mean.
-#include "elementwise.cuh"
+#include "pointwise.cuh"
 
 typedef DTYPE T;
 
 constexpr int SIDE = 32;   // of the tiles of a transposition
 constexpr int LINES = 8;   // rows of a tile that a block moves at a time
 
-struct Same { static __device__ T of(T x) { return x; } };
+// Moves elements of x, or one number where that is null.
+struct Move {
+    T* out;
+    const T* x;
+    T number;
+    bool splat;
 
-// out = x, or the number where x is null.
-KERNEL each_copy(Loop loop, T* out, const T* x, T number) { each<2, 2>(loop, Unary<Same, T, T>{out, x, number}); }
+    template <int W>
+    struct Values {
+        Pack<T, W> x;
+    };
+
+    template <int W>
+    __device__ __forceinline__ void read(const int (&at)[2], Values<W>& values) const {
+        values.x = load<T, W>(x, at[1], splat, number);
+    }
+
+    template <int W>
+    __device__ __forceinline__ void write(int at, const Values<W>& values) const {
+        store(out, at, values.x);
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(LOOP_THREADS) each_copy(Loop loop, T* out, const T* x, T number) {
+    compute<2, 2>(loop, Move{out, x, number, (loop.splat & 2) != 0});
+}
 
 // A loop over tiles (its first two axes: down out's innermost axis, down x's): x has step 1 along `columns`, where out
 // has out_step; out has step 1 along `rows`, where x has x_step. A tile passes through shared memory, so that both are

@@ -1,4 +1,5 @@
-// Loops of point-wise programs, whose kernels cu32/expressions.py writes. Macro WIDTH: elements of a step.
+// Loops over elements: of copies, and of point-wise programs, whose kernels cu32/expressions.py writes. Macro WIDTH:
+// elements of a step, 16 bytes' worth where all operands are aligned for it, else 1.
 #pragma once
 #include "strided.cuh"
 

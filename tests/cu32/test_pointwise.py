@@ -17,13 +17,15 @@ from hypothesis import strategies as st
 import alpha
 from alpha.cpu.isa import FUSED
 from alpha.cpu.loops import turns
-from alpha.cu32 import compiler, expressions, pointwise, resources
+from alpha.cu32 import compiler, expressions, pointwise, resources, scalars
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.compiler import KERNELS, Nvcc, Source
-from alpha.cu32.expressions import DENSE, SAME, STRIDED, Layout
-from alpha.cu32.pointwise import MOST_OPERANDS, MOST_VECTORS, Lie, planned
+from alpha.cu32.expressions import DENSE, DRAWN, SAME, STRIDED, Layout
+from alpha.cu32.pointwise import MOST_OPERANDS, MOST_VECTORS, WORDS, Lie, planned
+from alpha.cu32.programs import SOURCES
 from alpha.engine import Engine
 from alpha.errors import EngineError
+from alpha.expressions import dropout, integers
 from alpha.expressions import graph as graphs
 from alpha.expressions.graph import BOOL, OPERATIONS, Graph, Node
 from alpha.expressions.program import Program
@@ -56,11 +58,15 @@ def bits(x: Any) -> Array:
 # -- operations ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("real", ["float", "double"])
+@pytest.mark.parametrize("kind", ["float", "double", *scalars.INTEGERS])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_every_operation_is_written(name: str, real: str) -> None:
+def test_every_operation_is_written(name: str, kind: str) -> None:
     program = program_of([name])
-    layout = Layout(real, ((real, STRIDED),) * program.tensors, False, 1)
+    layout = Layout(kind, ((kind, STRIDED),) * program.tensors, False, 1)
+    if kind in scalars.INTEGERS and name not in integers.FUNCTIONS:
+        with pytest.raises(EngineError, match=f"written for {kind}, got {name}"):
+            expressions.source(program, layout)
+        return
     source = expressions.source(program, layout)
     assert source.text is not None and expressions.kernel_name(program, layout) in source.text
 
@@ -422,25 +428,61 @@ def ptx(nvcc: Nvcc, source: Source, folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("real", "width", "lies", "is_flat"),
+    ("kind", "width", "lies", "is_flat"),
     [
         ("float", 4, (DENSE, DENSE), True),
         ("double", 2, (DENSE, DENSE), True),
         ("float", 4, (DENSE, SAME), True),
         ("float", 4, (DENSE, DENSE), False),
         ("float", 4, (DENSE, SAME), False),
+        ("int", 4, (DENSE, DENSE), True),
+        ("int64", 2, (DENSE, SAME), False),
+        ("uint8", 16, (DENSE, DENSE), True),
     ],
     ids=str,
 )
 def test_loads_and_stores_of_sixteen_bytes(
-    nvcc: Nvcc, tmp_path: Path, real: str, width: int, lies: tuple[str, str], is_flat: bool
+    nvcc: Nvcc, tmp_path: Path, kind: str, width: int, lies: tuple[str, str], is_flat: bool
 ) -> None:
-    layout = Layout(real, ((real, lies[0]), (real, lies[1])), is_flat, width)
+    layout = Layout(kind, ((kind, lies[0]), (kind, lies[1])), is_flat, width)
     text = ptx(nvcc, expressions.source(program_of(["add"]), layout), tmp_path)
-    dense = lies.count(DENSE)
-    kind = {"float": "v4.f32", "double": "v2.f64"}[real]
-    assert len(re.findall(rf"ld\.global\.{re.escape(kind)}", text)) == 2 * dense  # two steps a thread
-    assert len(re.findall(rf"st\.global\.{re.escape(kind)}", text)) == 2
+    assert len(SIXTEEN_LOADED.findall(text)) == 2 * lies.count(DENSE)  # two steps a thread
+    assert len(SIXTEEN_STORED.findall(text)) == 2
+
+
+SIXTEEN_LOADED, SIXTEEN_STORED = (re.compile(rf"{way}\.global\.(v4\.[fubs]32|v2\.[fubs]64)") for way in ("ld", "st"))
+
+
+@pytest.mark.parametrize(("kind", "is_flat"), [("float", True), ("double", False)])
+def test_dropout_moves_sixteen_bytes_and_draws_a_counter_for_four(
+    nvcc: Nvcc, tmp_path: Path, kind: str, is_flat: bool
+) -> None:
+    layout = Layout(kind, ((kind, DENSE), (DRAWN, DENSE)), is_flat, WORDS)
+    text = ptx(nvcc, expressions.source(dropout.KEPT_AND_MASK, layout), tmp_path)
+    moves = 2 * (1 if kind == "float" else 2)
+    assert len(SIXTEEN_LOADED.findall(text)) == moves and len(SIXTEEN_STORED.findall(text)) == moves
+    products = len(re.findall(r"mul\.(hi|lo|wide)\.[us](32|64)", text))
+    assert products <= 3 * 10 * 4  # two steps and the tail: ten rounds of two products, each of two words
+
+
+@pytest.mark.slow
+def test_kernels_of_integers_and_of_dropout_do_not_spill(nvcc: Nvcc) -> None:
+    """Every operation of every integer, by vectors in rows: what is compiled ahead is by runs of memory."""
+    sources = []
+    for kind in scalars.INTEGERS:
+        size = {"int": 4, "int64": 8, "uint8": 1}[kind]
+        for name in integers.FUNCTIONS:
+            program = program_of([name])
+            kinds = ["bool" if is_condition else kind for is_condition in program.conditions]
+            layout = Layout(kind, tuple([(one, DENSE) for one in kinds]), False, 16 // size)
+            sources.append(expressions.source(program, layout))
+    rows = resources.measure(nvcc, sources, 2)
+    assert rows
+    assert not [str(key) for key, row in rows.items() for usage in row.usage.values() if usage.spills or usage.stack]
+
+
+def test_what_is_compiled_ahead_has_integers_and_dropout() -> None:
+    assert {source.name for source in SOURCES} == {"pointwise", "optimizers", "integers", "dropout"}
 
 
 def chained(operation: str, tensors: int, results: int) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 import alpha
 import alpha.functions as F
 from alpha import nn, random
+from alpha.cu32 import dropout, strided
 from alpha.engine import Engine
 from tests.cu32.captures import Captured, capturing
+from tests.cu32.test_arrays import PLACES
 
 SHAPES = [(), (1,), (2,), (3,), (4,), (5,), (1023,), (70_001,), (33, 7), (0, 3)]
 DRAWS = [random.draw_uniform, random.draw_normal]
@@ -97,6 +100,32 @@ def test_dropout_of_more_axes_than_the_kernel_takes(cu32: Engine, rng: np.random
     assert np.array_equal(mask.numpy(), keep)
     assert np.array_equal(y.numpy(), np.where(keep, x.numpy() * np.float32(1 / 0.6), 0))
     assert y.memory_order() == x.memory_order()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dropout_has_the_cpus_bits_wherever_tensors_lie(cu32: Engine, rng: np.random.Generator, dtype: Any) -> None:
+    cpu = alpha.engine("cpu")
+    values = rng.standard_normal(4096).astype(dtype)
+    for place, _ in PLACES.values():
+        here, there = (engine.from_numpy(values).view(*place) for engine in (cu32, cpu))
+        for seed, offset in ((2**64 - 5, 2**32 - 20), (7, 2**63)):
+            mine, theirs = (x.engine.dropout(x, 0.3, seed, offset) for x in (here, there))
+            for one, other in zip(mine, theirs, strict=True):
+                assert one.strides == other.strides and one.numpy().tobytes() == other.numpy().tobytes()
+
+
+def test_dropout_in_pieces(cu32: Engine, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work beyond 32 bits takes several launches; here the bound is 50 elements."""
+    monkeypatch.setattr(strided, "plan", functools.partial(strided.plan, limit=50))
+    monkeypatch.setattr(dropout, "_plan", dropout._plan.__wrapped__)
+    values = rng.standard_normal((5, 3, 52)).astype(np.float32)
+    keep = random.uniforms(5, 6, values.size).reshape(values.shape) >= np.float32(0.25)
+    for order in ((0, 1, 2), (2, 0, 1), (1, 0, 2)):
+        x = cu32.empty(values.shape, alpha.float32, order)
+        cu32.copy(cu32.from_numpy(values), x)
+        y, mask = cu32.dropout(x, 0.25, 5, 6)
+        assert np.array_equal(mask.numpy(), keep)
+        assert np.array_equal(y.numpy(), np.where(keep, values * np.float32(1 / 0.75), 0))
 
 
 def test_dropout_of_vectors_that_do_not_lie_on_16_bytes(cu32: Engine, rng: np.random.Generator) -> None:

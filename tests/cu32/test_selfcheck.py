@@ -88,7 +88,8 @@ def whole(*shape: int) -> np.ndarray[Any, Any]:
 
 
 def test_every_kernel_file_belongs_to_one_family() -> None:
-    assert set(references.FAMILIES) == {path.stem for path in KERNELS.glob("*.cu")} | {"pointwise", "optimizers"}
+    written = {"pointwise", "integers", "dropout", "optimizers"}
+    assert set(references.FAMILIES) == {path.stem for path in KERNELS.glob("*.cu")} | written
 
 
 @pytest.mark.parametrize("family", sorted(references.FAMILIES))
@@ -127,14 +128,14 @@ def test_an_interrupted_check_is_made_later(fresh: DeviceEngine, monkeypatch: py
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setitem(references.FAMILIES, "arithmetic", interrupted)
+        patch.setitem(references.FAMILIES, "integers", interrupted)
         with pytest.raises(KeyboardInterrupt):
             add(fresh)
     checker = references._checker(fresh.device)
     assert checker.depth == 0 and checker.memory.in_use == 0
     names = counted(monkeypatch)
     add(fresh)
-    assert names == ["arithmetic"]
+    assert names == ["integers"]
 
 
 def test_a_check_leaves_the_program_as_it_was(fresh: DeviceEngine) -> None:
@@ -300,11 +301,11 @@ def test_nothing_is_checked_twice(fresh: DeviceEngine, monkeypatch: pytest.Monke
     add(fresh)
     add(fresh)
     x = fresh.from_numpy(whole(8, 4).astype(np.int64))
-    fresh.elementwise("mul", x, 2)  # another variant of the same file
-    assert names == ["arithmetic"]
+    fresh.elementwise("mul", x, 2)  # another kernel of the same family
+    assert names == ["integers"]
     again(fresh, monkeypatch)
     add(fresh)
-    assert names == ["arithmetic"]
+    assert names == ["integers"]
 
 
 def test_threads_check_once(fresh: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,7 +322,7 @@ def test_threads_check_once(fresh: DeviceEngine, monkeypatch: pytest.MonkeyPatch
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert not faults and names == ["arithmetic"]
+    assert not faults and names == ["integers"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "of another", "no numbers"])
@@ -342,7 +343,7 @@ def test_damaged_verdicts_are_made_anew(
         file.write_bytes(disk.sealed(file.name, json.dumps(told).encode()))
     again(fresh, monkeypatch)
     add(fresh)
-    assert names == ["arithmetic"] * 2 and disk.read(file) == content
+    assert names == ["integers"] * 2 and disk.read(file) == content
 
 
 def test_another_device_driver_or_source_is_checked_anew(fresh: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,7 +402,7 @@ print(references._checker.cache_info().currsize)
 
 
 def test_switches(fresh: DeviceEngine, break_families: Break, monkeypatch: pytest.MonkeyPatch) -> None:
-    break_families("arithmetic")
+    break_families("integers")
     names = counted(monkeypatch)
     monkeypatch.setenv("ALPHA_SELFCHECK", "0")
     add(fresh)
@@ -409,9 +410,9 @@ def test_switches(fresh: DeviceEngine, break_families: Break, monkeypatch: pytes
     for value in ("again", "again", "1"):
         again(fresh, monkeypatch)
         monkeypatch.setenv("ALPHA_SELFCHECK", value)
-        with pytest.warns(RuntimeWarning), pytest.raises(EngineError, match="arithmetic"):
+        with pytest.warns(RuntimeWarning), pytest.raises(EngineError, match="integers"):
             add(fresh)
-    assert names == ["arithmetic"] * 2
+    assert names == ["integers"] * 2
     again(fresh, monkeypatch)
     monkeypatch.setenv("ALPHA_SELFCHECK", "maybe")
     with pytest.raises(ArgumentError, match=r"ALPHA_SELFCHECK to be 0, 1 or again, got 'maybe'"):
@@ -433,7 +434,7 @@ def test_a_capture_is_not_disturbed(fresh: DeviceEngine, monkeypatch: pytest.Mon
     assert names == []
     monkeypatch.setattr(fresh.device, "capturing", False)
     add(fresh)
-    assert names == ["arithmetic"]
+    assert names == ["integers"]
 
 
 def test_without_a_compiler_what_cannot_be_checked_is_used(
@@ -443,7 +444,7 @@ def test_without_a_compiler_what_cannot_be_checked_is_used(
         raise EngineError("no cubin of the check's")
 
     monkeypatch.setattr(references, "error", missing)
-    with pytest.raises(EngineError, match=r"to check arithmetic\.cu on .* no cubin"):
+    with pytest.raises(EngineError, match=r"to check integers\.cu on .* no cubin"):
         add(fresh)
     monkeypatch.setattr(selfcheck.compiler, "can_compile", lambda: False)
     add(fresh)
@@ -460,4 +461,4 @@ def test_without_memory_it_is_checked_later(fresh: DeviceEngine, monkeypatch: py
         add(fresh)
     names = counted(monkeypatch)
     fresh.elementwise("mul", fresh.from_numpy(whole(9).astype(np.int64)), 2)
-    assert names == ["arithmetic"]
+    assert names == ["integers"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from alpha.cu32 import compiler, dropout, products, random, strided, structs
+from alpha.cu32 import compiler, products, random, strided, structs
 from alpha.cu32.conv import (
     depthwise,
     depthwise_gradient,
@@ -24,10 +24,10 @@ CONVOLUTIONS = (depthwise, depthwise_gradient, few_channels, few_results, patche
 
 ALL = [
     value
-    for module in (*CONVOLUTIONS, dropout, products, random)
+    for module in (*CONVOLUTIONS, products, random)
     for value in vars(module).values()
     if isinstance(value, KernelStruct)
-] + list(dropout.RULES.values())
+]
 """Those that kernels are handed, by value."""
 
 
@@ -71,9 +71,8 @@ def test_arrays_of_structs_and_types_that_macros_give(tmp_path: Path, monkeypatc
 
 
 def test_the_hosts_limits_are_the_structs() -> None:
-    lengths = {field.name: field.length for struct in (strided.LOOP, dropout.AXES) for field in struct.fields}
+    lengths = {field.name: field.length for field in strided.LOOP.fields}
     assert lengths["axis"] == strided.MAX_AXES
-    assert lengths["size"] == lengths["logical"] == lengths["x"] == dropout.MOST_AXES
 
 
 @pytest.mark.parametrize("change", [{"width": 1}, {"last": None}])

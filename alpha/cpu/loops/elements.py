@@ -7,15 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from alpha.dtypes import is_bool, is_float, limits
+from alpha.expressions.dropout import DRAWN_DTYPE
 
 FLOAT, SIGNED, UNSIGNED, BOOL, DRAWN = "float", "signed", "unsigned", "bool", "drawn"
-"""Kinds of elements; DRAWN: bools that lie in no memory, see ``DRAWN_DTYPE``."""
-
-DRAWN_DTYPE = np.dtype("V1")
-"""Stands for the dtype of bools that the loop draws at random.
-
-The tensor's address is the number of its first element in the draw, and its strides count numbers.
-"""
+"""Kinds of elements; DRAWN: bools that lie in no memory, see ``alpha.expressions.dropout``."""
 
 
 class Element(NamedTuple):

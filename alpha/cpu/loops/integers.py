@@ -1,4 +1,4 @@
-"""Integers: LLVM IR, as text, of operations on one vector of integers. They wrap around, as NumPy's do.
+"""Integers: LLVM IR, as text, of operations on one vector of integers.
 
 No processor divides vectors of integers: quotients are those of floats, which are exact where integers are small. Those
 of 64 bits that are not are divided one by one.
@@ -6,30 +6,22 @@ of 64 bits that are not are divided one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from alpha.cpu.loops.elements import SIGNED, Element
 from alpha.cpu.loops.lanes import Lanes, Text, Value
 from alpha.expressions.arithmetic import bits_of
-from alpha.expressions.elementary import FUNCTIONS as OF_FLOATS
+from alpha.expressions.integers import IntegerOperations
 
 _EXACT = 1 << 51
 """Below, the quotient of two integers of 64 bits as float64 rounds down to the integers' own."""
 
 
-class Integers(Lanes):
+class Integers(IntegerOperations, Lanes):
     """Vectors of ``count`` integers, which stand where ``Lanes`` has floats."""
 
     def __init__(self, element: Element, count: int, text: Text) -> None:
         super().__init__(element.bits, count, False, text)
         self.scalar, self.floats, self.suffix = element.scalar, self.ints, f"v{count}{element.suffix}"
         self.is_signed = element.kind == SIGNED
-
-    def number(self, value: float) -> Value:
-        """An integer in every lane; for infinity the largest, or the least."""
-        least = -(1 << self.bits - 1) if self.is_signed else 0
-        most = least + (1 << self.bits) - 1
-        return self.integer(int(min(max(value, least), most)))
 
     def add(self, x: Value, y: Value) -> Value:
         return self.integers("add", x, y)
@@ -48,52 +40,23 @@ class Integers(Lanes):
         sign = "" if condition in ("eq", "ne") else "s" if self.is_signed else "u"
         return self.write(f"icmp {sign}{condition} {self.ints} {x}, {y}")
 
+    def quotient(self, x: Value, y: Value) -> Value:
+        wide = Lanes(32 if self.bits == 8 else 64, self.count, False, self.text)
+        if self.bits == 64:
+            bits = _whole(wide, wide.from_small_ints(x), wide.from_small_ints(y))
+            found = self.write(f"bitcast {wide.ints} {bits} to {self.ints}")
+            return _long(self, x, y, self.sub(found, self.integer(bits_of(1.5 * 2.0**52, 64))))
+        convert = "sitofp" if self.is_signed else "uitofp"
+        dividend, divisor = (self.write(f"{convert} {self.ints} {value} to {wide.floats}") for value in (x, y))
+        # The last bits of the sum are the integer's, which wrap.
+        return self.write(f"trunc {wide.ints} {_whole(wide, dividend, divisor)} to {self.ints}")
 
-def _abs(v: Integers, x: Value) -> Value:
-    return v.select(v.compare("lt", x, v.integer(0)), v.neg(x), x) if v.is_signed else x
-
-
-def _sign(v: Integers, x: Value) -> Value:
-    zero = v.integer(0)
-    below = v.select(v.compare("lt", x, zero), v.integer(-1), zero) if v.is_signed else zero
-    return v.select(v.compare("gt", x, zero), v.integer(1), below)
-
-
-def _maximum(v: Integers, x: Value, y: Value) -> Value:
-    return v.select(v.compare("gt", x, y), x, y)
-
-
-def _minimum(v: Integers, x: Value, y: Value) -> Value:
-    return v.select(v.compare("lt", x, y), x, y)
-
-
-def _floor_divide(v: Integers, x: Value, y: Value) -> Value:
-    """The quotient rounded down; 0 where y is 0."""
-    is_zero = v.compare("eq", y, v.integer(0))
-    divisor = v.select(is_zero, v.integer(1), y)
-    return v.select(is_zero, v.integer(0), _quotient(v, x, divisor))
-
-
-def _remainder(v: Integers, x: Value, y: Value) -> Value:
-    """What the quotient leaves, which has the divisor's sign; 0 where y is 0."""
-    is_zero = v.compare("eq", y, v.integer(0))
-    divisor = v.select(is_zero, v.integer(1), y)
-    return v.select(is_zero, v.integer(0), v.sub(x, v.mul(_quotient(v, x, divisor), divisor)))
-
-
-def _quotient(v: Integers, x: Value, y: Value) -> Value:
-    """The quotient rounded down; y is not 0."""
-    wide = Lanes(32 if v.bits == 8 else 64, v.count, False, v.text)
-    if v.bits == 64:
-        quotient = v.write(
-            f"bitcast {wide.ints} {_whole(wide, wide.from_small_ints(x), wide.from_small_ints(y))} to {v.ints}"
+    def power(self, x: Value, y: Value) -> Value:
+        """x to a power >= 0, by squaring."""
+        self.text.functions["power"] = _POWER.format(
+            ints=self.ints, masks=self.masks, bits=f"i{self.count}", zero=self.integer(0), one=self.integer(1)
         )
-        quotient = v.sub(quotient, v.integer(bits_of(1.5 * 2.0**52, 64)))
-        return _long(v, x, y, quotient)
-    convert = "sitofp" if v.is_signed else "uitofp"
-    dividend, divisor = (v.write(f"{convert} {v.ints} {value} to {wide.floats}") for value in (x, y))
-    # The last bits of the sum are the integer's, which wrap.
-    return v.write(f"trunc {wide.ints} {_whole(wide, dividend, divisor)} to {v.ints}")
+        return self.write(f"call {self.ints} @power({self.ints} {x}, {self.ints} {y})")
 
 
 def _whole(wide: Lanes, x: Value, y: Value) -> Value:
@@ -120,34 +83,6 @@ def _long(v: Integers, x: Value, y: Value, quotient: Value) -> Value:
         v.text.functions["quotient"] = _QUOTIENT.format(ints=v.ints, count=v.count)
         v.text.results[key] = v.write(f"phi {v.ints} [ {quotient}, %{here} ], [ {made}, %{away} ]")
     return v.text.results[key]
-
-
-def _pow(v: Integers, x: Value, y: Value) -> Value:
-    """x to a power >= 0, by squaring."""
-    v.text.functions["power"] = _POWER.format(
-        ints=v.ints, masks=v.masks, bits=f"i{v.count}", zero=v.integer(0), one=v.integer(1)
-    )
-    return v.write(f"call {v.ints} @power({v.ints} {x}, {v.ints} {y})")
-
-
-FUNCTIONS: dict[str, Callable[..., Value]] = {
-    **{name: OF_FLOATS[name] for name in ("neg", "add", "sub", "mul", "where")},
-    **{name: OF_FLOATS[name] for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
-    **{
-        name: lambda v, x, y, condition=name: v.compare(condition, x, y)
-        for name in ("eq", "ne", "lt", "le", "gt", "ge")
-    },
-    "abs": _abs,
-    "sign": _sign,
-    "floor_divide": _floor_divide,
-    "remainder": _remainder,
-    "pow": _pow,
-    "maximum": _maximum,
-    "minimum": _minimum,
-    "clamp": lambda v, x, low, high: _minimum(v, _maximum(v, x, low), high),
-    "isfinite": lambda v, x: v.compare("eq", x, x),
-}
-"""What computes each operation of ``alpha.expressions.graph`` that integers have."""
 
 
 _QUOTIENT = """

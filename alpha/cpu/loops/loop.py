@@ -18,12 +18,13 @@ from dataclasses import dataclass
 
 from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import JOB_SLOT
-from alpha.cpu.loops import division, integers, philox, turns
+from alpha.cpu.loops import division, philox, turns
 from alpha.cpu.loops.drawn import Draw
 from alpha.cpu.loops.elements import BOOL, BOOLS, DRAWN, FLOAT, SIGNED, Element
+from alpha.cpu.loops.integers import Integers
 from alpha.cpu.loops.lanes import Lanes, Text, Value
 from alpha.cpu.loops.machine import pointer_to
-from alpha.expressions.elementary import FUNCTIONS
+from alpha.expressions import elementary, integers
 from alpha.expressions.program import Program
 
 ROWS, ELEMENTS, TASK_ROWS, TASK_ELEMENTS, COUNT, AXES, STEPS = range(7)
@@ -73,7 +74,7 @@ class Writer:
         self.program, self.layout = program, layout
         self.text = Text()
         self.lanes = lanes_of(layout, fused, self.text)
-        self.functions = integers.FUNCTIONS if layout.computed.is_integer else FUNCTIONS
+        self.functions = integers.FUNCTIONS if layout.computed.is_integer else elementary.FUNCTIONS
         self.results = len(program.results)
         self.pointers: list[Value] = []  # of the row: of each result, then of each tensor
         self.same: dict[int, Value] = {}  # tensors and numbers that are one value along the row, in every lane
@@ -368,7 +369,7 @@ def lanes_of(layout: Layout, fused: bool, text: Text) -> Lanes:
     computed = layout.computed
     widest = max(computed.bits, *[element.bits for element, lie in layout.tensors if lie != SAME], 0)
     count = ISA.lanes(widest // 8)
-    return integers.Integers(computed, count, text) if computed.is_integer else Lanes(computed.bits, count, fused, text)
+    return Integers(computed, count, text) if computed.is_integer else Lanes(computed.bits, count, fused, text)
 
 
 _STREAMED = 16
