@@ -175,10 +175,9 @@ class PointwiseFunction:
             elif is_number(value):
                 result.append(python_number(self.name, value))
             else:
-                raise ArgumentError(
-                    f"[{self.name}] expected tensors and numbers, got {described(value)}: make another function for "
-                    "each choice that is neither"
-                )
+                is_sequence = isinstance(value, list | tuple)
+                advice = "give alpha.tensor(...) of it" if is_sequence else "make a function for each choice instead"
+                raise ArgumentError(f"[{self.name}] expected tensors and numbers, got {described(value)}: {advice}")
         return tuple(result)
 
     def of_kinds(self, kinds: tuple[str, ...]) -> Trace:

@@ -118,11 +118,12 @@ class Symbol:
 
     # -- comparison and logic ------------------------------------------------------------------------------------
 
+    # None and text are unequal, as to a tensor and everywhere in Python.
     def __eq__(self, other: object) -> Symbol:  # type: ignore[override]
-        return apply("eq", self, other)
+        return NotImplemented if other is None or isinstance(other, str) else apply("eq", self, other)
 
     def __ne__(self, other: object) -> Symbol:  # type: ignore[override]
-        return apply("ne", self, other)
+        return NotImplemented if other is None or isinstance(other, str) else apply("ne", self, other)
 
     def __lt__(self, other: Any) -> Symbol:
         return apply("lt", self, other)
@@ -198,6 +199,9 @@ class Symbol:
 
     def __int__(self) -> int:
         self._no_number("int()", "alpha.floor")
+
+    def __trunc__(self) -> int:
+        self._no_number("math.trunc()", "alpha.floor")
 
     def __index__(self) -> int:  # noqa: PLE0305 (it returns nothing at all)
         self._no_number("a count or an index", "a Python number that the function reads beside its arguments")
@@ -280,7 +284,7 @@ def _node(graph: Graph, value: Any) -> Node:
         try:
             return graph.constant(float(value))
         except OverflowError:
-            return graph.constant(math.copysign(math.inf, value))
+            raise TraceError("numbers in float's range", f"one of {len(str(value))} digits", "use math.inf") from None
     if hasattr(value, "shape"):
         raise TraceError(
             "tensors that are arguments of the function",

@@ -6,7 +6,7 @@ import linecache
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, TracebackType
+from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from alpha.errors import AlphaError, ArgumentError
@@ -26,6 +26,13 @@ def run(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
             where = _line(error.__traceback__)
             error.args = (f"[{name}] expected {error.expected}, got {error.got}{where}: {error.advice}",)
         raise
+    except AttributeError as error:
+        if not isinstance(error.obj, ModuleType) or error.obj.__name__.partition(".")[0] != "alpha":
+            raise
+        raise _traced(
+            f"[{name}] expected point-wise operations that alpha has, got {error.obj.__name__}.{error.name}"
+            f"{_line(error.__traceback__)}: use {symbols.FUNCTIONS}"
+        ) from error
     except RecursionError as error:
         raise _traced(
             f"[{name}] expected a function that does not call itself without end, got a recursion"

@@ -15,6 +15,7 @@ from alpha.conversion import tensor
 from alpha.engine import RangeCheck
 from alpha.errors import DtypeError, IndexingError, ShapeError, described
 from alpha.expressions.functions import pointwise
+from alpha.expressions.symbols import is_symbolic
 from alpha.functions.elementwise import where
 from alpha.functions.inplace import check_fits, write, written, written_value
 from alpha.functions.operands import (
@@ -550,6 +551,8 @@ def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     found: Tensor | None = _masked_fill.latest.launch_outside(x, mask, value)
     if found is not None:
         return found
+    if is_symbolic(x, mask, value):
+        return _masked_fill(x, mask, value)
     check_tensor("masked_fill", x, mask)
     if not dtypes.is_bool(mask.dtype):
         raise DtypeError(f"[masked_fill] expected a mask of bool, got {mask.dtype}: compare it first")

@@ -98,7 +98,7 @@ ONE: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array]]] = {
     "a bool as a number": (lambda x: (x > 0) * x + (x != 0), lambda x: (x > 0) * x + 1.0),
     "methods": (lambda x: x.exp().tanh() + x.abs().sqrt(), lambda x: np.tanh(np.exp(x)) + np.sqrt(np.abs(x))),
     "methods of layers": (
-        lambda x: x.relu() + x.masked_fill(x > 1, 0.5).sigmoid() + x.clamp(min=0).square(),
+        lambda x: x.relu() + alpha.masked_fill(x, x > 1, 0.5).sigmoid() + x.masked_fill(x < 0, 0).square(),
         lambda x: np.maximum(x, 0) + 1 / (1 + np.exp(-np.where(x > 1, 0.5, x))) + np.maximum(x, 0) ** 2,
     ),
     "Python's own functions": (
@@ -575,6 +575,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "round to digits": (lambda x: round(x, 2), "alpha.floor(x + 0.5)"),
     "float": (lambda x: 2 * float(x), "in alpha"),
     "int": (lambda x: 2 * int(x), "alpha.floor"),
+    "trunc of math": (lambda x: 2 * math.trunc(x), "use alpha.floor"),
     "floor of math": (lambda x: 2 * math.floor(x), "in alpha"),
     "a number's format": (lambda x: f"{x:.2f}", "print outside"),
     "how often": (lambda x: sum(x for _ in range(x)), "a Python number"),
@@ -597,6 +598,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "an array": (lambda x: x * np.ones(2), "one more argument"),
     "nothing": (lambda x: x + None, "convert it before the call"),
     "text": (lambda x: x * "2", "convert it before the call"),
+    "what alpha lacks": (lambda x: 2 * alpha.log2(x), "alpha.log2"),  # type: ignore[attr-defined]
+    "a huge number": (lambda x: x + 10**400, "math.inf"),
     "operands": (lambda x: x.exp(2), "1 operand of exp"),
 }
 """What strangers to symbols try, and what the error tells them."""
@@ -665,6 +668,14 @@ def test_loops_closures_and_prints(rng: np.random.Generator, capsys: pytest.Capt
     assert len(seen) == 1 and capsys.readouterr().out.count("so far <expression add(") == 1
 
 
+def test_nothing_and_text_are_unequal() -> None:
+    def comparing(other: Any) -> Callable[[Any], Any]:
+        return lambda x: -x if x == other else 2 * x if x != other else 3 * x
+
+    for other in (None, "a"):
+        assert alpha.pointwise(comparing(other))(alpha.tensor([1.0])).tolist() == [2.0]
+
+
 def test_keywords_and_defaults(engine: Engine, rng: np.random.Generator) -> None:
     @alpha.pointwise
     def scaled(x: Any, by: Any = 2.0, *, plus: Any = 0.25) -> Any:
@@ -695,6 +706,8 @@ def test_errors_of_calls(engine: Engine) -> None:
         mish(1.0, 2)
     with pytest.raises(ArgumentError, match=r"\[mish\] expected tensors and numbers, got 'a'"):
         mish(x, "a")
+    with pytest.raises(ArgumentError, match=r"\[mish\] expected tensors and numbers, got .*alpha.tensor"):
+        mish(x, [1.0, 2.0])
     with pytest.raises(ArgumentError, match=r"\[mish\] expected arguments as in mish"):
         mish(x)
     with pytest.raises(ArgumentError, match="float's range"):
