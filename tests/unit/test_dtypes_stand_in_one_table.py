@@ -26,7 +26,7 @@ EXCEPT = {
     "cu32/arrays.py": "words of 1, 4 and 8 bytes, which kernels move whatever they stand for",
     "cu32/conv": KERNELS,
     "cu32/driver.py": "how a kernel's arguments are packed, which are no tensors",
-    "cu32/expressions.py": "C++'s two types of floats, by their bits",
+    "cu32/scalars.py": "C++'s two types of floats, by their bits",
     "cu32/structs.py": "how the fields of a kernel's structs are packed",
     "datasets/dataset.py": "pixels are bytes",
     "datasets/transforms.py": "pixels are bytes",
