@@ -425,6 +425,19 @@ def view_of(x: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[int, 
     return view
 
 
+def views_of(x: Tensor, places: Sequence[tuple[int, tuple[int, ...]]], strides: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """Views as ``view_of`` makes them: for each, how many elements behind the tensor it begins, and its shape."""
+    storage, first, dtype, base = x.storage, x.offset, x.dtype, x._base
+    base = x if base is None else base
+    version = -1 if base.requires_grad and not is_grad_enabled() else storage.version
+    views = []
+    for start, shape in places:
+        view = Tensor(storage, first + start, shape, strides, dtype)
+        view._base, view._base_version = base, version
+        views.append(view)
+    return tuple(views)
+
+
 def follow_base(view: Tensor) -> None:
     """Updates a view's place in the graph from its base, if the shared memory was written to in place."""
     if view._base is not None and 0 <= view._base_version != view.version:
