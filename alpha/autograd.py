@@ -278,12 +278,14 @@ class Function:
 
     def save(self, *tensors: Tensor | None) -> None:
         """Keeps tensors for backward, which raises an error if one was overwritten meanwhile."""
+        if not THREAD.call.recorded:
+            self._saved = tuple([None if t is None else (t, t.storage.version) for t in tensors])
+            return
         # A detached alias: keeping an output itself would tie it and this node into a reference cycle.
         self._saved = tuple([None if t is None else (t.detach(), t.storage.version) for t in tensors])
-        if THREAD.call.recorded:
-            for tensor in tensors:
-                if tensor is not None and tensor.storage.waiting is not None:
-                    _notify(tensor.storage)
+        for tensor in tensors:
+            if tensor is not None and tensor.storage.waiting is not None:
+                _notify(tensor.storage)
 
     def exchange(self, place: int, other: int, result: Tensor) -> None:
         """Once another function saves ``result``, saves it too, at index ``other``, and drops the tensor at index

@@ -275,10 +275,16 @@ def transpose(x: Tensor, first: int, second: int) -> Tensor:
     check_tensor("transpose", x)
     ndim = len(x.shape)
     a, b = one_axis("transpose", first, ndim), one_axis("transpose", second, ndim)
-    axes = list(range(ndim))
-    axes[a], axes[b] = b, a
-    wanted = tuple(axes)
+    wanted = _exchanged(ndim, a, b)
     return call(Permute, x, wanted) if _in_graph(x) else view_of(x, x.offset, *_permuted(x.shape, x.strides, wanted))
+
+
+@lru_cache(maxsize=8192)
+def _exchanged(ndim: int, first: int, second: int) -> Shape:
+    """The axes in their order, but for two that are exchanged."""
+    axes = list(range(ndim))
+    axes[first], axes[second] = second, first
+    return tuple(axes)
 
 
 def expand(x: Tensor, shape: Any) -> Tensor:
