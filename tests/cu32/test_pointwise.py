@@ -343,7 +343,10 @@ def test_another_number_compiles_nothing(cu32: DeviceEngine, monkeypatch: pytest
         return x * by + plus
 
     x = alpha.tensor(np.ones(7, np.float32), engine=cu32)
+    whole = alpha.tensor(np.arange(7), engine=cu32)
     assert scaled(x, 2, 1).tolist() == [3] * 7
+    assert (whole * 3 > 2).tolist() == [False] + [True] * 6
+    cu32.dropout(x, 0.5, 1, 2)
 
     def refuse(*_: object) -> bytes:
         raise AssertionError("compiled")
@@ -351,6 +354,8 @@ def test_another_number_compiles_nothing(cu32: DeviceEngine, monkeypatch: pytest
     monkeypatch.setattr(compiler, "cubin", refuse)
     monkeypatch.setattr(expressions, "source", refuse)
     assert scaled(x, 5, 1e300).tolist() == [np.inf] * 7
+    assert (whole * -(2**40) > -(2**42)).tolist() == [True] * 4 + [False] * 3
+    assert cu32.dropout(x, 1.0, 3, 4)[0].tolist() == [0] * 7
     assert scaled(alpha.tensor(np.ones(999, np.float32), engine=cu32), -1e-300, 0.1).tolist() == [np.float32(0.1)] * 999
 
 
