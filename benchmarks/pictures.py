@@ -12,7 +12,9 @@ from matplotlib.ticker import LogLocator
 
 from benchmarks import common
 from benchmarks.algorithms import NEAR
-from benchmarks.report import MANY_ROWS, Report, headlines
+from benchmarks.headlines import headlines
+from benchmarks.kept import Report
+from benchmarks.report import MANY_ROWS
 from benchmarks.suites import OPERATORS, PAPER
 from benchmarks.variants import DIRECT, INSERTED, UNTRIMMED
 
