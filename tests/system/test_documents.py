@@ -53,7 +53,7 @@ def python_cases() -> Iterator[Any]:
         yield pytest.param(block, id=block.name, marks=marks)
 
 
-@pytest.mark.parametrize("block", python_cases())
+@pytest.mark.parametrize("block", list(python_cases()))
 def test_a_python_block_runs(block: Block, tmp_path: Path) -> None:
     environment = device_environment() if "cu32" in block.text else dict(os.environ)
     (tmp_path / "block.py").write_text(block.text, encoding="utf-8")
@@ -64,7 +64,7 @@ def test_a_python_block_runs(block: Block, tmp_path: Path) -> None:
     assert process.returncode == 0, f"{block.text}\n{process.stderr}"
     if block == blocks(README)[0]:
         losses = [float(loss) for loss in re.findall(r"^epoch \d+: loss (\S+)$", process.stdout, re.MULTILINE)]
-        assert len(losses) == 3 and losses[-1] < losses[0] < 2.5, process.stdout
+        assert len(losses) == 3 and max(losses) < 1, process.stdout  # the last batch's; chance is log(10) = 2.3
 
 
 # -- console blocks --------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def console_cases() -> Iterator[Any]:
         yield pytest.param(page, id=page.name, marks=[pytest.mark.needs(*needed), pytest.mark.slow])
 
 
-@pytest.mark.parametrize("page", console_cases())
+@pytest.mark.parametrize("page", list(console_cases()))
 def test_console_blocks_run_and_print_what_is_shown(page: Path, clone: Path) -> None:
     for block in blocks(page, "console"):
         for command in commands(block):

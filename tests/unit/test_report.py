@@ -366,7 +366,7 @@ def test_the_papers_training_is_told_as_its_script_told_it() -> None:
     assert headline.note == "test accuracy; 3 of 4 windows of the loss within PyTorch's band"
     text = report.document([reproduction()])
     assert "| | s/epoch |" in text and "cpu-paper-vgg16.svg" in text
-    # Of 10 and 12 the quartiles are 10.5 and 11.5, of 20 and 24 they are 21 and 23.
+    # The quartiles of 10 and 12 are 10.5 and 11.5, those of 20 and 24 are 21 and 23.
     assert "Runs differ in their seconds per epoch by: Dragon-Alpha 10 %, PyTorch 10 %." in text
 
 
