@@ -130,7 +130,7 @@ def _training(result: dict[str, Any]) -> list[str]:
         ]
         for name, one in result["contestants"].items()
     ]
-    titles = ["", "s a step", "least", "images/s", "ratio", "peak MiB", "settings", disturbance.TITLE]
+    titles = ["", "s per step", "least", "images/s", "ratio", "peak MiB", "settings", disturbance.TITLE]
     least = result.get("torch_least_peak_mib")
     note = "Peak: largest resident set less the one after the imports."
     if least is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,8 +15,8 @@ PAGES = (README, *sorted((ROOT / "docs").glob("*.md")))
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _INLINE = re.compile(r"`((?:make|python -m|pip install) [^`]+)`")
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
 _ANY_NUMBER = r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?"
+_NUMBER = re.compile(_ANY_NUMBER)
 
 
 @dataclass(frozen=True)
@@ -86,26 +86,18 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def is_form_of(shown: str, printed: str) -> bool:
-    """Whether a printed line is a shown one but for its numbers and the width of its columns."""
-    parts = _NUMBER.split(" ".join(shown.split()))
-    return re.fullmatch(_ANY_NUMBER.join(map(re.escape, parts)), " ".join(printed.split())) is not None
+def is_form_of(shown: Sequence[str], printed: Sequence[str]) -> bool:
+    """Whether printed lines are the shown ones but for their numbers and the width of their columns.
 
-
-def unmatched(shown: list[str], printed: list[str]) -> str | None:
-    """The first shown line that was not printed in its turn; None if all were.
-
-    A shown "..." stands for any lines. Progress bars, which go to stderr, are left out. After the last shown line more
-    may be printed only if that is a "...".
+    A shown "..." stands for any lines. Progress bars, which go to stderr, are left out.
     """
-    rest, skipping = list(printed), False
-    for line in [line for line in shown if "%|" not in line]:
-        if line == "...":
-            skipping = True
-            continue
-        while skipping and rest and not is_form_of(line, rest[0]):
-            rest.pop(0)
-        if not rest or not is_form_of(line, rest.pop(0)):
-            return line
-        skipping = False
-    return None if skipping or not rest else "(the end of the output)"
+    pattern = "".join(_any_lines(line) for line in shown if "%|" not in line)
+    text = "".join(" ".join(line.split()) + "\n" for line in printed)
+    return re.fullmatch(pattern, text) is not None
+
+
+def _any_lines(shown: str) -> str:
+    """The pattern of the lines that a shown one stands for."""
+    if shown == "...":
+        return r"(?:.*\n)*"
+    return _ANY_NUMBER.join(map(re.escape, _NUMBER.split(" ".join(shown.split())))) + r"\n"

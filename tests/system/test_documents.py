@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.documents import PAGES, README, ROOT, Block, Command, blocks, commands, inline_commands, unmatched
+from tests.documents import PAGES, README, ROOT, Block, Command, blocks, commands, inline_commands, is_form_of
 from tests.system.scripts import device_environment
 from tests.system.shortened import OPTIONS
 
@@ -143,8 +143,9 @@ def run(command: Command, clone: Path) -> None:
     )
     assert process.returncode == 0, f"{command.line}\n{process.stdout}\n{process.stderr}"
     if command.output:
-        missing = unmatched(command.output, process.stdout.splitlines())
-        assert missing is None, f"{command.line}: {missing!r} was not printed in its turn, but\n{process.stdout}"
+        shown = "\n".join(command.output)
+        printed = is_form_of(command.output, process.stdout.splitlines())
+        assert printed, f"{command.line}: expected the form of\n{shown}\ngot\n{process.stdout}"
 
 
 def check_words(words: list[str]) -> None:
