@@ -110,11 +110,14 @@ def _reproduction_headlines(report: Report) -> list[Headline]:
         side: [statistics.mean(found[key]) for key in ("s_per_epoch", "test_accuracy")]
         for side, found in result["sides"].items()
     }
-    told = {side: f"{seconds:.0f} s/epoch, {accuracy:.1f} %" for side, (seconds, accuracy) in means.items()}
+    told = {
+        side: f"{seconds:.0f} s per epoch, test accuracy {accuracy:.1f} %"
+        for side, (seconds, accuracy) in means.items()
+    }
     if "torch" not in told:
         return [Headline(_lower(report.title), told["alpha"])]
     curves = result["curves"]
-    note = f"test accuracy; {curves['inside']} of {curves['windows']} windows of the loss within PyTorch's band"
+    note = f"{curves['inside']} of {curves['windows']} windows of the loss within PyTorch's band"
     return [Headline(_lower(report.title), told["alpha"], "PyTorch", told["torch"], result["ratio"], note)]
 
 

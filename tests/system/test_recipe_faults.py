@@ -91,7 +91,7 @@ def damaged_files(folder: Path) -> dict[str, str]:
         "cut off": whole[: len(whole) // 2],
         "empty": b"",
         "no pickle": b"<html>" + whole[6:],
-        "too few images": pickle.dumps({"data": pixels[:9_999], "labels": labels}, protocol=4),
+        "too few": pickle.dumps({"data": pixels[:9_999], "labels": labels}, protocol=4),
         "labels out of range": pickle.dumps({"data": pixels, "labels": [10] * 10_000}, protocol=4),
     }
     for name, content in damaged.items():
@@ -101,7 +101,7 @@ def damaged_files(folder: Path) -> dict[str, str]:
         for number in (1, 2):
             (batches / f"data_batch_{number}").write_bytes(whole if number == 1 else content)
     return {
-        "too few images": r"expected uint8 pixels \(10000, 3072\)",
+        "too few": r"expected uint8 pixels \(10000, 3072\)",
         "labels out of range": r"expected 10000 labels in 0\.\.9",
     }
 

@@ -362,8 +362,12 @@ def test_a_trained_network_is_named_with_its_form(form: dict[str, Any], name: st
 def test_the_papers_training_is_told_as_its_script_told_it() -> None:
     (headline,) = report.headlines([reproduction()])
     assert headline.title == "the paper's training of vgg16 on cifar10, 1 epoch"
-    assert (headline.ours, headline.theirs, headline.ratio) == ("11 s/epoch, 60.5 %", "22 s/epoch, 60.6 %", 2.0)
-    assert headline.note == "test accuracy; 3 of 4 windows of the loss within PyTorch's band"
+    assert (headline.ours, headline.theirs, headline.ratio) == (
+        "11 s per epoch, test accuracy 60.5 %",
+        "22 s per epoch, test accuracy 60.6 %",
+        2.0,
+    )
+    assert headline.note == "3 of 4 windows of the loss within PyTorch's band"
     text = report.document([reproduction()])
     assert "| | s/epoch |" in text and "cpu-paper-vgg16.svg" in text
     # The quartiles of 10 and 12 are 10.5 and 11.5, those of 20 and 24 are 21 and 23.
