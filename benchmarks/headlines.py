@@ -145,11 +145,16 @@ def _huge2_headlines(report: Report) -> list[Headline]:
     means, share = report.result["geometric_mean"], report.result["largest_bytes_share"]
     found = []
     for direction in huge2.DIRECTIONS:
+        rounds = disturbance.told([row for row in report.result["rows"] if row["direction"] == direction])
         title = f"generators' transposed convolutions, {direction}{report.place}"
         note = f"reads and writes {share:.0%} of it at most" if direction == "forward" else ""
-        found.append(Headline(title, opponent="zeros inserted", ratio=means[f"{direction} over baseline"], note=note))
+        found.append(
+            Headline(
+                title, opponent="zeros inserted", ratio=means[f"{direction} over baseline"], note=note, rounds=rounds
+            )
+        )
         if f"{direction} over torch" in means:
-            found.append(Headline(title, opponent="PyTorch", ratio=means[f"{direction} over torch"]))
+            found.append(Headline(title, opponent="PyTorch", ratio=means[f"{direction} over torch"], rounds=rounds))
     return found
 
 

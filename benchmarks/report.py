@@ -340,8 +340,8 @@ def _line_spreads(result: dict[str, Any], line: dict[str, Any], operators: Seque
 def _pair_spread(result: dict[str, Any], pair: dict[str, Any]) -> float:
     """The larger spread of two neighbours in a sweep."""
     (line,) = (one for one in result["lines"] if (one["centre"], one["axis"]) == (pair["centre"], pair["axis"]))
-    spreads = dict(zip(line["values"], _line_spreads(result, line, [pair["operator"]]), strict=True))
-    return max(spreads[value] for value in pair["values"])
+    spreads = zip(line["values"], _line_spreads(result, line, [pair["operator"]]), strict=True)
+    return max(spread for value, spread in spreads if value in pair["values"])
 
 
 # -- the short tables --------------------------------------------------------------------------------------------------
