@@ -119,7 +119,7 @@ class Launch:
 
     Args:
         run: launches, and has the actions it is given done. An engine that can does both in one call of a C function
-            (``with_actions``): an interrupt finds the launch made and noted, or neither.
+            (``at_once``): an interrupt finds the launch made and noted, or neither.
         tensors: those that the launch writes to.
         back: copies that the launch works on, and the tensors that they then go back to.
         kept: what the launch uses by its address, and so must stay.
@@ -181,15 +181,6 @@ def submit(launches: list[Launch], plan: Plan | None) -> None:
     step.launches += launches
     if plan is None:
         step.make()
-
-
-def with_actions(kernel: Callable[..., Any], actions: list[Action]) -> Callable[..., None]:
-    """A kernel that is one C function, followed by the actions in the same call."""
-
-    def call(*arguments: Any) -> None:
-        at_once([(kernel, *arguments), *actions])
-
-    return call
 
 
 @lru_cache(maxsize=1024)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,10 +109,10 @@ class CopyOperations(HostEngine):
         if found.tasks:
             job = _PAIR(found.address, target.address + out.offset * item, storage.address + source.offset * item)
             kernels.copy.run(job, found.tasks, self.threads)
-            if 0 not in out.strides and (found.tasks == 1 or self.threads == 1):
-                words = (constant(found.address), of_tensor(0), of_tensor(1))
-                elements, function = math.prod(out.shape), kernels.copy.address
-                learn(COPY_INTO, self, lambda: call_of(function, words, (), elements, found.tasks, found), out, source)
+            if 0 not in out.strides:
+                words, elements = (constant(found.address), of_tensor(0), of_tensor(1)), math.prod(out.shape)
+                call = partial(call_of, kernels.copy, words, (), elements, found.tasks, found)
+                learn(COPY_INTO, self, call, out, source)
         return True
 
     def copied(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
@@ -169,10 +170,9 @@ class CopyOperations(HostEngine):
         sources = [x.storage.address + x.offset * item for x in parts]
         job = wanted.pack(plan.address, out.storage.address, *sources)
         kernels.copy.run(job, plan.tasks, self.threads)
-        if plan.tasks == 1 or self.threads == 1:
-            words = (constant(plan.address), of_result(), *[of_tensor(k) for k in range(len(parts))])
-            elements, function = math.prod(out.shape), kernels.copy.address
-            learn(known, self, lambda: call_of(function, words, (out,), elements, plan.tasks, plan), *arguments)
+        words = (constant(plan.address), of_result(), *[of_tensor(k) for k in range(len(parts))])
+        elements = math.prod(out.shape)
+        learn(known, self, lambda: call_of(kernels.copy, words, (out,), elements, plan.tasks, plan), *arguments)
 
 
 _PAIR = struct.Struct("3q").pack

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu import workers
+from alpha.cpu import tasks
 from alpha.cpu.base import HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops import fill, machine
-from alpha.cpu.pointwise import launcher
 from alpha.records import Scalar
 from alpha.tensor import Tensor
 
@@ -39,14 +38,10 @@ class FillOperations(HostEngine):
         number = np.empty(8 // dtype.itemsize, dtype)
         with np.errstate(all="ignore"):  # what does not fit becomes what NumPy makes of it
             number.fill(value)
-        tasks = -(-storage.nbytes // fill.TASK_BYTES)
-        job = _pack(storage.address, storage.nbytes, tasks, number.tobytes())
+        count = -(-storage.nbytes // fill.TASK_BYTES)
+        job = _pack(storage.address, storage.nbytes, count, number.tobytes())
         loop = _loop(storage.nbytes >= STREAMED_BYTES and storage.address % ISA.bytes == 0)
-        if storage.nbytes < SHARED_BYTES or self.threads == 1:
-            loop.alone(job)
-        else:
-            record = np.frombuffer(job, np.uint8)
-            workers.WORKERS.enter(launcher(), min(self.threads, tasks), (loop.shared, record.ctypes.data))
+        tasks.run(loop, job, count if storage.nbytes >= SHARED_BYTES else 1, self.threads)
         return out
 
 

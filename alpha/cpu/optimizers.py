@@ -17,7 +17,7 @@ from alpha.cpu.isa import FUSED
 from alpha.cpu.loops import machine, updates
 from alpha.expressions.program import Program
 from alpha.update_rules import UpdateRule
-from alpha.updates import Plan, Refresh, Row, batches, submit, with_actions
+from alpha.updates import Plan, Refresh, Row, batches, submit
 
 
 class OptimizerOperations(HostEngine):
@@ -42,9 +42,7 @@ class OptimizerOperations(HostEngine):
         elif threads == 1:
             at_once([(work.loop.alone, job), *actions])
         else:
-            record = np.frombuffer(job, np.uint8)
-            entry = with_actions(pointwise.launcher(), actions)
-            workers.WORKERS.enter(entry, threads, (work.loop.shared, record.ctypes.data))
+            at_once([workers.WORKERS.sharing(work.loop.shared, job, threads), *actions])
 
 
 class Work:

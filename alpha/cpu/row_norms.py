@@ -13,7 +13,7 @@ from alpha import caches
 from alpha.arguments import Shape
 from alpha.cpu import tasks
 from alpha.cpu.base import HostEngine
-from alpha.cpu.launches import Call, call_of, learn
+from alpha.cpu.launches import call_of, learn
 from alpha.cpu.loops import machine
 from alpha.cpu.loops import row_norms as loops
 from alpha.cpu.loops.machine import Loop
@@ -49,14 +49,11 @@ class RowNormOperations(HostEngine):
             address_of(bias), eps,
         )  # fmt: skip
         tasks.run(loop, job, plan.tasks, self.threads)
-        if plan.tasks == 1 or self.threads == 1:
-            words, function = tasks.words(plan.record, 2, 3, 0), loop.address("alone")
-
-            def call() -> Call:
-                kept, results = (plan, loop), (y, statistics)
-                return call_of(function, words, results, x.numel(), plan.tasks, kept, takes_slot=False)
-
-            learn(ROW_NORM, self, call, x, weight, bias, axes, eps, centered)
+        words, results = tasks.words(plan.record, 2, 3, 0), (y, statistics)
+        learn(
+            ROW_NORM, self, lambda: call_of(loop, words, results, x.numel(), plan.tasks, plan),
+            x, weight, bias, axes, eps, centered,
+        )  # fmt: skip
         return y, (statistics,)
 
     def row_norm_grad(
