@@ -18,6 +18,7 @@ from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import copies as kernels
 from alpha.cpu.launches import call_of, constant, learn, of_result, of_tensor
+from alpha.cpu.loops.parts import equal_parts
 from alpha.errors import ShapeError
 from alpha.launches import CONCAT, COPY, COPY_INTO, FLIP, STACK, Launches
 from alpha.tensor import Tensor, dense_strides, extent, memory_order
@@ -257,6 +258,7 @@ def _parts(copy: Copy, item: int) -> list[Part]:
     length, read, write = loops[-1]
     if kind == kernels.TILES or length <= most:
         return [part]
+    most = equal_parts(length, most, ISA.bytes)
     outer, pieces, rest = loops[:-1], length // most, length % most
     many = [*outer, (pieces, most * read, most * write), (most, read, write)]
     if not rest:
@@ -308,8 +310,9 @@ def _tasks(kind: int, loops: list[Loop], item: int) -> tuple[int, int]:
     """The units of a copy, and how many make a task."""
     if kind != kernels.TILES:
         nbytes = loops[-1][0] * (1 if kind == kernels.ROWS else item)
-        return math.prod([length for length, _, _ in loops[:-1]]), max(1, kernels.TASK_BYTES // max(nbytes, 1))
+        units = math.prod([length for length, _, _ in loops[:-1]])
+        return units, equal_parts(units, kernels.TASK_BYTES // max(nbytes, 1))
     tile = kernels.TILE_BYTES // item
     tiles = math.prod([-(-length // tile) for length, _, _ in loops[-2:]])
     units = math.prod([length for length, _, _ in loops[:-2]]) * tiles
-    return units, max(1, kernels.TASK_BYTES // (kernels.TILE_BYTES * tile))
+    return units, equal_parts(units, kernels.TASK_BYTES // (kernels.TILE_BYTES * tile))

@@ -18,12 +18,16 @@ from alpha.cpu.isa import FUSED, ISA
 from alpha.cpu.loops import loop as loops
 from alpha.cpu.loops import machine, philox
 from alpha.cpu.loops.elements import BOOLS, DRAWN_DTYPE, element_of
+from alpha.cpu.loops.parts import equal_parts
 from alpha.dtypes import bool_, default_int, limits
 from alpha.expressions.program import Program
 from alpha.tensor import Tensor, dense_strides, memory_order
 
 TASK = 1 << 14
 """Elements of a task, about: a thread is done with them in some microseconds, and few are left at the end."""
+
+UNIT = 64
+"""Elements of which parts of a row have whole multiples: whole vectors, and what is drawn at once."""
 
 FOUND = 1 << 15
 """Elements from which workers are woken."""
@@ -156,8 +160,8 @@ class Plan:
         """The plan's record."""
         elements, steps = axes[-1]
         rows = self.elements // elements
-        task_rows = max(1, TASK // elements)
-        task_elements = TASK if elements >= 2 * TASK else elements
+        task_rows = equal_parts(rows, TASK // elements)
+        task_elements = equal_parts(elements, TASK, UNIT) if elements >= 2 * TASK else elements
         self.tasks = -(-rows // task_rows) * -(-elements // task_elements) if self.elements >= FOUND else 1
         record = [rows, elements, task_rows, task_elements, self.tasks, len(axes) - 1, *steps]
         for length, strides in reversed(axes[:-1]):

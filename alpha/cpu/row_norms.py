@@ -17,6 +17,7 @@ from alpha.cpu.launches import call_of, learn
 from alpha.cpu.loops import machine
 from alpha.cpu.loops import row_norms as loops
 from alpha.cpu.loops.machine import Loop
+from alpha.cpu.loops.parts import equal_parts
 from alpha.cpu.loops.row_norms import RowPlan, Variant
 from alpha.cpu.tasks import Record, address_of
 from alpha.launches import ROW_NORM
@@ -99,7 +100,7 @@ class _Plan:
         rows_are_dense = order[kept:] == tuple(range(kept, len(shape)))
         self.order = order if rows_are_dense else tuple(range(len(shape)))
         columns, self.rows = math.prod(shape[kept:]), math.prod(shape[:kept])
-        self.tasks = -(-self.rows // max(1, TASK // columns))
+        self.tasks = -(-self.rows // equal_parts(self.rows, TASK // columns))
         self.record = Record(RowPlan(self.tasks, self.rows, columns))
         self.gradient_tasks = max(1, min(GRADIENT_TASKS, self.rows // GRADIENT_ROWS))
         self.gradient = Record(RowPlan(self.gradient_tasks, self.rows, columns))
