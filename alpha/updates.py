@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from alpha.changes import Action, at_once, finish, setting, versions
-from alpha.dtypes import float_names, is_float
+from alpha.dtypes import FLOATS, float_names, is_float
 from alpha.errors import DtypeError, EngineError, ShapeError
 
 if TYPE_CHECKING:
@@ -29,7 +29,12 @@ def check_rows(engine: Engine, rule: UpdateRule, rows: Sequence[Row]) -> None:
     for row in rows:
         if len(row) != length:
             raise ShapeError(f"[optimizer_step] expected {length} tensors a row by {rule}, got {len(row)}")
-        _check(engine, row)
+        shape, dtype = row[0].shape, row[0].dtype
+        if dtype not in FLOATS:
+            _check(engine, row)
+        for tensor in row:
+            if tensor.storage.engine is not engine or tensor.shape != shape or tensor.dtype is not dtype:
+                _check(engine, row)
 
 
 def written(row: Row) -> Row:
@@ -38,6 +43,7 @@ def written(row: Row) -> Row:
 
 
 def _check(engine: Engine, row: Row) -> None:
+    """Errors unless a row's tensors fit."""
     parameter = row[0]
     if not is_float(parameter.dtype):
         raise DtypeError(f"[optimizer_step] expected {float_names()} parameters, got {parameter.dtype}")
