@@ -46,9 +46,9 @@ class Blas(Algorithm):
     def run(self, engine: HostEngine, problem: Product, call: Call) -> Tensor:
         out = call.target(engine)
         x, y, target = engine.array(call.x), engine.array(call.y), engine.array(out)
-        if target.ndim == 2 and target.flags.c_contiguous:  # the same call of BLAS without what NumPy does around it
-            np.dot(x, y, target)
-        else:
-            with np.errstate(all="ignore"):  # infinities and NaN are values here
+        with np.errstate(all="ignore"):  # infinities and NaN are values here
+            if target.ndim == 2 and target.flags.c_contiguous:  # the same call of BLAS, with less of NumPy around it
+                np.dot(x, y, target)
+            else:
                 np.matmul(x, y, out=target)
         return finished(engine, call, out)
