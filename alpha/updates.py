@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from alpha.changes import Action, at_once, finish, setting, versions
-from alpha.dtypes import float_names, is_float
+from alpha.dtypes import FLOATS, float_names, is_float
 from alpha.errors import DtypeError, EngineError, ShapeError
 
 if TYPE_CHECKING:
@@ -29,7 +29,12 @@ def check_rows(engine: Engine, rule: UpdateRule, rows: Sequence[Row]) -> None:
     for row in rows:
         if len(row) != length:
             raise ShapeError(f"[optimizer_step] expected {length} tensors a row by {rule}, got {len(row)}")
-        _check(engine, row)
+        shape, dtype = row[0].shape, row[0].dtype
+        if dtype not in FLOATS:
+            _check(engine, row)
+        for tensor in row:
+            if tensor.storage.engine is not engine or tensor.shape != shape or tensor.dtype is not dtype:
+                _check(engine, row)
 
 
 def written(row: Row) -> Row:
@@ -38,6 +43,7 @@ def written(row: Row) -> Row:
 
 
 def _check(engine: Engine, row: Row) -> None:
+    """Errors unless a row's tensors fit."""
     parameter = row[0]
     if not is_float(parameter.dtype):
         raise DtypeError(f"[optimizer_step] expected {float_names()} parameters, got {parameter.dtype}")
@@ -119,7 +125,7 @@ class Launch:
 
     Args:
         run: launches, and has the actions it is given done. An engine that can does both in one call of a C function
-            (``with_actions``): an interrupt finds the launch made and noted, or neither.
+            (``at_once``): an interrupt finds the launch made and noted, or neither.
         tensors: those that the launch writes to.
         back: copies that the launch works on, and the tensors that they then go back to.
         kept: what the launch uses by its address, and so must stay.
@@ -181,15 +187,6 @@ def submit(launches: list[Launch], plan: Plan | None) -> None:
     step.launches += launches
     if plan is None:
         step.make()
-
-
-def with_actions(kernel: Callable[..., Any], actions: list[Action]) -> Callable[..., None]:
-    """A kernel that is one C function, followed by the actions in the same call."""
-
-    def call(*arguments: Any) -> None:
-        at_once([(kernel, *arguments), *actions])
-
-    return call
 
 
 @lru_cache(maxsize=1024)

@@ -143,8 +143,9 @@ class Optimizer:
         plan = updates.Plan()
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
-            for engine in dict.fromkeys(p.engine for p in params):
-                chosen = [p for p in params if p.engine is engine]
+            engines = dict.fromkeys([p.storage.engine for p in params])
+            for engine in engines:
+                chosen = params if len(engines) == 1 else [p for p in params if p.storage.engine is engine]
                 if type(self).update is Optimizer.update:
                     self.prepare(plan, engine, chosen, group)
                 else:

@@ -48,12 +48,14 @@ class SGD(Optimizer):
             )
 
     def prepare(self, plan: Plan, engine: Engine, params: list[Tensor], options: Group) -> None:
+        if options["momentum"] == 0:
+            engine.optimizer_step(self.rows(plan, params), _rule(options), partial(_rule, options), plan)
+            return
         fresh = [p for p in params if p not in self.state]
         moving = [p for p in params if p in self.state]
-        momentum = options["momentum"] != 0
-        for chosen, first in ((fresh, True), (moving, False)) if momentum else ((params, False),):
+        for chosen, first in ((fresh, True), (moving, False)):
             if chosen:
-                rows = self.rows(plan, chosen, *(("momentum_buffer",) if momentum else ()))
+                rows = self.rows(plan, chosen, "momentum_buffer")
                 engine.optimizer_step(rows, _rule(options, first), partial(_rule, options), plan)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import copies as kernels
 from alpha.cpu.launches import call_of, constant, learn, of_result, of_tensor
+from alpha.cpu.loops.parts import equal_parts
 from alpha.errors import ShapeError
 from alpha.launches import CONCAT, COPY, COPY_INTO, FLIP, STACK, Launches
 from alpha.tensor import Tensor, dense_strides, extent, memory_order
@@ -108,10 +110,10 @@ class CopyOperations(HostEngine):
         if found.tasks:
             job = _PAIR(found.address, target.address + out.offset * item, storage.address + source.offset * item)
             kernels.copy.run(job, found.tasks, self.threads)
-            if 0 not in out.strides and (found.tasks == 1 or self.threads == 1):
-                words = (constant(found.address), of_tensor(0), of_tensor(1))
-                elements, function = math.prod(out.shape), kernels.copy.address
-                learn(COPY_INTO, self, lambda: call_of(function, words, (), elements, found.tasks, found), out, source)
+            if 0 not in out.strides:
+                words, elements = (constant(found.address), of_tensor(0), of_tensor(1)), math.prod(out.shape)
+                call = partial(call_of, kernels.copy, words, (), elements, found.tasks, found)
+                learn(COPY_INTO, self, call, out, source)
         return True
 
     def copied(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
@@ -169,10 +171,9 @@ class CopyOperations(HostEngine):
         sources = [x.storage.address + x.offset * item for x in parts]
         job = wanted.pack(plan.address, out.storage.address, *sources)
         kernels.copy.run(job, plan.tasks, self.threads)
-        if plan.tasks == 1 or self.threads == 1:
-            words = (constant(plan.address), of_result(), *[of_tensor(k) for k in range(len(parts))])
-            elements, function = math.prod(out.shape), kernels.copy.address
-            learn(known, self, lambda: call_of(function, words, (out,), elements, plan.tasks, plan), *arguments)
+        words = (constant(plan.address), of_result(), *[of_tensor(k) for k in range(len(parts))])
+        elements = math.prod(out.shape)
+        learn(known, self, lambda: call_of(kernels.copy, words, (out,), elements, plan.tasks, plan), *arguments)
 
 
 _PAIR = struct.Struct("3q").pack
@@ -257,6 +258,7 @@ def _parts(copy: Copy, item: int) -> list[Part]:
     length, read, write = loops[-1]
     if kind == kernels.TILES or length <= most:
         return [part]
+    most = equal_parts(length, most, ISA.bytes)
     outer, pieces, rest = loops[:-1], length // most, length % most
     many = [*outer, (pieces, most * read, most * write), (most, read, write)]
     if not rest:
@@ -308,8 +310,9 @@ def _tasks(kind: int, loops: list[Loop], item: int) -> tuple[int, int]:
     """The units of a copy, and how many make a task."""
     if kind != kernels.TILES:
         nbytes = loops[-1][0] * (1 if kind == kernels.ROWS else item)
-        return math.prod([length for length, _, _ in loops[:-1]]), max(1, kernels.TASK_BYTES // max(nbytes, 1))
+        units = math.prod([length for length, _, _ in loops[:-1]])
+        return units, equal_parts(units, kernels.TASK_BYTES // max(nbytes, 1))
     tile = kernels.TILE_BYTES // item
     tiles = math.prod([-(-length // tile) for length, _, _ in loops[-2:]])
     units = math.prod([length for length, _, _ in loops[:-2]]) * tiles
-    return units, max(1, kernels.TASK_BYTES // (kernels.TILE_BYTES * tile))
+    return units, equal_parts(units, kernels.TASK_BYTES // (kernels.TILE_BYTES * tile))

@@ -13,6 +13,7 @@ import numpy as np
 
 from alpha import caches
 from alpha.arguments import Shape
+from alpha.cpu import tasks
 from alpha.cpu.pointwise import Plan, PointwiseOperations
 from alpha.expressions import dropout
 from alpha.tensor import Tensor, dense_strides
@@ -29,8 +30,8 @@ class DropoutOperations(PointwiseOperations):
         y, mask = [Tensor(self.allocate(n), 0, plan.shape, plan.strides, dtype) for n, dtype in plan.results]
         if plan.elements:
             places = y.storage.address, mask.storage.address, x.storage.address + x.offset * x.dtype.itemsize
-            job = plan.pack(plan.address, *places, 0, dropout.scale(p))
-            self.run_plan(plan, job + _DRAW(seed, offset, dropout.threshold(p)))
+            job = plan.pack(plan.address, *places, 0, dropout.scale(p)) + _DRAW(seed, offset, dropout.threshold(p))
+            tasks.run(plan.loop, job, plan.tasks, self.threads)
         return y, mask
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Sequence
 from functools import cache
@@ -9,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu import workers
+from alpha.cpu import tasks
 from alpha.cpu.base import HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops import fill, machine
-from alpha.cpu.pointwise import launcher
+from alpha.dtypes import FLOATS
 from alpha.records import Scalar
 from alpha.tensor import Tensor
 
@@ -36,18 +37,24 @@ class FillOperations(HostEngine):
         storage = out.storage
         if not storage.nbytes:
             return out
-        number = np.empty(8 // dtype.itemsize, dtype)
-        with np.errstate(all="ignore"):  # what does not fit becomes what NumPy makes of it
-            number.fill(value)
-        tasks = -(-storage.nbytes // fill.TASK_BYTES)
-        job = _pack(storage.address, storage.nbytes, tasks, number.tobytes())
+        count = -(-storage.nbytes // fill.TASK_BYTES)
+        job = _pack(storage.address, storage.nbytes, count, _eight_bytes(value, dtype))
         loop = _loop(storage.nbytes >= STREAMED_BYTES and storage.address % ISA.bytes == 0)
-        if storage.nbytes < SHARED_BYTES or self.threads == 1:
-            loop.alone(job)
-        else:
-            record = np.frombuffer(job, np.uint8)
-            workers.WORKERS.enter(launcher(), min(self.threads, tasks), (loop.shared, record.ctypes.data))
+        tasks.run(loop, job, count if storage.nbytes >= SHARED_BYTES else 1, self.threads)
         return out
+
+
+_C_FLOATS: dict[Any, Any] = {4: ctypes.c_float, 8: ctypes.c_double}
+
+
+def _eight_bytes(value: Scalar, dtype: np.dtype[Any]) -> bytes:
+    """A number in a dtype as often as eight bytes hold it; what does not fit becomes what NumPy makes of it."""
+    if type(value) is float and dtype in FLOATS:
+        return bytes(_C_FLOATS[dtype.itemsize](value)) * (8 // dtype.itemsize)  # C rounds as NumPy does, and faster
+    number = np.empty(8 // dtype.itemsize, dtype)
+    with np.errstate(all="ignore"):
+        number.fill(value)
+    return number.tobytes()
 
 
 @cache

@@ -15,7 +15,7 @@ from alpha.arguments import Shape
 from alpha.composed.group_norm import blend
 from alpha.cpu import tasks
 from alpha.cpu.base import Array, HostEngine
-from alpha.cpu.launches import Call, call_of, constant, learn, of_number, of_result, of_tensor
+from alpha.cpu.launches import call_of, constant, learn, of_number, of_result, of_tensor
 from alpha.cpu.loops import group_norms as loops
 from alpha.cpu.loops import machine
 from alpha.cpu.loops.group_norms import GroupPlan, Variant
@@ -65,17 +65,15 @@ class GroupNormOperations(HostEngine):
             address_of(bias), 0, 0, eps, 0.0, 1.0,
         )  # fmt: skip
         tasks.run(made, job, plan.tasks, self.threads)
-        if running is None and (plan.tasks == 1 or self.threads == 1):
+        if running is None:
             words = (
                 constant(plan.record.address), of_result(), of_result(1), constant(0),
                 *[of_tensor(k) for k in range(3)], constant(0), constant(0), of_number(0), constant(0), constant(0),
             )  # fmt: skip
-
-            def call() -> Call:
-                function, results = made.address("alone"), (y, statistics)
-                return call_of(function, words, results, x.numel(), plan.tasks, (plan, made), takes_slot=False)
-
-            learn(GROUP_NORM, self, call, x, weight, bias, groups, eps)
+            learn(
+                GROUP_NORM, self, lambda: call_of(made, words, (y, statistics), x.numel(), plan.tasks, plan),
+                x, weight, bias, groups, eps,
+            )  # fmt: skip
         if running is not None:
             self._blend_groups(running, self.array(statistics), x, math.prod(x.shape[1:]) // groups)
         return y, (x, weight, statistics)

@@ -23,6 +23,8 @@ CACHE_LINE = 64
 class JobSlot(NamedTuple):
     """Offsets in bytes of the fields of a job slot, each an int64."""
 
+    busy: int
+    """1 while a thread has the slot for its job."""
     joined: int
     """Threads that have joined the job and not left it, plus ``JOINABLE`` while more may join."""
     number: int
@@ -31,6 +33,10 @@ class JobSlot(NamedTuple):
     """1 once the workers must end."""
     first_sleeper: int
     """Address of the first worker's ``Sleeper`` (``alpha.cpu.sleep``), or 0."""
+    ready: int
+    """Threads that a job can have without more being started: the workers and one, ``NO_MORE`` where none can be."""
+    run: int
+    """Address of the function by which a launch runs its job (``run_job`` of ``alpha.cpu.workers``), or 0."""
     entry: int
     """Address of the job's function."""
     arguments: int
@@ -61,10 +67,13 @@ def lay_out(record: Any, line_sizes: Mapping[str, int]) -> Any:
     return record(*offsets)
 
 
-JOB_SLOT: JobSlot = lay_out(JobSlot, dict.fromkeys(("joined", "number", "entry", "result", "tasks"), 8))
+JOB_SLOT: JobSlot = lay_out(JobSlot, dict.fromkeys(("busy", "joined", "number", "entry", "result", "tasks"), 8))
 
 JOINABLE = 1 << 32
 """Added to a slot's ``joined`` while the job may be joined."""
+
+NO_MORE = 1 << 32
+"""A slot's ``ready`` once the system has refused a worker: a job has as many threads as there are."""
 
 
 @intrinsic

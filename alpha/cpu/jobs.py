@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from alpha.cpu import workers
-from alpha.cpu.compile import Entry, alone, called, entry
+from alpha.cpu.compile import called
 from alpha.cpu.forks import compilation_lock
-from alpha.cpu.sharing import share
+from alpha.cpu.loops.machine import Entries
 from alpha.cpu.signatures import COMPILERS
 
 _compiling = compilation_lock()
@@ -41,15 +38,13 @@ class JobKernel:
         if threads == 1 or tasks <= 1:
             alone(0, job)
         else:
-            record = np.frombuffer(job, np.uint8)
-            workers.WORKERS.enter(_launcher(), min(threads, tasks), (compiled.address, record.ctypes.data))
+            workers.WORKERS.share(compiled.address, job, min(threads, tasks))
 
     @property
-    def address(self) -> int:
-        """The compiled function's address, to be called with the slot and the job's address."""
+    def entries(self) -> Entries:
+        """How launches call the compiled function."""
         compiled, _ = self._made or self._make()
-        found: int = compiled.address
-        return found
+        return Entries(compiled.address, compiled.address, takes_slot=True)
 
     def _make(self) -> tuple[Any, Any]:
         """Compiles the kernel, one thread at a time: two would get one address each, and one function is freed."""
@@ -58,16 +53,3 @@ class JobKernel:
                 made = called(self._function, "void(int64, int64)", self._name, **self._names)
                 self._made = made, ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_char_p)(made.address)
             return self._made
-
-
-@alone
-def _launch(slot, threads, *job):  # type: ignore[no-untyped-def]
-    """Runs a job on several threads: the kernel's address, and the record's."""
-    return share(slot, threads, job[0], job[1])
-
-
-@lru_cache(maxsize=1)
-def _launcher() -> Entry:
-    from numba import types
-
-    return entry(_launch, types.int64, types.int64)

@@ -2,8 +2,12 @@
 
 A launch is a built-in function made of LLVM IR. It knows how tensors lay in earlier calls and finds what a call needs
 by comparing pointers, has the results made, and calls the kernel with its job. It declines, by returning None, whatever
-it does not know or what is not for it: other types, another layout, several threads, or, if asked to look, tensors in
-the graph. The caller then goes the long way, which knows everything, checks everything, and ends with ``learn``.
+it does not know or what is not for it: other types, another layout, or, if asked to look, tensors in the graph. The
+caller then goes the long way, which knows everything, checks everything, and ends with ``learn``.
+
+A job of several tasks runs on the engine's threads: the launch takes the workers' slot (``alpha.cpu.sharing``) and runs
+the job there. While another job has the slot it does all tasks itself: the bits are the same. Where workers have yet to
+be started it declines, and the long way starts them.
 
 It reads a tensor's attributes where ``__slots__`` keeps them. Where they lie is looked up in an object, so an
 interpreter that keeps them elsewhere has no launches, and goes the long way always.
@@ -14,7 +18,8 @@ A record, in 8-byte fields, is what one launch knows; it never changes, another 
     Python; for each entry ``_ENTRY``, then for each tensor ``_OF_TENSOR``, for each key the object, and for each word
     of the job a source and what is added to it.
 
-The sources are 0, the address of the kernel's verdict, then the numbers, the tensors' and the results' addresses.
+The sources are 0, the address of the kernel's verdict, that of the memory for threads' parts, then the numbers, the
+tensors' and the results' addresses.
 """
 
 from __future__ import annotations
@@ -27,11 +32,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache as once
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from llvmlite import ir
 
+from alpha.cpu import workers
+from alpha.cpu.job_slot import JOB_SLOT
 from alpha.cpu.loops import machine
+from alpha.cpu.loops.machine import Entries
 from alpha.geometry import Geometry
 from alpha.launches import KEY, NUMBER, OPTIONAL, SEVERAL, TENSOR, Launches, decline
 from alpha.tensor import Storage, Tensor
@@ -49,7 +57,7 @@ _KINDS = (TENSOR, OPTIONAL, SEVERAL, NUMBER, KEY)
 _FUNCTIONS = (
     "PyLong_AsLongLong", "PyFloat_AsDouble", "PyErr_Occurred", "PyErr_Clear", "PyObject_RichCompareBool",
     "PyObject_CallOneArg", "PyType_IsSubtype", "PyType_GenericAlloc", "Py_IncRef", "Py_DecRef", "PyEval_SaveThread",
-    "PyEval_RestoreThread",
+    "PyEval_RestoreThread", "PyObject_GetAttr", "PyMem_RawMalloc", "PyMem_RawFree",
 )  # fmt: skip
 _OBJECTS = {
     "Tensor": Tensor,
@@ -60,12 +68,13 @@ _OBJECTS = {
     "str": str,
     "None": None,
     "False": False,
+    "threads": "threads",
 }
 _KIND_NAMES = tuple([f"kind {place}" for place in range(MOST_ARGUMENTS)])
-_HEADER = ("count", "outside", "in_place", "arguments", *_KIND_NAMES, *_OBJECTS, *_FUNCTIONS)
+_HEADER = ("count", "outside", "in_place", "arguments", "slot", *_KIND_NAMES, *_OBJECTS, *_FUNCTIONS)
 _ENTRY = (
-    "size", "engine", "tensors", "results", "words", "function", "takes_slot", "is_long", "make", "like", "least",
-    "most",
+    "size", "engine", "tensors", "results", "words", "alone", "shared", "takes_slot", "tasks", "parts", "is_long",
+    "make", "like", "least", "most",
 )  # fmt: skip
 _OF_TENSOR = ("dtype", "shape", "strides", "itemsize")
 _SEEN = ("object", "storage", "offset", "shape", "strides", "dtype")
@@ -73,8 +82,8 @@ _TENSOR_SLOTS = tuple([name for name in Tensor.__slots__ if name != "__weakref__
 _STORAGE_SLOTS = ("engine", "address", "version")
 
 _I64, _I32, _DOUBLE, _VOID = ir.IntType(64), ir.IntType(32), ir.DoubleType(), ir.VoidType()
-_INPUTS = 2
-"""The first of the sources that come from the arguments."""
+_VERDICT, _PARTS, _INPUTS = 1, 2, 3
+"""Places of sources; the last is the first of those that come from the arguments."""
 _TYPE = 8
 """Where an object keeps its type."""
 _FLOAT = 16
@@ -89,7 +98,7 @@ class Word(NamedTuple):
     """A word of a job: a number, or what is added to the address of a tensor or result, in bytes, or to a number."""
 
     source: str
-    """"constant", "verdict", "number", "tensor" or "result"."""
+    """"constant", "verdict", "parts", "number", "tensor" or "result"."""
     place: int = 0
     """Which of the numbers, tensors or results."""
     plus: int = 0
@@ -115,9 +124,22 @@ def verdict() -> Word:
     return Word("verdict")
 
 
+def parts() -> Word:
+    """The address of memory in which threads keep the parts of a result, whose first word is 0; 0 for one thread."""
+    return Word("parts")
+
+
 def of_number(place: int) -> Word:
     """The bits of a number, as a float64, or as an integer where there are limits."""
     return Word("number", place)
+
+
+class Code(Protocol):
+    """A kernel: a ``Loop`` or a ``JobKernel``."""
+
+    @property
+    def entries(self) -> Entries:
+        """The addresses of its functions."""
 
 
 class Call(NamedTuple):
@@ -125,14 +147,16 @@ class Call(NamedTuple):
 
     kept: Any
     """Keeps the kernel, and what constants of the job are addresses of."""
-    function: int
-    """The kernel's address: ``function(job)``, or ``function(0, job)`` where it takes the slot of its tasks too."""
-    takes_slot: bool
+    entries: Entries
+    tasks: int
+    """How many the job has: more threads would find none."""
+    parts: int
+    """Bytes of memory for the parts of several threads."""
     is_long: bool
     """Whether other threads may run meanwhile."""
     job: tuple[Word, ...]
     make: Callable[[Any], Any]
-    """Gives what the results lie in on an engine, or None where the launch is to decline.
+    """Gives what the results lie in on an engine.
 
     With ``like`` a storage, or a tuple of them, of which the first is the result's and the others are for the kernel
     alone; without it the tuple of results, of which some may be None. In place anything else than None.
@@ -190,45 +214,44 @@ def _starts(known: Launches, arguments: Sequence[Any]) -> list[tuple[int, int] |
 
 
 def call_of(
-    function: int,
+    code: Code,
     job: Sequence[Word],
     results: Sequence[Tensor | None],
     elements: int,
     tasks: int,
     kept: Any,
-    takes_slot: bool = True,
+    parts: int = 0,
     scratch: Sequence[int] = (),
 ) -> Call:
-    """How a kernel is called whose results are like these, by one thread.
+    """How a kernel is called whose results are like these.
 
     Args:
-        function: the kernel's address.
+        code: the kernel.
         results: what a call has made, new and dense; nothing in place.
         elements: how many it computes or moves: from ``LONG`` on other threads may run meanwhile.
-        tasks: with more than one, a launch declines on engines of several threads.
-        kept: keeps the kernel, and what constants of the job are addresses of.
-        takes_slot: whether it is called as ``function(0, job)``, as a JobKernel is, or as ``function(job)``.
+        tasks: into how many parts the job is divided.
+        kept: keeps what constants of the job are addresses of.
+        parts: bytes of memory that several threads need for the parts of a result.
         scratch: bytes of memory for the kernel alone, beside a single result: ``of_result(1)`` and so on.
     """
-    parts = [None if x is None else (x.shape, x.strides, x.dtype, x.storage.nbytes) for x in results]
-    one = parts[0] if len(parts) == 1 else None
+    lies = [None if x is None else (x.shape, x.strides, x.dtype, x.storage.nbytes) for x in results]
+    one = lies[0] if len(lies) == 1 else None
     like: Tensor | None = None
     if one is None:
-        make = _several(parts, tasks) if parts else _nothing(tasks)
+        make = _several(lies) if lies else _nothing
     else:
         no_storage: Any = None
         like = Tensor(no_storage, 0, *one[:3])
-        make = _memory((one[3], *scratch), tasks)
-    return Call(kept, function, takes_slot, elements >= LONG, tuple(job), make, len(parts) + len(scratch), like)
+        make = _memory((one[3], *scratch))
+    count = len(lies) + len(scratch)
+    return Call((code, kept), code.entries, tasks, parts, elements >= LONG, tuple(job), make, count, like)
 
 
-def _memory(sizes: tuple[int, ...], tasks: int) -> Callable[[Any], Any]:
-    """Makes a storage of each size in bytes; none where several threads are to compute."""
+def _memory(sizes: tuple[int, ...]) -> Callable[[Any], Any]:
+    """Makes a storage of each size in bytes."""
     first, *others = sizes
 
-    def make(engine: Any) -> Storage | tuple[Storage, ...] | None:
-        if tasks > 1 and engine.threads > 1:
-            return None
+    def make(engine: Any) -> Storage | tuple[Storage, ...]:
         pool = engine.memory
         made = Storage(engine, pool, first)
         return (made, *[Storage(engine, pool, size) for size in others]) if others else made
@@ -236,28 +259,22 @@ def _memory(sizes: tuple[int, ...], tasks: int) -> Callable[[Any], Any]:
     return make
 
 
-def _several(parts: Sequence[Any], tasks: int) -> Callable[[Any], Any]:
+def _several(lies: Sequence[Any]) -> Callable[[Any], Any]:
     """Makes tensors by shape, strides, dtype and bytes, and None for None."""
 
-    def make(engine: Any) -> tuple[Tensor | None, ...] | None:
-        if tasks > 1 and engine.threads > 1:
-            return None
+    def make(engine: Any) -> tuple[Tensor | None, ...]:
         pool = engine.memory
         return tuple([
-            None if part is None else Tensor(Storage(engine, pool, part[3]), 0, part[0], part[1], part[2])
-            for part in parts
+            None if lie is None else Tensor(Storage(engine, pool, lie[3]), 0, lie[0], lie[1], lie[2])
+            for lie in lies
         ])  # fmt: skip
 
     return make
 
 
-def _nothing(tasks: int) -> Callable[[Any], Any]:
-    """For what is computed in place."""
-
-    def make(engine: Any) -> bool | None:
-        return None if tasks > 1 and engine.threads > 1 else True
-
-    return make
+def _nothing(_engine: Any) -> bool:
+    """Makes nothing, for what is computed in place."""
+    return True
 
 
 def _layout(known: Launches, arguments: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -295,10 +312,10 @@ def _packed(
     engine: type, call: Call, lies: tuple[tuple[Any, Any, Any], ...], keys: tuple[Any, ...], numbers: int
 ) -> bytes:
     """An entry of a record."""
-    first = {"constant": 0, "verdict": 1, "number": _INPUTS, "tensor": _INPUTS + numbers}
+    first = {"constant": 0, "verdict": _VERDICT, "parts": _PARTS, "number": _INPUTS, "tensor": _INPUTS + numbers}
     first["result"] = first["tensor"] + len(lies)
     fields = [
-        0, id(engine), len(lies), call.results, len(call.job), call.function, call.takes_slot, call.is_long,
+        0, id(engine), len(lies), call.results, len(call.job), *call.entries, call.tasks, call.parts, call.is_long,
         id(call.make), 0 if call.like is None else id(call.like), *(call.limits or (1, 0)),
     ]  # fmt: skip
     for dtype, shape, strides in lies:
@@ -317,10 +334,11 @@ def _launch(known: Launches, entries: dict[Any, _Entry], outside: bool) -> Calla
         return decline
     kinds = [_KINDS.index(kind) for kind in known.arguments]
     kinds += [0] * (MOST_ARGUMENTS - len(kinds))
-    fields = [len(entries), outside, known.in_place, len(known.arguments), *kinds, *_python()]
+    slot = workers.SLOT
+    fields = [len(entries), outside, known.in_place, len(known.arguments), slot.ctypes.data, *kinds, *_python()]
     record = struct.pack(f"{len(fields)}q", *fields) + b"".join([entry.packed for entry in entries.values()])
     module = _Module(__name__)
-    module.needed = method, entries
+    module.needed = method, entries, slot
     made: Callable[..., Any] = _new(ctypes.addressof(method.definition), record, module)
     return made
 
@@ -328,7 +346,7 @@ def _launch(known: Launches, entries: dict[Any, _Entry], outside: bool) -> Calla
 class _Module(str):
     """The name of a launch's module, which the launch holds, with all that it needs."""
 
-    needed: tuple[_Method, dict[Any, _Entry]]
+    needed: tuple[_Method, dict[Any, _Entry], Any]
 
 
 _new: Any = ctypes.pythonapi.PyCFunction_NewEx
@@ -355,7 +373,7 @@ class _Method:
 
     def __init__(self, places: dict[str, int]) -> None:
         source = Path(__file__).read_bytes()
-        key = f"{places} {hashlib.sha256(source).hexdigest()}"
+        key = f"{places} {JOB_SLOT} {hashlib.sha256(source).hexdigest()}"
         self._functions = machine.functions(key, lambda: _Writer(places).text())  # keeps the code
         self.definition = _Definition(b"launch", self._functions.address("launch"), _FASTCALL, None)
 
@@ -413,15 +431,16 @@ class _Writer:
         self._sources = self._room(_INPUTS + MOST_ARGUMENTS + MOST_TENSORS + MOST_RESULTS)
         self._job = self._room(MOST_WORDS)
         self._tensors, self._numbers, self._key_count, self._engine = (self._room(1) for _ in range(4))
-        self._verdict = self._room(1)
+        self._verdict, self._threads, self._slot = (self._room(1) for _ in range(3))
         self._given_numbers = self._room(MOST_ARGUMENTS)
 
     def text(self) -> str:
         """The module's text."""
         b = self._builder
-        for place in (self._tensors, self._numbers, self._key_count, self._engine, self._sources, self._verdict):
+        counts = self._tensors, self._numbers, self._key_count
+        for place in (*counts, self._engine, self._sources, self._verdict, self._slot):
             self._store(self._number(0), place)
-        self._store(self._verdict, self._sources, 8)
+        self._store(self._verdict, self._sources, 8 * _VERDICT)
         self._check(self._is(self._given, self._known("arguments")), self._decline)
         with self._loop(self._given) as k:
             self._read(self._item(self._arguments, k), self._item(self._field_address("kind 0"), k))
@@ -429,11 +448,12 @@ class _Writer:
         self._check(b.not_(self._is(engine, self._number(0))), self._decline)  # there is a tensor
         entry = self._entry(engine)
         self._find_integers(entry)
+        self._find_threads(entry, engine)
         out = self._call("PyObject_CallOneArg", self._of(entry, "make"), engine)
         refused = b.or_(self._is(out, self._number(0)), self._is(out, self._known("None")))
         going_on, leave = self._function.append_basic_block(), self._function.append_basic_block("leave")
         b.cbranch(refused, leave, going_on)
-        b.position_at_end(leave)  # an error, or the function's own None
+        b.position_at_end(leave)  # an error, or None of a function that has nothing for it
         b.ret(out)
         changed = self._function.append_basic_block("changed")
         b.position_at_end(changed)
@@ -446,6 +466,8 @@ class _Writer:
         b.position_at_end(going_on)
         self._find_tensors(entry, changed)
         self._find_results(entry, out)
+        self._take_slot()
+        self._find_parts(entry)
         self._write_job(entry)
         self._run(entry)
         self._check(self._is(self._load(self._verdict), self._number(0)), changed)
@@ -614,6 +636,52 @@ class _Writer:
             self._check(within, self._decline)
             self._store(value, b.add(self._sources, b.mul(self._sum(k, _INPUTS), self._number(8))))
 
+    def _find_threads(self, entry: Any, engine: Any) -> None:
+        """Notes how many threads the job can have; goes on where as many are there or no more can be started."""
+        b, tasks = self._builder, self._of(entry, "tasks")
+        self._store(self._number(1), self._threads)
+        with b.if_then(b.icmp_signed(">", tasks, self._number(1))):
+            given = self._call("PyObject_GetAttr", engine, self._known("threads"))
+            self._check(b.not_(self._is(given, self._number(0))), self._decline)
+            threads = self._int(given)
+            self._call("Py_DecRef", given, result=_VOID)
+            self._check(b.icmp_signed(">=", threads, self._number(1)), self._decline)
+            threads = b.select(b.icmp_signed("<", threads, tasks), threads, tasks)
+            self._store(threads, self._threads)
+            slot = self._load(self._known("slot"))
+            is_shared = b.and_(b.icmp_signed(">", threads, self._number(1)), b.not_(self._is(slot, self._number(0))))
+            with b.if_then(is_shared):
+                ready = b.load_atomic(self._pointer(slot, JOB_SLOT.ready), "monotonic", 8)
+                self._check(b.icmp_signed("<=", threads, ready), self._decline)
+
+    def _take_slot(self) -> None:
+        """Takes the workers' slot for a job of several threads, unless another job has it. Python code has run before.
+
+        From here on no path leaves without giving it back, and none runs Python code.
+        """
+        b, slot = self._builder, self._load(self._known("slot"))
+        several = b.icmp_signed(">", self._load(self._threads), self._number(1))
+        with b.if_then(b.and_(several, b.not_(self._is(slot, self._number(0))))):
+            busy = self._pointer(slot, JOB_SLOT.busy)
+            pair = b.cmpxchg(busy, self._number(0), self._number(1), "seq_cst", "seq_cst")
+            with b.if_then(b.extract_value(pair, 1)):
+                self._store(slot, self._slot)
+
+    def _find_parts(self, entry: Any) -> None:
+        """Writes the address of memory for parts to the sources. Without memory one thread computes: it needs none."""
+        b, place, zero = self._builder, self._sum(self._sources, 8 * _PARTS), self._number(0)
+        self._store(zero, place)
+        slot, size = self._load(self._slot), self._of(entry, "parts")
+        with b.if_then(b.not_(b.or_(self._is(slot, zero), self._is(size, zero)))):
+            memory = self._call("PyMem_RawMalloc", size)
+            self._store(memory, place)
+            with b.if_else(self._is(memory, zero)) as (without, with_memory):
+                with without:
+                    b.store_atomic(zero, self._pointer(slot, JOB_SLOT.busy), "seq_cst", 8)
+                    self._store(zero, self._slot)
+                with with_memory:
+                    self._store(zero, memory)
+
     def _find_tensors(self, entry: Any, changed: Any) -> None:
         """Writes the tensors' addresses to the sources, unless one is another now: Python code has run meanwhile."""
         b, tensors = self._builder, self._load(self._tensors)
@@ -665,18 +733,23 @@ class _Writer:
             self._store(value, b.add(self._job, b.mul(k, self._number(8))))
 
     def _run(self, entry: Any) -> None:
-        b = self._builder
+        b, slot = self._builder, self._load(self._slot)
         state = self._room(1)
         is_long = b.not_(self._is(self._of(entry, "is_long"), self._number(0)))
         with b.if_then(is_long):
             self._store(self._call("PyEval_SaveThread"), state)
-        with b.if_else(self._is(self._of(entry, "takes_slot"), self._number(0))) as (alone, with_slot):
-            with alone:
-                self._call_at(self._of(entry, "function"), [self._job], _VOID)
-            with with_slot:
-                self._call_at(self._of(entry, "function"), [self._number(0), self._job], _VOID)
+        with b.if_else(self._is(slot, self._number(0))) as (alone, shared):
+            with alone, b.if_else(self._is(self._of(entry, "takes_slot"), self._number(0))) as (job_alone, with_slot):
+                with job_alone:
+                    self._call_at(self._of(entry, "alone"), [self._job], _VOID)
+                with with_slot:
+                    self._call_at(self._of(entry, "alone"), [self._number(0), self._job], _VOID)
+            with shared:  # gives the slot back
+                given = [slot, self._load(self._threads), self._of(entry, "shared"), self._job, self._number(1)]
+                self._call_at(self._load(slot, JOB_SLOT.run), given, _VOID)
         with b.if_then(is_long):
             self._call("PyEval_RestoreThread", self._load(state), result=_VOID)
+        self._call("PyMem_RawFree", self._load(self._sources, 8 * _PARTS), result=_VOID)
 
     def _return(self, entry: Any, out: Any) -> None:
         b, like = self._builder, self._of(entry, "like")
@@ -742,11 +815,14 @@ class _Writer:
     def _is(self, one: Any, other: Any) -> Any:
         return self._builder.icmp_signed("==", one, other)
 
+    def _pointer(self, address: Any, offset: int = 0) -> Any:
+        return self._builder.inttoptr(self._sum(address, offset), _I64.as_pointer())
+
     def _load(self, address: Any, offset: int = 0) -> Any:
-        return self._builder.load(self._builder.inttoptr(self._sum(address, offset), _I64.as_pointer()))
+        return self._builder.load(self._pointer(address, offset))
 
     def _store(self, value: Any, address: Any, offset: int = 0) -> None:
-        self._builder.store(value, self._builder.inttoptr(self._sum(address, offset), _I64.as_pointer()))
+        self._builder.store(value, self._pointer(address, offset))
 
     def _item(self, address: Any, place: Any) -> Any:
         """A word of an array of words."""

@@ -67,14 +67,14 @@ class LookupOperations(CopyOperations):
         self.look_up(kernels.take, lines, index, x, out, 0 if wrong is None else wrong.ctypes.data, from_end)
         if wrong is not None and wrong[0]:
             return None
-        if index is given and (lines.tasks == 1 or (lines.tasks and self.threads == 1)):
+        if index is given and lines.tasks:
             kernel = kernels.take[x.dtype.itemsize]
             job = (
                 constant(lines.address), of_tensor(1), of_tensor(0), of_result(), verdict(), constant(from_end),
             )  # fmt: skip
-            elements, tasks, kept = math.prod(lines.shape), lines.tasks, (kernel, lines)
+            elements = math.prod(lines.shape)
             arguments = lookup[1:] if known is INDEX_SELECT else lookup[1:4]
-            learn(known, self, lambda: call_of(kernel.address, job, (out,), elements, tasks, kept), *arguments)
+            learn(known, self, lambda: call_of(kernel, job, (out,), elements, lines.tasks, lines), *arguments)
         return out
 
     def scatter_along(self, out: Tensor, index: Tensor, values: Tensor, axis: int) -> None:
@@ -109,8 +109,8 @@ class LookupOperations(CopyOperations):
         if followed is index and given is values:
             kernel = kernels.put_entries[out.dtype.itemsize]
             job = (constant(lines.address), of_tensor(1), of_tensor(0), of_tensor(2), verdict())
-            elements, kept = math.prod(lines.shape), (kernel, lines)
-            learn(PUT, self, lambda: call_of(kernel.address, job, (), elements, 1, kept), out, axis, index, values)
+            elements = math.prod(lines.shape)
+            learn(PUT, self, lambda: call_of(kernel, job, (), elements, 1, lines), out, axis, index, values)
         return True
 
     def look_up(

@@ -87,7 +87,7 @@ class _SoftmaxPlan:
         """How a launch calls a loop of so many tensors, which gave a result."""
         assert self.record is not None
         job = tasks.words(self.record, 1, tensors)
-        return call_of(loop.address("alone"), job, (out,), out.numel(), self.tasks, (self, loop), takes_slot=False)
+        return call_of(loop, job, (out,), out.numel(), self.tasks, self)
 
 
 @caches.kept
@@ -113,8 +113,7 @@ class LossOperations(HostEngine):
         if plan.record is not None:
             job = _SOFTMAX(plan.record.address, y.storage.address, x.address)
             tasks.run(plan.loop, job, plan.tasks, self.threads)
-            if plan.tasks == 1 or self.threads == 1:
-                learn(SOFTMAX, self, lambda: plan.call(plan.loop, 1, y), x, axis, log)
+            learn(SOFTMAX, self, lambda: plan.call(plan.loop, 1, y), x, axis, log)
         return y
 
     def softmax_grad(self, dy: Tensor, y: Tensor, axis: int, log: bool) -> Tensor:
@@ -128,8 +127,7 @@ class LossOperations(HostEngine):
         if plan.record is not None:
             job = _SOFTMAX_GRAD(plan.record.address, dx.storage.address, dy.address, y.address)
             tasks.run(plan.grad, job, plan.tasks, self.threads)
-            if plan.tasks == 1 or self.threads == 1:
-                learn(SOFTMAX_GRAD, self, lambda: plan.call(plan.grad, 2, dx), dy, y, axis, log)
+            learn(SOFTMAX_GRAD, self, lambda: plan.call(plan.grad, 2, dx), dy, y, axis, log)
         return dx
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -189,8 +187,7 @@ class LossOperations(HostEngine):
             )  # fmt: skip
 
             def call() -> Call:
-                kernel = picks.nll[item]
-                return call_of(kernel.address, words, (out,), count, 1, kernel, scratch=(8 * (count + 1),))
+                return call_of(picks.nll[item], words, (out,), count, 1, None, scratch=(8 * (count + 1),))
 
             learn(NLL_LOSS, self, call, rows, labels, ignore_index, reduction)
         return out, followed, 1.0 if reduction != "mean" else 1 / kept if kept else math.nan
@@ -238,14 +235,8 @@ class LossOperations(HostEngine):
         addresses = [x.address for x in (*results, *dense)]
         job = struct.pack(f"{1 + len(addresses)}qd", plan.record.address, *addresses, smoothing)
         tasks.run(loop, job, plan.tasks, self.threads)
-        if plan.tasks == 1 or self.threads == 1:
-            words, function = tasks.words(plan.record, len(results), len(given), 0), loop.address("alone")
-
-            def call() -> Call:
-                count = rows.numel()
-                return call_of(function, words, results, count, plan.tasks, (plan, loop), takes_slot=False)
-
-            learn(known, self, call, *dense, smoothing)
+        words = tasks.words(plan.record, len(results), len(given), 0)
+        learn(known, self, lambda: call_of(loop, words, results, rows.numel(), plan.tasks, plan), *dense, smoothing)
 
 
 class _RowsPlan:

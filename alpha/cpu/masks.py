@@ -79,12 +79,12 @@ class MaskOperations(LookupOperations):
         block = max(1, BLOCK // numbers)
         self._select(kernels.fill, out, mask, (address, block, np.zeros(1, np.int64)))
         tasks = -(-mask.numel() // block)
-        if isinstance(value, Tensor) and (tasks == 1 or self.threads == 1) and value.storage is not out.storage:
+        if isinstance(value, Tensor) and value.storage is not out.storage:
             kernel = kernels.fill[out.dtype.itemsize]
             words = kernels.Selection(0, 0, 0, 0, mask.numel(), block, numbers, tasks)
             job = (of_tensor(1), of_tensor(0), of_tensor(2), *[constant(word) for word in words[3:]])
             learn(
-                PUT_SELECTED, self, lambda: call_of(kernel.address, job, (), out.numel(), tasks, kernel),
+                PUT_SELECTED, self, lambda: call_of(kernel, job, (), out.numel(), tasks, None),
                 out, mask, value,
             )  # fmt: skip
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from functools import partial
@@ -17,7 +18,7 @@ from alpha.cpu.isa import FUSED
 from alpha.cpu.loops import machine, updates
 from alpha.expressions.program import Program
 from alpha.update_rules import UpdateRule
-from alpha.updates import Plan, Refresh, Row, batches, submit, with_actions
+from alpha.updates import Plan, Refresh, Row, batches, submit
 
 
 class OptimizerOperations(HostEngine):
@@ -29,8 +30,10 @@ class OptimizerOperations(HostEngine):
         launches = []
         for batch in batches(self, rule, rows):
             program, numbers = rule.traced()
-            work = _work(program, batch.dtype, tuple([row[0].numel() for row in batch.dense]))
-            job = work.pack(work.address, *numbers, *[tensor.address for row in batch.dense for tensor in row])
+            item, dense = batch.dtype.itemsize, batch.dense
+            work = _work(program, batch.dtype, tuple([math.prod(row[0].shape) for row in dense]))
+            addresses = [tensor.storage.address + tensor.offset * item for row in dense for tensor in row]
+            job = work.pack(work.address, *numbers, *addresses)
             launches.append(batch.launch(partial(self._launch, work, job)))
         submit(launches, plan)
 
@@ -42,9 +45,7 @@ class OptimizerOperations(HostEngine):
         elif threads == 1:
             at_once([(work.loop.alone, job), *actions])
         else:
-            record = np.frombuffer(job, np.uint8)
-            entry = with_actions(pointwise.launcher(), actions)
-            workers.WORKERS.enter(entry, threads, (work.loop.shared, record.ctypes.data))
+            at_once([workers.WORKERS.sharing(work.loop.shared, job, threads), *actions])
 
 
 class Work:

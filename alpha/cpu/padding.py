@@ -45,16 +45,15 @@ class PaddingOperations(HostEngine):
             number = (np.asarray(value, x.dtype).tobytes() if mode == "constant" else b"").ljust(8, b"\0")
             job = _JOB(copies.address, out.storage.address, x.storage.address + x.offset * item)
             kernels.copy.run(job + number, copies.tasks, self.threads)
-            if copies.tasks == 1 or self.threads == 1:
-                words = (
-                    constant(copies.address), of_result(), of_tensor(0),
-                    constant(int.from_bytes(number, sys.byteorder, signed=True)),
-                )  # fmt: skip
-                elements, function = math.prod(wanted.shape), kernels.copy.address
-                learn(
-                    PAD, self, lambda: call_of(function, words, (out,), elements, copies.tasks, copies),
-                    x, before, after, mode, value,
-                )  # fmt: skip
+            words = (
+                constant(copies.address), of_result(), of_tensor(0),
+                constant(int.from_bytes(number, sys.byteorder, signed=True)),
+            )  # fmt: skip
+            elements = math.prod(wanted.shape)
+            learn(
+                PAD, self, lambda: call_of(kernels.copy, words, (out,), elements, copies.tasks, copies),
+                x, before, after, mode, value,
+            )  # fmt: skip
         return out
 
     def pad_grad(self, dy: Tensor, before: Shape, after: Shape, mode: str) -> Tensor:

@@ -6,21 +6,19 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from alpha import caches
 from alpha.arguments import Shape, broadcast_shapes
-from alpha.cpu import launches, workers
+from alpha.cpu import launches, tasks
 from alpha.cpu.base import HostEngine
-from alpha.cpu.compile import Entry, alone, entry
 from alpha.cpu.isa import FUSED, ISA
 from alpha.cpu.loops import loop as loops
 from alpha.cpu.loops import machine, philox
 from alpha.cpu.loops.elements import BOOLS, element_of
-from alpha.cpu.sharing import share
+from alpha.cpu.loops.parts import equal_parts
 from alpha.dtypes import bool_, default_int, limits
 from alpha.expressions.dropout import DRAWN_DTYPE
 from alpha.expressions.program import Program
@@ -28,6 +26,9 @@ from alpha.tensor import Tensor, dense_strides, memory_order
 
 TASK = 1 << 14
 """Elements of a task, about: a thread is done with them in some microseconds, and few are left at the end."""
+
+UNIT = 64
+"""Elements of which parts of a row have whole multiples: whole vectors, and what is drawn at once."""
 
 FOUND = 1 << 15
 """Elements from which workers are woken."""
@@ -77,23 +78,12 @@ class PointwiseOperations(HostEngine):
             *[x.storage.address + x.offset * x.dtype.itemsize for x in tensors],
             *numbers,
         )
-        self.run_plan(plan, job)
-        if plan.tasks > 1 and self.threads > 1:
-            return results
+        tasks.run(plan.loop, job, plan.tasks, self.threads)
         if out is None:
             launches.learn(program.launches, self, lambda: plan.call(results), *tensors, *numbers)
         elif in_place:
             launches.learn(program.launches_in_place, self, lambda: plan.call(()), *tensors, *numbers)
         return results
-
-    def run_plan(self, plan: Plan, job: bytes) -> None:
-        """Runs a plan's loop on as many threads as it has tasks for."""
-        if plan.tasks == 1 or self.threads == 1:
-            plan.loop.alone(job)
-        else:
-            record = np.frombuffer(job, np.uint8)
-            threads = min(self.threads, plan.tasks)
-            workers.WORKERS.enter(launcher(), threads, (plan.loop.shared, record.ctypes.data))
 
     def _apart(self, x: Tensor, out: Tensor) -> Tensor:
         """A tensor that a loop may read while it writes another: a copy where they share memory in another order."""
@@ -106,20 +96,6 @@ class PointwiseOperations(HostEngine):
         copied = self.empty_like(x)
         self.copy(x, copied)
         return copied
-
-
-@alone
-def _launch(slot, threads, *job):  # type: ignore[no-untyped-def]
-    """Runs a loop on several threads: its address, and the job's."""
-    return share(slot, threads, job[0], job[1])
-
-
-@lru_cache(maxsize=1)
-def launcher() -> Entry:
-    """The kernel that runs a loop's ``shared`` on several threads."""
-    from numba import types
-
-    return entry(_launch, types.int64, types.int64)
 
 
 class Plan:
@@ -178,16 +154,15 @@ class Plan:
         tensors = [launches.of_tensor(k) for k in range(self._program.tensors)]
         numbers = [launches.of_number(k) for k in range(self._program.count_of_numbers)]
         job = (launches.constant(self.address), *written, *tensors, *numbers)
-        function = self.loop.address("alone")
-        made = launches.call_of(function, job, results, self.elements, self.tasks, self, takes_slot=False)
+        made = launches.call_of(self.loop, job, results, self.elements, self.tasks, self)
         return made._replace(limits=self.limits)
 
     def _plan(self, axes: list[tuple[int, tuple[int, ...]]]) -> list[int]:
         """The plan's record."""
         elements, steps = axes[-1]
         rows = self.elements // elements
-        task_rows = max(1, TASK // elements)
-        task_elements = TASK if elements >= 2 * TASK else elements
+        task_rows = equal_parts(rows, TASK // elements)
+        task_elements = equal_parts(elements, TASK, UNIT) if elements >= 2 * TASK else elements
         self.tasks = -(-rows // task_rows) * -(-elements // task_elements) if self.elements >= FOUND else 1
         record = [rows, elements, task_rows, task_elements, self.tasks, len(axes) - 1, *steps]
         for length, strides in reversed(axes[:-1]):

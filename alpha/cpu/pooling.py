@@ -109,12 +109,12 @@ class PoolingOperations(HostEngine):
     def _learn(self, pooled: Pooled, words: tuple[Word, ...], results: tuple[Tensor, ...]) -> None:
         """Makes the launches know what was pooled; ``words``: of the job, behind the plan's."""
         found = pooled.plan
-        if found.tasks == 1 or (found.tasks and self.threads == 1):
-            kernel, kept = pooled.kernel[results[0].dtype.itemsize], (pooled.kernel, found)
+        if found.tasks:
+            kernel = pooled.kernel[results[0].dtype.itemsize]
             job = (constant(found.address), *words)
             learn(
                 pooled.known, self,
-                lambda: call_of(kernel.address, job, results, found.elements, found.tasks, kept), *pooled.arguments,
+                lambda: call_of(kernel, job, results, found.elements, found.tasks, found), *pooled.arguments,
             )  # fmt: skip
 
 

@@ -54,15 +54,18 @@ class ProductOperations(ArrayOperations):
     def linear(
         self, x: Tensor, w: Tensor, bias: Tensor | None, step: PointwiseStep | None = None, keeps: bool = False
     ) -> tuple[Tensor, Tensor]:
-        x, y = self._dense_one_way(x), self._dense_one_way(_transposed(w))
+        transposed = _transposed(w)
+        transposed._array = self.array(w).T  # what a weight keeps of itself is not made for each call
+        x, y = self._dense_one_way(x), self._dense_one_way(transposed)
         problem = product_of(x, y, is_inference())
-        out = self.empty((x.shape[0], w.shape[0]), x.dtype)
-        bias = None if bias is None else self.dense(bias, (0,))
+        call = Call(x, y, None, None if bias is None else self._vector(bias))
         if step is None:
-            return (planner.choose(problem).run(self, problem, Call(x, y, out, bias)), out)
+            out = planner.choose(problem).run(self, problem, call)
+            return out, out
+        out = call.target(self)
         result = self.empty(out.shape, out.dtype) if keeps else out
         epilogue = Epilogue(step, result)
-        planner.choose(problem).run(self, problem, Call(x, y, out, bias, epilogue))
+        planner.choose(problem).run(self, problem, call._replace(out=out, epilogue=epilogue))
         return result, out
 
     def linear_input_grad(self, dy: Tensor, w: Tensor) -> Tensor:

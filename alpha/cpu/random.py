@@ -5,14 +5,11 @@ from __future__ import annotations
 import struct
 from functools import cache
 
-import numpy as np
-
 from alpha import random
-from alpha.cpu import workers
+from alpha.cpu import tasks
 from alpha.cpu.base import HostEngine
 from alpha.cpu.loops import machine
 from alpha.cpu.loops import random as loops
-from alpha.cpu.pointwise import launcher
 from alpha.random import Draw
 from alpha.tensor import Tensor
 
@@ -27,18 +24,14 @@ class RandomOperations(HostEngine):
         elements, item = out.numel(), draw.dtype.itemsize
         if not elements:
             return out
-        tasks = -(-elements * item // (16 * loops.TASK))  # a counter makes 16 bytes
-        place = out.storage.address, elements, draw.seed, draw.offset, tasks
+        count = -(-elements * item // (16 * loops.TASK))  # a counter makes 16 bytes
+        place = out.storage.address, elements, draw.seed, draw.offset, count
         if draw.distribution == "uniform":
             job = _UNIFORM(*place, *random.uniform_bounds(draw))
         else:
             job = _NORMAL(*place, draw.second, draw.first)
         loop = _loop(draw.distribution, 8 * item)
-        if tasks == 1 or self.threads == 1:
-            loop.alone(job)
-        else:
-            record = np.frombuffer(job, np.uint8)
-            workers.WORKERS.enter(launcher(), min(self.threads, tasks), (loop.shared, record.ctypes.data))
+        tasks.run(loop, job, count, self.threads)
         return out
 
 

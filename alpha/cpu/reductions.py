@@ -13,7 +13,7 @@ from alpha import caches
 from alpha.arguments import Shape
 from alpha.cpu import tasks
 from alpha.cpu.arrays import ArrayOperations
-from alpha.cpu.launches import Call, call_of, learn
+from alpha.cpu.launches import Call, call_of, learn, parts
 from alpha.cpu.loops import folds, machine, running, variances
 from alpha.cpu.loops.axis import plan as axis_plan
 from alpha.cpu.loops.folds import MAX, MIN, NORM, PRODUCT, STRIP, SUM, ColumnPlan, LinePlan
@@ -69,11 +69,11 @@ class ReductionOperations(ArrayOperations):
             Tensor(self.allocate(plan.nbytes), 0, plan.shape, plan.strides, x.dtype),
             Tensor(self.allocate(plan.nbytes), 0, plan.kept, plan.kept_strides, x.dtype),
         )
-        parts = np.zeros(1 + 2 * plan.tasks if plan.tasks > 1 and self.threads > 1 else 0)
+        kept = np.zeros(plan.words if plan.tasks > 1 and self.threads > 1 else 0)
         addresses = [one.storage.address for one in results]
-        job = _VARIANCE_JOB(plan.record.address, *addresses, lines.address, parts.ctypes.data)
+        job = _VARIANCE_JOB(plan.record.address, *addresses, lines.address, kept.ctypes.data)
         tasks.run(plan.loop, job, plan.tasks, self.threads)
-        if lines is x and (plan.tasks == 1 or self.threads == 1):
+        if lines is x:
             learn(VARIANCE, self, lambda: plan.call(results, x.numel()), x, axes, correction, keepdims)
         return results
 
@@ -92,8 +92,7 @@ class ReductionOperations(ArrayOperations):
         x = self.dense(x)
         y, plan = self.empty_like(x), _running_plan(x.shape, x.memory_order(), axis, x.dtype)
         tasks.run(plan.loop, _RUNNING_JOB(plan.record.address, y.storage.address, x.address), plan.tasks, self.threads)
-        if plan.tasks == 1 or self.threads == 1:
-            learn(CUMSUM, self, lambda: plan.call(y), x, axis)
+        learn(CUMSUM, self, lambda: plan.call(y), x, axis)
         return y
 
     def _folded(self, op: str, mean: bool, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor | None:
@@ -108,11 +107,10 @@ class ReductionOperations(ArrayOperations):
         if plan.loop is None:
             return None
         out = Tensor(self.allocate(plan.nbytes), 0, plan.shape, plan.strides, x.dtype)
-        parts = np.zeros(plan.words if plan.tasks > 1 and self.threads > 1 else 0)
-        job = _JOB(plan.record.address, out.storage.address, x.address, parts.ctypes.data)
+        kept = np.zeros(plan.words if plan.tasks > 1 and self.threads > 1 else 0)
+        job = _JOB(plan.record.address, out.storage.address, x.address, kept.ctypes.data)
         tasks.run(plan.loop, job, plan.tasks, self.threads)
-        if plan.tasks == 1 or self.threads == 1:
-            learn(known, self, lambda: plan.call(out, x.numel()), x, axes, keepdims)
+        learn(known, self, lambda: plan.call(out, x.numel()), x, axes, keepdims)
         return out
 
 
@@ -163,8 +161,8 @@ class _Plan:
     def call(self, out: Tensor, elements: int) -> Call:
         """How a launch calls the loop, which gave a result from so many elements."""
         assert self.loop is not None
-        job = tasks.words(self.record, 1, 1)
-        return call_of(self.loop.address("alone"), job, (out,), elements, self.tasks, self, takes_slot=False)
+        job = (*tasks.words(self.record, 1, 1), parts())
+        return call_of(self.loop, job, (out,), elements, self.tasks, self, parts=8 * self.words)
 
 
 class _VariancePlan:
@@ -175,6 +173,7 @@ class _VariancePlan:
         loop: the compiled kernel; None where there are no elements.
         shape, strides: of the variances; kept, kept_strides: of the means; nbytes: of each.
         record, tasks: the kernel's own.
+        words: 8-byte words for the parts of several threads.
     """
 
     loop: machine.Loop | None = None
@@ -195,20 +194,21 @@ class _VariancePlan:
         divisor = float(length - correction) if length > correction else math.nan
         if are_lines:
             lines, bunch = elements // length, max(1, PART // length)
-            parts = max(1, min(length // PART, MOST_PARTS // lines))
-            self.tasks = -(-lines // bunch) if parts == 1 else lines * parts
-            self.record = tasks.Record(VariancePlan(self.tasks, lines, length, bunch, parts, divisor))
+            pieces = max(1, min(length // PART, MOST_PARTS // lines))
+            self.tasks = -(-lines // bunch) if pieces == 1 else lines * pieces
+            self.record = tasks.Record(VariancePlan(self.tasks, lines, length, bunch, pieces, divisor))
         else:
             columns = groups[-1].length
             plan = axis_plan(elements // length // columns, length, columns, PART)
             self.tasks, self.record = plan.tasks, tasks.Record((*plan, divisor))
+        self.words = 1 + 2 * self.tasks
         self.loop = _variance_loop(8 * dtype.itemsize, are_lines)
 
     def call(self, results: tuple[Tensor, ...], elements: int) -> Call:
         """How a launch calls the loop, which gave results from so many elements."""
         assert self.loop is not None
-        job, function = tasks.words(self.record, 2, 1), self.loop.address("alone")
-        return call_of(function, job, results, elements, self.tasks, self, takes_slot=False)
+        job = (*tasks.words(self.record, 2, 1), parts())
+        return call_of(self.loop, job, results, elements, self.tasks, self, parts=8 * self.words)
 
 
 @caches.kept
@@ -235,8 +235,7 @@ class _RunningPlan:
 
     def call(self, y: Tensor) -> Call:
         """How a launch calls the loop, which gave a result."""
-        job, function = tasks.words(self.record, 1, 1), self.loop.address("alone")
-        return call_of(function, job, (y,), y.numel(), self.tasks, self, takes_slot=False)
+        return call_of(self.loop, tasks.words(self.record, 1, 1), (y,), y.numel(), self.tasks, self)
 
 
 @caches.kept

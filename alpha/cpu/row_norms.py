@@ -13,10 +13,11 @@ from alpha import caches
 from alpha.arguments import Shape
 from alpha.cpu import tasks
 from alpha.cpu.base import HostEngine
-from alpha.cpu.launches import Call, call_of, learn
+from alpha.cpu.launches import call_of, learn
 from alpha.cpu.loops import machine
 from alpha.cpu.loops import row_norms as loops
 from alpha.cpu.loops.machine import Loop
+from alpha.cpu.loops.parts import equal_parts
 from alpha.cpu.loops.row_norms import RowPlan, Variant
 from alpha.cpu.tasks import Record, address_of
 from alpha.launches import ROW_NORM
@@ -49,14 +50,11 @@ class RowNormOperations(HostEngine):
             address_of(bias), eps,
         )  # fmt: skip
         tasks.run(loop, job, plan.tasks, self.threads)
-        if plan.tasks == 1 or self.threads == 1:
-            words, function = tasks.words(plan.record, 2, 3, 0), loop.address("alone")
-
-            def call() -> Call:
-                kept, results = (plan, loop), (y, statistics)
-                return call_of(function, words, results, x.numel(), plan.tasks, kept, takes_slot=False)
-
-            learn(ROW_NORM, self, call, x, weight, bias, axes, eps, centered)
+        words, results = tasks.words(plan.record, 2, 3, 0), (y, statistics)
+        learn(
+            ROW_NORM, self, lambda: call_of(loop, words, results, x.numel(), plan.tasks, plan),
+            x, weight, bias, axes, eps, centered,
+        )  # fmt: skip
         return y, (statistics,)
 
     def row_norm_grad(
@@ -102,7 +100,7 @@ class _Plan:
         rows_are_dense = order[kept:] == tuple(range(kept, len(shape)))
         self.order = order if rows_are_dense else tuple(range(len(shape)))
         columns, self.rows = math.prod(shape[kept:]), math.prod(shape[:kept])
-        self.tasks = -(-self.rows // max(1, TASK // columns))
+        self.tasks = -(-self.rows // equal_parts(self.rows, TASK // columns))
         self.record = Record(RowPlan(self.tasks, self.rows, columns))
         self.gradient_tasks = max(1, min(GRADIENT_TASKS, self.rows // GRADIENT_ROWS))
         self.gradient = Record(RowPlan(self.gradient_tasks, self.rows, columns))

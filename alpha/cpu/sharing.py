@@ -2,23 +2,44 @@
 
 The launching thread works too, closes the job when it finds no more tasks, and then waits only for those workers that
 have joined: a worker whose core is busy with something else joins late or not at all, and delays nobody.
+
+One job at a time has the workers' slot. It is taken and given back in native code alone: no interrupt, signal handler
+or finalizer of Python's comes in between, so it is never left taken, and no thread waits for itself.
 """
 
 from __future__ import annotations
 
 from numba import njit
 
-from alpha.cpu.atomics import add, compare_exchange, load, pause, store
+from alpha.cpu.atomics import add, compare_exchange, load, store
 from alpha.cpu.job_slot import JOB_SLOT, JOINABLE, call, has_new_job
-from alpha.cpu.sleep import CAN_SLEEP, wake
+from alpha.cpu.sleep import CAN_SLEEP, nap, wait_a_moment, wake
+
+_LOOKS_BEFORE_NAP = 1 << 16
+"""After so many looks at a slot that another thread has, some milliseconds, a thread naps between them."""
 
 
 @njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
-def share(slot, threads, entry, arguments):  # type: ignore[no-untyped-def]
-    """Runs a job on this thread and, if they come while it lasts, on ``threads - 1`` workers; the sum of their results.
+def take(slot):  # type: ignore[no-untyped-def]
+    """Takes the slot for a job, once no other thread has it."""
+    looks = 0
+    while load(slot + JOB_SLOT.busy) != 0 or not compare_exchange(slot + JOB_SLOT.busy, 0, 1):
+        looks += 1
+        if looks < _LOOKS_BEFORE_NAP:
+            wait_a_moment(looks)
+        else:
+            nap()
 
-    No other thread may post a job in the slot meanwhile.
-    """
+
+@njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
+def give_back(slot):  # type: ignore[no-untyped-def]
+    """Ends what ``take`` began."""
+    store(slot + JOB_SLOT.busy, 0)
+
+
+@njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
+def run(slot, threads, entry, arguments):  # type: ignore[no-untyped-def]
+    """Runs a job on this thread, which has the slot, and, if they come while it lasts, on ``threads - 1`` workers."""
     store(slot + JOB_SLOT.entry, entry)
     store(slot + JOB_SLOT.arguments, arguments)
     store(slot + JOB_SLOT.threads, threads)
@@ -33,11 +54,27 @@ def share(slot, threads, entry, arguments):  # type: ignore[no-untyped-def]
     call(slot, entry, arguments)
     if threads > 1:
         add(slot + JOB_SLOT.joined, -JOINABLE)
+        looks = 0
         while load(slot + JOB_SLOT.joined) != 0:
-            pause()
-    if load(slot + JOB_SLOT.failures) != 0:
+            looks += 1
+            wait_a_moment(looks)
+
+
+@njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
+def share(slot, threads, entry, arguments):  # type: ignore[no-untyped-def]
+    """Runs a job on up to ``threads`` threads with this one, once no other has the slot; the sum of their results.
+
+    A slot for one thread is that thread's own.
+    """
+    if threads > 1:
+        take(slot)
+    run(slot, threads, entry, arguments)
+    failures, result = load(slot + JOB_SLOT.failures), load(slot + JOB_SLOT.result)
+    if threads > 1:
+        give_back(slot)
+    if failures != 0:
         raise MemoryError("no memory for a kernel's own buffers")
-    return load(slot + JOB_SLOT.result)
+    return result
 
 
 @njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]

@@ -7,6 +7,8 @@ pays for that once, and nothing where all are awake.
 Linux may wake a thread on the processor of the one that woke it, which goes on computing there: until its scheduler
 looks again, some milliseconds later, one of the two stands still. So a worker that is woken is kept off that processor
 while it is awake, and may use it again before it sleeps.
+
+Short waits are here too: looks at what another thread is about to change.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any, NamedTuple
 
 from numba import njit, types
 
-from alpha.cpu.atomics import compare_exchange, load, store
+from alpha.cpu.atomics import compare_exchange, load, pause, store
 from alpha.cpu.job_slot import CACHE_LINE, JOB_SLOT, has_new_job, lay_out, must_stop
 
 _PROCESSOR_SET = 128
@@ -55,6 +57,15 @@ SLEEPER: Sleeper = lay_out(
 CAN_SLEEP = os.name == "posix"
 """Whether workers can sleep here; elsewhere they look for a job from time to time."""
 
+_LOOKS_BEFORE_YIELD = 1024
+"""After so many looks in vain, a thread offers its core to others."""
+
+_LOOKS_PER_YIELD = 64
+"""Looks from one such offer to the next."""
+
+_NAP_MICROSECONDS = 50
+"""How long a nap takes at least."""
+
 
 def _external(name: str, arguments: int) -> Any:
     return types.ExternalFunction(name, types.int32(*[types.int64] * arguments))
@@ -64,9 +75,28 @@ _init_mutex, _init_condition = _external("pthread_mutex_init", 2), _external("pt
 _lock, _unlock = _external("pthread_mutex_lock", 1), _external("pthread_mutex_unlock", 1)
 _wait, _signal = _external("pthread_cond_wait", 2), _external("pthread_cond_signal", 1)
 
+_yield: Any = _external("sched_yield", 0) if CAN_SLEEP else None
+_usleep: Any = types.ExternalFunction("usleep", types.int32(types.uint32)) if CAN_SLEEP else None
+
 _HAS_AFFINITY = sys.platform == "linux"
 _current_processor = _external("sched_getcpu", 0)
 _get_affinity, _set_affinity = _external("sched_getaffinity", 3), _external("sched_setaffinity", 3)
+
+
+@njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
+def wait_a_moment(looks):  # type: ignore[no-untyped-def]
+    """Waits before a thread looks again that has looked so often."""
+    pause()
+    if CAN_SLEEP and looks > _LOOKS_BEFORE_YIELD and looks % _LOOKS_PER_YIELD == 0:
+        _yield()
+
+
+@njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
+def nap():  # type: ignore[no-untyped-def]
+    """Waits for long, without the core where the system can do that."""
+    pause()
+    if CAN_SLEEP:
+        _usleep(_NAP_MICROSECONDS)
 
 
 @njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]

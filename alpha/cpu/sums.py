@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha import caches
 from alpha.arguments import broadcast_shapes
-from alpha.cpu import pointwise, workers
+from alpha.cpu import pointwise, tasks
 from alpha.cpu.isa import FUSED
 from alpha.cpu.loops import loop as loops
 from alpha.cpu.loops import machine, sums
@@ -33,14 +33,9 @@ class SumOperations(PointwiseOperations):
             return out
         places = [x.storage.address + x.offset * x.dtype.itemsize for x in tensors]
         divisor = float(plan.elements) if mean else 1.0
-        if plan.tasks == 1 or self.threads == 1:
-            plan.loop.alone(plan.pack(plan.address, out.storage.address, *places, *numbers, 0, divisor))
-            return out
-        parts = np.zeros(1 + plan.tasks)
+        parts = np.zeros(1 + plan.tasks if plan.tasks > 1 and self.threads > 1 else 0)
         job = plan.pack(plan.address, out.storage.address, *places, *numbers, parts.ctypes.data, divisor)
-        record = np.frombuffer(job, np.uint8)
-        threads = min(self.threads, plan.tasks)
-        workers.WORKERS.enter(pointwise.launcher(), threads, (plan.loop.shared, record.ctypes.data))
+        tasks.run(plan.loop, job, plan.tasks, self.threads)
         return out
 
 
@@ -95,9 +90,9 @@ def _divided(rows: int, length: int) -> tuple[int, int, int]:
     while True:
         task_rows = max(1, task // length)
         task_elements = task if length >= 2 * task else length
-        tasks = -(-rows // task_rows) * -(-length // task_elements)
-        if tasks <= sums.MOST_TASKS:
-            return task_rows, task_elements, tasks
+        count = -(-rows // task_rows) * -(-length // task_elements)
+        if count <= sums.MOST_TASKS:
+            return task_rows, task_elements, count
         task *= 2
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from alpha.cpu import pointwise, workers
+from alpha.cpu import workers
 from alpha.cpu.launches import Word, constant, of_number, of_result, of_tensor
 from alpha.cpu.loops.machine import Loop
 from alpha.tensor import Tensor
@@ -41,6 +41,5 @@ def run(loop: Loop, job: bytes, tasks: int, threads: int) -> None:
     """Runs a job of so many tasks on up to so many threads."""
     if tasks == 1 or threads == 1:
         loop.alone(job)
-        return
-    record = np.frombuffer(job, np.uint8)
-    workers.WORKERS.enter(pointwise.launcher(), min(threads, tasks), (loop.shared, record.ctypes.data))
+    else:
+        workers.WORKERS.share(loop.shared, job, min(threads, tasks))

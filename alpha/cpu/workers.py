@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import logging
 import os
 import threading
@@ -11,29 +12,21 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import types
 from numba.core.compiler_lock import global_compiler_lock
 
+from alpha.changes import Action
 from alpha.cpu import forks, sleep
-from alpha.cpu.atomics import pause, store
-from alpha.cpu.compile import Entry, alone
-from alpha.cpu.job_slot import CACHE_LINE, JOB_SLOT, must_stop
-from alpha.cpu.sharing import join
+from alpha.cpu.atomics import store
+from alpha.cpu.compile import Entry, alone, called
+from alpha.cpu.job_slot import CACHE_LINE, JOB_SLOT, NO_MORE, must_stop
+from alpha.cpu.sharing import give_back, join, run, take
+from alpha.cpu.signatures import COMPILERS
 from alpha.locks import RobustLock
 
 _log = logging.getLogger(__name__)
 
 SPIN_SECONDS = 1e-3
 """How long a worker looks for a job before it goes to sleep: to wake it takes a small part of that."""
-
-_LOOKS_BEFORE_YIELD = 1024
-"""After so many looks for a job in vain, a worker offers its core to other threads."""
-
-_LOOKS_PER_YIELD = 64
-"""Looks from one such offer to the next."""
-
-_POSIX = os.name == "posix"
-_yield: Any = types.ExternalFunction("sched_yield", types.int32()) if _POSIX else None
 
 
 @alone
@@ -50,9 +43,7 @@ def _take_part_in_jobs(slot, sleeper, worker, last, max_looks):  # type: ignore[
             looks = 0
             continue
         looks += 1
-        pause()
-        if _POSIX and looks > _LOOKS_BEFORE_YIELD and looks % _LOOKS_PER_YIELD == 0:
-            _yield()
+        sleep.wait_a_moment(looks)
         if looks >= max_looks:
             if sleeper == 0:
                 return last
@@ -80,6 +71,50 @@ def _stop(slot, workers):  # type: ignore[no-untyped-def]
         sleep.wake(slot, workers)
 
 
+def _run_job(slot, threads, function, job, is_taken):  # type: ignore[no-untyped-def]
+    """Runs ``function(slot, job)``, which draws the job's tasks, on up to so many threads with this one.
+
+    ``is_taken``: whether this thread has the slot already, and so only gives it back.
+    """
+    if threads > 1 and is_taken == 0:
+        take(slot)
+    run(slot, threads, function, job)
+    if threads > 1:
+        give_back(slot)
+
+
+class _RunJob:
+    """``_run_job``, compiled when it is first needed: as machine code for launches, and to be called from Python."""
+
+    def __init__(self) -> None:
+        self._compiling = forks.compilation_lock()
+        self._made: tuple[Any, Any] | None = None  # keeps the code; what calls it
+        COMPILERS[f"{__name__}.run_job"] = lambda _signature: self.call
+
+    @property
+    def address(self) -> int:
+        """Where the compiled function is."""
+        found: int = (self._made or self._make())[0].address
+        return found
+
+    @property
+    def call(self) -> Any:
+        """The compiled function, which releases the GIL; the job is bytes."""
+        return (self._made or self._make())[1]
+
+    def _make(self) -> tuple[Any, Any]:
+        with self._compiling:
+            if self._made is None:
+                made = called(_run_job, "void(int64, int64, int64, int64, int64)", "run_job")
+                number = ctypes.c_int64
+                kind = ctypes.CFUNCTYPE(None, number, number, number, ctypes.c_char_p, number)
+                self._made = made, kind(made.address)
+            return self._made
+
+
+_RUN_JOB = _RunJob()
+
+
 class _ThreadSlot(threading.local):
     """A job slot per Python thread, for what the thread runs without workers."""
 
@@ -94,15 +129,16 @@ def _aligned_zeros(nbytes: int) -> tuple[Any, int]:
 
 
 class Workers:
-    """Threads that share one launch at a time. They start when first needed, and sleep while nothing is launched.
+    """Threads that share one job at a time. They start when first needed, and sleep while there is none.
 
-    The launching thread computes too and waits only for workers that have joined: one that is asleep, or whose core is
-    taken by another process, makes a launch no slower than it would be without it. Where the system gives no more
-    threads, launches run on those that there are.
+    The thread that launches a job computes too and waits only for workers that have joined: one that is asleep, or
+    whose core is taken by another process, makes a job no slower than it would be without it. Where the system gives no
+    more threads, jobs run on those that there are. Jobs of several Python threads come one after the other; those of
+    ``alpha.cpu.launches`` run on their thread alone while another job has the workers.
     """
 
     def __init__(self) -> None:
-        self._lock = RobustLock(Workers.run, Workers.enter)
+        self._lock = RobustLock(Workers._start_missing)
         self._memory, self._slot = _aligned_zeros(JOB_SLOT.nbytes)
         self._thread_slot = _ThreadSlot()
         self._threads: list[threading.Thread] = []
@@ -113,39 +149,45 @@ class Workers:
 
     def run(self, kernel: Callable[..., Any], threads: int, arguments: tuple[Any, ...]) -> Any:
         """Runs a compiled kernel on up to ``threads`` threads with this one; returns the sum of their results."""
-        if threads == 1:
-            return kernel(self._thread_slot.address, 1, *arguments)
-        lock = self._lock
-        while not (mutex := lock.mutex).acquire(False):
-            if lock.wait(mutex):
-                return kernel(self._thread_slot.address, 1, *arguments)
-        try:
-            return kernel(self._shared_slot(threads), threads, *arguments)
-        finally:
-            mutex.release()
+        return kernel(self._slot_for(threads), threads, *arguments)
 
     def enter(self, entry: Entry, threads: int, arguments: tuple[Any, ...]) -> Any:
         """Like ``run``, but calls a kernel's entry for the types of these arguments (``alpha.cpu.compile.entry``)."""
+        return entry(self._slot_for(threads), threads, arguments)
+
+    def share(self, function: int, job: bytes, threads: int) -> None:
+        """Runs ``function(slot, job)``, an address, on up to ``threads`` threads; it draws the job's tasks."""
+        call, *arguments = self.sharing(function, job, threads)
+        call(*arguments)
+
+    def sharing(self, function: int, job: bytes, threads: int) -> Action:
+        """``share`` as an action, with the workers started."""
+        return _RUN_JOB.call, self._slot_for(threads), threads, function, job, 0
+
+    def _slot_for(self, threads: int) -> int:
+        """The slot that the workers watch, once ``threads - 1`` of them have started; for one thread its own."""
         if threads == 1:
-            return entry(self._thread_slot.address, 1, arguments)
+            return self._thread_slot.address
+        if len(self._threads) < threads - 1 and self._max_workers is None:
+            self._start_missing(threads)
+        return self._slot
+
+    def _start_missing(self, threads: int) -> None:
+        """Starts workers until there are ``threads - 1``, one Python thread at a time."""
         lock = self._lock
         while not (mutex := lock.mutex).acquire(False):
             if lock.wait(mutex):
-                return entry(self._thread_slot.address, 1, arguments)
+                return  # this very thread is starting them, further down its stack
         try:
-            return entry(self._shared_slot(threads), threads, arguments)
+            while len(self._threads) < threads - 1 and self._max_workers is None:
+                self._start(threads)
         finally:
             mutex.release()
-
-    def _shared_slot(self, threads: int) -> int:
-        """The job slot that the workers watch, once ``threads - 1`` of them have started. The caller holds the lock."""
-        while len(self._threads) < threads - 1 and self._max_workers is None:
-            self._start(threads)
-        return self._slot
 
     def _start(self, wanted: int) -> None:
         """Starts a worker of the ``wanted`` threads, and waits until it has enlisted."""
         if not self._looks_before_sleep:
+            _write(self._slot + JOB_SLOT.run, _RUN_JOB.address)
             self._looks_before_sleep = _looks_in(SPIN_SECONDS)
         enlisted, before = threading.Lock(), len(self._threads)
         enlisted.acquire()
@@ -165,6 +207,7 @@ class Workers:
 
     def _do_without(self, wanted: int, cause: object) -> None:
         """Notes that the system gives no more workers, and logs it."""
+        _write(self._slot + JOB_SLOT.ready, NO_MORE)
         self._max_workers = len(self._threads)
         _log.warning(
             "[cpu] expected %d threads to compute with, got %d (%s): results are the same, only slower; raise the "
@@ -202,6 +245,7 @@ def _work(
             sleepers.append((memory, sleeper))
             threads.append(threading.current_thread())
             worker = len(threads)
+            _write(slot + JOB_SLOT.ready, worker + 1)
     except MemoryError:
         return
     finally:
@@ -228,15 +272,20 @@ def _looks_in(seconds: float) -> int:
 WORKERS = Workers()
 """The workers of this process, which all CPU engines share."""
 
+SLOT = np.array([WORKERS._slot], np.int64)
+"""The address of their job slot, for launches, which look here each time; 0 where a launch runs on its thread alone."""
+
 
 def _at_exit() -> None:
+    SLOT[0] = 0  # whatever is launched later, by finalizers, may find the slot's memory gone
     WORKERS.stop()
 
 
 def _after_fork() -> None:
-    """A child process has none of its parent's threads, and may find a lock held by one."""
+    """A child process has none of its parent's threads, and may find a lock held by one, or the slot taken."""
     global WORKERS
     WORKERS = Workers()
+    SLOT[0] = WORKERS._slot
 
 
 if hasattr(os, "register_at_fork"):

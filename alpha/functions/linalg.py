@@ -105,8 +105,9 @@ class Linear(Function):
             result = given = _row(engine.gemv(w, _only_row(x), False, b))
             if step is not None:
                 (result,) = engine.pointwise(step.function, step.program, (given,), step.numbers)
-        kept = [result if place < 0 else given for place in reads]
-        self.save(x if self.needs[1] else None, w if self.needs[0] else None, *kept)
+        if True in self.needs:
+            kept = [result if place < 0 else given for place in reads]
+            self.save(x if self.needs[1] else None, w if self.needs[0] else None, *kept)
         return result
 
     def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -217,9 +218,8 @@ def linear(
         ShapeError, DtypeError, EngineError, ArgumentError: what does not fit, with both shapes.
     """
     given = [x, weight] if bias is None else [x, weight, bias]
-    check_float("linear", *given)
-    x.engine.check_owner("linear", *given)
     _check_dtypes("linear", *given)
+    x.engine.check_owner("linear", *given)
     if x.ndim == 0 or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
         raise ShapeError(f"[linear] expected x.shape[-1] == weight.shape[1], got x: {x.shape} and w: {weight.shape}")
     if bias is not None and bias.shape != weight.shape[:1]:

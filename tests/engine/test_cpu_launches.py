@@ -7,16 +7,21 @@ import gc
 import pickle
 import struct
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import alpha
-from alpha.cpu import launches
+from alpha.cpu import launches, workers
 from alpha.cpu.engine import CPUEngine
-from alpha.cpu.launches import Call, call_of, constant, learn, of_number, of_result, of_tensor, verdict
+from alpha.cpu.job_slot import JOB_SLOT, NO_MORE
+from alpha.cpu.launches import Call, call_of, constant, learn, of_number, of_result, of_tensor, parts, verdict
+from alpha.cpu.loops.machine import Entries
+from alpha.cpu.workers import Workers
 from alpha.errors import ArgumentError, OutOfMemoryError
 from alpha.expressions.program import Program
 from alpha.launches import KEY, NUMBER, OPTIONAL, SEVERAL, TENSOR, Launches
@@ -103,16 +108,6 @@ def test_what_a_launch_declines(engine: CPUEngine) -> None:
         program.launches.launch(x, y, number=1.0)
 
 
-def test_several_threads_are_not_for_a_launch(engine: CPUEngine) -> None:
-    function, program = _program()
-    x, y = _pair(engine, 1 << 17)
-    wanted = function(x, y, 1.0).numpy().copy()
-    assert program.launches.launch(x, y, 1.0) is not None
-    engine.configure(threads=2)
-    assert program.launches.launch(x, y, 1.0) is None
-    np.testing.assert_array_equal(function(x, y, 1.0).numpy(), wanted)
-
-
 def test_a_launch_forgets_old_layouts_for_new_ones(engine: CPUEngine) -> None:
     function, program = _program()
     for size in range(1, 2 * launches.MOST_ENTRIES):
@@ -191,16 +186,17 @@ def test_an_interpreter_that_keeps_attributes_elsewhere_has_no_launches(monkeypa
 
 
 class _Kernel:
-    """A kernel in Python, which notes its jobs."""
+    """A kernel in Python, which notes its jobs, or does something else."""
 
-    def __init__(self, words: int) -> None:
+    def __init__(self, words: int, act: Callable[[int, int], None] | None = None) -> None:
         self.jobs: list[tuple[int, ...]] = []
 
         def note(slot: int, job: int) -> None:
             self.jobs.append((slot, *(ctypes.c_int64 * words).from_address(job)))
 
-        self._function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(note)
-        self.address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
+        self._function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(act or note)
+        address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
+        self.entries = Entries(address, address, takes_slot=True)
 
 
 def test_a_job_is_made_of_its_words(engine: CPUEngine) -> None:
@@ -213,7 +209,7 @@ def test_a_job_is_made_of_its_words(engine: CPUEngine) -> None:
     learn(
         known,
         engine,
-        lambda: call_of(kernel.address, job, (y,), 12, 1, kernel, scratch=(64,)),
+        lambda: call_of(kernel, job, (y,), 12, 1, None, scratch=(64,)),
         1.5,
         None,
         3,
@@ -237,7 +233,7 @@ def test_several_results_some_of_which_are_not_there(engine: CPUEngine) -> None:
     kernel, known = _Kernel(3), Launches(TENSOR)
     x, y = _pair(engine, 5)
     job = (of_result(0), of_result(1), of_result(2))
-    learn(known, engine, lambda: call_of(kernel.address, job, (x, None, y.double()), 5, 1, kernel), x)
+    learn(known, engine, lambda: call_of(kernel, job, (x, None, y.double()), 5, 1, None), x)
     first, second, third = known.launch(x)
     assert second is None and first.shape == third.shape == (5,) and str(third.dtype) == "float64"
     assert kernel.jobs == [(0, first.address, 0, third.address)]
@@ -246,7 +242,7 @@ def test_several_results_some_of_which_are_not_there(engine: CPUEngine) -> None:
 def test_in_place_the_first_tensor_is_returned(engine: CPUEngine) -> None:
     kernel, known = _Kernel(2), Launches(TENSOR, TENSOR, in_place=True)
     x, y = _pair(engine, 4)
-    learn(known, engine, lambda: call_of(kernel.address, (of_tensor(0), of_tensor(1)), (), 4, 1, kernel), x, y)
+    learn(known, engine, lambda: call_of(kernel, (of_tensor(0), of_tensor(1)), (), 4, 1, None), x, y)
     assert known.launch(x, y) is x and kernel.jobs == [(0, x.address, y.address)]
     for given in ((x, x), (x, x.detach()), (x[:], y), (x.clone().requires_grad_(), y)):
         assert known.launch(*given) is None
@@ -258,10 +254,9 @@ def test_a_kernel_can_make_its_launch_decline(engine: CPUEngine) -> None:
         assert ctypes.c_int64.from_address(place).value == 0
         ctypes.c_int64.from_address(place).value = x.address == ctypes.c_int64.from_address(job + 8).value
 
-    kernel = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(refuse)
-    function, known = ctypes.cast(kernel, ctypes.c_void_p).value or 0, Launches(TENSOR)
+    kernel, known = _Kernel(2, refuse), Launches(TENSOR)
     x, y = _pair(engine, 4)
-    learn(known, engine, lambda: call_of(function, (verdict(), of_tensor(0)), (x,), 4, 1, kernel), x)
+    learn(known, engine, lambda: call_of(kernel, (verdict(), of_tensor(0)), (x,), 4, 1, None), x)
     in_use = engine.memory.in_use
     assert known.launch(x) is None and engine.memory.in_use == in_use
     assert known.launch(y) is not None
@@ -285,7 +280,7 @@ KEYS: list[tuple[Any, tuple[Any, ...]]] = [
 def test_keys_are_equal_and_of_one_type(engine: CPUEngine, key: Any, others: tuple[Any, ...]) -> None:
     kernel, known = _Kernel(1), Launches(TENSOR, KEY)
     x, _ = _pair(engine, 4)
-    learn(known, engine, lambda: call_of(kernel.address, (constant(1),), (x,), 4, 1, kernel), x, key)
+    learn(known, engine, lambda: call_of(kernel, (constant(1),), (x,), 4, 1, None), x, key)
     for same in (key, pickle.loads(pickle.dumps(key))):
         assert known.launch(x, same) is not None
     for other in others:
@@ -298,6 +293,131 @@ def test_what_is_no_key_is_not_learnt(engine: CPUEngine, key: Any) -> None:
     x, _ = _pair(engine, 4)
     learn(known, engine, lambda: pytest.fail("asked for a call"), x, key)
     assert not known.known and known.launch(x, key) is None
+
+
+# -- several threads ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def private_workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Workers]:
+    """Workers of this test alone, on which launches run; none has been started."""
+    made, before = Workers(), int(workers.SLOT[0])
+    monkeypatch.setattr(workers, "WORKERS", made)
+    workers.SLOT[0] = made._slot
+    yield made
+    workers.SLOT[0] = before
+    made.stop()
+
+
+def _field(made: Workers, offset: int) -> ctypes.c_int64:
+    """A field of the workers' slot."""
+    return ctypes.c_int64.from_address(made._slot + offset)
+
+
+def _prepared(engine: CPUEngine, kernel: _Kernel) -> Callable[[], Any]:
+    """A launch of a kernel with three tasks, whose job is the address of memory for parts."""
+    known, x = Launches(TENSOR), alpha.ones(8, engine=engine)
+    learn(known, engine, lambda: call_of(kernel, (parts(),), (x,), launches.LONG, 3, None, parts=64), x)
+    return lambda: known.launch(x)
+
+
+def test_a_launch_runs_on_the_workers(engine: CPUEngine, private_workers: Workers) -> None:
+    come: list[tuple[int, bool, int]] = []
+
+    def wait_for_another(slot: int, job: int) -> None:
+        place = ctypes.c_int64.from_address(job).value
+        come.append((slot, place != 0, place and ctypes.c_int64.from_address(place).value))
+        latest = time.monotonic() + 1
+        while len(come) < 2 and time.monotonic() < latest:
+            time.sleep(1e-3)
+
+    launch = _prepared(engine, _Kernel(1, wait_for_another))
+    engine.configure(threads=2)
+    assert launch() is None and not come  # no worker has been started
+    private_workers.sharing(0, b"", 2)
+    most = 0
+    for _ in range(20):  # a worker that the system does not let run in time is not waited for
+        come.clear()
+        assert launch() is not None
+        assert set(come) == {(private_workers._slot, True, 0)}
+        most = max(most, len(come))
+    assert most == 2
+    assert _field(private_workers, JOB_SLOT.busy).value == 0
+    engine.configure(threads=3)
+    assert launch() is None
+    _field(private_workers, JOB_SLOT.ready).value = NO_MORE
+    assert launch() is not None
+
+
+def test_a_launch_runs_alone_while_another_job_has_the_workers(engine: CPUEngine, private_workers: Workers) -> None:
+    kernel = _Kernel(1)
+    launch = _prepared(engine, kernel)
+    engine.configure(threads=2)
+    private_workers.sharing(0, b"", 2)
+    busy = _field(private_workers, JOB_SLOT.busy)
+    busy.value = 1
+    assert launch() is not None and kernel.jobs == [(0, 0)] and busy.value == 1
+    other = threading.Thread(target=private_workers.share, args=(kernel.entries.shared, struct.pack("q", 5), 2))
+    other.start()
+    other.join(0.05)
+    assert other.is_alive() and len(kernel.jobs) == 1  # the others' jobs wait
+    busy.value = 0
+    other.join(20)
+    assert not other.is_alive() and busy.value == 0
+    assert set(kernel.jobs[1:]) == {(private_workers._slot, 5)}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_without_a_slot_a_launch_runs_alone(engine: CPUEngine, private_workers: Workers, threads: int) -> None:
+    """As at the interpreter's end; on an engine of one thread always."""
+    kernel = _Kernel(1)
+    launch = _prepared(engine, kernel)
+    engine.configure(threads=threads)
+    private_workers.sharing(0, b"", 2)
+    if threads > 1:
+        workers.SLOT[0] = 0
+    assert launch() is not None and kernel.jobs == [(0, 0)]
+
+
+def test_several_threads_give_the_same_bits(engine: CPUEngine) -> None:
+    rng = np.random.default_rng(0)
+    x, y = (alpha.tensor(rng.standard_normal((400, 1000), np.float32), engine=engine) for _ in range(2))
+    function: Any = alpha.pointwise(lambda x, y: x * y + alpha.exp(x))
+    calls: list[Callable[[], Any]] = [
+        lambda: function(x, y), lambda: x + y, lambda: alpha.sum(x), lambda: alpha.sum(x, 0), lambda: alpha.sum(x, 1),
+        lambda: alpha.var(x), lambda: alpha.var(x, 0), lambda: alpha.softmax(x), lambda: alpha.cumsum(x, 1),
+        lambda: x.transpose(0, 1).contiguous(), lambda: alpha.concat([x, y], 1), lambda: alpha.norm(x),
+        lambda: alpha.layer_norm(x, (1000,), x[0], y[0]), lambda: alpha.mean(x, 0),
+        lambda: _in_place(x, lambda out: out.add_(y)),
+    ]  # fmt: skip
+    wanted = [call().numpy().copy() for call in calls]
+    for threads in (2, 3):
+        engine.configure(threads=threads)
+        for call, expected in zip(calls, wanted, strict=True):
+            for _ in range(3):  # the long way, and launches
+                np.testing.assert_array_equal(call().numpy(), expected)
+
+
+def test_launches_in_many_threads(engine: CPUEngine) -> None:
+    engine.configure(threads=2)
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            x = alpha.full((1 << 17,), float(number), engine=engine)
+            for _ in range(100):
+                assert bool(((x + x).numpy() == 2 * number).all())
+                assert alpha.sum(x).item() == number << 17
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert ctypes.c_int64.from_address(workers.WORKERS._slot + JOB_SLOT.busy).value == 0
 
 
 # -- copies ------------------------------------------------------------------------------------------------------

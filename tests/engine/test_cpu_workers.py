@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from alpha.cpu import sleep, workers
 from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.engine import CPUEngine
+from alpha.cpu.job_slot import JOB_SLOT
 from alpha.cpu.workers import Workers
 
 
@@ -156,11 +158,19 @@ def test_a_child_process_has_workers_of_its_own(cpu: CPUEngine) -> None:
     rng = np.random.default_rng(0)
     x, w = (alpha.tensor(rng.standard_normal(shape), engine=cpu) for shape in ((3, 9, 9, 8), (16, 3, 3, 8)))
     expected = F.conv2d(x, w, padding=1).numpy()
-    with workers.WORKERS._lock:  # as where another thread is in the middle of a launch
+    large = alpha.ones(1 << 18, engine=cpu)
+    for _ in range(2):
+        large + large
+    busy = ctypes.c_int64.from_address(workers.WORKERS._slot + JOB_SLOT.busy)
+    with workers.WORKERS._lock:  # as where another thread is in the middle of a launch, or starts workers
+        busy.value = 1
         child = os.fork()
         if child == 0:
             same = np.array_equal(F.conv2d(x, w, padding=1).numpy(), expected)
+            for _ in range(2):
+                same = same and bool(((large + large).numpy() == 2).all())
             os._exit(0 if same else 1)
+        busy.value = 0
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     np.testing.assert_array_equal(F.conv2d(x, w, padding=1).numpy(), expected)
 

@@ -12,6 +12,8 @@ from alpha.cpu.base import HostEngine
 from alpha.cpu.figures import Figures
 from alpha.cpu.gemm.epilogue import Epilogue
 from alpha.cpu.gemm.problem import PRODUCT, Product
+from alpha.expressions.graph import FLOAT
+from alpha.expressions.operations import program_of
 from alpha.tensor import Tensor
 
 CALL_CYCLES = 10_000
@@ -75,10 +77,13 @@ class Algorithm(algorithm.Algorithm[Any]):
         """Computes a problem that it serves, and returns the product, without the epilogue if that goes elsewhere."""
 
 
+_ADD = program_of("add", (FLOAT, FLOAT))
+
+
 def finished(engine: HostEngine, call: Call, out: Tensor) -> Tensor:
     """The product with its bias; the epilogue is computed too: a pass over memory each."""
     if call.bias is not None:
-        engine.elementwise("add", out, call.bias, out=out)
+        engine.pointwise("add", _ADD, (out, call.bias), (), out)
     if call.epilogue is not None:
         call.epilogue.run(engine, out)
     return out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import struct
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from alpha.cpu.gemm.kernel import Addresses, Cut, Kind
 from alpha.cpu.gemm.problem import Product
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import BIAS, STORE
-from alpha.cpu.pointwise import launcher
 from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -194,12 +192,10 @@ class Tiles(Algorithm):
             y=y.address,
             out=out.address,
         )
-        job = _Job.from_buffer_copy(planned.told + _PACKED.pack(*addresses))
-        workers.WORKERS.enter(launcher(), threads, (kernel.entry(planned.kind), ctypes.addressof(job)))
+        workers.WORKERS.share(kernel.entry(planned.kind), planned.told + _PACKED.pack(*addresses), threads)
         return out if epilogue is None or is_fused else finished(engine, call._replace(bias=None), out)
 
 
-_Job = ctypes.c_int64 * len(kernel.FIELDS)
 _PACKED = struct.Struct(f"{len(Addresses._fields)}q")
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops.code import Code
 from alpha.cpu.loops.lanes import Value
+from alpha.cpu.loops.parts import equal_parts
 from alpha.cpu.loops.runs import Run
 
 STRIP = 256
@@ -40,7 +41,7 @@ _PLACE = {name: place for place, name in enumerate(AxisPlan._fields)}
 def plan(blocks: int, rows: int, columns: int, task: int) -> AxisPlan:
     """The plan of a tensor; ``task``: elements of a task of lines, about."""
     if columns == 1:
-        bunch = max(1, task // max(rows, 1))
+        bunch = equal_parts(blocks, task // max(rows, 1))
         return AxisPlan(-(-blocks // bunch), blocks, rows, columns, bunch, 1)
     strip = min(columns, STRIP)
     strips = -(-columns // strip)

@@ -11,7 +11,7 @@ import hashlib
 import logging
 from collections.abc import Callable
 from functools import cache as once
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -51,18 +51,30 @@ class Functions:
         return found
 
 
+class Entries(NamedTuple):
+    """The addresses of what runs a job."""
+
+    alone: int
+    """``alone(job)``, which runs all of it; with ``takes_slot`` it is ``alone(0, job)``."""
+    shared: int
+    """``shared(slot, job)``, which draws tasks from the slot until none is left."""
+    takes_slot: bool = False
+
+
 class Loop(Functions):
     """A compiled loop.
 
     Attributes:
         alone: runs all of a job, given its address: ``alone(job)``.
         shared: the address of ``shared(slot, job)``, which draws tasks as kernels do (``alpha.cpu.sharing``).
+        entries: the addresses of both.
     """
 
     def __init__(self, code: bytes) -> None:
         super().__init__(code)
         self.alone: Any = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(self.address("alone"))
         self.shared = self.address("shared")
+        self.entries = Entries(self.address("alone"), self.shared)
 
 
 def loop(ir: str) -> Loop:
