@@ -1,7 +1,8 @@
-"""FillOperations: tensors of one number on the CPU, written by a loop of vectors (``alpha.cpu.loops.fill``)."""
+"""FillOperations: tensors of one number, and progressions, on the CPU, written by loops of vectors."""
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from functools import cache
@@ -9,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu import workers
-from alpha.cpu.base import HostEngine
+from alpha.cpu import tasks, workers
+from alpha.cpu.base import SMALL_FILL, HostEngine
 from alpha.cpu.isa import ISA
-from alpha.cpu.loops import fill, machine
+from alpha.cpu.loops import fill, machine, progression
 from alpha.cpu.pointwise import launcher
+from alpha.dtypes import ALL, float32, float64, int32, int64, is_float
 from alpha.records import Scalar
-from alpha.tensor import Tensor
+from alpha.tensor import Storage, Tensor, dense_strides
 
 STREAMED_BYTES = 20 << 20
 """Bytes from which a tensor is written past the caches, which would not keep it."""
@@ -24,33 +26,85 @@ SHARED_BYTES = 1 << 20
 """Bytes from which workers are woken."""
 
 _pack = struct.Struct("qqq8s").pack
+_COUNTING = {"i64": struct.Struct("5q").pack, "double": struct.Struct("3q2d").pack}
+_STORED = {int32: "i32", int64: "i64", float32: "float", float64: "double"}
+"""The dtypes of progressions that a loop writes, as LLVM names them."""
+
+_NUMBERS = {dtype: struct.Struct(dtype.char).pack for dtype in ALL}
+"""The bytes of a number of a dtype; struct.error or OverflowError for what it does not hold."""
 
 
 class FillOperations(HostEngine):
-    """New tensors of one number; a tensor that is there is filled by a copy of the number."""
+    """New tensors of one number, or of a progression; a tensor that is there is filled by a copy of the number."""
 
     def full(
         self, shape: Sequence[int], value: Scalar, dtype: np.dtype[Any], order: Sequence[int] | None = None
     ) -> Tensor:
-        out = self.empty(shape, dtype, order)
-        storage = out.storage
-        if not storage.nbytes:
-            return out
-        number = np.empty(8 // dtype.itemsize, dtype)
-        with np.errstate(all="ignore"):  # what does not fit becomes what NumPy makes of it
-            number.fill(value)
-        tasks = -(-storage.nbytes // fill.TASK_BYTES)
-        job = _pack(storage.address, storage.nbytes, tasks, number.tobytes())
-        loop = _loop(storage.nbytes >= STREAMED_BYTES and storage.address % ISA.bytes == 0)
-        if storage.nbytes < SHARED_BYTES or self.threads == 1:
+        shape = tuple(shape)
+        nbytes = math.prod(shape) * dtype.itemsize
+        storage = Storage(self, self.memory, nbytes)
+        self._repeat(pattern(value, dtype), storage.address, nbytes)
+        return Tensor(storage, 0, shape, dense_strides(shape, order), dtype)
+
+    def fill(self, out: Tensor, value: Scalar) -> None:
+        elements = math.prod(out.shape)
+        if elements > SMALL_FILL and out.is_contiguous(out.memory_order()):
+            self._repeat(pattern(value, out.dtype), out.address, elements * out.dtype.itemsize)
+        else:
+            super().fill(out, value)
+
+    def _repeat(self, numbers: bytes, address: int, nbytes: int) -> None:
+        """Writes a pattern of eight bytes again and again."""
+        if not nbytes:
+            return
+        count = -(-nbytes // fill.TASK_BYTES)
+        job = _pack(address, nbytes, count, numbers)
+        loop = _loop(nbytes >= STREAMED_BYTES and address % ISA.bytes == 0)
+        if nbytes < SHARED_BYTES or self.threads == 1:
             loop.alone(job)
         else:
             record = np.frombuffer(job, np.uint8)
-            workers.WORKERS.enter(launcher(), min(self.threads, tasks), (loop.shared, record.ctypes.data))
+            workers.WORKERS.enter(launcher(), min(self.threads, count), (loop.shared, record.ctypes.data))
+
+    def progression(self, first: int | float, step: int | float, count: int, dtype: np.dtype[Any]) -> Tensor:
+        counted = "i64" if isinstance(first, int) else "double"
+        if dtype not in _STORED or (counted == "double" and not is_float(dtype)):
+            return super().progression(first, step, count, dtype)
+        out = self.empty((count,), dtype)
+        if not count:
+            return out
+        second = first + step
+        if counted == "double":
+            step = second - first
+        parts = -(-count // progression.TASK)
+        plan = tasks.Record([parts])
+        job = _COUNTING[counted](plan.address, out.storage.address, count, first, step)
+        streams = out.storage.nbytes >= STREAMED_BYTES and out.storage.address % ISA.bytes == 0
+        tasks.run(_counting(counted, _STORED[dtype], streams), job, parts, self.threads)
+        if counted == "double" and count > 1:
+            with np.errstate(all="ignore"):
+                self.array(out)[1] = second
         return out
+
+
+def pattern(value: Scalar, dtype: np.dtype[Any]) -> bytes:
+    """Eight bytes that repeat a number of a dtype; what does not fit becomes what NumPy makes of it."""
+    try:
+        return _NUMBERS[dtype](value) * (8 // dtype.itemsize)
+    except (struct.error, OverflowError):
+        number = np.empty(8 // dtype.itemsize, dtype)
+        with np.errstate(all="ignore"):
+            number.fill(value)
+        return number.tobytes()
 
 
 @cache
 def _loop(streams: bool) -> machine.Loop:
     """The loop, which may write past the caches."""
     return machine.loop(fill.ir_of(streams))
+
+
+@cache
+def _counting(counted: str, stored: str, streams: bool) -> machine.Loop:
+    """The loop of a progression; see ``alpha.cpu.loops.progression``."""
+    return machine.loop(progression.ir_of(counted, stored, streams))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,9 +30,6 @@ __all__ = [
 ]
 
 EngineLike = Engine | str | None
-
-PIECE = 1 << 17
-"""Numbers of a range that are made at a time."""
 
 
 def _finish(out: Tensor, requires_grad: bool) -> Tensor:
@@ -124,22 +120,8 @@ def arange(
     else:
         length = (float(last) - float(first)) / float(step)
         count = max(0, math.ceil(length)) if math.isfinite(length) else sys.maxsize
-    pieces = _progression(first, step, count, whole)
-    return _finish(engines.resolve(engine).from_pieces((count,), kind, pieces), requires_grad)
-
-
-def _progression(first: Number, step: Number, count: int, whole: bool) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-    """first + i * step for i < count, ``PIECE`` at a time, as NumPy counts: floats by the step that their sums make."""
-    for start in range(0, count, PIECE):
-        index = np.arange(start, min(start + PIECE, count), dtype=np.int64)
-        if whole:
-            yield start, index * int(step) + int(first)
-        else:
-            begin, second = float(first), float(first) + float(step)
-            values = index * (second - begin) + begin
-            if start == 0:
-                values[1:2] = second
-            yield start, values
+    begin, by = (int(first), int(step)) if whole else (float(first), float(step))
+    return _finish(engines.resolve(engine).progression(begin, by, count, kind), requires_grad)
 
 
 def _is_bound(value: Any) -> bool:

@@ -68,6 +68,8 @@ def check_float(function: str, *tensors: Tensor) -> None:
 
 def check_value(function: str, value: Any, dtype: np.dtype[Any]) -> None:
     """ArgumentError unless a value is a number that a dtype holds: infinities and NaN are numbers of floats alone."""
+    if (type(value) is float or type(value) is int) and dtypes.limits(dtype)[0] <= value <= dtypes.limits(dtype)[1]:
+        return
     number = value.item() if isinstance(value, np.generic) else value
     if isinstance(number, bool | int | float):
         if dtypes.is_bool(dtype) or isinstance(number, bool):

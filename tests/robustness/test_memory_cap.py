@@ -316,7 +316,7 @@ def test_pieces_are_the_same_numbers(engine: Engine, dtype: str, monkeypatch: py
 
     whole = drawn()
     monkeypatch.setattr(random, "PIECE", 8)
-    monkeypatch.setattr("alpha.functions.creation.PIECE", 8)
+    monkeypatch.setattr("alpha.composed.arrays.PIECE", 8)
     for expected, found in zip(whole, drawn(), strict=True):
         np.testing.assert_array_equal(found, expected)
 
