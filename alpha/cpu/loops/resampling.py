@@ -6,6 +6,7 @@ of a pixel are runs, as in pooling. A job is a record of 8-byte fields: plan, im
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from alpha.cpu.loops import pixels
@@ -16,6 +17,9 @@ from alpha.cpu.loops.runs import Run
 
 _VECTORS = 4
 """Vectors of a pixel that are worked on at once."""
+
+_FEW = ((2, 2), (4, 4), (1, 1), (1, 2), (2, 1))
+"""Rows and columns of pairs that have functions of their own: those of interpolation and of its gradients."""
 
 
 class Resampling(NamedTuple):
@@ -60,7 +64,7 @@ def ir_of(bits: int, moves: bool, streams: bool) -> str:
         streams: whether it writes past the caches; then each pixel begins at a whole vector.
     """
     writer = _Writer(bits, streams)
-    functions = [writer.move()] if moves else [writer.four(), writer.sums()]
+    functions = [writer.move()] if moves else [*[writer.few(*counts) for counts in _FEW], writer.sums()]
     task = pixels.rows_task(bits // 8, _PLACE, writer.moved if moves else writer.summed)
     return module([*functions, task], shared(), alone(), pixels.STREAMS)
 
@@ -88,29 +92,34 @@ class _Writer:
         code.give()
         return code
 
-    def four(self) -> Code:
-        """``four(first, second, right, down, across, out, count)``: two pixels of each of two rows.
-
-        ``first``, ``second``: the rows' left pixels; ``right``: bytes to the pixels on the right; ``down``, ``across``:
-        addresses of the rows' and of the columns' weights.
-        """
-        code = Code("four", "first", "second", "right", "down", "across", "out", "count")
+    def few(self, rows: int, columns: int) -> Code:
+        """``few{rows}{columns}(plan, x, top, first, out, count)``: as ``sums`` of so many rows and columns of pairs."""
+        code = Code(f"few{rows}{columns}", "plan", "x", "top", "first", "out", "count")
         run = Run(self.bits, code)
-        down, across = ([self._weight(run, at, k) for k in range(2)] for at in ("%down", "%across"))
-        starts = [(row, code.add(row, "%right")) for row in ("%first", "%second")]
+        lines, sides, weights = [], [], []
+        for axis, first, count, found in (("row", "%top", rows, lines), ("column", "%first", columns, sides)):
+            places = [code.add(first, k) for k in range(count)]
+            step = self._field(code, f"from_{axis}")
+            found += [code.mul(self._source(code, axis, place), step) for place in places]
+            weights.append([self._weight(run, self._field(code, f"{axis}_weights"), place) for place in places])
+        down, across = weights
+        starts = [[code.add(code.add("%x", line), pixel) for pixel in sides] for line in lines]
+
+        def total(values: list[Value], factors: list[Value]) -> Value:
+            found = run.mul(factors[0], values[0])
+            for value, factor in zip(values[1:], factors[1:], strict=True):
+                found = run.fma(factor, value, found)
+            return found
 
         def visit(offsets: list[Value], left: Value | None, _: list[Value]) -> list[Value]:
-            sums = []
+            found = []
             for offset in offsets:
-                lines = []
-                for pair in starts:
-                    one, other = (run.read(code.add(pixel, offset), left) for pixel in pair)
-                    lines.append(run.fma(across[1], other, run.mul(across[0], one)))
-                sums.append(run.fma(down[1], lines[1], run.mul(down[0], lines[0])))
-            pixels.put(run, sums, "%out", offsets, left, self.streams)
+                read = [[run.read(code.add(pixel, offset), left) for pixel in line] for line in starts]
+                found.append(total([total(line, across) for line in read], down))
+            pixels.put(run, found, "%out", offsets, left, self.streams)
             return []
 
-        run.fold("%count", (2, 1), visit)
+        run.fold("%count", (_VECTORS if rows * columns == 1 else 2, 1), visit)
         code.give()
         return code
 
@@ -189,30 +198,24 @@ class _Writer:
     def summed(self, code: Code, row: Row) -> None:
         """A part of a row, each pixel a sum."""
         top, rows = self._pairs(code, "row", row.number)
-        is_two = code.equal(rows, 2)
 
         def pixel(column: Value, _: list[Value]) -> None:
             first, columns = self._pairs(code, "column", column)
             out = code.add(row.out, code.mul(column, self._field(code, "to_column")))
 
-            def four() -> None:
-                from_row, from_column = self._field(code, "from_row"), self._field(code, "from_column")
-                left, right = (
-                    code.mul(self._source(code, "column", place), from_column) for place in (first, code.add(first, 1))
-                )
-                lines = [
-                    code.add(code.add(row.x, code.mul(self._source(code, "row", place), from_row)), left)
-                    for place in (top, code.add(top, 1))
-                ]
-                weights = [
-                    code.add(self._field(code, f"{axis}_weights"), code.mul(place, self.item))
-                    for axis, place in (("row", top), ("column", first))
-                ]
-                code.call("void", "four", *lines, code.sub(right, left), *weights, out, row.numbers)
+            def several(few: Sequence[tuple[int, int]] = _FEW) -> None:
+                if not few:
+                    code.call("void", "sums", "%plan", row.x, rows, top, columns, first, out, row.numbers)
+                    return
+                (high, wide), others = few[0], few[1:]
+                is_so = code.write(f"and i1 {code.equal(rows, high)}, {code.equal(columns, wide)}")
+                arguments = ("%plan", row.x, top, first, out, row.numbers)
 
-            def several() -> None:
-                code.call("void", "sums", "%plan", row.x, rows, top, columns, first, out, row.numbers)
+                def found() -> None:
+                    code.call("void", f"few{high}{wide}", *arguments)
 
-            code.choose(code.write(f"and i1 {is_two}, {code.equal(columns, 2)}"), four, several)
+                code.choose(is_so, found, lambda: several(others))
+
+            several()
 
         code.loop(row.left, row.right, pixel)
