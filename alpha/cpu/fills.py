@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import struct
+import sys
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,11 @@ import numpy as np
 from alpha.cpu import tasks, workers
 from alpha.cpu.base import SMALL_FILL, HostEngine
 from alpha.cpu.isa import ISA
+from alpha.cpu.launches import Call, call_of, constant, learn, of_result
 from alpha.cpu.loops import fill, machine, progression
 from alpha.cpu.pointwise import launcher
-from alpha.dtypes import ALL, float32, float64, int32, int64, is_float
+from alpha.dtypes import ALL, float32, float64, int32, int64, is_float, limits
+from alpha.launches import FULL_LIKE
 from alpha.records import Scalar
 from alpha.tensor import Storage, Tensor, dense_strides
 
@@ -45,6 +49,14 @@ class FillOperations(HostEngine):
         storage = Storage(self, self.memory, nbytes)
         self._repeat(pattern(value, dtype), storage.address, nbytes)
         return Tensor(storage, 0, shape, dense_strides(shape, order), dtype)
+
+    def full_like(self, x: Tensor, value: Scalar, dtype: np.dtype[Any]) -> Tensor:
+        out = self.full(x.shape, value, dtype, x.memory_order())
+        nbytes, (least, most) = out.storage.nbytes, limits(dtype)
+        shared = nbytes >= SHARED_BYTES and self.threads > 1
+        if nbytes and dtype == x.dtype and not shared and least <= value <= most:
+            learn(FULL_LIKE, self, lambda: _call(out, pattern(value, dtype)), x, value)
+        return out
 
     def fill(self, out: Tensor, value: Scalar) -> None:
         elements = math.prod(out.shape)
@@ -77,13 +89,12 @@ class FillOperations(HostEngine):
         if counted == "double":
             step = second - first
         parts = -(-count // progression.TASK)
-        plan = tasks.Record([parts])
+        plan = _plan(parts)
         job = _COUNTING[counted](plan.address, out.storage.address, count, first, step)
         streams = out.storage.nbytes >= STREAMED_BYTES and out.storage.address % ISA.bytes == 0
         tasks.run(_counting(counted, _STORED[dtype], streams), job, parts, self.threads)
         if counted == "double" and count > 1:
-            with np.errstate(all="ignore"):
-                self.array(out)[1] = second
+            ctypes.memmove(out.storage.address + dtype.itemsize, pattern(second, dtype), dtype.itemsize)
         return out
 
 
@@ -98,10 +109,26 @@ def pattern(value: Scalar, dtype: np.dtype[Any]) -> bytes:
         return number.tobytes()
 
 
+def _call(out: Tensor, numbers: bytes) -> Call:
+    """How a launch fills such a tensor, by one thread."""
+    nbytes = out.storage.nbytes
+    loop, count = _loop(nbytes >= STREAMED_BYTES), -(-nbytes // fill.TASK_BYTES)
+    number = int.from_bytes(numbers, sys.byteorder, signed=True)
+    words = (of_result(), constant(nbytes), constant(count), constant(number))
+    parts = count if nbytes >= SHARED_BYTES else 1
+    return call_of(loop.address("alone"), words, (out,), math.prod(out.shape), parts, loop, takes_slot=False)
+
+
 @cache
 def _loop(streams: bool) -> machine.Loop:
     """The loop, which may write past the caches."""
     return machine.loop(fill.ir_of(streams))
+
+
+@lru_cache(maxsize=1024)
+def _plan(parts: int) -> tasks.Record:
+    """The plan of a progression: the number of its tasks."""
+    return tasks.Record([parts])
 
 
 @cache

@@ -45,7 +45,7 @@ def call(function: type[Function], *args: Any, **kwargs: Any) -> Tensor:
 
 def filled(like: Tensor, value: Number, dtype: np.dtype[Any] | None = None) -> Tensor:
     """A tensor of the same shape and memory order with one number in each element."""
-    return like.engine.full(like.shape, value, like.dtype if dtype is None else dtype, like.memory_order())
+    return like.storage.engine.full_like(like, value, like.dtype if dtype is None else dtype)
 
 
 def check_tensor(function: str, *values: Any) -> None:

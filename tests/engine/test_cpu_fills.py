@@ -15,6 +15,7 @@ from alpha.cpu.engine import CPUEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops import progression
 from alpha.engine import Engine
+from alpha.errors import ArgumentError
 
 SHAPES = [(), (0,), (1,), (3,), (5, 7), (65_537,), (1100, 1003), (2800, 2801)]
 
@@ -66,6 +67,25 @@ def test_a_number_becomes_what_numpy_makes_of_it() -> None:
                 continue
             with np.errstate(all="ignore"):
                 assert fills.pattern(value, dtype) == np.full(8 // dtype.itemsize, value, dtype).tobytes()
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+def test_launches_of_full_like(dtype: np.dtype[np.generic]) -> None:
+    """Numbers that are equal but differ in bits or type, an infinity, other shapes and orders: each has its own."""
+    values = [0, 1, True, *([0.0, -0.0, 0.1, math.inf, math.nan] if dtypes.is_float(dtype) else [])]
+    for engine in (CPUEngine(threads=1), CPUEngine(threads=2)):
+        for shape in ((), (0, 3), (5,), (7, 9), (600, 1000)):
+            x = engine.full(shape, 1, dtype)
+            for value in values * 3:
+                found = alpha.full_like(x, value)
+                assert found.dtype == dtype and found.shape == shape and found.storage is not x.storage
+                assert found.numpy().tobytes() == np.full(shape, value, dtype).tobytes()
+        turned = engine.full((7, 9), 1, dtype).T
+        assert [alpha.ones_like(turned).strides for _ in range(3)] == [turned.strides] * 3
+        assert alpha.full_like(x, 1, dtype=dtypes.float32).dtype == dtypes.float32
+    with pytest.raises(ArgumentError):
+        for _ in range(2):
+            alpha.full_like(engine.full((3,), 0, dtypes.float32), 1e300)
 
 
 PROGRESSIONS: list[tuple[int | float, int | float]] = [

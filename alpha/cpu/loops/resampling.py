@@ -96,14 +96,14 @@ class _Writer:
         """``few{rows}{columns}(plan, x, top, first, out, count)``: as ``sums`` of so many rows and columns of pairs."""
         code = Code(f"few{rows}{columns}", "plan", "x", "top", "first", "out", "count")
         run = Run(self.bits, code)
-        lines, sides, weights = [], [], []
-        for axis, first, count, found in (("row", "%top", rows, lines), ("column", "%first", columns, sides)):
+        steps, weights = [], []
+        for axis, first, count in (("row", "%top", rows), ("column", "%first", columns)):
             places = [code.add(first, k) for k in range(count)]
             step = self._field(code, f"from_{axis}")
-            found += [code.mul(self._source(code, axis, place), step) for place in places]
+            steps.append([code.mul(self._source(code, axis, place), step) for place in places])
             weights.append([self._weight(run, self._field(code, f"{axis}_weights"), place) for place in places])
         down, across = weights
-        starts = [[code.add(code.add("%x", line), pixel) for pixel in sides] for line in lines]
+        starts = [[code.add(code.add("%x", line), side) for side in steps[1]] for line in steps[0]]
 
         def total(values: list[Value], factors: list[Value]) -> Value:
             found = run.mul(factors[0], values[0])
