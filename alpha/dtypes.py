@@ -171,6 +171,8 @@ def scalar(dtype: DType, value: float) -> Any:
 
 def of_scalar(value: bool | int | float) -> DType:
     """The dtype of a Python number: bool, int64 or float32."""
+    if type(value) is float:
+        return default_float
     if isinstance(value, bool | np.bool_):
         return bool_
     if isinstance(value, int | np.integer):

@@ -273,6 +273,18 @@ class Engine(ABC):
         """A dense tensor with one number in each element; ``order``: the axes from outermost to innermost."""
         return arrays.filled(self, shape, value, dtype, order)
 
+    def full_like(self, x: Tensor, value: Scalar, dtype: np.dtype[Any]) -> Tensor:
+        """A dense tensor of x's shape and memory order with one number in each element."""
+        return self.full(x.shape, value, dtype, x.memory_order())
+
+    def progression(self, first: int | float, step: int | float, count: int, dtype: np.dtype[Any]) -> Tensor:
+        """first + i * step for i = 0, 1, ..., count - 1, converted to a dtype.
+
+        Two ints are counted in int64. Two floats are counted as NumPy does: the second number is their sum in float64,
+        and the others follow by its difference from the first.
+        """
+        return arrays.progression(self, first, step, count, dtype)
+
     # -- element-wise, reductions, indexing, products ------------------------------------------------------------
 
     @abstractmethod

@@ -76,6 +76,12 @@ GATHER_ALONG = Launches(TENSOR, KEY, TENSOR)
 TAKE_ALONG_DIM = Launches(TENSOR, TENSOR, KEY)
 """``alpha.take_along_dim``: x, index, dim."""
 
+FULL_LIKE = Launches(TENSOR, KEY)
+"""``Engine.full_like`` in x's dtype, of a finite number that it holds: x, value. For ``alpha.full_like``."""
+
+ONE_HOT = Launches(TENSOR, KEY)
+"""``Engine.one_hot`` of integers of 64 bits: labels, classes. For ``alpha.one_hot`` of labels with one axis."""
+
 PUT = Launches(TENSOR, KEY, TENSOR, TENSOR, in_place=True)
 """``Engine.scatter`` of entries along an axis: out, axis, index, values. For ``x[index] = values``."""
 

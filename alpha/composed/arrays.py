@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from alpha.engine import Engine
     from alpha.records import RangeCheck, Scalar
     from alpha.tensor import Tensor
+
+PIECE = 1 << 17
+"""Numbers of a progression that the host makes at a time."""
 
 
 def fill(engine: Engine, out: Tensor, value: Scalar) -> None:
@@ -30,6 +33,26 @@ def filled(
     out = engine.empty(shape, dtype, order)
     engine.fill(out, value)
     return out
+
+
+def progression(engine: Engine, first: int | float, step: int | float, count: int, dtype: np.dtype[Any]) -> Tensor:
+    """Made on the host, ``PIECE`` numbers at a time."""
+    return engine.from_pieces((count,), dtype, _progression(first, step, count))
+
+
+def _progression(first: int | float, step: int | float, count: int) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+    """The pieces, and the place of each one's first number."""
+    for start in range(0, count, PIECE):
+        index = np.arange(start, min(start + PIECE, count), dtype=np.int64)
+        if isinstance(first, int):
+            yield start, index * int(step) + first
+        else:
+            with np.errstate(all="ignore"):
+                second = np.float64(first) + step
+                values = index * (second - first) + first
+            if start == 0:
+                values[1:2] = second
+            yield start, values
 
 
 def copied(engine: Engine, x: Tensor, dtype: np.dtype[Any], order: Sequence[int] | None = None) -> Tensor:

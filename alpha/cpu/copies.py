@@ -59,42 +59,49 @@ class Plan(NamedTuple):
 
 def plan(copies: Sequence[Copy], item: int) -> Plan:
     """A plan of copies of numbers of ``item`` bytes, each of which has a part of the target for itself."""
-    planned = [part for copy in copies if 0 not in copy.shape for part in _parts(copy, item)]
     stream = sum(math.prod(copy.shape) for copy in copies) * item >= LARGE_BYTES
-    loops_at = 1 + len(kernels.WORD) * (len(planned) + 1)
-    record = np.empty(loops_at + sum(3 * len(part.loops) for part in planned), np.int64)
-    first, row = 0, 1
-    for part in planned:
+    tasks, pieces = 0, []
+    for part in [part for copy in copies if 0 not in copy.shape for part in _parts(copy, item)]:
         inner = 2 if part.kind == kernels.TILES else 1
         units, block = _tasks(part.kind, part.loops, item)
         aligned = part.kind != kernels.TILES or not any(write % ISA.bytes for _, _, write in part.loops[:-1])
-        record[row : row + len(kernels.WORD)] = kernels.Piece(
-            first, part.kind, item, part.source, part.source_offset, part.target_offset,
-            record.ctypes.data + 8 * loops_at, len(part.loops) - inner, units, block, stream and aligned,
+        piece = kernels.Piece(
+            tasks, part.kind, item, part.source, part.source_offset, part.target_offset, 0, len(part.loops) - inner,
+            units, block, stream and aligned,
         )  # fmt: skip
-        record[loops_at : loops_at + 3 * len(part.loops)] = np.ravel(part.loops)
-        first, row, loops_at = first - (-units // block), row + len(kernels.WORD), loops_at + 3 * len(part.loops)
-    record[row : row + len(kernels.WORD)] = 1 << 62  # no task is a copy's behind the last
-    record[0] = first
-    return Plan(first, record, record.ctypes.data)
+        pieces.append((piece, part.loops))
+        tasks -= -units // block
+    return _recorded(tasks, tasks, pieces)
 
 
 def sums(copies: Sequence[Copy], item: int) -> Plan:
     """A plan of what is added, in this order, where ``plan`` copies: parts of the target may overlap."""
-    found = [(copy, merged(copy, item, by_source=True)) for copy in copies if 0 not in copy.shape]
-    loops_at = 1 + len(kernels.WORD) * len(found)
-    record = np.zeros(loops_at + sum(3 * len(loops) for _, loops in found), np.int64)
-    record[0] = len(found)
-    for i, (copy, loops) in enumerate(found):
-        outer, row = len(loops) - 1, 1 + len(kernels.WORD) * i
+    pieces = []
+    for copy in [copy for copy in copies if 0 not in copy.shape]:
+        loops = merged(copy, item, by_source=True)
         units = math.prod([length for length, _, _ in loops[:-1]])
-        record[row : row + len(kernels.WORD)] = kernels.Piece(
-            0, kernels.STRIDED, item, copy.source, copy.source_offset * item, copy.target_offset * item,
-            record.ctypes.data + 8 * loops_at, outer, units, 1, 0,
+        piece = kernels.Piece(
+            0, kernels.STRIDED, item, copy.source, copy.source_offset * item, copy.target_offset * item, 0,
+            len(loops) - 1, units, 1, 0,
         )  # fmt: skip
+        pieces.append((piece, loops))
+    return _recorded(min(1, len(pieces)), len(pieces), pieces)
+
+
+def _recorded(tasks: int, count: int, pieces: Sequence[tuple[kernels.Piece, list[Loop]]]) -> Plan:
+    """The plan of pieces with their loops; ``count``: what the kernel finds before them."""
+    width = len(kernels.WORD)
+    loops_at = 1 + width * (len(pieces) + 1)
+    record = np.empty(loops_at + sum(3 * len(loops) for _, loops in pieces), np.int64)
+    record[0] = count
+    for row, (piece, loops) in enumerate(pieces):
+        first = 1 + width * row
+        record[first : first + width] = piece._replace(loops=record.ctypes.data + 8 * loops_at)
         record[loops_at : loops_at + 3 * len(loops)] = np.ravel(loops)
         loops_at += 3 * len(loops)
-    return Plan(1 if found else 0, record, record.ctypes.data)
+    behind = 1 + width * len(pieces)
+    record[behind : behind + width] = 1 << 62  # no task is a piece's behind the last
+    return Plan(tasks, record, record.ctypes.data)
 
 
 class CopyOperations(HostEngine):
@@ -122,18 +129,14 @@ class CopyOperations(HostEngine):
         if found is not None:
             return found
         wanted = _copied(x.shape, x.strides, order, x.dtype.itemsize)
-        out = Tensor(self.allocate(wanted.nbytes), 0, wanted.shape, wanted.strides, x.dtype)
-        self._join(COPY, wanted, out, [x], x, order)
-        return out
+        return self._join(COPY, wanted, [x], x, order)
 
     def flip(self, x: Tensor, axes: tuple[int, ...]) -> Tensor:
         found: Tensor | None = FLIP.launch(x, axes)
         if found is not None:
             return found
         wanted = _flipped(x.shape, x.strides, axes, x.dtype.itemsize)
-        out = Tensor(self.allocate(wanted.nbytes), 0, wanted.shape, wanted.strides, x.dtype)
-        self._join(FLIP, wanted, out, [x], x, axes)
-        return out
+        return self._join(FLIP, wanted, [x], x, axes)
 
     def concat(self, tensors: Sequence[Tensor], axis: int, order: Sequence[int] | None = None) -> Tensor:
         several = tuple(tensors)
@@ -144,9 +147,7 @@ class CopyOperations(HostEngine):
             return arrays.concat(self, several, axis, order)
         first = several[0]
         wanted = _joined(axis, first.dtype.itemsize, order, *[(x.shape, x.strides) for x in several])
-        out = Tensor(self.allocate(wanted.nbytes), 0, wanted.shape, wanted.strides, first.dtype)
-        self._join(CONCAT, wanted, out, several, several, axis, order)
-        return out
+        return self._join(CONCAT, wanted, several, several, axis, order)
 
     def stack(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
         several = tuple(tensors)
@@ -158,22 +159,21 @@ class CopyOperations(HostEngine):
         first = several[0]
         lies = [(inserted(x.shape, axis), inserted(x.strides, axis)) for x in several]
         wanted = _joined(axis, first.dtype.itemsize, None, *lies)
-        out = Tensor(self.allocate(wanted.nbytes), 0, wanted.shape, wanted.strides, first.dtype)
-        self._join(STACK, wanted, out, several, several, axis)
-        return out
+        return self._join(STACK, wanted, several, several, axis)
 
-    def _join(self, known: Launches, wanted: Joined, out: Tensor, parts: Sequence[Tensor], *arguments: Any) -> None:
-        """Copies parts into the result, and makes the operation's launches know how."""
-        plan = wanted.plan
+    def _join(self, known: Launches, wanted: Joined, parts: Sequence[Tensor], *arguments: Any) -> Tensor:
+        """The result of parts copied into it; the operation's launches get to know how."""
+        plan, dtype = wanted.plan, parts[0].dtype
+        out = Tensor(self.allocate(wanted.nbytes), 0, wanted.shape, wanted.strides, dtype)
         if not plan.tasks:
-            return
-        item = out.dtype.itemsize
-        sources = [x.storage.address + x.offset * item for x in parts]
+            return out
+        sources = [x.storage.address + x.offset * dtype.itemsize for x in parts]
         job = wanted.pack(plan.address, out.storage.address, *sources)
         kernels.copy.run(job, plan.tasks, self.threads)
         words = (constant(plan.address), of_result(), *[of_tensor(k) for k in range(len(parts))])
         elements = math.prod(out.shape)
         learn(known, self, lambda: call_of(kernels.copy, words, (out,), elements, plan.tasks, plan), *arguments)
+        return out
 
 
 _PAIR = struct.Struct("3q").pack
@@ -211,16 +211,14 @@ def _joined(axis: int, item: int, order: Shape | None, *lies: tuple[Shape, Shape
     for place, (shape, steps) in enumerate(lies):
         copies.append(Copy(2 + place, shape, 0, steps, start * strides[axis], strides))
         start += shape[axis]
-    nbytes = math.prod(whole) * item
-    return Joined(whole, strides, nbytes, plan(copies, item), struct.Struct(f"{2 + len(lies)}q").pack)
+    return _dense(whole, strides, copies, len(lies), item)
 
 
 @caches.kept
 def _copied(shape: Shape, strides: Shape, order: Shape | None, item: int) -> Joined:
     """A dense copy of a tensor of this shape and strides, in an order of axes or in its own."""
     dense = dense_strides(shape, memory_order(shape, strides) if order is None else order)
-    copies = [Copy(2, shape, 0, strides, 0, dense)]
-    return Joined(shape, dense, math.prod(shape) * item, plan(copies, item), struct.Struct("3q").pack)
+    return _dense(shape, dense, [Copy(2, shape, 0, strides, 0, dense)], 1, item)
 
 
 @caches.kept
@@ -229,8 +227,13 @@ def _flipped(shape: Shape, strides: Shape, axes: tuple[int, ...], item: int) -> 
     dense = dense_strides(shape, memory_order(shape, strides))
     first = sum([(shape[axis] - 1) * strides[axis] for axis in axes])
     steps = tuple([-stride if axis in axes else stride for axis, stride in enumerate(strides)])
-    copies = [Copy(2, shape, first, steps, 0, dense)]
-    return Joined(shape, dense, math.prod(shape) * item, plan(copies, item), struct.Struct("3q").pack)
+    return _dense(shape, dense, [Copy(2, shape, first, steps, 0, dense)], 1, item)
+
+
+def _dense(shape: Shape, strides: Shape, copies: Sequence[Copy], tensors: int, item: int) -> Joined:
+    """A result of copies of so many tensors."""
+    pack = struct.Struct(f"{2 + tensors}q").pack
+    return Joined(shape, strides, math.prod(shape) * item, plan(copies, item), pack)
 
 
 def _overlap(x: Tensor, y: Tensor) -> bool:

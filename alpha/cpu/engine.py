@@ -9,6 +9,7 @@ from alpha.cpu.fills import FillOperations
 from alpha.cpu.group_norm import GroupNormOperations
 from alpha.cpu.losses import LossOperations
 from alpha.cpu.normalisation import NormalisationOperations
+from alpha.cpu.one_hot import OneHotOperations
 from alpha.cpu.optimizers import OptimizerOperations
 from alpha.cpu.padding import PaddingOperations
 from alpha.cpu.pooling import PoolingOperations
@@ -34,6 +35,7 @@ class CPUEngine(
     PoolingOperations,
     ResamplingOperations,
     LossOperations,
+    OneHotOperations,
     DropoutOperations,
     RandomOperations,
     FillOperations,

@@ -1,22 +1,26 @@
-"""FillOperations: tensors of one number on the CPU, written by a loop of vectors (``alpha.cpu.loops.fill``)."""
+"""FillOperations: tensors of one number, and progressions, on the CPU, written by loops of vectors."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
+import sys
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
 from alpha.cpu import tasks
-from alpha.cpu.base import HostEngine
+from alpha.cpu.base import SMALL_FILL, HostEngine
 from alpha.cpu.isa import ISA
-from alpha.cpu.loops import fill, machine
-from alpha.dtypes import FLOATS
+from alpha.cpu.launches import Call, call_of, constant, learn, of_result
+from alpha.cpu.loops import fill, machine, progression
+from alpha.dtypes import ALL, float32, float64, int32, int64, is_float, limits
+from alpha.launches import FULL_LIKE
 from alpha.records import Scalar
-from alpha.tensor import Tensor
+from alpha.tensor import Storage, Tensor, dense_strides
 
 STREAMED_BYTES = 20 << 20
 """Bytes from which a tensor is written past the caches, which would not keep it."""
@@ -25,39 +29,103 @@ SHARED_BYTES = 1 << 20
 """Bytes from which workers are woken."""
 
 _pack = struct.Struct("qqq8s").pack
+_COUNTING = {"i64": struct.Struct("5q").pack, "double": struct.Struct("3q2d").pack}
+_STORED = {int32: "i32", int64: "i64", float32: "float", float64: "double"}
+"""The dtypes of progressions that a loop writes, as LLVM names them."""
+
+_NUMBERS = {dtype: struct.Struct(dtype.char).pack for dtype in ALL}
+"""The bytes of a number of a dtype; struct.error or OverflowError for what it does not hold."""
 
 
 class FillOperations(HostEngine):
-    """New tensors of one number; a tensor that is there is filled by a copy of the number."""
+    """New tensors of one number, or of a progression; a tensor that is there is filled by a copy of the number."""
 
     def full(
         self, shape: Sequence[int], value: Scalar, dtype: np.dtype[Any], order: Sequence[int] | None = None
     ) -> Tensor:
-        out = self.empty(shape, dtype, order)
-        storage = out.storage
-        if not storage.nbytes:
+        shape = tuple(shape)
+        nbytes = math.prod(shape) * dtype.itemsize
+        storage = Storage(self, self.memory, nbytes)
+        self._repeat(pattern(value, dtype), storage.address, nbytes)
+        return Tensor(storage, 0, shape, dense_strides(shape, order), dtype)
+
+    def full_like(self, x: Tensor, value: Scalar, dtype: np.dtype[Any]) -> Tensor:
+        out = self.full(x.shape, value, dtype, x.memory_order())
+        nbytes, (least, most) = out.storage.nbytes, limits(dtype)
+        if nbytes and dtype == x.dtype and least <= value <= most:
+            learn(FULL_LIKE, self, lambda: _call(out, pattern(value, dtype)), x, value)
+        return out
+
+    def fill(self, out: Tensor, value: Scalar) -> None:
+        elements = math.prod(out.shape)
+        if elements > SMALL_FILL and out.is_contiguous(out.memory_order()):
+            self._repeat(pattern(value, out.dtype), out.address, elements * out.dtype.itemsize)
+        else:
+            super().fill(out, value)
+
+    def _repeat(self, numbers: bytes, address: int, nbytes: int) -> None:
+        """Writes a pattern of eight bytes again and again."""
+        if not nbytes:
+            return
+        count = -(-nbytes // fill.TASK_BYTES)
+        job = _pack(address, nbytes, count, numbers)
+        loop = _loop(nbytes >= STREAMED_BYTES and address % ISA.bytes == 0)
+        tasks.run(loop, job, count if nbytes >= SHARED_BYTES else 1, self.threads)
+
+    def progression(self, first: int | float, step: int | float, count: int, dtype: np.dtype[Any]) -> Tensor:
+        counted = "i64" if isinstance(first, int) else "double"
+        if dtype not in _STORED or (counted == "double" and not is_float(dtype)):
+            return super().progression(first, step, count, dtype)
+        out = self.empty((count,), dtype)
+        if not count:
             return out
-        count = -(-storage.nbytes // fill.TASK_BYTES)
-        job = _pack(storage.address, storage.nbytes, count, _eight_bytes(value, dtype))
-        loop = _loop(storage.nbytes >= STREAMED_BYTES and storage.address % ISA.bytes == 0)
-        tasks.run(loop, job, count if storage.nbytes >= SHARED_BYTES else 1, self.threads)
+        second = first + step
+        if counted == "double":
+            step = second - first
+        parts = -(-count // progression.TASK)
+        plan = _plan(parts)
+        job = _COUNTING[counted](plan.address, out.storage.address, count, first, step)
+        streams = out.storage.nbytes >= STREAMED_BYTES and out.storage.address % ISA.bytes == 0
+        tasks.run(_counting(counted, _STORED[dtype], streams), job, parts, self.threads)
+        if counted == "double" and count > 1:
+            ctypes.memmove(out.storage.address + dtype.itemsize, pattern(second, dtype), dtype.itemsize)
         return out
 
 
-_C_FLOATS: dict[Any, Any] = {4: ctypes.c_float, 8: ctypes.c_double}
+def pattern(value: Scalar, dtype: np.dtype[Any]) -> bytes:
+    """Eight bytes that repeat a number of a dtype; what does not fit becomes what NumPy makes of it."""
+    try:
+        return _NUMBERS[dtype](value) * (8 // dtype.itemsize)
+    except (struct.error, OverflowError):
+        number = np.empty(8 // dtype.itemsize, dtype)
+        with np.errstate(all="ignore"):
+            number.fill(value)
+        return number.tobytes()
 
 
-def _eight_bytes(value: Scalar, dtype: np.dtype[Any]) -> bytes:
-    """A number in a dtype as often as eight bytes hold it; what does not fit becomes what NumPy makes of it."""
-    if type(value) is float and dtype in FLOATS:
-        return bytes(_C_FLOATS[dtype.itemsize](value)) * (8 // dtype.itemsize)  # C rounds as NumPy does, and faster
-    number = np.empty(8 // dtype.itemsize, dtype)
-    with np.errstate(all="ignore"):
-        number.fill(value)
-    return number.tobytes()
+def _call(out: Tensor, numbers: bytes) -> Call:
+    """How a launch fills such a tensor."""
+    nbytes = out.storage.nbytes
+    loop, count = _loop(nbytes >= STREAMED_BYTES), -(-nbytes // fill.TASK_BYTES)
+    number = int.from_bytes(numbers, sys.byteorder, signed=True)
+    words = (of_result(), constant(nbytes), constant(count), constant(number))
+    parts = count if nbytes >= SHARED_BYTES else 1
+    return call_of(loop, words, (out,), math.prod(out.shape), parts, None)
 
 
 @cache
 def _loop(streams: bool) -> machine.Loop:
     """The loop, which may write past the caches."""
     return machine.loop(fill.ir_of(streams))
+
+
+@lru_cache(maxsize=1024)
+def _plan(parts: int) -> tasks.Record:
+    """The plan of a progression: the number of its tasks."""
+    return tasks.Record([parts])
+
+
+@cache
+def _counting(counted: str, stored: str, streams: bool) -> machine.Loop:
+    """The loop of a progression; see ``alpha.cpu.loops.progression``."""
+    return machine.loop(progression.ir_of(counted, stored, streams))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +12,14 @@ import numpy as np
 from alpha import caches
 from alpha.arguments import Shape
 from alpha.composed import arrays
+from alpha.cpu import tasks
 from alpha.cpu.base import Array
 from alpha.cpu.copies import CopyOperations
 from alpha.cpu.isa import ISA
-from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import indexing as kernels
-from alpha.cpu.launches import call_of, constant, learn, of_result, of_tensor, verdict
+from alpha.cpu.launches import Call, call_of, constant, learn, of_result, of_tensor, verdict
+from alpha.cpu.loops import lookups as loops
+from alpha.cpu.loops import machine
 from alpha.dtypes import is_bool, is_float
 from alpha.engine import Index, Operand, RangeCheck
 from alpha.launches import GATHER_ALONG, INDEX_SELECT, PUT, Launches
@@ -27,6 +30,9 @@ SIZES = (4, 8)
 
 TASK = 1 << 14
 """Numbers per task, about."""
+
+TAKE, ADD, PUT_ENTRIES = "take", "add", "put"
+_KERNELS = {TAKE: kernels.take, ADD: kernels.add, PUT_ENTRIES: kernels.put_entries}
 
 
 class LookupOperations(CopyOperations):
@@ -64,24 +70,27 @@ class LookupOperations(CopyOperations):
         index = self.dense(given, range(given.ndim))
         out = Tensor(self.allocate(lines.nbytes), 0, lines.shape, lines.strides, x.dtype)
         wrong = np.zeros(1, np.int64) if checked else None
-        self.look_up(kernels.take, lines, index, x, out, 0 if wrong is None else wrong.ctypes.data, from_end)
+        self.look_up(TAKE, lines, index, x, out, 0 if wrong is None else wrong.ctypes.data, from_end)
         if wrong is not None and wrong[0]:
             return None
         if index is given and lines.tasks:
-            kernel = kernels.take[x.dtype.itemsize]
             job = (
                 constant(lines.address), of_tensor(1), of_tensor(0), of_result(), verdict(), constant(from_end),
             )  # fmt: skip
-            elements = math.prod(lines.shape)
-            arguments = lookup[1:] if known is INDEX_SELECT else lookup[1:4]
-            learn(known, self, lambda: call_of(kernel, job, (out,), elements, lines.tasks, lines), *arguments)
+
+            def call() -> Call:
+                item = x.dtype.itemsize
+                kernel = _loop(False, 8 * item) if lines.of_columns else kernels.take[item]
+                return call_of(kernel, job, (out,), math.prod(lines.shape), lines.tasks, lines)
+
+            learn(known, self, call, *(lookup[1:] if known is INDEX_SELECT else lookup[1:4]))
         return out
 
     def scatter_along(self, out: Tensor, index: Tensor, values: Tensor, axis: int) -> None:
         index = self.dense(index, range(index.ndim))
         lines = lines_along(out.shape, out.strides, index.shape, axis, out.dtype.itemsize, self.threads)
         if lines.serves and adds(out, values) and values.shape == index.shape:
-            self.look_up(kernels.add, lines, index, out, self.dense(values, range(values.ndim)))
+            self.look_up(ADD, lines, index, out, self.dense(values, range(values.ndim)))
         else:
             arrays.scatter_along(self, out, index, values, axis)
 
@@ -91,7 +100,7 @@ class LookupOperations(CopyOperations):
         if not lines.serves or values.shape != lines.shape:
             return False
         index = self.dense(index, range(index.ndim))
-        self.look_up(kernels.add, lines, index, out, self.dense(values, range(values.ndim)))
+        self.look_up(ADD, lines, index, out, self.dense(values, range(values.ndim)))
         return True
 
     def put_entries(self, out: Tensor, index: Tensor, axis: int, values: Operand) -> bool:
@@ -100,12 +109,12 @@ class LookupOperations(CopyOperations):
             return False
         if PUT.launch(out, axis, index, values) is not None:
             return True
-        lines = lines_of_entries(out.shape, out.strides, index.shape, axis, out.dtype.itemsize, 1)
+        lines = lines_of_entries(out.shape, out.strides, index.shape, axis, out.dtype.itemsize, 1, PUT_ENTRIES)
         if not lines.serves or not lines.tasks or values.shape != lines.shape or 0 in out.strides:
             return False
         followed, given = self.dense(index, range(index.ndim)), self.dense(values, range(values.ndim))
         wrong = np.zeros(1, np.int64)  # which the indices are not
-        self.look_up(kernels.put_entries, lines._replace(tasks=1), followed, out, given, wrong.ctypes.data)
+        self.look_up(PUT_ENTRIES, lines._replace(tasks=1), followed, out, given, wrong.ctypes.data)
         if followed is index and given is values:
             kernel = kernels.put_entries[out.dtype.itemsize]
             job = (constant(lines.address), of_tensor(1), of_tensor(0), of_tensor(2), verdict())
@@ -115,7 +124,7 @@ class LookupOperations(CopyOperations):
 
     def look_up(
         self,
-        kernel: dict[int, JobKernel],
+        op: str,
         lines: Plan,
         index: Tensor,
         table: Tensor,
@@ -125,8 +134,10 @@ class LookupOperations(CopyOperations):
     ) -> None:
         """Looks up, or adds to, what ``lines`` describe; index and values are dense in row-major order.
 
-        ``wrong``: where a 1 is written if an index is out of range; without it (0) none may be. ``from_end``: whether
-        indices below 0 count from the table's end.
+        Args:
+            op: TAKE, ADD or PUT_ENTRIES.
+            wrong: where a 1 is written if an index is out of range; without it (0) none may be.
+            from_end: whether indices below 0 count from the table's end.
         """
         if lines.tasks:
             item = table.dtype.itemsize
@@ -138,7 +149,10 @@ class LookupOperations(CopyOperations):
                 wrong,
                 from_end,
             )
-            kernel[item].run(job, lines.tasks, self.threads)
+            if lines.of_columns:
+                tasks.run(_loop(op == ADD, 8 * item), job, lines.tasks, self.threads)
+            else:
+                _KERNELS[op][item].run(job, lines.tasks, self.threads)
 
 
 class Lookup(NamedTuple):
@@ -165,12 +179,14 @@ class Plan(NamedTuple):
     serves: bool
     tasks: int = 0
     address: int = 0
-    """The record's, whose words are ``kernels.Lines``."""
-    record: Array | None = None
+    """The record's, whose words are ``kernels.Lines``, or those of ``loops.Columns``."""
+    record: Array | tasks.Record | None = None
     shape: Shape = ()
     strides: Shape = ()
     nbytes: int = 0
     """The values' bytes; they are dense in row-major order."""
+    of_columns: bool = False
+    """Whether one list of indices is looked up in each row of the table: by ``alpha.cpu.loops.lookups``."""
 
 
 @caches.kept
@@ -190,14 +206,20 @@ def lines_along(shape: Shape, strides: Shape, index: Shape, axis: int, item: int
 
 
 @caches.kept
-def lines_of_entries(shape: Shape, strides: Shape, index: Shape, axis: int, item: int, adders: int) -> Plan:
-    """The lookup by an index of whole entries along an axis, dense in row-major order."""
+def lines_of_entries(
+    shape: Shape, strides: Shape, index: Shape, axis: int, item: int, adders: int, op: str = TAKE
+) -> Plan:
+    """The lookup by an index of whole entries along an axis, dense in row-major order; ``op``: as in ``look_up``."""
     before, after = shape[:axis], shape[axis + 1 :]
     outer, inner = _merged(before, strides[:axis]), _merged(after, strides[axis + 1 :])
     if outer is None or inner is None or item not in SIZES:
         return Plan(False)
     sizes = (math.prod(before), math.prod(index), math.prod(after))
-    found = _plan(sizes, shape[axis], (outer * item, strides[axis] * item, inner * item), (0, 1, 0), adders, item)
+    if op != PUT_ENTRIES and sizes[0] > 1 and sizes[1] and sizes[2] == 1 and shape[axis]:
+        found = _columns(sizes[0], sizes[1], shape[axis], outer * item, strides[axis] * item)
+    else:
+        steps = (outer * item, strides[axis] * item, inner * item)
+        found = _plan(sizes, shape[axis], steps, (0, 1, 0), adders, item)
     values = before + index + after
     return found._replace(shape=values, strides=dense_strides(values), nbytes=math.prod(values) * item)
 
@@ -215,14 +237,28 @@ def _plan(
         lanes = ISA.lanes(item)
         shares = adders if outer < adders else 1  # of one outer position
         block = -(-inner // (shares * lanes)) * lanes
-        tasks = outer * -(-inner // max(block, 1))
+        count = outer * -(-inner // max(block, 1))
     else:
         block = max(1, TASK // max(inner, 1))
-        tasks = -(-outer * length // block)
+        count = -(-outer * length // block)
     if not math.prod(sizes):
-        tasks = 0
-    record = np.array(kernels.Lines(*sizes, entries, *table, *index, tasks, block), np.int64)
-    return Plan(True, tasks, record.ctypes.data, record)
+        count = 0
+    record = np.array(kernels.Lines(*sizes, entries, *table, *index, count, block), np.int64)
+    return Plan(True, count, record.ctypes.data, record)
+
+
+def _columns(rows: int, length: int, entries: int, row_step: int, step: int) -> Plan:
+    """The lookup of one list of indices in each row of a table."""
+    block = max(4, TASK // length)
+    count = -(-rows // block)
+    record = tasks.Record(loops.Columns(count, rows, block, length, entries, row_step, step))
+    return Plan(True, count, record.address, record, of_columns=True)
+
+
+@cache
+def _loop(adds: bool, bits: int) -> machine.Loop:
+    """The loop of such a lookup; see ``alpha.cpu.loops.lookups``."""
+    return machine.loop(loops.ir_of(bits, adds))
 
 
 def _merged(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:

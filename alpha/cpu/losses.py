@@ -37,8 +37,6 @@ from alpha.tensor import Tensor
 
 _REDUCTIONS = {"none": picks.NONE, "sum": picks.SUM, "mean": picks.MEAN}
 
-_MARK = struct.Struct("5q8sq").pack
-
 _NLL = struct.Struct("12q").pack
 
 _TAGS = {4: np.float32(0), 8: np.float64(0)}
@@ -199,19 +197,6 @@ class LossOperations(HostEngine):
         picks.nll_grad(
             _TAGS[item], item, grad.address, step, factor, rows, classes, followed.address, out.storage.address
         )
-        return out
-
-    def one_hot(self, labels: Tensor, classes: int, dtype: np.dtype[Any], check: RangeCheck) -> Tensor:
-        (rows,), item = labels.shape, dtype.itemsize
-        if not rows or not classes or item not in picks.mark:
-            return super().one_hot(labels, classes, dtype, check)
-        labels, out = self._in_order(labels), self.full((rows, classes), 0, dtype)
-        wrong = np.full(2, -1, np.int64)  # a row, and its label
-        one = np.ones(8 // item, dtype).tobytes()
-        job = _MARK(labels.address, rows, classes, self.checking, out.storage.address, one, wrong.ctypes.data)
-        picks.mark[item].run(job, tasks=1, threads=1)
-        if wrong[0] >= 0:
-            raise check.error(int(wrong[1]), int(wrong[0]))
         return out
 
     def _in_order(self, x: Tensor) -> Tensor:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import math
 import struct
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from alpha import caches
 from alpha.arguments import Shape
+from alpha.cpu import tasks
 from alpha.cpu.base import Array, HostEngine
+from alpha.cpu.copies import LARGE_BYTES
+from alpha.cpu.isa import ISA
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import pooling as kernels
-from alpha.cpu.launches import Word, call_of, constant, learn, of_result, of_tensor
+from alpha.cpu.launches import Call, Word, call_of, constant, learn, of_result, of_tensor
+from alpha.cpu.loops import machine, windows
+from alpha.cpu.loops.pixels import PIECE_BYTES, TASK_BYTES
+from alpha.cpu.loops.windows import COUNT, Pooling
 from alpha.dtypes import int32
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ShapeError
@@ -65,8 +72,10 @@ class PoolingOperations(HostEngine):
         if launched is not None:
             return launched
         _check("avg_pool2d", x, geometry.input)
+        if all(axis.filter == axis.input and axis.padding == (0, 0) for axis in (geometry.rows, geometry.columns)):
+            return self.mean(x, (1, 2), True)  # one window that is the image
         full = math.prod(geometry.filter) if count_padding else 0
-        return self._averaged(AVG_POOL2D, (x, geometry, count_padding), kernels.means, by_output=True, full=full)
+        return self._averaged(AVG_POOL2D, (x, geometry, count_padding), by_output=True, full=full)
 
     def avg_pool2d_grad(self, dy: Tensor, geometry: Geometry, count_padding: bool) -> Tensor:
         launched: Tensor | None = AVG_POOL2D_GRAD.launch(dy, geometry, count_padding)
@@ -74,19 +83,16 @@ class PoolingOperations(HostEngine):
             return launched
         _check("avg_pool2d_grad", dy, geometry.output)
         full = math.prod(geometry.filter) if count_padding else 0
-        kernel = kernels.means if count_padding else kernels.means_of_sizes
-        return self._averaged(AVG_POOL2D_GRAD, (dy, geometry, count_padding), kernel, by_output=False, full=full)
+        return self._averaged(AVG_POOL2D_GRAD, (dy, geometry, count_padding), by_output=False, full=full)
 
     def _averaged(
-        self,
-        known: Launches,
-        arguments: tuple[Tensor, Geometry, bool],
-        kernel: dict[int, JobKernel],
-        by_output: bool,
-        full: int,
+        self, known: Launches, arguments: tuple[Tensor, Geometry, bool], by_output: bool, full: int
     ) -> Tensor:
-        x, geometry, _ = arguments
+        x, geometry, count_padding = arguments
         dense, found = self._planned(x, geometry, by_output, full)
+        kernel: Kernel = kernels.means_of_sizes
+        if by_output or count_padding:  # all windows of a gradient have one weight
+            kernel = _loop(8 * x.dtype.itemsize, found.streams)
         out = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, x.dtype)
         self._pool(kernel, found, dense, out)
         if dense is x:
@@ -98,24 +104,32 @@ class PoolingOperations(HostEngine):
         x = in_runs(self, x)
         return x, _plan(geometry, by_output, full, x.shape, x.strides, x.dtype.itemsize)
 
-    def _pool(
-        self, kernel: dict[int, JobKernel], found: Plan, x: Tensor, out: Tensor, taps: Tensor | None = None
-    ) -> None:
-        if found.tasks:
-            item = x.dtype.itemsize
-            read, chosen = x.storage.address + x.offset * item, 0 if taps is None else taps.address
-            kernel[item].run(_JOB(found.address, read, out.storage.address, chosen), found.tasks, self.threads)
+    def _pool(self, kernel: Kernel, found: Plan, x: Tensor, out: Tensor, taps: Tensor | None = None) -> None:
+        if not found.tasks:
+            return
+        item = x.dtype.itemsize
+        read, chosen = x.storage.address + x.offset * item, 0 if taps is None else taps.address
+        job = _JOB(found.address, read, out.storage.address, chosen)
+        if isinstance(kernel, machine.Loop):
+            tasks.run(kernel, job, found.tasks, self.threads)
+        else:
+            kernel[item].run(job, found.tasks, self.threads)
 
     def _learn(self, pooled: Pooled, words: tuple[Word, ...], results: tuple[Tensor, ...]) -> None:
         """Makes the launches know what was pooled; ``words``: of the job, behind the plan's."""
         found = pooled.plan
         if found.tasks:
-            kernel = pooled.kernel[results[0].dtype.itemsize]
-            job = (constant(found.address), *words)
-            learn(
-                pooled.known, self,
-                lambda: call_of(kernel, job, results, found.elements, found.tasks, found), *pooled.arguments,
-            )  # fmt: skip
+            kernel, job = pooled.kernel, (constant(found.address), *words)
+
+            def call() -> Call:
+                made = kernel if isinstance(kernel, machine.Loop) else kernel[results[0].dtype.itemsize]
+                return call_of(made, job, results, found.elements, found.tasks, found)
+
+            learn(pooled.known, self, call, *pooled.arguments)
+
+
+Kernel = dict[int, JobKernel] | machine.Loop
+"""By the bytes of a number, or the loop for them."""
 
 
 class Pooled(NamedTuple):
@@ -123,7 +137,7 @@ class Pooled(NamedTuple):
 
     known: Launches
     arguments: tuple[Any, ...]
-    kernel: dict[int, JobKernel]
+    kernel: Kernel
     plan: Plan
 
 
@@ -160,6 +174,8 @@ class Plan(NamedTuple):
     shape: Shape
     strides: Shape
     tasks: int
+    streams: bool
+    """Whether means are written past the caches."""
     address: int
     """The record's."""
     kept: tuple[Array, ...]
@@ -174,10 +190,10 @@ def _plan(geometry: Geometry, by_output: bool, full: int, shape: Shape, strides:
     result = (images, height, width, channels)
     order = dense_strides(result, IMAGE_ORDER)
     runs, length, from_run = runs_of(shape, strides)
-    piece = min(length, kernels.PIECE_BYTES // item)
+    piece = min(length, PIECE_BYTES // item)
     pieces = -(-length // max(piece, 1))
     elements = math.prod(result)
-    positions = max(1, kernels.TASK_BYTES // max(1, piece * item))
+    positions = max(1, TASK_BYTES // max(1, piece * item))
     blocks = -(-height * width // positions)
     rows, (row_pair, row_tap) = _table(geometry.rows, by_output)
     columns, (column_pair, column_tap) = _table(geometry.columns, by_output)
@@ -185,7 +201,7 @@ def _plan(geometry: Geometry, by_output: bool, full: int, shape: Shape, strides:
     read = [stride * item for stride in strides]
     write = [stride * item for stride in order]
     taps = dense_strides(result if by_output else shape, IMAGE_ORDER)
-    words = kernels.Pooling(
+    words = Pooling(
         tasks=runs * pieces * blocks if elements else 0, positions=positions, blocks=blocks, pieces=pieces, piece=piece,
         length=length, rows=rows.ctypes.data, columns=columns.ctypes.data, height=height, width=width,
         window_columns=geometry.columns.filter, row_pair=row_pair, row_tap=row_tap, column_pair=column_pair,
@@ -195,12 +211,19 @@ def _plan(geometry: Geometry, by_output: bool, full: int, shape: Shape, strides:
     )  # fmt: skip
     record = np.array(words, np.int64)
     kept = (record, rows, columns, row_sizes, column_sizes)
-    return Plan(elements, elements * item, result, order, words.tasks, record.ctypes.data, kept)
+    streams = elements * item >= LARGE_BYTES and not any(step % ISA.bytes for step in write[:3])
+    return Plan(elements, elements * item, result, order, words.tasks, streams, record.ctypes.data, kept)
+
+
+@cache
+def _loop(bits: int, streams: bool) -> machine.Loop:
+    """The loop of means; see ``alpha.cpu.loops.windows``."""
+    return machine.loop(windows.ir_of(bits, streams))
 
 
 def _sizes(axis: Axis) -> Array:
     """How many elements of each window lie inside the input."""
-    sizes: Array = _table(axis, True)[0][kernels.COUNT].copy()
+    sizes: Array = _table(axis, True)[0][COUNT].copy()
     return sizes
 
 

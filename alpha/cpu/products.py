@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 from numba import int64
 
+from alpha import caches
 from alpha.autograd import is_inference
-from alpha.cpu import compile, workers
+from alpha.cpu import compile, tasks, workers
 from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.compile import Entry
 from alpha.cpu.conv.depthwise import STREAMED
@@ -19,6 +21,8 @@ from alpha.cpu.gemm.epilogue import Epilogue
 from alpha.cpu.gemm.problem import is_by_columns, is_by_rows, product_of
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import matvec as kernels
+from alpha.cpu.loops import machine, outer
+from alpha.cpu.loops.machine import Loop
 from alpha.errors import ShapeError
 from alpha.records import PointwiseStep
 from alpha.tensor import Tensor
@@ -35,8 +39,14 @@ CACHED_BYTES, CACHED_TASKS_PER_THREAD = 4 << 20, 2
 ROWS = max(kernels.DOT_ROWS, kernels.UPDATE_ROWS)
 """Most rows that an iteration of a kernel works on at once."""
 
+OUTER_TASK_BYTES = 1 << 17
+"""Bytes of a result of two vectors that a task writes, about."""
+
 MIN_TASK_COLUMNS, MAX_TASK_COLUMNS = 128, 2048
 """Columns per task of the transposed product: long runs of memory, and sums that stay in the L1 cache."""
+
+
+_OUTER_JOB = struct.Struct("4qd").pack
 
 
 class ProductOperations(ArrayOperations):
@@ -130,26 +140,25 @@ class ProductOperations(ArrayOperations):
         if target is None or target.strides[1] != 1:
             target = Tensor(self.allocate(rows * columns * item), 0, shape, (columns or 1, 1), dtype)
         x, y = self._vector(x), self._vector(y)
-        nbytes = rows * columns * item
-        streamed = (
-            nbytes >= STREAMED
-            and (a is None or a is not out)
-            and (target.strides[0] * item | target.address) % ISA.bytes == 0
-        )
-        entry, task, threads = _update(rows, columns, dtype, self.threads)
-        workers.WORKERS.enter(
-            entry,
-            threads,
-            (
-                alpha, item, rows, columns, task,
-                0 if a is None else a.address, 0 if a is None else a.strides[0] * item, x.address, y.address,
-                target.address, target.strides[0] * item, streamed,
-            ),
-        )  # fmt: skip
+        streamed = rows * columns * item >= STREAMED
+        if a is None:
+            self._outer(x, y, alpha, target, streamed)
+        else:
+            streamed = streamed and a is not out and (target.strides[0] * item | target.address) % ISA.bytes == 0
+            entry, task, threads = _update(rows, columns, dtype, self.threads)
+            places = a.address, a.strides[0] * item, x.address, y.address, target.address, target.strides[0] * item
+            workers.WORKERS.enter(entry, threads, (alpha, item, rows, columns, task, *places, streamed))
         if out is not None and target is not out:
             self.copy(target, out)
             return out
         return target
+
+    def _outer(self, x: Tensor, y: Tensor, alpha: float, target: Tensor, streams: bool) -> None:
+        """Writes alpha * x y'."""
+        item = target.dtype.itemsize
+        plan = _outer_plan(*target.shape, target.strides[0] * item, item)
+        job = _OUTER_JOB(plan.record.address, target.address, x.address, y.address, alpha)
+        tasks.run(_outer_loop(8 * item, streams), job, plan.tasks, self.threads)
 
     def _vector(self, x: Tensor) -> Tensor:
         """The vector with its elements next to each other in memory."""
@@ -179,6 +188,25 @@ def _product(rows: int, columns: int, dtype: np.dtype[Any], trans: bool, threads
     """The kernel of a matrix-vector product, rows or columns per task, and how many threads share the tasks."""
     kernel = kernels.vector_matrix if trans else kernels.matrix_vector
     return _entry(kernel, dtype, 9), *_tasks(rows, columns, dtype.itemsize, trans, threads)
+
+
+class _OuterPlan:
+    """How the products of two vectors' numbers are divided into tasks."""
+
+    def __init__(self, rows: int, columns: int, step: int, item: int) -> None:
+        block = max(1, OUTER_TASK_BYTES // max(1, columns * item))
+        self.tasks = -(-rows // block) if columns else 0
+        self.record = tasks.Record(outer.Outer(self.tasks, rows, block, columns, step))
+
+
+@caches.kept
+def _outer_plan(rows: int, columns: int, step: int, item: int) -> _OuterPlan:
+    return _OuterPlan(rows, columns, step, item)
+
+
+@cache
+def _outer_loop(bits: int, streams: bool) -> Loop:
+    return machine.loop(outer.ir_of(bits, streams))
 
 
 @lru_cache(maxsize=8192)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import struct
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from alpha import caches
 from alpha.arguments import Shape
+from alpha.cpu import tasks
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.copies import LARGE_BYTES
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels import resampling as kernels
+from alpha.cpu.loops import machine
+from alpha.cpu.loops import resampling as loops
+from alpha.cpu.loops.pixels import PIECE_BYTES, TASK_BYTES
 from alpha.cpu.pooling import in_runs, runs_of
 from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ShapeError
@@ -30,8 +34,7 @@ class ResamplingOperations(HostEngine):
         out = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, x.dtype)
         if found.tasks:
             job = _JOB(found.address, x.storage.address + x.offset * item, out.storage.address)
-            kernel = kernels.resample_past_caches if found.stream else kernels.resample
-            kernel[item].run(job, found.tasks, self.threads)
+            tasks.run(found.loop, job, found.tasks, self.threads)
         return out
 
 
@@ -45,8 +48,7 @@ class Plan(NamedTuple):
     shape: Shape
     strides: Shape
     tasks: int
-    stream: bool
-    """Whether the result is written past the caches."""
+    loop: machine.Loop
     address: int
     """The record's."""
     kept: tuple[Array, ...]
@@ -64,22 +66,29 @@ def _plan(rows: WeightedPairs, columns: WeightedPairs, shape: Shape, strides: Sh
     result = (images, height, width, channels)
     runs, length, from_run = runs_of(shape, strides)
     order = dense_strides(result, IMAGE_ORDER if runs == 1 else None)
-    piece = min(length, kernels.PIECE_BYTES // item)
+    piece = min(length, PIECE_BYTES // item)
     pieces = -(-length // max(piece, 1))
-    pixels = max(1, kernels.TASK_BYTES // max(1, piece * item))
+    pixels = max(1, TASK_BYTES // max(1, piece * item))
     blocks = -(-height * width // pixels)
     read, write = [stride * item for stride in strides], [stride * item for stride in order]
     down, across = _tables(rows, item), _tables(columns, item)
-    words = kernels.Resampling(
+    words = loops.Resampling(
         runs * pieces * blocks if math.prod(result) else 0, pixels, blocks, pieces, piece, length, height, width,
         down[0].ctypes.data, down[1].ctypes.data, down[2].ctypes.data, across[0].ctypes.data, across[1].ctypes.data,
         across[2].ctypes.data, read[1], read[2], from_run * item, write[1], write[2], write[0],
     )  # fmt: skip
     record = np.array(words, np.int64)
-    stream = math.prod(result) * item >= LARGE_BYTES and not any(step % ISA.bytes for step in write[:3])
+    streams = math.prod(result) * item >= LARGE_BYTES and not any(step % ISA.bytes for step in write[:3])
+    loop = _loop(8 * item, rows.chooses and columns.chooses, streams)
     return Plan(
-        math.prod(result) * item, result, order, words.tasks, stream, record.ctypes.data, (record, *down, *across)
+        math.prod(result) * item, result, order, words.tasks, loop, record.ctypes.data, (record, *down, *across)
     )
+
+
+@cache
+def _loop(bits: int, moves: bool, streams: bool) -> machine.Loop:
+    """The compiled kernel; see ``alpha.cpu.loops.resampling``."""
+    return machine.loop(loops.ir_of(bits, moves, streams))
 
 
 def _tables(pairs: WeightedPairs, item: int) -> list[Array]:

@@ -93,6 +93,21 @@ def tensors_are_filled(engine: Engine, dtype: str) -> None:
     expect(engine, out, whole)
 
 
+@CHECKS.over(*DTYPES)
+def tensors_of_one_number_and_of_progressions(engine: Engine, dtype: str) -> None:
+    kind = np.dtype(dtype)
+    x = engine.from_numpy(numbers(3, 4, dtype=dtype).T)
+    for _ in range(2):  # the first call may prepare what the second takes
+        made = engine.full_like(x, 1, kind)
+        assert made.memory_order() == x.memory_order()
+        expect(engine, made, np.ones((4, 3), kind))
+    for count in (0, 1, 7, 300):
+        expect(engine, engine.progression(2, 3, count, kind), (2 + 3 * np.arange(count)).astype(kind))
+        if kind.kind == "f":
+            values = np.arange(0.5, 0.5 + 0.1 * (count - 0.5), 0.1)[:count] if count else np.zeros(0)
+            expect(engine, engine.progression(0.5, 0.1, count, kind), values.astype(kind), rtol=0, atol=0)
+
+
 # -- element-wise ------------------------------------------------------------------------------------------------
 
 _erf = np.vectorize(math.erf, otypes=[float])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from alpha.arguments import Shape, shape_of
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, described
 from alpha.functions.operands import Number, check_tensor, check_value, filled
+from alpha.launches import FULL_LIKE
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -31,9 +31,6 @@ __all__ = [
 ]
 
 EngineLike = Engine | str | None
-
-PIECE = 1 << 17
-"""Numbers of a range that are made at a time."""
 
 
 def _finish(out: Tensor, requires_grad: bool) -> Tensor:
@@ -85,6 +82,10 @@ def ones(
 
 def full_like(x: Tensor, value: Number, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False) -> Tensor:
     """A tensor of the same shape, engine, memory order and (unless given) dtype with one number in each element."""
+    if dtype is None and requires_grad is False:
+        found: Tensor | None = FULL_LIKE.launch(x, value)
+        if found is not None:
+            return found
     check_tensor("full_like", x)
     kind = x.dtype if dtype is None else dtypes.as_dtype(dtype, "full_like")
     check_value("full_like", value, kind)
@@ -112,7 +113,8 @@ def arange(
 ) -> Tensor:
     """start, start + step, ... below ``end``; ``arange(n)`` counts from 0. Ints give int64, floats float32."""
     first, last = (0, start) if end is None else (start, end)
-    if not all(_is_bound(n) for n in (first, last, step)) or step == 0:
+    are_bounds = _is_bound(first) and _is_bound(last) and _is_bound(step)
+    if not are_bounds or step == 0:
         raise ArgumentError(
             f"[arange] expected finite bounds and a step other than 0, of 64 bits, got {described(first)}, "
             f"{described(last)}, {described(step)}"
@@ -124,26 +126,14 @@ def arange(
     else:
         length = (float(last) - float(first)) / float(step)
         count = max(0, math.ceil(length)) if math.isfinite(length) else sys.maxsize
-    pieces = _progression(first, step, count, whole)
-    return _finish(engines.resolve(engine).from_pieces((count,), kind, pieces), requires_grad)
-
-
-def _progression(first: Number, step: Number, count: int, whole: bool) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-    """first + i * step for i < count, ``PIECE`` at a time, as NumPy counts: floats by the step that their sums make."""
-    for start in range(0, count, PIECE):
-        index = np.arange(start, min(start + PIECE, count), dtype=np.int64)
-        if whole:
-            yield start, index * int(step) + int(first)
-        else:
-            begin, second = float(first), float(first) + float(step)
-            values = index * (second - begin) + begin
-            if start == 0:
-                values[1:2] = second
-            yield start, values
+    begin, by = (int(first), int(step)) if whole else (float(first), float(step))
+    return _finish(engines.resolve(engine).progression(begin, by, count, kind), requires_grad)
 
 
 def _is_bound(value: Any) -> bool:
     """Whether a value is a finite number that 64 bits hold."""
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
     if isinstance(value, bool | np.bool_ | int | np.integer):
         return -(2**63) <= int(value) < 2**63
     return isinstance(value, float | np.floating) and math.isfinite(value)

@@ -36,8 +36,7 @@ class Embedding(Function):
     def backward(self, grad: Tensor) -> Tensor:
         (index,) = self.saved
         engine = grad.engine
-        whole = engine.empty(self.shape, grad.dtype, self.order)
-        engine.fill(whole, 0)
+        whole = engine.full(self.shape, 0, grad.dtype, self.order)
         engine.scatter(whole, (index, _ROW), grad, True)
         if self.padding is not None:
             row = whole.view(self.padding * whole.strides[0], self.shape[1:], whole.strides[1:])

@@ -28,7 +28,7 @@ from alpha.functions.operands import (
     sum_to,
 )
 from alpha.functions.shape import broadcast_to, reshape
-from alpha.launches import GATHER_ALONG, INDEX_SELECT, PUT, PUT_SELECTED, TAKE_ALONG_DIM
+from alpha.launches import GATHER_ALONG, INDEX_SELECT, ONE_HOT, PUT, PUT_SELECTED, TAKE_ALONG_DIM
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -224,8 +224,7 @@ class Slice(Function):
             region = _region(whole, self.index)
             grad.engine.elementwise("add", region, grad, out=region)
             return whole
-        whole = grad.engine.empty(self.shape, grad.dtype, self.order)
-        grad.engine.fill(whole, 0)
+        whole = grad.engine.full(self.shape, 0, grad.dtype, self.order)
         grad.engine.copy(grad, _region(whole, self.index))
         return whole
 
@@ -241,8 +240,7 @@ class Selection(Function):
     def backward(self, grad: Tensor) -> Tensor:
         whole = self.accumulator(0)
         if whole is None:
-            whole = grad.engine.empty(self.shape, grad.dtype, self.order)
-            grad.engine.fill(whole, 0)
+            whole = grad.engine.full(self.shape, 0, grad.dtype, self.order)
         grad.engine.scatter(whole, self.index, grad, True)
         return whole
 
@@ -285,8 +283,7 @@ class GatherAlong(Function):
     def backward(self, grad: Tensor) -> Tensor:
         whole = self.accumulator(0)
         if whole is None:
-            whole = grad.engine.empty(self.shape, grad.dtype, self.order)
-            grad.engine.fill(whole, 0)
+            whole = grad.engine.full(self.shape, 0, grad.dtype, self.order)
         grad.engine.scatter_along(whole, self.index, grad, self.axis)
         return whole
 
@@ -530,6 +527,10 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 def one_hot(labels: Tensor, num_classes: int, dtype: dtypes.DtypeLike = dtypes.default_int) -> Tensor:
     """A new last axis of ``num_classes`` elements, 1 at the label and 0 elsewhere. Labels are integers in range."""
+    if dtype is dtypes.default_int:
+        found: Tensor | None = ONE_HOT.launch_outside(labels, num_classes)
+        if found is not None:
+            return found
     check_tensor("one_hot", labels)
     _check_index("one_hot", labels, labels)
     kind = dtypes.as_dtype(dtype, "one_hot")

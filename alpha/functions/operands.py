@@ -45,7 +45,7 @@ def call(function: type[Function], *args: Any, **kwargs: Any) -> Tensor:
 
 def filled(like: Tensor, value: Number, dtype: np.dtype[Any] | None = None) -> Tensor:
     """A tensor of the same shape and memory order with one number in each element."""
-    return like.engine.full(like.shape, value, like.dtype if dtype is None else dtype, like.memory_order())
+    return like.storage.engine.full_like(like, value, like.dtype if dtype is None else dtype)
 
 
 def check_tensor(function: str, *values: Any) -> None:
@@ -68,6 +68,8 @@ def check_float(function: str, *tensors: Tensor) -> None:
 
 def check_value(function: str, value: Any, dtype: np.dtype[Any]) -> None:
     """ArgumentError unless a value is a number that a dtype holds: infinities and NaN are numbers of floats alone."""
+    if (type(value) is float or type(value) is int) and dtypes.limits(dtype)[0] <= value <= dtypes.limits(dtype)[1]:
+        return
     number = value.item() if isinstance(value, np.generic) else value
     if isinstance(number, bool | int | float):
         if dtypes.is_bool(dtype) or isinstance(number, bool):

@@ -1,4 +1,4 @@
-"""Tensors of one number on the CPU: every byte is written, and none beyond, on one thread and on several."""
+"""Tensors of one number and of progressions on the CPU: every byte is written, and none beyond, on any threads."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import struct
 import numpy as np
 import pytest
 
+import alpha
 from alpha import dtypes
 from alpha.cpu import fills
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.isa import ISA
+from alpha.cpu.loops import progression
+from alpha.engine import Engine
+from alpha.errors import ArgumentError
 
 SHAPES = [(), (0,), (1,), (3,), (5, 7), (65_537,), (1100, 1003), (2800, 2801)]
 
@@ -45,3 +49,69 @@ def test_the_order_of_axes() -> None:
     engine = CPUEngine(threads=1)
     x = engine.full((2, 3, 4), 1.5, dtypes.float32, (2, 0, 1))
     assert x.memory_order() == (2, 0, 1) and (x.numpy() == 1.5).all()
+
+
+def test_a_tensor_that_is_there_is_filled_within_its_bounds() -> None:
+    for engine in (CPUEngine(threads=1), CPUEngine(threads=2)):
+        room = engine.full((3_000_000,), 1, dtypes.float32)
+        part = room.view(5, (1_000_003, 2), (2, 1))
+        engine.fill(part, -2.5)
+        found = room.numpy()
+        assert (found[5:2_000_011] == -2.5).all() and (found[:5] == 1).all() and (found[2_000_011:] == 1).all()
+
+
+def test_a_number_becomes_what_numpy_makes_of_it() -> None:
+    for dtype in dtypes.ALL:
+        for value in (0, 1, True, 2.5, 255, -0.0, 1e300, -math.inf, math.nan, np.float32(0.1), np.int64(7)):
+            if not dtypes.is_float(dtype) and not (dtypes.is_bool(dtype) or float(value) in (0, 1, 7, 255)):
+                continue
+            with np.errstate(all="ignore"):
+                assert fills.pattern(value, dtype) == np.full(8 // dtype.itemsize, value, dtype).tobytes()
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+def test_launches_of_full_like(dtype: np.dtype[np.generic]) -> None:
+    """Numbers that are equal but differ in bits or type, an infinity, other shapes and orders: each has its own."""
+    values = [0, 1, True, *([0.0, -0.0, 0.1, math.inf, math.nan] if dtypes.is_float(dtype) else [])]
+    for engine in (CPUEngine(threads=1), CPUEngine(threads=2)):
+        for shape in ((), (0, 3), (5,), (7, 9), (600, 1000)):
+            x = engine.full(shape, 1, dtype)
+            for value in values * 3:
+                found = alpha.full_like(x, value)
+                assert found.dtype == dtype and found.shape == shape and found.storage is not x.storage
+                assert found.numpy().tobytes() == np.full(shape, value, dtype).tobytes()
+        turned = engine.full((7, 9), 1, dtype).T
+        assert [alpha.ones_like(turned).strides for _ in range(3)] == [turned.strides] * 3
+        assert alpha.full_like(x, 1, dtype=dtypes.float32).dtype == dtypes.float32
+    with pytest.raises(ArgumentError):
+        for _ in range(2):
+            alpha.full_like(engine.full((3,), 0, dtypes.float32), 1e300)
+
+
+PROGRESSIONS: list[tuple[int | float, int | float]] = [
+    (0, 1), (-7, 3), (5, -2), (2**62, 2**60), (2**40, 1), (0.0, 0.1), (-1.5, 1e-3), (1e16, 0.3), (1e308, 1e306),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+@pytest.mark.parametrize("streams", [False, True])
+def test_progressions(dtype: np.dtype[np.generic], streams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bits as numbers made by NumPy, piece by piece."""
+    if streams:
+        monkeypatch.setattr(fills, "STREAMED_BYTES", 0)
+    engines = [CPUEngine(threads=1), CPUEngine(threads=3)]
+    for first, step in PROGRESSIONS:
+        for count in (0, 1, 2, 7, 33, 1000, progression.TASK, 3 * progression.TASK + 5):
+            with np.errstate(all="ignore"):
+                expected = Engine.progression(engines[0], first, step, count, dtype).numpy().tobytes()
+                for engine in engines:
+                    assert engine.progression(first, step, count, dtype).numpy().tobytes() == expected
+
+
+@pytest.mark.parametrize("dtype", [dtypes.int64, dtypes.int32, dtypes.float32, dtypes.float64], ids=str)
+def test_arange_is_numpys(dtype: np.dtype[np.generic]) -> None:
+    for given in ((10,), (0, 100_000), (5, -70_000, -3), (0.0, 1000.0, 0.1), (-1.0, 1.0, 1e-5)):
+        if isinstance(given[-1], float) and not dtypes.is_float(dtype):
+            continue
+        expected = np.arange(*given).astype(dtype)
+        np.testing.assert_array_equal(alpha.arange(*given, dtype=dtype), expected)

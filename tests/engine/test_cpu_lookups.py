@@ -72,3 +72,34 @@ def test_axes_with_gaps_go_the_default_way() -> None:
     assert not lookups.lines_along(part.shape, part.strides, index.shape, 1, 4, 0).serves
     expected = np.take_along_axis(x[..., :3], index, 1)
     np.testing.assert_array_equal(engine.gather_along(part, engine.from_numpy(index), 1), expected)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 5, 70])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32"])
+def test_columns_by_one_list_of_indices(dtype: str, rows: int) -> None:
+    """Lists longer than those that are turned into offsets at a time, negative indices, repeated ones, any layout."""
+    rng = np.random.default_rng(rows)
+    for length in (1, 3, 511, 1029):
+        x = (10 * rng.standard_normal((rows, 37))).astype(dtype)
+        index = rng.integers(-37, 37, length)
+        for engine in ENGINES:
+            for order in ([0, 1], [1, 0]):
+                table, at = in_order(engine, x, order), engine.from_numpy(index)
+                np.testing.assert_array_equal(engine.take_entries(table, at, 1, True), x[:, index])
+                if dtype.startswith("float"):
+                    values = rng.standard_normal((rows, length)).astype(dtype)
+                    assert engine.add_entries(table, engine.from_numpy(index % 37), 1, engine.from_numpy(values))
+                    expected = x.copy()
+                    np.add.at(expected, (slice(None), index % 37), values)
+                    np.testing.assert_array_equal(np.asarray(table), expected)
+                assert engine.take_entries(table, engine.from_numpy(np.append(index, 37)), 1, True) is None
+                assert engine.take_entries(table, engine.from_numpy(np.append(index, -38)), 1, True) is None
+                assert engine.take_entries(table, engine.from_numpy(np.append(index, -1)), 1, True, False) is None
+
+
+def test_an_index_out_of_range_is_left_out_where_numbers_are_added() -> None:
+    for engine in ENGINES:
+        table = engine.full((5, 4), 0, np.dtype(np.float32))
+        index = engine.from_numpy(np.array([0, 9, -3, 3]))
+        assert engine.add_entries(table, index, 1, engine.full((5, 4), 1, np.dtype(np.float32)))
+        np.testing.assert_array_equal(np.asarray(table), np.tile(np.array([1, 0, 0, 1], np.float32), (5, 1)))

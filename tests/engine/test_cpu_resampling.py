@@ -46,6 +46,33 @@ def test_random_images(seed: int, large: bool, monkeypatch: pytest.MonkeyPatch) 
     resampling._plan.cache_clear()
 
 
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("pairs", [1, 2])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_one_pixel_or_two_by_two(dtype: str, pairs: int, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nearest and bilinear interpolation make of images has code of its own."""
+    if large:
+        monkeypatch.setattr(resampling, "LARGE_BYTES", 0)
+    rng = np.random.default_rng(pairs)
+    for channels in (1, 5, 64, 1030):
+        x = rng.integers(-9, 10, (3, 7, 6, channels)).astype(dtype)
+        axes, matrices = [], []
+        for length in (7, 6):
+            owners, sources = np.repeat(np.arange(20), pairs), rng.integers(0, length, 20 * pairs)
+            weights = rng.integers(-3, 4, len(sources)) if pairs == 2 else np.ones(len(sources))
+            matrix = np.zeros((20, length))
+            np.add.at(matrix, (owners, sources), weights)
+            axes.append(WeightedPairs.make(owners, sources, weights.astype(np.float64), 20))
+            matrices.append(matrix)
+        expected = np.einsum("ph,qw,nhwc->npqc", *matrices, x.astype(np.float64))
+        for engine in ENGINES:
+            for order in (None, IMAGE_ORDER):
+                image = engine.empty(x.shape, x.dtype, order)
+                engine.copy(engine.from_numpy(x), image)
+                np.testing.assert_array_equal(np.asarray(engine.resample(image, *axes)), expected)
+    resampling._plan.cache_clear()
+
+
 def test_threads_change_no_bits() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((2, 40, 50, 64)).astype(np.float32)

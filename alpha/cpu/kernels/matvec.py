@@ -107,8 +107,8 @@ def _sums(rows: int) -> Any:
     return sums
 
 
-def _updates(rows: int, added: bool, streamed: bool = False) -> Any:
-    """``updates(tag, a, step, x, columns, y, out, out_step)``: ``rows`` rows of out = a + tag * x * y, or without a.
+def _updates(rows: int, streamed: bool = False) -> Any:
+    """``updates(tag, a, step, x, columns, y, out, out_step)``: ``rows`` rows of out = a + tag * x * y.
 
     If ``streamed``, rows of out must begin at multiples of a vector's size.
     """
@@ -128,10 +128,7 @@ def _updates(rows: int, added: bool, streamed: bool = False) -> Any:
             def update(offset: Any, index: int, left: Any) -> None:
                 shared = emit.load(y, offset, left)
                 for start, target, factor in zip(starts, targets, factors, strict=True):
-                    if added:
-                        value = vectors.fma(shared, factor, emit.load(start, offset, left))
-                    else:
-                        value = builder.fmul(shared, factor)
+                    value = vectors.fma(shared, factor, emit.load(start, offset, left))
                     emit.store(value, target, offset, left, streamed)
 
             emit.vectors.for_each_vector(columns, 2, update)
@@ -144,9 +141,8 @@ def _updates(rows: int, added: bool, streamed: bool = False) -> Any:
 
 _dots_4, _dots_1 = _dots(DOT_ROWS), _dots(1)
 _sums_8, _sums_1 = _sums(SUM_ROWS), _sums(1)
-_updates_2, _updates_1 = _updates(UPDATE_ROWS, True), _updates(1, True)
-_outer_2, _outer_1 = _updates(UPDATE_ROWS, False), _updates(1, False)
-_updates_past_2, _outer_past_2 = (_updates(UPDATE_ROWS, added, streamed=True) for added in (True, False))
+_updates_2, _updates_1 = _updates(UPDATE_ROWS), _updates(1)
+_updates_past_2 = _updates(UPDATE_ROWS, streamed=True)
 
 
 @compiled
@@ -194,7 +190,7 @@ def vector_matrix(counter, tag, item, rows, columns, task_columns, a, step, x, p
 
 @compiled
 def rank_one(counter, tag, item, rows, columns, task_rows, a, step, x, y, out, out_step, streamed):  # type: ignore[no-untyped-def]
-    """out = A + tag * x y', or tag * x y' where ``a`` is 0. A task is some rows.
+    """out = A + tag * x y'. A task is some rows.
 
     If ``streamed`` is not 0, out is written past the caches; its rows must begin at multiples of a vector's size.
     """
@@ -205,20 +201,12 @@ def rank_one(counter, tag, item, rows, columns, task_rows, a, step, x, y, out, o
         end = min(row + task_rows, rows)
         while row + UPDATE_ROWS <= end:
             at, to = a + row * step, out + row * out_step
-            if a != 0 and streamed != 0:
+            if streamed != 0:
                 _updates_past_2(tag, at, step, x + row * item, columns, y, to, out_step)
-            elif a != 0:
-                _updates_2(tag, at, step, x + row * item, columns, y, to, out_step)
-            elif streamed != 0:
-                _outer_past_2(tag, at, step, x + row * item, columns, y, to, out_step)
             else:
-                _outer_2(tag, at, step, x + row * item, columns, y, to, out_step)
+                _updates_2(tag, at, step, x + row * item, columns, y, to, out_step)
             row += UPDATE_ROWS
         while row < end:
-            at, to = a + row * step, out + row * out_step
-            if a != 0:
-                _updates_1(tag, at, step, x + row * item, columns, y, to, out_step)
-            else:
-                _outer_1(tag, at, step, x + row * item, columns, y, to, out_step)
+            _updates_1(tag, a + row * step, step, x + row * item, columns, y, out + row * out_step, out_step)
             row += 1
     return 0

@@ -73,26 +73,6 @@ def _nll(slot, job):  # type: ignore[no-untyped-def]
     put(followed, rows, kept)
 
 
-def _mark(slot, job):  # type: ignore[no-untyped-def]
-    """A number is written to out[row, label] of each row; all else of ``out`` is there already.
-
-    The job's words: labels, each of which is read once, rows, classes, whether to check, out, the number, and where to
-    write the row of the first label out of range and that label. Where labels are checked that ends all, else it stands
-    for 0.
-    """
-    labels, rows, classes, checking, out = get(job, 0), get(job, 1), get(job, 2), get(job, 3), get(job, 4)
-    number = read_number(TAG, job + 40)
-    for row in range(rows):
-        label = get(labels, row)
-        if label < 0 or label >= classes:
-            if checking:
-                put(get(job, 6), 0, row)
-                put(get(job, 6), 1, label)
-                return
-            label = 0
-        write_number(TAG, out + (row * classes + label) * TAG_BYTES, number)
-
-
 def _by_size(function: Any) -> dict[int, JobKernel]:
     """The kernel for numbers of 4 and of 8 bytes."""
     return {
@@ -101,7 +81,7 @@ def _by_size(function: Any) -> dict[int, JobKernel]:
     }
 
 
-nll, mark = _by_size(_nll), _by_size(_mark)
+nll = _by_size(_nll)
 
 
 @alone

@@ -1,14 +1,12 @@
-"""Kernels of pooling, over images that may lie in any order as long as their channels are dense.
+"""Kernels of pooling, but for means (``alpha.cpu.loops.windows``, which tells what a plan has).
 
-A plan has a table for rows and one for columns: how many pairs (window, element) each position has, and for the first
-pair its index on the other side and its tap. Padding has no pairs, so it is never read. The numbers behind a position
-are runs: all images' channels as one where they lie beside each other, else each image's own.
+The images may lie in any order as long as their channels are dense.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -19,66 +17,16 @@ from numba.extending import intrinsic
 from alpha.cpu.isa import ISA
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels.records import get, next_task
-from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer, rounded
+from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer
+from alpha.cpu.loops.windows import COUNT, SOURCE, TAP, Pooling
 
 VECTORS = 4
 """Vectors of numbers that are worked on at once."""
 
-PIECE_BYTES = 4096
-"""Bytes of a piece of a run: for windows that overlap, those of some rows of an image stay in the second cache."""
-
-TASK_BYTES = 1 << 16
-"""Bytes that a task writes, about."""
-
 ISA_BYTES = ISA.bytes
-
-COUNT, SOURCE, TAP = range(3)
-"""Rows of an axis' table."""
 
 TAG, TAG_BYTES = np.float32(0), 4
 """A 0 of the numbers' type, and its bytes: each kernel has its own."""
-
-
-class Pooling(NamedTuple):
-    """The words of a plan. ``from``, ``to`` and ``taps``: the side that is read, that is written, and the maxima's
-    taps; their steps are in bytes."""
-
-    tasks: int
-    positions: int
-    """Positions per task."""
-    blocks: int
-    """Tasks of a piece."""
-    pieces: int
-    """Pieces of a run."""
-    piece: int
-    """Numbers of a piece, the last of which may have fewer."""
-    length: int
-    """Numbers of a run."""
-    rows: int
-    """Address of the rows' table; a table has as many columns as the axis has positions."""
-    columns: int
-    height: int
-    width: int
-    window_columns: int
-    row_pair: int
-    """From a pair to the next of the same row: steps of its index on the other side, and of its tap."""
-    row_tap: int
-    column_pair: int
-    column_tap: int
-    from_row: int
-    from_column: int
-    from_run: int
-    to_row: int
-    to_column: int
-    to_run: int
-    taps_row: int
-    taps_column: int
-    taps_run: int
-    full: int
-    """By how many elements a window's sum is divided; 0: by those that it has."""
-    sizes_rows: int
-    """Address of the windows' heights, without padding."""
-    sizes_columns: int
 
 
 WORD = Pooling(*range(len(Pooling._fields)))
@@ -93,8 +41,8 @@ class _Window:
         self.builder, self.count = builder, count
         self.vectors = Vectors(builder, tag)
         self.chosen = ir.VectorType(I32, self.vectors.lanes)
-        (_, self.read, self.rows, self.row_step, self.columns, self.column_step, self.write, self.left, self.weight,
-         self.tap, self.row_tap, self.column_tap, self.taps, self.taps_row, self.taps_column) = arguments  # fmt: skip
+        (_, self.read, self.rows, self.row_step, self.columns, self.column_step, self.write, self.left, self.tap,
+         self.row_tap, self.column_tap, self.taps, self.taps_row, self.taps_column) = arguments  # fmt: skip
 
     def variables(self, value: Any) -> list[Any]:
         """A variable per vector."""
@@ -141,23 +89,6 @@ class _Window:
         return ir.Constant(self.chosen, [ir.Constant(I32, value) for value in values])
 
     # -- what becomes of them --------------------------------------------------------------------------------------
-
-    def sums(self) -> None:
-        """Adds up the elements, each times the weight: those of a row first, then the rows."""
-        totals, lines = self.variables(self.vectors.zero), self.variables(self.vectors.zero)
-        weight = self.vectors.spread(self.weight)
-        with cgutils.for_range(self.builder, self.rows, intp=I64) as row:
-            start = self.builder.add(self.read, self.builder.mul(self.row_step, row.index))
-            for line in lines:
-                self.builder.store(self.vectors.zero, line)
-            with cgutils.for_range(self.builder, self.columns, intp=I64) as column:
-                at = self.builder.add(start, self.builder.mul(self.column_step, column.index))
-                for v, line in enumerate(lines):
-                    added = self.vectors.fma(weight, self.load(at, v), self.builder.load(line))
-                    self.builder.store(added, line)
-            for total, line in zip(totals, lines, strict=True):
-                self.builder.store(self.builder.fadd(self.builder.load(total), self.builder.load(line)), total)
-        self.store(totals)
 
     def shares(self) -> None:
         """Adds up the windows' numbers, each divided by the window's size: the product of its height and width.
@@ -250,18 +181,18 @@ def _emitter(name: str, count: int) -> Any:
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
     def emit(
         _typing: Any, tag: Any, read: Any, rows: Any, row_step: Any, columns: Any, column_step: Any, write: Any,
-        left: Any, weight: Any, tap: Any, row_tap: Any, column_tap: Any, taps: Any, taps_row: Any, taps_column: Any,
+        left: Any, tap: Any, row_tap: Any, column_tap: Any, taps: Any, taps_row: Any, taps_column: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             getattr(_Window(builder, tag, count, arguments), name)()
             return context.get_dummy_value()
 
-        return types.void(tag, *[types.int64] * 7, tag, *[types.int64] * 6), codegen
+        return types.void(tag, *[types.int64] * 13), codegen
 
     return emit
 
 
-WIDE, ONE = _emitter("sums", VECTORS), _emitter("sums", 1)
+WIDE, ONE = _emitter("maxima", VECTORS), _emitter("maxima", 1)
 """What a kernel does with VECTORS vectors, and with one: each has its own."""
 IS_CHOICE, OF_SIZES = False, False
 """Whether the kernel writes taps; whether it divides by the windows' sizes."""
@@ -277,7 +208,7 @@ def _pool(slot, job):  # type: ignore[no-untyped-def]
     from_row, from_column = get(plan, WORD.from_row), get(plan, WORD.from_column)
     taps_row, taps_column = get(plan, WORD.taps_row), get(plan, WORD.taps_column)
     row_tap, column_tap = get(plan, WORD.row_tap), get(plan, WORD.column_tap)
-    window_columns, full = get(plan, WORD.window_columns), get(plan, WORD.full)
+    window_columns = get(plan, WORD.window_columns)
     task = next_task(slot, -1)
     while task < get(plan, WORD.tasks):
         part = task // get(plan, WORD.blocks)
@@ -306,19 +237,18 @@ def _pool(slot, job):  # type: ignore[no-untyped-def]
                     taps += source_row * taps_row + source_column * taps_column
                 tap = get(rows, TAP * height + row) * window_columns + get(columns, TAP * width + column)
                 tap_row, tap_column = row_tap * window_columns, column_tap
-            weight = rounded(TAG, 1.0 / (full if full > 0 else max(1, high * wide)))
             done = 0
             while done < count:
                 many = count - done >= VECTORS * lanes
                 if many:
                     WIDE(
                         TAG, read, high, row_pair * from_row, wide, column_pair * from_column, write, count - done,
-                        weight, tap, tap_row, tap_column, taps, row_pair * taps_row, column_pair * taps_column,
+                        tap, tap_row, tap_column, taps, row_pair * taps_row, column_pair * taps_column,
                     )  # fmt: skip
                 else:
                     ONE(
                         TAG, read, high, row_pair * from_row, wide, column_pair * from_column, write, count - done,
-                        weight, tap, tap_row, tap_column, taps, row_pair * taps_row, column_pair * taps_column,
+                        tap, tap_row, tap_column, taps, row_pair * taps_row, column_pair * taps_column,
                     )  # fmt: skip
                 step = VECTORS * lanes if many else lanes
                 done += step
@@ -340,7 +270,6 @@ def _kernels(name: str, **names: bool) -> dict[int, JobKernel]:
     }
 
 
-means = _kernels("sums")
 means_of_sizes = _kernels("shares", OF_SIZES=True)
 maxima = _kernels("maxima")
 choices = _kernels("choices", IS_CHOICE=True)
