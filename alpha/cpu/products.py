@@ -19,7 +19,9 @@ from alpha.cpu.gemm.epilogue import Epilogue
 from alpha.cpu.gemm.problem import is_by_columns, is_by_rows, product_of
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import matvec as kernels
+from alpha.cpu.launches import learn
 from alpha.errors import ShapeError
+from alpha.launches import LINEAR, MATMUL, PRODUCT_ALGORITHM
 from alpha.records import PointwiseStep
 from alpha.tensor import Tensor
 
@@ -45,21 +47,36 @@ class ProductOperations(ArrayOperations):
     """
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
+        wanted = PRODUCT_ALGORITHM.get()
+        found: Tensor | None = MATMUL.launch(x, y, wanted)
+        if found is not None:
+            return found
         x, y = self._dense_one_way(x), self._dense_one_way(y)
         problem = product_of(x, y)
         if not (problem.macs and problem.batch):
             return self._of_nothing(x, y)
-        return planner.choose(problem).run(self, problem, Call(x, y))
+        algorithm, call = planner.choose(problem), Call(x, y)
+        out = algorithm.run(self, problem, call)
+        learn(MATMUL, self, lambda: algorithm.launch(problem, call, out), x, y, wanted)
+        return out
 
     def linear(
         self, x: Tensor, w: Tensor, bias: Tensor | None, step: PointwiseStep | None = None, keeps: bool = False
     ) -> tuple[Tensor, Tensor]:
+        keys = PRODUCT_ALGORITHM.get(), is_inference()
+        found: Tensor | None = LINEAR.launch(x, w, bias, *keys) if step is None else None
+        if found is not None:
+            return found, found
         x, y = self._dense_one_way(x), self._dense_one_way(_transposed(w))
         problem = product_of(x, y, is_inference())
         out = self.empty((x.shape[0], w.shape[0]), x.dtype)
         bias = None if bias is None else self.dense(bias, (0,))
         if step is None:
-            return (planner.choose(problem).run(self, problem, Call(x, y, out, bias)), out)
+            algorithm, call = planner.choose(problem), Call(x, y, out, bias)
+            algorithm.run(self, problem, call)
+            if y.storage is w.storage:
+                learn(LINEAR, self, lambda: algorithm.launch(problem, call, out), x, w, bias, *keys)
+            return out, out
         result = self.empty(out.shape, out.dtype) if keeps else out
         epilogue = Epilogue(step, result)
         planner.choose(problem).run(self, problem, Call(x, y, out, bias, epilogue))
