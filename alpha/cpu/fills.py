@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from alpha.cpu import workers
+from alpha import caches
+from alpha.cpu import tasks
 from alpha.cpu.base import HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops import fill, machine
-from alpha.cpu.pointwise import launcher
+from alpha.cpu.tasks import Record
 from alpha.records import Scalar
 from alpha.tensor import Tensor
 
@@ -23,7 +24,7 @@ STREAMED_BYTES = 20 << 20
 SHARED_BYTES = 1 << 20
 """Bytes from which workers are woken."""
 
-_pack = struct.Struct("qqq8s").pack
+_JOB = struct.Struct("qq8s").pack
 
 
 class FillOperations(HostEngine):
@@ -39,15 +40,24 @@ class FillOperations(HostEngine):
         number = np.empty(8 // dtype.itemsize, dtype)
         with np.errstate(all="ignore"):  # what does not fit becomes what NumPy makes of it
             number.fill(value)
-        tasks = -(-storage.nbytes // fill.TASK_BYTES)
-        job = _pack(storage.address, storage.nbytes, tasks, number.tobytes())
+        plan = _plan(storage.nbytes)
+        job = _JOB(plan.record.address, storage.address, number.tobytes())
         loop = _loop(storage.nbytes >= STREAMED_BYTES and storage.address % ISA.bytes == 0)
-        if storage.nbytes < SHARED_BYTES or self.threads == 1:
-            loop.alone(job)
-        else:
-            record = np.frombuffer(job, np.uint8)
-            workers.WORKERS.enter(launcher(), min(self.threads, tasks), (loop.shared, record.ctypes.data))
+        tasks.run(loop, job, plan.tasks, self.threads if storage.nbytes >= SHARED_BYTES else 1)
         return out
+
+
+class _Plan:
+    """So many bytes, as tasks of the loop."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.tasks = -(-nbytes // fill.TASK_BYTES)
+        self.record = Record((self.tasks, nbytes))
+
+
+@caches.kept
+def _plan(nbytes: int) -> _Plan:
+    return _Plan(nbytes)
 
 
 @cache
