@@ -24,7 +24,7 @@ VECTORS = STRIP * 8 // ISA.bytes
 SHORT = 48
 """Numbers of a short line at most."""
 
-FEW = 8
+MOST_ALONE = 8
 """Lines at most that are not worth transposing."""
 
 LINES, SHORT_LINES, COLUMNS = "lines", "short lines", "columns"
@@ -67,7 +67,7 @@ def plan_and_kind(blocks: int, rows: int, columns: int, task: int, bits: int) ->
 
 def are_short(lines: int, length: int, bits: int) -> bool:
     """Whether lines are transposed, by the sizes alone; float64 has few lanes to fill."""
-    return bits == 32 and length <= SHORT and lines > FEW
+    return bits == 32 and length <= SHORT and lines > MOST_ALONE
 
 
 def bunches_task(body: Callable[[Code, Value, Value], None]) -> Code:

@@ -46,8 +46,8 @@ class CutLines(ABC):
 
     def module(self, functions: Sequence[Code]) -> str:
         """The module, with the functions that are called beside these."""
-        own = [self.whole(), self.piece(), self._task()]
-        return module([*functions, *own], shared(self._finish), alone(self._alone))
+        entries = [self.whole(), self.piece(), self._task()]
+        return module([*functions, *entries], shared(self._finish), alone(self._alone))
 
     def field(self, code: Code, name: str) -> Value:
         """A field of the plan."""

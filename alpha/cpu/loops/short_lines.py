@@ -51,7 +51,7 @@ def module_of(bits: int, columns: Sequence[Code], job: Sequence[str], more: int 
         run = Run(bits, code)
         most, size = together(code, run, "%rows"), code.mul("%rows", run.item)
         rooms = ["" if kind == OF_LINES else code.room(run.scalar, ROOM) for kind in job]
-        plan, own = code.room("i64", known + more), code.room("i64", 1 + len(job))
+        plan, strip_job = code.room("i64", known + more), code.room("i64", 1 + len(job))
         for k in range(known, known + more):
             code.store("i64", code.field("%plan", k), code.add(plan, 8 * k), 8)
 
@@ -61,15 +61,15 @@ def module_of(bits: int, columns: Sequence[Code], job: Sequence[str], more: int 
             step = code.mul(width, run.item)
             for place, value in enumerate(("1", "1", "%rows", width, count, "1")):  # an AxisPlan
                 code.store("i64", value, code.add(plan, 8 * place), 8)
-            code.store("i64", plan, own, 8)
+            code.store("i64", plan, strip_job, 8)
             places = []
             for k, kind in enumerate(job):
                 skipped = code.mul(start, run.item if kind == OF_LINES else size)
                 places.append(code.add(code.field("%job", 1 + k), skipped))
-                code.store("i64", rooms[k] or places[k], code.add(own, 8 * (1 + k)), 8)
+                code.store("i64", rooms[k] or places[k], code.add(strip_job, 8 * (1 + k)), 8)
                 if kind == READ:
                     code.call("void", "to_columns", places[k], size, count, "%rows", rooms[k], step)
-            code.call("void", "strip_task", own, plan, 0)
+            code.call("void", "strip_task", strip_job, plan, 0)
             for k, kind in enumerate(job):
                 if kind == WRITTEN:
                     code.call("void", "to_lines", rooms[k], step, places[k], size, count, "%rows")
