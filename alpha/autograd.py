@@ -90,6 +90,11 @@ def is_inference() -> bool:
     return call.inference and not call.training
 
 
+def leads_to_inference() -> bool:
+    """Whether ``is_inference`` holds in the ``forward`` of a function that is called now, outside the graph."""
+    return not THREAD.call.training
+
+
 class set_grad_enabled(Scoped):
     """Context manager and decorator: turns the recording of the graph on or off on this thread.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 TENSOR = "tensor"
@@ -41,6 +42,11 @@ class Launches:
         self.launch: Callable[..., Any] = decline
         self.launch_outside: Callable[..., Any] = decline
         self.known: dict[Any, Any] = {}
+
+    def forget(self) -> None:
+        """Declines all calls again."""
+        self.launch = self.launch_outside = decline
+        self.known = {}
 
 
 # Where a function takes other arguments than the engine's method, it has launches of its own, which ``Engine.alias``
@@ -105,6 +111,16 @@ AVG_POOL2D_GRAD = Launches(TENSOR, KEY, KEY)
 
 AVG_POOL2D_FUNCTION = Launches(TENSOR, KEY, KEY, KEY, KEY, KEY)
 """``alpha.avg_pool2d``: x, ``kernel_size``, stride, padding, ``ceil_mode``, ``count_include_pad``."""
+
+PRODUCT_ALGORITHM: ContextVar[str | None] = ContextVar("alpha_cpu_product_algorithm", default=None)
+"""What is to compute products of matrices on the CPU, where users name it (``alpha.cpu.product_planner.use``)."""
+
+MATMUL = Launches(TENSOR, TENSOR, KEY)
+"""``Engine.matmul`` of small matrices: x, y, ``PRODUCT_ALGORITHM``. For ``alpha.matmul``."""
+
+LINEAR = Launches(TENSOR, TENSOR, OPTIONAL, KEY, KEY)
+"""``Engine.linear`` of small matrices without a function behind it: x, w, bias, ``PRODUCT_ALGORITHM``, whether it is
+inference. For ``alpha.linear``."""
 
 REDUCTIONS = {op: Launches(TENSOR, KEY, KEY) for op in ("sum", "prod", "max", "min", "mean", "norm")}
 """``Engine.reduce``, ``Engine.mean`` and ``Engine.euclidean_norm`` of floats: x, axes, ``keepdims``."""

@@ -23,6 +23,7 @@ class Adam(Optimizer):
 
     state_tensors: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
     state_required: ClassVar[tuple[str, ...]] = ("step", "exp_avg", "exp_avg_sq")
+    not_negative: ClassVar[tuple[str, ...]] = (*Optimizer.not_negative, "eps")
     decoupled: ClassVar[bool] = False
 
     def __init__(
@@ -37,7 +38,6 @@ class Adam(Optimizer):
 
     def check_options(self, options: Group) -> None:
         super().check_options(options)
-        self.at_least("eps", options["eps"], 0)
         betas = options["betas"]
         if not isinstance(betas, tuple | list) or len(betas) != 2:
             raise ArgumentError(f"[{type(self).__name__}] expected betas as a pair, got {described(betas)}")

@@ -13,7 +13,7 @@ from alpha.dtypes import is_float
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.expressions.functions import pointwise
-from alpha.optim.optimizer import Group, Optimizer, gradients
+from alpha.optim.optimizer import Group, Optimizer, gradients, is_finite
 from alpha.tensor import Tensor
 from alpha.updates import Launch, Plan
 
@@ -55,7 +55,9 @@ class Muon(Optimizer):
     """
 
     state_tensors: ClassVar[tuple[str, ...]] = ("momentum_buffer",)
-    state_required: ClassVar[tuple[str, ...]] = ("momentum_buffer",)
+    state_required: ClassVar[tuple[str, ...]] = state_tensors
+    switches: ClassVar[tuple[str, ...]] = ("nesterov", "rescale")
+    not_negative: ClassVar[tuple[str, ...]] = (*Optimizer.not_negative, "eps")
 
     def __init__(
         self,
@@ -77,9 +79,6 @@ class Muon(Optimizer):
     def check_options(self, options: Group) -> None:
         super().check_options(options)
         self.below_one("momentum", options["momentum"])
-        self.switch("nesterov", options["nesterov"])
-        self.switch("rescale", options["rescale"])
-        self.at_least("eps", options["eps"], 0)
         _check_iteration(self._name, options["ns_coefficients"], options["ns_steps"])
         if options["adjust_lr_fn"] not in (None, "original", "match_rms_adamw"):
             raise ArgumentError(
@@ -206,9 +205,7 @@ def _batches(params: list[Tensor]) -> Iterator[list[Tensor]]:
 
 def _check_iteration(function: str, coefficients: Any, steps: Any) -> None:
     numbers = list(coefficients) if isinstance(coefficients, tuple | list) else []
-    if len(numbers) != 3 or not all(
-        isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in numbers
-    ):
+    if len(numbers) != 3 or not all(map(is_finite, numbers)):
         raise ArgumentError(
             f"[{function}] expected ns_coefficients as three finite numbers, got {described(coefficients)}"
         )

@@ -38,6 +38,10 @@ class Optimizer:
     """Names of the state's entries that are tensors shaped as their parameter."""
     state_required: ClassVar[tuple[str, ...]] = ()
     """Names of the entries that a parameter's state always has."""
+    switches: ClassVar[tuple[str, ...]] = ()
+    """Names of the options that are True or False."""
+    not_negative: ClassVar[tuple[str, ...]] = ("lr", "weight_decay")
+    """Names of the options that are finite numbers from 0 on; an optimizer need not have them all."""
 
     def __init__(self, params: Iterable[Any], defaults: Group) -> None:
         self.defaults = defaults
@@ -95,8 +99,10 @@ class Optimizer:
 
     def check_options(self, options: Group) -> None:
         """ArgumentError unless a group's options are in range."""
-        self.at_least("lr", options["lr"], 0)
-        self.at_least("weight_decay", options.get("weight_decay", 0.0), 0)
+        for option in self.not_negative:
+            self.at_least(option, options.get(option, 0.0), 0)
+        for option in self.switches:
+            self.switch(option, options[option])
 
     def at_least(self, option: str, value: Any, least: float) -> None:
         """ArgumentError unless an option is a finite number that is large enough."""

@@ -22,6 +22,8 @@ class RMSprop(Optimizer):
 
     state_tensors: ClassVar[tuple[str, ...]] = ("square_avg", "momentum_buffer", "grad_avg")
     state_required: ClassVar[tuple[str, ...]] = ("square_avg",)
+    switches: ClassVar[tuple[str, ...]] = ("centered",)
+    not_negative: ClassVar[tuple[str, ...]] = (*Optimizer.not_negative, "alpha", "eps", "momentum")
 
     def __init__(
         self,
@@ -35,12 +37,6 @@ class RMSprop(Optimizer):
     ) -> None:
         options = {"lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**options, "momentum": momentum, "centered": centered})
-
-    def check_options(self, options: Group) -> None:
-        super().check_options(options)
-        for option in ("alpha", "eps", "momentum"):
-            self.at_least(option, options[option], 0)
-        self.switch("centered", options["centered"])
 
     def prepare(self, plan: Plan, engine: Engine, params: list[Tensor], options: Group) -> None:
         keys = ["square_avg"]

@@ -22,7 +22,9 @@ class SGD(Optimizer):
     """
 
     state_tensors: ClassVar[tuple[str, ...]] = ("momentum_buffer",)
-    state_required: ClassVar[tuple[str, ...]] = ("momentum_buffer",)
+    state_required: ClassVar[tuple[str, ...]] = state_tensors
+    switches: ClassVar[tuple[str, ...]] = ("nesterov",)
+    not_negative: ClassVar[tuple[str, ...]] = (*Optimizer.not_negative, "momentum")
 
     def __init__(
         self,
@@ -38,9 +40,7 @@ class SGD(Optimizer):
 
     def check_options(self, options: Group) -> None:
         super().check_options(options)
-        self.at_least("momentum", options["momentum"], 0)
         self.at_least("dampening", options["dampening"], -math.inf)
-        self.switch("nesterov", options["nesterov"])
         if options["nesterov"] and (options["momentum"] <= 0 or options["dampening"] != 0):
             raise ArgumentError(
                 f"[SGD] expected momentum > 0 and dampening 0 for nesterov, got {options['momentum']} and "

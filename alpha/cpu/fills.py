@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.cpu import tasks
 from alpha.cpu.base import SMALL_FILL, HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.launches import Call, call_of, constant, learn, of_result
 from alpha.cpu.loops import fill, machine, progression
+from alpha.cpu.tasks import Record
 from alpha.dtypes import ALL, float32, float64, int32, int64, is_float, limits
 from alpha.launches import FULL_LIKE
 from alpha.records import Scalar
@@ -28,7 +30,7 @@ STREAMED_BYTES = 20 << 20
 SHARED_BYTES = 1 << 20
 """Bytes from which workers are woken."""
 
-_pack = struct.Struct("qqq8s").pack
+_JOB = struct.Struct("qq8s").pack
 _COUNTING = {"i64": struct.Struct("5q").pack, "double": struct.Struct("3q2d").pack}
 _STORED = {int32: "i32", int64: "i64", float32: "float", float64: "double"}
 """The dtypes of progressions that a loop writes, as LLVM names them."""
@@ -67,10 +69,10 @@ class FillOperations(HostEngine):
         """Writes a pattern of eight bytes again and again."""
         if not nbytes:
             return
-        count = -(-nbytes // fill.TASK_BYTES)
-        job = _pack(address, nbytes, count, numbers)
+        plan = _plan(nbytes)
+        job = _JOB(plan.record.address, address, numbers)
         loop = _loop(nbytes >= STREAMED_BYTES and address % ISA.bytes == 0)
-        tasks.run(loop, job, count if nbytes >= SHARED_BYTES else 1, self.threads)
+        tasks.run(loop, job, plan.shared_tasks, self.threads)
 
     def progression(self, first: int | float, step: int | float, count: int, dtype: np.dtype[Any]) -> Tensor:
         counted = "i64" if isinstance(first, int) else "double"
@@ -83,7 +85,7 @@ class FillOperations(HostEngine):
         if counted == "double":
             step = second - first
         parts = -(-count // progression.TASK)
-        plan = _plan(parts)
+        plan = _progression(parts)
         job = _COUNTING[counted](plan.address, out.storage.address, count, first, step)
         streams = out.storage.nbytes >= STREAMED_BYTES and out.storage.address % ISA.bytes == 0
         tasks.run(_counting(counted, _STORED[dtype], streams), job, parts, self.threads)
@@ -106,11 +108,24 @@ def pattern(value: Scalar, dtype: np.dtype[Any]) -> bytes:
 def _call(out: Tensor, numbers: bytes) -> Call:
     """How a launch fills such a tensor."""
     nbytes = out.storage.nbytes
-    loop, count = _loop(nbytes >= STREAMED_BYTES), -(-nbytes // fill.TASK_BYTES)
+    loop, plan = _loop(nbytes >= STREAMED_BYTES), _plan(nbytes)
     number = int.from_bytes(numbers, sys.byteorder, signed=True)
-    words = (of_result(), constant(nbytes), constant(count), constant(number))
-    parts = count if nbytes >= SHARED_BYTES else 1
-    return call_of(loop, words, (out,), math.prod(out.shape), parts, None)
+    words = (constant(plan.record.address), of_result(), constant(number))
+    return call_of(loop, words, (out,), math.prod(out.shape), plan.shared_tasks, plan)
+
+
+class _Plan:
+    """So many bytes, as tasks of the loop; few bytes are written by one thread."""
+
+    def __init__(self, nbytes: int) -> None:
+        tasks = -(-nbytes // fill.TASK_BYTES)
+        self.shared_tasks = tasks if nbytes >= SHARED_BYTES else 1
+        self.record = Record((tasks, nbytes))
+
+
+@caches.kept
+def _plan(nbytes: int) -> _Plan:
+    return _Plan(nbytes)
 
 
 @cache
@@ -120,9 +135,9 @@ def _loop(streams: bool) -> machine.Loop:
 
 
 @lru_cache(maxsize=1024)
-def _plan(parts: int) -> tasks.Record:
+def _progression(parts: int) -> Record:
     """The plan of a progression: the number of its tasks."""
-    return tasks.Record([parts])
+    return Record([parts])
 
 
 @cache

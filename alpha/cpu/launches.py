@@ -179,8 +179,8 @@ class _Entry(NamedTuple):
     packed: bytes
 
 
-def learn(known: Launches, engine: Any, call: Callable[[], Call], *arguments: Any) -> None:
-    """Makes an operation's launches know how the kernel is called with arguments that lie as these."""
+def learn(known: Launches, engine: Any, call: Callable[[], Call | None], *arguments: Any) -> None:
+    """Makes an operation's launches know how the kernel is called with arguments that lie as these, if it can be."""
     lies, keys = _layout(known, arguments)
     if not _are_keys(keys):
         return
@@ -188,7 +188,7 @@ def learn(known: Launches, engine: Any, call: Callable[[], Call], *arguments: An
     if key in known.known:
         return
     made = call()
-    if len(lies) > MOST_TENSORS or made.results > MOST_RESULTS or len(made.job) > MOST_WORDS:
+    if made is None or len(lies) > MOST_TENSORS or made.results > MOST_RESULTS or len(made.job) > MOST_WORDS:
         return
     packed = _packed(type(engine), made, lies, keys, known.arguments.count(NUMBER))
     entries = dict(known.known) if len(known.known) < MOST_ENTRIES else {}

@@ -67,9 +67,10 @@ class _SoftmaxPlan:
             return
         place = order.index(axis)
         blocks, columns = (math.prod([shape[a] for a in part]) for part in (order[:place], order[place + 1 :]))
-        plan = axes.plan(blocks, shape[axis], columns, TASK)
+        bits = 8 * dtype.itemsize
+        plan, kind = axes.plan_and_kind(blocks, shape[axis], columns, TASK, bits)
         self.record, self.tasks = Record(plan), plan.tasks
-        self._kind = 8 * dtype.itemsize, log, columns == 1
+        self._kind = bits, log, kind
 
     @property
     def loop(self) -> Loop:
@@ -94,8 +95,8 @@ def _softmax_plan(shape: Shape, order: Shape, axis: int, dtype: np.dtype[Any], l
 
 
 @cache
-def _softmax_loop(write: Callable[[int, bool, bool], str], bits: int, log: bool, lines: bool) -> Loop:
-    return machine.loop(write(bits, log, lines))
+def _softmax_loop(write: Callable[[int, bool, str], str], bits: int, log: bool, kind: str) -> Loop:
+    return machine.loop(write(bits, log, kind))
 
 
 class LossOperations(HostEngine):

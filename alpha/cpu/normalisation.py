@@ -45,17 +45,6 @@ class NormalisationOperations(HostEngine):
     Infinities and NaN are values here: NumPy is not to warn of them.
     """
 
-    @np.errstate(all="ignore")
-    def channel_sum(self, x: Tensor) -> Tensor:
-        out = self.empty((x.shape[-1],), x.dtype)
-        if not out.numel():
-            return out
-        rows = self._rows(self._channels_dense(x))
-        partial = np.zeros((_tasks(rows), rows.shape[1]))
-        self.launch(kernels.channel_sums, rows, partial, tasks=len(partial))
-        self.array(out)[...] = partial.sum(0)
-        return out
-
     def batch_norm(
         self, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:

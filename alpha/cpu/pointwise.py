@@ -164,7 +164,7 @@ class Plan:
         task_rows = equal_parts(rows, TASK // elements)
         task_elements = equal_parts(elements, TASK, UNIT) if elements >= 2 * TASK else elements
         self.tasks = -(-rows // task_rows) * -(-elements // task_elements) if self.elements >= FOUND else 1
-        record = [rows, elements, task_rows, task_elements, self.tasks, len(axes) - 1, *steps]
+        record = [self.tasks, rows, elements, task_rows, task_elements, len(axes) - 1, *steps]
         for length, strides in reversed(axes[:-1]):
             record += [length, *strides]
         return record

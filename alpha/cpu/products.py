@@ -21,9 +21,11 @@ from alpha.cpu.gemm.epilogue import Epilogue
 from alpha.cpu.gemm.problem import is_by_columns, is_by_rows, product_of
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import matvec as kernels
+from alpha.cpu.launches import learn
 from alpha.cpu.loops import machine, outer
 from alpha.cpu.loops.machine import Loop
 from alpha.errors import ShapeError
+from alpha.launches import LINEAR, MATMUL, PRODUCT_ALGORITHM
 from alpha.records import PointwiseStep
 from alpha.tensor import Tensor
 
@@ -55,22 +57,36 @@ class ProductOperations(ArrayOperations):
     """
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
+        wanted = PRODUCT_ALGORITHM.get()
+        found: Tensor | None = MATMUL.launch(x, y, wanted)
+        if found is not None:
+            return found
         x, y = self._dense_one_way(x), self._dense_one_way(y)
         problem = product_of(x, y)
         if not (problem.macs and problem.batch):
             return self._of_nothing(x, y)
-        return planner.choose(problem).run(self, problem, Call(x, y))
+        algorithm, call = planner.choose(problem), Call(x, y)
+        out = algorithm.run(self, problem, call)
+        learn(MATMUL, self, lambda: algorithm.launch(problem, call, out), x, y, wanted)
+        return out
 
     def linear(
         self, x: Tensor, w: Tensor, bias: Tensor | None, step: PointwiseStep | None = None, keeps: bool = False
     ) -> tuple[Tensor, Tensor]:
+        keys = PRODUCT_ALGORITHM.get(), is_inference()
+        found: Tensor | None = LINEAR.launch(x, w, bias, *keys) if step is None else None
+        if found is not None:
+            return found, found
         transposed = _transposed(w)
         transposed._array = self.array(w).T  # what a weight keeps of itself is not made for each call
         x, y = self._dense_one_way(x), self._dense_one_way(transposed)
         problem = product_of(x, y, is_inference())
         call = Call(x, y, None, None if bias is None else self._vector(bias))
         if step is None:
-            out = planner.choose(problem).run(self, problem, call)
+            algorithm = planner.choose(problem)
+            out = algorithm.run(self, problem, call)
+            if y.storage is w.storage:
+                learn(LINEAR, self, lambda: algorithm.launch(problem, call, out), x, w, bias, *keys)
             return out, out
         out = call.target(self)
         result = self.empty(out.shape, out.dtype) if keeps else out

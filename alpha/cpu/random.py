@@ -5,15 +5,16 @@ from __future__ import annotations
 import struct
 from functools import cache
 
-from alpha import random
+from alpha import caches, random
 from alpha.cpu import tasks
 from alpha.cpu.base import HostEngine
 from alpha.cpu.loops import machine
 from alpha.cpu.loops import random as loops
+from alpha.cpu.tasks import Record
 from alpha.random import Draw
 from alpha.tensor import Tensor
 
-_UNIFORM, _NORMAL = struct.Struct("qqQQqddd").pack, struct.Struct("qqQQqdd").pack
+_UNIFORM, _NORMAL = struct.Struct("qqQQddd").pack, struct.Struct("qqQQdd").pack
 
 
 class RandomOperations(HostEngine):
@@ -24,15 +25,26 @@ class RandomOperations(HostEngine):
         elements, item = out.numel(), draw.dtype.itemsize
         if not elements:
             return out
-        count = -(-elements * item // (16 * loops.TASK))  # a counter makes 16 bytes
-        place = out.storage.address, elements, draw.seed, draw.offset, count
+        plan, drawn = _plan(elements, item), (out.storage.address, draw.seed, draw.offset)
         if draw.distribution == "uniform":
-            job = _UNIFORM(*place, *random.uniform_bounds(draw))
+            job = _UNIFORM(plan.record.address, *drawn, *random.uniform_bounds(draw))
         else:
-            job = _NORMAL(*place, draw.second, draw.first)
-        loop = _loop(draw.distribution, 8 * item)
-        tasks.run(loop, job, count, self.threads)
+            job = _NORMAL(plan.record.address, *drawn, draw.second, draw.first)
+        tasks.run(_loop(draw.distribution, 8 * item), job, plan.tasks, self.threads)
         return out
+
+
+class _Plan:
+    """So many numbers, as tasks of the loops."""
+
+    def __init__(self, elements: int, item: int) -> None:
+        self.tasks = -(-elements * item // (16 * loops.TASK))  # a counter makes 16 bytes
+        self.record = Record((self.tasks, elements))
+
+
+@caches.kept
+def _plan(elements: int, item: int) -> _Plan:
+    return _Plan(elements, item)
 
 
 @cache

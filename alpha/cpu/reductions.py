@@ -14,9 +14,12 @@ from alpha.arguments import Shape
 from alpha.cpu import tasks
 from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.launches import Call, call_of, learn, parts
-from alpha.cpu.loops import folds, machine, running, variances
+from alpha.cpu.loops import fold_columns, fold_lines, folds, machine, running, variances
+from alpha.cpu.loops.axis import COLUMNS, LINES, SHORT_LINES, are_short, plan_and_kind
 from alpha.cpu.loops.axis import plan as axis_plan
-from alpha.cpu.loops.folds import MAX, MIN, NORM, PRODUCT, STRIP, SUM, ColumnPlan, LinePlan
+from alpha.cpu.loops.fold_columns import STRIP, ColumnPlan
+from alpha.cpu.loops.fold_lines import LinePlan
+from alpha.cpu.loops.folds import MAX, MIN, NORM, PRODUCT, SUM
 from alpha.cpu.loops.variances import VariancePlan
 from alpha.dtypes import is_float
 from alpha.expressions.graph import Graph
@@ -48,6 +51,9 @@ class ReductionOperations(ArrayOperations):
     def reduce(self, op: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
         found = self._folded(op, False, x, axes, keepdims) if op in _OPERATIONS and is_float(x.dtype) else None
         return super().reduce(op, x, axes, keepdims) if found is None else found
+
+    def channel_sum(self, x: Tensor) -> Tensor:
+        return self.reduce(SUM, x, tuple(range(x.ndim - 1)), False)
 
     def mean(self, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
         found = self._folded(SUM, True, x, axes, keepdims)
@@ -102,6 +108,8 @@ class ReductionOperations(ArrayOperations):
         if found is not None:
             return found
         plan = _plan(op, mean, (x.shape, x.strides, x.dtype), axes, keepdims)
+        if plan.is_copy:
+            return self.copied(x).view(0, plan.shape, plan.strides)
         if plan.order is not None:
             return self._folded(op, mean, self.dense(x, plan.order), axes, keepdims)
         if plan.loop is None:
@@ -128,6 +136,7 @@ class _Plan:
 
     Attributes:
         order: the axes as a copy has to have them first; None where there need be none.
+        is_copy: whether each number is a result.
         loop: the compiled kernel; None where there is none for it.
         shape, strides, nbytes: of the result.
         record: the kernel's own.
@@ -136,6 +145,7 @@ class _Plan:
     """
 
     order: Shape | None = None
+    is_copy = False
     loop: machine.Loop | None = None
 
     def __init__(self, op: str, mean: bool, lie: tuple[Shape, Shape, Any], axes: tuple[int, ...], keep: bool) -> None:
@@ -150,13 +160,27 @@ class _Plan:
             return
         row, block = (reduced or [_NONE])[0], (kept or [_NONE])[0]
         self.shape, self.strides, size, elements = _result(shape, memory_order(shape, strides), axes, keep)
+        self.is_copy = elements == 1 and op != NORM
+        if self.is_copy:
+            return
         self.nbytes = size * dtype.itemsize
         divisor = float(elements) if mean else 1.0
-        record = (_lines if inner.reduced else _columns)(block, row, inner.length, dtype.itemsize, divisor)
-        self.tasks = record.tasks
-        self.words = folds.words(folds.fold_of(op, 8 * dtype.itemsize), record)
-        self.record = tasks.Record(record)
-        self.loop = _loop(op, 8 * dtype.itemsize, inner.reduced)
+        bits = 8 * dtype.itemsize
+        fold, given = folds.fold_of(op, bits), (block, row, inner.length, dtype.itemsize, divisor)
+        kind = LINES if inner.reduced else COLUMNS
+        if inner.reduced and row.length == 1 and are_short(block.length, inner.length, bits):
+            kind = SHORT_LINES
+            plan = axis_plan(block.length, inner.length, 1, PART)
+            self.tasks, self.words = plan.tasks, 1
+            self.record = tasks.Record((*plan, block.step * dtype.itemsize, divisor))
+        elif inner.reduced:
+            lines = _lines(*given)
+            self.tasks, self.words, self.record = lines.tasks, fold_lines.words(fold, lines), tasks.Record(lines)
+        else:
+            columns = _columns(*given)
+            self.tasks, self.words = columns.tasks, fold_columns.words(fold, columns)
+            self.record = tasks.Record(columns)
+        self.loop = _loop(op, bits, kind)
 
     def call(self, out: Tensor, elements: int) -> Call:
         """How a launch calls the loop, which gave a result from so many elements."""
@@ -191,18 +215,18 @@ class _VariancePlan:
         self.shape, self.strides, _, _ = _result(shape, self.order, axes, keepdims)
         self.kept, self.kept_strides, _, _ = _result(shape, self.order, axes, True)
         self.nbytes = elements // length * dtype.itemsize
-        divisor = float(length - correction) if length > correction else math.nan
-        if are_lines:
+        divisor, bits = float(length - correction) if length > correction else math.nan, 8 * dtype.itemsize
+        columns = 1 if are_lines else groups[-1].length
+        plan, kind = plan_and_kind(elements // length // columns, length, columns, PART, bits)
+        if kind == LINES:
             lines, bunch = elements // length, max(1, PART // length)
             pieces = max(1, min(length // PART, MOST_PARTS // lines))
             self.tasks = -(-lines // bunch) if pieces == 1 else lines * pieces
             self.record = tasks.Record(VariancePlan(self.tasks, lines, length, bunch, pieces, divisor))
         else:
-            columns = groups[-1].length
-            plan = axis_plan(elements // length // columns, length, columns, PART)
             self.tasks, self.record = plan.tasks, tasks.Record((*plan, divisor))
         self.words = 1 + 2 * self.tasks
-        self.loop = _variance_loop(8 * dtype.itemsize, are_lines)
+        self.loop = _variance_loop(bits, kind)
 
     def call(self, results: tuple[Tensor, ...], elements: int) -> Call:
         """How a launch calls the loop, which gave results from so many elements."""
@@ -219,8 +243,8 @@ def _variance_plan(
 
 
 @cache
-def _variance_loop(bits: int, are_lines: bool) -> machine.Loop:
-    return machine.loop(variances.lines_ir(bits) if are_lines else variances.columns_ir(bits))
+def _variance_loop(bits: int, kind: str) -> machine.Loop:
+    return machine.loop(variances.lines_ir(bits) if kind == LINES else variances.columns_ir(bits, kind == SHORT_LINES))
 
 
 class _RunningPlan:
@@ -229,9 +253,9 @@ class _RunningPlan:
     def __init__(self, shape: Shape, order: Shape, axis: int, dtype: np.dtype[Any]) -> None:
         place = order.index(axis)
         blocks, columns = (math.prod([shape[a] for a in part]) for part in (order[:place], order[place + 1 :]))
-        plan = axis_plan(blocks, shape[axis], columns, PART)
-        self.record, self.tasks = tasks.Record(plan), plan.tasks
-        self.loop = _running_loop(8 * dtype.itemsize, columns == 1)
+        bits = 8 * dtype.itemsize
+        plan, kind = plan_and_kind(blocks, shape[axis], columns, PART, bits)
+        self.record, self.tasks, self.loop = tasks.Record(plan), plan.tasks, _running_loop(bits, kind)
 
     def call(self, y: Tensor) -> Call:
         """How a launch calls the loop, which gave a result."""
@@ -244,8 +268,8 @@ def _running_plan(shape: Shape, order: Shape, axis: int, dtype: np.dtype[Any]) -
 
 
 @cache
-def _running_loop(bits: int, lines: bool) -> machine.Loop:
-    return machine.loop(running.ir_of(bits, lines))
+def _running_loop(bits: int, kind: str) -> machine.Loop:
+    return machine.loop(running.ir_of(bits, kind))
 
 
 class _Group(NamedTuple):
@@ -265,10 +289,10 @@ def _plan(op: str, mean: bool, lie: tuple[Shape, Shape, Any], axes: tuple[int, .
 
 
 @cache
-def _loop(op: str, bits: int, reduced: bool) -> machine.Loop:
-    """The kernel of a fold whose innermost axis is reduced, or is not."""
-    fold = folds.fold_of(op, bits)
-    return machine.loop(folds.lines_ir(fold) if reduced else folds.columns_ir(fold))
+def _loop(op: str, bits: int, kind: str) -> machine.Loop:
+    """The kernel of a fold of lines or columns."""
+    write = {LINES: fold_lines.ir_of, SHORT_LINES: fold_columns.short_lines_ir, COLUMNS: fold_columns.ir_of}[kind]
+    return machine.loop(write(folds.fold_of(op, bits)))
 
 
 def _groups(shape: Shape, strides: Shape, axes: tuple[int, ...]) -> list[_Group]:
@@ -297,7 +321,7 @@ def _lines(block: _Group, row: _Group, length: int, item: int, divisor: float) -
         else:
             bunch, cuts = max(1, PART // length, -(-segments // most)), 1
         parts = -(-segments // bunch) * cuts
-        count = lines * parts
+        bunch, count = (1, lines) if parts == 1 else (bunch, lines * parts)
     return LinePlan(count, divisor, lines, block.step * item, segments, row.step * item, length, bunch, cuts, parts)
 
 

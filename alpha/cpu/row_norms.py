@@ -14,7 +14,7 @@ from alpha.arguments import Shape
 from alpha.cpu import tasks
 from alpha.cpu.base import HostEngine
 from alpha.cpu.launches import call_of, learn
-from alpha.cpu.loops import machine
+from alpha.cpu.loops import axis, machine, short_row_norms
 from alpha.cpu.loops import row_norms as loops
 from alpha.cpu.loops.machine import Loop
 from alpha.cpu.loops.parts import equal_parts
@@ -41,10 +41,10 @@ class RowNormOperations(HostEngine):
         found = ROW_NORM.launch(x, weight, bias, axes, eps, centered)
         if found is not None:
             return found[0], found[1:]
-        plan = _plan(x.shape, x.strides, axes)
+        plan = _plan(x.shape, x.strides, axes, 8 * x.dtype.itemsize)
         x, weight, bias = self.dense(x, plan.order), self.parameter(weight), self.parameter(bias)
         y, statistics = self.empty_like(x), self.empty((plan.rows, 2), _FLOAT64)
-        loop = _loop(Variant(8 * x.dtype.itemsize, centered, weight is not None, bias is not None))
+        loop = _loop(Variant(8 * x.dtype.itemsize, centered, weight is not None, bias is not None), plan.is_short)
         job = _JOB(
             plan.record.address, y.storage.address, statistics.storage.address, x.address, address_of(weight),
             address_of(bias), eps,
@@ -67,12 +67,12 @@ class RowNormOperations(HostEngine):
         centered: bool,
         needs: Sequence[bool],
     ) -> tuple[Tensor | None, ...]:
-        plan = _plan(x.shape, x.strides, axes)
+        plan = _plan(x.shape, x.strides, axes, 8 * x.dtype.itemsize)
         x, dy, shape = self.dense(x, plan.order), self.dense(dy, plan.order), x.shape[-axes:]
         dx, weight = self.empty_like(x), self.parameter(weight)
         dweight, dbias = (self.empty(shape, x.dtype) if needed else None for needed in needs[1:])
         has_shares = needs[1] or needs[2]
-        loop = _gradient_loop(Variant(8 * x.dtype.itemsize, centered, weight is not None, has_shares))
+        loop = _gradient_loop(Variant(8 * x.dtype.itemsize, centered, weight is not None, has_shares), plan.is_short)
         parts = np.zeros(plan.words if has_shares else 0)
         job = _GRADIENT_JOB(
             plan.gradient.address, dx.storage.address, address_of(dweight), address_of(dbias), dy.address, x.address,
@@ -91,15 +91,17 @@ class _Plan:
     Attributes:
         order: the memory order in which it is: its own where rows lie dense in it, else row-major.
         rows: their number.
+        is_short: whether they are transposed.
         record, tasks: of the forward.
         gradient, gradient_tasks, words: of the gradient, with the 8-byte words that its parts take.
     """
 
-    def __init__(self, shape: Shape, strides: Shape, axes: int) -> None:
+    def __init__(self, shape: Shape, strides: Shape, axes: int, bits: int) -> None:
         order, kept = memory_order(shape, strides), len(shape) - axes
         rows_are_dense = order[kept:] == tuple(range(kept, len(shape)))
         self.order = order if rows_are_dense else tuple(range(len(shape)))
         columns, self.rows = math.prod(shape[kept:]), math.prod(shape[:kept])
+        self.is_short = axis.are_short(self.rows, columns, bits)
         self.tasks = -(-self.rows // equal_parts(self.rows, TASK // columns))
         self.record = Record(RowPlan(self.tasks, self.rows, columns))
         self.gradient_tasks = max(1, min(GRADIENT_TASKS, self.rows // GRADIENT_ROWS))
@@ -108,15 +110,15 @@ class _Plan:
 
 
 @caches.kept
-def _plan(shape: Shape, strides: Shape, axes: int) -> _Plan:
-    return _Plan(shape, strides, axes)
+def _plan(shape: Shape, strides: Shape, axes: int, bits: int) -> _Plan:
+    return _Plan(shape, strides, axes, bits)
 
 
 @cache
-def _loop(variant: Variant) -> Loop:
-    return machine.loop(loops.ir_of(variant))
+def _loop(variant: Variant, is_short: bool) -> Loop:
+    return machine.loop((short_row_norms if is_short else loops).ir_of(variant))
 
 
 @cache
-def _gradient_loop(variant: Variant) -> Loop:
-    return machine.loop(loops.grad_ir(variant))
+def _gradient_loop(variant: Variant, is_short: bool) -> Loop:
+    return machine.loop((short_row_norms if is_short else loops).grad_ir(variant))

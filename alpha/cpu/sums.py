@@ -68,7 +68,7 @@ class Plan:
         self.loop = _loop(Wanted(program.text, layout, program))
         rows = self.elements // length
         task_rows, task_elements, self.tasks = _divided(rows, length)
-        record = [rows, length, task_rows, task_elements, self.tasks, len(axes) - 1, 0, *steps]
+        record = [self.tasks, rows, length, task_rows, task_elements, len(axes) - 1, 0, *steps]
         for outer_length, outer_steps in reversed(axes[:-1]):
             record += [outer_length, 0, *outer_steps]  # the result does not step
         self._record = np.array(record, np.int64)

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from alpha.arguments import Shape
-from alpha.autograd import Function, enters_graph
+from alpha.autograd import Function, enters_graph, leads_to_inference
 from alpha.errors import DtypeError, ShapeError
 from alpha.expressions.functions import GradientProgram, Trace, of_one_tensor
 from alpha.functions.matvec import Gemv, add_outer
 from alpha.functions.operands import TensorLike, call, check_float, operands, sum_to
 from alpha.functions.shape import reshape, transpose, unsqueeze
+from alpha.launches import LINEAR, MATMUL, PRODUCT_ALGORITHM
 from alpha.records import PointwiseStep
 from alpha.tensor import Tensor
 
@@ -151,10 +152,12 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
 
     (..., M, K) and (..., K, N) give (..., M, N). ShapeError unless the inner lengths agree; both float32 or float64.
 
-    On the CPU NumPy's BLAS computes products of up to 2^18 multiply-adds, a pass over the matrix one with a vector, and
-    the convolutions' micro-kernel all others (``alpha.cpu.explain_product``). Bits do not depend on the number of
-    threads.
+    On the CPU the convolutions' micro-kernel computes products, NumPy's BLAS batches of tiny ones, and a pass over the
+    matrix those with a vector (``alpha.cpu.explain_product``). Bits do not depend on the number of threads.
     """
+    found: Tensor | None = MATMUL.launch_outside(x, y, PRODUCT_ALGORITHM.get())
+    if found is not None:
+        return found
     x, y = operands("matmul", x, y)
     _check_dtypes("matmul", x, y)
     if x.ndim == 0 or y.ndim == 0 or x.shape[-1] != y.shape[max(y.ndim - 2, 0)]:
@@ -217,6 +220,10 @@ def linear(
     Raises:
         ShapeError, DtypeError, EngineError, ArgumentError: what does not fit, with both shapes.
     """
+    if activation is None:
+        found: Tensor | None = LINEAR.launch_outside(x, weight, bias, PRODUCT_ALGORITHM.get(), leads_to_inference())
+        if found is not None:
+            return found
     given = [x, weight] if bias is None else [x, weight, bias]
     _check_dtypes("linear", *given)
     x.engine.check_owner("linear", *given)

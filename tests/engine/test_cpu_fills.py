@@ -39,7 +39,8 @@ def test_nothing_is_written_beyond(streams: bool) -> None:
     assert room.address % ISA.bytes == 0
     for size in [*range(70), 255, 256, 257, 511, 1024, 1031]:
         engine.fill(room, 9)
-        fills._loop(streams).alone(struct.pack("qqq8s", room.address + 512, size, 1, bytes(range(1, 9))))
+        plan = fills._plan(size)
+        fills._loop(streams).alone(struct.pack("qq8s", plan.record.address, room.address + 512, bytes(range(1, 9))))
         found = room.numpy()
         assert (found[:512] == 9).all() and (found[512 + size :] == 9).all()
         assert found[512 : 512 + size].tobytes() == (bytes(range(1, 9)) * 200)[:size]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import alpha
 from alpha.cpu import explain_product, product_planner
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.figures import Figures
@@ -19,6 +20,7 @@ from alpha.cpu.gemm.blas import MOST_MACS
 from alpha.cpu.gemm.explanations import explain_problem
 from alpha.cpu.gemm.problem import Product, product, product_of
 from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.launches import LINEAR, MATMUL, PRODUCT_ALGORITHM
 from alpha.tensor import Tensor
 from tests.tiers import FLOATS
 
@@ -29,6 +31,7 @@ Array = np.ndarray[Any, Any]
 def taken() -> Iterator[list[str]]:
     """The names of the algorithms that run within it, in order."""
     names: list[str] = []
+    MATMUL.forget()
     with pytest.MonkeyPatch.context() as patched:
         for algorithm in ALGORITHMS:
 
@@ -106,8 +109,8 @@ def test_what_users_are_told() -> None:
     assert told.name == "tiles" and told.useful == told.nominal == 2 * 256 * 300 * 500
     assert told.measured_ms is not None and told.measured_ms > 0 and told.predicted_ms > 0
     assert "256 x 300" in str(told) and "2 threads" in told.choice
-    assert explain_product(engine, (8, 8), (8, 8)).name == "blas"
-    assert explain_product(engine, (8, 1000), (1000, 1)).name == "vectors"
+    assert explain_product(engine, (300, 3, 3), (300, 3, 3)).name == "blas"
+    assert explain_product(engine, (400, 1000), (1000, 1)).name == "vectors"
     with product_planner.use("pixels"):
         assert explain_product(engine, (8, 80), (80, 80), y_is_transposed=True).name == "pixels"
     assert explain_product(engine, (5, 1, 64, 300), (6, 300, 64), dtype="float64").problem.startswith("30 products")
@@ -157,6 +160,41 @@ def test_an_algorithm_from_outside() -> None:
     finally:
         product_planner.unregister(algorithm)
     assert (np.asarray(engine.matmul(x, y)) == 20).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_launches_give_the_same_bits(dtype: Any) -> None:
+    """What a launch computes that has learnt a product of this layout, for one thread and several."""
+    rng, shapes = np.random.default_rng(9), [((64, 64), (64, 64)), ((3, 5), (5, 2)), ((7, 20, 33), (7, 33, 10))]
+    for first, second in [*shapes, ((2, 3, 9, 8), (3, 8, 40)), ((300, 5), (5, 300))]:
+        results = []
+        for threads in (1, 2):
+            engine = CPUEngine(threads=threads)
+            x, y = (engine.from_numpy(rng.standard_normal(shape).astype(dtype)) for shape in (first, second))
+            MATMUL.forget()
+            wanted = engine.matmul(x, y)
+            launched = MATMUL.launch(x, y, None)
+            check(x, y, wanted)
+            if launched is not None:
+                results.append(threads)
+                assert np.asarray(launched).tobytes() == np.asarray(wanted).tobytes()
+            with product_planner.use("blas"):
+                assert MATMUL.launch(x, y, PRODUCT_ALGORITHM.get()) is None
+        assert (1 in results) == (len(first) < 4)  # matrices that are not equally far apart need a table
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_linear_layer_is_launched(has_bias: bool) -> None:
+    engine, rng = CPUEngine(threads=2), np.random.default_rng(10)
+    x, w, b = (engine.from_numpy(rng.standard_normal(s).astype(np.float32)) for s in ((32, 64), (48, 64), (48,)))
+    bias = b if has_bias else None
+    LINEAR.forget()
+    wanted = alpha.linear(x, w, bias)
+    launched = LINEAR.launch_outside(x, w, bias, None, True)
+    assert launched is not None and np.asarray(launched).tobytes() == np.asarray(wanted).tobytes()
+    exact = x.numpy().astype(np.float64) @ w.numpy().T + (b.numpy() if has_bias else 0)
+    np.testing.assert_allclose(np.asarray(launched), exact, rtol=1e-5, atol=1e-4)
+    assert LINEAR.launch_outside(x.detach().requires_grad_(), w, bias, None, True) is None
 
 
 # -- tiles -------------------------------------------------------------------------------------------------------

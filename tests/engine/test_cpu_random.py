@@ -50,7 +50,8 @@ def test_nothing_is_written_beyond_the_result() -> None:
         for size in range(1, 70):
             whole = engine.empty((256,), dtype)
             engine.fill(whole, 7)
-            record = struct.pack("qqQQqdd", whole.address + 64 * dtype.itemsize, size, 1, 1, 1, 1.0, 0.0)
+            plan, place = random._plan(size, dtype.itemsize), whole.address + 64 * dtype.itemsize
+            record = struct.pack("qqQQdd", plan.record.address, place, 1, 1, 1.0, 0.0)
             random._loop("normal", 8 * dtype.itemsize).alone(record)
             found = whole.numpy()
             assert (found[:64] == 7).all() and (found[64 + size :] == 7).all() and (found[64 : 64 + size] != 7).all()

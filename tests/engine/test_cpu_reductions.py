@@ -12,7 +12,7 @@ import pytest
 import alpha
 from alpha import Tensor
 from alpha.cpu.engine import CPUEngine
-from alpha.cpu.loops.folds import STRIP
+from alpha.cpu.loops.fold_columns import STRIP
 from alpha.cpu.reductions import PART
 from tests.tiers import FLOAT_NAMES
 
@@ -37,6 +37,8 @@ LARGE = [
     ((5, 1700, 33), (1,)),  # blocks of columns
     ((7, 8, 9, 40), (0, 2)),  # neither: copied
     ((33, 40, 41), (0, 1, 2)),
+    *(((lines, length), (1,)) for lines, length in ((9, 2), (3000, 3), (700, 16), (401, 17), (90, 64), (90, 65))),
+    ((50, 7, 11), (2,)),  # short lines
 ]
 
 
@@ -185,11 +187,31 @@ def test_a_sum_of_many_equal_numbers_is_not_off(cpu: CPUEngine) -> None:
     assert x.astype("float32").mean().item() == np.float32(0.1)
 
 
+@pytest.mark.parametrize("length", [2, 10, 16, 33, 64])
+def test_a_short_line_is_no_other_ones_matter(cpu: CPUEngine, rng: np.random.Generator, length: int) -> None:
+    """Lines that are computed side by side, some of them not finite, and each by itself."""
+    x = rng.standard_normal((101, length)).astype(np.float32)
+    x[3, 1], x[18, 0], x[40], x[57, :2], x[100, -1] = np.nan, np.inf, -np.inf, (np.inf, -np.inf), np.nan
+    x[60], x[61] = 5e36, 1e-30
+    whole, lines = alpha.tensor(x, engine=cpu), [alpha.tensor(x[k : k + 1], engine=cpu) for k in range(len(x))]
+
+    def compute(x: Tensor) -> tuple[Tensor, ...]:
+        reduced = [cpu.reduce(op, x, (1,), True) for op in ("sum", "prod", "max", "min")]
+        others = cpu.euclidean_norm(x, (1,), True), cpu.softmax(x, 1, False), cpu.softmax(x, 1, True)
+        y, (statistics,) = cpu.row_norm(x, None, None, 1, 1e-5, True)
+        return (*reduced, *others, *cpu.variance(x, (1,), 0, True), cpu.cumsum(x, 1), y, statistics)
+
+    for got, *single in zip(agreed(cpu, lambda: compute(whole)), *[compute(line) for line in lines], strict=True):
+        wanted = np.concatenate([one.numpy() for one in single])
+        assert got.shape == wanted.shape
+        np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=1e-5 if got.shape[1] > 1 else 1e-6)
+
+
 # -- running sums ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", FLOAT_NAMES)
-@pytest.mark.parametrize("shape", [(3, 7, 331), (40, 30, 9), (9000, 2), (70000,), (2, 3, 5000), (5000, 1, 3)])
+@pytest.mark.parametrize("shape", [(3, 7, 331), (40, 30, 9), (9000, 2), (70000,), (2, 3, 5000), (5000, 1, 3), (99, 64)])
 def test_running_sums(cpu: CPUEngine, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> None:
     base = alpha.tensor(rng.standard_normal(shape).astype(dtype), engine=cpu)
     for x in (base, base.permute(list(range(base.ndim))[::-1]), base.unsqueeze(0).expand((2, *shape))):
@@ -231,7 +253,7 @@ def agreed(engine: CPUEngine, compute: Callable[[], tuple[Tensor, ...]]) -> list
 
 
 @pytest.mark.parametrize("dtype", FLOAT_NAMES)
-@pytest.mark.parametrize("shape", [(700, 100), (300, 1029), (2, 20001), (9000, 3), (50, 1)])
+@pytest.mark.parametrize("shape", [(700, 100), (300, 1029), (2, 20001), (9000, 3), (50, 1), (77, 17), (333, 64)])
 def test_softmax_of_rows(cpu: CPUEngine, rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> None:
     x, dy = rows_of(cpu, rng, shape, dtype, 2)
     wide, g = x.numpy().astype(np.float64), dy.numpy().astype(np.float64)

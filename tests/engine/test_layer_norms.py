@@ -303,7 +303,9 @@ def test_bad_dtypes_engines_and_statistics(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOAT_NAMES)
-@pytest.mark.parametrize("shape", [(1000, 70), (300, 1029), (3, 20000), (5000, 3)])
+@pytest.mark.parametrize(
+    "shape", [(1000, 70), (300, 1029), (3, 20000), (5000, 3), (401, 17), (99, 64), (9, 2), (5000, 16)]
+)
 def test_rows_of_any_size_and_order_have_the_same_bits_for_any_threads(
     rng: np.random.Generator, shape: tuple[int, int], dtype: str
 ) -> None:

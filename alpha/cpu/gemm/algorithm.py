@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.conv import algorithm
+from alpha.cpu import launches
 from alpha.cpu.base import HostEngine
 from alpha.cpu.figures import Figures
 from alpha.cpu.gemm.epilogue import Epilogue
@@ -21,6 +22,9 @@ CALL_CYCLES = 10_000
 
 LAUNCH_CYCLES = 35_000
 """Cycles that Python takes to begin a kernel's job, and the threads to end it."""
+
+LAUNCHED_CYCLES = 4_000
+"""Cycles of a call that launches know (``Algorithm.launch``)."""
 
 
 class Call(NamedTuple):
@@ -71,6 +75,13 @@ class Algorithm(algorithm.Algorithm[Any]):
     @abstractmethod
     def describe(self, problem: Product, threads: int) -> str:
         """How it cuts a problem for so many threads, in a few words."""
+
+    def launch(self, problem: Product, call: Call, out: Tensor) -> launches.Call | None:
+        """How a launch, of left matrix, right one and maybe a bias, computes what a call did; None where it is not to.
+
+        The call has no epilogue; ``out``: what it returned.
+        """
+        return None
 
     @abstractmethod
     def run(self, engine: HostEngine, problem: Product, call: Call) -> Tensor:

@@ -67,7 +67,7 @@ class Epilogue(NamedTuple):
 def _plan(rows: int, columns: int, item: int) -> np.ndarray[Any, Any]:
     """The loop's plan for a dense matrix; see ``alpha.cpu.loops.loop``."""
     step = columns * item
-    return np.array([rows, columns, rows, columns, 1, 1, item, item, rows, step, step], np.int64)
+    return np.array([1, rows, columns, rows, columns, 1, item, item, rows, step, step], np.int64)
 
 
 @dataclass(frozen=True)

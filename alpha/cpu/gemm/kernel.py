@@ -82,9 +82,13 @@ class Addresses(NamedTuple):
     matrices: int
     """Address of a table of a batch: for each product the addresses of its left, its right matrix and its result."""
     x: int
-    """Address of the left matrix; without a table, these three are the only product's."""
+    """Address of the left matrix; without a table, these three are the first product's."""
     y: int
     out: int
+    x_next: int
+    """From product to product of a batch without a table; with one, 0."""
+    y_next: int
+    out_next: int
 
 
 FIELDS = (*Cut._fields, *Addresses._fields)
@@ -141,13 +145,20 @@ class Kind(NamedTuple):
         return -(-depth // lanes) * lanes * self.panel * self.item
 
 
-@once
-def entry(kind: Kind) -> int:
-    """The address of the function ``shared(slot, job)``."""
-    return _compiled(kind).address("shared")
+class Compiled(NamedTuple):
+    """A kernel's machine code, and the addresses of what runs a job."""
+
+    code: machine.Functions
+    entries: machine.Entries
 
 
 @once
+def compiled(kind: Kind) -> Compiled:
+    """The compiled kernel of a kind."""
+    code = _compiled(kind)
+    return Compiled(code, machine.Entries(code.address("alone"), code.address("shared")))
+
+
 def _compiled(kind: Kind) -> machine.Functions:
     """The machine code."""
     sources = (__file__, microkernel.__file__, vectors.__file__)
@@ -177,6 +188,7 @@ class _Writer:
             self._pack_tiles = self._write("pack_tiles", 5, self._pack_tiles_body)
         self._task = self._write("task", 3, self._task_body)
         self._write("shared", 2, self._shared_body, is_internal=False)
+        self._write("alone", 1, self._alone_body, is_internal=False)
         return str(self.module)
 
     def _write(self, name: str, arguments: int, body: Any, is_internal: bool = True) -> Any:
@@ -271,10 +283,13 @@ class _Writer:
         item, panel = integer(self.kind.item), integer(self.kind.panel)
         across, rest = b.srem(task, f["column_tasks"]), b.sdiv(task, f["column_tasks"])
         down, number = b.srem(rest, f["row_tasks"]), b.sdiv(rest, f["row_tasks"])
-        is_one = b.icmp_signed("==", f["matrices"], integer(0))
-        table = b.select(is_one, b.add(job, integer(8 * FIELDS.index("x"))), f["matrices"])
-        matrices = b.add(table, b.mul(number, integer(24)))
-        x, y, out = (b.load(b.inttoptr(b.add(matrices, integer(8 * k)), I64.as_pointer())) for k in range(3))
+        has_none = b.icmp_signed("==", f["matrices"], integer(0))
+        row = b.add(f["matrices"], b.mul(number, integer(24)))
+        matrices = b.select(has_none, b.add(job, integer(8 * FIELDS.index("x"))), row)
+        x, y, out = (
+            b.add(b.load(b.inttoptr(b.add(matrices, integer(8 * k)), I64.as_pointer())), b.mul(number, f[step]))
+            for k, step in enumerate(("x_next", "y_next", "out_next"))
+        )
         first_row, first = b.mul(down, f["task_rows"]), b.mul(across, f["task_columns"])
         height = _least(b, f["task_rows"], b.sub(f["rows"], first_row))
         end = _least(b, b.add(first, f["task_columns"]), f["columns"])
@@ -335,6 +350,12 @@ class _Writer:
         b.call(self._task, [job, task, scratch])
         b.branch(draw)
         b.position_at_end(done)
+
+    def _alone_body(self, b: Any, job: Any) -> None:
+        """All tasks, one after the other."""
+        scratch, tasks = self._field(b, job, "scratch"), self._field(b, job, "tasks")
+        with cgutils.for_range(b, tasks, intp=I64) as loop:
+            b.call(self._task, [job, loop.index, scratch])
 
 
 def _least(b: Any, one: Any, other: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from functools import lru_cache
 
 from alpha.conv.registry import Registry, within
@@ -11,8 +10,7 @@ from alpha.cpu import figures
 from alpha.cpu.gemm.algorithm import Algorithm
 from alpha.cpu.gemm.algorithms import ALGORITHMS
 from alpha.cpu.gemm.problem import PRODUCT, Product
-
-_wanted: ContextVar[str | None] = ContextVar("alpha_cpu_product_algorithm", default=None)
+from alpha.launches import LINEAR, MATMUL, PRODUCT_ALGORITHM
 
 
 def use(algorithm: str) -> AbstractContextManager[None]:
@@ -27,12 +25,12 @@ def use(algorithm: str) -> AbstractContextManager[None]:
         ArgumentError: for another algorithm.
     """
     _registry.check(algorithm)
-    return within(_wanted, algorithm)
+    return within(PRODUCT_ALGORITHM, algorithm)
 
 
 def choose(problem: Product) -> Algorithm:
     """The algorithm of a problem that is not empty: the wanted one where it serves, else the cheapest."""
-    wanted = _wanted.get()
+    wanted = PRODUCT_ALGORITHM.get()
     if wanted is not None:
         algorithm = named(wanted, PRODUCT)
         if algorithm is not None and algorithm.serves(problem):
@@ -51,6 +49,8 @@ def _cheapest(problem: Product) -> Algorithm:
 def forget() -> None:
     """Forgets choices, after the list of algorithms or the figures that they are based on have changed."""
     _cheapest.cache_clear()
+    MATMUL.forget()
+    LINEAR.forget()
 
 
 _registry = Registry(ALGORITHMS, forget)

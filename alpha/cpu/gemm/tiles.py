@@ -5,21 +5,23 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from alpha import caches
-from alpha.cpu import workers
+from alpha.cpu import launches, workers
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv import costs
 from alpha.cpu.figures import Figures
 from alpha.cpu.gemm import kernel
-from alpha.cpu.gemm.algorithm import LAUNCH_CYCLES, Algorithm, Call, finished
+from alpha.cpu.gemm.algorithm import LAUNCH_CYCLES, LAUNCHED_CYCLES, Algorithm, Call, finished
 from alpha.cpu.gemm.kernel import Addresses, Cut, Kind
 from alpha.cpu.gemm.problem import Product
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import BIAS, STORE
+from alpha.cpu.launches import call_of, constant, of_result, of_tensor
 from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -32,6 +34,15 @@ BLOCK_BYTES = 512 << 10
 
 EPILOGUE_BYTES = 256 << 10
 """About how many bytes of the result the epilogue gets at a time: they are in the L2 cache yet."""
+
+ALONE_MACS = 1 << 21
+"""Multiply-adds up to which one thread computes all: to wake another takes as long as its half of them."""
+
+LAUNCHED_MACS = 1 << 23
+"""Most multiply-adds of what launches know: with more, what Python does is no matter."""
+
+MACS_PER_ELEMENT = 32
+"""Multiply-adds that take as long as a point-wise loop's element, about."""
 
 MOST_PARTS = 32
 """Most tasks that one product's rows, or its columns, are divided among for the sake of threads."""
@@ -66,6 +77,7 @@ class TilesPlan:
 @caches.kept
 def plan(problem: Product, threads: int) -> TilesPlan:
     """The plan of any problem that is not empty."""
+    threads = _threads(problem, threads)
     kind, depth_block = _kind(problem), _depth_block(problem)
     most_rows = max(kind.tile, BLOCK_BYTES // (depth_block * problem.item) // kind.tile * kind.tile)
     candidates = {
@@ -96,6 +108,11 @@ def plan(problem: Product, threads: int) -> TilesPlan:
     )
     packed = struct.pack(f"{len(told)}q", *told)
     return TilesPlan(kind, row_tasks, column_tasks, rows, columns, depth_block, tasks, scratch, packed)
+
+
+def _threads(problem: Product, threads: int) -> int:
+    """How many of so many threads are worth waking."""
+    return threads if problem.batch * problem.macs > ALONE_MACS else 1
 
 
 def _kind(problem: Product) -> Kind:
@@ -155,7 +172,7 @@ class Tiles(Algorithm):
         packed = planned.row_tasks * panels * kind.vectors * problem.depth * (COPY_CYCLES_PER_VECTOR + per_vector)
         if kind.is_packed:
             packed += planned.column_tasks * problem.rows / kind.tile * problem.depth * COPY_CYCLES_PER_VECTOR
-        begun = LAUNCH_CYCLES if problem.batch == 1 else 2 * LAUNCH_CYCLES
+        begun = LAUNCHED_CYCLES if problem.batch * problem.macs <= LAUNCHED_MACS else LAUNCH_CYCLES
         return begun + problem.batch * (planned.row_tasks * planned.column_tasks * TASK_CYCLES + computing + packed)
 
     def tasks(self, problem: Product, threads: int) -> int:
@@ -170,33 +187,83 @@ class Tiles(Algorithm):
 
     def run(self, engine: HostEngine, problem: Product, call: Call) -> Tensor:
         planned, out = plan(problem, engine.threads), call.target(engine)
-        x, y, bias, epilogue = call.x, call.y, call.bias, call.epilogue
-        threads = min(engine.threads, planned.tasks)
-        scratch, item = engine.allocate(threads * planned.scratch_bytes), problem.item
+        threads = min(_threads(problem, engine.threads), planned.tasks)
+        bias, epilogue = call.bias, call.epilogue
+        scratch = engine.allocate(threads * planned.scratch_bytes)
         is_fused = epilogue is not None and len(out.shape) == 2
-        table = None if len(out.shape) == 2 else _matrices(x, y, out)
         behind = epilogue.job(out) if epilogue is not None and is_fused else None
-        addresses = Addresses(
+        steps, table = _steps(call.x, call.y, out), None
+        if steps is None:
+            table, steps = _matrices(call.x, call.y, out), (0, 0, 0)
+        addresses = _lies(call.x, call.y, out, steps)._replace(
             scratch=scratch.address,
-            x_row=x.strides[-2] * item,
-            x_term=x.strides[-1] * item,
-            y_term=y.strides[-2] * item,
-            y_column=y.strides[-1] * item,
-            out_row=out.strides[-2] * item,
             mode=STORE if bias is None else BIAS,
             bias=0 if bias is None else bias.address,
             epilogue=0 if behind is None else behind.part,
             epilogue_job=0 if behind is None else behind.record.ctypes.data,
             matrices=0 if table is None else table.ctypes.data,
-            x=x.address,
-            y=y.address,
+            x=call.x.address,
+            y=call.y.address,
             out=out.address,
         )
-        workers.WORKERS.share(kernel.entry(planned.kind), planned.told + _PACKED.pack(*addresses), threads)
+        job = planned.told + _PACKED.pack(*addresses)
+        workers.WORKERS.share(kernel.compiled(planned.kind).entries.shared, job, threads)
         return out if epilogue is None or is_fused else finished(engine, call._replace(bias=None), out)
+
+    def launch(self, problem: Product, call: Call, out: Tensor) -> launches.Call | None:
+        steps = _steps(call.x, call.y, out)
+        if steps is None or problem.batch * problem.macs > LAUNCHED_MACS:
+            return None
+        planned = plan(problem, _threads(problem, 2))  # for one thread, or as good for several as for two
+        told = [constant(value) for value in struct.unpack(f"{len(Cut._fields)}q", planned.told)]
+        lies = {name: constant(value) for name, value in _lies(call.x, call.y, out, steps)._asdict().items()}
+        lies |= {"x": of_tensor(0), "y": of_tensor(1), "out": of_result(), "scratch": of_result(1)}
+        if call.bias is not None:
+            lies |= {"mode": constant(BIAS), "bias": of_tensor(2)}
+        tasks = 1 if _threads(problem, 2) == 1 else planned.tasks
+        return call_of(
+            kernel.compiled(planned.kind),
+            [*told, *lies.values()],
+            (out,),
+            problem.batch * problem.macs // MACS_PER_ELEMENT,
+            tasks,
+            None,
+            scratch=(tasks * planned.scratch_bytes,),  # a thread that takes part has one task at least
+        )
 
 
 _PACKED = struct.Struct(f"{len(Addresses._fields)}q")
+
+
+def _lies(x: Tensor, y: Tensor, out: Tensor, steps: tuple[int, int, int]) -> Addresses:
+    """How the matrices lie, without addresses, to be stored; ``steps``: from each product's to the next's."""
+    item = x.dtype.itemsize
+    x_next, y_next, out_next = steps
+    return Addresses(*[0] * len(Addresses._fields))._replace(
+        x_row=x.strides[-2] * item,
+        x_term=x.strides[-1] * item,
+        y_term=y.strides[-2] * item,
+        y_column=y.strides[-1] * item,
+        out_row=out.strides[-2] * item,
+        mode=STORE,
+        x_next=x_next * item,
+        y_next=y_next * item,
+        out_next=out_next * item,
+    )
+
+
+def _steps(*tensors: Tensor) -> tuple[int, int, int] | None:
+    """Elements from one product's matrices to the next's, the last ones being the results; None where they differ."""
+    batch, found = tensors[-1].shape[:-2], []
+    for x in tensors:
+        lengths, strides = x.shape[:-2], x.strides[:-2]
+        steps = [0 if n == 1 else step for n, step in zip(lengths, strides, strict=True)]
+        steps = [*[0] * (len(batch) - len(steps)), *steps]
+        long = [(n, step) for n, step in zip(batch, steps, strict=True) if n > 1]
+        if any(outer != n * inner for (_, outer), (n, inner) in pairwise(long)):
+            return None
+        found.append(long[-1][1] if long else 0)
+    return found[0], found[1], found[2]
 
 
 def _matrices(*tensors: Tensor) -> Array:

@@ -317,6 +317,14 @@ def _aligned(nbytes):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _of_head(places, head, q, k, v, mask, y):  # type: ignore[no-untyped-def]
+    """Where a head begins in each of the tensors that forward and backward read."""
+    return (
+        q + places[Q, head], k + places[K, head], v + places[V, head], mask + places[MASK, head], y + places[Y, head],
+    )  # fmt: skip
+
+
+@inlined
 def _column_product(tag, sizes, m, a, a_step, b, b_step, depth, c, c_step, mode, columns, panel, zero):  # type: ignore[no-untyped-def]
     """C (m rows, one panel of columns) from A with neighbouring rows, and B where it lies."""
     if panel * sizes.item == VECTOR_BYTES:
@@ -441,8 +449,7 @@ def attention(counter, tag, sizes, dropout, scale, places, q, k, v, mask, y, lse
         # The last queries of a causal attention see most keys, and come first.
         first = (chunks - 1 - task % chunks) * sizes.chunk
         count = min(sizes.chunk, sizes.queries - first)
-        q_at, k_at, v_at = q + places[Q, head], k + places[K, head], v + places[V, head]
-        mask_at, y_at = mask + places[MASK, head], y + places[Y, head]
+        q_at, k_at, v_at, mask_at, y_at = _of_head(places, head, q, k, v, mask, y)
         _pack_columns(tag, sizes, q_at + first * sizes.q_step, sizes.q_step, count, size, panel, packed)
         for i in range((count + panel - 1) // panel * panel):
             write_number(tag, tops + i * item, rounded(tag, -math.inf))
@@ -528,9 +535,9 @@ def attention_grad(  # type: ignore[no-untyped-def]
         head, part = task // chunks, task % chunks
         first = part * sizes.chunk
         last = min(first + sizes.chunk, sizes.keys)
-        q_at, k_at, v_at = q + places[Q, head], k + places[K, head], v + places[V, head]
-        mask_at, y_at, dy_at = mask + places[MASK, head], y + places[Y, head], dy + places[DY, head]
-        dq_at, dk_at, dv_at = dq + part * sizes.part + places[DQ, head], dk + places[DK, head], dv + places[DV, head]
+        q_at, k_at, v_at, mask_at, y_at = _of_head(places, head, q, k, v, mask, y)
+        dy_at, dq_at = dy + places[DY, head], dq + part * sizes.part + places[DQ, head]
+        dk_at, dv_at = dk + places[DK, head], dv + places[DV, head]
         begin = min(first, sizes.queries) if sizes.causal != 0 else 0
         _zero_rows(tag, dq_at, sizes.dq_step, begin, size)
         for i in range(begin, sizes.queries):

@@ -200,24 +200,3 @@ def grad_scaled(counter, g, x, scale, shift, slope, masked, a, dx):  # type: ign
             else:
                 for c in range(channels):
                     dx[r, c] = a[c] * g[r, c]
-
-
-@compiled
-def channel_sums(counter, x, partial):  # type: ignore[no-untyped-def]
-    """partial[t] = each channel's sum over task t's rows."""
-    rows, channels = x.shape
-    tasks = partial.shape[0]
-    s = np.empty(channels, x.dtype)
-    while True:
-        task = take_task(counter)
-        if task >= tasks:
-            break
-        first, last = rows * task // tasks, rows * (task + 1) // tasks
-        partial[task] = 0
-        for start in range(first, last, BLOCK):
-            s[:] = 0
-            for r in range(start, min(start + BLOCK, last)):
-                for c in range(channels):
-                    s[c] += x[r, c]
-            for c in range(channels):
-                partial[task, c] += s[c]

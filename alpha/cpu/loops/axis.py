@@ -22,6 +22,16 @@ VECTORS = STRIP * 8 // ISA.bytes
 """Vectors that hold a number for each column of a strip, at most."""
 
 
+SHORT = 48
+"""Numbers of a short line at most."""
+
+MOST_ALONE = 8
+"""Lines at most that are not worth transposing."""
+
+LINES, SHORT_LINES, COLUMNS = "lines", "short lines", "columns"
+"""How a kernel sees the numbers along an axis; short lines become columns (``alpha.cpu.loops.short_lines``)."""
+
+
 class AxisPlan(NamedTuple):
     """The sizes of a tensor along an axis."""
 
@@ -48,6 +58,19 @@ def plan(blocks: int, rows: int, columns: int, task: int) -> AxisPlan:
     return AxisPlan(blocks * strips, blocks, rows, columns, strip, strips)
 
 
+def plan_and_kind(blocks: int, rows: int, columns: int, task: int, bits: int) -> tuple[AxisPlan, str]:
+    """The plan of a tensor, and how a kernel sees it. Lines of one number are a row of columns."""
+    if rows == 1:
+        blocks, columns = 1, blocks * columns
+    kind = COLUMNS if columns > 1 else SHORT_LINES if are_short(blocks, rows, bits) else LINES
+    return plan(blocks, rows, columns, task), kind
+
+
+def are_short(lines: int, length: int, bits: int) -> bool:
+    """Whether lines are transposed, by the sizes alone; float64 has few lanes to fill."""
+    return bits == 32 and length <= SHORT and lines > MOST_ALONE
+
+
 def bunches_task(body: Callable[[Code, Value, Value], None]) -> Code:
     """``task(job, plan, task)``: ``body(code, first, end)`` of a task's lines; it finds ``%rows``, a line's numbers."""
     code = Code("task", "job", "plan", "task")
@@ -69,13 +92,13 @@ def lines_task(item: int, line: Callable[[Code, Value], None]) -> Code:
     return bunches_task(lines)
 
 
-def strips_task(item: int, strip: Callable[[Code, Value, Value], None]) -> Code:
-    """``task(job, plan, task)``: ``strip(code, offset, place)`` of a strip, by the bytes before it, and before its
-    columns in a tensor without the axis.
+def strips_task(item: int, strip: Callable[[Code, Value, Value], None], name: str = "task") -> Code:
+    """``task(job, plan, task)``, or another name: ``strip(code, offset, place)`` of a strip, by the bytes before it,
+    and before its columns in a tensor without the axis.
 
     It finds ``%rows``, ``%step`` (a row's bytes) and ``%columns`` (of the strip).
     """
-    code = Code("task", "job", "plan", "task")
+    code = Code(name, "job", "plan", "task")
     names = ("rows", "columns", "bunch", "strips")
     rows, columns, bunch, strips = (code.field("%plan", _PLACE[name]) for name in names)
     code.act(f"%rows = add i64 {rows}, 0")

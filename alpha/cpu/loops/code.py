@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import JOB_SLOT
 from alpha.cpu.loops.lanes import Text, Value
-from alpha.cpu.loops.loop import attributes
 from alpha.cpu.loops.machine import pointer_to
 
 TASKS = 0
@@ -102,6 +101,13 @@ class Code(Text):
             return ""
         return self.do(f"call {result} @{name}({given})")
 
+    def several(self, kinds: Sequence[str], name: str, *arguments: Value | int) -> list[Value]:
+        """The values that a function returns by ``give_several``."""
+        found = self.call(returned(kinds), name, *arguments)
+        if len(kinds) == 1:
+            return [found]
+        return [self.write(f"extractvalue {returned(kinds)} {found}, {k}") for k in range(len(kinds))]
+
     # -- control -------------------------------------------------------------------------------------------------
 
     def loop(
@@ -170,11 +176,30 @@ class Code(Text):
         """Ends the function."""
         self.act(f"ret {kind} {value}".rstrip())
 
+    def give_several(self, kinds: Sequence[str], values: Sequence[Value]) -> None:
+        """Ends the function, whose result is of the type ``returned(kinds)``."""
+        found = values[0]
+        if len(kinds) > 1:
+            found = "undef"
+            for k, (kind, value) in enumerate(zip(kinds, values, strict=True)):
+                found = self.write(f"insertvalue {returned(kinds)} {found}, {kind} {value}, {k}")
+        self.give(returned(kinds), found)
+
+
+def returned(kinds: Sequence[str]) -> str:
+    """LLVM's type of what a function returns that gives values of these types."""
+    return kinds[0] if len(kinds) == 1 else f"{{ {', '.join(kinds)} }}"
+
 
 def module(functions: Sequence[Code], *texts: str) -> str:
     """A module of LLVM IR of functions, and of others that are text already."""
     declarations = sorted({one for code in functions for one in code.declarations})
     return "\n".join([*declarations, *[code.function() for code in functions], *texts, attributes()])
+
+
+def attributes() -> str:
+    """Vectors as wide as they are written, where LLVM would split them for some processors."""
+    return f'attributes #0 = {{ "prefer-vector-width"="{8 * ISA.bytes}" "min-legal-vector-width"="{8 * ISA.bytes}" }}'
 
 
 def shared(finish: Callable[[Code], None] | None = None) -> str:

@@ -8,7 +8,7 @@ from alpha.cpu.isa import FUSED
 from alpha.cpu.loops import axis
 from alpha.cpu.loops.code import Code, alone, module, shared
 from alpha.cpu.loops.lanes import Lanes, Value, scalar
-from alpha.cpu.loops.runs import DEEP, Run
+from alpha.cpu.loops.runs import Run
 from alpha.cpu.loops.softmax import largest, powers
 from alpha.expressions import elementary
 
@@ -43,7 +43,7 @@ def _distance(bits: int) -> Code:
     code = Code("distance", "x", "count", "top", result="double", top="float" if bits == 32 else "double")
     run = Run(bits, code)
     top = run.spread("%top")
-    terms = run.totals("%count", DEEP, 1, lambda at, left: [run.sub(run.read(code.add("%x", at), left), top)])
+    terms = run.totals("%count", 1, lambda at, left: [run.sub(run.read(code.add("%x", at), left), top)])
     code.give("double", run.total("double", terms[0]))
     return code
 

@@ -1,20 +1,23 @@
 """The loop that writes one number everywhere.
 
-A job is a record of 8-byte fields: the address, the bytes, the tasks, and 8 bytes that are repeated.
+A job is a record of 8-byte fields: the address of a plan, of the result, and 8 bytes that are repeated. A plan is one
+of tasks and bytes.
 """
 
 from __future__ import annotations
 
 from alpha.cpu.isa import ISA
-from alpha.cpu.job_slot import JOB_SLOT
-from alpha.cpu.loops.loop import attributes, read
+from alpha.cpu.loops.code import TASKS, Code, alone, attributes, shared
 from alpha.cpu.loops.machine import pointer_to
 
 TASK_BYTES = 1 << 18
 """Bytes per task, whole vectors."""
 
-OUT, BYTES, TASKS, PATTERN = range(4)
+OUT, PATTERN = 1, 2
 """Places in a job."""
+
+BYTES = TASKS + 1
+"""The place of the bytes in a plan."""
 
 VECTORS = 4
 """Vectors that a turn of the loop stores."""
@@ -26,7 +29,7 @@ def ir_of(streams: bool) -> str:
     ``streams``: written past the caches; then the address is aligned to whole vectors.
     """
     end = "\n!0 = !{i32 1}" if streams else ""
-    return "\n".join([_range(streams), _task(), _shared(), _alone(), attributes()]) + end
+    return "\n".join([_range(streams), _task().function(), shared(), alone(), attributes()]) + end
 
 
 def _range(streams: bool) -> str:
@@ -79,57 +82,12 @@ return:
 }}"""
 
 
-def _task() -> str:
-    """``task(job, task)``: the bytes of a task."""
-    return f"""define internal void @task(i64 %job, i64 %task) noinline #0 {{
-entry:
-{read("%job", "out_address", OUT)}
-{read("%job", "size", BYTES)}
-{read("%job", "pattern", PATTERN)}
-  %skipped = mul i64 %task, {TASK_BYTES}
-  %first = add i64 %out_address, %skipped
-  %after = add i64 %first, {TASK_BYTES}
-  %last = add i64 %out_address, %size
-  %is_within = icmp slt i64 %after, %last
-  %end = select i1 %is_within, i64 %after, i64 %last
-  call void @range(i64 %first, i64 %end, i64 %pattern)
-  ret void
-}}"""
-
-
-def _shared() -> str:
-    """``shared(slot, job)``: tasks until none is left."""
-    kind = pointer_to("i64")
-    return f"""define void @shared(i64 %slot, i64 %job) #0 {{
-entry:
-{read("%job", "tasks", TASKS)}
-  %counter_at = add i64 %slot, {JOB_SLOT.tasks}
-  %counter = inttoptr i64 %counter_at to {kind}
-  br label %draw
-draw:
-  %task = atomicrmw add {kind} %counter, i64 1 monotonic
-  %is_one = icmp slt i64 %task, %tasks
-  br i1 %is_one, label %run, label %done
-run:
-  call void @task(i64 %job, i64 %task)
-  br label %draw
-done:
-  fence seq_cst
-  ret void
-}}"""
-
-
-def _alone() -> str:
-    """``alone(job)``: all bytes."""
-    byte = pointer_to("i8")
-    return f"""define void @alone({byte} %record) #0 {{
-entry:
-  %job = ptrtoint {byte} %record to i64
-{read("%job", "out_address", OUT)}
-{read("%job", "size", BYTES)}
-{read("%job", "pattern", PATTERN)}
-  %last = add i64 %out_address, %size
-  call void @range(i64 %out_address, i64 %last, i64 %pattern)
-  fence seq_cst
-  ret void
-}}"""
+def _task() -> Code:
+    """``task(job, plan, task)``: the bytes of a task, in memory when it ends, also those past the caches."""
+    code = Code("task", "job", "plan", "task")
+    out, skipped = code.field("%job", OUT), code.mul("%task", TASK_BYTES)
+    end = code.smaller(code.add(skipped, TASK_BYTES), code.field("%plan", BYTES))
+    code.call("void", "range", code.add(out, skipped), code.add(out, end), code.field("%job", PATTERN))
+    code.act("fence seq_cst")
+    code.give()
+    return code

@@ -7,7 +7,7 @@ x's dtype; what they sum to says by how much that is off (Chan, Golub and LeVequ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from alpha.cpu.loops import axis
@@ -94,16 +94,16 @@ def _gathered(bits: int) -> Code:
     return code
 
 
-def sums(bits: int) -> Code:
-    """``sums(x, rows, step, columns, room)``: the columns' sums."""
-    code = Code("sums", "x", "rows", "step", "columns", "room")
+def sums(bits: int, name: str = "sums", together: Sequence[int] = (DEEP, 4, 1)) -> Code:
+    """``sums(x, rows, step, columns, room)``: the columns' sums, so many rows added as a tree."""
+    code = Code(name, "x", "rows", "step", "columns", "room")
     run = Run(bits, code)
     run.map("%columns", 1, lambda at, _: run.clear("%room", at))
 
     def take(rows: list[Value], at: Value, left: Value | None) -> None:
         run.add_to("%room", at, run.tree([run.read(code.add("%x", row), left) for row in rows]))
 
-    axis.each_row(run, (DEEP, 4, 1), take)
+    axis.each_row(run, together, take)
     code.give()
     return code
 
@@ -171,23 +171,32 @@ def _masked(run: Run, variant: Variant, grad: Value, deviation: Value, at: Value
 
 _GRADIENT = ("dy", "x", "rows", "step", "columns", "high", "low", "scale", "shift", "slope")
 
+_Slopes = Callable[[Value, Value, Value | None], tuple[Value, Value]]
+
+
+def _of_gradient(variant: Variant, name: str, *more: str) -> tuple[Code, Run, _Slopes]:
+    """A function of ``_GRADIENT`` and more, its vectors, and what gives a row's g and deviations from the mean."""
+    code = Code(name, *_GRADIENT, *more, slope="float" if variant.bits == 32 else "double")
+    run = Run(variant.bits, code)
+    slope = run.spread("%slope")
+
+    def slopes(row: Value, at: Value, left: Value | None) -> tuple[Value, Value]:
+        deviation = _deviation(run, run.read(code.add("%x", row), left), at)
+        return _masked(run, variant, run.read(code.add("%dy", row), left), deviation, at, slope), deviation
+
+    return code, run, slopes
+
 
 def _products(variant: Variant) -> Code:
     """``products(..., room, products)``: the columns' sums of g and of g times the deviation from the mean."""
-    code = Code("products", *_GRADIENT, "room", "products", slope="float" if variant.bits == 32 else "double")
-    run = Run(variant.bits, code)
-    slope = run.spread("%slope")
+    code, run, slopes = _of_gradient(variant, "products", "room", "products")
     for room in ("%room", "%products"):
         run.map("%columns", 1, lambda at, _, room=room: run.clear(room, at))  # type: ignore[misc]
 
     def take(rows: list[Value], at: Value, left: Value | None) -> None:
-        grads, found = [], []
-        for row in rows:
-            deviation = _deviation(run, run.read(code.add("%x", row), left), at)
-            grads.append(_masked(run, variant, run.read(code.add("%dy", row), left), deviation, at, slope))
-            found.append(run.mul(grads[-1], deviation))
-        run.add_to("%room", at, run.tree(grads))
-        run.add_to("%products", at, run.tree(found))
+        found = [slopes(row, at, left) for row in rows]
+        run.add_to("%room", at, run.tree([grad for grad, _ in found]))
+        run.add_to("%products", at, run.tree([run.mul(*pair) for pair in found]))
 
     axis.each_row(run, (8, 1), take)
     code.give()
@@ -196,15 +205,12 @@ def _products(variant: Variant) -> Code:
 
 def _apply_grad(variant: Variant) -> Code:
     """``apply(..., dx, a, b, d)``: dx = a * g + b * deviation + d."""
-    code = Code("apply", *_GRADIENT, "dx", "a", "b", "d", slope="float" if variant.bits == 32 else "double")
-    run = Run(variant.bits, code)
-    slope = run.spread("%slope")
+    code, run, slopes = _of_gradient(variant, "apply", "dx", "a", "b", "d")
 
     def put(rows: list[Value], at: Value, left: Value | None) -> None:
         a, b, d = (run.read(code.add(name, at)) for name in ("%a", "%b", "%d"))
         for row in rows:
-            deviation = _deviation(run, run.read(code.add("%x", row), left), at)
-            grad = _masked(run, variant, run.read(code.add("%dy", row), left), deviation, at, slope)
+            grad, deviation = slopes(row, at, left)
             run.put(run.fma(grad, a, run.fma(deviation, b, d)), code.add("%dx", row), left)
 
     axis.each_row(run, (8, 1), put)
@@ -216,7 +222,13 @@ def _apply_grad(variant: Variant) -> Code:
 
 
 class _Sample:
-    """What forward and backward of a sample share: its sizes, and room for numbers of each channel."""
+    """What forward and backward of a sample share: its sizes, and room for numbers of each channel.
+
+    Attributes:
+        arrays: what a channel's numbers are normalised with: high, low, scale, shift.
+    """
+
+    arrays: list[Value]
 
     def __init__(self, variant: Variant) -> None:
         self.variant = variant
@@ -296,6 +308,18 @@ class _Sample:
         for part, array in zip(parts_of(self.run, mean), (high, low), strict=True):
             at = self.code.add(array, self.code.mul(channel, self.run.item))
             self.code.store(self.run.scalar, part, at, self.run.item)
+
+    def scaled(self, inverse: Value, place: int, channel: Value) -> Value:
+        """1 / sqrt times the weight of a channel, which has a place in the job."""
+        return self.do("fmul", inverse, self.factor(place, channel)) if self.variant.weight else inverse
+
+    def put_channel(self, channel: Value, mean: Value, inverse: Value, weight: int, bias: int) -> None:
+        """Stores what a channel is normalised with; ``weight``, ``bias``: their places in the job."""
+        high, low, scale, shift = self.arrays
+        self.put_parts(mean, high, low, channel)
+        self.put_number(self.scaled(inverse, weight, channel), scale, channel)
+        if self.variant.bias:
+            self.put_number(self.factor(bias, channel), shift, channel)
 
     def slope(self, place: int) -> Value:
         """The activation's slope in the numbers' dtype."""
@@ -392,22 +416,14 @@ class _Forward(_Sample):
 
     def _group(self, group: Value, first: Value, end: Value) -> None:
         """Statistics of a group, and what its channels are multiplied with and what is added to them."""
-        code, run, (high, low, scale, shift) = self.code, self.run, self.arrays
+        code, run = self.code, self.run
         mean, var, _ = self._moments(first, end)
         root = run.wide_call("double", "sqrt", self.do("fadd", var, code.field("%job", _EPS, "double")))
         inverse = self.do("fdiv", "1.0", root)
         self._keep(group, mean, var, inverse)
         if self.variant.batch:  # what the gradient will find
             mean, inverse = (run.double(run.narrowed(value)) for value in (mean, inverse))
-
-        def channel(c: Value, _: list[Value]) -> None:
-            self.put_parts(mean, high, low, c)
-            factor = self.do("fmul", inverse, self.factor(_WEIGHT, c)) if self.variant.weight else inverse
-            self.put_number(factor, scale, c)
-            if self.variant.bias:
-                self.put_number(self.factor(_BIAS, c), shift, c)
-
-        code.loop(first, end, channel)
+        code.loop(first, end, lambda c, _: self.put_channel(c, mean, inverse, _WEIGHT, _BIAS))
 
     def _keep(self, group: Value, mean: Value, var: Value, inverse: Value) -> None:
         """Stores a group's statistics; blends batch norm's into the running ones."""
@@ -466,18 +482,15 @@ class _Backward(_Sample):
 
     def _given(self, group: Value, first: Value, end: Value) -> None:
         """What the forward has normalised the channels of a group with."""
-        code, (high, low, scale, shift) = self.code, self.arrays
         mean, inverse = self._statistics(group)
 
         def channel(c: Value, _: list[Value]) -> None:
-            self.put_parts(mean, high, low, c)
             if self.variant.batch:
-                factor = self.do("fmul", inverse, self.factor(_FACTOR, c)) if self.variant.weight else inverse
-                self.put_number(factor, scale, c)
-                if self.variant.bias:
-                    self.put_number(self.factor(_SHIFT, c), shift, c)
+                self.put_channel(c, mean, inverse, _FACTOR, _SHIFT)
+            else:
+                self.put_parts(mean, self.arrays[0], self.arrays[1], c)
 
-        code.loop(first, end, channel)
+        self.code.loop(first, end, channel)
 
     def _group(self, group: Value, first: Value, end: Value) -> None:
         """The shares of a group's channels in the gradients of weight and bias, and the factors of dx."""
@@ -498,7 +511,7 @@ class _Backward(_Sample):
         shift = code.do(f"fneg double {self.do('fmul', self.do('fdiv', of_g, self.count), inverse)}")
 
         def channel(c: Value, _: list[Value]) -> None:
-            factor = self.do("fmul", inverse, self.factor(_FACTOR, c)) if self.variant.weight else inverse
+            factor = self.scaled(inverse, _FACTOR, c)
             for value, array in ((factor, a), (slope, b), (shift, d)):
                 self.put_number(value, array, c)
             self._put_share(c, self.do("fmul", self.get(self.product, c), inverse), self.get(self.sum, c))

@@ -5,7 +5,7 @@ numbers: float64, or int64 where the loop computes in integers. Behind them stan
 threshold of bools that are drawn (``DRAWN``): they hold where the first 24 bits of an element's random word reach it. A
 plan is one of integers, shared by all calls with these shapes and strides:
 
-    rows, elements per row, rows per task, elements per task, tasks, outer axes;
+    tasks, rows, elements per row, rows per task, elements per task, outer axes;
     for each result and tensor the bytes from an element of a row to the next;
     for each outer axis, innermost first: its length, and for each result and tensor the bytes along it.
 
@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from alpha.cpu.isa import ISA
-from alpha.cpu.job_slot import JOB_SLOT
 from alpha.cpu.loops import division, philox, turns
+from alpha.cpu.loops.code import TASKS, Code, alone, attributes, shared
 from alpha.cpu.loops.drawn import Draw
 from alpha.cpu.loops.elements import BOOL, BOOLS, DRAWN, FLOAT, SIGNED, Element
 from alpha.cpu.loops.integers import Integers
@@ -27,8 +27,8 @@ from alpha.cpu.loops.machine import pointer_to
 from alpha.expressions import elementary, integers
 from alpha.expressions.program import Program
 
-ROWS, ELEMENTS, TASK_ROWS, TASK_ELEMENTS, COUNT, AXES, STEPS = range(7)
-"""Places in a plan; from STEPS on those of each result and tensor, then the axes."""
+ROWS, ELEMENTS, TASK_ROWS, TASK_ELEMENTS, AXES, STEPS = range(TASKS + 1, TASKS + 7)
+"""Places in a plan behind the number of tasks; from STEPS on those of each result and tensor, then the axes."""
 
 DENSE, SAME, STRIDED = "dense", "same", "strided"
 """How the elements of a row lie: one after the other, one for all, or some other way apart."""
@@ -91,7 +91,7 @@ class Writer:
 
     def _entries(self) -> list[str]:
         """The functions that run a job."""
-        return [_shared(), _alone()]
+        return [task().function(), shared(), alone(_everything)]
 
     # -- one range of rows and elements --------------------------------------------------------------------------
 
@@ -382,82 +382,27 @@ _CHEAP = (
 )  # fmt: skip
 """Operations of one or a few instructions of the processor's."""
 
-PLAN_FIELDS = (("rows", ROWS), ("elements", ELEMENTS), ("task_rows", TASK_ROWS), ("task_elements", TASK_ELEMENTS))
+
+def task() -> Code:
+    """``task(job, plan, task)``: whole rows, or a part of one."""
+    code = Code("task", "job", "plan", "task")
+    code.call("void", "range", "%job", *bounds(code))
+    code.give()
+    return code
 
 
-BOUNDS = """  %more = add i64 %elements, %task_elements
-  %most = sub i64 %more, 1
-  %pieces = sdiv i64 %most, %task_elements
-  %group = sdiv i64 %task, %pieces
-  %before = mul i64 %group, %pieces
-  %piece = sub i64 %task, %before
-  %first_row = mul i64 %group, %task_rows
-  %after_row = add i64 %first_row, %task_rows
-  %rows_end = icmp slt i64 %after_row, %rows
-  %end_row = select i1 %rows_end, i64 %after_row, i64 %rows
-  %first = mul i64 %piece, %task_elements
-  %after = add i64 %first, %task_elements
-  %row_goes_on = icmp slt i64 %after, %elements
-  %end = select i1 %row_goes_on, i64 %after, i64 %elements"""
-"""The rows and elements of a task, from the plan's fields."""
+def bounds(code: Code) -> list[Value]:
+    """The first row of ``%task`` and the one after its last, and so of the elements of a row."""
+    rows, elements, task_rows, task_elements = (
+        code.field("%plan", place) for place in (ROWS, ELEMENTS, TASK_ROWS, TASK_ELEMENTS)
+    )
+    pieces = code.quotient(code.sub(code.add(elements, task_elements), 1), task_elements)
+    row = code.mul(code.quotient("%task", pieces), task_rows)
+    first = code.mul(code.rest("%task", pieces), task_elements)
+    end_row, end = code.smaller(code.add(row, task_rows), rows), code.smaller(code.add(first, task_elements), elements)
+    return [row, end_row, first, end]
 
 
-def read(record: str, name: str, place: int) -> str:
-    """Reads a field of a record into a value of a name."""
-    kind = pointer_to("i64")
-    return f"""  %{name}_at = add i64 {record}, {8 * place}
-  %{name}_pointer = inttoptr i64 %{name}_at to {kind}
-  %{name} = load i64, {kind} %{name}_pointer"""
-
-
-def _shared() -> str:
-    """``shared(slot, job)``: tasks of whole rows, or of parts of one, until none is left."""
-    fields = "\n".join(read("%plan", name, place) for name, place in (*PLAN_FIELDS, ("tasks", COUNT)))
-    run = "  call void @range(i64 %job, i64 %first_row, i64 %end_row, i64 %first, i64 %end)"
-    return shared(fields, f"{BOUNDS}\n{run}")
-
-
-def shared(fields: str, run: str) -> str:
-    """``shared(slot, job)``: draws tasks until none is left.
-
-    Args:
-        fields: reads what is the same for all tasks from ``%plan``, their number into ``%tasks`` among it.
-        run: does the task ``%task``.
-    """
-    kind = pointer_to("i64")
-    return f"""define void @shared(i64 %slot, i64 %job) #0 {{
-entry:
-{read("%job", "plan", 0)}
-{fields}
-  %counter_at = add i64 %slot, {JOB_SLOT.tasks}
-  %counter = inttoptr i64 %counter_at to {kind}
-  br label %draw
-draw:
-  %task = atomicrmw add {kind} %counter, i64 1 monotonic
-  %is_one = icmp slt i64 %task, %tasks
-  br i1 %is_one, label %run, label %done
-run:
-{run}
-  br label %draw
-done:
-  ret void
-}}"""
-
-
-def _alone() -> str:
-    """``alone(job)``: all rows."""
-    byte = pointer_to("i8")
-    return f"""define void @alone({byte} %record) #0 {{
-entry:
-  %job = ptrtoint {byte} %record to i64
-{read("%job", "plan", 0)}
-{read("%plan", "rows", ROWS)}
-{read("%plan", "elements", ELEMENTS)}
-  call void @range(i64 %job, i64 0, i64 %rows, i64 0, i64 %elements)
-  ret void
-}}"""
-
-
-def attributes() -> str:
-    """Vectors as wide as they are written, where LLVM would split them for some processors."""
-    return f'attributes #0 = {{ "prefer-vector-width"="{8 * ISA.bytes}" "min-legal-vector-width"="{8 * ISA.bytes}" }}'
+def _everything(code: Code) -> None:
+    """All rows at once."""
+    code.call("void", "range", "%job", 0, code.field("%plan", ROWS), 0, code.field("%plan", ELEMENTS))

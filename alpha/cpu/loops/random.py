@@ -1,9 +1,9 @@
 """The loops that draw random numbers: Philox4x32-10 in vectors, by the definitions of ``alpha.random`` to the bit.
 
-A job is a record of 8-byte fields: the result's address, its elements, the seed, the first counter, the tasks, and two
-or three numbers: for uniform ones ``alpha.random.uniform_bounds``, for normal ones standard deviation and mean. A lane
-of a vector is a counter, whose four words make four float32 numbers or two float64 ones, side by side in memory.
-Nothing is contracted: products and sums are rounded each, as the definitions say.
+A job is a record of 8-byte fields: the address of a plan, of the result, the seed, the first counter, and two or three
+numbers: for uniform ones ``alpha.random.uniform_bounds``, for normal ones standard deviation and mean. A plan is one of
+tasks and elements. A lane of a vector is a counter, whose four words make four float32 numbers or two float64 ones,
+side by side in memory. Nothing is contracted: products and sums are rounded each, as the definitions say.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ from collections.abc import Sequence
 
 from alpha import random
 from alpha.cpu.isa import ISA
-from alpha.cpu.job_slot import JOB_SLOT
 from alpha.cpu.loops import philox
+from alpha.cpu.loops.code import TASKS, Code, alone, attributes, shared
 from alpha.cpu.loops.lanes import Lanes, Text, Value
-from alpha.cpu.loops.loop import attributes, read
 from alpha.cpu.loops.machine import pointer_to
 from alpha.expressions.arithmetic import bits_of
 
 TASK = 1 << 12
 """Counters per task: whole vectors of them."""
 
-OUT, ELEMENTS, SEED, OFFSET, TASKS, NUMBERS = range(6)
+OUT, SEED, OFFSET, NUMBERS = range(1, 5)
 """Places in a job."""
+
+ELEMENTS = TASKS + 1
+"""The place of the elements in a plan."""
 
 
 def ir_of(distribution: str, bits: int) -> str:
@@ -45,17 +47,17 @@ class _Writer:
     def module(self) -> str:
         """The module's text."""
         body = self._range()
-        return "\n".join(
-            [*sorted(self.text.declarations), body, _task(self.per_counter), _shared(), _alone(), attributes()]
-        )
+        entries = [_task(self.per_counter).function(), shared(), alone(), attributes()]
+        return "\n".join([*sorted(self.text.declarations), body, *entries])
 
     def _range(self) -> str:
-        """``range(job, first, end)``: the numbers of some counters, whole vectors of them but for the last."""
+        """``range(job, plan, first, end)``: the numbers of some counters, whole vectors of them but for the last."""
         text, lanes, count = self.text, self.lanes, self.lanes.count
         group = count * self.per_counter
         kind = f"<{group} x {self.scalar}>"
         text.act(f"%room = alloca {kind}, align 64")
-        out, elements, seed, offset = (self._field(place) for place in (OUT, ELEMENTS, SEED, OFFSET))
+        out, seed, offset = (self._field(place) for place in (OUT, SEED, OFFSET))
+        elements = self._field(ELEMENTS, "%plan")
         numbers = [self._number(NUMBERS + k) for k in range(3 if self.distribution == "uniform" else 2)]
         keys = philox.keys(lanes, seed)
         places = "<" + ", ".join(f"i64 {k}" for k in range(count)) + ">"
@@ -88,7 +90,9 @@ class _Writer:
         text.label("return")
         text.act("ret void")
         body = "\n".join(f"  {line}" if not line.endswith(":") else line for line in text.lines)
-        return f"define internal void @range(i64 %job, i64 %first, i64 %end) noinline #0 {{\nentry:\n{body}\n}}"
+        return (
+            f"define internal void @range(i64 %job, i64 %plan, i64 %first, i64 %end) noinline #0 {{\nentry:\n{body}\n}}"
+        )
 
     def _copied(self) -> None:
         """Copies as many numbers as are left, one after the other."""
@@ -199,9 +203,9 @@ class _Writer:
 
     # -- the job -----------------------------------------------------------------------------------------------
 
-    def _field(self, place: int) -> Value:
+    def _field(self, place: int, record: Value = "%job") -> Value:
         write, kind = self.text.write, pointer_to("i64")
-        address = write(f"add i64 %job, {8 * place}")
+        address = write(f"add i64 {record}, {8 * place}")
         return write(f"load i64, {kind} {write(f'inttoptr i64 {address} to {kind}')}")
 
     def _number(self, place: int) -> Value:
@@ -210,57 +214,11 @@ class _Writer:
         return philox.spread(self.text, value, "double", self.lanes.count)
 
 
-def _task(per_counter: int) -> str:
-    """``task(job, task)``: the numbers of a task's counters."""
-    return f"""define internal void @task(i64 %job, i64 %task) noinline #0 {{
-entry:
-{read("%job", "elements", ELEMENTS)}
-  %more = add i64 %elements, {per_counter - 1}
-  %counters = sdiv i64 %more, {per_counter}
-  %first = mul i64 %task, {TASK}
-  %after = add i64 %first, {TASK}
-  %is_within = icmp slt i64 %after, %counters
-  %end = select i1 %is_within, i64 %after, i64 %counters
-  call void @range(i64 %job, i64 %first, i64 %end)
-  ret void
-}}"""
-
-
-def _shared() -> str:
-    """``shared(slot, job)``: tasks until none is left."""
-    kind = pointer_to("i64")
-    return f"""define void @shared(i64 %slot, i64 %job) #0 {{
-entry:
-{read("%job", "tasks", TASKS)}
-  %counter_at = add i64 %slot, {JOB_SLOT.tasks}
-  %counter = inttoptr i64 %counter_at to {kind}
-  br label %draw
-draw:
-  %task = atomicrmw add {kind} %counter, i64 1 monotonic
-  %is_one = icmp slt i64 %task, %tasks
-  br i1 %is_one, label %run, label %done
-run:
-  call void @task(i64 %job, i64 %task)
-  br label %draw
-done:
-  ret void
-}}"""
-
-
-def _alone() -> str:
-    """``alone(job)``: all tasks."""
-    byte = pointer_to("i8")
-    return f"""define void @alone({byte} %record) #0 {{
-entry:
-  %job = ptrtoint {byte} %record to i64
-{read("%job", "tasks", TASKS)}
-  br label %run
-run:
-  %task = phi i64 [ 0, %entry ], [ %next, %run ]
-  call void @task(i64 %job, i64 %task)
-  %next = add i64 %task, 1
-  %go_on = icmp slt i64 %next, %tasks
-  br i1 %go_on, label %run, label %done
-done:
-  ret void
-}}"""
+def _task(per_counter: int) -> Code:
+    """``task(job, plan, task)``: the numbers of a task's counters."""
+    code = Code("task", "job", "plan", "task")
+    counters = code.quotient(code.add(code.field("%plan", ELEMENTS), per_counter - 1), per_counter)
+    first = code.mul("%task", TASK)
+    code.call("void", "range", "%job", "%plan", first, code.smaller(code.add(first, TASK), counters))
+    code.give()
+    return code

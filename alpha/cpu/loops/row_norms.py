@@ -7,12 +7,13 @@ change a bit. Sums are those of ``alpha.cpu.loops.runs``, the weight's gradient 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops.code import Code, alone, module, shared
 from alpha.cpu.loops.lanes import Value, scalar
-from alpha.cpu.loops.runs import DEEP, SHALLOW, Run
+from alpha.cpu.loops.runs import Run
 
 BLOCK = 8
 """Rows whose shares of a weight's gradient are added in the dtype of x."""
@@ -20,8 +21,8 @@ BLOCK = 8
 FAR = 16.0
 """Deviations that a row's mean is from 0 at most where its sum by trees is exact enough."""
 
-STATISTICS = 16
-"""Bytes of a row's: its mean, and 1 / sqrt(var + eps), in float64."""
+ROW_BYTES = 16
+"""Bytes of a row's statistics: its mean, and 1 / sqrt(var + eps), in float64."""
 
 
 class RowPlan(NamedTuple):
@@ -44,12 +45,12 @@ class Variant(NamedTuple):
     """Whether there is a bias; of a gradient, whether those of weight or bias are asked for."""
 
 
-_TASKS, _ROWS, _COLUMNS = range(3)
+TASKS, ROWS, COLUMNS = range(3)
 
-_Y, _KEPT, _X, _WEIGHT, _BIAS, _EPS = range(1, 7)
+Y, KEPT, X, WEIGHT, BIAS, EPS = range(1, 7)
 """Places in a job of ``ir_of``."""
 
-_DX, _DWEIGHT, _DBIAS, _DY, _OF, _FACTOR, _STATISTICS, _PARTS = range(1, 9)
+DX, DWEIGHT, DBIAS, DY, OF, FACTOR, STATISTICS, PARTS = range(1, 9)
 """Places in a job of ``grad_ir``; the last is of a counter, which begins with 0, before room for parts."""
 
 
@@ -60,16 +61,19 @@ def ir_of(variant: Variant) -> str:
 
 def grad_ir(variant: Variant) -> str:
     """A module with "alone" and "shared": the gradients."""
-    functions = [_grad_row(variant)]
     if not variant.second:
-        return module([*functions, _grad_task(variant)], shared(), alone())
-    functions += [_shares(variant), _grad_task(variant)]
+        return module([_grad_row(variant), _grad_task(variant)], shared(), alone())
+    return gradients_module(variant.bits, [_grad_row(variant), _shares(variant), _grad_task(variant)])
+
+
+def gradients_module(bits: int, functions: Sequence[Code]) -> str:
+    """A module of functions whose task gathers the sums of ``sums_of_task`` and returns the counter's address."""
 
     def every(code: Code) -> None:
-        code.loop(0, code.field("%plan", _TASKS), lambda task, _: code.act(f"call i64 {_CALL.format(task)}"))
-        _finish(code, variant.bits)
+        code.loop(0, code.field("%plan", TASKS), lambda task, _: code.act(f"call i64 {_CALL.format(task)}"))
+        finish(code, bits)
 
-    return module(functions, shared(lambda code: _finish(code, variant.bits)), alone(every))
+    return module(functions, shared(lambda code: finish(code, bits)), alone(every))
 
 
 _CALL = "@task(i64 %job, i64 %plan, i64 {})"
@@ -92,7 +96,7 @@ def _total(bits: int) -> Code:
     """``total(x, count)``: the sum of a row."""
     code = Code("total", "x", "count", result="double")
     run = Run(bits, code)
-    (state,) = run.totals("%count", DEEP, 1, lambda at, left: [run.read(code.add("%x", at), left)])
+    (state,) = run.totals("%count", 1, lambda at, left: [run.read(code.add("%x", at), left)])
     code.give("double", run.total("double", state))
     return code
 
@@ -107,7 +111,7 @@ def _deviations(bits: int) -> Code:
     def apart(at: Value, left: Value | None) -> list[Value]:
         return [run.sub(run.sub(run.read(code.add("%x", at), left), high), low)]
 
-    (state,) = run.totals("%count", DEEP, 1, apart)
+    (state,) = run.totals("%count", 1, apart)
     code.give("double", run.total("double", state))
     return code
 
@@ -137,7 +141,7 @@ def _squares(bits: int, short: bool) -> Code:
         last = run.fold("%count", (1,), wide, [(run.wide, "zeroinitializer")] * 2)
         code.give("double", run.state(last)[0])
         return code
-    (state,) = run.totals("%count", DEEP, 1, square)
+    (state,) = run.totals("%count", 1, square)
     total = run.total("double", state)
     if bits == 32:
         count = code.write("sitofp i64 %count to double")
@@ -197,17 +201,17 @@ def _row(variant: Variant) -> Code:
     code = Code("row", "job", "row", "count")
     run = Run(variant.bits, code)
     offset = code.mul(code.mul("%row", "%count"), run.item)
-    x, y = (code.add(code.field("%job", place), offset) for place in (_X, _Y))
+    x, y = (code.add(code.field("%job", place), offset) for place in (X, Y))
     mean, squares = moments(run, x, "%count", variant.centered)
     var = code.write(f"fdiv double {squares}, {code.write('sitofp i64 %count to double')}")
     high, low = parts_of(run, mean)
-    sum_of = code.write(f"fadd double {var}, {code.field('%job', _EPS, 'double')}")
+    sum_of = code.write(f"fadd double {var}, {code.field('%job', EPS, 'double')}")
     inverse = code.write(f"fdiv double 1.0, {run.wide_call('double', 'sqrt', sum_of)}")
-    kept = code.add(code.field("%job", _KEPT), code.mul("%row", STATISTICS))
+    kept = code.add(code.field("%job", KEPT), code.mul("%row", ROW_BYTES))
     code.store("double", mean, kept, 8)
     code.store("double", inverse, code.add(kept, 8), 8)
     high, low, scale = (run.spread(value) for value in (high, low, run.narrowed(inverse)))
-    weight, bias = code.field("%job", _WEIGHT), code.field("%job", _BIAS)
+    weight, bias = code.field("%job", WEIGHT), code.field("%job", BIAS)
 
     def put(at: Value, left: Value | None) -> None:
         value = run.mul(run.sub(run.sub(run.read(code.add(x, at), left), high), low), scale)
@@ -226,17 +230,17 @@ def _row(variant: Variant) -> Code:
     return code
 
 
-def _range(code: Code) -> tuple[Value, Value]:
+def rows_of_task(code: Code) -> tuple[Value, Value]:
     """The rows of ``%task``."""
-    tasks, rows = code.field("%plan", _TASKS), code.field("%plan", _ROWS)
+    tasks, rows = code.field("%plan", TASKS), code.field("%plan", ROWS)
     first = code.quotient(code.mul(rows, "%task"), tasks)
     return first, code.quotient(code.mul(rows, code.add("%task", 1)), tasks)
 
 
 def _task() -> Code:
     code = Code("task", "job", "plan", "task")
-    columns = code.field("%plan", _COLUMNS)
-    code.loop(*_range(code), lambda row, _: code.act(f"call void @row(i64 %job, i64 {row}, i64 {columns})"))
+    columns = code.field("%plan", COLUMNS)
+    code.loop(*rows_of_task(code), lambda row, _: code.act(f"call void @row(i64 %job, i64 {row}, i64 {columns})"))
     code.give()
     return code
 
@@ -255,9 +259,9 @@ def _grad_row(variant: Variant) -> Code:
     code = Code("grad_row", "job", "row", "count", "numbers")
     run = Run(variant.bits, code)
     offset = code.mul(code.mul("%row", "%count"), run.item)
-    dx, dy, x = (code.add(code.field("%job", place), offset) for place in (_DX, _DY, _OF))
-    weight = code.field("%job", _FACTOR)
-    kept = code.add(code.field("%job", _STATISTICS), code.mul("%row", STATISTICS))
+    dx, dy, x = (code.add(code.field("%job", place), offset) for place in (DX, DY, OF))
+    weight = code.field("%job", FACTOR)
+    kept = code.add(code.field("%job", STATISTICS), code.mul("%row", ROW_BYTES))
     high, low = parts_of(run, code.load("double", kept, 8))
     factor = run.narrowed(code.load("double", code.add(kept, 8), 8))
     for k, value in enumerate((high, low, factor)):
@@ -274,7 +278,7 @@ def _grad_row(variant: Variant) -> Code:
         g, n = slopes(at, left)
         return [g, run.mul(g, n)] if variant.centered else [run.mul(g, n)]
 
-    totals = [run.total("double", state) for state in run.totals("%count", SHALLOW, 1 + variant.centered, terms)]
+    totals = [run.total("double", state) for state in run.totals("%count", 1 + variant.centered, terms)]
     count = code.write("sitofp i64 %count to double")
     means = [run.spread(run.narrowed(code.write(f"fdiv double {total}, {count}"))) for total in totals]
 
@@ -320,11 +324,11 @@ def _shares(variant: Variant) -> Code:
     return code
 
 
-def _rooms(code: Code, task: Value) -> tuple[Value, Value]:
+def sums_of_task(code: Code, task: Value) -> tuple[Value, Value]:
     """Where a task's sums for weight and bias lie."""
-    columns = code.field("%plan", _COLUMNS)
+    columns = code.field("%plan", COLUMNS)
     size = code.mul(code.add(code.mul(columns, 2), 4 * ISA.lanes(8)), 8)
-    start = code.add(code.field("%job", _PARTS), ISA.bytes)
+    start = code.add(code.field("%job", PARTS), ISA.bytes)
     first = code.add(start, code.mul(code.mul(task, 2), size))
     return first, code.add(first, size)
 
@@ -332,10 +336,10 @@ def _rooms(code: Code, task: Value) -> tuple[Value, Value]:
 def _grad_task(variant: Variant) -> Code:
     """``task(job, plan, task)``: some rows; where there are shares of weight and bias, the counter's address."""
     code = Code("task", "job", "plan", "task", result="i64" if variant.second else "void")
-    run, columns = Run(variant.bits, code), code.field("%plan", _COLUMNS)
+    run, columns = Run(variant.bits, code), code.field("%plan", COLUMNS)
     numbers = code.room(run.scalar, 3 * BLOCK)
-    first, last = _range(code)
-    rooms = _rooms(code, "%task") if variant.second else None
+    first, last = rows_of_task(code)
+    rooms = sums_of_task(code, "%task") if variant.second else None
     if rooms is not None:
         code.act(f"%columns = add i64 {columns}, 0")
         for room in rooms:
@@ -351,28 +355,28 @@ def _grad_task(variant: Variant) -> Code:
         code.loop(0, count, row)
         if rooms is not None:
             offset = code.mul(code.mul(start, columns), run.item)
-            dy, x = (code.add(code.field("%job", place), offset) for place in (_DY, _OF))
+            dy, x = (code.add(code.field("%job", place), offset) for place in (DY, OF))
             code.call("void", "shares", dy, x, count, columns, numbers, *rooms)
 
     code.loop(first, last, block, (), BLOCK)
     if variant.second:
-        code.give("i64", code.field("%job", _PARTS))
+        code.give("i64", code.field("%job", PARTS))
     else:
         code.give()
     return code
 
 
-def _finish(code: Code, bits: int) -> None:
+def finish(code: Code, bits: int) -> None:
     """Merges the tasks' sums in their order, and stores the gradients of weight and bias."""
-    run, columns = Run(bits, code), code.field("%plan", _COLUMNS)
-    firsts = _rooms(code, "0")
-    targets = [code.field("%job", place) for place in (_DWEIGHT, _DBIAS)]
+    run, columns = Run(bits, code), code.field("%plan", COLUMNS)
+    firsts = sums_of_task(code, "0")
+    targets = [code.field("%job", place) for place in (DWEIGHT, DBIAS)]
 
     def merge(task: Value, _: list[Value]) -> None:
-        for first, room in zip(firsts, _rooms(code, task), strict=True):
+        for first, room in zip(firsts, sums_of_task(code, task), strict=True):
             run.map(columns, 1, lambda at, _, one=first, other=room: run.join_sums(one, other, at))  # type: ignore[misc]
 
-    code.loop(1, code.field("%plan", _TASKS), merge)
+    code.loop(1, code.field("%plan", TASKS), merge)
     for first, target in zip(firsts, targets, strict=True):
 
         def put(at: Value, left: Value | None, first: Value = first, target: Value = target) -> None:

@@ -6,18 +6,21 @@ that of the vectors before it, not of the numbers.
 
 from __future__ import annotations
 
-from alpha.cpu.loops import axis
+from alpha.cpu.loops import axis, short_lines
 from alpha.cpu.loops.code import Code, alone, module, shared
 from alpha.cpu.loops.lanes import Value
 from alpha.cpu.loops.runs import Run
+from alpha.cpu.loops.short_lines import READ, WRITTEN
 
 _Y, _X = 1, 2
 """Places in a job."""
 
 
-def ir_of(bits: int, lines: bool) -> str:
+def ir_of(bits: int, kind: str) -> str:
     """A module with the functions "alone" and "shared", of an ``AxisPlan``."""
-    return module([_lines(bits) if lines else _strips(bits)], shared(), alone())
+    if kind == axis.SHORT_LINES:
+        return short_lines.module_of(bits, [_strips(bits, "strip_task")], (WRITTEN, READ))
+    return module([_lines(bits) if kind == axis.LINES else _strips(bits, "task")], shared(), alone())
 
 
 def _moved(run: Run, value: Value, lanes: int) -> Value:
@@ -53,7 +56,7 @@ def _lines(bits: int) -> Code:
     return axis.lines_task(bits // 8, line)
 
 
-def _strips(bits: int) -> Code:
+def _strips(bits: int, name: str) -> Code:
     def strip(code: Code, offset: Value, _: Value) -> None:
         run = Run(bits, code)
         x, y = (code.add(code.field("%job", place), offset) for place in (_X, _Y))
@@ -67,4 +70,4 @@ def _strips(bits: int) -> Code:
         run.map("%columns", 1, lambda at, _: run.clear(sums, at))
         axis.each_row(run, (4, 1), put)
 
-    return axis.strips_task(bits // 8, strip)
+    return axis.strips_task(bits // 8, strip, name)

@@ -17,10 +17,10 @@ from alpha.cpu.loops.lanes import Lanes, Value, scalar
 from alpha.cpu.loops.machine import pointer_to
 
 DEEP = 16
-"""Vectors that are added as a tree where each takes few instructions."""
+"""Vectors of columns that are added as a tree where each takes few instructions."""
 
 SHALLOW = 4
-"""Those where each takes many."""
+"""Those where each takes many, and those of a line: more that are read at once arrive later from memory."""
 
 State = list[Value]
 """A sum in float64: of float32 numbers one value; of float64 numbers another one, what rounding took."""
@@ -165,10 +165,8 @@ class Run(Lanes):
             values = [merge(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
         return values[0]
 
-    def totals(
-        self, count: Value, deep: int, sums: int, terms: Callable[[Value, Value | None], Sequence[Value]]
-    ) -> list[State]:
-        """So many sums of the vectors that ``terms(offset, left)`` gives, up to ``deep`` of them added as a tree."""
+    def totals(self, count: Value, sums: int, terms: Callable[[Value, Value | None], Sequence[Value]]) -> list[State]:
+        """So many sums of the vectors that ``terms(offset, left)`` gives, up to ``SHALLOW`` of them added as a tree."""
         carried = [(self.wide, "zeroinitializer")] * (2 * sums)
 
         def take(offsets: list[Value], left: Value | None, now: list[Value]) -> Sequence[Value]:
@@ -179,8 +177,7 @@ class Run(Lanes):
                 after += self.taken(now[2 * k : 2 * k + 2], value)
             return after
 
-        together = [n for n in (DEEP, SHALLOW, 1) if n <= deep]
-        last = self.fold(count, together, take, carried)
+        last = self.fold(count, (SHALLOW, 1), take, carried)
         return [self.state(last[2 * k : 2 * k + 2]) for k in range(sums)]
 
     def taken(self, sums: Sequence[Value], value: Value) -> list[Value]:

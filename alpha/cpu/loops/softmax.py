@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 
 from alpha.cpu.isa import FUSED
-from alpha.cpu.loops import axis
+from alpha.cpu.loops import axis, short_lines
 from alpha.cpu.loops.code import Code, alone, module, shared
 from alpha.cpu.loops.lanes import Lanes, Value
 from alpha.cpu.loops.runs import DEEP, SHALLOW, Run
+from alpha.cpu.loops.short_lines import READ, WRITTEN
 from alpha.expressions import elementary
 
 Y, X = 1, 2
@@ -27,18 +28,23 @@ DX, DY, OF = 1, 2, 3
 """Places in a job of ``grad_ir``: the results, their gradient, and what the forward gave."""
 
 
-def ir_of(bits: int, log: bool, lines: bool) -> str:
+def ir_of(bits: int, log: bool, kind: str) -> str:
     """A module with the functions "alone" and "shared" of an ``AxisPlan``: y = softmax(x), or its logarithm."""
-    if lines:
+    if kind == axis.LINES:
         functions = [largest(bits), powers(bits, not log), _log_lines(bits) if log else _lines(bits)]
-    else:
-        functions = [_tops(bits), _column_powers(bits, not log), _column_ends(bits, log), _strips(bits)]
-    return module(functions, shared(), alone())
+        return module(functions, shared(), alone())
+    name = "task" if kind == axis.COLUMNS else "strip_task"
+    functions = [_tops(bits), _column_powers(bits, not log), _column_ends(bits, log), _strips(bits, name)]
+    if kind == axis.COLUMNS:
+        return module(functions, shared(), alone())
+    return short_lines.module_of(bits, functions, (WRITTEN, READ))
 
 
-def grad_ir(bits: int, log: bool, lines: bool) -> str:
+def grad_ir(bits: int, log: bool, kind: str) -> str:
     """A module with the functions "alone" and "shared" of an ``AxisPlan``: the gradient."""
-    functions = [_line_grad(bits, log)] if lines else _column_grad(bits, log)
+    if kind == axis.SHORT_LINES:
+        return short_lines.module_of(bits, _column_grad(bits, log, "strip_task"), (WRITTEN, READ, READ))
+    functions = [_line_grad(bits, log)] if kind == axis.LINES else _column_grad(bits, log, "task")
     return module(functions, shared(), alone())
 
 
@@ -81,7 +87,7 @@ def powers(bits: int, stored: bool) -> Code:
             run.put(power, code.add("%y", offset), left)
         return [power]
 
-    (state,) = run.totals("%count", SHALLOW, 1, term)
+    (state,) = run.totals("%count", 1, term)
     code.give("double", run.total("double", state))
     return code
 
@@ -157,7 +163,7 @@ def _line_grad(bits: int, log: bool) -> Code:
             grad = run.read(code.add(dy, at), left)
             return [grad if log else run.mul(grad, run.read(code.add(y, at), left))]
 
-        (state,) = run.totals("%rows", DEEP, 1, term)
+        (state,) = run.totals("%rows", 1, term)
         total = run.spread(run.narrowed(run.total("double", state)))
 
         def put(at: Value, left: Value | None) -> None:
@@ -242,7 +248,7 @@ def _column_ends(bits: int, log: bool) -> Code:
     return code
 
 
-def _strips(bits: int) -> Code:
+def _strips(bits: int, name: str) -> Code:
     def strip(code: Code, offset: Value, _: Value) -> None:
         run = Run(bits, code)
         x, y = (code.add(code.field("%job", place), offset) for place in (X, Y))
@@ -251,10 +257,10 @@ def _strips(bits: int) -> Code:
         for function in ("powers", "ends"):
             code.call("void", function, x, y, "%rows", "%step", "%columns", tops, sums)
 
-    return axis.strips_task(bits // 8, strip)
+    return axis.strips_task(bits // 8, strip, name)
 
 
-def _column_grad(bits: int, log: bool) -> list[Code]:
+def _column_grad(bits: int, log: bool, name: str) -> list[Code]:
     code = Code("grad", "dx", "dy", "y", "rows", "step", "columns", "sums")
     run = Run(bits, code)
 
@@ -281,4 +287,4 @@ def _column_grad(bits: int, log: bool) -> list[Code]:
         sums = task.room(run.floats, 2 * axis.VECTORS)
         task.call("void", "grad", *starts, "%rows", "%step", "%columns", sums)
 
-    return [code, axis.strips_task(bits // 8, strip)]
+    return [code, axis.strips_task(bits // 8, strip, name)]

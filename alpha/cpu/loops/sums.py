@@ -11,15 +11,16 @@ at most ``MOST_TASKS``, by the sizes alone, so the bits do not depend on the num
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from alpha.cpu.isa import ISA
-from alpha.cpu.job_slot import JOB_SLOT
 from alpha.cpu.loops import loop
+from alpha.cpu.loops.code import TASKS, Code, alone, shared
 from alpha.cpu.loops.lanes import Value
-from alpha.cpu.loops.machine import pointer_to
 from alpha.expressions.program import Program
 
 MOST_TASKS = 128
-"""Tasks of a sum at most: their sums stand on the stack of a thread that runs all of them."""
+"""Tasks of a sum at most, a power of 2: their sums stand on the stack of a thread that runs all of them."""
 
 
 def ir_of(program: Program, layout: loop.Layout, fused: bool) -> str:
@@ -40,7 +41,8 @@ class _Writer(loop.Writer):
 
     def _entries(self) -> list[str]:
         places = self.results + self.program.tensors + self.program.count_of_numbers
-        return [_task(), _finish(1 + places + 1, self.layout.computed.bits), _shared(1 + places), _alone()]
+        functions = _part(), _task(1 + places), _merge(1 + places + 1, self.layout.computed.bits)
+        return [*[one.function() for one in functions], shared(_finish(1 + places)), alone(_every)]
 
     def _carry(self, name: str, *origins: tuple[str, str]) -> None:
         for k in range(self.sums):
@@ -98,122 +100,67 @@ class _Writer(loop.Writer):
         return numbers[0]
 
 
-def _task() -> str:
-    """``task(job, plan, task)``: the sum of a task's elements."""
-    return f"""define internal double @task(i64 %job, i64 %plan, i64 %task) noinline #0 {{
-entry:
-{chr(10).join(loop.read("%plan", name, place) for name, place in loop.PLAN_FIELDS)}
-{loop.BOUNDS}
-  %sum = call double @range(i64 %job, i64 %first_row, i64 %end_row, i64 %first, i64 %end)
-  ret double %sum
-}}"""
+def _part() -> Code:
+    """``part(job, plan, task)``: the sum of a task's elements."""
+    code = Code("part", "job", "plan", "task", result="double")
+    code.give("double", code.call("double", "range", "%job", *loop.bounds(code)))
+    return code
 
 
-def _finish(divisor: int, bits: int) -> str:
-    """``finish(job, sums, count)``: merges the tasks' sums and stores the result; ``divisor``: its place in a job."""
-    double = pointer_to("double")
+def _task(parts: int) -> Code:
+    """``task(job, plan, task)``: keeps a task's sum; the address of the tasks that are done.
+
+    ``parts``: the place of the record of parts in a job.
+    """
+    code = Code("task", "job", "plan", "task", result="i64")
+    record = code.field("%job", parts)
+    _keep(code, code.add(record, 8), "%task")
+    code.give("i64", record)
+    return code
+
+
+def _keep(code: Code, sums: Value, task: Value) -> None:
+    """Stores a task's sum among others."""
+    code.store("double", code.call("double", "part", "%job", "%plan", task), code.add(sums, code.mul(task, 8)), 8)
+
+
+def _finish(parts: int) -> Callable[[Code], None]:
+    """What the thread does that ends the last task."""
+
+    def finish(code: Code) -> None:
+        sums = code.add(code.field("%job", parts), 8)
+        code.call("void", "merge", "%job", sums, code.field("%plan", TASKS))
+
+    return finish
+
+
+def _every(code: Code) -> None:
+    """What a thread does that has no others beside it."""
+    sums, tasks = code.room("double", MOST_TASKS), code.field("%plan", TASKS)
+    code.loop(0, tasks, lambda task, _: _keep(code, sums, task))
+    code.call("void", "merge", "%job", sums, tasks)
+
+
+def _merge(divisor: int, bits: int) -> Code:
+    """``merge(job, sums, count)``: merges the tasks' sums and stores the result; ``divisor``: its place in a job."""
+    code = Code("merge", "job", "sums", "count")
+
+    def halve(_: Value, now: list[Value]) -> list[Value]:
+        half = code.quotient(code.add(now[0], 1), 2)
+
+        def pair(k: Value, _: list[Value]) -> None:
+            at = code.add("%sums", code.mul(k, 8))
+            other = code.load("double", code.add(at, code.mul(half, 8)), 8)
+            code.store("double", code.do(f"fadd double {code.load('double', at, 8)}, {other}"), at, 8)
+
+        code.loop(0, code.sub(now[0], half), pair)
+        return [half]
+
+    code.loop(0, MOST_TASKS.bit_length() - 1, halve, [("i64", "%count")])
+    total = code.load("double", "%sums", 8)
+    quotient = code.do(f"fdiv double {total}, {code.field('%job', divisor, 'double')}")
     scalar = "float" if bits == 32 else "double"
-    narrow = "fptrunc double %quotient to float" if bits == 32 else "fadd double %quotient, -0.0"
-    return f"""define internal void @finish(i64 %job, i64 %sums, i64 %count) noinline #0 {{
-entry:
-  br label %halve
-halve:
-  %left = phi i64 [ %count, %entry ], [ %half, %merged ]
-  %is_one = icmp sle i64 %left, 1
-  br i1 %is_one, label %store, label %merge
-merge:
-  %more = add i64 %left, 1
-  %half = sdiv i64 %more, 2
-  %pairs = sub i64 %left, %half
-  %skipped = mul i64 %half, 8
-  br label %pair
-pair:
-  %i = phi i64 [ 0, %merge ], [ %next, %pair ]
-  %bytes = mul i64 %i, 8
-  %at = add i64 %sums, %bytes
-  %other_at = add i64 %at, %skipped
-  %pointer = inttoptr i64 %at to {double}
-  %other_pointer = inttoptr i64 %other_at to {double}
-  %one = load double, {double} %pointer
-  %other = load double, {double} %other_pointer
-  %sum = fadd double %one, %other
-  store double %sum, {double} %pointer
-  %next = add i64 %i, 1
-  %go_on = icmp slt i64 %next, %pairs
-  br i1 %go_on, label %pair, label %merged
-merged:
-  br label %halve
-store:
-  %total_pointer = inttoptr i64 %sums to {double}
-  %total = load double, {double} %total_pointer
-{loop.read("%job", "divisor_bits", divisor)}
-  %divisor = bitcast i64 %divisor_bits to double
-  %quotient = fdiv double %total, %divisor
-  %result = {narrow}
-{loop.read("%job", "out", 1)}
-  %result_pointer = inttoptr i64 %out to {pointer_to(scalar)}
-  store {scalar} %result, {pointer_to(scalar)} %result_pointer
-  ret void
-}}"""
-
-
-def _shared(parts: int) -> str:
-    """``shared(slot, job)``: tasks until none is left; who ends the last of them merges the sums."""
-    kind, double = pointer_to("i64"), pointer_to("double")
-    return f"""define void @shared(i64 %slot, i64 %job) #0 {{
-entry:
-{loop.read("%job", "plan", 0)}
-{loop.read("%plan", "tasks", loop.COUNT)}
-{loop.read("%job", "parts", parts)}
-  %counter_at = add i64 %slot, {JOB_SLOT.tasks}
-  %counter = inttoptr i64 %counter_at to {kind}
-  %done = inttoptr i64 %parts to {kind}
-  %sums = add i64 %parts, 8
-  %last = sub i64 %tasks, 1
-  br label %draw
-draw:
-  %task = atomicrmw add {kind} %counter, i64 1 monotonic
-  %is_one = icmp slt i64 %task, %tasks
-  br i1 %is_one, label %run, label %return
-run:
-  %sum = call double @task(i64 %job, i64 %plan, i64 %task)
-  %bytes = mul i64 %task, 8
-  %at = add i64 %sums, %bytes
-  %pointer = inttoptr i64 %at to {double}
-  store double %sum, {double} %pointer
-  %before = atomicrmw add {kind} %done, i64 1 acq_rel
-  %was_last = icmp eq i64 %before, %last
-  br i1 %was_last, label %finish, label %draw
-finish:
-  call void @finish(i64 %job, i64 %sums, i64 %tasks)
-  ret void
-return:
-  ret void
-}}"""
-
-
-def _alone() -> str:
-    """``alone(job)``: all tasks."""
-    byte, double = pointer_to("i8"), pointer_to("double")
-    return f"""define void @alone({byte} %record) #0 {{
-entry:
-  %room = alloca double, i32 {MOST_TASKS}
-  %sums = ptrtoint {double} %room to i64
-  %job = ptrtoint {byte} %record to i64
-{loop.read("%job", "plan", 0)}
-{loop.read("%plan", "tasks", loop.COUNT)}
-  br label %run
-run:
-  %task = phi i64 [ 0, %entry ], [ %next, %run ]
-  %sum = call double @task(i64 %job, i64 %plan, i64 %task)
-  %bytes = mul i64 %task, 8
-  %at = add i64 %sums, %bytes
-  %pointer = inttoptr i64 %at to {double}
-  store double %sum, {double} %pointer
-  %next = add i64 %task, 1
-  %go_on = icmp slt i64 %next, %tasks
-  br i1 %go_on, label %run, label %finish
-finish:
-  call void @finish(i64 %job, i64 %sums, i64 %tasks)
-  ret void
-}}"""
+    result = code.do(f"fptrunc double {quotient} to float") if bits == 32 else quotient
+    code.store(scalar, result, code.field("%job", 1), bits // 8)
+    code.give()
+    return code

@@ -9,9 +9,9 @@ the one after its last. Every element is read and written once, all that it need
 from __future__ import annotations
 
 from alpha.cpu.loops import loop
+from alpha.cpu.loops.code import TASKS, Code, alone, shared
 from alpha.cpu.loops.elements import FLOAT, Element
 from alpha.cpu.loops.lanes import Value
-from alpha.cpu.loops.machine import pointer_to
 from alpha.expressions.program import Program
 
 TASK_FIELDS = ("row", "first", "end")
@@ -39,39 +39,14 @@ class _Writer(loop.Writer):
         return [tensors[0], *tensors[2:], *tensors]  # the gradient is read alone
 
     def _entries(self) -> list[str]:
-        tasks = loop.read("%plan", "tasks", 0)
-        return [_task(), loop.shared(tasks, "  call void @task(i64 %job, i64 %plan, i64 %task)"), _alone(tasks)]
+        return [_task().function(), shared(), alone()]
 
 
-def _task() -> str:
+def _task() -> Code:
     """``task(job, plan, task)``: a task's elements."""
-    fields = "\n".join(loop.read("%at", name, 1 + place) for place, name in enumerate(TASK_FIELDS))
-    return f"""define internal void @task(i64 %job, i64 %plan, i64 %task) noinline #0 {{
-entry:
-  %skipped = mul i64 %task, {8 * len(TASK_FIELDS)}
-  %at = add i64 %plan, %skipped
-{fields}
-  %after = add i64 %row, 1
-  call void @range(i64 %job, i64 %row, i64 %after, i64 %first, i64 %end)
-  ret void
-}}"""
-
-
-def _alone(tasks: str) -> str:
-    """``alone(job)``: all tasks, of which there is at least one; ``tasks`` reads their number."""
-    byte = pointer_to("i8")
-    return f"""define void @alone({byte} %record) #0 {{
-entry:
-  %job = ptrtoint {byte} %record to i64
-{loop.read("%job", "plan", 0)}
-{tasks}
-  br label %run
-run:
-  %task = phi i64 [ 0, %entry ], [ %next, %run ]
-  call void @task(i64 %job, i64 %plan, i64 %task)
-  %next = add i64 %task, 1
-  %go_on = icmp slt i64 %next, %tasks
-  br i1 %go_on, label %run, label %done
-done:
-  ret void
-}}"""
+    code = Code("task", "job", "plan", "task")
+    at = code.add("%plan", code.mul("%task", 8 * len(TASK_FIELDS)))
+    row, first, end = (code.field(at, TASKS + 1 + place) for place in range(len(TASK_FIELDS)))
+    code.call("void", "range", "%job", row, code.add(row, 1), first, end)
+    code.give()
+    return code

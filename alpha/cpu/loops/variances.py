@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
-from alpha.cpu.loops import axis
+from alpha.cpu.loops import axis, short_lines
 from alpha.cpu.loops.axis import AxisPlan
-from alpha.cpu.loops.code import Code, alone, module, shared
+from alpha.cpu.loops.code import Code, alone, module, returned, shared
+from alpha.cpu.loops.cut_lines import CutLines
 from alpha.cpu.loops.group_norms import apart, sums
 from alpha.cpu.loops.lanes import Value
 from alpha.cpu.loops.row_norms import moments, moments_functions
 from alpha.cpu.loops.runs import Run
+from alpha.cpu.loops.short_lines import OF_LINES, READ
 
 
 class VariancePlan(NamedTuple):
@@ -28,8 +29,6 @@ class VariancePlan(NamedTuple):
     """The divisor of a line's squared deviations; NaN where there is none."""
 
 
-_PLACE = {name: place for place, name in enumerate(VariancePlan._fields)}
-
 _VAR, _MEAN, _X, _PARTS = 1, 2, 3, 4
 """Places in a job; the last is of a counter, which begins with 0, before room for two numbers of each part."""
 
@@ -39,41 +38,43 @@ DIVISOR = len(AxisPlan._fields)
 
 def lines_ir(bits: int) -> str:
     """A module with the functions "alone" and "shared", of a ``VariancePlan``."""
-    writer = _Lines(bits)
-    functions = [*moments_functions(bits), writer.whole(), writer.piece(), writer.task()]
-    return module(functions, shared(writer.finish), alone(writer.alone))
+    return _Lines(bits).module(moments_functions(bits))
 
 
-def columns_ir(bits: int) -> str:
-    """A module with the functions "alone" and "shared", of an ``AxisPlan`` and a divisor."""
-    return module([sums(bits), apart(bits), _strip(bits)], shared(), alone())
+def columns_ir(bits: int, are_lines: bool) -> str:
+    """A module with the functions "alone" and "shared", of an ``AxisPlan`` and a divisor; also for short lines."""
+    functions = [
+        sums(bits),
+        sums(bits, "wide_sums", (1,)),
+        apart(bits),
+        _strip(bits, "strip_task" if are_lines else "task"),
+    ]
+    if are_lines:
+        return short_lines.module_of(bits, functions, (OF_LINES, OF_LINES, READ), 1)
+    return module(functions, shared(), alone())
 
 
-class _Lines:
+class _Lines(CutLines):
     """Writes the functions for lines. The parts of a line are merged in their order (Chan, Golub and LeVeque, 1983)."""
 
     def __init__(self, bits: int) -> None:
+        super().__init__(VariancePlan._fields, _PARTS, ["double"] * 2)
         self._bits = bits
 
-    def _field(self, code: Code, name: str) -> Value:
-        return code.field("%plan", _PLACE[name], "double" if name == "divisor" else "i64")
-
-    def _put(self, code: Code, line: Value, mean: Value, squares: Value) -> None:
-        """Stores a line's results."""
-        run = Run(self._bits, code)
-        var = code.do(f"fdiv double {squares}, {self._field(code, 'divisor')}")
+    def put(self, code: Code, line: Value, values: list[Value]) -> None:
+        run, (mean, squares) = Run(self._bits, code), values
+        var = code.do(f"fdiv double {squares}, {self.field(code, 'divisor')}")
         for place, value in ((_VAR, var), (_MEAN, mean)):
             at = code.add(code.field("%job", place), code.mul(line, run.item))
             code.store(run.scalar, run.narrowed(value), at, run.item)
 
     def whole(self) -> Code:
-        """``whole(job, plan, first, end)``: lines that are not cut."""
         code = Code("whole", "job", "plan", "first", "end")
-        run, length = Run(self._bits, code), self._field(code, "length")
+        run, length = Run(self._bits, code), self.field(code, "length")
 
         def line(number: Value, _: list[Value]) -> None:
             x = code.add(code.field("%job", _X), code.mul(number, code.mul(length, run.item)))
-            self._put(code, number, *moments(run, x, length, True))
+            self.put(code, number, moments(run, x, length, True))
 
         code.loop("%first", "%end", line)
         code.give()
@@ -81,89 +82,44 @@ class _Lines:
 
     def _edge(self, code: Code, piece: Value) -> Value:
         """Where a part of a line begins, in numbers."""
-        return code.quotient(code.mul(self._field(code, "length"), piece), self._field(code, "parts"))
+        return code.quotient(code.mul(self.field(code, "length"), piece), self.field(code, "parts"))
 
     def piece(self) -> Code:
-        """``piece(job, plan, line, piece, kept)``: mean and squared deviations of a part of a line."""
-        code = Code("piece", "job", "plan", "line", "piece", "kept")
+        code = Code("piece", "job", "plan", "line", "piece", result=returned(self.kinds))
         run, first = Run(self._bits, code), self._edge(code, "%piece")
         count = code.sub(self._edge(code, code.add("%piece", 1)), first)
-        place = code.add(code.mul("%line", self._field(code, "length")), first)
+        place = code.add(code.mul("%line", self.field(code, "length")), first)
         x = code.add(code.field("%job", _X), code.mul(place, run.item))
-        for k, value in enumerate(moments(run, x, count, True)):
-            code.store("double", value, code.add("%kept", 8 * k), 8)
-        code.give()
+        code.give_several(self.kinds, moments(run, x, count, True))
         return code
 
-    def _kept(self, code: Code, task: Value) -> Value:
-        return code.add(code.add(code.field("%job", _PARTS), 8), code.mul(task, 16))
-
-    def task(self) -> Code:
-        """``task(job, plan, task)``: lines, or a part of one; the counter's address."""
-        code = Code("task", "job", "plan", "task", result="i64")
-        lines, bunch, parts = (self._field(code, name) for name in ("lines", "bunch", "parts"))
-
-        def whole() -> None:
-            first = code.mul("%task", bunch)
-            code.call("void", "whole", "%job", "%plan", first, code.smaller(code.add(first, bunch), lines))
-
-        def piece() -> None:
-            line, part = code.quotient("%task", parts), code.rest("%task", parts)
-            code.call("void", "piece", "%job", "%plan", line, part, self._kept(code, "%task"))
-
-        code.choose(code.equal(parts, 1), whole, piece)
-        code.give("i64", code.field("%job", _PARTS))
-        return code
-
-    def _merge(self, code: Code, part: Callable[[Value, Value], Value]) -> None:
-        """Merges the parts of all lines; ``part(line, piece)``: where a part's numbers are."""
-
-        def line(number: Value, _: list[Value]) -> None:
-            def more(piece: Value, now: list[Value]) -> list[Value]:
-                mean, squares = now
-                at, before = part(number, piece), self._edge(code, piece)
-                total = self._edge(code, code.add(piece, 1))
-                ours, others, all_ = (
-                    code.do(f"sitofp i64 {count} to double") for count in (before, code.sub(total, before), total)
-                )
-                apart = code.do(f"fsub double {code.load('double', at, 8)}, {mean}")
-                share = code.do(f"fmul double {apart}, {code.do(f'fdiv double {others}, {all_}')}")
-                between = code.do(f"fmul double {code.do(f'fmul double {apart}, {share}')}, {ours}")
-                inside = code.do(f"fadd double {squares}, {code.load('double', code.add(at, 8), 8)}")
-                return [code.do(f"fadd double {mean}, {share}"), code.do(f"fadd double {inside}, {between}")]
-
-            at = part(number, "0")
-            first = [("double", code.load("double", code.add(at, 8 * k), 8)) for k in range(2)]
-            results = code.loop(1, self._field(code, "parts"), more, first)
-            self._put(code, number, *results[1:])
-
-        code.loop(0, self._field(code, "lines"), line)
-
-    def finish(self, code: Code) -> None:
-        """What the thread does that ends the last task."""
-        parts = self._field(code, "parts")
-
-        def part(line: Value, piece: Value) -> Value:
-            return self._kept(code, code.add(code.mul(line, parts), piece))
-
-        code.when(code.less(1, parts), lambda: self._merge(code, part))
-
-    def alone(self, code: Code) -> None:
-        """What a thread does that has no others beside it."""
-        room, lines = code.room("double", 2), self._field(code, "lines")
-
-        def part(line: Value, piece: Value) -> Value:
-            code.call("void", "piece", "%job", "%plan", line, piece, room)
-            return room
-
-        code.choose(
-            code.equal(self._field(code, "parts"), 1),
-            lambda: code.act(f"call void @whole(i64 %job, i64 %plan, i64 0, i64 {lines})"),
-            lambda: self._merge(code, part),
+    def merged(self, code: Code, piece: Value, now: list[Value], other: list[Value]) -> list[Value]:
+        (mean, squares), (other_mean, other_squares) = now, other
+        before, total = self._edge(code, piece), self._edge(code, code.add(piece, 1))
+        ours, others, all_ = (
+            code.do(f"sitofp i64 {count} to double") for count in (before, code.sub(total, before), total)
         )
+        apart = code.do(f"fsub double {other_mean}, {mean}")
+        share = code.do(f"fmul double {apart}, {code.do(f'fdiv double {others}, {all_}')}")
+        between = code.do(f"fmul double {code.do(f'fmul double {apart}, {share}')}, {ours}")
+        inside = code.do(f"fadd double {squares}, {other_squares}")
+        return [code.do(f"fadd double {mean}, {share}"), code.do(f"fadd double {inside}, {between}")]
 
 
-def _strip(bits: int) -> Code:
+def _some_are_not_finite(run: Run, sums: Value) -> Value:
+    """Whether the sum of some column is no number, or infinite."""
+    masks, every = f"<{run.wide_count} x i1>", ", ".join(["i1 true"] * run.wide_count)
+
+    def visit(offsets: list[Value], _: Value | None, now: list[Value]) -> list[Value]:
+        found = [run.finite(run.wide, total) for total in run.totals_of(sums, offsets[0])]
+        return [run.tree([*now, *found], lambda one, other: run.write(f"and {masks} {one}, {other}"))]
+
+    (are_finite,) = run.fold("%columns", (1,), visit, [(masks, f"<{every}>")])
+    word = run.write(f"bitcast {masks} {are_finite} to i{run.wide_count}")
+    return run.write(f"icmp ne i{run.wide_count} {word}, -1")
+
+
+def _strip(bits: int, name: str) -> Code:
     """The mean first, then what is left of the deviations from it, and their squares."""
 
     def strip(code: Code, offset: Value, place: Value) -> None:
@@ -201,9 +157,14 @@ def _strip(bits: int) -> Code:
             run.put(run.joined(found), code.add(var, at), left)
             run.put(run.joined(means), code.add(kept, at), left)
 
+        def again() -> None:
+            code.call("void", "wide_sums", x, *rows, rooms[0])
+
         code.call("void", "sums", x, *rows, rooms[0])
+        if bits == 32:  # on the way there may be what float32 has no number for
+            code.when(_some_are_not_finite(run, rooms[0]), again)
         run.map("%columns", 1, mean)
         code.call("void", "apart", x, *rows, high, low, *rooms)
         run.map("%columns", 1, result)
 
-    return axis.strips_task(bits // 8, strip)
+    return axis.strips_task(bits // 8, strip, name)
