@@ -14,7 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from alpha.errors import ArgumentError
-from benchmarks import algorithms, common, first_seconds, functions, huge2, matvec, pointwise, segregation, sweep
+from benchmarks import (
+    algorithms,
+    common,
+    deeplab,
+    first_seconds,
+    functions,
+    huge2,
+    matvec,
+    pointwise,
+    segregation,
+    sweep,
+)
 from benchmarks.operators import variant_table
 from benchmarks.suites import PAPER
 
@@ -30,8 +41,8 @@ markers. The pictures need Matplotlib.
 """
 
 KINDS = (
-    "training", "reproduction", "inference", "operators", PAPER, "huge2", "segregation", "matvec", "functions",
-    "pointwise", "gpt", "first seconds", "sweep", "algorithms",
+    "training", "reproduction", "inference", "operators", PAPER, "huge2", "segregation", "deeplab", "matvec",
+    "functions", "pointwise", "gpt", "first seconds", "sweep", "algorithms",
 )  # fmt: skip
 """Kinds of results, in the report's order."""
 
@@ -79,6 +90,8 @@ class Report:
             return f"Generators' transposed convolutions, as HUGE2 compares them{self.place}"
         if self.kind == "segregation":
             return f"Transposed convolutions in one launch, or a convolution for each part of the filter{self.place}"
+        if self.kind == "deeplab":
+            return f"DeepLab's heads of dilated convolutions{self.place}"
         if self.kind == "matvec":
             return f"Products of a matrix and a vector{self.place}"
         if self.kind == "functions":
@@ -156,6 +169,7 @@ def _section(report: Report) -> str:
         PAPER: _paper,
         "huge2": _huge2,
         "segregation": _segregation,
+        "deeplab": _deeplab,
         "matvec": _matvec,
         "functions": _functions,
         "pointwise": _pointwise,
@@ -324,6 +338,17 @@ def _segregation(result: dict[str, Any]) -> list[str]:
     return [note, saved, _markdown(segregation.table(result))]
 
 
+def _deeplab(result: dict[str, Any]) -> list[str]:
+    settings = result["settings"]
+    means = ", ".join(f"{name} {mean:.2f}" for name, mean in result["geometric_mean"].items())
+    note = (
+        f"Geometric means: {means}. Heads: {settings['head']}. Forward: {settings['forward']}; training: "
+        f"{settings['training']}. PyTorch: {settings['torch']}. Inserted: {settings['inserted']}. "
+        f"GFLOP: {settings['work']}."
+    )
+    return [note, _markdown(deeplab.table(result))]
+
+
 def _matvec(result: dict[str, Any]) -> list[str]:
     settings = result["settings"]
     note = (
@@ -438,6 +463,7 @@ def headlines(reports: Sequence[Report]) -> list[Headline]:
         PAPER: _operators_headlines,
         "huge2": _huge2_headlines,
         "segregation": _segregation_headlines,
+        "deeplab": _deeplab_headlines,
         "matvec": _matvec_headlines,
         "functions": _functions_headlines,
         "pointwise": _pointwise_headlines,
@@ -518,6 +544,19 @@ def _segregation_headlines(report: Report) -> list[Headline]:
         note = f"{amount} over all layers" if separate else ""
         told = "a convolution for each part of the filter" if separate else "PyTorch"
         found.append(Headline(title, opponent=told, ratio=ratio, note=note))
+    return found
+
+
+def _deeplab_headlines(report: Report) -> list[Headline]:
+    found = []
+    for name, ratio in report.result["geometric_mean"].items():
+        direction, _, opponent = name.partition(" over ")
+        told = "zeros inserted into filters" if opponent == deeplab.INSERTED else "PyTorch"
+        key = "inserted_ratio" if opponent == deeplab.INSERTED else "ratio"
+        rows = [row for row in report.result["rows"] if row["direction"] == direction and row[key] is not None]
+        heads = ", ".join(dict.fromkeys(row["layer"] for row in rows))
+        note = f"geometric mean over {heads}, lowest {min(row[key] for row in rows):.2f}"
+        found.append(Headline(f"DeepLab's heads, {direction}{report.place}", opponent=told, ratio=ratio, note=note))
     return found
 
 

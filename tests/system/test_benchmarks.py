@@ -462,6 +462,21 @@ def test_one_launch_beside_separate_sub_kernels(tmp_path: Path) -> None:
     assert "EB-GAN DC6" in text and "all layers of odd results, batch 2" in text
 
 
+def test_heads_beside_filters_with_zeros(tmp_path: Path) -> None:
+    """A row for each direction, whose figures agree with each other."""
+    options = ("--suite", "deeplab", "--layers", "deeplab_small", "--batch-size", "1", "--repeats", "1")
+    result, text = run("benchmarks.operators", tmp_path / "result.json", *options, "--against", AGAINST)
+    check_head(result, "benchmarks.operators")
+    forward, training = result["rows"]
+    assert (forward["direction"], training["direction"]) == ("forward", "training")
+    for row in (forward, training):
+        assert row["useful_gflop"] < row["nominal_gflop"] < row["inserted_gflop"]
+        assert row["inserted_ratio"] == row["inserted_ms"] / row["alpha_ms"]
+        assert 0 < row["difference"] < 1e-4
+        assert (row["ratio"] is None) == (AGAINST == "none")
+    assert "deeplab_small" in text and "training over inserted" in text
+
+
 def test_matrix_and_vector(tmp_path: Path) -> None:
     """A row for each operation and shape; the best opponent's time makes the ratio."""
     options = ("--suite", "matvec", "--layers", "256x256,128x1024", "--repeats", "1", "--against", AGAINST)
