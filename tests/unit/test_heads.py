@@ -33,7 +33,8 @@ class Oracle:
         return np.maximum(y, 0) if step.relu else y
 
     def mean(self, x: Array) -> Array:
-        return x.mean((1, 2), keepdims=True)
+        mean: Array = x.mean((1, 2), keepdims=True)
+        return mean
 
     def join(self, branches: Sequence[Array]) -> Array:
         return np.concatenate([np.broadcast_to(y, (*branches[0].shape[:3], y.shape[3])) for y in branches], 3)
