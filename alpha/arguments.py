@@ -25,7 +25,7 @@ def one_axis(function: str, dim: Any, ndim: int) -> int:
     """A non-negative axis; ShapeError outside -ndim..ndim-1."""
     if type(dim) is int and -ndim <= dim < ndim:
         return dim if dim >= 0 else dim + ndim
-    if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
+    if isinstance(dim, bool) or not isinstance(dim, (int, np.integer)):
         raise ShapeError(f"[{function}] expected an axis as an int, got {described(dim)}")
     if not -ndim <= dim < ndim:
         raise ShapeError(
@@ -37,7 +37,7 @@ def one_axis(function: str, dim: Any, ndim: int) -> int:
 def whole(function: str, name: str, value: Any, least: int = -(2**63), most: int = 2**63 - 1) -> int:
     """A Python or NumPy int within bounds, as an int; ArgumentError for anything else."""
     if type(value) is not int:
-        if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        if isinstance(value, bool | np.bool_) or not isinstance(value, (int, np.integer)):
             raise ArgumentError(f"[{function}] expected {name} as an int, got {described(value)}")
         value = int(value)
     if not least <= value <= most:
@@ -74,7 +74,7 @@ def all_axes(function: str, dim: Any, ndim: int) -> tuple[int, ...]:
         return _ALL_AXES[ndim]
     if type(dim) is int and -ndim <= dim < ndim:
         return (dim if dim >= 0 else dim + ndim,)
-    given = dim if isinstance(dim, tuple | list) else (dim,)
+    given = dim if isinstance(dim, (tuple, list)) else (dim,)
     axes = sorted(one_axis(function, d, ndim) for d in given)
     if len(set(axes)) != len(axes):
         raise ShapeError(f"[{function}] expected different axes, got {described(tuple(given))}")
@@ -85,7 +85,7 @@ _ALL_AXES = tuple([tuple(range(ndim)) for ndim in range(MAX_AXES + 1)])
 
 
 def _is_axis(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def axes_in_order(function: str, order: Any, ndim: int) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ def axes_in_order(function: str, order: Any, ndim: int) -> tuple[int, ...]:
 
 def shape_of(function: str, shape: Any) -> Shape:
     """A shape from ints or a sequence of them; ShapeError for negative or other entries, or too many elements."""
-    if len(shape) == 1 and isinstance(shape[0], tuple | list):
+    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
         shape = shape[0]
     if type(shape) is tuple and len(shape) <= _PLAIN_AXES:
         for n in shape:
@@ -113,7 +113,7 @@ def shape_of(function: str, shape: Any) -> Shape:
         raise ShapeError(f"[{function}] expected a shape of at most {MAX_AXES} axes, got {len(shape)}")
     elements = 1
     for n in shape:
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
             raise ShapeError(f"[{function}] expected a shape of ints >= 0, got {described(tuple(shape))}")
         elements *= int(n) or 1
     if elements > MAX_ELEMENTS:

@@ -278,12 +278,14 @@ class Function:
 
     def save(self, *tensors: Tensor | None) -> None:
         """Keeps tensors for backward, which raises an error if one was overwritten meanwhile."""
+        if not THREAD.call.recorded:
+            self._saved = tuple([None if t is None else (t, t.storage.version) for t in tensors])
+            return
         # A detached alias: keeping an output itself would tie it and this node into a reference cycle.
         self._saved = tuple([None if t is None else (t.detach(), t.storage.version) for t in tensors])
-        if THREAD.call.recorded:
-            for tensor in tensors:
-                if tensor is not None and tensor.storage.waiting is not None:
-                    _notify(tensor.storage)
+        for tensor in tensors:
+            if tensor is not None and tensor.storage.waiting is not None:
+                _notify(tensor.storage)
 
     def exchange(self, place: int, other: int, result: Tensor) -> None:
         """Once another function saves ``result``, saves it too, at index ``other``, and drops the tensor at index
@@ -423,6 +425,19 @@ def view_of(x: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[int, 
     view._base = base = x if base is None else base
     view._base_version = -1 if base.requires_grad and not is_grad_enabled() else storage.version
     return view
+
+
+def views_of(x: Tensor, places: Sequence[tuple[int, tuple[int, ...]]], strides: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """Views as ``view_of`` makes them: for each, how many elements behind the tensor it begins, and its shape."""
+    storage, first, dtype, base = x.storage, x.offset, x.dtype, x._base
+    base = x if base is None else base
+    version = -1 if base.requires_grad and not is_grad_enabled() else storage.version
+    views = []
+    for start, shape in places:
+        view = Tensor(storage, first + start, shape, strides, dtype)
+        view._base, view._base_version = base, version
+        views.append(view)
+    return tuple(views)
 
 
 def follow_base(view: Tensor) -> None:

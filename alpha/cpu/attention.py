@@ -45,12 +45,8 @@ class AttentionOperations(HostEngine):
         y = self.empty((*q.shape[:-1], v.shape[-1]), q.dtype, q.memory_order())
         lse = self.empty(q.shape[:-1], q.dtype)
         seen = _broadcast(mask, (*q.shape[:-1], k.shape[-2]))
-        sizes = _sizes(q.shape, k.shape, v.shape[-1], q.dtype.itemsize, settings.causal, self.threads)
-        sizes = _with_steps(sizes, seen, q=q, k=k, v=v, y=y)
-        tensors = [q, k, v, seen, y]
-        places = _places(q.shape[:-2], *(_batch_steps(x) for x in tensors))
-        addresses = [0 if x is None else x.address for x in (*tensors, lse)]
-        tasks = sizes.heads * -(-sizes.queries // sizes.chunk)
+        sizes, places, tasks = _plan(_lies(q, k, v, seen, y), settings.causal, self.threads)
+        addresses = [0 if x is None else x.address for x in (q, k, v, seen, y, lse)]
         self._attend(kernels.attention, q.dtype, tasks, sizes, settings, places, addresses)
         return y, lse
 
@@ -62,17 +58,14 @@ class AttentionOperations(HostEngine):
         y, lse = state.y, state.lse
         dy, q, k, v = (_lines(self, x) for x in (dy, state.q, state.k, state.v))
         seen = _broadcast(state.mask, (*q.shape[:-1], k.shape[-2]))
-        sizes = _gradient_sizes(q.shape, k.shape, v.shape[-1], q.dtype.itemsize, settings.causal)
-        chunks = -(-sizes.keys // sizes.chunk)
+        chunks = _gradient_sizes(q.shape, k.shape, v.shape[-1], q.dtype.itemsize, settings.causal)[1]
         parts = self.empty((chunks, *q.shape), q.dtype, (0, *(axis + 1 for axis in q.memory_order())))
         dq = parts.view(0, q.shape, parts.strides[1:])
         dk, dv = self.empty_like(k), self.empty_like(v)
-        sizes = _with_steps(sizes, seen, q=q, k=k, v=v, y=y, dy=dy, dq=dq, dk=dk, dv=dv)
-        sizes = sizes._replace(part=parts.strides[0] * sizes.item)
-        tensors = [q, k, v, seen, y, dy, dq, dk, dv]
-        places = _places(q.shape[:-2], *(_batch_steps(x) for x in tensors))
-        addresses = [0 if x is None else x.address for x in (*tensors[:5], lse, *tensors[5:])]
-        self._attend(kernels.attention_grad, q.dtype, sizes.heads * chunks, sizes, settings, places, addresses)
+        lies = _lies(q, k, v, seen, y, dy, dq, dk, dv)
+        sizes, places, tasks = _gradient_plan(lies, settings.causal, parts.strides[0])
+        addresses = [0 if x is None else x.address for x in (q, k, v, seen, y, lse, dy, dq, dk, dv)]
+        self._attend(kernels.attention_grad, q.dtype, tasks, sizes, settings, places, addresses)
         dq = dq if chunks == 1 else self.reduce("sum", parts, (0,), False)
         return tuple([part if needed else None for part, needed in zip((dq, dk, dv, None), needs, strict=True)])
 
@@ -116,49 +109,80 @@ def _broadcast(mask: Tensor | None, shape: Shape) -> Tensor | None:
     return Tensor(mask.storage, mask.offset, shape, strides, mask.dtype)
 
 
-def _batch_steps(x: Tensor | None) -> Shape:
-    """The bytes from an entry to the next along each axis of the batch."""
-    return () if x is None else tuple([step * x.dtype.itemsize for step in x.strides[:-2]])
+_Lie = tuple[Shape, Shape, np.dtype[Any]] | None
+"""Shape, strides and dtype of a tensor, None of one that is not there."""
+
+
+def _lies(*tensors: Tensor | None) -> tuple[_Lie, ...]:
+    return tuple([None if x is None else (x.shape, x.strides, x.dtype) for x in tensors])
 
 
 @lru_cache(maxsize=1024)
-def _places(batch: Shape, *steps: Shape) -> Any:
+def _plan(lies: tuple[_Lie, ...], causal: bool, threads: int) -> tuple[AttentionSizes, Any, int]:
+    """Sizes, places of the heads, and tasks of the forward pass."""
+    (q, _, dtype), (k, *_), (v, *_) = _three(lies)
+    panel = ISA.panel_of(q[-2], dtype.itemsize)
+    heads, panels = math.prod(q[:-2]), -(-q[-2] // panel)
+    together = max(1, min(PANELS, heads * panels // (TASKS_PER_THREAD * threads)))
+    sizes = _common(q, k, v[-1], dtype.itemsize, causal)
+    sizes = sizes._replace(panel=panel, chunk=panel * together, block=BLOCK, **_steps(lies))
+    return sizes, _places(lies), heads * -(-sizes.queries // sizes.chunk)
+
+
+@lru_cache(maxsize=1024)
+def _gradient_plan(lies: tuple[_Lie, ...], causal: bool, part: int) -> tuple[AttentionSizes, Any, int]:
+    """Sizes, places of the heads, and tasks of the gradient; ``part``: from a chunk's dq to the next one's."""
+    (q, _, dtype), (k, *_), (v, *_) = _three(lies)
+    sizes, chunks = _gradient_sizes(q, k, v[-1], dtype.itemsize, causal)
+    sizes = sizes._replace(part=part * dtype.itemsize, **_steps(lies))
+    return sizes, _places(lies), sizes.heads * chunks
+
+
+def _three(lies: Sequence[_Lie]) -> list[tuple[Shape, Shape, np.dtype[Any]]]:
+    """How query, key and value lie, which are always there."""
+    return [lie for lie in lies[:3] if lie is not None]
+
+
+def _places(lies: Sequence[_Lie]) -> Any:
     """Where each head begins in each tensor, in bytes; in the order of the kernels' table."""
+    batch = _three(lies)[0][0][:-2]
     indices = np.indices(batch).reshape(len(batch), math.prod(batch))
-    rows = [np.array(one, np.int64) @ indices if one else np.zeros(math.prod(batch), np.int64) for one in steps]
+    rows = [
+        np.zeros(math.prod(batch), np.int64)
+        if lie is None
+        else np.array(lie[1][:-2], np.int64).reshape(len(batch)) * lie[2].itemsize @ indices
+        for lie in lies
+    ]
     return np.ascontiguousarray(np.stack(rows), np.int64)
 
 
-def _with_steps(sizes: AttentionSizes, mask: Tensor | None, **tensors: Tensor) -> AttentionSizes:
-    steps = {f"{name}_step": x.strides[-2] * sizes.item for name, x in tensors.items()}
-    if mask is None:
-        return sizes._replace(**steps)
-    kind = kernels.BOOL_MASK if is_bool(mask.dtype) else kernels.ADDED_MASK
-    width = mask.dtype.itemsize
-    return sizes._replace(
-        mask=kind, mask_step=mask.strides[-2] * width, mask_key_step=mask.strides[-1] * width, **steps
-    )
+_NAMES = ("q", "k", "v", "mask", "y", "dy", "dq", "dk", "dv")
+"""The tensors, in the order in which their lies are given."""
+
+
+def _steps(lies: Sequence[_Lie]) -> dict[str, int]:
+    """The bytes from a token to the next in each tensor, and what kind of mask there is."""
+    steps: dict[str, int] = {}
+    for name, lie in zip(_NAMES, lies, strict=False):
+        if lie is not None:
+            _, strides, dtype = lie
+            steps[f"{name}_step"] = strides[-2] * dtype.itemsize
+            if name == "mask":
+                steps["mask"] = kernels.BOOL_MASK if is_bool(dtype) else kernels.ADDED_MASK
+                steps["mask_key_step"] = strides[-1] * dtype.itemsize
+    return steps
 
 
 @lru_cache(maxsize=1024)
-def _sizes(q: Shape, k: Shape, value_size: int, item: int, causal: bool, threads: int) -> AttentionSizes:
-    """Sizes and tasks of the forward pass."""
-    panel = ISA.panel_of(q[-2], item)
-    heads, panels = math.prod(q[:-2]), -(-q[-2] // panel)
-    together = max(1, min(PANELS, heads * panels // (TASKS_PER_THREAD * threads)))
-    common = _common(q, k, value_size, item, causal)
-    return common._replace(panel=panel, chunk=panel * together, block=BLOCK)
-
-
-@lru_cache(maxsize=1024)
-def _gradient_sizes(q: Shape, k: Shape, value_size: int, item: int, causal: bool) -> AttentionSizes:
-    """Sizes and tasks of the gradient: the same for any number of threads, since they decide in which order it adds."""
+def _gradient_sizes(q: Shape, k: Shape, value_size: int, item: int, causal: bool) -> tuple[AttentionSizes, int]:
+    """Sizes, and chunks of keys: the same for any number of threads, since they decide in which order it adds."""
     keys, panel = k[-2], ISA.panel_of(k[-2], item)
     block = SHORT_GRADIENT_BLOCK if keys <= SHORT else GRADIENT_BLOCK
     heads = math.prod(q[:-2])
-    chunks = max(1, min(-(-GRADIENT_TASKS // heads), keys // SHORT))
-    chunk = -(-keys // chunks // block) * block
-    return _common(q, k, value_size, item, causal)._replace(panel=panel, chunk=chunk, block=block, rows=GRADIENT_ROWS)
+    wanted = max(1, min(-(-GRADIENT_TASKS // heads), keys // SHORT))
+    chunk = -(-keys // wanted // block) * block
+    sizes = _common(q, k, value_size, item, causal)._replace(panel=panel, chunk=chunk, block=block, rows=GRADIENT_ROWS)
+    return sizes, -(-keys // chunk)
 
 
 def _common(q: Shape, k: Shape, value_size: int, item: int, causal: bool) -> AttentionSizes:

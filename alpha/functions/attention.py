@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class Attention(Function):
 
 def _with_batch(*tensors: Tensor) -> list[Tensor]:
     """Views with the same axes of the batch."""
-    batch = np.broadcast_shapes(*(x.shape[:-2] for x in tensors))
+    batch = _batch(*[x.shape for x in tensors])
     return [x if x.shape[:-2] == batch else broadcast_view(x, (*batch, *x.shape[-2:])) for x in tensors]
 
 
@@ -100,7 +101,7 @@ def scaled_dot_product_attention(
     if groups > 1:  # an axis of shared heads, and one of those that share, along which key and value broadcast
         query = reshape(query, (*heads[:-3], heads[-3] // groups, groups, *heads[-2:]))
         key, value = (reshape(x, (*x.shape[:-2], 1, *x.shape[-2:])) for x in (key, value))
-    batch = _batch(query, key, value)
+    batch = _batch(query.shape, key.shape, value.shape)
     shape = (*batch, query.shape[-2], value.shape[-1])
     result = shape if groups == 1 else (*shape[:-4], heads[-3], *shape[-2:])
     mask = None
@@ -123,15 +124,21 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> No
         check_tensor(_NAME, mask)
         given.append(mask)
     query.engine.check_owner(_NAME, *given)
-    shapes = f"query: {query.shape}, key: {key.shape} and value: {value.shape}"
     if query.dtype != key.dtype or query.dtype != value.dtype:
         got = ", ".join(str(x.dtype) for x in (query, key, value))
         raise DtypeError(f"[{_NAME}] expected query, key and value of one dtype, got {got}: cast them")
     if mask is not None and not is_bool(mask.dtype) and mask.dtype != query.dtype:
         raise DtypeError(f"[{_NAME}] expected attn_mask of bool or {query.dtype}, got {mask.dtype}: cast it")
-    if min(query.ndim, key.ndim, value.ndim) < 2:
+    _check_shapes(query.shape, key.shape, value.shape)
+
+
+@lru_cache(maxsize=1024)
+def _check_shapes(query: Shape, key: Shape, value: Shape) -> None:
+    """ShapeError unless the last two axes agree."""
+    shapes = f"query: {query}, key: {key} and value: {value}"
+    if min(len(query), len(key), len(value)) < 2:
         raise ShapeError(f"[{_NAME}] expected two axes or more, tokens and numbers last, got {shapes}")
-    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+    if query[-1] != key[-1] or key[-2] != value[-2]:
         raise ShapeError(f"[{_NAME}] expected query (..., L, E), key (..., S, E) and value (..., S, Ev), got {shapes}")
 
 
@@ -147,13 +154,15 @@ def _groups(query: Tensor, key: Tensor, value: Tensor) -> int:
     )
 
 
-def _batch(query: Tensor, key: Tensor, value: Tensor) -> Shape:
+@lru_cache(maxsize=1024)
+def _batch(query: Shape, key: Shape, value: Shape) -> Shape:
+    """The axes before the last two that these shapes broadcast to."""
     try:
-        return np.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+        return np.broadcast_shapes(query[:-2], key[:-2], value[:-2])
     except ValueError:
         raise ShapeError(
-            f"[{_NAME}] expected axes before the last two that broadcast, got query: {query.shape}, key: {key.shape} "
-            f"and value: {value.shape}"
+            f"[{_NAME}] expected axes before the last two that broadcast, got query: {query}, key: {key} and value: "
+            f"{value}"
         ) from None
 
 

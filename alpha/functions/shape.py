@@ -12,7 +12,7 @@ import numpy as np
 
 from alpha import caches
 from alpha.arguments import Shape, all_axes, one_axis, shape_of
-from alpha.autograd import Function, enters_graph, view_of
+from alpha.autograd import Function, enters_graph, view_of, views_of
 from alpha.composed import arrays
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.elementwise import cast
@@ -193,7 +193,7 @@ def _in_graph(x: Tensor) -> bool:
 def reshape(x: Tensor, shape: Any) -> Tensor:
     """Another shape for the same elements in row-major order; one length may be -1. A view where strides allow it."""
     check_tensor("reshape", x)
-    given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     wanted = (_with_unknown if _are_ints(given) else _with_unknown.__wrapped__)(x.shape, given)
     return x if wanted == x.shape else _seen_as(x, wanted)
 
@@ -217,7 +217,7 @@ def _are_ints(values: tuple[Any, ...]) -> bool:
 @lru_cache(maxsize=8192)
 def _with_unknown(old: Shape, shape: tuple[Any, ...]) -> Shape:
     """A shape in which one length may be -1, with the length that gives as many elements as the old shape has."""
-    known = shape_of("reshape", ([n for n in shape if not (isinstance(n, int | np.integer) and n == -1)],))
+    known = shape_of("reshape", ([n for n in shape if not (isinstance(n, (int, np.integer)) and n == -1)],))
     unknown = len(shape) - len(known)
     elements, count = math.prod(old), math.prod(known)
     fits = count == elements if unknown == 0 else count > 0 and elements % count == 0
@@ -226,31 +226,48 @@ def _with_unknown(old: Shape, shape: tuple[Any, ...]) -> Shape:
             f"[reshape] expected a shape of {elements} elements with at most one -1, got {described(shape)} for {old}"
         )
     found = iter(known)
-    return tuple(elements // count if isinstance(n, int | np.integer) and n == -1 else next(found) for n in shape)
+    return tuple(elements // count if isinstance(n, (int, np.integer)) and n == -1 else next(found) for n in shape)
 
 
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The axes start_dim..end_dim made into one; a tensor without axes gets one."""
     check_tensor("flatten", x)
-    if x.ndim == 0:
+    shape = x.shape
+    if not shape:
         return reshape(x, (1,))
-    first, last = one_axis("flatten", start_dim, x.ndim), one_axis("flatten", end_dim, x.ndim)
+    wanted = _flat(shape, one_axis("flatten", start_dim, len(shape)), one_axis("flatten", end_dim, len(shape)))
+    return x if wanted is shape else _seen_as(x, wanted)
+
+
+@lru_cache(maxsize=8192)
+def _flat(shape: Shape, first: int, last: int) -> Shape:
+    """A shape with the axes first..last made into one."""
     if first > last:
-        raise ShapeError(f"[flatten] expected start_dim before end_dim, got {start_dim} and {end_dim}")
-    if first == last:
-        return x
-    return _seen_as(x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))
+        raise ShapeError(f"[flatten] expected start_dim before end_dim, got {first} and {last} for shape {shape}")
+    return shape if first == last else (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
 
 
 def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
     """The axes in another order; a view."""
-    check_tensor("permute", x)
-    if not isinstance(axes, tuple | list):
+    if not isinstance(x, Tensor):
+        check_tensor("permute", x)
+    if not isinstance(axes, (tuple, list)):
         raise ShapeError(f"[permute] expected each of the {x.ndim} axes once, got {described(axes)}")
-    wanted = tuple([one_axis("permute", axis, len(x.shape)) for axis in axes])
-    if len(wanted) != len(x.shape) or len(set(wanted)) != len(wanted):
-        raise ShapeError(f"[permute] expected each of the {x.ndim} axes once, got {described(tuple(axes))}")
-    return call(Permute, x, wanted) if _in_graph(x) else view_of(x, x.offset, *_permuted(x.shape, x.strides, wanted))
+    given = tuple(axes)
+    wanted = (_each_once if _are_ints(given) else _each_once.__wrapped__)(len(x.shape), given)
+    if (x.requires_grad or x._base is not None) and enters_graph(x):
+        return call(Permute, x, wanted)
+    shape, strides = _permuted(x.shape, x.strides, wanted)
+    return view_of(x, x.offset, shape, strides)
+
+
+@lru_cache(maxsize=8192)
+def _each_once(ndim: int, axes: tuple[Any, ...]) -> Shape:
+    """All axes of a tensor in another order, counted from its first one."""
+    wanted = tuple([one_axis("permute", axis, ndim) for axis in axes])
+    if len(wanted) != ndim or len(set(wanted)) != ndim:
+        raise ShapeError(f"[permute] expected each of the {ndim} axes once, got {described(axes)}")
+    return wanted
 
 
 def transpose(x: Tensor, first: int, second: int) -> Tensor:
@@ -258,34 +275,55 @@ def transpose(x: Tensor, first: int, second: int) -> Tensor:
     check_tensor("transpose", x)
     ndim = len(x.shape)
     a, b = one_axis("transpose", first, ndim), one_axis("transpose", second, ndim)
-    axes = list(range(ndim))
-    axes[a], axes[b] = b, a
-    wanted = tuple(axes)
+    wanted = _exchanged(ndim, a, b)
     return call(Permute, x, wanted) if _in_graph(x) else view_of(x, x.offset, *_permuted(x.shape, x.strides, wanted))
+
+
+@lru_cache(maxsize=8192)
+def _exchanged(ndim: int, first: int, second: int) -> Shape:
+    """The axes in their order, but for two that are exchanged."""
+    axes = list(range(ndim))
+    axes[first], axes[second] = second, first
+    return tuple(axes)
 
 
 def expand(x: Tensor, shape: Any) -> Tensor:
     """Repeated to a shape along axes of length 1 and new leading ones; -1 keeps a length. A view."""
     check_tensor("expand", x)
-    given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
-    if not _are_ints(given) or -1 in given:
-        extra = len(given) - x.ndim
-        given = tuple([
-            x.shape[a - extra] if isinstance(n, int | np.integer) and n == -1 and a >= extra >= 0 else n
-            for a, n in enumerate(given)
-        ])  # fmt: skip
-    return broadcast_to(x, given)
+    given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    return _repeated(x, (_with_kept if _are_ints(given) else _with_kept.__wrapped__)(x.shape, given))
+
+
+@lru_cache(maxsize=8192)
+def _with_kept(shape: Shape, given: tuple[Any, ...]) -> Shape:
+    """The shape that a shape is expanded to, in which -1 keeps a length."""
+    extra = len(given) - len(shape)
+    lengths = [
+        shape[a - extra] if isinstance(n, (int, np.integer)) and n == -1 and a >= extra >= 0 else n
+        for a, n in enumerate(given)
+    ]
+    return _checked_repeat("expand", shape, (tuple(lengths),))
 
 
 def broadcast_to(x: Tensor, shape: Any) -> Tensor:
     """Repeated to a shape that it broadcasts to; a view."""
     check_tensor("broadcast_to", x)
-    wanted = shape_of("broadcast_to", (shape,))
-    if not _broadcasts(x.shape, wanted):
-        raise ShapeError(f"[broadcast_to] expected a shape that {x.shape} broadcasts to, got {wanted}")
+    return _repeated(x, _checked_repeat("broadcast_to", x.shape, (shape,)))
+
+
+def _checked_repeat(function: str, shape: Shape, given: tuple[Any, ...]) -> Shape:
+    """The shape that is asked for; ShapeError where a shape does not broadcast to it."""
+    wanted = shape_of(function, given)
+    if not _broadcasts(shape, wanted):
+        raise ShapeError(f"[{function}] expected a shape that {shape} broadcasts to, got {wanted}")
+    return wanted
+
+
+def _repeated(x: Tensor, shape: Shape) -> Tensor:
+    """A tensor as a shape that it broadcasts to."""
     if _in_graph(x):
-        return call(Expand, x, wanted)
-    return view_of(x, x.offset, wanted, broadcast_strides(x.shape, x.strides, wanted))
+        return call(Expand, x, shape)
+    return view_of(x, x.offset, shape, broadcast_strides(x.shape, x.strides, shape))
 
 
 @lru_cache(maxsize=8192)
@@ -297,9 +335,15 @@ def _broadcasts(shape: Shape, wanted: Shape) -> bool:
 def squeeze(x: Tensor, dim: Any = None) -> Tensor:
     """Removes axes of length 1: all of them, or those named; a view."""
     check_tensor("squeeze", x)
-    axes = all_axes("squeeze", dim, len(x.shape))
-    wanted = tuple([n for a, n in enumerate(x.shape) if n != 1 or a not in axes])
-    return x if wanted == x.shape else _seen_as(x, wanted)
+    shape = x.shape
+    wanted = _without(shape, all_axes("squeeze", dim, len(shape)))
+    return x if wanted == shape else _seen_as(x, wanted)
+
+
+@lru_cache(maxsize=8192)
+def _without(shape: Shape, axes: Shape) -> Shape:
+    """A shape without those of some axes that have length 1."""
+    return tuple([n for a, n in enumerate(shape) if n != 1 or a not in axes])
 
 
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
@@ -312,45 +356,56 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
 def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces of a size (the last may be smaller), or of the sizes in a list, along an axis; views."""
     check_tensor("split", x)
-    axis = one_axis("split", dim, x.ndim)
+    axis = one_axis("split", dim, len(x.shape))
     length = x.shape[axis]
-    if isinstance(size, tuple | list):
-        if any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0 for n in size):
-            raise ShapeError(f"[split] expected sizes as ints >= 0, got {described(size)}")
-        sizes = tuple(int(n) for n in size)
-        if sum(sizes) != length or not sizes:
-            raise ShapeError(
-                f"[split] expected sizes that add up to {length}, got {described(sizes)} for shape {x.shape}"
-            )
+    if isinstance(size, (tuple, list)):
+        sizes = _sizes_given(tuple(size), x.shape, length)
+    elif isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+        raise ArgumentError(f"[split] expected a size >= 1 or a list of sizes, got {described(size)}")
     else:
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-            raise ArgumentError(f"[split] expected a size >= 1 or a list of sizes, got {described(size)}")
-        size = int(size)
-        if length // size > MOST_PIECES:
-            raise ArgumentError(
-                f"[split] expected at most {MOST_PIECES} pieces, got {size} of {length}: use a larger size"
-            )
-        sizes = tuple(min(int(size), length - start) for start in range(0, length, size)) or (0,)
+        sizes = _equal_sizes(length, int(size))
+    return _pieces(x, sizes, axis)
+
+
+def _sizes_given(sizes: tuple[Any, ...], shape: Shape, length: int) -> Shape:
+    """The sizes that a list holds; ShapeError unless they are the parts of a length."""
+    for n in sizes:
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
+            raise ShapeError(f"[split] expected sizes as ints >= 0, got {described(list(sizes))}")
+    if sum(sizes) != length or not sizes:
+        raise ShapeError(f"[split] expected sizes that add up to {length}, got {described(sizes)} for shape {shape}")
+    return tuple([int(n) for n in sizes])
+
+
+@caches.kept
+def _equal_sizes(length: int, size: int) -> Shape:
+    """Sizes of the pieces of a length, all equal but for the last, which may be smaller."""
+    if length // size > MOST_PIECES:
+        raise ArgumentError(f"[split] expected at most {MOST_PIECES} pieces, got {size} of {length}: use a larger size")
+    whole, rest = divmod(length, size)
+    return (size,) * whole + ((rest,) if rest or not whole else ())
+
+
+def _pieces(x: Tensor, sizes: Shape, axis: int) -> tuple[Tensor, ...]:
+    """Views of consecutive pieces along an axis, in the graph where the tensor is."""
     if _in_graph(x):
         pieces: tuple[Tensor, ...] = Split.apply(x, sizes, axis)
         return pieces
-    strides = x.strides
-    return tuple([
-        view_of(x, x.offset + start, shape, strides) for start, shape in _places(x.shape, strides, sizes, axis)
-    ])  # fmt: skip
+    return views_of(x, _places(x.shape, x.strides, sizes, axis), x.strides)
 
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most ``chunks`` pieces of equal length (the last may be smaller) along an axis; views."""
     check_tensor("chunk", x)
-    if isinstance(chunks, bool) or not isinstance(chunks, int | np.integer) or chunks < 1:
+    if isinstance(chunks, bool) or not isinstance(chunks, (int, np.integer)) or chunks < 1:
         raise ArgumentError(f"[chunk] expected a number of pieces >= 1, got {described(chunks)}")
-    length = x.shape[one_axis("chunk", dim, x.ndim)]
-    if length == 0:  # as many as asked for, each of nothing
-        if chunks > MOST_PIECES:
-            raise ArgumentError(f"[chunk] expected at most {MOST_PIECES} pieces, got {described(chunks)}: use fewer")
-        return split(x, [0] * int(chunks), dim)
-    return split(x, -(-length // int(chunks)), dim)
+    axis = one_axis("chunk", dim, len(x.shape))
+    length = x.shape[axis]
+    if length:
+        return _pieces(x, _equal_sizes(length, -(-length // int(chunks))), axis)
+    if chunks > MOST_PIECES:
+        raise ArgumentError(f"[chunk] expected at most {MOST_PIECES} pieces, got {described(chunks)}: use fewer")
+    return _pieces(x, (0,) * int(chunks), axis)  # as many as asked for, of nothing
 
 
 # -- copies ------------------------------------------------------------------------------------------------------
@@ -493,7 +548,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 def _several(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
     """At least one tensor, all on one engine, in one dtype."""
     found: list[Tensor] = []
-    if isinstance(tensors, tuple | list):
+    if isinstance(tensors, (tuple, list)):
         check_tensor(name, *tensors)
         found += tensors
     elif isinstance(tensors, str | bytes | range | np.ndarray | Tensor) or not isinstance(tensors, Iterable):
@@ -519,7 +574,7 @@ def flip(x: Tensor, dims: int | Sequence[int]) -> Tensor:
     if found is not None:
         return found
     check_tensor("flip", x)
-    axes = all_axes("flip", tuple(dims) if isinstance(dims, tuple | list) else (dims,), x.ndim)
+    axes = all_axes("flip", tuple(dims) if isinstance(dims, (tuple, list)) else (dims,), x.ndim)
     out = call(Flip, x, axes)
     if not out.requires_grad:
         x.engine.alias(FLIP, (x, axes), FLIP, (x, given))
@@ -529,7 +584,7 @@ def flip(x: Tensor, dims: int | Sequence[int]) -> Tensor:
 def tile(x: Tensor, repeats: int | Sequence[int]) -> Tensor:
     """The tensor repeated so many times along each axis; missing leading axes or counts are 1."""
     check_tensor("tile", x)
-    counts = shape_of("tile", (tuple(repeats) if isinstance(repeats, tuple | list) else (repeats,),))
+    counts = shape_of("tile", (tuple(repeats) if isinstance(repeats, (tuple, list)) else (repeats,),))
     ndim = max(len(counts), x.ndim)
     counts = (1,) * (ndim - len(counts)) + counts
     shape = (1,) * (ndim - x.ndim) + x.shape

@@ -243,8 +243,8 @@ def test_errors(engine: Engine) -> None:
     cases: list[tuple[str, Any]] = [
         ("permute", lambda: x.permute(0, 0)),
         ("transpose", lambda: x.transpose(0, 2)),
-        ("broadcast_to", lambda: x.expand(2, 4)),
-        ("broadcast_to", lambda: x.expand(3)),
+        ("expand", lambda: x.expand(2, 4)),
+        ("expand", lambda: x.expand(3)),
         ("squeeze", lambda: x.squeeze(2)),
         ("unsqueeze", lambda: x.unsqueeze(4)),
         ("flatten", lambda: x.flatten(1, 0)),
