@@ -74,11 +74,13 @@ def _workers(setup: Setup, against: str) -> dict[str, Worker]:
 
 
 def _times(direction: str, workers: dict[str, Worker], repeats: int) -> rounds.Times:
-    """Turns of all but the baseline, then those of the baseline."""
-    baseline = {name: worker for name, worker in workers.items() if name == INSERTED}
-    others = {name: worker for name, worker in workers.items() if name not in baseline}
+    """Turns of all but the baseline, then those of the baseline, if it is measured."""
+    others = {name: worker for name, worker in workers.items() if name != INSERTED}
     times = take_turns(others, repeats, direction=direction)
-    return times | take_turns(baseline, min(repeats, INSERTED_TURNS), direction=direction)
+    if INSERTED in workers:
+        baseline = {INSERTED: workers[INSERTED]}
+        times |= take_turns(baseline, min(repeats, INSERTED_TURNS), direction=direction)
+    return times
 
 
 def _row(key: Key, checked: dict[str, Any], times: rounds.Times) -> dict[str, Any]:
