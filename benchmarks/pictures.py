@@ -186,7 +186,7 @@ def _segregation(result: dict[str, Any]) -> Figure:
 def _deeplab(result: dict[str, Any]) -> Figure:
     """How many times longer PyTorch and filters with inserted zeros take, by head and batch, on a logarithmic axis."""
     rows = result["rows"]
-    figure = _figure(7, 1 + 0.2 * len(rows))
+    figure = _figure(9, 1 + 0.2 * len(rows))
     panels = figure.subplots(1, 2, sharey=True)
     for axes, direction in zip(panels, ("forward", "training"), strict=True):
         chosen = [row for row in rows if row["direction"] == direction]
@@ -204,7 +204,7 @@ def _deeplab(result: dict[str, Any]) -> Figure:
         axes.set_yticks(range(len(chosen)), [f"{row['layer']}, batch {row['batch']}" for row in chosen])
         axes.axvline(1, color="black", linewidth=0.8)
         axes.set_xlabel(f"{direction}: the other's time over ours")
-        axes.margins(x=0.15)
+        axes.margins(x=0.25)
     panels[0].invert_yaxis()
     lines, names = panels[0].get_legend_handles_labels()
     figure.legend(lines, names, loc="outside upper center", ncols=len(names) or 1, frameon=False)
