@@ -1,4 +1,4 @@
-"""Dragon-Alpha for Python: a self-contained deep-learning framework whose convolutions never compute with a zero."""
+"""Dragon-Alpha for Python: a deep-learning framework whose convolutions skip the zeros of padding and strides."""
 
 from __future__ import annotations
 

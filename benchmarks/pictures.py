@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from benchmarks import common
 from benchmarks.algorithms import NEAR
-from benchmarks.report import MANY_ROWS, Report, headlines
+from benchmarks.headlines import headlines
+from benchmarks.kept import Report
+from benchmarks.report import MANY_ROWS
 from benchmarks.suites import OPERATORS, PAPER
 from benchmarks.variants import DIRECT, INSERTED, UNTRIMMED
 
@@ -83,28 +86,33 @@ def _ratios(reports: Sequence[Report]) -> Figure:
     axes = figure.subplots()
     places = range(len(rows))
     colours = [OURS if ratio >= 1 else THEIRS for _, ratio in rows]
-    bars = axes.barh(places, [ratio - 1 for _, ratio in rows], left=1, color=colours, height=0.6)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("")
-    axes.bar_label(bars, [f"{ratio:.2f}" for _, ratio in rows], padding=3)
-    axes.margins(x=0.15)
+    _ratio_bars(axes, places, [ratio for _, ratio in rows], color=colours, height=0.6)
     axes.set_yticks(places, [name for name, _ in rows])
     axes.invert_yaxis()
-    axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xlabel("the opponent's time over ours: above 1 we are faster")
     return figure
 
 
+def _ratio_bars(axes: Axes, places: Sequence[float], ratios: Sequence[float], *, digits: int = 2, **look: Any) -> None:
+    """Bars from 1 on a logarithmic axis, so that one that is many times the others leaves them to be seen."""
+    bars = axes.barh(places, [ratio - 1 for ratio in ratios], left=1, **look)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
+    axes.bar_label(bars, [f"{ratio:.{digits}f}" for ratio in ratios], padding=3)
+    axes.margins(x=0.15, y=0.02)
+    axes.axvline(1, color="black", linewidth=0.8)
+
+
 def _training(result: dict[str, Any]) -> Figure:
-    """Seconds a step and peak memory of every contestant."""
+    """Seconds per step and peak memory of every contestant."""
     names = list(result["contestants"])
     figure = _figure(7, 0.8 + 0.3 * len(names))
     time, memory = figure.subplots(1, 2, sharey=True)
     seconds = [one["median_s"] for one in result["contestants"].values()]
     peaks = [one["peak"].get("in_use_mib", one["peak"]["process_mib"]) for one in result["contestants"].values()]
-    for axes, values, label, form in ((time, seconds, "s a step", "%.3f"), (memory, peaks, "peak MiB", "%.0f")):
+    for axes, values, label, form in ((time, seconds, "s per step", "%.3f"), (memory, peaks, "peak MiB", "%.0f")):
         axes.bar_label(axes.barh(names, values, color=_colours(names), height=0.6), fmt=form, padding=3)
         axes.set_xlabel(label)
         axes.margins(x=0.15)
@@ -148,12 +156,9 @@ def _huge2(result: dict[str, Any]) -> Figure:
         for key, label, colour, shift in sides:
             if rows and rows[0][key] is not None:
                 places = [place + shift for place in range(len(rows))]
-                bars = axes.barh(places, [row[key] for row in rows], color=colour, height=0.4, label=label)
-                axes.bar_label(bars, fmt="%.1f", padding=3)
+                _ratio_bars(axes, places, [row[key] for row in rows], color=colour, height=0.4, label=label, digits=1)
         axes.set_yticks(range(len(rows)), names)
-        axes.axvline(1, color="black", linewidth=0.8)
         axes.set_xlabel(f"{direction}: the other's time over ours")
-        axes.margins(x=0.15)
     axes.invert_yaxis()
     axes.legend()
     return figure
@@ -179,7 +184,7 @@ def _segregation(result: dict[str, Any]) -> Figure:
     times.set_yticks(range(len(rows)), [f"{row['layer']}, batch {row['batch']}" for row in rows])
     times.invert_yaxis()
     for axes in (times, memory):
-        axes.margins(x=0.15)
+        axes.margins(x=0.2)
     return figure
 
 
@@ -216,11 +221,13 @@ def _algorithms(result: dict[str, Any]) -> Figure:
     losses = sorted(row["ratio"] for row in result["rows"])
     figure = _figure(7, 2.5)
     axes = figure.subplots()
-    axes.bar(range(1, 1 + len(losses)), losses, color=[OURS if one <= NEAR else THEIRS for one in losses])
-    axes.axhline(NEAR, color="black", linewidth=0.8)
-    axes.set_ylim(bottom=0.9)
-    axes.set_xlabel("problems")
-    axes.set_ylabel("choice's time / best one's")
+    colours = [OURS if one <= NEAR else THEIRS for one in losses]
+    axes.bar(range(1, 1 + len(losses)), [one - 1 for one in losses], bottom=1, color=colours)
+    axes.axhline(NEAR, color="gray", linewidth=0.8, linestyle=":", label=f"{100 * (NEAR - 1):.0f} % above the best")
+    axes.set_ylim(bottom=1)
+    axes.set_xlabel("problems, from the best choice to the worst")
+    axes.set_ylabel("time of the choice over the best")
+    axes.legend(frameon=False)
     return figure
 
 
@@ -356,6 +363,7 @@ def _operators(result: dict[str, Any]) -> Figure:
         axes.axhline(result["fma_peak_gflops"], color="gray", linewidth=0.8, linestyle=":", label="FMA peak")
         axes.set_xticks(range(len(rows)), names, rotation=90 if len(rows) > 8 else 45)
         axes.set_title(f"{operator} ({OPERATORS[operator]})")
+        axes.set_xlabel("layer, batch" if several else "layer")
     panels[0].set_ylabel("GFLOP/s of useful FLOPs")
     panels[-1].legend(frameon=False)
     return figure

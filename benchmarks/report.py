@@ -5,12 +5,8 @@ All that it writes comes from the JSON files in benchmarks/results, as the bench
 
 from __future__ import annotations
 
-import json
-import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from alpha.errors import ArgumentError
@@ -18,6 +14,7 @@ from benchmarks import (
     algorithms,
     common,
     deeplab,
+    disturbance,
     first_seconds,
     functions,
     huge2,
@@ -26,121 +23,20 @@ from benchmarks import (
     segregation,
     sweep,
 )
+from benchmarks.disturbance import Table
+from benchmarks.headlines import headlines
+from benchmarks.kept import MODULE, Report, read
 from benchmarks.operators import variant_table
 from benchmarks.suites import PAPER
 
-MODULE = "benchmarks.report"
-RESULTS = common.ROOT / "benchmarks" / "results"
 DOCS = common.ROOT / "docs"
 README = common.ROOT / "README.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 DESCRIPTION = """
-Turns benchmarks/results/*.json into docs/results.md with its pictures, and into the table of README.md between its two
-markers. The pictures need Matplotlib.
+Turns benchmarks/results/*.json into docs/results.md with its pictures, and the most important ones into the table of
+README.md between its two markers. The pictures need Matplotlib.
 """
-
-KINDS = (
-    "training", "reproduction", "inference", "operators", PAPER, "huge2", "segregation", "deeplab", "matvec",
-    "functions", "pointwise", "gpt", "first seconds", "sweep", "algorithms",
-)  # fmt: skip
-"""Kinds of results, in the report's order."""
-
-Table = tuple[Sequence[str], Sequence[Sequence[object]]]
-
-
-@dataclass(frozen=True)
-class Report:
-    """One result: the file it comes from, and what is in it."""
-
-    file: str
-    result: dict[str, Any]
-
-    @property
-    def kind(self) -> str:
-        """One of KINDS: a suite's name, or "operators" for those of convolutions alone."""
-        suite = str(self.result["settings"].get("suite", "training"))
-        return suite if suite in KINDS else "operators"
-
-    @property
-    def picture(self) -> str:
-        """The file of its picture, in docs/."""
-        return f"{Path(self.file).stem}.{'png' if self.kind == PAPER else 'svg'}"
-
-    @property
-    def place(self) -> str:
-        """The engine, for titles of results that were not measured on the processor."""
-        engine = str(self.result["settings"]["engine"])
-        return "" if engine == "cpu" else f" on {engine}"
-
-    @property
-    def title(self) -> str:
-        """What was measured."""
-        settings = self.result["settings"]
-        if self.kind == "training":
-            return f"Training {network(settings)}, batch {settings['batch_size']}{self.place}"
-        if self.kind == "sweep":
-            return f"Operators over neighbouring shapes{self.place}"
-        if self.kind == "inference":
-            return f"Inference of ResNet18 on {settings['image'][0]}x{settings['image'][1]} images{self.place}"
-        if self.kind == "reproduction":
-            epochs = f"{settings['epochs']} epoch{'s' if settings['epochs'] > 1 else ''}"
-            return f"The paper's training of {settings['model']} on {settings['dataset']}, {epochs}{self.place}"
-        if self.kind == "huge2":
-            return f"Generators' transposed convolutions, as HUGE2 compares them{self.place}"
-        if self.kind == "segregation":
-            return f"Transposed convolutions in one launch, or a convolution for each part of the filter{self.place}"
-        if self.kind == "deeplab":
-            return f"DeepLab's heads of dilated convolutions{self.place}"
-        if self.kind == "matvec":
-            return f"Products of a matrix and a vector{self.place}"
-        if self.kind == "functions":
-            return f"Every public function{self.place}"
-        if self.kind == "pointwise":
-            threads = settings["threads"]
-            return f"A point-wise function of one's own, {threads} thread{'s' if threads > 1 else ''}{self.place}"
-        if self.kind == "gpt":
-            threads = settings["threads"]
-            return f"A training step of a GPT block, {threads} thread{'s' if threads > 1 else ''}{self.place}"
-        if self.kind == "first seconds":
-            return f"The first seconds of a training, at revision {settings['revision']}{self.place}"
-        if self.kind == "algorithms":
-            path = f", {settings['path']} path" if "path" in settings else ""
-            return f"Choices of algorithms, suite {settings['layers']}{path}{self.place}"
-        if self.kind == PAPER:
-            return f"The paper's comparison of operators, {settings['gflop']:g} GFLOP each{self.place}"
-        batches = ", ".join(map(str, settings["batch_sizes"]))
-        return f"Operators of suite {settings['suite']}, batch {batches}{self.place}"
-
-
-def network(settings: dict[str, Any]) -> str:
-    """A trained network's name, with its form where that is not the paper's."""
-    if settings["style"] == "paper":
-        return str(settings["name"]) + (" (ILSVRC2012's head)" if settings.get("head") == "ilsvrc2012" else "")
-    stem = f", {settings['stem']} stem" if settings.get("stem") else ""
-    return f"{settings['name']} ({settings['style']}{stem})"
-
-
-def read(folder: Path = RESULTS) -> list[Report]:
-    """The folder's results by kind, then by name and size."""
-    reports = [Report(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("*.json")]
-    if not reports:
-        raise ArgumentError(
-            f"[{MODULE}] expected results in {folder}, got no *.json: run a benchmark with --json there"
-        )
-
-    def key(report: Report) -> tuple[object, ...]:
-        settings = report.result["settings"]
-        return (
-            KINDS.index(report.kind),
-            report.place,
-            settings.get("name", settings.get("model", "")),
-            settings.get("batch_size", 0),
-            report.file,
-        )
-
-    return sorted(reports, key=key)
-
 
 # -- text ------------------------------------------------------------------------------------------------------------
 
@@ -151,8 +47,11 @@ def document(reports: Sequence[Report]) -> str:
         "# Results",
         "Written by `python -m benchmarks.report` from the files in [benchmarks/results](../benchmarks/results), which "
         "hold every single timing. Each contestant has a process of its own, and they take turns; times are medians. "
-        "A ratio is the opponent's time over ours: above 1 we are faster.",
+        "A ratio is the opponent's time over ours: above 1 we are faster. *Rounds differ by* is the third quartile of "
+        "a contestant's rounds over the first, less 1, the largest in a row; in bold type where it is above "
+        f"{disturbance.per_cent(disturbance.LARGE)}. [speed.md](speed.md) says how results are measured.",
         "![ratios](ratios.svg)",
+        *_summaries(reports),
         *(_section(report) for report in reports),
     ]
     return "\n\n".join(parts) + "\n"
@@ -184,14 +83,12 @@ def _section(report: Report) -> str:
 def _origin(report: Report) -> str:
     """Command, date, machine, versions and settings of a run."""
     result = report.result
-    noise = _noise(result)
     lines = [
         f"- command: `{result['command']}`",
         f"- date: {result['date']}",
         f"- machine: {machine(result)}",
         f"- versions: {', '.join(f'{name} {version}' for name, version in result['versions'].items())}",
-        f"- threads: {result['settings']['threads']}; repeated timings vary by a factor of {noise:.2f} at most "
-        "(third quartile over first)",
+        f"- threads: {result['settings']['threads']}",
         f"- file: [{report.file}](../benchmarks/results/{report.file})",
     ]
     return "\n".join(lines)
@@ -213,14 +110,6 @@ def machine(result: dict[str, Any]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _noise(result: dict[str, Any]) -> float:
-    if "contestants" in result:
-        return max(float(one["spread"]) for one in result["contestants"].values())
-    if "sides" in result:
-        return max(common.spread(one["s_per_epoch"]) for one in result["sides"].values())
-    return max(common.spread(times) for row in result["rows"] for times in row["times_ms"].values())
-
-
 def _markdown(table: Table) -> str:
     """A table; the first column to the left."""
     titles, rows = table
@@ -239,10 +128,11 @@ def _training(result: dict[str, Any]) -> list[str]:
             f"{one['median_s'] / result['alpha_s']:.2f}",
             f"{one['peak'].get('in_use_mib', one['peak']['process_mib']):.0f}",
             f"{one['choice']['allocator']}; Adam {one['choice']['adam']}" if "choice" in one else None,
+            disturbance.cell(one["spread"]),
         ]
         for name, one in result["contestants"].items()
     ]
-    titles = ["", "s a step", "least", "images/s", "ratio", "peak MiB", "settings"]
+    titles = ["", "s per step", "least", "images/s", "ratio", "peak MiB", "settings", disturbance.TITLE]
     least = result.get("torch_least_peak_mib")
     note = "Peak: largest resident set less the one after the imports."
     if least is not None:
@@ -251,7 +141,10 @@ def _training(result: dict[str, Any]) -> list[str]:
 
 
 def _reproduction(result: dict[str, Any]) -> list[str]:
-    return [str(result["text"])]
+    spreads = {side: disturbance.cell(common.spread(one["s_per_epoch"])) for side, one in result["sides"].items()}
+    names = {"alpha": "Dragon-Alpha", "torch": "PyTorch"}
+    told = ", ".join(f"{names[side]} {spread}" for side, spread in spreads.items())
+    return [str(result["text"]), f"Runs differ in their seconds per epoch by: {told}."]
 
 
 def _inference(result: dict[str, Any]) -> list[str]:
@@ -261,8 +154,8 @@ def _inference(result: dict[str, Any]) -> list[str]:
             median, difference = common.median(times), row["differences"].get(name)
             cells = [f"{median:.2f}", f"{min(times):.2f}", f"{1e3 * row['batch'] / median:.1f}"]
             ratio, apart = f"{median / row['alpha_ms']:.2f}", f"{difference:.1g}" if difference is not None else None
-            rows.append([name, row["batch"], *cells, ratio, apart])
-    titles = ["", "batch", "ms", "least", "images/s", "ratio", "difference"]
+            rows.append([name, row["batch"], *cells, ratio, apart, disturbance.cell(common.spread(times))])
+    titles = ["", "batch", "ms", "least", "images/s", "ratio", "difference", disturbance.TITLE]
     note = f"Difference: {result['settings']['difference']}. PyTorch: {result['settings']['torch']}."
     return [_markdown((titles, rows)), note]
 
@@ -294,17 +187,18 @@ def _operators(result: dict[str, Any]) -> list[str]:
         for row in result["rows"]
     ]
     titles = ["operator", "layer", "batch", "useful GFLOP", "ms", "PyTorch ms", "ratio", "GFLOP/s", "of FMA peak"]
-    return [note, _markdown((titles, rows))]
+    return [note, _markdown(disturbance.with_rounds_of((titles, rows), result["rows"]))]
 
 
 def _by_batch(rows: Sequence[dict[str, Any]]) -> Table:
     """The ratios' mean and range of each operator and batch."""
     cells: list[list[object]] = []
     for operator, batch in dict.fromkeys((row["operator"], row["batch"]) for row in rows):
-        ratios = [row["ratio"] for row in rows if (row["operator"], row["batch"]) == (operator, batch)]
+        found = [row for row in rows if (row["operator"], row["batch"]) == (operator, batch)]
+        ratios = [row["ratio"] for row in found]
         figures = (common.geometric_mean(ratios), min(ratios), max(ratios))
-        cells.append([operator, batch, len(ratios), *(f"{figure:.2f}" for figure in figures)])
-    return ["operator", "batch", "layers", "ratio, geometric mean", "lowest", "highest"], cells
+        cells.append([operator, batch, len(ratios), *(f"{figure:.2f}" for figure in figures), disturbance.told(found)])
+    return ["operator", "batch", "layers", "ratio, geometric mean", "lowest", "highest", disturbance.TITLE], cells
 
 
 def _paper(result: dict[str, Any]) -> list[str]:
@@ -313,7 +207,7 @@ def _paper(result: dict[str, Any]) -> list[str]:
         "second. Direct: ours without Winograd's algorithm; untrimmed: over zeros of padding; zeros inserted: over "
         "those between dY's elements too. Gains: how many times longer it takes without the idea."
     )
-    return [*_operators(result), note, _markdown(variant_table(result))]
+    return [*_operators(result), note, _markdown(disturbance.with_rounds_of(variant_table(result), result["rows"]))]
 
 
 def _huge2(result: dict[str, Any]) -> list[str]:
@@ -323,7 +217,7 @@ def _huge2(result: dict[str, Any]) -> list[str]:
         f"Geometric means: {means}. Baseline: {settings['baseline']}. Forward: {settings['forward']}; training: "
         f"{settings['training']}. MB: {settings['bytes']}; MiB: {settings['memory']}."
     )
-    return [note, _markdown(huge2.table(result))]
+    return [note, _markdown(disturbance.with_rounds_of(huge2.table(result), result["rows"]))]
 
 
 def _segregation(result: dict[str, Any]) -> list[str]:
@@ -335,7 +229,7 @@ def _segregation(result: dict[str, Any]) -> list[str]:
         f"MiB: {settings['memory']}."
     )
     saved = "\n".join(f"- All layers of {line}." for line in segregation.savings(result))
-    return [note, saved, _markdown(segregation.table(result))]
+    return [note, saved, _markdown(disturbance.with_rounds_of(segregation.table(result), result["rows"]))]
 
 
 def _deeplab(result: dict[str, Any]) -> list[str]:
@@ -346,7 +240,7 @@ def _deeplab(result: dict[str, Any]) -> list[str]:
         f"{settings['training']}. PyTorch: {settings['torch']}. Inserted: {settings['inserted']}. "
         f"GFLOP: {settings['work']}."
     )
-    return [note, _markdown(deeplab.table(result))]
+    return [note, _markdown(disturbance.with_rounds_of(deeplab.table(result), result["rows"]))]
 
 
 def _matvec(result: dict[str, Any]) -> list[str]:
@@ -359,7 +253,7 @@ def _matvec(result: dict[str, Any]) -> list[str]:
     if means is not None:
         per_group = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
         note += f" Geometric means: {per_group}; lowest {result['lowest_ratio']:.2f}."
-    return [note, _markdown(matvec.table(result))]
+    return [note, _markdown(disturbance.with_rounds_of(matvec.table(result), result["rows"]))]
 
 
 def _functions(result: dict[str, Any]) -> list[str]:
@@ -371,10 +265,19 @@ def _functions(result: dict[str, Any]) -> list[str]:
     )
     means = result["geometric_mean"] or {}
     listed = "\n".join(f"- {name}: geometric mean of the ratios {mean:.2f}" for name, mean in means.items())
-    slow = functions.slow_table(result)
+    slow = disturbance.with_rounds_of(functions.slow_table(result), functions.slow_rows(result))
     told = f"Slow rows, {len(slow[1])} of {len(result['rows'])}:"
     parts = [note, *([listed] if listed else []), *([told, _markdown(slow)] if slow[1] else [])]
-    return [*parts, "All ratios:", _markdown(functions.ratio_table(result))]
+    return [*parts, "All ratios:", _markdown(_ratios_of_functions(result))]
+
+
+def _ratios_of_functions(result: dict[str, Any]) -> Table:
+    """A line for each function and direction, with the largest spread of its rows."""
+    spreads: dict[tuple[str, str], float] = {}
+    for row in result["rows"]:
+        key = row["case"], row["direction"]
+        spreads[key] = max(spreads.get(key, 1.0), disturbance.of_row(row))
+    return disturbance.with_rounds(functions.ratio_table(result), spreads.values())
 
 
 def _pointwise(result: dict[str, Any]) -> list[str]:
@@ -382,7 +285,7 @@ def _pointwise(result: dict[str, Any]) -> list[str]:
         "A Mish with a learnt slope, `x * tanh(softplus(slope * x))`, through `alpha.pointwise`; microseconds of a "
         "call. Memory's least: the bytes that one loop must read and write, at the bandwidth of copying as many."
     )
-    return [note, _markdown(pointwise.table(result))]
+    return [note, _markdown(disturbance.with_rounds_of(pointwise.table(result), result["rows"]))]
 
 
 def _gpt(result: dict[str, Any]) -> list[str]:
@@ -391,19 +294,19 @@ def _gpt(result: dict[str, Any]) -> list[str]:
         f"Batch {settings['batch']}, {settings['tokens']} tokens, embedding {settings['embedding']}, "
         f"{settings['heads']} heads, float32, AdamW."
     )
-    titles = ["", "ms", "least", "ratio"]
     rows = [
         [name, f"{common.median(times):.1f}", f"{min(times):.1f}", f"{common.median(times) / row['alpha_ms']:.2f}"]
         for name, times in row["times_ms"].items()
     ]
-    return [note, _markdown((titles, rows))]
+    table = disturbance.with_rounds((["", "ms", "least", "ratio"], rows), map(common.spread, row["times_ms"].values()))
+    return [note, _markdown(table)]
 
 
 def _first_seconds(result: dict[str, Any]) -> list[str]:
     note = (
         "Cold: no compiled kernel is kept on the machine. Warm: those of the cold process are. Each in a new process."
     )
-    return [note, _markdown(first_seconds.table(result))]
+    return [note, _markdown(disturbance.with_rounds_of(first_seconds.table(result), result["rows"]))]
 
 
 def _algorithms(result: dict[str, Any]) -> list[str]:
@@ -413,7 +316,7 @@ def _algorithms(result: dict[str, Any]) -> list[str]:
         f"planner's choice over the best one's."
     )
     note += f" The model's figures: {measured}." if measured else ""
-    return [note, _markdown(algorithms.choices(rows))]
+    return [note, _markdown(disturbance.with_rounds_of(algorithms.choices(rows), result["rows"]))]
 
 
 def _sweep(result: dict[str, Any]) -> list[str]:
@@ -427,219 +330,66 @@ def _sweep(result: dict[str, Any]) -> list[str]:
         + ", ".join(f"{operator} {1e3 * time:.0f} us" for operator, time in result["call_ms"].items())
         + "); Winograd - they do by what is multiplied, of which the faster one saves a part; ours - none of these."
     )
-    cliffs = [_markdown(sweep.cliff_table(result)), causes] if result["cliffs"] else []
-    return [note, *cliffs, _markdown(sweep.line_table(result))]
-
-
-# -- README ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Headline:
-    """A line of the short table; ratio None where there is no opponent."""
-
-    title: str
-    ours: str = ""
-    opponent: str = ""
-    theirs: str = ""
-    ratio: float | None = None
-    note: str = ""
-
-    @property
-    def cells(self) -> list[str | None]:
-        """The line's cells."""
-        ratio = "" if self.ratio is None else f"{self.ratio:.2f}"
-        opponent = f"{self.opponent} {self.theirs}".strip()
-        return [cell or None for cell in (self.title, self.ours, opponent, ratio, self.note)]
-
-
-def headlines(reports: Sequence[Report]) -> list[Headline]:
-    """The lines of the short table."""
-    headlines_of = {
-        "training": _training_headlines,
-        "reproduction": _reproduction_headlines,
-        "inference": _inference_headlines,
-        "operators": _operators_headlines,
-        PAPER: _operators_headlines,
-        "huge2": _huge2_headlines,
-        "segregation": _segregation_headlines,
-        "deeplab": _deeplab_headlines,
-        "matvec": _matvec_headlines,
-        "functions": _functions_headlines,
-        "pointwise": _pointwise_headlines,
-        "gpt": _gpt_headlines,
-        "first seconds": _first_seconds_headlines,
-        "sweep": _sweep_headlines,
-        "algorithms": _algorithms_headlines,
-    }
-    return [headline for report in reports for headline in headlines_of[report.kind](report)]
-
-
-def _training_headlines(report: Report) -> list[Headline]:
-    result = report.result
-    title, mine = _lower(report.title), result["alpha_peak_mib"]
-    ours = f"{result['alpha_s']:.3f} s, {mine:.0f} MiB"
-    if result["ratio"] is None:
-        return [Headline(title, ours)]
-    theirs = f"{result['torch_s']:.3f} s, {result['torch_peak_mib']:.0f} MiB"
-    note = f"{mine / result['torch_peak_mib']:.2f} of its memory"
-    if result.get("torch_least_peak_mib") is not None:
-        note += f", {mine / result['torch_least_peak_mib']:.2f} of the least with any of its allocators"
-    return [Headline(title, ours, "PyTorch", theirs, result["ratio"], note)]
-
-
-def _reproduction_headlines(report: Report) -> list[Headline]:
-    result = report.result
-    means = {
-        side: [statistics.mean(found[key]) for key in ("s_per_epoch", "test_accuracy")]
-        for side, found in result["sides"].items()
-    }
-    told = {side: f"{seconds:.0f} s/epoch, {accuracy:.1f} %" for side, (seconds, accuracy) in means.items()}
-    if "torch" not in told:
-        return [Headline(_lower(report.title), told["alpha"])]
-    curves = result["curves"]
-    note = f"test accuracy; {curves['inside']} of {curves['windows']} windows of the loss within PyTorch's band"
-    return [Headline(_lower(report.title), told["alpha"], "PyTorch", told["torch"], result["ratio"], note)]
-
-
-def _inference_headlines(report: Report) -> list[Headline]:
-    found = []
-    for row in report.result["rows"]:
-        title, ours = f"inference of ResNet18, batch {row['batch']}{report.place}", f"{row['alpha_ms']:.1f} ms"
-        for key, opponent in (("torch", "PyTorch"), ("onnxruntime", "ONNX Runtime")):
-            if row[f"{key}_ms"] is not None:
-                found.append(Headline(title, ours, opponent, f"{row[f'{key}_ms']:.1f} ms", row[f"{key}_ratio"]))
-    return found
-
-
-def _operators_headlines(report: Report) -> list[Headline]:
-    means = report.result["geometric_mean"]
-    if means is None:
-        return []
-    per_group = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items() if name != "all")
-    note = f"geometric mean ({per_group}); lowest {report.result['lowest_ratio']:.2f}"
-    return [Headline(_lower(report.title), opponent="PyTorch", ratio=means["all"], note=note)]
-
-
-def _huge2_headlines(report: Report) -> list[Headline]:
-    means, share = report.result["geometric_mean"], report.result["largest_bytes_share"]
-    found = []
-    for direction in huge2.DIRECTIONS:
-        title = f"generators' transposed convolutions, {direction}{report.place}"
-        note = f"reads and writes {share:.0%} of it at most" if direction == "forward" else ""
-        found.append(Headline(title, opponent="zeros inserted", ratio=means[f"{direction} over baseline"], note=note))
-        if f"{direction} over torch" in means:
-            found.append(Headline(title, opponent="PyTorch", ratio=means[f"{direction} over torch"]))
-    return found
-
-
-def _segregation_headlines(report: Report) -> list[Headline]:
-    found = []
-    for name, ratio in report.result["geometric_mean"].items():
-        group, _, opponent = name.rpartition(" over ")
-        title, separate = f"transposed convolutions, {group}{report.place}", opponent == segregation.SEPARATE
-        saved = [row["saved_mib"] for key, row in report.result["saved"].items() if key.startswith(group)]
-        most = max(saved)
-        amount = f"up to {most:.1f} MiB saved" if most >= 0 else f"{-most:.1f} MiB more taken"
-        note = f"{amount} over all layers" if separate else ""
-        told = "a convolution for each part of the filter" if separate else "PyTorch"
-        found.append(Headline(title, opponent=told, ratio=ratio, note=note))
-    return found
-
-
-def _deeplab_headlines(report: Report) -> list[Headline]:
-    found = []
-    for name, ratio in report.result["geometric_mean"].items():
-        direction, _, opponent = name.partition(" over ")
-        told = "zeros inserted into filters" if opponent == deeplab.INSERTED else "PyTorch"
-        key = "inserted_ratio" if opponent == deeplab.INSERTED else "ratio"
-        rows = [row for row in report.result["rows"] if row["direction"] == direction and row[key] is not None]
-        heads = ", ".join(dict.fromkeys(row["layer"] for row in rows))
-        note = f"geometric mean over {heads}, lowest {min(row[key] for row in rows):.2f}"
-        found.append(Headline(f"DeepLab's heads, {direction}{report.place}", opponent=told, ratio=ratio, note=note))
-    return found
-
-
-def _matvec_headlines(report: Report) -> list[Headline]:
-    means = report.result["geometric_mean"]
-    if means is None:
-        return []
-    opponent = " and ".join(
-        name
-        for key, name in (("numpy", "NumPy"), ("torch", "PyTorch"))
-        if key in report.result["rows"][0]["opponents_ms"]
+    lines = disturbance.with_rounds(
+        sweep.line_table(result), [spread for line in result["lines"] for spread in _line_spreads(result, line)]
     )
-    note = f"the better one; squares {means['squares']:.2f}, 128 and 256 rows {means['128 and 256 rows']:.2f}"
-    ratio = common.geometric_mean([row["ratio"] for row in report.result["rows"]])
-    return [Headline(_lower(report.title), opponent=opponent, ratio=ratio, note=note)]
+    pairs = disturbance.with_rounds(
+        sweep.cliff_table(result), [_pair_spread(result, pair) for pair in result["cliffs"]]
+    )
+    cliffs = [_markdown(pairs), causes] if result["cliffs"] else []
+    return [note, *cliffs, _markdown(lines)]
 
 
-def _functions_headlines(report: Report) -> list[Headline]:
-    means = report.result["geometric_mean"] or {}
-    title = _lower(report.title)
-    note = f"geometric mean over {len(report.result['rows'])} rows in all"
-    return [Headline(f"{title}, {name}", opponent="PyTorch", ratio=mean, note=note) for name, mean in means.items()]
+def _line_spreads(result: dict[str, Any], line: dict[str, Any], operators: Sequence[str] = ()) -> list[float]:
+    """The largest spread of the operators (all of them unless given) at each value of a sweep's line."""
+    spreads: dict[tuple[str, int], float] = {}
+    for row in result["rows"]:
+        if not operators or row["operator"] in operators:
+            key = row["layer"], row["batch"]
+            spreads[key] = max(spreads.get(key, 1.0), disturbance.of_row(row))
+    return [spreads[layer, batch] for layer, batch in line["problems"]]
 
 
-_OPPONENTS = {"torch": "PyTorch", "torch.compile": "PyTorch, compiled"}
+def _pair_spread(result: dict[str, Any], pair: dict[str, Any]) -> float:
+    """The larger spread of two neighbours in a sweep."""
+    (line,) = (one for one in result["lines"] if (one["centre"], one["axis"]) == (pair["centre"], pair["axis"]))
+    spreads = zip(line["values"], _line_spreads(result, line, [pair["operator"]]), strict=True)
+    return max(spread for value, spread in spreads if value in pair["values"])
 
 
-def _pointwise_headlines(report: Report) -> list[Headline]:
-    rows = report.result["rows"]
-    largest = max(row["size"] for row in rows)
-    found = []
-    for row in (one for one in rows if one["size"] == largest):
-        title = f"{_lower(report.title)}, {row['operation']}, {row['size']} numbers"
-        for name, ratio in row["ratios"].items():
-            times = f"{row['alpha_ms']:.1f} ms", f"{row['opponents_ms'][name]:.1f} ms"
-            found.append(Headline(title, times[0], _OPPONENTS.get(name, name), times[1], ratio))
-    return found
-
-
-def _gpt_headlines(report: Report) -> list[Headline]:
-    (row,) = report.result["rows"]
-    title, ours = _lower(report.title), f"{row['alpha_ms']:.1f} ms"
-    if row["torch_ms"] is None:
-        return [Headline(title, ours)]
-    return [Headline(title, ours, "PyTorch", f"{row['torch_ms']:.1f} ms", row["ratio"])]
-
-
-def _first_seconds_headlines(report: Report) -> list[Headline]:
-    revision = report.result["settings"]["revision"]
-    return [
-        Headline(
-            f"first training step of {row['network']}, {row['state']}, at revision {revision}",
-            f"{row['median_s']['first step']:.1f} s",
-        )
-        for row in report.result["rows"]
-    ]
-
-
-def _sweep_headlines(report: Report) -> list[Headline]:
-    return [Headline(_lower(report.title), note=sweep.summary(report.result))]
-
-
-def _algorithms_headlines(report: Report) -> list[Headline]:
-    return [Headline(_lower(report.title), note=algorithms.summary(algorithms.rows_of(report.result)))]
-
-
-def _lower(title: str) -> str:
-    return title[0].lower() + title[1:]
+# -- the short tables --------------------------------------------------------------------------------------------------
 
 
 def summary(reports: Sequence[Report]) -> str:
-    """README's part, between the markers: a table for each machine."""
+    """README's part, between the markers: its rows with their commands, a table for each machine."""
+    titles = ["", "ours", "opponent", "ratio", disturbance.TITLE, "command"]
+    parts = []
+    for title, measured in _by_machine(reports).items():
+        lines = [line for line in headlines(measured) if line.is_in_readme()]
+        if lines:
+            rows = [[*line.cells, f"`{line.command}`"] for line in lines]
+            parts += [title, _markdown((titles, rows))]
+    return "\n\n".join(parts)
+
+
+def _summaries(reports: Sequence[Report]) -> list[str]:
+    """The table of all results, for each machine."""
+    titles = ["", "ours", "opponent", "ratio", disturbance.TITLE, ""]
+    parts = []
+    for title, measured in _by_machine(reports).items():
+        parts += [title, _markdown((titles, [[*line.cells, line.note or None] for line in headlines(measured)]))]
+    return parts
+
+
+def _by_machine(reports: Sequence[Report]) -> dict[str, list[Report]]:
+    """The results of each machine, by a line that names it and the software."""
     machines: dict[str, list[Report]] = {}
     for report in reports:
         machines.setdefault(_processor(report.result), []).append(report)
-    parts = []
-    for machine, measured in machines.items():
-        software = dict.fromkeys(package for report in measured for package in _software(report.result))
-        noise = max(_noise(report.result) for report in measured)
-        parts.append(f"On {machine}; {', '.join(software)}. Repeated timings vary by a factor of {noise:.2f} at most:")
-        parts.append(_markdown((["", "ours", "opponent", "ratio", ""], [line.cells for line in headlines(measured)])))
-    parts += ["![ratios](docs/ratios.svg)", "All figures, commands and dates: [docs/results.md](docs/results.md)."]
-    return "\n\n".join(parts)
+    return {
+        f"On {machine}; {', '.join(dict.fromkeys(name for one in found for name in _software(one.result)))}:": found
+        for machine, found in machines.items()
+    }
 
 
 def _processor(result: dict[str, Any]) -> str:

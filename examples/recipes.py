@@ -48,8 +48,14 @@ filters: whitened patches, shifts with reflected edges, flips that alternate bet
 and six views of each test image.
 """
 
-PARTS = {"fast": ("model", "style", "stem", "augment", "optimizer", "schedule", "weight_decay", "average")}
+PARTS = {
+    "modern": ("style",),
+    "fast": ("model", "style", "stem", "augment", "optimizer", "schedule", "weight_decay", "average"),
+}
 """Options that are part of a recipe: another value is not that recipe."""
+
+NETWORKS = {"modern": ("resnet18", "resnet34")}
+"""The networks that a recipe is for, where it is not for all."""
 
 SCHEDULES = ("constant", "one-cycle")
 
@@ -72,6 +78,12 @@ def check_options(given: Mapping[str, Any], recipe: str) -> None:
                 f"[--recipe] expected no --{option} with the recipe {recipe}, which has its own, got {given[name]}: "
                 f"leave --{option} or --recipe out"
             )
+    networks = NETWORKS.get(recipe)
+    if networks is not None and given["model"] not in (None, *networks):
+        raise ArgumentError(
+            f"[--recipe] expected --model {' or '.join(networks)} with the recipe {recipe}, got {given['model']}: "
+            "choose one of them, or leave --recipe out"
+        )
 
 
 def prepare(net: nn.Module, data: datasets.ArrayDataset) -> None:

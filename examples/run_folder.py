@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -11,7 +12,7 @@ from typing import Any, Self
 import common
 import numpy as np
 
-from alpha.errors import ArgumentError
+from alpha.errors import ArgumentError, CheckpointError
 from alpha.serialization import replacing
 
 COLUMNS = ("step", "epoch", "loss", "accuracy", "images_per_s", "lr")
@@ -70,18 +71,26 @@ class Metrics:
     def __init__(self, path: Path, step: int, columns: Sequence[str] = COLUMNS) -> None:
         rows = [row for row in read_rows(path) if int(row[0]) <= step] if path.exists() else []
         common.write_csv(path, [columns, *rows])
+        self._path = path
         # A line at a time reaches the system, so that what kills the process costs no row.
         self._file = open(path, "a", buffering=1)  # noqa: SIM115  (__exit__ closes it)
 
     def write(self, *row: float | str) -> None:
-        """Adds the row of a step."""
-        self._file.write(",".join(map(str, row)) + "\n")
+        """Adds the row of a step; CheckpointError where the disk is full."""
+        try:
+            self._file.write(",".join(map(str, row)) + "\n")
+        except OSError as error:
+            raise CheckpointError(
+                f"[{self._path.name}] expected to write a row to {self._path}, got {error.strerror}: free space, then "
+                f"go on with --resume {self._path.parent}; the last checkpoint is whole"
+            ) from error
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._file.close()
+        with suppress(*([OSError] if kind is not None else [])):  # what could not be written cannot be at the end
+            self._file.close()
 
 
 def read_rows(path: Path) -> list[list[str]]:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from alpha.errors import ArgumentError
-from benchmarks import report, sweep
-from benchmarks.report import BEGIN, END, Report
+from benchmarks import kept, report, sweep
+from benchmarks.kept import Report
+from benchmarks.report import BEGIN, END
 from benchmarks.suites import OPERATORS, SUITES
 from benchmarks.variants import VARIANTS
 
@@ -347,21 +348,21 @@ def pointwise() -> Report:
 
 
 def test_a_function_of_ones_own_is_told_beside_each_opponent() -> None:
-    text, table = report.document([pointwise()]), report.summary([pointwise()])
+    text = report.document([pointwise()])
     assert "| forward | 8,000,000 | 2000.0 | 5000.0 | 2.50 | 3000.0 | 1.50 | 1000.0 |" in text
     title = "a point-wise function of one's own, 2 threads, forward, 8000000 numbers"
-    assert f"| {title} | 2.0 ms | PyTorch, compiled 3.0 ms | 1.50 | - |" in table
-    assert table.count(title) == 2  # the largest size alone, a line for each opponent
+    assert f"| {title} | 2.0 ms | PyTorch, compiled 3.0 ms | 1.50 | 0 % | - |" in text
+    assert text.count(title) == 2  # the largest size alone, a line for each opponent
 
 
 def test_a_gpts_step_and_first_seconds_have_a_table_and_a_line() -> None:
-    text, table = report.document([gpt(), beginning()]), report.summary([gpt(), beginning()])
+    text = report.document([gpt(), beginning()])
     assert "## A training step of a GPT block, 1 thread\n" in text
     assert "| torch tuned | 22.0 | 20.0 | 2.00 |" in text
-    assert "| a training step of a GPT block, 1 thread | 11.0 ms | PyTorch 22.0 ms | 2.00 | - |" in table
+    assert "| a training step of a GPT block, 1 thread | 11.0 ms | PyTorch 22.0 ms | 2.00 | 10 % | - |" in text
     assert "## The first seconds of a training, at revision abc1234" in text
     assert "| gpt, batch 16 | cold | 0.25 | 20.00 | 0.40 | 21.50 |" in text
-    assert "| first training step of gpt, cold, at revision abc1234 | 20.0 s | - | - | - |" in table
+    assert "| first training step of gpt, cold, at revision abc1234 | 20.0 s | - | - | 0 % | - |" in text
 
 
 def test_the_papers_comparison_tells_what_each_idea_gains() -> None:
@@ -401,17 +402,22 @@ def reproduction() -> Report:
     ],
 )
 def test_a_trained_network_is_named_with_its_form(form: dict[str, Any], name: str) -> None:
-    assert report.network({"name": "vgg16", **form}) == name
+    assert kept.network({"name": "vgg16", **form}) == name
 
 
 def test_the_papers_training_is_told_as_its_script_told_it() -> None:
     (headline,) = report.headlines([reproduction()])
     assert headline.title == "the paper's training of vgg16 on cifar10, 1 epoch"
-    assert (headline.ours, headline.theirs, headline.ratio) == ("11 s/epoch, 60.5 %", "22 s/epoch, 60.6 %", 2.0)
-    assert headline.note == "test accuracy; 3 of 4 windows of the loss within PyTorch's band"
+    assert (headline.ours, headline.theirs, headline.ratio) == (
+        "11 s per epoch, test accuracy 60.5 %",
+        "22 s per epoch, test accuracy 60.6 %",
+        2.0,
+    )
+    assert headline.note == "3 of 4 windows of the loss within PyTorch's band"
     text = report.document([reproduction()])
     assert "| | s/epoch |" in text and "cpu-paper-vgg16.svg" in text
-    assert "repeated timings vary by a factor of 1.10 at most" in text  # of 10 and 12: quartiles 10.5 and 11.5
+    # The quartiles of 10 and 12 are 10.5 and 11.5, those of 20 and 24 are 21 and 23.
+    assert "Runs differ in their seconds per epoch by: Dragon-Alpha 10 %, PyTorch 10 %." in text
 
 
 def test_inference_has_a_line_an_opponent() -> None:
@@ -446,6 +452,42 @@ def test_readme_needs_its_markers() -> None:
     for bad in ("", BEGIN, f"{END}{BEGIN}", text + text):
         with pytest.raises(ArgumentError, match="results: begin"):
             report.with_summary(bad, [inference()])
+
+
+def test_the_readmes_table_has_at_most_eight_rows_each_with_its_command() -> None:
+    lines = [line for line in report.headlines(report.read()) if line.is_in_readme()]
+    assert 5 <= len(lines) <= 8
+    text = report.summary(report.read())
+    for line in lines:
+        assert f"| {line.rounds} | `{line.command}` |" in text
+        assert line.command.startswith("python ") and "--json" not in line.command
+    assert text.count("| `python ") == len(lines)
+
+
+def test_rows_whose_rounds_differ_say_so() -> None:
+    """In every table, the short ones too: the largest spread in a row, in bold type above 10 %."""
+    calm, rough = [10.0, 10.0, 10.0], [10.0, 13.0, 16.0]  # quartiles of the second: 11.5 and 14.5
+    told = inference()
+    (row,) = told.result["rows"]
+    row["times_ms"] = {"alpha": calm, "torch frozen": rough, "onnxruntime": calm}
+    text = report.document([told])
+    assert "| torch frozen | 1 | 13.00 | 10.00 | 76.9 | 0.65 | 1e-06 | **26 %** |" in text
+    assert "| alpha | 1 | 10.00 | 10.00 | 100.0 | 0.50 | - | 0 % |" in text
+    assert "| 2.00 | **26 %** | - |" in text and "| 0.90 | **26 %** |" in report.summary([told])
+    pictured = paper()
+    pictured.result["rows"][3]["variants_times_ms"] = {"direct": rough}
+    count = len(pictured.result["rows"])
+    assert f"| **1 of {count} rows by more than 10 %** |" in report.document([pictured])
+
+
+def test_no_table_of_the_report_hides_that_rounds_differ() -> None:
+    """Every row of every table in docs/results.md with a time or a ratio has the column."""
+    section, titles = "", ""
+    for line in report.document(report.read()).splitlines():
+        section = line if line.startswith("## ") else section
+        if line.startswith("| :--") and "paper's training" not in section:  # a line below that table tells it
+            assert "rounds differ by" in titles, section
+        titles = line
 
 
 def test_a_folder_without_results_is_told(tmp_path: Path) -> None:
