@@ -590,7 +590,7 @@ CASES = [
     *_ELEMENTWISE, *_ACTIVATIONS, *_REDUCTIONS, *_SHAPES, *_INDEXING, *_IMAGES, *_LAYERS, *_CREATION
 ]  # fmt: skip
 
-_CONVOLUTION = "the suites resnet18, paper, depthwise, huge2 and segregation time the operators that it calls"
+_CONVOLUTION = "the suites resnet18, paper, depthwise, huge2, segregation and deeplab time the operators that it calls"
 
 NOT_TIMED = {
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _CONVOLUTION),

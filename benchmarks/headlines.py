@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks import algorithms, common, disturbance, huge2, segregation, sweep
+from benchmarks import algorithms, common, deeplab, disturbance, huge2, segregation, sweep
 from benchmarks.kept import Report
 from benchmarks.suites import PAPER
 
@@ -61,6 +61,7 @@ def headlines(reports: Sequence[Report]) -> list[Headline]:
         PAPER: _operators_headlines,
         "huge2": _huge2_headlines,
         "segregation": _segregation_headlines,
+        "deeplab": _deeplab_headlines,
         "matvec": _matvec_headlines,
         "functions": _functions_headlines,
         "pointwise": _pointwise_headlines,
@@ -169,6 +170,20 @@ def _segregation_headlines(report: Report) -> list[Headline]:
         note = f"{amount} over all layers" if separate else ""
         told = "a convolution for each part of the filter" if separate else "PyTorch"
         found.append(Headline(title, opponent=told, ratio=ratio, note=note))
+    return found
+
+
+def _deeplab_headlines(report: Report) -> list[Headline]:
+    found = []
+    for name, ratio in report.result["geometric_mean"].items():
+        direction, _, opponent = name.partition(" over ")
+        told = "zeros inserted into filters" if opponent == deeplab.INSERTED else "PyTorch"
+        key = "inserted_ratio" if opponent == deeplab.INSERTED else "ratio"
+        rows = [row for row in report.result["rows"] if row["direction"] == direction and row[key] is not None]
+        heads = ", ".join(dict.fromkeys(row["layer"] for row in rows))
+        note = f"geometric mean over {heads}, lowest {min(row[key] for row in rows):.2f}"
+        title, differ = f"DeepLab's heads, {direction}{report.place}", disturbance.told(rows)
+        found.append(Headline(title, opponent=told, ratio=ratio, note=note, rounds=differ))
     return found
 
 

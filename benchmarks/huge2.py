@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -70,13 +70,15 @@ def _workers(setup: Setup, against: str) -> dict[str, Worker]:
     return made | (torch_workers(_WORKER, setup) if against == "torch" else {})
 
 
-def torch_workers(module: str, setup: Setup) -> dict[str, Worker]:
-    """PyTorch's, in both layouts and with every allocator, by name."""
+def torch_workers(module: str, setup: Setup, allocators: Iterable[str] = ALLOCATORS) -> dict[str, Worker]:
+    """PyTorch's, in both layouts and with each of the allocators, by name."""
     options = {"setup": asdict(setup)}
     return {
-        f"torch {layout}, {memory}": Worker(module, "torch", {**options, "layout": layout}, setup.threads, environment)
+        f"torch {layout}, {memory}": Worker(
+            module, "torch", {**options, "layout": layout}, setup.threads, ALLOCATORS[memory]
+        )
         for layout in ("contiguous", "channels_last")
-        for memory, environment in ALLOCATORS.items()
+        for memory in allocators
     }
 
 

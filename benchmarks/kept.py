@@ -15,8 +15,8 @@ MODULE = "benchmarks.report"
 RESULTS = common.ROOT / "benchmarks" / "results"
 
 KINDS = (
-    "training", "reproduction", "inference", "operators", PAPER, "huge2", "segregation", "matvec", "functions",
-    "pointwise", "gpt", "first seconds", "sweep", "algorithms",
+    "training", "reproduction", "inference", "operators", PAPER, "huge2", "segregation", "deeplab", "matvec",
+    "functions", "pointwise", "gpt", "first seconds", "sweep", "algorithms",
 )  # fmt: skip
 """Kinds of results, in the report's order."""
 
@@ -62,6 +62,8 @@ class Report:
             return f"Generators' transposed convolutions, as HUGE2 compares them{self.place}"
         if self.kind == "segregation":
             return f"Transposed convolutions in one launch, or a convolution for each part of the filter{self.place}"
+        if self.kind == "deeplab":
+            return f"DeepLab's heads of dilated convolutions{self.place}"
         if self.kind == "matvec":
             return f"Products of a matrix and a vector{self.place}"
         if self.kind == "functions":

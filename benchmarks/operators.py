@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from alpha.errors import ArgumentError, NumericsError
-from benchmarks import common, functions, huge2, inference, matvec, rounds, segregation, sweep
+from benchmarks import common, deeplab, functions, huge2, inference, matvec, rounds, segregation, sweep
 from benchmarks.common import Setup
 from benchmarks.generators import GENERATORS
 from benchmarks.suites import BATCHES, EQUALISED, LAYOUTS, OPERATORS, PAPER, SUITES, Layer, equal_batch
@@ -41,9 +41,9 @@ compared before anything is timed. On a GPU the times are its own, by events, an
 The suite sweep goes over neighbouring shapes, ours alone unless asked otherwise, and lists neighbours whose
 throughputs differ by 2 times or more. The suite inference times torchvision's ResNet18 as a whole beside PyTorch and
 ONNX Runtime; huge2 the transposed convolutions of generators, beside inserting zeros too; segregation those whose
-results have odd sizes and EB-GAN's, beside a convolution for each part of a split filter too; matvec products of a
-matrix and a vector, beside NumPy too; functions every public function, forward and backward, at three sizes, on one
-thread and on all.
+results have odd sizes and EB-GAN's, beside a convolution for each part of a split filter too; deeplab heads of dilated
+convolutions, beside filters with zeros inserted too; matvec products of a matrix and a vector, beside NumPy too;
+functions every public function, forward and backward, at three sizes, on one thread and on all.
 """
 
 
@@ -57,7 +57,7 @@ def make_parser() -> common.Parser:
         "--batch-size",
         type=_sizes,
         metavar="N[,N...]",
-        help="images (128,512; depthwise: 1,8,32; inference: 1,32; huge2: 1,64; segregation: 1)",
+        help="images (128,512; depthwise: 1,8,32; inference: 1,32; huge2: 1,64; segregation: 1; deeplab: 1,8)",
     )
     batches.add_argument(
         "--gflop", type=_gflop, metavar="X", help="instead, such batches that each operator has X nominal GFLOP"
@@ -66,7 +66,7 @@ def make_parser() -> common.Parser:
         "--repeats",
         type=common.whole(1),
         metavar="N",
-        help="turns of each (7; sweep 5; inference, matvec 15; functions 3)",
+        help="turns of each (7; sweep 5; inference, matvec 15; deeplab, functions 3)",
     )
     parser.add_argument("--layers", type=_words, metavar="NAME[,NAME...]", help="only these of the suite")
     parser.add_argument("--axes", type=_axes, metavar="NAME[,NAME...]", help=f"of the sweep: {', '.join(sweep.AXES)}")
@@ -107,18 +107,19 @@ _DEFAULTS = {
     inference.SUITE: ("all", 15),
     huge2.SUITE: ("torch", 7),
     segregation.SUITE: ("torch", 7),
+    deeplab.SUITE: ("torch", 3),
     matvec.SUITE: ("torch", 15),
     functions.SUITE: ("torch", 3),
 }
 """The opponent and the turns of suites that are no lists of convolutions."""
 
-_ON_PROCESSORS = (SWEEP, inference.SUITE, huge2.SUITE, segregation.SUITE, functions.SUITE)
+_ON_PROCESSORS = (SWEEP, inference.SUITE, huge2.SUITE, segregation.SUITE, deeplab.SUITE, functions.SUITE)
 """Suites that no GPU runs."""
 
 _OPTIONS = {
-    "--batch-size": (*SUITES, inference.SUITE, huge2.SUITE, segregation.SUITE),
+    "--batch-size": (*SUITES, inference.SUITE, huge2.SUITE, segregation.SUITE, deeplab.SUITE),
     "--gflop": tuple(SUITES),
-    "--layers": (*SUITES, huge2.SUITE, segregation.SUITE, matvec.SUITE),
+    "--layers": (*SUITES, huge2.SUITE, segregation.SUITE, deeplab.SUITE, matvec.SUITE),
     "--axes": (SWEEP,),
     "--image-size": (inference.SUITE,),
     "--only": (functions.SUITE,),
@@ -159,6 +160,7 @@ def _check_layers(args: argparse.Namespace) -> None:
     others = {
         huge2.SUITE: [layer.name for layer in GENERATORS],
         segregation.SUITE: list(segregation.LAYERS),
+        deeplab.SUITE: list(deeplab.LAYERS),
         matvec.SUITE: list(matvec.SHAPES),
     }
     known = others.get(args.suite) or [layer.name for layer in SUITES.get(args.suite, ())]
@@ -489,6 +491,7 @@ _SUITES_OF_THEIR_OWN = {
     inference.SUITE: (inference.run, inference.print_table),
     huge2.SUITE: (huge2.run, huge2.print_table),
     segregation.SUITE: (segregation.run, segregation.print_table),
+    deeplab.SUITE: (deeplab.run, deeplab.print_table),
     matvec.SUITE: (matvec.run, matvec.print_table),
     functions.SUITE: (functions.run, functions.print_table),
 }

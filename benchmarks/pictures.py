@@ -55,6 +55,7 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
                 PAPER: _paper,
                 "huge2": _huge2,
                 "segregation": _segregation,
+                "deeplab": _deeplab,
                 "matvec": _matvec,
                 "functions": _functions,
                 "pointwise": _pointwise,
@@ -184,6 +185,34 @@ def _segregation(result: dict[str, Any]) -> Figure:
     times.invert_yaxis()
     for axes in (times, memory):
         axes.margins(x=0.2)
+    return figure
+
+
+def _deeplab(result: dict[str, Any]) -> Figure:
+    """How many times longer PyTorch and filters with inserted zeros take, by head and batch, on a logarithmic axis."""
+    rows = result["rows"]
+    figure = _figure(9, 1 + 0.2 * len(rows))
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, direction in zip(panels, ("forward", "training"), strict=True):
+        chosen = [row for row in rows if row["direction"] == direction]
+        sides = (("inserted_ratio", "zeros inserted", THIRD, 0.2), ("ratio", "PyTorch", THEIRS, -0.2))
+        for key, label, colour, shift in sides:
+            found = [(place + shift, row[key]) for place, row in enumerate(chosen) if row[key] is not None]
+            if found:
+                places, ratios = zip(*found, strict=True)
+                lengths = [ratio - 1 for ratio in ratios]
+                bars = axes.barh(places, lengths, left=1, color=colour, height=0.4, label=label)
+                axes.bar_label(bars, [f"{ratio:.1f}" for ratio in ratios], padding=3)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
+        axes.set_yticks(range(len(chosen)), [f"{row['layer']}, batch {row['batch']}" for row in chosen])
+        axes.axvline(1, color="black", linewidth=0.8)
+        axes.set_xlabel(f"{direction}: the other's time over ours")
+        axes.margins(x=0.25)
+    panels[0].invert_yaxis()
+    lines, names = panels[0].get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside upper center", ncols=len(names) or 1, frameon=False)
     return figure
 
 

@@ -13,6 +13,7 @@ from alpha.errors import ArgumentError
 from benchmarks import (
     algorithms,
     common,
+    deeplab,
     disturbance,
     first_seconds,
     functions,
@@ -67,6 +68,7 @@ def _section(report: Report) -> str:
         PAPER: _paper,
         "huge2": _huge2,
         "segregation": _segregation,
+        "deeplab": _deeplab,
         "matvec": _matvec,
         "functions": _functions,
         "pointwise": _pointwise,
@@ -228,6 +230,17 @@ def _segregation(result: dict[str, Any]) -> list[str]:
     )
     saved = "\n".join(f"- All layers of {line}." for line in segregation.savings(result))
     return [note, saved, _markdown(disturbance.with_rounds_of(segregation.table(result), result["rows"]))]
+
+
+def _deeplab(result: dict[str, Any]) -> list[str]:
+    settings = result["settings"]
+    means = ", ".join(f"{name} {mean:.2f}" for name, mean in result["geometric_mean"].items())
+    note = (
+        f"Geometric means: {means}. Heads: {settings['head']}. Forward: {settings['forward']}; training: "
+        f"{settings['training']}. PyTorch: {settings['torch']}. Inserted: {settings['inserted']}. "
+        f"GFLOP: {settings['work']}."
+    )
+    return [note, _markdown(disturbance.with_rounds_of(deeplab.table(result), result["rows"]))]
 
 
 def _matvec(result: dict[str, Any]) -> list[str]:

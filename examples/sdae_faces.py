@@ -1,11 +1,13 @@
 """Restores occluded faces by a stacked denoising autoencoder, and measures how far that helps to recognise them.
 
 After Zhang & Zhang, ICTAI 2013: the autoencoder learns from pairs of an occluded and the whole face; the recogniser, a
-fully connected network, has seen whole faces only. Both know the people, neither the images that are tested.
+fully connected network, has seen whole faces only. Both know the people, neither the images that are tested. Beside
+the autoencoder stands a plain MLP: the same network, trained on the same pairs from random weights.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,10 @@ from alpha import datasets, nn, optim
 from alpha.errors import ArgumentError
 
 _SHOWN = 4  # faces a kind of occlusion in the picture
+
+AUTOENCODER, MLP = "autoencoder", "plain MLP"
+Restorers = dict[str, nn.models.StackedDenoisingAutoencoder]
+"""The networks that restore faces, by these names."""
 
 
 def make_parser() -> common.Parser:
@@ -71,17 +77,39 @@ def whole(data: datasets.ArrayDataset) -> common.Array:
     return data.images[..., 0] / np.float32(255)
 
 
-def train_restorer(
-    faces: common.Array, options: Any, rng: np.random.Generator
-) -> nn.models.StackedDenoisingAutoencoder:
-    """Pre-trained on whole faces layer by layer, fine-tuned on pairs of an occluded and the whole face."""
+def make_pairs(faces: common.Array, options: Any, rng: np.random.Generator) -> tuple[common.Array, common.Array]:
+    """Rows that are given, whole faces and their occluded copies, and rows that shall come out."""
     covered = [occlusion.occlude(faces, kind, rng) for _ in range(options.copies) for kind in occlusion.KINDS]
     clean = faces.reshape(len(faces), -1)
     given = np.concatenate([clean, *(images.reshape(clean.shape) for images in covered)])
-    goal = np.concatenate([clean] * (len(covered) + 1))
-    net = nn.models.StackedDenoisingAutoencoder([clean.shape[1], *options.hidden], level=0.2, activation="leaky_relu")
-    net.fit(clean, options.pretrain, lr=options.lr, progress=True)
-    return net.fine_tune(given, goal, options.fine_tune, lr=options.lr, progress=True)
+    return given, np.concatenate([clean] * (len(covered) + 1))
+
+
+def make_restorer(faces: common.Array, options: Any) -> nn.models.StackedDenoisingAutoencoder:
+    """The network of both restorers, untrained."""
+    sizes = [faces[0].size, *options.hidden]
+    return nn.models.StackedDenoisingAutoencoder(sizes, level=0.2, activation="leaky_relu")
+
+
+def train_autoencoder(
+    faces: common.Array, pairs: tuple[common.Array, common.Array], options: Any
+) -> nn.models.StackedDenoisingAutoencoder:
+    """Pre-trained on whole faces layer by layer, fine-tuned on pairs of an occluded and the whole face."""
+    net = make_restorer(faces, options)
+    net.fit(faces.reshape(len(faces), -1), options.pretrain, lr=options.lr, progress=True)
+    return net.fine_tune(*pairs, options.fine_tune, lr=options.lr, progress=True)
+
+
+def train_mlp(
+    faces: common.Array, pairs: tuple[common.Array, common.Array], options: Any
+) -> nn.models.StackedDenoisingAutoencoder:
+    """The same network without pre-training: a plain MLP, trained on the pairs by backpropagation alone.
+
+    It is given at least as many rows as the autoencoder, whose pre-training counts in epochs of the pairs.
+    """
+    extra = math.ceil(options.pretrain * len(options.hidden) * len(faces) / len(pairs[0]))
+    net = make_restorer(faces, options)
+    return net.fine_tune(*pairs, options.fine_tune + extra, lr=options.lr, progress=True)
 
 
 def train_recogniser(faces: common.Array, labels: common.Array, classes: int, options: Any) -> nn.models.MLP:
@@ -97,42 +125,46 @@ def train_recogniser(faces: common.Array, labels: common.Array, classes: int, op
 
 
 def measure(
-    restorer: nn.models.StackedDenoisingAutoencoder, net: nn.Module, test: datasets.ORLFaces, rng: np.random.Generator
+    restorers: Restorers, net: nn.Module, test: datasets.ORLFaces, rng: np.random.Generator
 ) -> tuple[dict[str, float], list[tuple[str, common.Array]]]:
-    """Accuracies in per cent, and lines of a picture: occluded, restored and true faces."""
+    """Accuracies in per cent, and lines of a picture: occluded faces, those restored by each network, and true ones."""
     faces = whole(test)
-
-    def restored(images: common.Array) -> common.Array:
-        return np.asarray(restorer.reconstruct(images.reshape(len(images), -1))).reshape(images.shape)
 
     def accuracy(images: common.Array) -> float:
         return 100 * float(np.mean(deep.answers(net, images) == test.labels))
 
-    figures = {"whole": accuracy(faces), "whole, restored": accuracy(restored(faces))}
+    figures: dict[str, float] = {}
     shown = rng.permutation(len(faces))[:_SHOWN]
-    lines: list[list[common.Array]] = [[], [], []]
-    for kind in occlusion.KINDS:
-        covered = occlusion.occlude(faces, kind, rng)
-        again = restored(covered)
-        figures |= {kind: accuracy(covered), f"{kind}, restored": accuracy(again)}
-        for line, images in zip(lines, (covered, again, faces), strict=True):
-            line.append(images[shown])
-    for suffix in ("", ", restored"):
+    lines: dict[str, list[common.Array]] = {"occluded": [], **{name: [] for name in restorers}, "true": []}
+    for kind in ("whole", *occlusion.KINDS):
+        given = faces if kind == "whole" else occlusion.occlude(faces, kind, rng)
+        restored = {name: _restore(restorer, given) for name, restorer in restorers.items()}
+        figures[kind] = accuracy(given)
+        figures |= {f"{kind}, {name}": accuracy(images) for name, images in restored.items()}
+        if kind != "whole":
+            for name, images in {"occluded": given, **restored, "true": faces}.items():
+                lines[name].append(images[shown])
+    for suffix in ("", *(f", {name}" for name in restorers)):
         figures[f"occluded{suffix}"] = float(np.mean([figures[f"{kind}{suffix}"] for kind in occlusion.KINDS]))
-    names = ("occluded", "restored", "true")
-    return figures, [(name, np.concatenate(images)) for name, images in zip(names, lines, strict=True)]
+    return figures, [(name, np.concatenate(images)) for name, images in lines.items()]
+
+
+def _restore(restorer: nn.models.StackedDenoisingAutoencoder, images: common.Array) -> common.Array:
+    return np.asarray(restorer.reconstruct(images.reshape(len(images), -1))).reshape(images.shape)
 
 
 def run_seed(options: Any, seed: int) -> tuple[dict[str, float], list[tuple[str, common.Array]]]:
-    """Trains both networks on one split and measures."""
+    """Trains all networks on one split and measures."""
     alpha.manual_seed(seed)
     rng = np.random.default_rng(seed)
     train, test = load(options, seed)
     faces = whole(train)
     both, labels = np.concatenate([faces, faces[:, :, ::-1]]), np.concatenate([train.labels, train.labels])
-    restorer = train_restorer(both, options, rng)
+    pairs = make_pairs(both, options, rng)
+    autoencoder = train_autoencoder(both, pairs, options)
     net = train_recogniser(both, labels, len(train.classes), options)
-    return measure(restorer, net, test, rng)
+    restorers = {AUTOENCODER: autoencoder, MLP: train_mlp(both, pairs, options)}
+    return measure(restorers, net, test, rng)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -147,22 +179,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         results.append(figures)
         mean = {name: float(np.mean([result[name] for result in results])) for name in figures}
         settings = {**vars(options), "out": str(options.out)}
-        report = {"settings": settings, "accuracy": mean, "gain": mean["occluded, restored"] - mean["occluded"]}
+        gain = {name: mean[f"occluded, {name}"] - mean["occluded"] for name in (AUTOENCODER, MLP)}
+        report = {"settings": settings, "accuracy": mean, "gain": gain}
         common.write_json(options.out / "report.json", {**report, "seeds": results, "versions": common.versions()})
         if seed == 0:
             deep.draw_images(options.out / "faces.png", lines)
+        told = ", ".join(f"by the {name} {figures[f'occluded, {name}']:.1f} %" for name in (AUTOENCODER, MLP))
         print(f"seed {seed}: whole {figures['whole']:.1f} %, occluded {figures['occluded']:.1f} %, "
-              f"restored {figures['occluded, restored']:.1f} %", flush=True)  # fmt: skip
+              f"restored {told}", flush=True)  # fmt: skip
     print_table(mean, len(results))
     print(f"report.json and faces.png are in {options.out}")
     return 0
 
 
 def print_table(mean: dict[str, float], seeds: int) -> None:
-    """A row for each kind of test face: accuracy as it is, and restored."""
-    print(f"accuracy, mean of {seeds}  as it is  restored")
+    """A row for each kind of test face: accuracy as it is, and restored by each network."""
+    print(f"accuracy, mean of {seeds}  as it is  {AUTOENCODER}  {MLP}")
     for kind in ("whole", *occlusion.KINDS, "occluded"):
-        print(f"{kind:<20} {mean[kind]:8.1f} % {mean[f'{kind}, restored']:7.1f} %")
+        encoder, mlp = mean[f"{kind}, {AUTOENCODER}"], mean[f"{kind}, {MLP}"]
+        print(f"{kind:<20} {mean[kind]:6.1f} % {encoder:10.1f} % {mlp:8.1f} %")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import pytest
 
 import alpha
 from alpha.errors import EngineError, NumericsError
-from benchmarks import common, function_cases, functions, operators, training
+from benchmarks import common, deeplab, function_cases, functions, operators, training
 from benchmarks.fma_peak import fma_peak
 from benchmarks.suites import SUITES, Layer, equal_batch
 from benchmarks.workers import Worker
@@ -460,6 +460,33 @@ def test_one_launch_beside_separate_sub_kernels(tmp_path: Path) -> None:
         assert (row["ratio"] is None) == (AGAINST == "none")
     assert result["saved"]["EB-GAN, batch 2"]["saved_mib"] == even["saved_mib"]
     assert "EB-GAN DC6" in text and "all layers of odd results, batch 2" in text
+
+
+def test_heads_without_a_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where inserted zeros are too much work the row has none; ours alone then is no comparison."""
+    monkeypatch.setattr(deeplab, "MOST_INSERTED_GFLOP", 0)
+    file = tmp_path / "result.json"
+    options = ["--suite", "deeplab", "--layers", "deeplab_small", "--batch-size", "1", "--repeats", "1"]
+    assert operators.main([*options, "--against", "none", "--threads", "1", "--json", str(file)]) == 0
+    result = json.loads(file.read_text())
+    assert [row["inserted_ms"] for row in result["rows"]] == [None, None]
+    assert all(list(row["times_ms"]) == ["alpha"] for row in result["rows"])
+    assert result["geometric_mean"] == {} and result["lowest_ratio"] is None
+
+
+def test_heads_beside_filters_with_zeros(tmp_path: Path) -> None:
+    """A row for each direction, whose figures agree with each other."""
+    options = ("--suite", "deeplab", "--layers", "deeplab_small", "--batch-size", "1", "--repeats", "1")
+    result, text = run("benchmarks.operators", tmp_path / "result.json", *options, "--against", AGAINST)
+    check_head(result, "benchmarks.operators")
+    forward, training = result["rows"]
+    assert (forward["direction"], training["direction"]) == ("forward", "training")
+    for row in (forward, training):
+        assert row["useful_gflop"] < row["nominal_gflop"] < row["inserted_gflop"]
+        assert row["inserted_ratio"] == row["inserted_ms"] / row["alpha_ms"]
+        assert 0 < row["difference"] < 1e-4
+        assert (row["ratio"] is None) == (AGAINST == "none")
+    assert "deeplab_small" in text and "training over inserted" in text
 
 
 def test_matrix_and_vector(tmp_path: Path) -> None:

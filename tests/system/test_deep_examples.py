@@ -71,12 +71,14 @@ def test_faces_are_restored_and_recognised(script: Script, made_up_faces: Path, 
     assert process.returncode == 0, process.stderr
     report = json.loads((tmp_path / "faces/report.json").read_text())
     names = {"whole", "block", "scarf", "sunglasses", "occluded"}
-    assert set(report["accuracy"]) == names | {f"{name}, restored" for name in names}
+    restorers = ("autoencoder", "plain MLP")
+    assert set(report["accuracy"]) == names | {f"{name}, {by}" for name in names for by in restorers}
     assert len(report["seeds"]) == 2
     for name, value in report["accuracy"].items():
         assert value == pytest.approx(sum(seed[name] for seed in report["seeds"]) / 2)
         assert 0 <= value <= 100
-    assert report["gain"] == pytest.approx(report["accuracy"]["occluded, restored"] - report["accuracy"]["occluded"])
+    occluded = report["accuracy"]["occluded"]
+    assert report["gain"] == {by: pytest.approx(report["accuracy"][f"occluded, {by}"] - occluded) for by in restorers}
     assert (tmp_path / "faces/faces.png").read_bytes().startswith(PNG)
     assert f"seed 1: whole {report['seeds'][1]['whole']:.1f} %" in process.stdout
 

@@ -155,6 +155,52 @@ def test_segregation_has_a_line_an_opponent_and_tells_what_is_saved(against: boo
     assert f"| 6.000 | 3.00 | 13.8% | 4.00 | 8.50 | 2.50 | {last} |" in text
 
 
+def heads(against: bool = True) -> Report:
+    """A head that PyTorch computes in twice our time, and, forward alone, inserted zeros in fifty times."""
+    rows = [
+        {
+            "layer": "DeepLabV3",
+            "batch": 8,
+            "direction": direction,
+            "nominal_gflop": 3.0,
+            "useful_gflop": 2.0,
+            "inserted_gflop": 90.0,
+            "alpha_ms": 2.0,
+            "torch_ms": 4.0 if against else None,
+            "ratio": 2.0 if against else None,
+            "inserted_ms": 100.0 if direction == "forward" else None,
+            "inserted_ratio": 50.0 if direction == "forward" else None,
+            "times_ms": {"alpha": [2.0]},
+        }
+        for direction in ("forward", "training")
+    ]
+    means = {"forward over inserted": 50.0}
+    means |= {"forward over torch": 2.0, "training over torch": 2.0} if against else {}
+    told = dict.fromkeys(("head", "forward", "training", "torch", "inserted", "work"), "")
+    settings = {"suite": "deeplab", "engine": "cpu", "threads": 2, **told}
+    return Report("cpu-deeplab.json", {**HEAD, "settings": settings, "rows": rows, "geometric_mean": means})
+
+
+@pytest.mark.parametrize("against", [True, False])
+def test_heads_have_a_line_a_direction_and_opponent(against: bool) -> None:
+    found = report.headlines([heads(against)])
+    ratios = {(one.title, one.opponent): (one.ratio, one.note) for one in found}
+    told = {"PyTorch": "2.00", "zeros inserted into filters": "50.00"}
+    expected = {("forward", "zeros inserted into filters"): 50.0}
+    expected |= {("forward", "PyTorch"): 2.0, ("training", "PyTorch"): 2.0} if against else {}
+    assert ratios == {
+        (f"DeepLab's heads, {direction}", opponent): (
+            ratio,
+            f"geometric mean over DeepLabV3, lowest {told[opponent]}",
+        )
+        for (direction, opponent), ratio in expected.items()
+    }
+    text = report.document([heads(against)])
+    torch = "4.0 | 2.00" if against else "- | -"
+    assert f"| DeepLabV3 | 8 | forward | 3.00 | 2.00 | 90.0 | 2.0 | {torch} | 100.0 | 50.0 |" in text
+    assert f"| DeepLabV3 | 8 | training | 3.00 | 2.00 | 90.0 | 2.0 | {torch} | - | - |" in text
+
+
 def test_matrix_and_vector_have_a_line_and_every_row() -> None:
     rows = [
         {
@@ -456,7 +502,7 @@ def test_pictures_are_drawn_and_old_ones_go(tmp_path: Path) -> None:
     for old in ("old.svg", "old.png"):
         (tmp_path / old).write_text("")
     reports = [*report.read(), inference(), swept(), paper(), generators(), segregated(), reproduction()]
-    reports += [gpt(), beginning(), pointwise()]
+    reports += [gpt(), beginning(), pointwise(), heads()]
     pictures.draw(reports, tmp_path)
     assert drawn(tmp_path) == {"ratios.svg", *(one.picture for one in reports)}
     assert all(path.stat().st_size < 1 << 18 for path in tmp_path.glob("*.*"))
