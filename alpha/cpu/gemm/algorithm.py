@@ -17,8 +17,11 @@ from alpha.expressions.graph import FLOAT
 from alpha.expressions.operations import program_of
 from alpha.tensor import Tensor
 
-CALL_CYCLES = 10_000
-"""Cycles that Python takes to call BLAS once, with the arrays that it makes for it."""
+ALONE_MACS = 1 << 21
+"""Multiply-adds up to which one thread computes all: to wake another takes as long as its half of them."""
+
+CALL_CYCLES = 30_000
+"""Cycles that Python takes to call BLAS once: there is no launch for it, and arrays are made for it."""
 
 LAUNCH_CYCLES = 35_000
 """Cycles that Python takes to begin a kernel's job, and the threads to end it."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from alpha.cpu.base import HostEngine
 from alpha.cpu.figures import Figures
-from alpha.cpu.gemm.algorithm import CALL_CYCLES, Algorithm, Call, finished
+from alpha.cpu.gemm.algorithm import ALONE_MACS, CALL_CYCLES, Algorithm, Call, finished
 from alpha.cpu.gemm.problem import Product
 from alpha.cpu.isa import ISA
 from alpha.tensor import Tensor
@@ -23,6 +23,9 @@ MATRIX_CYCLES = 200
 SHARE_OF_PEAK, SHARE_BY_COLUMNS = 0.95, 0.6
 """How much of the micro-kernel's speed BLAS reaches on such products, and where the right matrix has dense columns."""
 
+IDLE_SHARE = 1.25
+"""What it counts for where several threads could have shared the work: it has one."""
+
 
 class Blas(Algorithm):
     """One call, whatever the batch."""
@@ -38,7 +41,8 @@ class Blas(Algorithm):
     def cycles(self, problem: Product, figures: Figures) -> float:
         share = SHARE_BY_COLUMNS if problem.y_is_by_columns else SHARE_OF_PEAK
         per_cycle = ISA.lanes(problem.item) * figures.fmas_per_cycle * share
-        return CALL_CYCLES + problem.batch * (MATRIX_CYCLES + problem.macs / per_cycle)
+        computing = problem.batch * (MATRIX_CYCLES + problem.macs / per_cycle)
+        return CALL_CYCLES + computing * (IDLE_SHARE if problem.batch * problem.macs > ALONE_MACS else 1.0)
 
     def describe(self, problem: Product, threads: int) -> str:
         return "one call on one thread"

@@ -6,9 +6,12 @@ import numpy as np
 
 from alpha.cpu.base import HostEngine
 from alpha.cpu.figures import Figures
-from alpha.cpu.gemm.algorithm import CALL_CYCLES, Algorithm, Call, finished
+from alpha.cpu.gemm.algorithm import Algorithm, Call, finished
 from alpha.cpu.gemm.problem import Product
 from alpha.tensor import Tensor
+
+BEGIN_CYCLES = 20_000
+"""Cycles that Python takes to begin a product with a vector."""
 
 
 class Vectors(Algorithm):
@@ -22,7 +25,7 @@ class Vectors(Algorithm):
 
     def cycles(self, problem: Product, figures: Figures) -> float:
         read = max(problem.rows * problem.depth, problem.depth * problem.columns, problem.rows * problem.columns)
-        return problem.batch * (2 * CALL_CYCLES + read * problem.item / figures.l3_bytes_per_cycle)
+        return problem.batch * (BEGIN_CYCLES + read * problem.item / figures.l3_bytes_per_cycle)
 
     def describe(self, problem: Product, threads: int) -> str:
         return "one pass over the matrix"
