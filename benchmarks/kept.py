@@ -67,7 +67,8 @@ class Report:
         if self.kind == "matvec":
             return f"Products of a matrix and a vector{self.place}"
         if self.kind == "functions":
-            return f"Every public function{self.place}"
+            sizes, counts = (" and ".join(map(str, settings[key])) for key in ("sizes", "thread_counts"))
+            return f"Every public function, {sizes} numbers, {counts} thread{'s' if counts != '1' else ''}{self.place}"
         if self.kind == "pointwise":
             threads = settings["threads"]
             return f"A point-wise function of one's own, {threads} thread{'s' if threads > 1 else ''}{self.place}"
