@@ -18,8 +18,9 @@ from alpha.cpu.base import SMALL_FILL, HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.launches import Call, call_of, constant, learn, of_result
 from alpha.cpu.loops import fill, machine, progression
+from alpha.cpu.loops.elements import Element, element_of
 from alpha.cpu.tasks import Record
-from alpha.dtypes import ALL, float32, float64, int32, int64, is_float, limits
+from alpha.dtypes import ALL, limits
 from alpha.launches import FULL_LIKE
 from alpha.records import Scalar
 from alpha.tensor import Storage, Tensor, dense_strides
@@ -31,9 +32,8 @@ SHARED_BYTES = 1 << 20
 """Bytes from which workers are woken."""
 
 _JOB = struct.Struct("qq8s").pack
-_COUNTING = {"i64": struct.Struct("5q").pack, "double": struct.Struct("3q2d").pack}
-_STORED = {int32: "i32", int64: "i64", float32: "float", float64: "double"}
-"""The dtypes of progressions that a loop writes, as LLVM names them."""
+_PROGRESSION = struct.Struct("5q").pack, struct.Struct("3q2d").pack
+"""The job of a progression, by whether it counts in floats."""
 
 _NUMBERS = {dtype: struct.Struct(dtype.char).pack for dtype in ALL}
 """The bytes of a number of a dtype; struct.error or OverflowError for what it does not hold."""
@@ -75,21 +75,21 @@ class FillOperations(HostEngine):
         tasks.run(loop, job, plan.shared_tasks, self.threads)
 
     def progression(self, first: int | float, step: int | float, count: int, dtype: np.dtype[Any]) -> Tensor:
-        counted = "i64" if isinstance(first, int) else "double"
-        if dtype not in _STORED or (counted == "double" and not is_float(dtype)):
+        in_floats, element = not isinstance(first, int), element_of(dtype)
+        if not progression.serves(element, in_floats):
             return super().progression(first, step, count, dtype)
         out = self.empty((count,), dtype)
         if not count:
             return out
         second = first + step
-        if counted == "double":
+        if in_floats:
             step = second - first
         parts = -(-count // progression.TASK)
         plan = _progression(parts)
-        job = _COUNTING[counted](plan.address, out.storage.address, count, first, step)
+        job = _PROGRESSION[in_floats](plan.address, out.storage.address, count, first, step)
         streams = out.storage.nbytes >= STREAMED_BYTES and out.storage.address % ISA.bytes == 0
-        tasks.run(_counting(counted, _STORED[dtype], streams), job, parts, self.threads)
-        if counted == "double" and count > 1:
+        tasks.run(_progression_loop(in_floats, element, streams), job, parts, self.threads)
+        if in_floats and count > 1:
             ctypes.memmove(out.storage.address + dtype.itemsize, pattern(second, dtype), dtype.itemsize)
         return out
 
@@ -141,6 +141,6 @@ def _progression(parts: int) -> Record:
 
 
 @cache
-def _counting(counted: str, stored: str, streams: bool) -> machine.Loop:
+def _progression_loop(in_floats: bool, element: Element, streams: bool) -> machine.Loop:
     """The loop of a progression; see ``alpha.cpu.loops.progression``."""
-    return machine.loop(progression.ir_of(counted, stored, streams))
+    return machine.loop(progression.ir_of(in_floats, element, streams))

@@ -118,14 +118,14 @@ class _Writer:
     def _add(self, code: Code, offset: Value, tables: list[Value], values: list[Value]) -> None:
         """Adds a number of each row of values to the one at an offset from each table, unless it is left out."""
 
-        def each() -> None:
+        def numbers() -> None:
             for table, value in zip(tables, values, strict=True):
                 entry = code.add(table, offset)
                 number = code.load(self.kind, value, self.item)
                 added = code.do(f"fadd {self.kind} {code.load(self.kind, entry, self.item)}, {number}")
                 code.store(self.kind, added, entry, self.item)
 
-        code.when(code.less(-1, offset), each)
+        code.when(code.less(-1, offset), numbers)
 
     def task(self) -> Code:
         """``task(job, plan, task)``: a block of rows."""

@@ -42,7 +42,7 @@ class Row(NamedTuple):
     """Where what is read begins, and the row."""
     out: Value
     numbers: Value
-    """Of a piece: how many there are."""
+    """How many a piece has."""
 
 
 def rows_task(item: int, places: Mapping[str, int], body: Callable[[Code, Row], None]) -> Code:

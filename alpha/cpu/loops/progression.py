@@ -9,6 +9,7 @@ from __future__ import annotations
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops import philox
 from alpha.cpu.loops.code import Code, alone, module, shared
+from alpha.cpu.loops.elements import FLOAT, SIGNED, Element
 from alpha.cpu.loops.lanes import Value
 from alpha.cpu.loops.machine import pointer_to
 
@@ -25,14 +26,20 @@ _ITEMS = {"i32": 4, "i64": 8, "float": 4, "double": 8}
 """Bytes of what may be stored, by LLVM's names."""
 
 
-def ir_of(counted: str, stored: str, streams: bool) -> str:
+def serves(stored: Element, in_floats: bool) -> bool:
+    """Whether there is a loop that stores such elements and counts in floats, or in integers."""
+    return stored.kind == FLOAT or (not in_floats and stored.kind == SIGNED and stored.bits >= 32)
+
+
+def ir_of(in_floats: bool, stored: Element, streams: bool) -> str:
     """A module of LLVM IR with the functions "alone" and "shared".
 
     Args:
-        counted: "i64" or "double", as LLVM names them; stored: "i32" or "i64", "float" or "double".
+        in_floats: whether it counts in float64 instead of int64; stored: what it ``serves``.
         streams: whether it writes past the caches; then the address is aligned to whole vectors.
     """
-    return module([_task(_Numbers(counted, stored, streams))], shared(), alone(), "!0 = !{ i32 1 }")
+    numbers = _Numbers("double" if in_floats else "i64", stored.scalar, streams)
+    return module([_task(numbers)], shared(), alone(), "!0 = !{ i32 1 }")
 
 
 class _Numbers:

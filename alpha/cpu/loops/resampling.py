@@ -18,7 +18,7 @@ from alpha.cpu.loops.runs import Run
 _VECTORS = 4
 """Vectors of a pixel that are worked on at once."""
 
-_FEW = ((2, 2), (4, 4), (1, 1), (1, 2), (2, 1))
+_SHORT = ((2, 2), (4, 4), (1, 1), (1, 2), (2, 1))
 """Rows and columns of pairs that have functions of their own: those of interpolation and of its gradients."""
 
 
@@ -64,7 +64,7 @@ def ir_of(bits: int, moves: bool, streams: bool) -> str:
         streams: whether it writes past the caches; then each pixel begins at a whole vector.
     """
     writer = _Writer(bits, streams)
-    functions = [writer.move()] if moves else [*[writer.few(*counts) for counts in _FEW], writer.sums()]
+    functions = [writer.move()] if moves else [*[writer.short_sums(*counts) for counts in _SHORT], writer.sums()]
     task = pixels.rows_task(bits // 8, _PLACE, writer.moved if moves else writer.summed)
     return module([*functions, task], shared(), alone(), pixels.STREAMS)
 
@@ -92,9 +92,9 @@ class _Writer:
         code.give()
         return code
 
-    def few(self, rows: int, columns: int) -> Code:
-        """``few{rows}{columns}(plan, x, top, first, out, count)``: as ``sums`` of so many rows and columns of pairs."""
-        code = Code(f"few{rows}{columns}", "plan", "x", "top", "first", "out", "count")
+    def short_sums(self, rows: int, columns: int) -> Code:
+        """``sums{rows}{columns}(plan, x, top, first, out, count)``: ``sums`` of so many rows and columns of pairs."""
+        code = Code(f"sums{rows}{columns}", "plan", "x", "top", "first", "out", "count")
         run = Run(self.bits, code)
         steps, weights = [], []
         for axis, first, count in (("row", "%top", rows), ("column", "%first", columns)):
@@ -203,16 +203,16 @@ class _Writer:
             first, columns = self._pairs(code, "column", column)
             out = code.add(row.out, code.mul(column, self._field(code, "to_column")))
 
-            def several(few: Sequence[tuple[int, int]] = _FEW) -> None:
-                if not few:
+            def several(short: Sequence[tuple[int, int]] = _SHORT) -> None:
+                if not short:
                     code.call("void", "sums", "%plan", row.x, rows, top, columns, first, out, row.numbers)
                     return
-                (high, wide), others = few[0], few[1:]
+                (high, wide), others = short[0], short[1:]
                 is_so = code.write(f"and i1 {code.equal(rows, high)}, {code.equal(columns, wide)}")
                 arguments = ("%plan", row.x, top, first, out, row.numbers)
 
                 def found() -> None:
-                    code.call("void", f"few{high}{wide}", *arguments)
+                    code.call("void", f"sums{high}{wide}", *arguments)
 
                 code.choose(is_so, found, lambda: several(others))
 
