@@ -203,8 +203,8 @@ def _matvec_headlines(report: Report) -> list[Headline]:
 
 def _functions_headlines(report: Report) -> list[Headline]:
     means = report.result["geometric_mean"] or {}
-    title = _lower(report.title)
     note = f"geometric mean over {len(report.result['rows'])} rows in all"
+    title = f"every public function{report.place}"
     return [Headline(f"{title}, {name}", opponent="PyTorch", ratio=mean, note=note) for name, mean in means.items()]
 
 

@@ -241,7 +241,15 @@ def test_functions_are_told_by_their_means_and_slow_rows_come_first(tmp_path: Pa
         }
         for name, ratio in (("add", 2.0), ("exp", 0.25), ("log", 0.5))
     ]
-    settings = {"suite": "functions", "engine": "cpu", "threads": 1, "thread_counts": [1], "torch": "", "backward": ""}
+    settings = {
+        "suite": "functions",
+        "engine": "cpu",
+        "threads": 1,
+        "thread_counts": [1],
+        "sizes": [32],
+        "torch": "",
+        "backward": "",
+    }
     means = {"32 numbers, 1 thread": 1.0}
     told = Report("cpu-functions.json", {**HEAD, "settings": settings, "rows": rows, "geometric_mean": means})
     (line,) = report.headlines([told])
