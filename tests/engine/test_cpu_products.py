@@ -19,6 +19,7 @@ from alpha.cpu.gemm.algorithms import ALGORITHMS
 from alpha.cpu.gemm.blas import MOST_MACS
 from alpha.cpu.gemm.explanations import explain_problem
 from alpha.cpu.gemm.problem import Product, product, product_of
+from alpha.cpu.isa import ISA
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.launches import LINEAR, MATMUL, PRODUCT_ALGORITHM
 from alpha.tensor import Tensor
@@ -88,7 +89,7 @@ def test_what_is_told_is_what_runs() -> None:
         assert names == [explain_problem(engine, product_of(left, right)).name]
         seen.update(names)
         check(x, y, result)
-    assert seen == {"vectors", "blas", "tiles"}
+    assert {"blas", "tiles"} <= seen  # small products with a vector are blocks, too
 
 
 @pytest.mark.parametrize("name", product_planner.names())
@@ -109,7 +110,8 @@ def test_what_users_are_told() -> None:
     assert told.name == "tiles" and told.useful == told.nominal == 2 * 256 * 300 * 500
     assert told.measured_ms is not None and told.measured_ms > 0 and told.predicted_ms > 0
     assert "256 x 300" in str(told) and "2 threads" in told.choice
-    assert explain_product(engine, (64, 48, 48), (64, 48, 48)).name == "blas"
+    side = 48 if ISA.bytes == 64 else 20  # whose last panel is half empty
+    assert explain_product(engine, (64, side, side), (64, side, side)).name == "blas"
     assert explain_product(engine, (400, 1000), (1000, 1)).name == "vectors"
     with product_planner.use("pixels"):
         assert explain_product(engine, (8, 80), (80, 80), y_is_transposed=True).name == "pixels"
