@@ -18,7 +18,7 @@ README_ROWS = (
     ("inference of ResNet18, batch 1", "ONNX Runtime"),
     ("operators of suite resnet18", "PyTorch"),
     ("generators' transposed convolutions, training", "PyTorch"),
-    ("a training step of a GPT block", "PyTorch"),
+    ("a training step of a GPT block, 2 threads", "PyTorch"),
 )
 """README's rows, where there is such a result: the title, or how it begins up to a comma, and the opponent."""
 
