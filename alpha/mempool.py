@@ -150,7 +150,8 @@ class MemoryPool:
 
     ``in_use`` counts what tensors hold, ``held`` all that the pool has from the engine, ``peak`` the largest
     ``in_use``, ``hits`` the requests served without the engine. When memory runs out, the pool frees unused segments,
-    then collects Python's garbage, then raises OutOfMemoryError with the figures, and stays usable.
+    then collects Python's garbage, then raises OutOfMemoryError with the figures, and stays usable. A request beyond
+    the cap is refused at once.
 
     It survives an interrupt between any two instructions: the loans that are alive say what is in use, and if a change
     was not finished, the lists are rebuilt from these and the segments. A signal handler or a finalizer that requests
@@ -294,6 +295,8 @@ class MemoryPool:
                 return block, loan
             if len(recent) < HELD_RECENT:
                 recent.append(pair)
+        if size > self._cap:  # whatever is freed or collected, which takes a second in a large program
+            raise self._exhausted(nbytes)
         lock = self._lock
         while not (mutex := lock.mutex).acquire(False):
             if lock.wait(mutex):

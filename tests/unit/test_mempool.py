@@ -209,6 +209,21 @@ def test_ladder_collects_garbage() -> None:
         gc.enable()
 
 
+def test_a_request_beyond_the_cap_is_refused_before_anything_is_freed_or_collected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backing = Backing()
+    pool = backing.pool("16MB")
+    pool.give(pool.take(6 * MB))
+    held, collections = pool.held, []
+    monkeypatch.setattr(gc, "collect", lambda *generation: collections.append(generation))
+    with pytest.raises(OutOfMemoryError, match=r"cap 16\.0 MiB"):
+        pool.take(17 * MB)
+    assert pool.held == held and not collections
+    pool.cap = "32MB"
+    assert pool.take(17 * MB).nbytes >= 17 * MB
+
+
 def test_engine_failure_becomes_our_error() -> None:
     pool = Backing(limit=4 * MB).pool("1GB")
     with pytest.raises(OutOfMemoryError):
