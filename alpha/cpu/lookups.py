@@ -18,8 +18,8 @@ from alpha.cpu.copies import CopyOperations
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import indexing as kernels
 from alpha.cpu.launches import Call, call_of, constant, learn, of_result, of_tensor, verdict
+from alpha.cpu.loops import blocks, machine
 from alpha.cpu.loops import lookups as loops
-from alpha.cpu.loops import machine
 from alpha.dtypes import is_bool, is_float
 from alpha.engine import Index, Operand, RangeCheck
 from alpha.launches import GATHER_ALONG, INDEX_SELECT, PUT, Launches
@@ -249,10 +249,9 @@ def _plan(
 
 def _columns(rows: int, length: int, entries: int, row_step: int, step: int) -> Plan:
     """The lookup of one list of indices in each row of a table."""
-    block = max(4, TASK // length)
-    count = -(-rows // block)
-    record = tasks.Record(loops.Columns(count, rows, block, length, entries, row_step, step))
-    return Plan(True, count, record.address, record, of_columns=True)
+    planned = blocks.plan(rows, length, TASK, least=loops.ROWS)
+    record = tasks.Record((*planned, *loops.Columns(length, entries, row_step, step)))
+    return Plan(True, record.tasks, record.address, record, of_columns=True)
 
 
 @cache

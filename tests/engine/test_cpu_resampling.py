@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from alpha.cpu import images as image_plans
 from alpha.cpu import resampling
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import IMAGE_ORDER, WeightedPairs
@@ -31,7 +32,7 @@ def random_pairs(rng: np.random.Generator, length: int) -> tuple[WeightedPairs, 
 def test_random_images(seed: int, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small integers, whose sums are exact whatever their order."""
     if large:
-        monkeypatch.setattr(resampling, "LARGE_BYTES", 0)
+        monkeypatch.setattr(image_plans, "LARGE_BYTES", 0)
     rng = np.random.default_rng(seed)
     n, h, w = (int(k) for k in rng.integers(1, 9, 3))
     channels = int(rng.choice([1, 3, 16, 24, 64, 100, 1500]))
@@ -52,7 +53,7 @@ def test_random_images(seed: int, large: bool, monkeypatch: pytest.MonkeyPatch) 
 def test_one_pixel_or_two_by_two(dtype: str, pairs: int, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What nearest and bilinear interpolation make of images has code of its own."""
     if large:
-        monkeypatch.setattr(resampling, "LARGE_BYTES", 0)
+        monkeypatch.setattr(image_plans, "LARGE_BYTES", 0)
     rng = np.random.default_rng(pairs)
     for channels in (1, 5, 64, 1030):
         x = rng.integers(-9, 10, (3, 7, 6, channels)).astype(dtype)
