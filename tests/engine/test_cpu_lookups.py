@@ -9,6 +9,8 @@ import pytest
 
 from alpha.cpu import lookups
 from alpha.cpu.engine import CPUEngine
+from alpha.errors import IndexingError
+from alpha.records import RangeCheck
 from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -103,3 +105,32 @@ def test_an_index_out_of_range_is_left_out_where_numbers_are_added() -> None:
         index = engine.from_numpy(np.array([0, 9, -3, 3]))
         assert engine.add_entries(table, index, 1, engine.full((5, 4), 1, np.dtype(np.float32)))
         np.testing.assert_array_equal(np.asarray(table), np.tile(np.array([1, 0, 0, 1], np.float32), (5, 1)))
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 16_384, 40_003, 1 << 20])
+def test_indices_are_checked_in_parts(count: int) -> None:
+    """Whatever part an index lies in, on any number of threads: the first out of range is told, all others mended."""
+    given = np.random.default_rng(count).integers(-50, 50, count)
+    given[given % 10 == 7] = -99
+    mended = np.where(given == -99, 0, given % 50)
+    outside = RangeCheck(IndexingError, "got {value} at {position}")
+    for engine in ENGINES:
+        index = engine.from_numpy(given)
+        np.testing.assert_array_equal(engine.check_range(index, -50, 50, outside, -99), mended)
+        assert engine.check_labels(engine.from_numpy(mended), 50, outside, -99)[1] is False
+        labels, ignores = engine.check_labels(engine.from_numpy(np.where(given == -99, -99, mended)), 50, outside, -99)
+        np.testing.assert_array_equal(labels, mended)
+        assert ignores == (-99 in given)
+        for place in {0, count // 2, count - 1}:
+            bad = given.copy()
+            bad[place:] = np.where(bad[place:] % 2, 2**62, -(2**63))
+            with pytest.raises(IndexingError, match=rf"got {bad[place]} at {place}$"):
+                engine.check_range(engine.from_numpy(bad), -50, 50, outside, -99)
+            try:
+                engine.check(False)
+                expected = np.where(np.arange(count) < place, mended, 0)
+                np.testing.assert_array_equal(
+                    engine.check_range(engine.from_numpy(bad), -50, 50, outside, -99), expected
+                )
+            finally:
+                engine.check(True)

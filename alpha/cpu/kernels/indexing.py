@@ -1,4 +1,4 @@
-"""Kernels of indexing: checking indices, looking entries of a table up along an axis, and adding to them."""
+"""Kernels of indexing: looking entries of a table up along an axis, and adding to them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from alpha.cpu.compile import alone, inlined
+from alpha.cpu.compile import inlined
 from alpha.cpu.isa import ISA
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels.copies import copy_row
@@ -18,86 +18,8 @@ from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer, read_number, s
 
 ISA_BYTES = ISA.bytes
 
-IN_RANGE, SOME_IGNORED = -1, -2
-"""What ``check_range`` returns if no index is out of range: none was equal to ``ignore``, or some were."""
-
-
 RUN = 16
 """Indices that are checked at once."""
-
-WRONG, BELOW_0, IGNORED = 1, 2, 4
-"""What may be found among indices: bits of a sum."""
-
-
-@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _copy_run(_typing: Any, source: Any, out: Any, low: Any, high: Any, ignore: Any, may_ignore: Any) -> Any:
-    """Copies RUN indices, each read only once, and returns what is among them."""
-
-    def codegen(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        source, out, low, high, ignore, may_ignore = arguments
-        vector, bits = ir.VectorType(I64, RUN), ir.IntType(RUN)
-        undefined, places = ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(I32, RUN), [0] * RUN)
-
-        def spread(value: Any) -> Any:
-            first = builder.insert_element(undefined, value, ir.Constant(I32, 0))
-            return builder.shuffle_vector(first, undefined, places)
-
-        def found(mask: Any, bit: int) -> Any:
-            any_ = builder.icmp_unsigned("!=", builder.bitcast(mask, bits), ir.Constant(bits, 0))
-            return builder.select(any_, integer(bit), integer(0))
-
-        values = builder.load(builder.inttoptr(source, vector.as_pointer()))
-        values.align = 8
-        builder.store(values, builder.inttoptr(out, vector.as_pointer())).align = 8
-        outside = builder.or_(
-            builder.icmp_signed("<", values, spread(low)), builder.icmp_signed(">=", values, spread(high))
-        )
-        allowed = spread(builder.select(may_ignore, integer(-1), integer(0)))
-        ignored = builder.and_(
-            builder.icmp_signed("==", values, spread(ignore)), builder.icmp_signed("!=", allowed, spread(integer(0)))
-        )
-        wrong = builder.and_(outside, builder.not_(ignored))
-        below = builder.icmp_signed("<", values, spread(integer(0)))
-        result = builder.or_(found(wrong, WRONG), found(below, BELOW_0))
-        return builder.or_(result, found(ignored, IGNORED))
-
-    return types.int64(*[types.int64] * 5, types.boolean), codegen
-
-
-@alone
-def check_range(source, out, count, low, high, ignore, may_ignore, checking):  # type: ignore[no-untyped-def]
-    """Copies int64 indices between two addresses and makes the copies safe to follow.
-
-    Indices below 0 count from ``high``; ignored and wrong ones become 0. Each is read from ``source`` only once:
-    another thread may write to it meanwhile. Returns the position of the first index outside low..high-1 if
-    ``checking``, and leaves the copies as they were read; else IN_RANGE or SOME_IGNORED.
-    """
-    found = 0
-    runs = count // RUN * RUN
-    for i in range(0, runs, RUN):
-        found |= _copy_run(source + 8 * i, out + 8 * i, low, high, ignore, may_ignore)
-    for i in range(runs, count):
-        value = get(source, i)
-        put(out, i, value)
-        if may_ignore and value == ignore:
-            found |= IGNORED
-        elif value < low or value >= high:
-            found |= WRONG
-        if value < 0:
-            found |= BELOW_0
-    if found & WRONG and checking:
-        for i in range(count):
-            value = get(out, i)
-            if (value < low or value >= high) and not (may_ignore and value == ignore):
-                return i
-    if found:
-        for i in range(count):
-            value = get(out, i)
-            if (may_ignore and value == ignore) or value < low or value >= high:
-                put(out, i, 0)
-            elif value < 0:
-                put(out, i, value + high)
-    return SOME_IGNORED if found & IGNORED else IN_RANGE
 
 
 class Lines(NamedTuple):
