@@ -134,3 +134,37 @@ def test_indices_are_checked_in_parts(count: int) -> None:
                 )
             finally:
                 engine.check(True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+@pytest.mark.parametrize("shape", [(3, 40), (1, 40_000), (40_000,), (5, 1029), (2, 3, 7, 1), (70, 1)])
+def test_what_is_kept_of_an_index_for_the_gradient(shape: tuple[int, ...], dtype: str) -> None:
+    """Lines longer than a task and than what is checked at a time; tables of fewer lines; the same bits on all threads."""
+    rng = np.random.default_rng(len(shape))
+    axis = len(shape) - 1 - (shape[-1] == 1 and len(shape) > 2)
+    table = [n + (a != axis) if len(shape) == 2 and dtype == "float64" else n for a, n in enumerate(shape)]
+    x, dy = ((10 * rng.standard_normal(size)).astype(dtype) for size in (table, shape))
+    index = rng.integers(-shape[axis], shape[axis], shape)
+    positions = list(np.indices(shape))
+    positions[axis] = index
+    expected, found = np.zeros(table, dtype), []
+    np.add.at(expected, tuple(positions), dy)
+    outside = RangeCheck(IndexingError, "got {value} at {position}")
+    for engine in ENGINES:
+        given = engine.from_numpy(x)
+        taken, kept = engine.gather_along_kept(given, engine.from_numpy(index), axis, outside)
+        np.testing.assert_array_equal(taken, x[tuple(positions)])
+        order = range(len(shape))
+        grad = engine.gather_along_grad(engine.from_numpy(dy), kept, axis, tuple(table), order)
+        np.testing.assert_array_equal(grad, expected)
+        engine.scatter_along(grad, kept, engine.from_numpy(dy), axis)
+        found.append(np.asarray(grad).tobytes())
+        bad = index.copy()
+        bad[(-1,) * len(shape)] = shape[axis]
+        with pytest.raises(IndexingError, match=f"got {shape[axis]} at {index.size - 1}"):
+            engine.gather_along_kept(given, engine.from_numpy(bad), axis, outside)
+    assert found[0] == found[1]
+    empty = engine.from_numpy(np.zeros((*shape[:axis], 0, *shape[axis + 1 :]), np.int64))
+    _, kept = engine.gather_along_kept(given, empty, axis, outside)
+    nothing = engine.empty(empty.shape, np.dtype(dtype))
+    assert not np.asarray(engine.gather_along_grad(nothing, kept, axis, tuple(table), order)).any()

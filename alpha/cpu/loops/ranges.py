@@ -86,7 +86,10 @@ class _Mend:
         zero = "0" if self.count == 1 else "zeroinitializer"
         is_equal = write(f"icmp eq {kind} {given}, {self.ignored}")
         is_ignored = write(f"and {masks} {is_equal}, {self.may_ignore}")
-        is_below, is_above = write(f"icmp slt {kind} {given}, {self.low}"), write(f"icmp sge {kind} {given}, {self.high}")
+        is_below, is_above = (
+            write(f"icmp slt {kind} {given}, {self.low}"),
+            write(f"icmp sge {kind} {given}, {self.high}"),
+        )
         is_outside = write(f"or {masks} {is_below}, {is_above}")
         is_wrong = write(f"icmp ugt {masks} {is_outside}, {is_ignored}")  # outside, and not ignored
         is_from_end = write(f"icmp slt {kind} {given}, {zero}")
