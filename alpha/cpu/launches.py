@@ -34,6 +34,7 @@ from functools import cache as once
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from llvmlite import ir
 
 from alpha.cpu import workers
@@ -41,11 +42,14 @@ from alpha.cpu.job_slot import JOB_SLOT
 from alpha.cpu.loops import machine
 from alpha.cpu.loops.machine import Entries
 from alpha.geometry import Geometry
-from alpha.launches import KEY, NUMBER, OPTIONAL, SEVERAL, TENSOR, Launches, decline
+from alpha.launches import ENGINE, KEY, NUMBER, OPTIONAL, SEVERAL, TENSOR, Launches, decline
 from alpha.tensor import Storage, Tensor
 
 MOST_ENTRIES = 32
-"""Layouts that a launch knows; when there are more it begins anew with the last one."""
+"""Layouts that a launch knows."""
+
+PATIENCE = 256
+"""Calls of other layouts after which it begins anew, once it knows so many: to learn one takes as long as ten calls."""
 
 LONG = 1 << 13
 """Elements from which other threads run meanwhile: to let them takes as long as the loop of some hundreds."""
@@ -53,7 +57,7 @@ LONG = 1 << 13
 MOST_ARGUMENTS, MOST_TENSORS, MOST_RESULTS, MOST_WORDS = 16, 256, 8, 288
 """What a launch has room for."""
 
-_KINDS = (TENSOR, OPTIONAL, SEVERAL, NUMBER, KEY)
+_KINDS = (TENSOR, OPTIONAL, SEVERAL, NUMBER, KEY, ENGINE)
 _FUNCTIONS = (
     "PyLong_AsLongLong", "PyFloat_AsDouble", "PyErr_Occurred", "PyErr_Clear", "PyObject_RichCompareBool",
     "PyObject_CallOneArg", "PyType_IsSubtype", "PyType_GenericAlloc", "Py_IncRef", "Py_DecRef", "PyEval_SaveThread",
@@ -187,14 +191,19 @@ def learn(known: Launches, engine: Any, call: Callable[[], Call | None], *argume
     key = _key(type(engine), lies, keys)
     if key in known.known:
         return
+    is_full = len(known.known) >= MOST_ENTRIES
+    if is_full:
+        known.missed += 1
+        if known.missed < PATIENCE:
+            return
     made = call()
     if made is None or len(lies) > MOST_TENSORS or made.results > MOST_RESULTS or len(made.job) > MOST_WORDS:
         return
     packed = _packed(type(engine), made, lies, keys, known.arguments.count(NUMBER))
-    entries = dict(known.known) if len(known.known) < MOST_ENTRIES else {}
+    entries = {} if is_full else dict(known.known)
     entries[key] = _Entry(made, lies, keys, packed)
     launch, outside = (_launch(known, entries, looks or known.in_place) for looks in (False, True))
-    known.launch, known.launch_outside, known.known = launch, outside, entries
+    known.launch, known.launch_outside, known.known, known.missed = launch, outside, entries, 0
 
 
 def alias(engine: Any, known: Launches, arguments: Sequence[Any], other: Launches, given: Sequence[Any]) -> None:
@@ -302,7 +311,7 @@ def _key(engine: type, lies: tuple[Any, ...], keys: tuple[Any, ...]) -> tuple[An
 def _are_keys(keys: tuple[Any, ...]) -> bool:
     """Whether a launch can tell the keys from others."""
     return all(
-        key is None or type(key) in (bool, int, float, str, Geometry)
+        key is None or type(key) in (bool, int, float, str, Geometry) or isinstance(key, np.dtype)
         or (type(key) is tuple and all(type(n) is int for n in key))
         for key in keys
     )  # fmt: skip
@@ -445,7 +454,7 @@ class _Writer:
         with self._loop(self._given) as k:
             self._read(self._item(self._arguments, k), self._item(self._field_address("kind 0"), k))
         engine = self._load(self._engine)
-        self._check(b.not_(self._is(engine, self._number(0))), self._decline)  # there is a tensor
+        self._check(b.not_(self._is(engine, self._number(0))), self._decline)  # a tensor or the caller tells it
         entry = self._entry(engine)
         self._find_integers(entry)
         self._find_threads(entry, engine)
@@ -491,6 +500,8 @@ class _Writer:
             self._store(thing, b.add(self._given_numbers, b.mul(count, self._number(8))))
             value = b.bitcast(self._value(thing), _I64)
             self._store(value, b.add(self._sources, b.mul(self._sum(count, _INPUTS), self._number(8))))
+        with b.if_then(is_kind[ENGINE]):
+            self._store(thing, self._engine)
         with b.if_then(is_kind[KEY]):
             self._store(thing, b.add(self._keys, b.mul(self._count_up(self._key_count), self._number(8))))
 
@@ -590,7 +601,10 @@ class _Writer:
         return entry
 
     def _check_same(self, wanted: Any, given: Any, otherwise: Any) -> None:
-        """Goes on where two keys are equal and of one type, and so their items; floats have the same bits."""
+        """Goes on where two keys are equal and of one type, and so their items; floats have the same bits.
+
+        Dtypes are compared by their addresses: NumPy has one object for each that is made without options.
+        """
         b = self._builder
         compare, same = self._function.append_basic_block(), self._function.append_basic_block()
         b.cbranch(self._is(wanted, given), same, compare)

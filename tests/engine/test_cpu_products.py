@@ -18,8 +18,9 @@ from alpha.cpu.gemm.algorithm import Algorithm, Call
 from alpha.cpu.gemm.algorithms import ALGORITHMS
 from alpha.cpu.gemm.blas import MOST_MACS
 from alpha.cpu.gemm.explanations import explain_problem
+from alpha.cpu.gemm.kernel import Cut
 from alpha.cpu.gemm.problem import Product, product, product_of
-from alpha.cpu.isa import ISA
+from alpha.cpu.isa import ISA, L1_SET_STRIDE
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.launches import LINEAR, MATMUL, PRODUCT_ALGORITHM
 from alpha.tensor import Tensor
@@ -220,6 +221,28 @@ def test_bits_do_not_depend_on_the_cut(
                     found.add(np.asarray(engine.matmul(engine.from_numpy(left), engine.from_numpy(right))).tobytes())
     tiles.plan.cache_clear()
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(100, 300, 257), (9, 1000, 128), (13, 17, 300), (40, 1024, 150)])
+def test_rows_that_share_a_set_of_the_cache_are_copied(dtype: Any, shape: tuple[int, int, int]) -> None:
+    """The copy changes no bit, and takes nothing from behind a row."""
+    rows, depth, columns = shape
+    rng, engine = np.random.default_rng(9), CPUEngine(threads=1)
+    step = -(-depth * np.dtype(dtype).itemsize // L1_SET_STRIDE) * L1_SET_STRIDE // np.dtype(dtype).itemsize
+    apart = np.full((rows, step + 8), np.nan, dtype)
+    apart[:, :depth] = rng.standard_normal((rows, depth))
+    colliding = engine.from_numpy(np.ascontiguousarray(apart[:, :step]))
+    y = engine.from_numpy(rng.standard_normal((depth, columns)).astype(dtype))
+    found = []
+    for x in (engine.from_numpy(apart), colliding):
+        left = x.view(0, (rows, depth), x.strides)
+        assert product_of(left, y).x_rows_collide == (x is colliding)
+        with product_planner.use("tiles"):
+            found.append(np.asarray(engine.matmul(left, y)))
+        told = Cut(*np.frombuffer(tiles.plan(product_of(left, y), 1).told, np.int64))
+        assert (told.x_copy_row > 0) == (x is colliding)
+    assert found[0].tobytes() == found[1].tobytes() and not np.isnan(found[0]).any()
 
 
 def test_tasks_cover_the_result_and_threads_have_some() -> None:

@@ -36,6 +36,9 @@ LARGE = [
     ((8 * PART // 100, 100), (0,)),  # rows in bunches
     ((9, 3 * STRIP + 7), (0,)),  # columns in strips
     ((5, 1700, 33), (1,)),  # blocks of columns
+    *(((rows, 512), (0,)) for rows in (15, 31, 32, 1003)),  # rows that share few sets of the first cache
+    ((3, 77, 1024), (1,)),
+    ((65_000, 33), (0,)),  # narrow rows that come from memory
     ((7, 8, 9, 40), (0, 2)),  # neither: copied
     ((33, 40, 41), (0, 1, 2)),
     *(((lines, length), (1,)) for lines, length in ((9, 2), (3000, 3), (700, 16), (401, 17), (90, 64), (90, 65))),

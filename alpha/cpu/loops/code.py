@@ -84,6 +84,13 @@ class Code(Text):
     def store(self, kind: str, value: Value, address: Value, align: int) -> None:
         self.act(f"store {kind} {value}, {pointer_to(kind)} {self.pointer(kind, address)}, align {align}")
 
+    def prefetch(self, address: Value) -> None:
+        """Asks for the cache line at an address, which need be no memory's, to be brought to the L2 cache."""
+        kind = pointer_to("i8")
+        name = f"llvm.prefetch.p0{'' if kind == 'ptr' else 'i8'}"
+        self.declarations.add(f"declare void @{name}({kind}, i32, i32, i32)")
+        self.act(f"call void @{name}({kind} {self.pointer('i8', address)}, i32 0, i32 2, i32 1)")
+
     def field(self, record: Value, place: int, kind: str = "i64") -> Value:
         """A field of a record that does not change meanwhile."""
         pointer = self.pointer(kind, self.add(record, 8 * place))

@@ -14,7 +14,7 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.loops.code import Code, alone, module, shared
 from alpha.cpu.loops.folds import SUM, fold_of
 from alpha.cpu.loops.lanes import Value, scalar
-from alpha.cpu.loops.runs import Run
+from alpha.cpu.loops.runs import LONG, Run
 
 BLOCK = 8
 """Rows whose shares of a weight's gradient are added in the dtype of x."""
@@ -103,7 +103,7 @@ def _deviations(bits: int) -> Code:
     def apart(at: Value, left: Value | None) -> list[Value]:
         return [run.sub(run.sub(run.read(code.add("%x", at), left), high), low)]
 
-    (state,) = run.totals("%count", 1, apart)
+    (state,) = run.totals("%count", 1, apart, LONG)
     code.give("double", run.total("double", state))
     return code
 
@@ -133,7 +133,7 @@ def _squares(bits: int, short: bool) -> Code:
         last = run.fold("%count", (1,), wide, [(run.wide, "zeroinitializer")] * 2)
         code.give("double", run.state(last)[0])
         return code
-    (state,) = run.totals("%count", 1, square)
+    (state,) = run.totals("%count", 1, square, LONG)
     total = run.total("double", state)
     if bits == 32:
         count = code.write("sitofp i64 %count to double")
