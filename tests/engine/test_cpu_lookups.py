@@ -139,7 +139,7 @@ def test_indices_are_checked_in_parts(count: int) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
 @pytest.mark.parametrize("shape", [(3, 40), (1, 40_000), (40_000,), (5, 1029), (2, 3, 7, 1), (70, 1)])
 def test_what_is_kept_of_an_index_for_the_gradient(shape: tuple[int, ...], dtype: str) -> None:
-    """Lines longer than a task and than what is checked at a time; tables of fewer lines; the same bits on all threads."""
+    """Lines longer than a task and than what is checked at a time; tables of fewer lines; bits of any threads."""
     rng = np.random.default_rng(len(shape))
     axis = len(shape) - 1 - (shape[-1] == 1 and len(shape) > 2)
     table = [n + (a != axis) if len(shape) == 2 and dtype == "float64" else n for a, n in enumerate(shape)]
