@@ -137,7 +137,7 @@ class _Columns:
         return code
 
     def _take_far(self) -> Code:
-        """``take_far(x, step, columns, room, ahead)``: FAR_ROWS of them; ``ahead``: bytes to those prefetched."""
+        """``take_far(x, step, columns, room, ahead)``: FAR_ROWS of them; ``ahead``: bytes to what is prefetched."""
         code = Code("take_far", "x", "step", "columns", "room", "ahead")
         self._taken(code, FAR_ROWS, "%ahead")
         return code
