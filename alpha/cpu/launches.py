@@ -48,7 +48,7 @@ from alpha.tensor import Storage, Tensor
 MOST_ENTRIES = 32
 """Layouts that a launch knows."""
 
-PATIENCE = 256
+MISSES_BEFORE_ANEW = 256
 """Calls of other layouts after which it begins anew, once it knows so many: to learn one takes as long as ten calls."""
 
 LONG = 1 << 13
@@ -194,7 +194,7 @@ def learn(known: Launches, engine: Any, call: Callable[[], Call | None], *argume
     is_full = len(known.known) >= MOST_ENTRIES
     if is_full:
         known.missed += 1
-        if known.missed < PATIENCE:
+        if known.missed < MISSES_BEFORE_ANEW:
             return
     made = call()
     if made is None or len(lies) > MOST_TENSORS or made.results > MOST_RESULTS or len(made.job) > MOST_WORDS:

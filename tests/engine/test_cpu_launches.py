@@ -126,7 +126,7 @@ def test_more_layouts_than_a_launch_knows_are_not_learnt_at_each_call(engine: CP
         function(x, y, 1.0)
     known, (x, y) = program.launches.launch, pairs[-1]
     assert len(program.launches.known) == launches.MOST_ENTRIES
-    for _ in range(launches.PATIENCE - 9):
+    for _ in range(launches.MISSES_BEFORE_ANEW - 9):
         assert program.launches.launch(x, y, 1.0) is None
         function(x, y, 1.0)
     assert program.launches.launch is known
