@@ -48,7 +48,8 @@ def test_values(dtype: str, threads: int) -> None:
             a = alpha.tensor(np.array(x, order=order), engine=engine)
             b = alpha.tensor(y, engine=engine)
             assert ((a - b).numpy() == x - y).all() and ((a < b).numpy() == (x < y)).all()
-            assert (a.float().numpy() == x.astype(np.float32)).all()
+            for target in ("float32", "float64", "int32", "int64", "uint8", "bool"):
+                assert (alpha.cast(a, target).numpy() == x.astype(target)).all()
 
 
 @pytest.mark.usefixtures("always")

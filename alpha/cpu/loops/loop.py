@@ -396,10 +396,16 @@ class Writer:
 
 
 def lanes_of(layout: Layout, fused: bool, text: Text) -> Lanes:
-    """The vectors of a loop: as many lanes as the widest of all that it reads and computes in has in one."""
+    """The vectors of a loop: as many lanes as the widest of all that it reads and computes in has in one.
+
+    Integers that are cut shorter have twice as many: what becomes of one vector is stored by the instruction that cuts
+    it, which goes through the caches.
+    """
     computed = layout.computed
     widest = max(computed.bits, *[element.bits for element, lie in layout.tensors if lie != SAME], 0)
     count = ISA.lanes(widest // 8)
+    if computed.is_integer and computed.bits < widest:
+        count *= 2
     return Integers(computed, count, text) if computed.is_integer else Lanes(computed.bits, count, fused, text)
 
 
