@@ -136,6 +136,9 @@ LINEAR = Launches(TENSOR, TENSOR, OPTIONAL, KEY, KEY)
 """``Engine.linear`` of small matrices without a function behind it: x, w, bias, ``PRODUCT_ALGORITHM``, whether it is
 inference. For ``alpha.linear``."""
 
+DOT = Launches(TENSOR, TENSOR)
+"""``Engine.gemv`` of a matrix of one row: the row, x; a number. For ``alpha.dot``."""
+
 REDUCTIONS = {op: Launches(TENSOR, KEY, KEY) for op in ("sum", "prod", "max", "min", "mean", "norm")}
 """``Engine.reduce``, ``Engine.mean`` and ``Engine.euclidean_norm`` of floats: x, axes, ``keepdims``."""
 
