@@ -95,6 +95,10 @@ FULL = Launches(ENGINE, KEY, NUMBER, KEY)
 FULL_LIKE = Launches(TENSOR, NUMBER)
 """``Engine.full_like`` in x's dtype, of a number that it holds: x, value. For ``alpha.full_like``."""
 
+RANDOM = Launches(ENGINE, KEY, KEY, KEY, KEY, KEY, NUMBER, NUMBER)
+"""``Engine.random``: the draw's distribution, shape, dtype, first and second, and seed and offset with the bits of an
+int64."""
+
 ONE_HOT = Launches(TENSOR, KEY)
 """``Engine.one_hot`` of integers of 64 bits: labels, classes. For ``alpha.one_hot`` of labels with one axis."""
 

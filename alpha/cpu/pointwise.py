@@ -39,6 +39,12 @@ STREAMED_BYTES = 20 << 20
 With a last cache of 32 MB sums gain from 20 MB on, 40 % of their time at 100 MB; below, functions of one tensor lose.
 """
 
+ALIGNED_BYTES = 2 << 10
+"""Bytes of a row from which its results go past the caches where rows are not aligned.
+
+The ends of rows share cache lines, which have to be read first: with rows of 800 bytes that takes what streaming saves.
+"""
+
 TensorLayout = tuple[Shape, Shape, Any]
 """Shape, strides and dtype of a tensor."""
 
@@ -140,9 +146,11 @@ class Plan:
         computed = BOOLS if is_logical and all(program.conditions) else element_of(dtype)
         touched = sum(nbytes for nbytes, _ in self.results)
         touched += sum(math.prod(shape) * kind.itemsize for shape, _, kind in layouts)
-        is_aligned = axes[-1][0] * dtype.itemsize % ISA.bytes == 0
-        streams = out is None and is_aligned and touched >= STREAMED_BYTES
-        layout = loops.Layout(computed, tuple(tensors), len(axes) == 1, streams)
+        row_bytes = axes[-1][0] * dtype.itemsize
+        aligns = row_bytes % ISA.bytes != 0 and len(axes) > 1
+        can_stream = not aligns or (row_bytes >= ALIGNED_BYTES and not program.bools[0] and not _draws(layouts))
+        streams = out is None and can_stream and touched >= STREAMED_BYTES
+        layout = loops.Layout(computed, tuple(tensors), len(axes) == 1, streams, streams and aligns)
         self.loop = compiled_loop(Wanted(program.text, layout, program))
         self._record = np.array(self._plan(axes), np.int64)
         self.address = self._record.ctypes.data
@@ -184,6 +192,11 @@ def numbers_of(program: Program, dtype: np.dtype[Any]) -> tuple[int, int]:
     """
     least, most = limits(dtype if all(program.bools) else default_int)
     return int(least), int(most)
+
+
+def _draws(layouts: Sequence[TensorLayout]) -> bool:
+    """Whether elements of a tensor are drawn, by counters that begin with whole vectors."""
+    return any(dtype == DRAWN_DTYPE for _, _, dtype in layouts)
 
 
 def _is_dense_within(shape: Shape, strides: Shape) -> bool:

@@ -48,12 +48,14 @@ class Layout:
         is_flat: whether there are no outer axes.
         streams: whether results other than bools are written past the caches; each row of them is aligned to whole
             vectors.
+        aligns: whether rows are made so: what is before their first whole vector is written through the caches.
     """
 
     computed: Element
     tensors: tuple[tuple[Element, str], ...]
     is_flat: bool
     streams: bool
+    aligns: bool = False
 
 
 def ir_of(program: Program, layout: Layout, fused: bool) -> str:
@@ -132,12 +134,21 @@ class Writer:
         return steps
 
     def _elements(self, steps: list[Value]) -> None:
-        """The elements of a row: whole turns of vectors, then vectors of which the last may be a part."""
-        text, row_block = self.text, self.text.block
-        text.act("br label %vectors")
+        """The elements of a row: whole turns of vectors, then vectors of which the last may be a part.
+
+        Where rows are to be aligned a part of a vector comes first.
+        """
+        row_block = self.text.block
+        aligned = self._aligned_from() if self.layout.aligns else None
+        self.text.act(f"br label %{'vectors' if aligned is None else 'parts'}")
+        self._vectors(steps, f"[ %first, %{row_block} ]" if aligned is None else "[ %p, %parts_end ]", row_block)
+        self._parts(steps, aligned, row_block)
+
+    def _vectors(self, steps: list[Value], origin: str, row_block: str) -> None:
+        """The turns of whole vectors; ``origin``: the first element's index, and the block that it comes from."""
+        text, whole = self.text, self.lanes.count * self._unroll()
         text.label("vectors")
-        whole = self.lanes.count * self._unroll()
-        text.act(f"%i = phi i64 [ %first, %{row_block} ], [ %next_i, %whole_end ]")
+        text.act(f"%i = phi i64 {origin}, [ %next_i, %whole_end ]")
         self._carry("whole", (row_block, "row"), ("whole_end", "whole_next"))
         text.act("%left = sub i64 %end, %i")
         text.act(f"%are_whole = icmp sge i64 %left, {whole}")
@@ -150,19 +161,48 @@ class Writer:
         text.act("br label %whole_end")
         text.label("whole_end")
         text.act("br label %vectors")
+
+    def _parts(self, steps: list[Value], aligned: Value | None, row_block: str) -> None:
+        """The vectors that may be parts: at a row's end, and at its beginning up to the index ``aligned``."""
+        text, until, origin = self.text, "%end", ""
         text.label("parts")
-        text.act("%p = phi i64 [ %i, %vectors ], [ %next_p, %part_end ]")
+        if aligned is not None:
+            until, origin = "%until", f"[ %first, %{row_block} ], "
+            text.act(f"%until = phi i64 [ {aligned}, %{row_block} ], [ %end, %vectors ], [ %until, %part_end ]")
+        text.act(f"%p = phi i64 {origin}[ %i, %vectors ], [ %next_p, %part_end ]")
         self._carry("part", ("vectors", "whole"), ("part_end", "part_next"))
-        text.act("%p_left = sub i64 %end, %p")
+        text.act(f"%p_left = sub i64 {until}, %p")
         text.act("%is_part = icmp sgt i64 %p_left, 0")
-        text.act("br i1 %is_part, label %part, label %row_end")
+        text.act(f"br i1 %is_part, label %part, label %{'row_end' if aligned is None else 'parts_end'}")
         text.label("part")
         self._vector(0, steps, "%p", "%p_left")
         text.forget()
-        text.act(f"%next_p = add i64 %p, {self.lanes.count}")
+        text.act(f"%further = add i64 %p, {self.lanes.count}")
+        text.act(f"%is_further = icmp slt i64 %further, {until}")
+        text.act(f"%next_p = select i1 %is_further, i64 %further, i64 {until}")
         text.act("br label %part_end")
         text.label("part_end")
         text.act("br label %parts")
+        if aligned is not None:
+            text.label("parts_end")
+            text.act("%is_row_end = icmp sge i64 %p, %end")
+            text.act("br i1 %is_row_end, label %row_end, label %vectors")
+
+    def _aligned_from(self) -> Value:
+        """The place in a row from which the first result is aligned to whole vectors, the row's end at most.
+
+        The cache line that a row shares with the next is asked for early: it is written through the caches, and all
+        that is written past them would wait for it.
+        """
+        write, size = self.text.write, self.layout.computed.bits // 8
+        first, last = (self._address(self.pointers[0], place, size) for place in ("%first", "%end"))
+        byte = pointer_to("i8")
+        name = f"llvm.prefetch.p0{'' if byte == 'ptr' else 'i8'}"
+        self.text.declarations.add(f"declare void @{name}({byte}, i32, i32, i32)")
+        self.text.act(f"call void @{name}({byte} {write(f'inttoptr i64 {last} to {byte}')}, i32 1, i32 3, i32 1)")
+        missing = write(f"and i64 {write(f'sub i64 0, {first}')}, {ISA.bytes - 1}")
+        place = write(f"add i64 %first, {write(f'udiv i64 {missing}, {size}')}")
+        return write(f"select i1 {write(f'icmp slt i64 {place}, %end')}, i64 {place}, i64 %end")
 
     def _bases(self) -> list[Value]:
         """Where the results and the tensors begin, from the job's fields after the plan."""
@@ -365,10 +405,16 @@ class Writer:
 
 
 def lanes_of(layout: Layout, fused: bool, text: Text) -> Lanes:
-    """The vectors of a loop: as many lanes as the widest of all that it reads and computes in has in one."""
+    """The vectors of a loop: as many lanes as the widest of all that it reads and computes in has in one.
+
+    Integers that are cut shorter have twice as many: what becomes of one vector is stored by the instruction that cuts
+    it, which goes through the caches.
+    """
     computed = layout.computed
     widest = max(computed.bits, *[element.bits for element, spacing in layout.tensors if spacing != SAME], 0)
     count = ISA.lanes(widest // 8)
+    if computed.is_integer and computed.bits < widest:
+        count *= 2
     return Integers(computed, count, text) if computed.is_integer else Lanes(computed.bits, count, fused, text)
 
 
