@@ -95,6 +95,10 @@ FULL = Launches(ENGINE, KEY, NUMBER, KEY)
 FULL_LIKE = Launches(TENSOR, NUMBER)
 """``Engine.full_like`` in x's dtype, of a number that it holds: x, value. For ``alpha.full_like``."""
 
+RANDOM = Launches(ENGINE, KEY, KEY, KEY, KEY, KEY, NUMBER, NUMBER)
+"""``Engine.random``: the draw's distribution, shape, dtype, first and second, and seed and offset with the bits of an
+int64."""
+
 ONE_HOT = Launches(TENSOR, KEY)
 """``Engine.one_hot`` of integers of 64 bits: labels, classes. For ``alpha.one_hot`` of labels with one axis."""
 
@@ -131,6 +135,9 @@ MATMUL = Launches(TENSOR, TENSOR, KEY)
 LINEAR = Launches(TENSOR, TENSOR, OPTIONAL, KEY, KEY)
 """``Engine.linear`` of small matrices without a function behind it: x, w, bias, ``PRODUCT_ALGORITHM``, whether it is
 inference. For ``alpha.linear``."""
+
+DOT = Launches(TENSOR, TENSOR)
+"""``Engine.gemv`` of a matrix of one row: the row, x; a number. For ``alpha.dot``."""
 
 REDUCTIONS = {op: Launches(TENSOR, KEY, KEY) for op in ("sum", "prod", "max", "min", "mean", "norm")}
 """``Engine.reduce``, ``Engine.mean`` and ``Engine.euclidean_norm`` of floats: x, axes, ``keepdims``."""

@@ -19,7 +19,7 @@ from alpha.cpu.launches import Call, call_of, constant, learn, of_number, of_res
 from alpha.cpu.loops import fill, machine, progression
 from alpha.cpu.loops.elements import Element, element_of
 from alpha.cpu.tasks import Record
-from alpha.dtypes import ALL, float32, is_float, limits
+from alpha.dtypes import ALL, is_float, limits
 from alpha.launches import FULL, FULL_LIKE
 from alpha.records import Scalar
 from alpha.tensor import Storage, Tensor, dense_strides
@@ -130,8 +130,9 @@ class _Plan:
         tasks = -(-nbytes // fill.TASK_BYTES)
         bits = 64 if dtype is None else 8 * dtype.itemsize
         factor = sum([1 << place for place in range(0, 64, bits)])
+        is_rounded = dtype is not None and is_float(dtype) and bits == 32
         self.shared_tasks = tasks if nbytes >= SHARED_BYTES else 1
-        self.record = Record((tasks, nbytes, int(dtype == float32), -1 if bits == 64 else (1 << bits) - 1, factor))
+        self.record = Record((tasks, nbytes, int(is_rounded), -1 if bits == 64 else (1 << bits) - 1, factor))
 
 
 @caches.kept

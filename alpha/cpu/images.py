@@ -37,18 +37,25 @@ class ImagePlan(NamedTuple):
 
 
 def image_plan(
-    shape: Shape, strides: Shape, size: tuple[int, int], item: int, in_image_order: bool = True
+    shape: Shape,
+    strides: Shape,
+    size: tuple[int, int],
+    item: int,
+    in_image_order: bool = True,
+    read_once: bool = False,
 ) -> ImagePlan:
     """The plan for images of a shape and strides, as ``in_runs`` gives them, whose results have a height and width.
 
-    ``in_image_order``: whether the results always lie so; else those of images that lie one after another do as these.
+    Args:
+        in_image_order: whether the results always lie so; else those of images that lie one after another do as these.
+        read_once: as in ``pixels.plan``.
     """
     result = (shape[0], *size, shape[3])
     runs, _, _ = pixels.runs_of(shape, strides)
     steps = dense_strides(result, IMAGE_ORDER if in_image_order or runs == 1 else None)
     nbytes = math.prod(result) * item
     streams = nbytes >= LARGE_BYTES and not any(step * item % ISA.bytes for step in steps[:3])
-    planned = pixels.plan(shape, strides, size, steps, item)
+    planned = pixels.plan(shape, strides, size, steps, item, read_once)
     return ImagePlan(math.prod(result), nbytes, result, steps, streams, planned)
 
 

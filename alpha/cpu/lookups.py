@@ -15,7 +15,7 @@ from alpha.arguments import Shape
 from alpha.composed import arrays
 from alpha.cpu import tasks
 from alpha.cpu.base import Array
-from alpha.cpu.copies import CopyOperations
+from alpha.cpu.copies import LARGE_BYTES, CopyOperations
 from alpha.cpu.isa import ISA
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import indexing as kernels
@@ -33,6 +33,12 @@ SIZES = (4, 8)
 
 TASK = 1 << 14
 """Numbers per task, about."""
+
+LEAST_SHARED_BYTES = 1 << 10
+"""Bytes of an entry, for each thread that writes, from which the threads overwrite parts of it."""
+
+LEAST_STREAMED_BYTES = 1 << 10
+"""Bytes of an entry from which many are written past the caches: shorter ones share too many cache lines."""
 
 TAKE, ADD, PUT_ENTRIES = "take", "add", "put"
 _KERNELS = {TAKE: kernels.take, ADD: kernels.add, PUT_ENTRIES: kernels.put_entries}
@@ -80,7 +86,7 @@ class LookupOperations(CopyOperations):
         found: Tensor | None = INDEX_SELECT.launch(x, axis, index, from_end)
         if found is not None:
             return found
-        lines = lines_of_entries(x.shape, x.strides, index.shape, axis, x.dtype.itemsize, 0)
+        lines = lines_of_entries(TAKE, x.shape, x.strides, index.shape, axis, x.dtype.itemsize)
         return self._taken(Lookup(INDEX_SELECT, x, axis, index, from_end), lines, checked) if lines.serves else None
 
     def _taken(self, lookup: Lookup, lines: Plan, checked: bool, kept: Tensor | None = None) -> Tensor | None:
@@ -131,7 +137,7 @@ class LookupOperations(CopyOperations):
 
     def add_entries(self, out: Tensor, index: Tensor, axis: int, values: Tensor) -> bool:
         """Adds to whole entries along an axis, if a kernel serves; whether it did."""
-        lines = lines_of_entries(out.shape, out.strides, index.shape, axis, out.dtype.itemsize, self.threads)
+        lines = lines_of_entries(ADD, out.shape, out.strides, index.shape, axis, out.dtype.itemsize, self.threads)
         if not lines.serves or values.shape != lines.shape:
             return False
         index = self.dense(index, range(index.ndim))
@@ -144,17 +150,19 @@ class LookupOperations(CopyOperations):
             return False
         if PUT.launch(out, axis, index, values) is not None:
             return True
-        lines = lines_of_entries(out.shape, out.strides, index.shape, axis, out.dtype.itemsize, 1, PUT_ENTRIES)
+        lines = lines_of_entries(
+            PUT_ENTRIES, out.shape, out.strides, index.shape, axis, out.dtype.itemsize, self.threads
+        )
         if not lines.serves or not lines.tasks or values.shape != lines.shape or 0 in out.strides:
             return False
         followed, given = self.dense(index, range(index.ndim)), self.dense(values, range(values.ndim))
         wrong = np.zeros(1, np.int64)  # which the indices are not
-        self.look_up(PUT_ENTRIES, lines._replace(tasks=1), Looked(followed, out, given), wrong.ctypes.data)
+        self.look_up(PUT_ENTRIES, lines, Looked(followed, out, given), wrong.ctypes.data)
         if followed is index and given is values:
             kernel = kernels.put_entries[out.dtype.itemsize]
             job = (constant(lines.address), of_tensor(1), of_tensor(0), of_tensor(2), verdict())
             elements = math.prod(lines.shape)
-            learn(PUT, self, lambda: call_of(kernel, job, (), elements, 1, lines), out, axis, index, values)
+            learn(PUT, self, lambda: call_of(kernel, job, (), elements, lines.tasks, lines), out, axis, index, values)
         return True
 
     def look_up(self, op: str, lines: Plan, looked: Looked, wrong: int = 0, from_end: bool = False) -> None:
@@ -249,15 +257,20 @@ def lines_along(
         clears = clears and shape[:axis] == before and strides[axis] == 1
         found = _along(sizes, shape[axis], steps, adders, clears, item)
     else:
-        found = _plan(sizes, shape[axis], steps, (length * count, count, 1), adders, item)
+        found = _plan(ADD, sizes, shape[axis], steps, (length * count, count, 1), adders, item)
     return found._replace(shape=index, strides=dense_strides(index), nbytes=math.prod(index) * item)
 
 
 @caches.kept
 def lines_of_entries(
-    shape: Shape, strides: Shape, index: Shape, axis: int, item: int, adders: int, op: str = TAKE
+    op: str, shape: Shape, strides: Shape, index: Shape, axis: int, item: int, writers: int = 0
 ) -> Plan:
-    """The lookup by an index of whole entries along an axis, dense in row-major order; ``op``: as in ``look_up``."""
+    """The lookup by an index of whole entries along an axis, dense in row-major order.
+
+    Args:
+        op: as in ``look_up``.
+        writers: the threads that add to the table or overwrite it; 0 where it is read.
+    """
     before, after = shape[:axis], shape[axis + 1 :]
     outer, inner = _merged(before, strides[:axis]), _merged(after, strides[axis + 1 :])
     if outer is None or inner is None or item not in SIZES:
@@ -266,34 +279,39 @@ def lines_of_entries(
     if op != PUT_ENTRIES and sizes.outer > 1 and sizes.length and sizes.inner == 1 and shape[axis]:
         found = _columns(sizes.outer, sizes.length, shape[axis], outer * item, strides[axis] * item)
     elif op != PUT_ENTRIES and sizes.outer == sizes.inner == 1:
-        found = _along(sizes, shape[axis], (0, strides[axis] * item, 0), adders, False, item)
+        found = _along(sizes, shape[axis], (0, strides[axis] * item, 0), writers, False, item)
     else:
         steps = (outer * item, strides[axis] * item, inner * item)
-        found = _plan(sizes, shape[axis], steps, (0, 1, 0), adders, item)
+        found = _plan(op, sizes, shape[axis], steps, (0, 1, 0), writers, item)
     values = before + index + after
     return found._replace(shape=values, strides=dense_strides(values), nbytes=math.prod(values) * item)
 
 
 def _plan(
+    op: str,
     sizes: _Sizes,
     entries: int,
     table: tuple[int, int, int],
     index: tuple[int, int, int],
-    adders: int,
+    writers: int,
     item: int,
 ) -> Plan:
+    """A lookup by the kernels; ``writers``: the threads that add to the table or overwrite it."""
     outer, length, inner = sizes
-    if adders:
+    stream = math.prod(sizes) * item >= LARGE_BYTES and inner * item >= LEAST_STREAMED_BYTES
+    if op == TAKE:
+        block = max(1, TASK // max(inner, 1))
+        count = -(-outer * length // block)
+    elif op == ADD or inner * item >= LEAST_SHARED_BYTES * writers:
         lanes = ISA.lanes(item)
-        shares = adders if outer < adders else 1  # of one outer position
+        shares = writers if outer < writers else 1  # of one outer position
         block = -(-inner // (shares * lanes)) * lanes
         count = outer * -(-inner // max(block, 1))
     else:
-        block = max(1, TASK // max(inner, 1))
-        count = -(-outer * length // block)
+        block, count = inner, min(outer, 4 * writers)
     if not math.prod(sizes):
         count = 0
-    record = np.array(kernels.Lines(*sizes, entries, *table, *index, count, block), np.int64)
+    record = np.array(kernels.Lines(*sizes, entries, *table, *index, count, block, stream), np.int64)
     return Plan(True, count, record.ctypes.data, record)
 
 

@@ -55,7 +55,8 @@ def _plan(rows: WeightedPairs, columns: WeightedPairs, shape: Shape, strides: Sh
         if first < 0 or last >= length:
             raise ShapeError(f"[resample] expected pairs within an axis of {length}, got {last}")
     size = len(rows.starts) - 1, len(columns.starts) - 1
-    result = image_plan(shape, strides, size, item, in_image_order=False)
+    read_once = all(pairs.chooses or pairs.reads_once for pairs in (rows, columns))
+    result = image_plan(shape, strides, size, item, in_image_order=False, read_once=read_once)
     tables = [*_tables(rows, item), *_tables(columns, item)]
     record = Record((*result.pixels, *loops.Resampling(*[table.ctypes.data for table in tables])))
     return Plan(result, _loop(8 * item, rows.chooses and columns.chooses, result.streams), record, tables)

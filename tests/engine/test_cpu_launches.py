@@ -20,6 +20,7 @@ import alpha.launches
 from alpha.cpu import launches, workers
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.job_slot import JOB_SLOT, NO_MORE
+from alpha.cpu.launch_code import MOST_TENSORS
 from alpha.cpu.launches import Call, call_of, constant, learn, of_number, of_result, of_tensor, parts, verdict
 from alpha.cpu.loops.machine import Entries
 from alpha.cpu.workers import Workers
@@ -126,7 +127,7 @@ def test_more_layouts_than_a_launch_knows_are_not_learnt_at_each_call(engine: CP
         function(x, y, 1.0)
     known, (x, y) = program.launches.launch, pairs[-1]
     assert len(program.launches.known) == launches.MOST_ENTRIES
-    for _ in range(launches.PATIENCE - 9):
+    for _ in range(launches.MISSES_UNTIL_RESET - 9):
         assert program.launches.launch(x, y, 1.0) is None
         function(x, y, 1.0)
     assert program.launches.launch is known
@@ -189,7 +190,7 @@ def test_launches_leave_nothing_behind(engine: CPUEngine) -> None:
 
 
 def test_an_interpreter_that_keeps_attributes_elsewhere_has_no_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launches, "_method", lambda *_: None)
+    monkeypatch.setattr(launches, "method", lambda *_: None)
     function, program = _program()
     x = alpha.ones(11)
     for _ in range(2):
@@ -599,7 +600,7 @@ def test_a_label_out_of_range_is_an_error_after_a_launch_too(engine: CPUEngine) 
 
 
 def test_many_tensors_are_not_for_a_launch(engine: CPUEngine) -> None:
-    parts = [alpha.full((2, 3), k, engine=engine) for k in range(launches.MOST_TENSORS + 1)]
+    parts = [alpha.full((2, 3), k, engine=engine) for k in range(MOST_TENSORS + 1)]
     for some in (parts, parts[1:]):
         for _ in range(2):
             wanted = np.concatenate([part.numpy() for part in some], 1)

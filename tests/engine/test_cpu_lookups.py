@@ -139,7 +139,7 @@ def test_indices_are_checked_in_parts(count: int) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
 @pytest.mark.parametrize("shape", [(3, 40), (1, 40_000), (40_000,), (5, 1029), (2, 3, 7, 1), (70, 1)])
 def test_what_is_kept_of_an_index_for_the_gradient(shape: tuple[int, ...], dtype: str) -> None:
-    """Lines longer than a task and than what is checked at a time; tables of fewer lines; bits of any threads."""
+    """Lines longer than a task and than what is checked at a time; larger tables; the same bits on all threads."""
     rng = np.random.default_rng(len(shape))
     axis = len(shape) - 1 - (shape[-1] == 1 and len(shape) > 2)
     table = [n + (a != axis) if len(shape) == 2 and dtype == "float64" else n for a, n in enumerate(shape)]
@@ -168,3 +168,40 @@ def test_what_is_kept_of_an_index_for_the_gradient(shape: tuple[int, ...], dtype
     _, kept = engine.gather_along_kept(given, empty, axis, outside)
     nothing = engine.empty(empty.shape, np.dtype(dtype))
     assert not np.asarray(engine.gather_along_grad(nothing, kept, axis, tuple(table), order)).any()
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("shape", [(9, 700), (2, 5, 1100), (40, 7, 3), (6, 1), (300, 5)])
+def test_entries_are_overwritten_by_threads(
+    shape: tuple[int, ...], large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of equal indices the last counts, on any number of threads, past the caches too; a wrong one changes nothing."""
+    if large:
+        monkeypatch.setattr(lookups, "LARGE_BYTES", 0)
+    rng = np.random.default_rng(sum(shape))
+    for dtype in ("float32", "int64"):
+        for axis in range(len(shape)):
+            n = shape[axis]
+            index = rng.integers(-n, n, 2 * n)
+            size = (*shape[:axis], 2 * n, *shape[axis + 1 :])
+            x, values = ((100 * rng.standard_normal(one)).astype(dtype) for one in (shape, size))
+            expected, place = x.copy(), (slice(None),) * axis
+            for k, entry in enumerate(index):
+                expected[(*place, entry)] = values[(*place, k)]
+            for engine in ENGINES:
+                table = engine.from_numpy(x)
+                assert engine.put_entries(table, engine.from_numpy(index), axis, engine.from_numpy(values))
+                np.testing.assert_array_equal(table, expected)
+                np.testing.assert_array_equal(
+                    engine.take_entries(table, engine.from_numpy(index), axis, True), np.take(expected, index % n, axis)
+                )
+                job = lookups.lines_of_entries(
+                    lookups.PUT_ENTRIES, x.shape, table.strides, (2 * n,), axis, x.itemsize, 3
+                )
+                wrong = np.zeros(1, np.int64)
+                bad = engine.from_numpy(np.append(index[:-1], n))
+                looked = lookups.Looked(bad, table, engine.from_numpy(values + 1))
+                engine.look_up(lookups.PUT_ENTRIES, job, looked, wrong.ctypes.data)
+                assert wrong[0] == 1
+                np.testing.assert_array_equal(table, expected)
+    lookups.lines_of_entries.cache_clear()

@@ -10,6 +10,7 @@ import pytest
 from alpha.cpu import images as image_plans
 from alpha.cpu import resampling
 from alpha.cpu.engine import CPUEngine
+from alpha.cpu.loops import pixels
 from alpha.engine import IMAGE_ORDER, WeightedPairs
 
 Array = np.ndarray[Any, Any]
@@ -54,6 +55,7 @@ def test_one_pixel_or_two_by_two(dtype: str, pairs: int, large: bool, monkeypatc
     """What nearest and bilinear interpolation make of images has code of its own."""
     if large:
         monkeypatch.setattr(image_plans, "LARGE_BYTES", 0)
+        monkeypatch.setattr(pixels, "LONG_PIECE_BYTES", 1 << 10)
     rng = np.random.default_rng(pairs)
     for channels in (1, 5, 64, 1030):
         x = rng.integers(-9, 10, (3, 7, 6, channels)).astype(dtype)
@@ -65,6 +67,31 @@ def test_one_pixel_or_two_by_two(dtype: str, pairs: int, large: bool, monkeypatc
             np.add.at(matrix, (owners, sources), weights)
             axes.append(WeightedPairs.make(owners, sources, weights.astype(np.float64), 20))
             matrices.append(matrix)
+        expected = np.einsum("ph,qw,nhwc->npqc", *matrices, x.astype(np.float64))
+        for engine in ENGINES:
+            for order in (None, IMAGE_ORDER):
+                image = engine.empty(x.shape, x.dtype, order)
+                engine.copy(engine.from_numpy(x), image)
+                np.testing.assert_array_equal(np.asarray(engine.resample(image, *axes)), expected)
+    resampling._plan.cache_clear()
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_pixels_of_which_each_is_read_once(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums over windows that do not overlap, some of them empty, in pieces that end anywhere."""
+    if large:
+        monkeypatch.setattr(image_plans, "LARGE_BYTES", 0)
+        monkeypatch.setattr(pixels, "LONG_PIECE_BYTES", 1 << 10)
+    rng = np.random.default_rng(2)
+    for channels in (1, 64, 1030):
+        x = rng.integers(-9, 10, (2, 12, 9, channels)).astype(np.float32)
+        axes, matrices = [], []
+        for length in (12, 9):
+            owners = np.sort(rng.integers(0, 5, length))
+            axes.append(WeightedPairs.make(owners, rng.permutation(length), np.ones(length), 5))
+            assert axes[-1].reads_once
+            matrices.append(np.zeros((5, length)))
+            np.add.at(matrices[-1], (owners, axes[-1].sources), 1)
         expected = np.einsum("ph,qw,nhwc->npqc", *matrices, x.astype(np.float64))
         for engine in ENGINES:
             for order in (None, IMAGE_ORDER):

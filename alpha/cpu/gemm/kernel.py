@@ -5,11 +5,11 @@ left matrix that is read where it lies and one whose columns are dense, which is
 
 A task is a block of rows and columns of one product. It goes through the depth in blocks: it packs a block of the left
 matrix where its columns are dense, or copies it where its rows would share a set of the L1 cache, then packs one panel
-of the right matrix after the other, which stays in the L1 cache while it is multiplied with all rows of the task. What
-is packed next is prefetched: it may lie in memory, in pieces too short for the processor to foresee. Each element is
-the sum of its depth's blocks, in their order, and a block the sum of its terms in theirs, so the bits do not depend on
-how the result is cut into tasks. When the last block is added, the epilogue, a point-wise loop, runs over what the L2
-cache still holds.
+of the right matrix after the other, which the L1 or L2 cache holds while it is multiplied with all rows of the task.
+What is packed next is prefetched: it may lie in memory, in pieces too short for the processor to foresee. Each element
+is the sum of its depth's blocks, in their order, and a block the sum of its terms in theirs, so the bits do not depend
+on how the result is cut into tasks. When the last block is added, the epilogue, a point-wise loop, runs over what the
+L2 cache still holds.
 """
 
 from __future__ import annotations

@@ -26,10 +26,10 @@ from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 
-PANEL_BYTES = 32 << 10
-"""About how many bytes of a panel are multiplied with all rows before the next: they stay in the L1 cache."""
+DEPTH_BLOCK = 384
+"""About how many terms are summed before they are added to the result, which most often lies beyond the L2 cache."""
 
-BLOCK_BYTES = 512 << 10
+BLOCK_BYTES = 640 << 10
 """Most bytes of the left matrix that a task multiplies with one panel after the other: they stay in the L2 cache."""
 
 EPILOGUE_BYTES = 256 << 10
@@ -135,8 +135,7 @@ def _kind(problem: Product) -> Kind:
 
 def _depth_block(problem: Product) -> int:
     """Terms that are summed at a time, equal blocks; it decides the bits, so it depends on sizes alone."""
-    most = PANEL_BYTES // (_kind(problem).panel * problem.item)
-    return math.ceil(problem.depth / max(1, round(problem.depth / most)))
+    return math.ceil(problem.depth / max(1, round(problem.depth / DEPTH_BLOCK)))
 
 
 def _divisions(length: int, most: int, unit: int) -> list[int]:

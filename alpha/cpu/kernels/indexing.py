@@ -39,7 +39,9 @@ class Lines(NamedTuple):
     index_inner: int
     tasks: int
     block: int
-    """What makes a task: pairs of outer and length of a lookup, inner numbers of a sum."""
+    """What makes a task: pairs of outer and length of a lookup, inner numbers of a sum or of what is overwritten."""
+    stream: int
+    """Whether it writes past the caches."""
 
 
 WORD = Lines(*range(len(Lines._fields)))
@@ -59,6 +61,7 @@ def _take(slot, job):  # type: ignore[no-untyped-def]
     item, inner, length, entries = TAG_BYTES, get(plan, WORD.inner), get(plan, WORD.length), get(plan, WORD.entries)
     table_step, table_inner = get(plan, WORD.table_step), get(plan, WORD.table_inner)
     pairs, from_end, wrong = get(plan, WORD.outer) * length, get(job, 5) != 0, 0
+    stream = get(plan, WORD.stream) != 0
     task = next_task(slot, -1)
     while task < get(plan, WORD.tasks):
         first = task * get(plan, WORD.block)
@@ -77,7 +80,7 @@ def _take(slot, job):  # type: ignore[no-untyped-def]
                 is_within = 0 <= entry < entries
                 wrong += not is_within
                 if is_within and table_inner == item:
-                    copy_row(write, read, inner * item, False)
+                    copy_row(write, read, inner * item, stream)
                 else:
                     for j in range(inner):
                         value = read_number(TAG, read + j * table_inner) if is_within else TAG
@@ -152,33 +155,40 @@ def _put(slot, job):  # type: ignore[no-untyped-def]
     """table[o, index[k], i] = values[o, k, i], of equal indices the last; nothing where an index is out of range.
 
     The job's words: the plan, index, table, values, and where a 1 is written if an index is out of range; those below
-    0 count from the table's end. One thread runs all.
+    0 count from the table's end. A task is some o and a block of their i: one thread writes all k, in order.
     """
     plan, index, table, values = get(job, 0), get(job, 1), get(job, 2), get(job, 3)
     item, inner, length, entries = TAG_BYTES, get(plan, WORD.inner), get(plan, WORD.length), get(plan, WORD.entries)
     table_step, table_inner = get(plan, WORD.table_step), get(plan, WORD.table_inner)
+    outer, block, tasks = get(plan, WORD.outer), get(plan, WORD.block), get(plan, WORD.tasks)
+    stream, blocks = get(plan, WORD.stream) != 0, (inner + block - 1) // block
+    shares = tasks // blocks
     wrong = 0
     for k in range(length):
         wrong += not -entries <= get(index, k) < entries
     if wrong:
         put(get(job, 4), 0, 1)
-        length = 0
-    for o in range(get(plan, WORD.outer)):
-        start = table + o * get(plan, WORD.table_outer)
-        for k in range(length):
-            entry = get(index, k)
-            if entry < 0:
-                entry += entries
-            if 0 <= entry < entries:  # another thread may have written to the index
-                write = start + entry * table_step
-                if table_inner == item and inner > 1:
-                    copy_row(write, values, inner * item, False)
-                    values += inner * item
-                else:
-                    for _ in range(inner):
-                        write_number(TAG, write, read_number(TAG, values))
-                        write += table_inner
-                        values += item
+    task = next_task(slot, -1)
+    while task < tasks and not wrong:
+        share = task // blocks
+        first = (task - share * blocks) * block
+        count = min(block, inner - first)
+        for o in range(outer * share // shares, outer * (share + 1) // shares):
+            start = table + o * get(plan, WORD.table_outer) + first * table_inner
+            read = values + (o * length * inner + first) * item
+            for k in range(length):
+                entry = get(index, k)
+                if entry < 0:
+                    entry += entries
+                if 0 <= entry < entries:  # another thread may have written to the index
+                    write = start + entry * table_step
+                    if table_inner == item and count > 1:
+                        copy_row(write, read, count * item, stream)
+                    else:
+                        for i in range(count):
+                            write_number(TAG, write + i * table_inner, read_number(TAG, read + i * item))
+                read += inner * item
+        task = next_task(slot, task)
 
 
 def _by_size(function: Any) -> dict[int, JobKernel]:

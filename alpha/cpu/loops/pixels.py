@@ -14,10 +14,15 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.loops.code import Code, places
 from alpha.cpu.loops.lanes import Value
 from alpha.cpu.loops.machine import pointer_to
+from alpha.cpu.loops.parts import equal_parts
 from alpha.cpu.loops.runs import Run
 
 PIECE_BYTES = 4096
 """Bytes of a piece of a run: for positions that share rows of an image, those stay in the second cache."""
+
+LONG_PIECE_BYTES = 1 << 16
+"""Bytes of a piece where no two positions share more than a pixel: nothing is read again from a cache, and memory is
+read and written faster in long runs. To double 32 MB takes 25 % less than in pieces of 4 KB."""
 
 TASK_BYTES = 1 << 16
 """Bytes that a task writes, about."""
@@ -58,11 +63,20 @@ class PixelPlan(NamedTuple):
 PLACES = places(PixelPlan._fields)
 
 
-def plan(shape: Shape, strides: Shape, size: tuple[int, int], to: Shape, item: int) -> PixelPlan:
-    """The plan for images of a shape and strides, whose results have a size and the strides ``to``; ``item``: bytes of
-    a number."""
+def plan(
+    shape: Shape, strides: Shape, size: tuple[int, int], to: Shape, item: int, read_once: bool = False
+) -> PixelPlan:
+    """The plan for images of a shape and strides, whose results have a size and the strides ``to``.
+
+    Args:
+        item: bytes of a number.
+        read_once: whether no two positions share more than a pixel.
+    """
     runs, length, from_run = runs_of(shape, strides)
-    piece = min(length, PIECE_BYTES // item)
+    if read_once:
+        piece = equal_parts(length, LONG_PIECE_BYTES // item, ISA.lanes(item))
+    else:
+        piece = min(length, PIECE_BYTES // item)
     pieces = -(-length // max(1, piece))
     positions = max(1, TASK_BYTES // max(1, piece * item))
     blocks = -(-size[0] * size[1] // positions)
