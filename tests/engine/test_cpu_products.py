@@ -249,7 +249,7 @@ def test_tasks_cover_the_result_and_threads_have_some() -> None:
     rng = np.random.default_rng(8)
     for rows, depth, columns in np.exp(rng.uniform(np.log(2), np.log(4000), (300, 3))).astype(int).tolist():
         for threads in (1, 2, 16):
-            problem = product(rows, depth, columns, 1, 4, bool(rng.integers(2)), bool(rng.integers(2)))
+            problem = product((rows, depth, columns), 1, 4, bool(rng.integers(2)), bool(rng.integers(2)))
             plan = tiles.plan(problem, threads)
             assert plan.tasks == plan.row_tasks * plan.column_tasks
             assert (plan.row_tasks - 1) * plan.task_rows < rows <= plan.row_tasks * plan.task_rows
@@ -277,7 +277,7 @@ def test_blas_multiplies_what_it_gives_to_one_thread() -> None:
     """Above its limits the number of its threads changes the bits, so it does not serve."""
     blas = product_planner.named("blas", "product")
     assert blas is not None
-    assert blas.serves(product(64, 64, 64, 5, 4)) and not blas.serves(product(65, 64, 64, 5, 4))
+    assert blas.serves(product((64, 64, 64), 5, 4)) and not blas.serves(product((65, 64, 64), 5, 4))
     assert MOST_MACS == 64**3
-    assert blas.serves(product(1, 64, 64, 5, 4)) and not blas.serves(product(1, 200, 64, 5, 4))
-    assert not blas.serves(product(1, 64, 64, 1, 4))  # a matrix and a vector
+    assert blas.serves(product((1, 64, 64), 5, 4)) and not blas.serves(product((1, 200, 64), 5, 4))
+    assert not blas.serves(product((1, 64, 64), 1, 4))  # a matrix and a vector

@@ -60,7 +60,7 @@ def explain_product(
             f"[explain_product] expected shapes (..., rows, depth) and (..., depth, columns) without 0, got {x} and {y}"
         )
     problem = product(
-        x[-2], x[-1], y[-1], int(np.prod(batch)), given.itemsize,
+        (x[-2], x[-1], y[-1]), int(np.prod(batch)), given.itemsize,
         _is_by_columns(x, x_is_transposed), _is_by_columns(y, y_is_transposed),
         x_rows_collide=x[-1] * given.itemsize % L1_SET_STRIDE == 0,
     )  # fmt: skip

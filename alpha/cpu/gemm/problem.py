@@ -60,9 +60,7 @@ class Product:
 
 @lru_cache(maxsize=8192)
 def product(
-    rows: int,
-    depth: int,
-    columns: int,
+    sizes: tuple[int, int, int],
     batch: int,
     item: int,
     x_is_by_columns: bool = False,
@@ -70,11 +68,9 @@ def product(
     is_kept: bool = False,
     x_rows_collide: bool = False,
 ) -> Product:
-    """The problem; equal calls get the same object, by which plans are found fast."""
-    return Product(
-        rows, depth, columns, batch, item, x_is_by_columns, y_is_by_columns, is_kept,
-        x_rows_collide and not x_is_by_columns and rows > L1_WAYS,
-    )  # fmt: skip
+    """The problem of (rows, depth, columns); equal calls get the same object, by which plans are found fast."""
+    collide = x_rows_collide and not x_is_by_columns and sizes[0] > L1_WAYS
+    return Product(*sizes, batch, item, x_is_by_columns, y_is_by_columns, is_kept, collide)
 
 
 def product_of(x: Tensor, y: Tensor, is_kept: bool = False) -> Product:
@@ -85,7 +81,7 @@ def product_of(x: Tensor, y: Tensor, is_kept: bool = False) -> Product:
         batch = math.prod(np.broadcast_shapes(x.shape[:-2], y.shape[:-2]))
     item = x.dtype.itemsize
     collide = x.strides[-2] * item % L1_SET_STRIDE == 0
-    return product(rows, depth, y.shape[-1], batch, item, is_by_columns(x), is_by_columns(y), is_kept, collide)
+    return product((rows, depth, y.shape[-1]), batch, item, is_by_columns(x), is_by_columns(y), is_kept, collide)
 
 
 def is_by_rows(x: Tensor) -> bool:
