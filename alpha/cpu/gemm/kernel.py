@@ -376,9 +376,9 @@ class _Writer:
         """
         (source, block), (column, end) = places, now
         is_last = b.icmp_signed(">=", b.add(column, integer(self.kind.panel)), end)
-        beside, below = b.add(source, self.panel_row), b.add(block, b.mul(terms, f["y_term"]))
+        next_panel, next_block = b.add(source, self.panel_row), b.add(block, b.mul(terms, f["y_term"]))
         by_columns = b.icmp_signed("!=", f["y_is_by_columns"], integer(0))
-        return b.select(by_columns, integer(0), b.select(is_last, below, beside))
+        return b.select(by_columns, integer(0), b.select(is_last, next_block, next_panel))
 
     def _run_epilogue(self, b: Any, f: dict[str, Any], rows: tuple[Any, Any], columns: tuple[Any, Any, Any]) -> None:
         """The epilogue over some panels, when the last of them is done; ``columns``: the task's first, now, its end."""
