@@ -191,7 +191,7 @@ class _Writer:
 
     def text(self) -> str:
         """The module's text."""
-        self._multiply = self._write("multiply", 11, self._multiply_body)
+        self._multiply = self._write("multiply", 13, self._multiply_body)
         self._pack_rows = self._write("pack_rows", 5, self._pack_rows_body)
         self._pack_columns = self._write("pack_columns", 5, self._pack_columns_body)
         if self.kind.is_packed:
@@ -221,15 +221,24 @@ class _Writer:
     # -- what a task is made of ----------------------------------------------------------------------------------
 
     def _multiply_body(self, b: Any, *arguments: Any) -> None:
-        """Some rows of the result, one panel wide, get one block of the depth; ``tile``: bytes of a packed tile."""
-        rows, x, panel, depth, x_row, tile, out, out_row, mode, bias, columns = arguments
+        """Some rows of the result, one panel wide, get one block of the depth; ``tile``: bytes of a packed tile.
+
+        ``ahead``: where the panel lies that is packed next, ``ahead_step`` bytes from term to term; 0 for none.
+        """
+        rows, x, panel, depth, x_row, tile, out, out_row, mode, bias, columns, ahead, ahead_step = arguments
         zero = b.ptrtoint(self.zero, I64)
         step = self.tile_row if self.kind.is_packed else x_row
         values = (
             x, zero, panel, zero, integer(1), step, self.panel_row, depth, out, out_row, mode, bias, integer(0),
             columns,
         )  # fmt: skip
-        microkernel.emit_rows(b, self.tag, self.kind.shape, (None, rows, tile), values)
+        prefetched = None
+        if self.kind.is_packed:  # in loops whose rows each have a pointer one more costs as much as it saves
+            tiles = b.sdiv(b.add(rows, integer(self.kind.tile - 1)), integer(self.kind.tile))
+            terms = b.sdiv(b.add(depth, b.sub(tiles, integer(1))), tiles)
+            terms = b.select(b.icmp_signed("!=", ahead, integer(0)), terms, integer(0))
+            prefetched = microkernel.Ahead(ahead, ahead_step, terms)
+        microkernel.emit_rows(b, self.tag, self.kind.shape, (None, rows, tile), values, prefetched)
 
     def _pack_rows_body(self, b: Any, y: Any, term: Any, panel: Any, depth: Any, columns: Any) -> None:
         """A panel of terms whose columns are dense: what is missing of a row is 0."""
@@ -244,7 +253,8 @@ class _Writer:
                         at = b.add(source, integer(v * ISA.bytes))
                         left = b.sub(columns, integer(v * emit.lanes))
                         emit.prefetch(b.add(at, b.mul(term, integer(PREFETCHED_TERMS))))
-                        emit.prefetch(b.add(at, self.panel_row), into_l2=True)
+                        if not self.kind.is_packed:  # else the panel before prefetches this one
+                            emit.prefetch(b.add(at, self.panel_row), into_l2=True)
                         value = emit.load_masked(at, left) if masked else emit.load(at)
                         emit.store(value, b.add(target, integer(v * ISA.bytes)))
 
@@ -342,6 +352,9 @@ class _Writer:
             with cgutils.for_range_slice(b, first, end, panel, I64) as (column, _):
                 width = _least(b, panel, b.sub(end, column))
                 source, offset = b.add(right, b.mul(column, f["y_column"])), b.mul(column, item)
+                ahead = self._panel_ahead(
+                    b, f, (source, b.add(right, b.mul(first, f["y_column"]))), terms, (column, end)
+                )
                 with b.if_else(b.icmp_signed("!=", f["y_is_by_columns"], integer(0))) as (columns, rows):
                     with columns:
                         b.call(self._pack_columns, [source, f["y_column"], scratch, terms, width])
@@ -349,12 +362,23 @@ class _Writer:
                         b.call(self._pack_rows, [source, f["y_term"], scratch, terms, width])
                 arguments = [
                     height, left, scratch, terms, step, apart, b.add(out, offset), f["out_row"], mode,
-                    b.add(f["bias"], offset), width,
+                    b.add(f["bias"], offset), width, ahead, f["y_term"],
                 ]  # fmt: skip
                 b.call(self._multiply, arguments)
                 has_epilogue = b.icmp_signed("!=", f["epilogue"], integer(0))
                 with b.if_then(b.and_(is_last, has_epilogue)):
                     self._run_epilogue(b, f, (first_row, b.add(first_row, height)), (first, column, end))
+
+    def _panel_ahead(self, b: Any, f: dict[str, Any], places: tuple[Any, Any], terms: Any, now: tuple[Any, Any]) -> Any:
+        """Where the next panel of a right matrix with dense rows lies, which may be the next block's first; else 0.
+
+        ``places``: where this panel lies, and the block's first; ``now``: this panel's column, and the task's end.
+        """
+        (source, block), (column, end) = places, now
+        is_last = b.icmp_signed(">=", b.add(column, integer(self.kind.panel)), end)
+        next_panel, next_block = b.add(source, self.panel_row), b.add(block, b.mul(terms, f["y_term"]))
+        by_columns = b.icmp_signed("!=", f["y_is_by_columns"], integer(0))
+        return b.select(by_columns, integer(0), b.select(is_last, next_block, next_panel))
 
     def _run_epilogue(self, b: Any, f: dict[str, Any], rows: tuple[Any, Any], columns: tuple[Any, Any, Any]) -> None:
         """The epilogue over some panels, when the last of them is done; ``columns``: the task's first, now, its end."""

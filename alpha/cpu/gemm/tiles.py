@@ -56,8 +56,9 @@ BEGIN_CYCLES = 30
 COPY_CYCLES_PER_VECTOR = 3.0
 """To pack a vector that lies as it is packed, in the L2 cache."""
 
-FAR_COPY_CYCLES_PER_VECTOR = 16.0
-"""The same of a matrix that the L2 cache does not hold; measured on Zen 4."""
+FAR_LEFT_CYCLES_PER_VECTOR, FAR_RIGHT_CYCLES_PER_VECTOR = 20.0, 8.0
+"""The same of a left matrix that the L2 cache does not hold, and of such a right one, whose panels are prefetched while
+the one before is multiplied; measured on Zen 4."""
 
 NEAR_BYTES = 1 << 20
 """Most bytes of a matrix that the L2 cache holds, about."""
@@ -156,21 +157,20 @@ def _duration(problem: Product, kind: Kind, cut: tuple[int, int], threads: int) 
     rows, columns = cut
     tasks = problem.batch * -(-problem.rows // rows) * -(-problem.columns // columns)
     vectors = -(-columns // kind.panel) * kind.vectors
-    per_term = rows * vectors + _copy_cycles(problem, problem.columns) * vectors
+    per_term = rows * vectors + _copy_cycles(problem, problem.columns, FAR_RIGHT_CYCLES_PER_VECTOR) * vectors
     if problem.y_is_by_columns:
         per_term += COPY_CYCLES_PER_VECTOR * vectors
     if kind.is_packed:
-        per_term += _copy_cycles(problem, problem.rows) * rows / kind.tile
+        per_term += _copy_cycles(problem, problem.rows, FAR_LEFT_CYCLES_PER_VECTOR) * rows / kind.tile
     else:  # the left matrix comes from memory for each task
         per_term += COPY_CYCLES_PER_VECTOR * rows / ISA.lanes(problem.item)
     turns = tasks if threads == 1 else -(-tasks // threads) + SPARE
     return turns * (TASK_CYCLES + per_term * problem.depth)
 
 
-def _copy_cycles(problem: Product, length: int) -> float:
-    """Cycles to pack a vector of a matrix of so many rows or columns beside the depth."""
-    is_near = length * problem.depth * problem.item <= NEAR_BYTES
-    return COPY_CYCLES_PER_VECTOR if is_near else FAR_COPY_CYCLES_PER_VECTOR
+def _copy_cycles(problem: Product, length: int, far: float) -> float:
+    """Cycles to pack a vector of a matrix of so many rows or columns; ``far``: where the L2 cache does not hold it."""
+    return COPY_CYCLES_PER_VECTOR if length * problem.depth * problem.item <= NEAR_BYTES else far
 
 
 class Tiles(Algorithm):

@@ -37,6 +37,20 @@ ROW_MAJOR, COLUMN_MAJOR, SCATTERED = range(3)
 own, and likewise C's rows."""
 
 
+class Ahead(NamedTuple):
+    """What a tile prefetches into the L2 cache while it multiplies: ``width`` vectors' bytes every ``step`` bytes.
+
+    Attributes:
+        address: of the first bytes.
+        step: bytes from those of an iteration of the tile's loop to those of the next.
+        iterations: that prefetch.
+    """
+
+    address: Any
+    step: Any
+    iterations: Any
+
+
 class _Emitter:
     """Emits the IR of one register tile; the attributes are the kernel's arguments as LLVM values."""
 
@@ -61,6 +75,7 @@ class _Emitter:
         self, builder: ir.IRBuilder, slope: Any, arguments: Iterable[Any], tag: Any, rows: int, layout: int, width: int
     ) -> None:
         self.builder, self.slope, self.width = builder, slope, width
+        self.ahead: Ahead | None = None
         for name, value in zip(self.NAMES, arguments, strict=True):
             setattr(self, name, value)
         self.rows, self.layout = rows, layout
@@ -145,6 +160,8 @@ class _Emitter:
                 bases.append(builder.add(bases[-1], thrice))
         bases = [self.vectors.opaque(base) for base in bases]
         rest = self.depth
+        if self.ahead is not None:
+            bases, b, rest = self._prefetching_run(self.ahead, bases, b, twice)
         for together in sorted({self._unrolled(), 1}, reverse=True):
             bases, b, rest = self._run_of_terms(bases, b, rest, twice, together)
 
@@ -158,16 +175,34 @@ class _Emitter:
             return 1
         return 2 if self.layout == COLUMN_MAJOR else UNROLL
 
+    def _prefetching_run(self, ahead: Ahead, bases: list[Any], b: Any, twice: Any) -> tuple[list[Any], Any, Any]:
+        """Emits the iterations that prefetch; returns the pointers and terms left."""
+        builder, together = self.builder, self._unrolled()
+        most = builder.udiv(self.depth, integer(together))
+        is_fewer = builder.icmp_signed("<", ahead.iterations, most)
+        terms = builder.mul(builder.select(is_fewer, ahead.iterations, most), integer(together))
+        (_, *bases), b, _ = self._run_of_terms([ahead.address, *bases], b, terms, twice, together, ahead.step)
+        return bases, b, builder.sub(self.depth, terms)
+
     def _run_of_terms(
-        self, bases: list[Any], b: Any, depth: Any, twice: Any, together: int
+        self, bases: list[Any], b: Any, depth: Any, twice: Any, together: int, ahead_step: Any = None
     ) -> tuple[list[Any], Any, Any]:
-        """Emits a loop over ``depth`` terms, ``together`` per iteration; returns the pointers and terms left."""
+        """Emits a loop over ``depth`` terms, ``together`` per iteration; returns the pointers and terms left.
+
+        With ``ahead_step`` the first pointer is one to what is prefetched.
+        """
         builder = self.builder
         block_before, values_before = builder.block, [*bases, b, depth]
         body, end = builder.append_basic_block("depth"), builder.append_basic_block("depth.end")
         builder.cbranch(builder.icmp_signed(">=", depth, integer(together)), body, end)
         builder.position_at_end(body)
         *a_at, b_at, left = values = [builder.phi(I64) for _ in values_before]
+        first: list[Any] = []
+        if ahead_step is not None:
+            at, *a_at = a_at
+            for offset in range(0, ISA.bytes * self.width, 64):
+                self.vectors.prefetch(builder.add(at, integer(offset)), into_l2=True)
+            first = [builder.add(at, ahead_step)]
         step = self.a_step if self.layout == COLUMN_MAJOR else integer(self.item)
         for _ in range(together):
             self._multiply(a_at, b_at, twice)
@@ -175,7 +210,7 @@ class _Emitter:
             b_at = builder.add(b_at, self.b_step)
         left = builder.sub(left, integer(together))
         builder.cbranch(builder.icmp_signed(">=", left, integer(together)), body, end)
-        values_after = [*a_at, b_at, left]
+        values_after = [*first, *a_at, b_at, left]
         incoming = (block_before, values_before), (body, values_after)
         _join(values, *incoming)
         builder.position_at_end(end)
@@ -290,21 +325,32 @@ class Shape(NamedTuple):
 
 
 def emit_rows(
-    builder: ir.IRBuilder, tag: Any, shape: Shape, first: tuple[Any, Any, Any], values: Iterable[Any]
+    builder: ir.IRBuilder,
+    tag: Any,
+    shape: Shape,
+    first: tuple[Any, Any, Any],
+    values: Iterable[Any],
+    ahead: Ahead | None = None,
 ) -> None:
     """Emits the kernel that ``_product`` makes: its arguments ``first``, slope, m and block, and the others' values.
 
-    Without a slope (None) it knows no ACTIVATE.
+    Without a slope (None) it knows no ACTIVATE. ``ahead``: what the first tile prefetches; others go on behind it.
     """
     slope, m, block = first
     layout, width, heights = shape
     given = dict(zip(_Emitter.NAMES, values, strict=True))
     left, a, c = (cgutils.alloca_once_value(builder, value) for value in (m, given["a"], given["c"]))
     item = scalar_of(tag)[1]
+    prefetched = None if ahead is None else cgutils.alloca_once_value(builder, ahead.address)
 
     def tile(height: int, whole: bool) -> None:
         at = {**given, "a": builder.load(a), "c": builder.load(c)}
-        _Emitter(builder, slope, at.values(), tag, height, layout, width).emit()
+        emitter = _Emitter(builder, slope, at.values(), tag, height, layout, width)
+        if ahead is not None:
+            emitter.ahead = ahead._replace(address=builder.load(prefetched))
+            behind = builder.add(emitter.ahead.address, builder.mul(ahead.step, ahead.iterations))
+            builder.store(behind, prefetched)
+        emitter.emit()
         step = builder.mul(given["a_step"], integer(height)) if layout == ROW_MAJOR else integer(height * item)
         builder.store(builder.add(at["a"], block if whole and layout == COLUMN_MAJOR else step), a)
         builder.store(builder.add(at["c"], builder.mul(given["c_step"], integer(height))), c)
