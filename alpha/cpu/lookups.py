@@ -21,8 +21,8 @@ from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import indexing as kernels
 from alpha.cpu.launches import Call, call_of, constant, learn, of_result, of_tensor, verdict
 from alpha.cpu.loops import along as loops_along
+from alpha.cpu.loops import blocks, machine
 from alpha.cpu.loops import lookups as loops
-from alpha.cpu.loops import machine
 from alpha.dtypes import default_int, is_bool, is_float
 from alpha.engine import Index, Operand, RangeCheck
 from alpha.launches import GATHER_ALONG, INDEX_SELECT, PUT, Launches
@@ -314,10 +314,9 @@ def _plan(
 
 def _columns(rows: int, length: int, entries: int, row_step: int, step: int) -> Plan:
     """The lookup of one list of indices in each row of a table."""
-    block = max(4, TASK // length)
-    count = -(-rows // block)
-    record = tasks.Record(loops.Columns(count, rows, block, length, entries, row_step, step))
-    return Plan(True, count, record.address, record, kind=COLUMNS)
+    planned = blocks.plan(rows, length, TASK, least=loops.ROWS)
+    record = tasks.Record((*planned, *loops.Columns(length, entries, row_step, step)))
+    return Plan(True, record.tasks, record.address, record, kind=COLUMNS)
 
 
 class _Sizes(NamedTuple):

@@ -21,11 +21,12 @@ from alpha.cpu.gemm.epilogue import Epilogue
 from alpha.cpu.gemm.problem import is_by_columns, is_by_rows, product_of
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import matvec as kernels
-from alpha.cpu.launches import learn
-from alpha.cpu.loops import machine, outer
+from alpha.cpu.launches import Call as Launch
+from alpha.cpu.launches import call_of, learn, parts
+from alpha.cpu.loops import blocks, dots, machine, outer
 from alpha.cpu.loops.machine import Loop
 from alpha.errors import ShapeError
-from alpha.launches import LINEAR, MATMUL, PRODUCT_ALGORITHM
+from alpha.launches import DOT, LINEAR, MATMUL, PRODUCT_ALGORITHM
 from alpha.records import PointwiseStep
 from alpha.tensor import Tensor
 
@@ -47,6 +48,12 @@ OUTER_TASK_BYTES = 1 << 17
 MIN_TASK_COLUMNS, MAX_TASK_COLUMNS = 128, 2048
 """Columns per task of the transposed product: long runs of memory, and sums that stay in the L1 cache."""
 
+
+DOT_PART, MOST_DOT_PARTS = 1 << 15, 64
+"""Elements of a dot product's task at least, and its most tasks, whatever the threads."""
+
+_DOT_JOB = struct.Struct("5q").pack
+"""Plan, result, two vectors, parts."""
 
 _OUTER_JOB = struct.Struct("4qd").pack
 
@@ -117,6 +124,8 @@ class ProductOperations(ArrayOperations):
         dtype = a.dtype
         if x.shape != (depth,) or x.dtype != dtype or plus is not None:
             _check_vectors(a, (x, depth), (plus, length))
+        if length == 1 and plus is None:
+            return self._dot(Tensor(a.storage, a.offset, x.shape, a.strides[:1] if trans else a.strides[1:], dtype), x)
         if a.strides[1] != 1:
             if a.strides[0] == 1:
                 a, trans = a.view(a.offset, a.shape[::-1], a.strides[::-1]), not trans
@@ -169,11 +178,22 @@ class ProductOperations(ArrayOperations):
             return out
         return target
 
+    def _dot(self, x: Tensor, y: Tensor) -> Tensor:
+        """The sum of the products of two vectors' elements, as a vector of one."""
+        left, right, plan = self._vector(x), self._vector(y), _dot_plan(x.shape[0], x.dtype.itemsize)
+        out = Tensor(self.allocate(x.dtype.itemsize), 0, (1,), (1,), x.dtype)
+        kept = np.zeros(plan.words if plan.tasks > 1 and self.threads > 1 else 0)
+        job = _DOT_JOB(plan.record.address, out.storage.address, left.address, right.address, kept.ctypes.data)
+        tasks.run(plan.loop, job, plan.tasks, self.threads)
+        if left is x and right is y:
+            learn(DOT, self, lambda: plan.call(Tensor(out.storage, 0, (), (), out.dtype), x.shape[0]), x, y)
+        return out
+
     def _outer(self, x: Tensor, y: Tensor, alpha: float, target: Tensor, streams: bool) -> None:
         """Writes alpha * x y'."""
         item = target.dtype.itemsize
         plan = _outer_plan(*target.shape, target.strides[0] * item, item)
-        job = _OUTER_JOB(plan.record.address, target.address, x.address, y.address, alpha)
+        job = _OUTER_JOB(plan.address, target.address, x.address, y.address, alpha)
         tasks.run(_outer_loop(8 * item, streams), job, plan.tasks, self.threads)
 
     def _vector(self, x: Tensor) -> Tensor:
@@ -206,18 +226,39 @@ def _product(rows: int, columns: int, dtype: np.dtype[Any], trans: bool, threads
     return _entry(kernel, dtype, 9), *_tasks(rows, columns, dtype.itemsize, trans, threads)
 
 
-class _OuterPlan:
-    """How the products of two vectors' numbers are divided into tasks."""
+class _DotPlan:
+    """How a dot product of vectors of some length is divided into tasks.
 
-    def __init__(self, rows: int, columns: int, step: int, item: int) -> None:
-        block = max(1, OUTER_TASK_BYTES // max(1, columns * item))
-        self.tasks = -(-rows // block) if columns else 0
-        self.record = tasks.Record(outer.Outer(self.tasks, rows, block, columns, step))
+    Attributes:
+        record, tasks, loop: the kernel's own.
+        words: 8-byte words for the parts of several threads.
+    """
+
+    def __init__(self, length: int, item: int) -> None:
+        self.tasks = max(1, min(length // DOT_PART, MOST_DOT_PARTS))
+        plan = dots.DotPlan(self.tasks, 1, 1, length, self.tasks, int(2 * length * item >= dots.FAR_BYTES))
+        self.record, self.words, self.loop = tasks.Record(plan), dots.words(8 * item, plan), _dot_loop(8 * item)
+
+    def call(self, out: Tensor, length: int) -> Launch:
+        """How a launch calls the loop."""
+        job = (*tasks.words(self.record, 1, 2), parts())
+        return call_of(self.loop, job, (out,), length, self.tasks, self, parts=8 * self.words)
 
 
 @caches.kept
-def _outer_plan(rows: int, columns: int, step: int, item: int) -> _OuterPlan:
-    return _OuterPlan(rows, columns, step, item)
+def _dot_plan(length: int, item: int) -> _DotPlan:
+    return _DotPlan(length, item)
+
+
+@cache
+def _dot_loop(bits: int) -> Loop:
+    return machine.loop(dots.ir_of(bits))
+
+
+@caches.kept
+def _outer_plan(rows: int, columns: int, step: int, item: int) -> tasks.Record:
+    """How the products of two vectors' numbers are divided into tasks."""
+    return tasks.Record((*blocks.plan(rows, columns * item, OUTER_TASK_BYTES), *outer.Outer(columns, step)))
 
 
 @cache

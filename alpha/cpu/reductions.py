@@ -331,10 +331,10 @@ def _columns(block: _Group, row: _Group, columns: int, item: int, divisor: float
     strips = -(-columns // strip)
     bunch = max(PART // strip, -(-row.length // max(1, MOST_PARTS // (block.length * strips))))
     parts = -(-row.length // bunch)
-    count = block.length * strips * parts
+    count, step = block.length * strips * parts, row.step * item
+    ahead = fold_columns.ahead(block.length * row.length * columns * item, step)
     return ColumnPlan(
-        count, divisor, block.length, block.step * item, row.length, row.step * item, columns, bunch, strip, strips,
-        parts,
+        count, divisor, block.length, block.step * item, row.length, step, columns, bunch, strip, strips, parts, ahead
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from alpha.expressions.functions import GradientProgram, Trace, of_one_tensor
 from alpha.functions.matvec import Gemv, add_outer
 from alpha.functions.operands import TensorLike, call, check_float, operands, sum_to
 from alpha.functions.shape import reshape, transpose, unsqueeze
-from alpha.launches import LINEAR, MATMUL, PRODUCT_ALGORITHM
+from alpha.launches import DOT, LINEAR, MATMUL, PRODUCT_ALGORITHM
 from alpha.records import PointwiseStep
 from alpha.tensor import Tensor
 
@@ -56,6 +56,9 @@ class Dot(Function):
 
 def _dot(x: Tensor, y: Tensor) -> Tensor:
     """The dot product: the product of a matrix of one row and a vector."""
+    found: Tensor | None = DOT.launch(x, y)
+    if found is not None:
+        return found
     length = x.shape[0]
     row = Tensor(x.storage, x.offset, (1, length), (length, x.strides[0]), x.dtype)
     out = x.storage.engine.gemv(row, y)
@@ -252,6 +255,9 @@ def outer(x: Tensor, y: Tensor) -> Tensor:
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
     """The sum of the products of two vectors' elements."""
+    found: Tensor | None = DOT.launch_outside(x, y)
+    if found is not None:
+        return found
     _check_vectors("dot", x, y)
     if x.ndim != 1 or x.shape != y.shape:
         raise ShapeError(f"[dot] expected two vectors of one length, got x: {x.shape} and y: {y.shape}")

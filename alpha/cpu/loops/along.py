@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from alpha.cpu.isa import ISA
-from alpha.cpu.loops import philox
-from alpha.cpu.loops.code import Code, alone, module, shared
-from alpha.cpu.loops.lanes import Value
+from alpha.cpu.loops.code import Code, alone, module, places, shared
+from alpha.cpu.loops.lanes import Value, spread
 
 _INDEX, _TABLE, _NUMBERS, _WRONG, _FROM_END, _KEPT = range(1, 7)
 """Places in a job."""
@@ -53,7 +52,7 @@ class Along(NamedTuple):
     """Whether a line of the table is zeroed before anything is added; then its entries have no gaps."""
 
 
-_PLACE = {name: place for place, name in enumerate(Along._fields)}
+_PLACE = places(Along._fields)
 
 
 def take_ir(bits: int, is_dense: bool) -> str:
@@ -93,7 +92,7 @@ def _check(code: Code, count: int) -> Callable[[Value, Sequence[Value]], list[Va
     if count > 1:
         kind, narrow, masks = (f"<{count} x {one}>" for one in (kind, narrow, masks))
         zero = "zeroinitializer"
-        limit, behind = philox.spread(code, limit, "i64", count), philox.spread(code, behind, "i64", count)
+        limit, behind = spread(code, limit, "i64", count), spread(code, behind, "i64", count)
 
     def turn(place: Value, now: Sequence[Value]) -> list[Value]:
         given = code.load(kind, code.add("%indices", code.mul(place, 8)), 8)

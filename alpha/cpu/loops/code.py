@@ -7,7 +7,8 @@ the tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import JOB_SLOT
@@ -83,10 +84,21 @@ class Code(Text):
     def store(self, kind: str, value: Value, address: Value, align: int) -> None:
         self.act(f"store {kind} {value}, {pointer_to(kind)} {self.pointer(kind, address)}, align {align}")
 
+    def prefetch(self, address: Value) -> None:
+        """Asks for the cache line at an address, which need be no memory's, to be brought to the L2 cache."""
+        kind = pointer_to("i8")
+        name = f"llvm.prefetch.p0{'' if kind == 'ptr' else 'i8'}"
+        self.declarations.add(f"declare void @{name}({kind}, i32, i32, i32)")
+        self.act(f"call void @{name}({kind} {self.pointer('i8', address)}, i32 0, i32 2, i32 1)")
+
     def field(self, record: Value, place: int, kind: str = "i64") -> Value:
         """A field of a record that does not change meanwhile."""
         pointer = self.pointer(kind, self.add(record, 8 * place))
         return self.write(f"load {kind}, {pointer_to(kind)} {pointer}, align 8")
+
+    def fields(self, record: Value, places: Mapping[str, int], *names: str) -> list[Value]:
+        """Fields of such a record by their names."""
+        return [self.field(record, places[name]) for name in names]
 
     def room(self, kind: str, count: Value | int) -> Value:
         """The address of memory for so many values, of whole vectors' alignment, for as long as the function runs."""
@@ -184,6 +196,11 @@ class Code(Text):
             for k, (kind, value) in enumerate(zip(kinds, values, strict=True)):
                 found = self.write(f"insertvalue {returned(kinds)} {found}, {kind} {value}, {k}")
         self.give(returned(kinds), found)
+
+
+def places(*records: Sequence[str]) -> dict[str, int]:
+    """Where fields are in a record, by their names; of several records one behind the other."""
+    return {name: place for place, name in enumerate(chain(*records))}
 
 
 def returned(kinds: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops import axis, short_lines
 from alpha.cpu.loops.axis import AxisPlan
-from alpha.cpu.loops.code import Code, alone, module, shared
+from alpha.cpu.loops.code import Code, alone, module, places, shared
 from alpha.cpu.loops.folds import OUT, PARTS, SUM, Fold, X
 from alpha.cpu.loops.lanes import Value, scalar
 from alpha.cpu.loops.runs import DEEP, Run, State
@@ -20,7 +20,22 @@ STRIP = 1024
 """Columns of a task at most: their results stay in the first cache."""
 
 ROWS = (2 * DEEP, 8, 2, 1)
-"""Rows that are taken at a time: of columns a tree has a level more."""
+"""Rows that are taken at a time where the caches hold them: of columns a tree has a level more."""
+
+FAR_ROWS = 8
+"""Rows that are taken at a time where they come from memory, and are prefetched: each is a stream of its own."""
+
+AHEAD_ROWS, AHEAD_BYTES = 2 * FAR_ROWS, 1 << 12
+"""How far ahead they are prefetched at least: the processor does so itself only within a page, which a strip leaves."""
+
+FAR_BYTES = 1 << 23
+"""Bytes of a tensor from which on it is taken from memory."""
+
+FEW_SETS = 1 << 11
+"""Rows that are whole multiples of so many bytes apart share too few sets of the first cache to be taken as many."""
+
+NARROW_BYTES = 64
+"""Bytes of rows that are a stream together, which the processor prefetches."""
 
 
 class ColumnPlan(NamedTuple):
@@ -42,9 +57,11 @@ class ColumnPlan(NamedTuple):
     """Tasks of a part."""
     parts: int
     """Parts of a block."""
+    ahead: int
+    """Rows by which they are prefetched from memory; 0 where the caches hold them."""
 
 
-_PLACE = {name: place for place, name in enumerate(ColumnPlan._fields)}
+_PLACE = places(ColumnPlan._fields)
 
 
 def ir_of(fold: Fold) -> str:
@@ -55,6 +72,12 @@ def ir_of(fold: Fold) -> str:
 def words(fold: Fold, plan: ColumnPlan) -> int:
     """8-byte words for the counter and the parts of several threads."""
     return 1 if plan.parts == 1 else (1 + plan.tasks * _Columns(fold).vectors) * ISA.bytes // 8
+
+
+def ahead(nbytes: int, step: int) -> int:
+    """The rows by which those of a tensor of so many bytes are prefetched, ``step`` bytes apart, or 0."""
+    is_far = step > NARROW_BYTES if nbytes >= FAR_BYTES else step % FEW_SETS == 0
+    return max(AHEAD_ROWS, AHEAD_BYTES // step) if is_far else 0
 
 
 def short_lines_ir(fold: Fold) -> str:
@@ -83,7 +106,7 @@ class _Columns:
 
     def strips(self) -> list[Code]:
         """The functions that fold a strip, and store its results."""
-        return [*[self._take(rows) for rows in ROWS], self._rows(), self._strip(), self._put()]
+        return [*[self._take(rows) for rows in ROWS], self._take_far(), self._rows(), self._strip(), self._put()]
 
     def _field(self, code: Code, name: str) -> Value:
         return code.field("%plan", _PLACE[name], "double" if name == "divisor" else "i64")
@@ -110,34 +133,58 @@ class _Columns:
     def _take(self, rows: int) -> Code:
         """``take{rows}(x, step, columns, room)``: so many rows, ``step`` bytes apart, taken into the room."""
         code = Code(f"take{rows}", "x", "step", "columns", "room")
+        self._taken(code, rows)
+        return code
+
+    def _take_far(self) -> Code:
+        """``take_far(x, step, columns, room, ahead)``: FAR_ROWS of them; ``ahead``: bytes to what is prefetched."""
+        code = Code("take_far", "x", "step", "columns", "room", "ahead")
+        self._taken(code, FAR_ROWS, "%ahead")
+        return code
+
+    def _taken(self, code: Code, rows: int, ahead: Value | None = None) -> None:
+        """Writes ``_take`` and ``_take_far``."""
         run, starts = Run(self._fold.bits, code), ["%x"]
         for _ in range(1, rows):
             starts.append(code.add(starts[-1], "%step"))
 
         def visit(offset: Value, at: Value, left: Value | None) -> None:
-            vectors = [run.read(code.add(start, offset), left, self._fold.fill) for start in starts]
+            places = [code.add(start, offset) for start in starts]
+            if ahead is not None:
+                for place in places:
+                    code.prefetch(code.add(place, ahead))
+            vectors = [run.read(place, left, self._fold.fill) for place in places]
             self._store(code, self._fold.rows(run, vectors, self._load(code, "%room", at)), "%room", at)
 
         self._states(code, run, visit)
         code.give()
-        return code
 
     def _rows(self) -> Code:
-        """``rows(x, step, rows, columns, room, deep)``: the fold of rows; ``deep``: whether several at a time."""
-        fold, code = self._fold, Code("rows", "x", "step", "rows", "columns", "room", "deep")
+        """``rows(x, step, rows, columns, room, deep, ahead)``: the fold of rows; ``deep``: several at a time."""
+        fold, code = self._fold, Code("rows", "x", "step", "rows", "columns", "room", "deep", "ahead")
         run = Run(fold.bits, code)
         start = run.number(fold.start) if fold.kind != "double" else run.constant(run.wide, fold.start)
         empty = [start, "zeroinitializer"][: fold.planes] * (self._pieces // fold.planes)
         self._states(code, run, lambda _, at, left: self._store(code, empty, "%room", at))
-        row: Value = "0"
+        is_far = code.write(f"zext i1 {code.less(0, '%ahead')} to i64")
+
+        def far(number: Value, _: list[Value]) -> None:
+            at = code.add("%x", code.mul(number, "%step"))
+            code.call("void", "take_far", at, "%step", "%columns", "%room", code.mul("%ahead", "%step"))
+
+        # Rows beyond the last are another part's.
+        end = code.mul(code.sub(code.sub("%rows", "%ahead"), FAR_ROWS - 1), code.mul("%deep", is_far))
+        (row,) = code.loop(0, end, far, (), FAR_ROWS)
         for rows in ROWS:
-            end = code.sub("%rows", rows - 1)
+            end = code.mul(code.sub("%rows", rows - 1), "%deep") if rows > 1 else "%rows"
+            if rows > FAR_ROWS:
+                end = code.mul(end, code.sub(1, is_far))
 
             def take(number: Value, _: list[Value], rows: int = rows) -> None:
                 at = code.add("%x", code.mul(number, "%step"))
                 code.call("void", f"take{rows}", at, "%step", "%columns", "%room")
 
-            (row,) = code.loop(row, code.mul(end, "%deep") if rows > 1 else end, take, (), rows)
+            (row,) = code.loop(row, end, take, (), rows)
         code.give()
         return code
 
@@ -150,12 +197,14 @@ class _Columns:
         count = code.smaller(bunch, code.sub(self._field(code, "rows"), row))
         at = code.add(code.field("%job", X), code.mul("%block", self._field(code, "step")))
         at = code.add(at, code.add(code.mul(row, step), code.mul("%first", self._item)))
-        code.call("void", "rows", at, step, count, "%columns", "%room", 1)
+        given = (at, step, count, "%columns", "%room")
+        code.call("void", "rows", *given, 1, self._field(code, "ahead"))
         if self._fold.is_checked:
-            code.when(
-                self._fails(code, run, count),
-                lambda: code.act(f"call void @rows(i64 {at}, i64 {step}, i64 {count}, i64 %columns, i64 %room, i64 0)"),
-            )
+
+            def singly() -> None:
+                code.call("void", "rows", *given, 0, 0)
+
+            code.when(self._fails(code, run, count), singly)
         code.give("i64", "%columns")
         return code
 
@@ -311,7 +360,13 @@ class _ShortLines(_Columns):
         columns, state = code.room(run.scalar, short_lines.ROOM), code.room(self._kinds[0], self.vectors)
         plan, job = code.room("i64", len(ColumnPlan._fields)), code.room("i64", PARTS)
         row = code.mul(most, run.item)
-        known = {"divisor": code.field("%plan", DIVISOR), "rows": "%rows", "bunch": "%rows", "row_step": row}
+        known = {
+            "divisor": code.field("%plan", DIVISOR),
+            "rows": "%rows",
+            "bunch": "%rows",
+            "row_step": row,
+            "ahead": "0",
+        }
         for place, name in enumerate(ColumnPlan._fields):
             code.store("i64", known.get(name, "1"), code.add(plan, 8 * place), 8)
         code.store("i64", columns, code.add(job, 8 * X), 8)

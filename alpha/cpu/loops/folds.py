@@ -13,7 +13,7 @@ import math
 
 from alpha.cpu.loops.code import Code, returned
 from alpha.cpu.loops.lanes import Value, scalar
-from alpha.cpu.loops.runs import Run, State
+from alpha.cpu.loops.runs import LONG, Run, State
 
 SUM, PRODUCT, NORM, MAX, MIN = "sum", "prod", "norm", "max", "min"
 
@@ -101,7 +101,7 @@ class Sums(Fold):
             x = run.read(code.add("%at", offset), left)
             return [run.mul(x, x) if self.op == NORM else x]
 
-        (state,) = run.totals("%count", 1, term)
+        (state,) = run.totals("%count", 1, term, LONG)
         if not self.is_checked:
             code.give_several(self.kinds, state)
             return [code]

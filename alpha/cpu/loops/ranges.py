@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpha.cpu.isa import ISA
-from alpha.cpu.loops import philox
 from alpha.cpu.loops.code import Code, alone, module, shared
-from alpha.cpu.loops.lanes import Value
+from alpha.cpu.loops.lanes import Value, spread
 from alpha.cpu.loops.machine import pointer_to
 
 TASK = 1 << 14
@@ -106,4 +105,4 @@ class _Mend:
         return self.code.write(f"zext i{self.count} {mask} to i64")
 
     def _spread(self, value: Value, kind: str = "i64") -> Value:
-        return value if self.count == 1 else philox.spread(self.code, value, kind, self.count)
+        return value if self.count == 1 else spread(self.code, value, kind, self.count)

@@ -13,14 +13,18 @@ from collections.abc import Callable, Sequence
 
 from alpha.cpu.isa import FUSED, ISA
 from alpha.cpu.loops.code import Code
-from alpha.cpu.loops.lanes import Lanes, Value, scalar
+from alpha.cpu.loops.lanes import Lanes, Value, scalar, spread
 from alpha.cpu.loops.machine import pointer_to
 
 DEEP = 16
-"""Vectors of columns that are added as a tree where each takes few instructions."""
+"""Vectors that are added before they are widened where each takes few instructions."""
 
 SHALLOW = 4
-"""Those where each takes many, and those of a line: more that are read at once arrive later from memory."""
+"""Those where each takes many; and the chains in which vectors of a line are added, in the order of their places: what
+is read otherwise arrives later from memory."""
+
+LONG = (DEEP, SHALLOW, 1)
+"""Vectors of a line that are added at a time where each takes few instructions."""
 
 State = list[Value]
 """A sum in float64: of float32 numbers one value; of float64 numbers another one, what rounding took."""
@@ -79,9 +83,7 @@ class Run(Lanes):
 
     def spread(self, value: Value) -> Value:
         """A number in every lane."""
-        first = self.write(f"insertelement {self.floats} undef, {self.scalar} {value}, i32 0")
-        order = f"<{self.count} x i32> zeroinitializer"
-        return self.write(f"shufflevector {self.floats} {first}, {self.floats} undef, {order}")
+        return spread(self.code, value, self.scalar, self.count)
 
     def widened(self, value: Value) -> list[Value]:
         """A vector's numbers in vectors of float64."""
@@ -165,19 +167,34 @@ class Run(Lanes):
             values = [merge(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
         return values[0]
 
-    def totals(self, count: Value, sums: int, terms: Callable[[Value, Value | None], Sequence[Value]]) -> list[State]:
-        """So many sums of the vectors that ``terms(offset, left)`` gives, up to ``SHALLOW`` of them added as a tree."""
+    def totals(
+        self,
+        count: Value,
+        sums: int,
+        terms: Callable[[Value, Value | None], Sequence[Value]],
+        together: Sequence[int] = (SHALLOW, 1),
+    ) -> list[State]:
+        """So many sums of the vectors that ``terms(offset, left)`` gives, which are added up to ``together`` at a time.
+
+        They are added as they come, in ``SHALLOW`` chains, which then are a tree: up to ``DEEP`` of them make as many
+        levels as a tree.
+        """
         carried = [(self.wide, "zeroinitializer")] * (2 * sums)
 
         def take(offsets: list[Value], left: Value | None, now: list[Value]) -> Sequence[Value]:
-            found = [terms(offset, left) for offset in offsets]
+            chains: list[list[Value]] = [[] for _ in range(sums)]
+            for place, offset in enumerate(offsets):
+                for chain, term in zip(chains, terms(offset, left), strict=True):
+                    if place < SHALLOW:
+                        chain.append(term)
+                    else:
+                        chain[place % SHALLOW] = self.add(chain[place % SHALLOW], term)
             after: list[Value] = []
-            for k in range(sums):
-                value = self.kept(self.tree([one[k] for one in found]), left)
-                after += self.taken(now[2 * k : 2 * k + 2], value)
+            for k, chain in enumerate(chains):
+                after += self.taken(now[2 * k : 2 * k + 2], self.kept(self.tree(chain), left))
             return after
 
-        last = self.fold(count, (SHALLOW, 1), take, carried)
+        last = self.fold(count, together, take, carried)
         return [self.state(last[2 * k : 2 * k + 2]) for k in range(sums)]
 
     def taken(self, sums: Sequence[Value], value: Value) -> list[Value]:
@@ -296,9 +313,7 @@ class Run(Lanes):
 
     def wide_spread(self, value: Value) -> Value:
         """A float64 in every lane."""
-        first = self.write(f"insertelement {self.wide} undef, double {value}, i32 0")
-        order = f"<{self.wide_count} x i32> zeroinitializer"
-        return self.write(f"shufflevector {self.wide} {first}, {self.wide} undef, {order}")
+        return spread(self.code, value, "double", self.wide_count)
 
     def joined(self, values: Sequence[Value]) -> Value:
         """The reverse of ``widened``."""
