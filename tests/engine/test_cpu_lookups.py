@@ -175,7 +175,7 @@ def test_what_is_kept_of_an_index_for_the_gradient(shape: tuple[int, ...], dtype
 def test_entries_are_overwritten_by_threads(
     shape: tuple[int, ...], large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of equal indices the last counts, on any number of threads, past the caches too; a wrong one changes nothing."""
+    """The last of equal indices counts, on any number of threads, past the caches too; a wrong one changes nothing."""
     if large:
         monkeypatch.setattr(lookups, "LARGE_BYTES", 0)
     rng = np.random.default_rng(sum(shape))
