@@ -26,6 +26,9 @@ from alpha.tensor import Tensor, dense_strides, extent, memory_order
 LARGE_BYTES = 1 << 23
 """Bytes of a result from which it is written past the caches, which would not keep it."""
 
+STREAMED_ROW_BYTES = 1 << 10
+"""Bytes of a row from which it is written past the caches: shorter ones share too many cache lines with others."""
+
 MOST_COPIES = 256
 """Most copies of a plan: to plan more costs more than it saves."""
 
@@ -61,15 +64,16 @@ def plan(copies: Sequence[Copy], item: int) -> Plan:
     """A plan of copies of numbers of ``item`` bytes, each of which has a part of the target for itself."""
     stream = sum(math.prod(copy.shape) for copy in copies) * item >= LARGE_BYTES
     tasks, pieces = 0, []
-    for part in [part for copy in copies if 0 not in copy.shape for part in _parts(copy, item)]:
-        inner = 2 if part.kind == kernels.TILES else 1
-        units, block = _tasks(part.kind, part.loops, item)
-        aligned = part.kind != kernels.TILES or not any(write % ISA.bytes for _, _, write in part.loops[:-1])
-        piece = kernels.Piece(
-            tasks, part.kind, item, part.source, part.source_offset, part.target_offset, 0, len(part.loops) - inner,
-            units, block, stream and aligned,
-        )  # fmt: skip
-        pieces.append((piece, part.loops))
+    for group in _groups([part for copy in copies if 0 not in copy.shape for part in _parts(copy, item)]):
+        shares = _tasks(group, item)
+        for part, (units, block) in zip(group, shares, strict=True):
+            inner = 2 if part.kind == kernels.TILES else 1
+            piece = kernels.Piece(
+                tasks, part.kind, item, part.source, part.source_offset, part.target_offset, 0, len(part.loops) - inner,
+                units, block, stream and _may_stream(part, item),
+            )  # fmt: skip
+            pieces.append((piece, part.loops))
+        units, block = shares[0]
         tasks -= -units // block
     return _recorded(tasks, tasks, pieces)
 
@@ -309,13 +313,39 @@ def merged(copy: Copy, item: int, by_source: bool = False) -> list[Loop]:
     return loops or [(1, item, item)]
 
 
-def _tasks(kind: int, loops: list[Loop], item: int) -> tuple[int, int]:
-    """The units of a copy, and how many make a task."""
-    if kind != kernels.TILES:
-        nbytes = loops[-1][0] * (1 if kind == kernels.ROWS else item)
-        units = math.prod([length for length, _, _ in loops[:-1]])
-        return units, equal_parts(units, kernels.TASK_BYTES // max(nbytes, 1))
-    tile = kernels.TILE_BYTES // item
+def _may_stream(part: Part, item: int) -> bool:
+    """Whether a large part gains by being written past the caches: where most of what is written are whole lines."""
+    if not any(write % ISA.bytes for _, _, write in part.loops[:-1]):
+        return True
+    nbytes = part.loops[-1][0] * (1 if part.kind == kernels.ROWS else item)
+    return part.kind != kernels.TILES and nbytes >= STREAMED_ROW_BYTES
+
+
+def _groups(parts: Sequence[Part]) -> list[list[Part]]:
+    """The parts, those together that share tasks: neighbours that write to the same rows, in the same cache lines."""
+    groups: list[list[Part]] = []
+    for part in parts:
+        rows = [loop[::2] for loop in groups[-1][0].loops[:-1]] if groups else []
+        alike = rows and len(part.loops) > len(rows) and [loop[::2] for loop in part.loops[: len(rows)]] == rows
+        if alike and kernels.TILES not in (part.kind, groups[-1][0].kind):
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return groups
+
+
+def _tasks(group: Sequence[Part], item: int) -> list[tuple[int, int]]:
+    """For each part of a group its units, and how many make a task."""
+    first = group[0]
+    if first.kind != kernels.TILES:
+        depth = len(first.loops) - 1
+        rows = math.prod([length for length, _, _ in first.loops[:-1]])
+        shares = [math.prod([length for length, _, _ in part.loops[depth:-1]]) for part in group]
+        lengths = [part.loops[-1][0] * (1 if part.kind == kernels.ROWS else item) for part in group]
+        nbytes = sum([share * length for share, length in zip(shares, lengths, strict=True)])
+        block = equal_parts(rows, kernels.TASK_BYTES // max(nbytes, 1))
+        return [(rows * share, block * share) for share in shares]
+    loops, tile = first.loops, kernels.TILE_BYTES // item
     tiles = math.prod([-(-length // tile) for length, _, _ in loops[-2:]])
     units = math.prod([length for length, _, _ in loops[:-2]]) * tiles
-    return units, equal_parts(units, kernels.TASK_BYTES // (kernels.TILE_BYTES * tile))
+    return [(units, equal_parts(units, kernels.TASK_BYTES // (kernels.TILE_BYTES * tile)))]

@@ -15,7 +15,7 @@ from alpha.arguments import Shape
 from alpha.composed import arrays
 from alpha.cpu import tasks
 from alpha.cpu.base import Array
-from alpha.cpu.copies import LARGE_BYTES, CopyOperations
+from alpha.cpu.copies import LARGE_BYTES, STREAMED_ROW_BYTES, CopyOperations
 from alpha.cpu.isa import ISA
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import indexing as kernels
@@ -36,9 +36,6 @@ TASK = 1 << 14
 
 LEAST_SHARED_BYTES = 1 << 10
 """Bytes of an entry, for each thread that writes, from which the threads overwrite parts of it."""
-
-LEAST_STREAMED_BYTES = 1 << 10
-"""Bytes of an entry from which many are written past the caches: shorter ones share too many cache lines."""
 
 TAKE, ADD, PUT_ENTRIES = "take", "add", "put"
 _KERNELS = {TAKE: kernels.take, ADD: kernels.add, PUT_ENTRIES: kernels.put_entries}
@@ -298,7 +295,7 @@ def _plan(
 ) -> Plan:
     """A lookup by the kernels; ``writers``: the threads that add to the table or overwrite it."""
     outer, length, inner = sizes
-    stream = math.prod(sizes) * item >= LARGE_BYTES and inner * item >= LEAST_STREAMED_BYTES
+    stream = math.prod(sizes) * item >= LARGE_BYTES and inner * item >= STREAMED_ROW_BYTES
     if op == TAKE:
         block = max(1, TASK // max(inner, 1))
         count = -(-outer * length // block)

@@ -128,12 +128,15 @@ def test_more_tensors_than_a_plan_has() -> None:
 def test_large_results_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same numbers, where vectors are aligned and where they are not; threads share a single long row too."""
     monkeypatch.setattr(copies, "LARGE_BYTES", 0)
+    monkeypatch.setattr(copies, "STREAMED_ROW_BYTES", 0)
     copies.plan_of.cache_clear()
+    copies._flipped.cache_clear()
     engine = CPUEngine(threads=2)
     check(engine, range(100, 140))
     square = np.arange(256 * 256, dtype=np.float32).reshape(256, 256)
     np.testing.assert_array_equal(alpha.tensor(square, engine=engine).T.contiguous(), square.T)
     copies.plan_of.cache_clear()
+    copies._flipped.cache_clear()
 
 
 def test_overlapping_memory_is_copied_as_if_it_were_not() -> None:

@@ -9,7 +9,10 @@ import pytest
 
 import alpha
 from alpha.composed import padding
+from alpha.cpu import copies
+from alpha.cpu import padding as padded
 from alpha.cpu.engine import CPUEngine
+from alpha.cpu.kernels import copies as kernels
 from alpha.cpu.padding import MOST_AXES
 from tests.tiers import FLOAT_NAMES
 
@@ -33,9 +36,16 @@ def random_case(seed: int, mode: str) -> tuple[Array, tuple[int, ...], tuple[int
     return array, tuple(before), tuple(after), [int(axis) for axis in rng.permutation(ndim)]
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("threads", [1, 3])
-def test_random_padding(mode: str, threads: int) -> None:
+def test_random_padding(mode: str, threads: int, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``large``: past the caches, a few rows per task, which x and what lies beside it share."""
+    if large:
+        monkeypatch.setattr(copies, "LARGE_BYTES", 0)
+        monkeypatch.setattr(copies, "STREAMED_ROW_BYTES", 0)
+        monkeypatch.setattr(kernels, "TASK_BYTES", 1 << 10)
+    padded._padding.cache_clear()
     engine = CPUEngine(threads=threads)
     for seed in range(60):
         array, before, after, order = random_case(seed, mode)
@@ -45,6 +55,17 @@ def test_random_padding(mode: str, threads: int) -> None:
         options: dict[str, Any] = {"constant_values": 1} if mode == "constant" else {}
         counts = list(zip(before, after, strict=True))
         np.testing.assert_array_equal(np.asarray(found), np.pad(array, counts, MODES[mode], **options))
+    padded._padding.cache_clear()
+
+
+def test_what_lies_beside_rows_shares_their_tasks() -> None:
+    wanted = padded._padding((500, 40, 8), (320, 8, 1), (0, 2, 0), (0, 2, 0), "reflect", 4)
+    body, before, behind = ([int(n) for n in wanted.copies.record[1 + 11 * k :][:11]] for k in range(3))
+    pieces = [kernels.Piece(*words) for words in (body, before, behind)]
+    assert [piece.first for piece in pieces] == [0, 0, 0]
+    assert [piece.units for piece in pieces] == [500, 1000, 1000]
+    assert [piece.block for piece in pieces] == [pieces[0].block * share for share in (1, 2, 2)]
+    assert wanted.copies.tasks == -(-500 // pieces[0].block) > 1
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "constant"])

@@ -32,7 +32,7 @@ class Piece(NamedTuple):
     """The words of a copy, of which a plan has a table."""
 
     first: int
-    """Its first task: tasks are numbered from the first copy to the last."""
+    """Its first task: tasks are numbered from the first copy to the last; some may share theirs."""
     kind: int
     item: int
     """Bytes of a number."""
@@ -243,7 +243,8 @@ def fill_row(target, pattern, nbytes, stream):  # type: ignore[no-untyped-def]
         while nbytes - done >= ISA_BYTES:
             _put_pattern(target + done, pattern)
             done += ISA_BYTES
-        _put_pattern(target + nbytes - ISA_BYTES, pattern)
+        if done < nbytes:
+            _put_pattern(target + nbytes - ISA_BYTES, pattern)
         return
     while nbytes - done >= 8:
         _put_low(target + done, pattern, 8)
@@ -433,30 +434,40 @@ def _copy_tiles(tag, item, piece, first, last, source, target):  # type: ignore[
                         write_number(tag, to + a * write_height + b * item, value)
 
 
+@inlined
+def _copy_piece(job, piece, task):  # type: ignore[no-untyped-def]
+    """Runs a copy's part of a task."""
+    units, block = get(piece, WORD.units), get(piece, WORD.block)
+    first = (task - get(piece, WORD.first)) * block
+    last = min(first + block, units)
+    place = get(piece, WORD.source)
+    source = job - 8 * place if place < 0 else get(job, place) + get(piece, WORD.source_offset)
+    target = get(job, 1) + get(piece, WORD.target_offset)
+    if get(piece, WORD.kind) != TILES:
+        _copy_units(piece, first, last, source, target)
+    elif get(piece, WORD.item) == 4:
+        _copy_tiles(FOUR, 4, piece, first, last, source, target)
+    else:
+        _copy_tiles(EIGHT, 8, piece, first, last, source, target)
+
+
 def _copy(slot, job):  # type: ignore[no-untyped-def]
     """Runs a list of copies. The job's words: its plan, the target's address, and what the copies name.
 
-    The plan's: the number of tasks, then the copies.
+    The plan's: the number of tasks, then the copies. Those that begin at the same task share their tasks.
     """
     plan = get(job, 0)
     tasks, piece = get(plan, 0), plan + 8
     task = next_task(slot, -1)
     while task < tasks:
-        # A task's copy is the last that begins at or before it; those behind the last begin at no task at all.
+        # A task's copies are the last that begin at or before it; those behind the last begin at no task at all.
         while get(piece + PIECE_BYTES, WORD.first) <= task:
             piece += PIECE_BYTES
-        units, block = get(piece, WORD.units), get(piece, WORD.block)
-        first = (task - get(piece, WORD.first)) * block
-        last = min(first + block, units)
-        place = get(piece, WORD.source)
-        source = job - 8 * place if place < 0 else get(job, place) + get(piece, WORD.source_offset)
-        target = get(job, 1) + get(piece, WORD.target_offset)
-        if get(piece, WORD.kind) != TILES:
-            _copy_units(piece, first, last, source, target)
-        elif get(piece, WORD.item) == 4:
-            _copy_tiles(FOUR, 4, piece, first, last, source, target)
-        else:
-            _copy_tiles(EIGHT, 8, piece, first, last, source, target)
+        member, start = piece, get(piece, WORD.first)
+        _copy_piece(job, member, task)
+        while member > plan + 8 and get(member - PIECE_BYTES, WORD.first) == start:
+            member -= PIECE_BYTES
+            _copy_piece(job, member, task)
         task = next_task(slot, task)
 
 
