@@ -175,11 +175,14 @@ class Function:
         needs: per positional argument, whether its gradient is asked for.
         fresh: whether every tensor that backward returns is newly made and held by nobody else, so that the walk
             may add into it.
+        passes_on: whether what backward returns is new, or the given gradient and views of it that share no element:
+            where nobody else holds that gradient, nobody else holds these.
         views: whether the results may be views of the first argument's memory. Their places in the graph then follow
             each other's in-place writes.
     """
 
     fresh = False
+    passes_on = False
     views = False
     needs: tuple[bool, ...]
 

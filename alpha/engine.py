@@ -420,9 +420,22 @@ class Engine(ABC):
         """
         return arrays.gather_along(self, x, index, axis, check)
 
+    def gather_along_kept(self, x: Tensor, index: Tensor, axis: int, check: RangeCheck) -> tuple[Tensor, Tensor]:
+        """``gather_along``, and the index as its gradient follows it: checked, in memory of its own.
+
+        Its dtype is the engine's to choose: ``scatter_along`` and ``gather_along_grad`` take it.
+        """
+        return arrays.gather_along_kept(self, x, index, axis, check)
+
     def scatter_along(self, out: Tensor, index: Tensor, values: Tensor, axis: int) -> None:
         """out[i, index[i, j, k], k] += values[i, j, k], as ``gather_along`` reads; repeated indices add up."""
         arrays.scatter_along(self, out, index, values, axis)
+
+    def gather_along_grad(
+        self, dy: Tensor, index: Tensor, axis: int, shape: Sequence[int], order: Sequence[int]
+    ) -> Tensor:
+        """The gradient of a tensor of a shape that ``gather_along`` read, in a memory order: ``dy`` added to zeros."""
+        return arrays.gather_along_grad(self, dy, index, axis, shape, order)
 
     # -- convolution: C-K-S --------------------------------------------------------------------------------------
 

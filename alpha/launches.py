@@ -11,10 +11,13 @@ OPTIONAL = "optional"
 """A tensor or None."""
 SEVERAL = "several"
 """A tuple of tensors."""
+ENGINE = "engine"
+"""The engine that makes the result, where there is no tensor to tell it."""
 NUMBER = "number"
 """An int or a float, which the kernel gets as a float64, or an int that it gets as an int64."""
 KEY = "key"
-"""What a call is planned for: None, a bool, an int, a float, a str, a tuple of ints, or a Geometry that stays one."""
+"""What a call is planned for: None, a bool, an int, a float, a str, a dtype, a tuple of ints, or a Geometry that stays
+one."""
 
 
 def decline(*_: Any) -> None:
@@ -30,23 +33,26 @@ class Launches:
         launch: of the arguments the result, or a tuple of several, in one call; None where the engine has to be asked.
         launch_outside: as ``launch``; it also declines tensors that may belong to the graph.
         known: what the engine keeps for these.
+        missed: how many calls it could not learn because it knew as many as it keeps.
 
     In place the first tensor is returned, and both decline tensors that may belong to the graph and others of the same
     memory; who calls them notes the write (``Storage.touch``).
     """
 
-    __slots__ = ("arguments", "in_place", "known", "launch", "launch_outside")
+    __slots__ = ("arguments", "in_place", "known", "launch", "launch_outside", "missed")
 
     def __init__(self, *arguments: str, in_place: bool = False) -> None:
         self.arguments, self.in_place = arguments, in_place
         self.launch: Callable[..., Any] = decline
         self.launch_outside: Callable[..., Any] = decline
         self.known: dict[Any, Any] = {}
+        self.missed = 0
 
     def forget(self) -> None:
         """Declines all calls again."""
         self.launch = self.launch_outside = decline
         self.known = {}
+        self.missed = 0
 
 
 # Where a function takes other arguments than the engine's method, it has launches of its own, which ``Engine.alias``
@@ -82,8 +88,16 @@ GATHER_ALONG = Launches(TENSOR, KEY, TENSOR)
 TAKE_ALONG_DIM = Launches(TENSOR, TENSOR, KEY)
 """``alpha.take_along_dim``: x, index, dim."""
 
-FULL_LIKE = Launches(TENSOR, KEY)
-"""``Engine.full_like`` in x's dtype, of a finite number that it holds: x, value. For ``alpha.full_like``."""
+FULL = Launches(ENGINE, KEY, NUMBER, KEY)
+"""``Engine.full`` in row-major order, of a number that the dtype holds: shape, value, dtype. For ``alpha.full``,
+``zeros``, ``ones`` and ``eye``."""
+
+FULL_LIKE = Launches(TENSOR, NUMBER)
+"""``Engine.full_like`` in x's dtype, of a number that it holds: x, value. For ``alpha.full_like``."""
+
+RANDOM = Launches(ENGINE, KEY, KEY, KEY, KEY, KEY, NUMBER, NUMBER)
+"""``Engine.random``: the draw's distribution, shape, dtype, first and second, and seed and offset with the bits of an
+int64."""
 
 ONE_HOT = Launches(TENSOR, KEY)
 """``Engine.one_hot`` of integers of 64 bits: labels, classes. For ``alpha.one_hot`` of labels with one axis."""

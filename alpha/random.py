@@ -232,7 +232,7 @@ def draw_uniform(
 ) -> Draw:
     """Reserves numbers uniform in [low, high)."""
     kind = _float_dtype("uniform", dtype)
-    if not (_is_finite(low, kind) and _is_finite(high, kind) and low <= high and _is_finite(high - low, kind)):
+    if not _are_bounds(low, high, kind):
         raise ArgumentError(
             f"[uniform] expected finite low <= high, got {low!r} and {high!r}: both and their difference are {kind}"
         )
@@ -290,6 +290,13 @@ def _draw(distribution: str, shape: tuple[int, ...], dtype: np.dtype[Any], first
 def _words_of(distribution: str, count: int, dtype: np.dtype[Any]) -> int:
     """Words that ``count`` numbers take; normal ones are made in pairs."""
     return words_needed(count if distribution == "uniform" else count + count % 2, dtype)
+
+
+def _are_bounds(low: Any, high: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether both and their difference are finite, and low is not above high."""
+    if type(low) is float and low == 0.0 and type(high) is float and high == 1.0:
+        return True  # what nearly all draws have
+    return _is_finite(low, dtype) and _is_finite(high, dtype) and low <= high and _is_finite(high - low, dtype)
 
 
 def uniform_bounds(draw: Draw) -> tuple[Any, Any, Any]:
@@ -394,6 +401,11 @@ def _float_dtype(function: str, dtype: DtypeLike) -> np.dtype[Any]:
 
 def _size(function: str, shape: int | Sequence[int]) -> tuple[int, ...]:
     size = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    for n in size:
+        if type(n) is not int or n < 0:
+            break
+    else:
+        return size
     size = tuple(_integer(function, "a shape of integers >= 0", n) for n in size)
     if any(n < 0 for n in size):
         raise ShapeError(f"[{function}] expected a shape of integers >= 0, got {shape!r}")

@@ -148,6 +148,11 @@ class WeightedPairs:
             (self.weights == 1).all()
         )
 
+    @cached_property
+    def reads_once(self) -> bool:
+        """Whether each source belongs to one position alone."""
+        return len(np.unique(self.sources)) == len(self.sources)
+
     def repeats(self, length: int) -> int:
         """How many positions each of an axis of ``length`` is repeated to, in its order; 0 if it is something else."""
         times = len(self.sources) // max(length, 1)

@@ -104,17 +104,18 @@ class Walk:
                 if grad is not None:
                     pending[function, index] = self._observe(function, index, grad), False
         # Nothing here holds on to a gradient that has done its work.
+        given = outputs == 1 and pending[function, 0][1]
         if outputs == 1:
             result = function.backward(pending.pop((function, 0))[0])
         else:
             result = function.backward(*[pending.pop((function, k), _ABSENT)[0] for k in range(outputs)])
-        edges, fresh = function._edges, function.fresh
+        edges, owned = function._edges, function.fresh or (given and function.passes_on)
         if not self.retain_graph:
             function._saved, function._edges, function._retained = None, (), None
         if type(result) is Tensor and len(edges) == 1:
             edge = edges[0]
             if edge is not None:
-                self.deliver(edge, result, fresh)
+                self.deliver(edge, result, owned)
             return
         incoming = list(result) if isinstance(result, tuple | list) else [result]
         del result
@@ -124,7 +125,7 @@ class Walk:
                 break
             grad, incoming[argument] = incoming[argument], None
             if edge is not None and grad is not None:
-                self.deliver(edge, grad, fresh)
+                self.deliver(edge, grad, owned)
 
     @staticmethod
     def _check_incoming(function: Function, edges: tuple[Edge, ...], incoming: list[Any]) -> None:
@@ -209,7 +210,9 @@ class Walk:
         prepared = []
         for leaf, (grad, owned) in self.leaves.items():
             before = leaf.grad
-            prepared.append((leaf, before, grad if owned and before is None else _added(grad, owned, before)))
+            prepared.append(
+                (leaf, before, _added(grad, owned, before) if before is not None else _of(leaf, grad, owned))
+            )
 
         def give() -> None:
             for leaf, before, grad in prepared:
@@ -256,16 +259,23 @@ def _add(pending: dict[Any, Waiting], key: Any, grad: Tensor, owned: bool) -> No
         return
     before, may_be_added_into = found
     if not may_be_added_into:
-        pending[key] = grad.engine.elementwise("add", before, grad), True
+        pending[key] = grad.engine.elementwise("add", before, grad, out=grad if owned else None), True
     elif grad is not before:  # else the function added its part into accumulator()
         grad.engine.elementwise("add", before, grad, out=before)
 
 
-def _added(grad: Tensor, owned: bool, before: Tensor | None) -> Tensor:
-    """A tensor that nobody else holds: a gradient, plus the one before if there is one."""
-    if before is None:
-        # Others may hold the tensor, but optimizers write to .grad: so copy it.
+def _of(leaf: Tensor, grad: Tensor, owned: bool) -> Tensor:
+    """A gradient as a leaf's first: a tensor that nobody else holds, since optimizers write to it.
+
+    It lies in memory as the leaf does, so that optimizers need not copy it at every step.
+    """
+    if grad.strides == leaf.strides or grad.is_contiguous(leaf.memory_order()):
         return grad if owned else _computed(_COPY, grad)
+    return grad.storage.engine.copied(grad, leaf.memory_order())
+
+
+def _added(grad: Tensor, owned: bool, before: Tensor) -> Tensor:
+    """A gradient plus the one before, as a tensor that nobody else holds."""
     if before.shape != grad.shape or before.engine is not grad.engine:
         raise ShapeError(
             f"[backward] expected a leaf's .grad of shape {grad.shape} on {grad.engine.name} to add to, got "

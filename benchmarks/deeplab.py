@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import common, huge2, rounds
+from benchmarks import common, contests, rounds
 from benchmarks.common import Setup
+from benchmarks.contests import DIRECTIONS, Contest, Key, Row, Workers, cell
 from benchmarks.heads import HEADS, Head
 from benchmarks.workers import Worker, take_turns
 
@@ -19,8 +18,6 @@ SUITE = "deeplab"
 BATCHES = (1, 8)
 LAYERS = {head.name: head for head in HEADS}
 INSERTED = "inserted"
-DIRECTIONS = {"forward": 1, "training": 3}
-"""What is measured, and how many operators of equal work each convolution is."""
 
 MOST_INSERTED_GFLOP = 300
 """Work with inserted zeros beyond this is not measured: a call would take from ten seconds to minutes."""
@@ -33,31 +30,11 @@ ALLOCATOR = ("kept, huge pages",)
 
 _WORKER = "benchmarks.deeplab_worker"
 
-Key = tuple[str, int, str]
-"""A row's head, batch and direction."""
-
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measures; returns the result without its head."""
     setup = common.setup(args)
-    checked: dict[Key, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
-        workers = {name: stack.enter_context(worker) for name, worker in _workers(setup, args.against).items()}
-
-        def measure(problem: tuple[str, int]) -> Iterator[tuple[Key, rounds.Times]]:
-            head, batch = LAYERS[problem[0]], problem[1]
-            for name in contestants(workers, head, batch, "forward"):
-                workers[name].call("prepare", layer=asdict(head), batch=batch, seed=args.seed)
-            for direction in DIRECTIONS:
-                key = head.name, batch, direction
-                measured = {name: workers[name] for name in contestants(workers, head, batch, direction)}
-                if key not in checked:
-                    checked[key] = {"difference": huge2.compare(direction, measured, Path(folder))}
-                yield key, _times(direction, measured, args.repeats)
-
-        problems = [(name, batch) for batch in args.batch_size or BATCHES for name in args.layers or LAYERS]
-        times = rounds.quietest(problems, measure, SUITE, "head")
-    return _result([_row(key, found, times[key]) for key, found in checked.items()], setup, args)
+    return _result([_row(*found) for found in contests.measured(_CONTEST, setup, args)], setup, args)
 
 
 def contestants(names: Iterable[str], head: Head, batch: int, direction: str) -> list[str]:
@@ -66,26 +43,36 @@ def contestants(names: Iterable[str], head: Head, batch: int, direction: str) ->
     return [name for name in names if name != INSERTED or work <= MOST_INSERTED_GFLOP]
 
 
-def _workers(setup: Setup, against: str) -> dict[str, Worker]:
-    """By name, ours first."""
+def _contestants(key: Key, workers: Workers) -> Workers:
+    return {name: workers[name] for name in contestants(workers, LAYERS[key.layer], key.batch, key.direction)}
+
+
+def _workers(setup: Setup, against: str) -> Workers:
     options = {"setup": asdict(setup)}
     made = {name: Worker(_WORKER, name, options, setup.threads) for name in ("alpha", INSERTED)}
-    return made | (huge2.torch_workers(_WORKER, setup, ALLOCATOR) if against == "torch" else {})
+    return made | (contests.torch_workers(_WORKER, setup, ALLOCATOR) if against == "torch" else {})
 
 
-def _times(direction: str, workers: dict[str, Worker], repeats: int) -> rounds.Times:
+def _checked(key: Key, workers: Workers, folder: Path) -> Row:
+    return {"difference": contests.compare(key.direction, workers, folder)}
+
+
+def _turns(key: Key, workers: Workers, repeats: int) -> rounds.Times:
     """Turns of all but the baseline, then those of the baseline, if it is measured."""
     others = {name: worker for name, worker in workers.items() if name != INSERTED}
-    times = take_turns(others, repeats, direction=direction)
+    times = take_turns(others, repeats, direction=key.direction)
     if INSERTED in workers:
         baseline = {INSERTED: workers[INSERTED]}
-        times |= take_turns(baseline, min(repeats, INSERTED_TURNS), direction=direction)
+        times |= take_turns(baseline, min(repeats, INSERTED_TURNS), direction=key.direction)
     return times
 
 
-def _row(key: Key, checked: dict[str, Any], times: rounds.Times) -> dict[str, Any]:
+_CONTEST = Contest(SUITE, "head", LAYERS, BATCHES, _workers, _checked, contestants=_contestants, turns=_turns)
+
+
+def _row(key: Key, checked: Row, times: rounds.Times) -> Row:
     """A row with its turns."""
-    head, batch, direction = LAYERS[key[0]], *key[1:]
+    head, batch, direction = LAYERS[key.layer], key.batch, key.direction
     operators = DIRECTIONS[direction]
     medians = {name: common.median(values) for name, values in times.items()}
     comparison = rounds.compared_with_torch(medians)
@@ -106,21 +93,13 @@ def _row(key: Key, checked: dict[str, Any], times: rounds.Times) -> dict[str, An
     }
 
 
-def _result(rows: list[dict[str, Any]], setup: Setup, args: argparse.Namespace) -> dict[str, Any]:
-    means: dict[str, float] = {}
-    for direction in DIRECTIONS:
-        for key, opponent in (("ratio", "torch"), ("inserted_ratio", INSERTED)):
-            ratios = [row[key] for row in rows if row["direction"] == direction and row[key] is not None]
-            if ratios:
-                means[f"{direction} over {opponent}"] = common.geometric_mean(ratios)
-    ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
+def _result(rows: list[Row], setup: Setup, args: argparse.Namespace) -> dict[str, Any]:
+    ratios = {"torch": "ratio", INSERTED: "inserted_ratio"}
     return {
-        "geometric_mean": means,
-        "lowest_ratio": min(ratios) if ratios else None,
+        "geometric_mean": contests.means(contests.by_direction(rows), ratios),
+        "lowest_ratio": contests.lowest(rows),
         "settings": {
-            **rounds.settings(SUITE, setup, args),
-            "batch_sizes": sorted({row["batch"] for row in rows}),
-            "layers": list(dict.fromkeys(row["layer"] for row in rows)),
+            **contests.settings(_CONTEST, rows, setup, args),
             "head": "convolutions with bias and ReLU, BatchNorm folded into them, the mean over the map, one result",
             "forward": "without a graph, filters as they lie between calls",
             "training": "forward and the gradients of maps, filters and biases, by autograd",
@@ -146,10 +125,10 @@ def table(result: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
                 f"{row['useful_gflop']:.2f}",
                 f"{row['inserted_gflop']:.1f}",
                 f"{row['alpha_ms']:.1f}",
-                f"{row['torch_ms']:.1f}" if row["torch_ms"] is not None else None,
-                f"{row['ratio']:.2f}" if row["ratio"] is not None else None,
-                f"{row['inserted_ms']:.1f}" if row["inserted_ms"] is not None else None,
-                f"{row['inserted_ratio']:.1f}" if row["inserted_ratio"] is not None else None,
+                cell(row["torch_ms"], 1),
+                cell(row["ratio"], 2),
+                cell(row["inserted_ms"], 1),
+                cell(row["inserted_ratio"], 1),
             ]
         )
     titles = ["head", "batch", "", "nominal GFLOP", "useful", "inserted"]
@@ -158,8 +137,5 @@ def table(result: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
 
 def print_table(result: dict[str, Any]) -> None:
     """Prints every row and the means."""
-    common.print_table(*table(result))
-    print(f"inserted: {result['settings']['inserted']}")
-    print(f"GFLOP: {result['settings']['work']}")
-    common.warn_of_noise(max(common.spread(times) for row in result["rows"] for times in row["times_ms"].values()))
-    print("geometric mean: " + ", ".join(f"{name} {mean:.2f}" for name, mean in result["geometric_mean"].items()))
+    notes = result["settings"]
+    contests.print_table(result, table(result), f"inserted: {notes['inserted']}", f"GFLOP: {notes['work']}")

@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks import algorithms, common, deeplab, disturbance, huge2, segregation, sweep
+from benchmarks import algorithms, common, deeplab, disturbance, segregation, sweep
+from benchmarks.contests import DIRECTIONS
 from benchmarks.kept import Report
 from benchmarks.suites import PAPER
 
@@ -145,7 +146,7 @@ def _operators_headlines(report: Report) -> list[Headline]:
 def _huge2_headlines(report: Report) -> list[Headline]:
     means, share = report.result["geometric_mean"], report.result["largest_bytes_share"]
     found = []
-    for direction in huge2.DIRECTIONS:
+    for direction in DIRECTIONS:
         rounds = disturbance.told([row for row in report.result["rows"] if row["direction"] == direction])
         title = f"generators' transposed convolutions, {direction}{report.place}"
         note = f"reads and writes {share:.0%} of it at most" if direction == "forward" else ""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import common, huge2, rounds
+from benchmarks import common, contests, rounds
 from benchmarks.common import MIB, Setup
-from benchmarks.generators import EB_GAN, ODD, Generator
+from benchmarks.contests import Contest, Key, Row, Workers, cell
+from benchmarks.generators import EB_GAN, ODD
 from benchmarks.sub_kernels import elements
-from benchmarks.workers import Worker, take_turns
+from benchmarks.workers import Worker
 
 SUITE = "segregation"
 BATCHES = (1,)
@@ -31,35 +29,21 @@ _DIRECTION = "forward"
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measures; returns the result without its head."""
     setup = common.setup(args)
-    checked: dict[tuple[str, int], dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
-        workers = {name: stack.enter_context(worker) for name, worker in _workers(setup, args.against).items()}
-
-        def measure(key: tuple[str, int]) -> Iterator[tuple[tuple[str, int], rounds.Times]]:
-            layer, batch = LAYERS[key[0]], key[1]
-            for worker in workers.values():
-                worker.call("prepare", layer=asdict(layer), batch=batch, seed=args.seed)
-            if key not in checked:
-                checked[key] = _checked(layer, batch, workers, Path(folder))
-            yield key, take_turns(workers, args.repeats, direction=_DIRECTION)
-
-        problems = [(name, batch) for batch in args.batch_size or BATCHES for name in args.layers or LAYERS]
-        times = rounds.quietest(problems, measure, SUITE, "layer")
-    return _result([_timed(row, times[key]) for key, row in checked.items()], setup, args)
+    return _result([_timed(*found) for found in contests.measured(_CONTEST, setup, args)], setup, args)
 
 
-def _workers(setup: Setup, against: str) -> dict[str, Worker]:
-    """By name, ours first."""
+def _workers(setup: Setup, against: str) -> Workers:
     options = {"setup": asdict(setup)}
     made = {name: Worker(_WORKER, name, options, setup.threads) for name in ("alpha", SEPARATE)}
-    return made | (huge2.torch_workers(_WORKER, setup) if against == "torch" else {})
+    return made | (contests.torch_workers(_WORKER, setup) if against == "torch" else {})
 
 
-def _checked(layer: Generator, batch: int, workers: dict[str, Worker], folder: Path) -> dict[str, Any]:
+def _checked(key: Key, workers: Workers, folder: Path) -> Row:
     """What of a row is found once: whether all compute the same, what they compute, write and take."""
+    layer, batch = LAYERS[key.layer], key.batch
     wanted = batch * layer.out_channels * layer.result**2
     computed = batch * layer.out_channels * elements(layer.result, layer.stride) ** 2
-    difference = huge2.compare(_DIRECTION, workers, folder)  # the first calls, in which filters are packed
+    difference = contests.compare(_DIRECTION, workers, folder)  # the first calls, in which filters are packed
     pool = {name: workers[name].call("pool", direction=_DIRECTION) for name in ("alpha", SEPARATE)}
     return {
         "layer": layer.name,
@@ -80,7 +64,10 @@ def _checked(layer: Generator, batch: int, workers: dict[str, Worker], folder: P
     }
 
 
-def _timed(row: dict[str, Any], times: rounds.Times) -> dict[str, Any]:
+_CONTEST = Contest(SUITE, "layer", LAYERS, BATCHES, _workers, _checked, directions=(_DIRECTION,))
+
+
+def _timed(_key: Key, row: Row, times: rounds.Times) -> Row:
     """A row with its turns."""
     medians = {name: common.median(values) for name, values in times.items()}
     comparison = rounds.compared_with_torch(medians)
@@ -95,30 +82,23 @@ def _timed(row: dict[str, Any], times: rounds.Times) -> dict[str, Any]:
     }
 
 
-def _result(rows: list[dict[str, Any]], setup: Setup, args: argparse.Namespace) -> dict[str, Any]:
-    means, saved = {}, {}
-    for group, layers in GROUPS.items():
-        names = [layer.name for layer in layers]
-        chosen = [row for row in rows if row["layer"] in names]
-        for key, opponent in (("separate_ratio", SEPARATE), ("ratio", "torch")):
-            ratios = [row[key] for row in chosen if row[key] is not None]
-            if ratios:
-                means[f"{group} over {opponent}"] = common.geometric_mean(ratios)
+def _result(rows: list[Row], setup: Setup, args: argparse.Namespace) -> dict[str, Any]:
+    names = {group: [layer.name for layer in layers] for group, layers in GROUPS.items()}
+    groups = {group: [row for row in rows if row["layer"] in known] for group, known in names.items()}
+    saved = {}
+    for group, chosen in groups.items():
         for batch in sorted({row["batch"] for row in chosen}):
             alike = [row for row in chosen if row["batch"] == batch]
             saved[f"{group}, batch {batch}"] = {
                 key: sum(row[key] for row in alike) for key in ("saved_mib", "inserted_mib", "extra_elements")
             }
-    ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
     return {
-        "geometric_mean": means,
-        "lowest_ratio": min(ratios) if ratios else None,
+        "geometric_mean": contests.means(groups, {SEPARATE: "separate_ratio", "torch": "ratio"}),
+        "lowest_ratio": contests.lowest(rows),
         "lowest_separate_ratio": min(row["separate_ratio"] for row in rows),
         "saved": saved,
         "settings": {
-            **rounds.settings(SUITE, setup, args),
-            "batch_sizes": sorted({row["batch"] for row in rows}),
-            "layers": list(dict.fromkeys(row["layer"] for row in rows)),
+            **contests.settings(_CONTEST, rows, setup, args),
             "alpha": "conv_transpose2d without a graph, filters as they lie between calls",
             "separate": "this engine's convolutions of stride 1, one for each of the stride x stride parts of the "
             "filter, split beforehand, into outputs of one size; these are then interleaved by a strided copy",
@@ -144,8 +124,8 @@ def table(result: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
                 row["result"],
                 f"{row['useful_gflop']:.3f}",
                 f"{row['alpha_ms']:.3f}",
-                f"{row['torch_ms']:.3f}" if row["torch_ms"] is not None else None,
-                f"{row['ratio']:.2f}" if row["ratio"] is not None else None,
+                cell(row["torch_ms"], 3),
+                cell(row["ratio"], 2),
                 f"{row['separate_ms']:.3f}",
                 f"{row['separate_ratio']:.2f}",
                 f"{row['extra_elements'] / row['elements']:.1%}",
@@ -171,9 +151,9 @@ def savings(result: dict[str, Any]) -> list[str]:
 
 def print_table(result: dict[str, Any]) -> None:
     """Prints every row, the means and the savings."""
-    common.print_table(*table(result))
-    print(f"separate: {result['settings']['separate']}")
-    print("extra elements: computed over those of the result; MB: written; MiB: what a call takes at most")
-    common.warn_of_noise(max(common.spread(times) for row in result["rows"] for times in row["times_ms"].values()))
-    print("geometric mean: " + ", ".join(f"{name} {mean:.2f}" for name, mean in result["geometric_mean"].items()))
+    notes = (
+        f"separate: {result['settings']['separate']}",
+        "extra elements: computed over those of the result; MB: written; MiB: what a call takes at most",
+    )
+    contests.print_table(result, table(result), *notes)
     print("all layers of " + "\n              ".join(savings(result)))

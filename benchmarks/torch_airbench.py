@@ -78,11 +78,11 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalised(x: torch.Tensor) -> torch.Tensor:
-    """Five quintic Newton-Schulz iterations."""
+    """Three quintic Newton-Schulz iterations."""
     tall = x.shape[0] > x.shape[1]
     x = x.T if tall else x
     x = x / x.norm().clamp(min=1e-7)
-    for _ in range(5):
+    for _ in range(3):
         gram = x @ x.T
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=-4.7750, alpha=2.0315), x, beta=3.4445)
     return x.T if tall else x

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alpha import caches
-from alpha.cu32.pointwise import Lie, Plan, PointwiseOperations, lie_of
+from alpha.cu32.pointwise import Plan, PointwiseOperations, TensorLayout, layout_of
 from alpha.cu32.random import place_of_draw
 from alpha.expressions import dropout
 from alpha.tensor import Tensor, dense_strides
@@ -13,7 +13,7 @@ class DropoutOperations(PointwiseOperations):
     """Element i, counted in logical row-major order, uses the same random word in every memory order."""
 
     def dropout(self, x: Tensor, p: float, seed: int, offset: int) -> tuple[Tensor, Tensor]:
-        plan = _plan(lie_of(x))
+        plan = _plan(layout_of(x))
         y, mask = self.results_of(plan)
         if x.numel():
             given, live = place_of_draw(self, seed, offset, x.numel())
@@ -25,7 +25,7 @@ class DropoutOperations(PointwiseOperations):
 
 
 @caches.kept
-def _plan(x: Lie) -> Plan:
+def _plan(x: TensorLayout) -> Plan:
     """The plan for a tensor that lies so, of whose draw the first element has the number 0."""
     shape = x[0]
     return Plan(dropout.KEPT_AND_MASK, "dropout", None, [x, (shape, dense_strides(shape), dropout.DRAWN_DTYPE, 0)])

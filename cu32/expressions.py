@@ -102,7 +102,7 @@ class _Tensor(NamedTuple):
         stored: what lies in memory, by its name in C++, or DRAWN.
         wanted: what the program takes: bool, or T, which it computes in.
         wraps: whether an element goes through int64, so that floats wrap as integers do.
-        lie: how it lies along the innermost axis.
+        spacing: how its elements lie along the innermost axis.
         offset: where its elements of a step begin.
     """
 
@@ -110,7 +110,7 @@ class _Tensor(NamedTuple):
     stored: str
     wanted: str
     wraps: bool
-    lie: str
+    spacing: str
     offset: str
 
     @property
@@ -126,7 +126,7 @@ class _Tensor(NamedTuple):
     @property
     def width(self) -> str:
         """How many of its elements a step of W reads."""
-        return "1" if self.lie == SAME else "W"
+        return "1" if self.spacing == SAME else "W"
 
     @property
     def pack(self) -> str:
@@ -142,17 +142,17 @@ class _Tensor(NamedTuple):
     @property
     def element(self) -> str:
         """Element k of a step, as it is wanted."""
-        place = "0" if self.lie == SAME else "k"
+        place = "0" if self.spacing == SAME else "k"
         return f"({self.wanted}){'(int64)' if self.wraps else ''}values.{self.name}.at[{place}]"
 
 
 def _tensors(program: Program, layout: Layout) -> list[_Tensor]:
     found = []
-    for k, ((dtype, lie), is_condition) in enumerate(zip(layout.tensors, program.conditions, strict=True)):
-        offset = f"at[{1 + k}]" if not layout.is_flat else "0" if lie == SAME else "at[0]"
+    for k, ((dtype, spacing), is_condition) in enumerate(zip(layout.tensors, program.conditions, strict=True)):
+        offset = f"at[{1 + k}]" if not layout.is_flat else "0" if spacing == SAME else "at[0]"
         stored, wanted = "uint8" if dtype == "bool" else dtype, "bool" if is_condition else "T"
         wraps = stored in REALS and layout.kind in INTEGERS
-        found.append(_Tensor(f"x{k}", stored, wanted, wraps, lie, offset))
+        found.append(_Tensor(f"x{k}", stored, wanted, wraps, spacing, offset))
     return found
 
 

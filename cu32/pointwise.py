@@ -31,7 +31,7 @@ MOST_VECTORS = 12
 TRANSPOSED_FIRST = 1 << 16
 """Elements from which an element-wise operation copies an operand that lies across the result into its order first."""
 
-Lie = tuple[Shape, Shape, Any, int]
+TensorLayout = tuple[Shape, Shape, Any, int]
 """Shape, strides and dtype of a tensor, and by how many elements, modulo 16, it begins off the pool's grain."""
 
 
@@ -50,7 +50,7 @@ class PointwiseOperations(ArrayOperations):
             return composed.pointwise(self, function, program, tensors, numbers, out)
         if out is not None:
             tensors = [self._apart(x, out) for x in tensors]
-        plan = planned(program, function, None if out is None else lie_of(out), *[lie_of(x) for x in tensors])
+        plan = planned(program, function, None if out is None else layout_of(out), *[layout_of(x) for x in tensors])
         if out is None:
             results = self.results_of(plan)
         elif (out.shape, out.dtype) == (plan.shape, plan.results[0][1]):
@@ -83,7 +83,7 @@ class PointwiseOperations(ArrayOperations):
         return moved
 
 
-def lie_of(x: Tensor) -> Lie:
+def layout_of(x: Tensor) -> TensorLayout:
     """How a tensor lies."""
     return x.shape, x.strides, x.dtype, x.offset & 15
 
@@ -124,33 +124,35 @@ class Plan:
         source, kernel: what is launched.
     """
 
-    def __init__(self, program: Program, function: str, out: Lie | None, lies: Sequence[Lie]) -> None:
+    def __init__(
+        self, program: Program, function: str, out: TensorLayout | None, layouts: Sequence[TensorLayout]
+    ) -> None:
         """``function``: who asks, for messages. ``out``: of the tensor that the result is written into."""
-        self.shape = broadcast_shapes(function, [shape for shape, *_ in lies])
-        dtype = program.dtype([(shape, kind) for shape, _, kind, _ in lies])
+        self.shape = broadcast_shapes(function, [shape for shape, *_ in layouts])
+        dtype = program.dtype([(shape, kind) for shape, _, kind, _ in layouts])
         kinds = [bool_ if is_bool else dtype for is_bool in program.bools]
         elements = math.prod(self.shape)
         self.results = tuple([(elements * kind.itemsize, kind) for kind in kinds])
         self.pieces: tuple[Piece, ...] = ()
         self.moved: frozenset[int] = frozenset()
-        self.dense_strides = _result_strides(self.shape, lies if out is None else [out])
+        self.dense_strides = _result_strides(self.shape, layouts if out is None else [out])
         self.strides = self.dense_strides if out is None else out[1]
         if not elements or (out is not None and out[0] != self.shape):
             return
-        self.moved = frozenset([place for place, lie in enumerate(lies) if self._lies_across(lie)])
-        lies = [(self.shape, self.dense_strides, x[2], 0) if k in self.moved else x for k, x in enumerate(lies)]
-        layouts = tuple([(shape, strides) for shape, strides, _, _ in lies])
-        axes = strided.merged_axes((self.shape, self.strides), layouts)
+        self.moved = frozenset([place for place, layout in enumerate(layouts) if self._lies_across(layout)])
+        layouts = [(self.shape, self.dense_strides, x[2], 0) if k in self.moved else x for k, x in enumerate(layouts)]
+        operands = tuple([(shape, strides) for shape, strides, _, _ in layouts])
+        axes = strided.merged_axes((self.shape, self.strides), operands)
         steps = axes[0][1][1:]
         # Along the innermost axis only what is dense needs to be aligned, and is moved 16 bytes at a time.
-        dense = [lie for lie, step in zip(lies, steps, strict=True) if step]
-        dtypes = [lie[2] for lie in lies]
+        dense = [layout for layout, step in zip(layouts, steps, strict=True) if step]
+        dtypes = [layout[2] for layout in layouts]
         is_drawn = DRAWN_DTYPE in dtypes
-        wide = VECTOR_BYTES // max(kind.itemsize for kind in (*kinds, *[lie[2] for lie in dense]))
+        wide = VECTOR_BYTES // max(kind.itemsize for kind in (*kinds, *[layout[2] for layout in dense]))
         wide = WORDS if is_drawn else wide
-        aligned = not any(lie[3] % wide for lie in (dense if out is None else (out, *dense)))
-        in_vectors = aligned and len(lies) + len(kinds) <= MOST_VECTORS
-        found = strided.plan((self.shape, self.strides), layouts, wide if in_vectors else 1)
+        aligned = not any(layout[3] % wide for layout in (dense if out is None else (out, *dense)))
+        in_vectors = aligned and len(layouts) + len(kinds) <= MOST_VECTORS
+        found = strided.plan((self.shape, self.strides), operands, wide if in_vectors else 1)
         others = f"{program.count_of_numbers}{'q' if is_integer(dtype) else 'd'}" + _DRAW * is_drawn
         self.pieces = tuple([Piece(piece, kinds, dtypes, others) for piece in found.pieces])
         places = [(_name(kind), _place(step, found.width)) for kind, step in zip(dtypes, steps, strict=True)]
@@ -158,9 +160,9 @@ class Plan:
         layout = expressions.Layout(c_type(dtype), tuple(places), is_flat, found.width)
         self.source, self.kernel = kernel(program, layout)
 
-    def _lies_across(self, lie: Lie) -> bool:
+    def _lies_across(self, layout: TensorLayout) -> bool:
         """Whether a large tensor is read faster once it is copied in tiles."""
-        shape, strides, dtype, _ = lie
+        shape, strides, dtype, _ = layout
         if strides == self.dense_strides or shape != self.shape or math.prod(shape) < TRANSPOSED_FIRST:
             return False
         if dtype == DRAWN_DTYPE:
@@ -169,9 +171,9 @@ class Plan:
 
 
 @caches.kept
-def planned(program: Program, function: str, out: Lie | None, *lies: Lie) -> Plan:
+def planned(program: Program, function: str, out: TensorLayout | None, *layouts: TensorLayout) -> Plan:
     """The plan for tensors that lie so."""
-    return Plan(program, function, out, lies)
+    return Plan(program, function, out, layouts)
 
 
 _kernels: dict[tuple[str, expressions.Layout], tuple[Source, str]] = {}
@@ -198,7 +200,7 @@ def _place(step: int, width: int) -> str:
     return expressions.DENSE if step else expressions.SAME
 
 
-def _result_strides(shape: Shape, lies: Sequence[Lie]) -> Shape:
+def _result_strides(shape: Shape, layouts: Sequence[TensorLayout]) -> Shape:
     """Strides of dense results in the memory order of the largest of these."""
-    largest_shape, strides, _, _ = max(lies, key=lambda lie: math.prod(lie[0]))
+    largest_shape, strides, _, _ = max(layouts, key=lambda layout: math.prod(layout[0]))
     return dense_strides(shape, memory_order(largest_shape, strides) if len(largest_shape) == len(shape) else None)

@@ -72,8 +72,8 @@ def _conversions() -> Iterator[Source]:
     for dtype, target in permutations(ALL, 2):
         if {dtype, target} & {default_float, default_int}:
             width = VECTOR_BYTES // max(dtype.itemsize, target.itemsize)
-            for lie, elements in ((DENSE, width), (STRIDED, 1)):
-                layout = Layout(c_type(target), ((c_type(dtype), lie),), lie == DENSE, elements)
+            for spacing, elements in ((DENSE, width), (STRIDED, 1)):
+                layout = Layout(c_type(target), ((c_type(dtype), spacing),), spacing == DENSE, elements)
                 yield source(conversion(target), layout)
 
 
@@ -94,16 +94,16 @@ def _of_integers() -> Iterator[Source]:
 
 def _dropouts() -> Iterator[Source]:
     for dtype in FLOATS:
-        for lie, is_flat, width in ((DENSE, True, WORDS), (DENSE, False, WORDS), (STRIDED, False, 1)):
-            layout = Layout(c_type(dtype), ((c_type(dtype), lie), (DRAWN, lie)), is_flat, width)
+        for spacing, is_flat, width in ((DENSE, True, WORDS), (DENSE, False, WORDS), (STRIDED, False, 1)):
+            layout = Layout(c_type(dtype), ((c_type(dtype), spacing), (DRAWN, spacing)), is_flat, width)
             yield source(dropout.KEPT_AND_MASK, layout)
 
 
 def _of_tensors(program: Program, dtype: DType, is_flat: bool, width: int) -> Source:
     """A program's kernel for tensors of one dtype and of bools that all lie alike: in runs of memory, or in any way."""
-    lie = DENSE if is_flat else STRIDED
+    spacing = DENSE if is_flat else STRIDED
     kinds = [c_type(bool_ if is_condition else dtype) for is_condition in program.conditions]
-    return source(program, Layout(c_type(dtype), tuple([(kind, lie) for kind in kinds]), is_flat, width))
+    return source(program, Layout(c_type(dtype), tuple([(kind, spacing) for kind in kinds]), is_flat, width))
 
 
 def _sources() -> Iterator[Source]:
@@ -114,8 +114,8 @@ def _sources() -> Iterator[Source]:
         program, _ = rule.traced()
         yield optimizers.kernel_of(program, type(rule).__name__, c_type(default_float)).source
     for program in programs():
-        for lie, width in LAYOUTS:
-            yield _of_tensors(program, default_float, lie == DENSE, width)
+        for spacing, width in LAYOUTS:
+            yield _of_tensors(program, default_float, spacing == DENSE, width)
 
 
 SOURCES = tuple(dict.fromkeys(_sources()))

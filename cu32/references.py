@@ -156,7 +156,7 @@ _PROGRAMS = {
 }
 """Programs that are checked, and how their tensors lie."""
 
-SOURCES = tuple([planned(program, "check", None, *lies).source for program, lies in _PROGRAMS.values()])
+SOURCES = tuple([planned(program, "check", None, *layouts).source for program, layouts in _PROGRAMS.values()])
 
 
 @_family
@@ -164,8 +164,8 @@ def pointwise(e: Checker) -> Sequence[Result]:
     x, whole, row = np.abs(_normal(255)) + np.float32(0.1), _whole(7, 36), _whole(36, seed=1)
     given = {"functions": (x,), "rows": (whole, row), "strided": (whole, row)}
     found: list[Tensor] = []
-    for name, (program, lies) in _PROGRAMS.items():
-        tensors = [e.from_numpy(v).view(0, *lie[:2]) for v, lie in zip(given[name], lies, strict=True)]
+    for name, (program, layouts) in _PROGRAMS.items():
+        tensors = [e.from_numpy(v).view(0, *layout[:2]) for v, layout in zip(given[name], layouts, strict=True)]
         found += e.pointwise("check", program, tensors, ())
     rounded = [function(x.astype(np.float64)) for function in _FUNCTIONS.values()]
     exact = [whole + row, np.maximum(whole, row), whole < row, whole.T - row[:, None]]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alpha import errors
 from alpha.datasets import files
@@ -49,18 +52,36 @@ class Digits(ArrayDataset):
                 f"[Digits] expected size a multiple of {_SIDE} and channels >= 1, got size={size}, channels={channels}"
                 ": the images are 8 x 8 pixels, each repeated"
             )
-        try:
-            bundle = importlib.import_module("sklearn.datasets").load_digits()
-        except ImportError as error:
-            raise errors.DataError(
-                f"[Digits] expected scikit-learn, which holds the images, got {files.one_line(error)}: "
-                "pip install 'dragon-alpha[digits]'"
-            ) from error
-        order = np.random.Generator(np.random.PCG64(_SPLIT_SEED)).permutation(len(bundle.images))
-        chosen = order[:_TRAIN] if train else order[_TRAIN:]
-        grey = np.rint(bundle.images[chosen] * (255 / _LEVELS)).astype(np.uint8)
+        rows = _rows()
+        order = np.random.Generator(np.random.PCG64(_SPLIT_SEED)).permutation(len(rows))
+        chosen = rows[order[:_TRAIN] if train else order[_TRAIN:]]
+        grey = np.rint(chosen[:, :-1] * (255 / _LEVELS)).astype(np.uint8).reshape(-1, _SIDE, _SIDE)
         factor = size // _SIDE
         enlarged = grey.repeat(factor, axis=1).repeat(factor, axis=2)[..., None].repeat(channels, axis=3)
         super().__init__(
-            enlarged, bundle.target[chosen], tuple("0123456789"), ToUnitRange() if transform is None else transform
+            enlarged,
+            chosen[:, -1].astype(np.int64),
+            tuple("0123456789"),
+            ToUnitRange() if transform is None else transform,
         )
+
+
+def _rows() -> NDArray[np.float64]:
+    """The images as rows of 64 grey values and a label.
+
+    They are read from scikit-learn's file, for to import scikit-learn takes a second; where a version of it keeps them
+    elsewhere, it is asked for them.
+    """
+    found = importlib.util.find_spec("sklearn")
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        file = Path(folder) / "datasets" / "data" / "digits.csv.gz"
+        if file.is_file():
+            return np.loadtxt(file, delimiter=",")
+    try:
+        bundle = importlib.import_module("sklearn.datasets").load_digits()
+    except ImportError as error:
+        raise errors.DataError(
+            f"[Digits] expected scikit-learn, which holds the images, got {files.one_line(error)}: "
+            "pip install 'dragon-alpha[digits]'"
+        ) from error
+    return np.column_stack([bundle.data, bundle.target])

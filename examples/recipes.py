@@ -110,9 +110,8 @@ def make_optimizers(settings: common.Settings, net: nn.Module) -> list[optim.Opt
 def _make_fast_optimizers(settings: common.Settings, net: nn.Module) -> list[optim.Optimizer]:
     """Muon for the filters; SGD for the whitening layer's bias, the others, and the linear layer, in this order."""
     trained = {name: p for name, p in net.named_parameters() if p.requires_grad}
-    muon = optim.Muon(
-        [p for p in trained.values() if p.ndim == 4], settings["lr"], 0.0, momentum=0.6, nesterov=True, rescale=True
-    )
+    filters = [p for p in trained.values() if p.ndim == 4]
+    muon = optim.Muon(filters, settings["lr"], 0.0, momentum=0.6, nesterov=True, ns_steps=3, rescale=True)
     whitening = trained.pop("whitening.bias")
     biases = [p for p in trained.values() if p.ndim == 1]
     heads = [p for p in trained.values() if p.ndim == 2]

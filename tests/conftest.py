@@ -35,6 +35,9 @@ written through the core. With ``ALPHA_TEST_ENGINES=numpy`` it runs all files.""
 
 alpha.register_engine("toy", ToyEngine)
 os.environ.setdefault("ALPHA_COMPILE_AHEAD", "0")  # each of pytest's processes compiles, which is enough for the cores
+# PyTorch's threads sleep while they wait: beside other processes on the same cores, looking for work in a loop takes
+# most of the oracles' time.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 # -- tiers -------------------------------------------------------------------------------------------------------

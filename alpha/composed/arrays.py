@@ -131,6 +131,22 @@ def gather_along(engine: Engine, x: Tensor, index: Tensor, axis: int, check: Ran
     return engine.gather(x, _positions(engine, index, axis))
 
 
+def gather_along_kept(engine: Engine, x: Tensor, index: Tensor, axis: int, check: RangeCheck) -> tuple[Tensor, Tensor]:
+    """The index is checked first."""
+    if index.numel():
+        index = engine.check_range(index, -x.shape[axis], x.shape[axis], check)
+    return engine.gather_along(x, index, axis), index
+
+
+def gather_along_grad(
+    engine: Engine, dy: Tensor, index: Tensor, axis: int, shape: Sequence[int], order: Sequence[int]
+) -> Tensor:
+    """Zeros, and then the sums."""
+    out = engine.full(shape, 0, dy.dtype, order)
+    engine.scatter_along(out, index, dy, axis)
+    return out
+
+
 def scatter_along(engine: Engine, out: Tensor, index: Tensor, values: Tensor, axis: int) -> None:
     """The positions along the other axes are indices too."""
     engine.scatter(out, _positions(engine, index, axis), values, accumulate=True)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from alpha import caches
 from alpha.arguments import Shape
 from alpha.composed import elementwise
-from alpha.cpu import lookups
+from alpha.cpu import lookups, tasks
 from alpha.cpu.base import Array
-from alpha.cpu.kernels import indexing as kernels
+from alpha.cpu.copies import LARGE_BYTES
+from alpha.cpu.isa import ISA
+from alpha.cpu.loops import machine, ranges
 from alpha.cpu.masks import MaskOperations
 from alpha.dtypes import bool_, default_int, info, is_bool, is_float
 from alpha.engine import Index, Operand, RangeCheck
@@ -26,6 +31,11 @@ PIECE = 1 << 18
 
 SUM_BLOCK = 128
 """Rows per block of a blocked sum: rows are added one after another within a block, then the blocks' sums."""
+
+_NOTHING_FOUND = (0, (1 << 63) - 1)
+"""Among indices: that one was ignored, and the place of the first out of range."""
+
+_RANGE_JOB = struct.Struct("9q").pack
 
 _REDUCTIONS = {
     "sum": np.add,
@@ -171,13 +181,18 @@ class ArrayOperations(MaskOperations):
         if not count:
             return out, False
         checking = self.checking or high <= 0  # no element can stand in where there is none
-        may_ignore = ignore is not None
-        result = kernels.check_range(
-            source.address, out.address, count, low, high, ignore if may_ignore else 0, may_ignore, checking
-        )
-        if result >= 0:  # the position of an index out of range
-            raise check.error(self.array(out).reshape(-1)[result], result)
-        return out, result == kernels.SOME_IGNORED
+        found = np.array(_NOTHING_FOUND)
+        plan, may_ignore = _range_plan(count), ignore is not None
+        job = _RANGE_JOB(
+            plan.address, source.address, out.address, low, high, ignore if may_ignore else 0, may_ignore, checking,
+            found.ctypes.data,
+        )  # fmt: skip
+        streams = source is not out and 8 * count >= LARGE_BYTES and out.storage.address % ISA.bytes == 0
+        tasks.run(_range_loop(streams), job, -(-count // ranges.TASK), self.threads)
+        is_ignored, place = found.tolist()
+        if checking and place < count:
+            raise check.error(int(self.array(out).reshape(-1)[place]), place)
+        return out, is_ignored != 0
 
     def _native(self, index: Index) -> tuple[Any, ...]:
         """The index as NumPy takes it. A mask is copied: NumPy reads it twice, and it may change in between."""
@@ -189,6 +204,18 @@ class ArrayOperations(MaskOperations):
             else:
                 entries.append(entry)
         return tuple(entries)
+
+
+@caches.kept
+def _range_plan(count: int) -> tasks.Record:
+    """The check of so many indices."""
+    return tasks.Record((-(-count // ranges.TASK), count))
+
+
+@cache
+def _range_loop(streams: bool) -> machine.Loop:
+    """The loop that checks indices; see ``alpha.cpu.loops.ranges``."""
+    return machine.loop(ranges.ir_of(streams))
 
 
 def repeated(x: Tensor, shape: Shape) -> Tensor:

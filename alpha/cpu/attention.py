@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numba import float64, int64, types
 
+from alpha import caches
 from alpha.arguments import Shape
 from alpha.composed import attention as composed
 from alpha.cpu import compile, workers
@@ -45,7 +46,7 @@ class AttentionOperations(HostEngine):
         y = self.empty((*q.shape[:-1], v.shape[-1]), q.dtype, q.memory_order())
         lse = self.empty(q.shape[:-1], q.dtype)
         seen = _broadcast(mask, (*q.shape[:-1], k.shape[-2]))
-        sizes, places, tasks = _plan(_lies(q, k, v, seen, y), settings.causal, self.threads)
+        sizes, places, tasks = _plan(_layouts(q, k, v, seen, y), settings.causal, self.threads)
         addresses = [0 if x is None else x.address for x in (q, k, v, seen, y, lse)]
         self._attend(kernels.attention, q.dtype, tasks, sizes, settings, places, addresses)
         return y, lse
@@ -62,8 +63,8 @@ class AttentionOperations(HostEngine):
         parts = self.empty((chunks, *q.shape), q.dtype, (0, *(axis + 1 for axis in q.memory_order())))
         dq = parts.view(0, q.shape, parts.strides[1:])
         dk, dv = self.empty_like(k), self.empty_like(v)
-        lies = _lies(q, k, v, seen, y, dy, dq, dk, dv)
-        sizes, places, tasks = _gradient_plan(lies, settings.causal, parts.strides[0])
+        layouts = _layouts(q, k, v, seen, y, dy, dq, dk, dv)
+        sizes, places, tasks = _gradient_plan(layouts, settings.causal, parts.strides[0])
         addresses = [0 if x is None else x.address for x in (q, k, v, seen, y, lse, dy, dq, dk, dv)]
         self._attend(kernels.attention_grad, q.dtype, tasks, sizes, settings, places, addresses)
         dq = dq if chunks == 1 else self.reduce("sum", parts, (0,), False)
@@ -109,49 +110,49 @@ def _broadcast(mask: Tensor | None, shape: Shape) -> Tensor | None:
     return Tensor(mask.storage, mask.offset, shape, strides, mask.dtype)
 
 
-_Lie = tuple[Shape, Shape, np.dtype[Any]] | None
+_Layout = tuple[Shape, Shape, np.dtype[Any]] | None
 """Shape, strides and dtype of a tensor, None of one that is not there."""
 
 
-def _lies(*tensors: Tensor | None) -> tuple[_Lie, ...]:
+def _layouts(*tensors: Tensor | None) -> tuple[_Layout, ...]:
     return tuple([None if x is None else (x.shape, x.strides, x.dtype) for x in tensors])
 
 
-@lru_cache(maxsize=1024)
-def _plan(lies: tuple[_Lie, ...], causal: bool, threads: int) -> tuple[AttentionSizes, Any, int]:
+@caches.kept
+def _plan(layouts: tuple[_Layout, ...], causal: bool, threads: int) -> tuple[AttentionSizes, Any, int]:
     """Sizes, places of the heads, and tasks of the forward pass."""
-    (q, _, dtype), (k, *_), (v, *_) = _three(lies)
+    (q, _, dtype), (k, *_), (v, *_) = _operands(layouts)
     panel = ISA.panel_of(q[-2], dtype.itemsize)
     heads, panels = math.prod(q[:-2]), -(-q[-2] // panel)
     together = max(1, min(PANELS, heads * panels // (TASKS_PER_THREAD * threads)))
     sizes = _common(q, k, v[-1], dtype.itemsize, causal)
-    sizes = sizes._replace(panel=panel, chunk=panel * together, block=BLOCK, **_steps(lies))
-    return sizes, _places(lies), heads * -(-sizes.queries // sizes.chunk)
+    sizes = sizes._replace(panel=panel, chunk=panel * together, block=BLOCK, **_steps(layouts))
+    return sizes, _places(layouts), heads * -(-sizes.queries // sizes.chunk)
 
 
-@lru_cache(maxsize=1024)
-def _gradient_plan(lies: tuple[_Lie, ...], causal: bool, part: int) -> tuple[AttentionSizes, Any, int]:
+@caches.kept
+def _gradient_plan(layouts: tuple[_Layout, ...], causal: bool, part: int) -> tuple[AttentionSizes, Any, int]:
     """Sizes, places of the heads, and tasks of the gradient; ``part``: from a chunk's dq to the next one's."""
-    (q, _, dtype), (k, *_), (v, *_) = _three(lies)
+    (q, _, dtype), (k, *_), (v, *_) = _operands(layouts)
     sizes, chunks = _gradient_sizes(q, k, v[-1], dtype.itemsize, causal)
-    sizes = sizes._replace(part=part * dtype.itemsize, **_steps(lies))
-    return sizes, _places(lies), sizes.heads * chunks
+    sizes = sizes._replace(part=part * dtype.itemsize, **_steps(layouts))
+    return sizes, _places(layouts), sizes.heads * chunks
 
 
-def _three(lies: Sequence[_Lie]) -> list[tuple[Shape, Shape, np.dtype[Any]]]:
+def _operands(layouts: Sequence[_Layout]) -> list[tuple[Shape, Shape, np.dtype[Any]]]:
     """How query, key and value lie, which are always there."""
-    return [lie for lie in lies[:3] if lie is not None]
+    return [layout for layout in layouts[:3] if layout is not None]
 
 
-def _places(lies: Sequence[_Lie]) -> Any:
+def _places(layouts: Sequence[_Layout]) -> Any:
     """Where each head begins in each tensor, in bytes; in the order of the kernels' table."""
-    batch = _three(lies)[0][0][:-2]
+    batch = _operands(layouts)[0][0][:-2]
     indices = np.indices(batch).reshape(len(batch), math.prod(batch))
     rows = [
         np.zeros(math.prod(batch), np.int64)
-        if lie is None
-        else np.array(lie[1][:-2], np.int64).reshape(len(batch)) * lie[2].itemsize @ indices
-        for lie in lies
+        if layout is None
+        else np.array(layout[1][:-2], np.int64).reshape(len(batch)) * layout[2].itemsize @ indices
+        for layout in layouts
     ]
     return np.ascontiguousarray(np.stack(rows), np.int64)
 
@@ -160,12 +161,12 @@ _NAMES = ("q", "k", "v", "mask", "y", "dy", "dq", "dk", "dv")
 """The tensors, in the order in which their lies are given."""
 
 
-def _steps(lies: Sequence[_Lie]) -> dict[str, int]:
+def _steps(layouts: Sequence[_Layout]) -> dict[str, int]:
     """The bytes from a token to the next in each tensor, and what kind of mask there is."""
     steps: dict[str, int] = {}
-    for name, lie in zip(_NAMES, lies, strict=False):
-        if lie is not None:
-            _, strides, dtype = lie
+    for name, layout in zip(_NAMES, layouts, strict=False):
+        if layout is not None:
+            _, strides, dtype = layout
             steps[f"{name}_step"] = strides[-2] * dtype.itemsize
             if name == "mask":
                 steps["mask"] = kernels.BOOL_MASK if is_bool(dtype) else kernels.ADDED_MASK

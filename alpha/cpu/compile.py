@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numba.extending import intrinsic
 from numba.np.numpy_support import from_dtype
 
 from alpha.cpu import compilations, sharing
+from alpha.cpu.forks import compilation_lock
 from alpha.cpu.inlining import Inlined
 from alpha.cpu.job_slot import JOB_SLOT, make_job
 from alpha.cpu.kernel_cache import KernelCache
@@ -63,6 +65,47 @@ def entry(kernel: Any, *kinds: Any) -> Entry:
 def alone(function: Callable[..., Any]) -> Any:
     """Decorator for a function that one thread runs: compiled as a kernel is, runs without the GIL, cached on disk."""
     return _cached(function)
+
+
+class NativeFunction:
+    """A function that is compiled by ``called`` when it is first needed, and which Python calls without Numba.
+
+    One thread compiles at a time: two would get one address each, and one of the functions is freed.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str, arguments: Sequence[Any], **names: Any) -> None:
+        """
+        Args:
+            function: as in ``called``; it returns nothing.
+            name: tells it from others made of the same function; ``names`` are globals that it has besides.
+            arguments: ctypes' types. Bytes are given by their address; all else are integers of 64 bits.
+        """
+        self._function, self._name, self._names = function, name, names
+        self._kind = ctypes.CFUNCTYPE(None, *arguments)
+        self._signature = f"void({', '.join(['int64'] * len(arguments))})"
+        self._made: tuple[Any, Any] | None = None  # the compiled function, which keeps the code; what calls it
+        COMPILERS[f"{function.__module__}.{name}"] = lambda _signature: self._make()
+
+    @property
+    def address(self) -> int:
+        """Where the compiled function is."""
+        found: int = (self._made or self._make())[0].address
+        return found
+
+    @property
+    def call(self) -> Any:
+        """The compiled function, which releases the GIL."""
+        return (self._made or self._make())[1]
+
+    def _make(self) -> tuple[Any, Any]:
+        with _compiling:
+            if self._made is None:
+                made = called(self._function, self._signature, self._name, **self._names)
+                self._made = made, self._kind(made.address)
+            return self._made
+
+
+_compiling = compilation_lock()
 
 
 def called(function: Callable[..., Any], signature: str, name: str, **names: Any) -> Any:

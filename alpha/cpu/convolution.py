@@ -14,7 +14,7 @@ from alpha.cpu import planner
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv.algorithm import Call
 from alpha.cpu.conv.problem import RUN_CHANNELS, Problem, problem_of
-from alpha.cpu.isa import ISA
+from alpha.cpu.isa import ISA, L1_SET_STRIDE, L1_WAYS
 from alpha.cpu.kernels import filters as kernels
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ShapeError
@@ -23,10 +23,6 @@ from alpha.tensor import Tensor
 
 MACS = {"conv2d": 0, "conv2d_input_grad": 0, "conv2d_weight_grad": 0}
 """Multiply-adds that the last call of each operator issued, as counted by its kernel."""
-
-
-L1_SET_STRIDE, L1_WAYS = 4096, 8
-"""Addresses L1_SET_STRIDE bytes apart share a set of the L1 cache, which holds L1_WAYS lines."""
 
 IMAGE_GAP_BYTES = 5 * 64
 """Bytes between copies of images, so that a tile's images use sets all over the cache, as its panel of filters does."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-import sys
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
@@ -16,12 +15,12 @@ from alpha import caches
 from alpha.cpu import tasks
 from alpha.cpu.base import SMALL_FILL, HostEngine
 from alpha.cpu.isa import ISA
-from alpha.cpu.launches import Call, call_of, constant, learn, of_result
+from alpha.cpu.launches import Call, call_of, constant, learn, of_number, of_result, verdict
 from alpha.cpu.loops import fill, machine, progression
 from alpha.cpu.loops.elements import Element, element_of
 from alpha.cpu.tasks import Record
-from alpha.dtypes import ALL, limits
-from alpha.launches import FULL_LIKE
+from alpha.dtypes import ALL, is_float, limits
+from alpha.launches import FULL, FULL_LIKE
 from alpha.records import Scalar
 from alpha.tensor import Storage, Tensor, dense_strides
 
@@ -31,7 +30,7 @@ STREAMED_BYTES = 20 << 20
 SHARED_BYTES = 1 << 20
 """Bytes from which workers are woken."""
 
-_JOB = struct.Struct("qq8s").pack
+_JOB = struct.Struct("qq8sq").pack
 _PROGRESSION = struct.Struct("5q").pack, struct.Struct("3q2d").pack
 """The job of a progression, by whether it counts in floats."""
 
@@ -46,16 +45,22 @@ class FillOperations(HostEngine):
         self, shape: Sequence[int], value: Scalar, dtype: np.dtype[Any], order: Sequence[int] | None = None
     ) -> Tensor:
         shape = tuple(shape)
+        if order is None:
+            found: Tensor | None = FULL.launch(self, shape, value, dtype)
+            if found is not None:
+                return found
         nbytes = math.prod(shape) * dtype.itemsize
         storage = Storage(self, self.memory, nbytes)
         self._repeat(pattern(value, dtype), storage.address, nbytes)
-        return Tensor(storage, 0, shape, dense_strides(shape, order), dtype)
+        out = Tensor(storage, 0, shape, dense_strides(shape, order), dtype)
+        if order is None and nbytes:
+            learn(FULL, self, lambda: _call(out), self, shape, value, dtype)
+        return out
 
     def full_like(self, x: Tensor, value: Scalar, dtype: np.dtype[Any]) -> Tensor:
         out = self.full(x.shape, value, dtype, x.memory_order())
-        nbytes, (least, most) = out.storage.nbytes, limits(dtype)
-        if nbytes and dtype == x.dtype and least <= value <= most:
-            learn(FULL_LIKE, self, lambda: _call(out, pattern(value, dtype)), x, value)
+        if out.storage.nbytes and dtype == x.dtype:
+            learn(FULL_LIKE, self, lambda: _call(out), x, value)
         return out
 
     def fill(self, out: Tensor, value: Scalar) -> None:
@@ -70,7 +75,7 @@ class FillOperations(HostEngine):
         if not nbytes:
             return
         plan = _plan(nbytes)
-        job = _JOB(plan.record.address, address, numbers)
+        job = _JOB(plan.record.address, address, numbers, 0)
         loop = _loop(nbytes >= STREAMED_BYTES and address % ISA.bytes == 0)
         tasks.run(loop, job, plan.shared_tasks, self.threads)
 
@@ -105,27 +110,34 @@ def pattern(value: Scalar, dtype: np.dtype[Any]) -> bytes:
         return number.tobytes()
 
 
-def _call(out: Tensor, numbers: bytes) -> Call:
-    """How a launch fills such a tensor."""
-    nbytes = out.storage.nbytes
-    loop, plan = _loop(nbytes >= STREAMED_BYTES), _plan(nbytes)
-    number = int.from_bytes(numbers, sys.byteorder, signed=True)
-    words = (constant(plan.record.address), of_result(), constant(number))
-    return call_of(loop, words, (out,), math.prod(out.shape), plan.shared_tasks, plan)
+def _call(out: Tensor) -> Call:
+    """How a launch fills such a tensor with any number that its dtype holds."""
+    nbytes, dtype = out.storage.nbytes, out.dtype
+    loop, plan = _loop(nbytes >= STREAMED_BYTES), _plan(nbytes, dtype)
+    words = (constant(plan.record.address), of_result(), of_number(0), verdict())
+    call = call_of(loop, words, (out,), math.prod(out.shape), plan.shared_tasks, plan)
+    if is_float(dtype):
+        return call
+    least, most = limits(dtype)
+    return call._replace(limits=(int(least), int(most)))
 
 
 class _Plan:
     """So many bytes, as tasks of the loop; few bytes are written by one thread."""
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, dtype: np.dtype[Any] | None) -> None:
+        """``dtype``: what the job's number becomes; without one it is the pattern itself."""
         tasks = -(-nbytes // fill.TASK_BYTES)
+        bits = 64 if dtype is None else 8 * dtype.itemsize
+        factor = sum([1 << place for place in range(0, 64, bits)])
+        is_rounded = dtype is not None and is_float(dtype) and bits == 32
         self.shared_tasks = tasks if nbytes >= SHARED_BYTES else 1
-        self.record = Record((tasks, nbytes))
+        self.record = Record((tasks, nbytes, int(is_rounded), -1 if bits == 64 else (1 << bits) - 1, factor))
 
 
 @caches.kept
-def _plan(nbytes: int) -> _Plan:
-    return _Plan(nbytes)
+def _plan(nbytes: int, dtype: np.dtype[Any] | None = None) -> _Plan:
+    return _Plan(nbytes, dtype)
 
 
 @cache

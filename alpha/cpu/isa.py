@@ -12,6 +12,9 @@ from alpha.errors import ArgumentError
 
 _log = logging.getLogger(__name__)
 
+L1_SET_STRIDE, L1_WAYS = 4096, 8
+"""Addresses L1_SET_STRIDE bytes apart share a set of the L1 cache, which holds L1_WAYS lines."""
+
 
 @dataclass(frozen=True)
 class Isa:

@@ -15,7 +15,7 @@ from alpha.cpu import tasks
 from alpha.cpu.base import HostEngine
 from alpha.cpu.fills import pattern
 from alpha.cpu.launches import Call, call_of, constant, learn, of_result, of_tensor, verdict
-from alpha.cpu.loops import machine, marks
+from alpha.cpu.loops import blocks, machine, marks
 from alpha.dtypes import default_int
 from alpha.launches import ONE_HOT
 from alpha.records import RangeCheck
@@ -57,9 +57,8 @@ class _Plan:
     """Rows of a number of classes, as tasks of the loop."""
 
     def __init__(self, rows: int, classes: int, item: int) -> None:
-        block = max(1, TASK_BYTES // (classes * item))
-        self.tasks = -(-rows // block)
-        self.record = tasks.Record(marks.Marks(self.tasks, rows, block, classes))
+        self.record = tasks.Record((*blocks.plan(rows, classes * item, TASK_BYTES), *marks.Marks(classes)))
+        self.tasks = self.record.tasks
         self.loop = _loop(8 * item)
 
     def call(self, out: Tensor) -> Call:

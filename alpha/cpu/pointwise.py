@@ -39,7 +39,13 @@ STREAMED_BYTES = 20 << 20
 With a last cache of 32 MB sums gain from 20 MB on, 40 % of their time at 100 MB; below, functions of one tensor lose.
 """
 
-Lie = tuple[Shape, Shape, Any]
+ALIGNED_BYTES = 2 << 10
+"""Bytes of a row from which its results go past the caches where rows are not aligned.
+
+The ends of rows share cache lines, which have to be read first: with rows of 800 bytes that takes what streaming saves.
+"""
+
+TensorLayout = tuple[Shape, Shape, Any]
 """Shape, strides and dtype of a tensor."""
 
 
@@ -113,14 +119,16 @@ class Plan:
         address: of the plan's own record.
     """
 
-    def __init__(self, program: Program, function: str, out: Lie | None, lies: Sequence[Lie]) -> None:
+    def __init__(
+        self, program: Program, function: str, out: TensorLayout | None, layouts: Sequence[TensorLayout]
+    ) -> None:
         """``function``: who asks, for messages. ``out``: of the tensor that the result is written into."""
         self._program = program
-        self.shape = broadcast_shapes(function, [shape for shape, _, _ in lies])
-        dtype = program.dtype([(shape, kind) for shape, _, kind in lies])
+        self.shape = broadcast_shapes(function, [shape for shape, _, _ in layouts])
+        dtype = program.dtype([(shape, kind) for shape, _, kind in layouts])
         kinds = [bool_ if is_bool else dtype for is_bool in program.bools]
         self.elements = math.prod(self.shape)
-        self.strides = result_strides(self.shape, lies) if out is None else out[1]
+        self.strides = result_strides(self.shape, layouts) if out is None else out[1]
         self.results = tuple([(self.elements * kind.itemsize, kind) for kind in kinds])
         self.tasks = 0
         self.fits = out is None or (out[0] == self.shape and out[2] == kinds[0] and _is_dense_within(*out[:2]))
@@ -129,18 +137,20 @@ class Plan:
         if not self.elements:
             return
         operands = [tuple([stride * kind.itemsize for stride in self.strides]) for kind in kinds]
-        operands += [strides_to(self.shape, lie) for lie in lies]
-        sizes = tuple([kind.itemsize for kind in (*kinds, *[kind for _, _, kind in lies])])
+        operands += [strides_to(self.shape, one) for one in layouts]
+        sizes = tuple([kind.itemsize for kind in (*kinds, *[kind for _, _, kind in layouts])])
         axes = merged(self.shape, operands, self.strides) or [(1, sizes)]
-        places = enumerate([dtype for _, _, dtype in lies], len(kinds))
-        tensors = [(element_of(dtype), lie_in_rows(axes, place, dtype)) for place, dtype in places]
+        places = enumerate([dtype for _, _, dtype in layouts], len(kinds))
+        tensors = [(element_of(dtype), spacing_in_rows(axes, place, dtype)) for place, dtype in places]
         is_logical = all(one.operation.startswith("logical_") for one in program.instructions)
         computed = BOOLS if is_logical and all(program.conditions) else element_of(dtype)
         touched = sum(nbytes for nbytes, _ in self.results)
-        touched += sum(math.prod(shape) * kind.itemsize for shape, _, kind in lies)
-        is_aligned = axes[-1][0] * dtype.itemsize % ISA.bytes == 0
-        streams = out is None and is_aligned and touched >= STREAMED_BYTES
-        layout = loops.Layout(computed, tuple(tensors), len(axes) == 1, streams)
+        touched += sum(math.prod(shape) * kind.itemsize for shape, _, kind in layouts)
+        row_bytes = axes[-1][0] * dtype.itemsize
+        aligns = row_bytes % ISA.bytes != 0 and len(axes) > 1
+        can_stream = not aligns or (row_bytes >= ALIGNED_BYTES and not program.bools[0] and not _draws(layouts))
+        streams = out is None and can_stream and touched >= STREAMED_BYTES
+        layout = loops.Layout(computed, tuple(tensors), len(axes) == 1, streams, streams and aligns)
         self.loop = compiled_loop(Wanted(program.text, layout, program))
         self._record = np.array(self._plan(axes), np.int64)
         self.address = self._record.ctypes.data
@@ -171,8 +181,8 @@ class Plan:
 
 
 @caches.kept
-def _plan(program: Program, function: str, out: Lie | None, *lies: Lie) -> Plan:
-    return Plan(program, function, out, lies)
+def _plan(program: Program, function: str, out: TensorLayout | None, *layouts: TensorLayout) -> Plan:
+    return Plan(program, function, out, layouts)
 
 
 def numbers_of(program: Program, dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -184,15 +194,20 @@ def numbers_of(program: Program, dtype: np.dtype[Any]) -> tuple[int, int]:
     return int(least), int(most)
 
 
+def _draws(layouts: Sequence[TensorLayout]) -> bool:
+    """Whether elements of a tensor are drawn, by counters that begin with whole vectors."""
+    return any(dtype == DRAWN_DTYPE for _, _, dtype in layouts)
+
+
 def _is_dense_within(shape: Shape, strides: Shape) -> bool:
     """Whether elements lie one after the other along the innermost axis."""
     steps = [abs(stride) for n, stride in zip(shape, strides, strict=True) if n > 1]
     return not steps or 1 in [s for n, s in zip(shape, strides, strict=True) if n > 1 and abs(s) == min(steps)]
 
 
-def result_strides(shape: Shape, lies: Sequence[Lie]) -> Shape:
+def result_strides(shape: Shape, layouts: Sequence[TensorLayout]) -> Shape:
     """Strides of dense results in the memory order of the largest tensor."""
-    largest_shape, strides, _ = max(lies, key=lambda lie: math.prod(lie[0]))
+    largest_shape, strides, _ = max(layouts, key=lambda layout: math.prod(layout[0]))
     return dense_strides(shape, memory_order(largest_shape, strides) if len(largest_shape) == len(shape) else None)
 
 
@@ -211,20 +226,20 @@ def compiled_loop(wanted: Wanted) -> machine.Loop:
     return machine.loop(loops.ir_of(wanted.program, wanted.layout, FUSED))
 
 
-def lie_of(step: int, dtype: np.dtype[Any]) -> str:
+def spacing_of(step: int, dtype: np.dtype[Any]) -> str:
     """How the elements of a row lie, by the bytes from one to the next."""
     return loops.SAME if step == 0 else loops.DENSE if step == dtype.itemsize else loops.STRIDED
 
 
-def lie_in_rows(axes: Sequence[tuple[int, tuple[int, ...]]], place: int, dtype: np.dtype[Any]) -> str:
+def spacing_in_rows(axes: Sequence[tuple[int, tuple[int, ...]]], place: int, dtype: np.dtype[Any]) -> str:
     """How the elements of rows lie in the operand of a place; drawn ones are DENSE where rows begin at a counter."""
     whole = dtype != DRAWN_DTYPE or all(steps[place] % philox.WORDS == 0 for _, steps in axes[:-1])
-    return lie_of(axes[-1][1][place], dtype) if whole else loops.STRIDED
+    return spacing_of(axes[-1][1][place], dtype) if whole else loops.STRIDED
 
 
-def strides_to(shape: Shape, lie: Lie) -> tuple[int, ...]:
+def strides_to(shape: Shape, layout: TensorLayout) -> tuple[int, ...]:
     """A tensor's strides in bytes along the axes that it is broadcast to."""
-    tensor_shape, strides, dtype = lie
+    tensor_shape, strides, dtype = layout
     missing = (0,) * (len(shape) - len(tensor_shape))
     return missing + tuple(
         [0 if n == 1 else stride * dtype.itemsize for n, stride in zip(tensor_shape, strides, strict=True)]

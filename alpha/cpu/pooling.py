@@ -13,23 +13,19 @@ from alpha import caches
 from alpha.arguments import Shape
 from alpha.cpu import tasks
 from alpha.cpu.base import Array, HostEngine
-from alpha.cpu.copies import LARGE_BYTES
-from alpha.cpu.isa import ISA
+from alpha.cpu.images import ImagePlan, image_plan, in_runs
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import pooling as kernels
 from alpha.cpu.launches import Call, Word, call_of, constant, learn, of_result, of_tensor
 from alpha.cpu.loops import machine, windows
-from alpha.cpu.loops.pixels import PIECE_BYTES, TASK_BYTES
-from alpha.cpu.loops.windows import COUNT, Pooling
+from alpha.cpu.loops.windows import COUNT, Windows
+from alpha.cpu.tasks import Record
 from alpha.dtypes import int32
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ShapeError
 from alpha.geometry import LONGEST, Axis, Geometry
 from alpha.launches import AVG_POOL2D, AVG_POOL2D_GRAD, MAX_POOL2D, MAX_POOL2D_GRAD, Launches
 from alpha.tensor import Tensor, dense_strides
-
-FEWEST = 8
-"""Channels below which images are copied into image order, where all of theirs are one run."""
 
 
 class PoolingOperations(HostEngine):
@@ -41,8 +37,9 @@ class PoolingOperations(HostEngine):
             return launched if need_taps else (launched, None)
         _check("max_pool2d", x, geometry.input)
         dense, found = self._planned(x, geometry, by_output=True)
-        out = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, x.dtype)
-        taps = Tensor(self.allocate(found.elements * 4), 0, found.shape, found.strides, int32) if need_taps else None
+        result = found.result
+        out = result.empty(self, x.dtype)
+        taps = Tensor(self.allocate(result.elements * 4), 0, result.shape, result.strides, int32) if need_taps else None
         kernel = kernels.choices if need_taps else kernels.maxima
         self._pool(kernel, found, dense, out, taps)
         if dense is x:
@@ -60,7 +57,7 @@ class PoolingOperations(HostEngine):
             raise ShapeError(f"[max_pool2d_grad] expected taps of shape {dy.shape}, got {taps.shape}")
         ordered = self.dense(taps, IMAGE_ORDER)
         dense, found = self._planned(dy, geometry, by_output=False)
-        dx = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, dy.dtype)
+        dx = found.result.empty(self, dy.dtype)
         self._pool(kernels.gradients, found, dense, dx, ordered)
         if dense is dy and ordered is taps:
             words = (of_tensor(0), of_result(0), of_tensor(1))
@@ -92,8 +89,8 @@ class PoolingOperations(HostEngine):
         dense, found = self._planned(x, geometry, by_output, full)
         kernel: Kernel = kernels.means_of_sizes
         if by_output or count_padding:  # all windows of a gradient have one weight
-            kernel = _loop(8 * x.dtype.itemsize, found.streams)
-        out = Tensor(self.allocate(found.nbytes), 0, found.shape, found.strides, x.dtype)
+            kernel = _loop(8 * x.dtype.itemsize, found.result.streams)
+        out = found.result.empty(self, x.dtype)
         self._pool(kernel, found, dense, out)
         if dense is x:
             self._learn(Pooled(known, arguments, kernel, found), (of_tensor(0), of_result(0), constant(0)), (out,))
@@ -105,25 +102,25 @@ class PoolingOperations(HostEngine):
         return x, _plan(geometry, by_output, full, x.shape, x.strides, x.dtype.itemsize)
 
     def _pool(self, kernel: Kernel, found: Plan, x: Tensor, out: Tensor, taps: Tensor | None = None) -> None:
-        if not found.tasks:
+        count, item = found.record.tasks, x.dtype.itemsize
+        if not count:
             return
-        item = x.dtype.itemsize
         read, chosen = x.storage.address + x.offset * item, 0 if taps is None else taps.address
-        job = _JOB(found.address, read, out.storage.address, chosen)
+        job = _JOB(found.record.address, read, out.storage.address, chosen)
         if isinstance(kernel, machine.Loop):
-            tasks.run(kernel, job, found.tasks, self.threads)
+            tasks.run(kernel, job, count, self.threads)
         else:
-            kernel[item].run(job, found.tasks, self.threads)
+            kernel[item].run(job, count, self.threads)
 
     def _learn(self, pooled: Pooled, words: tuple[Word, ...], results: tuple[Tensor, ...]) -> None:
         """Makes the launches know what was pooled; ``words``: of the job, behind the plan's."""
-        found = pooled.plan
-        if found.tasks:
-            kernel, job = pooled.kernel, (constant(found.address), *words)
+        found, record = pooled.plan, pooled.plan.record
+        if record.tasks:
+            kernel, job = pooled.kernel, (constant(record.address), *words)
 
             def call() -> Call:
                 made = kernel if isinstance(kernel, machine.Loop) else kernel[results[0].dtype.itemsize]
-                return call_of(made, job, results, found.elements, found.tasks, found)
+                return call_of(made, job, results, found.result.elements, record.tasks, found)
 
             learn(pooled.known, self, call, *pooled.arguments)
 
@@ -144,22 +141,6 @@ class Pooled(NamedTuple):
 _JOB = struct.Struct("4q").pack
 
 
-def in_runs(engine: HostEngine, x: Tensor) -> Tensor:
-    """The images, or a copy in image order of those whose numbers do not lie in runs that are worth it."""
-    images, _, _, channels = x.shape
-    if (x.strides[3] != 1 and channels > 1) or (channels < FEWEST and images > 1):
-        return engine.dense(x, IMAGE_ORDER)
-    return x
-
-
-def runs_of(shape: Shape, strides: Shape) -> tuple[int, int, int]:
-    """The runs behind a pixel of images ``in_runs``, their numbers, and the step from one to the next."""
-    images, _, _, channels = shape
-    if images == 1 or strides[0] == channels:
-        return 1, images * channels, 0
-    return images, channels, strides[0]
-
-
 def _check(function: str, x: Tensor, size: tuple[int, int]) -> None:
     """The kernels follow the geometry's tables into x: its size must be the geometry's."""
     if x.ndim != 4 or x.shape[1:3] != size:
@@ -167,52 +148,28 @@ def _check(function: str, x: Tensor, size: tuple[int, int]) -> None:
 
 
 class Plan(NamedTuple):
-    """How images of a size are pooled: the result's elements, bytes, shape and strides, and what the kernel reads."""
+    """How images of a size are pooled."""
 
-    elements: int
-    nbytes: int
-    shape: Shape
-    strides: Shape
-    tasks: int
-    streams: bool
-    """Whether means are written past the caches."""
-    address: int
-    """The record's."""
-    kept: tuple[Array, ...]
-    """The record, and the tables that it has the addresses of."""
+    result: ImagePlan
+    record: Record
+    tables: tuple[Array, ...]
+    """Those that the record has the addresses of."""
 
 
 @caches.kept
 def _plan(geometry: Geometry, by_output: bool, full: int, shape: Shape, strides: Shape, item: int) -> Plan:
     """For what is read: x by its outputs, or gradients by the inputs, not ``by_output``, that they flow to."""
-    images, channels = shape[0], shape[3]
-    height, width = geometry.output if by_output else geometry.input
-    result = (images, height, width, channels)
-    order = dense_strides(result, IMAGE_ORDER)
-    runs, length, from_run = runs_of(shape, strides)
-    piece = min(length, PIECE_BYTES // item)
-    pieces = -(-length // max(piece, 1))
-    elements = math.prod(result)
-    positions = max(1, TASK_BYTES // max(1, piece * item))
-    blocks = -(-height * width // positions)
+    result = image_plan(shape, strides, geometry.output if by_output else geometry.input, item)
     rows, (row_pair, row_tap) = _table(geometry.rows, by_output)
     columns, (column_pair, column_tap) = _table(geometry.columns, by_output)
     row_sizes, column_sizes = _sizes(geometry.rows), _sizes(geometry.columns)
-    read = [stride * item for stride in strides]
-    write = [stride * item for stride in order]
-    taps = dense_strides(result if by_output else shape, IMAGE_ORDER)
-    words = Pooling(
-        tasks=runs * pieces * blocks if elements else 0, positions=positions, blocks=blocks, pieces=pieces, piece=piece,
-        length=length, rows=rows.ctypes.data, columns=columns.ctypes.data, height=height, width=width,
-        window_columns=geometry.columns.filter, row_pair=row_pair, row_tap=row_tap, column_pair=column_pair,
-        column_tap=column_tap, from_row=read[1], from_column=read[2], from_run=from_run * item,
-        to_row=write[1], to_column=write[2], to_run=write[0], taps_row=4 * taps[1], taps_column=4 * taps[2],
+    taps = dense_strides(result.shape if by_output else shape, IMAGE_ORDER)
+    words = Windows(
+        rows=rows.ctypes.data, columns=columns.ctypes.data, window_columns=geometry.columns.filter, row_pair=row_pair,
+        row_tap=row_tap, column_pair=column_pair, column_tap=column_tap, taps_row=4 * taps[1], taps_column=4 * taps[2],
         taps_run=4 * taps[0], full=full, sizes_rows=row_sizes.ctypes.data, sizes_columns=column_sizes.ctypes.data,
     )  # fmt: skip
-    record = np.array(words, np.int64)
-    kept = (record, rows, columns, row_sizes, column_sizes)
-    streams = elements * item >= LARGE_BYTES and not any(step % ISA.bytes for step in write[:3])
-    return Plan(elements, elements * item, result, order, words.tasks, streams, record.ctypes.data, kept)
+    return Plan(result, Record((*result.pixels, *words)), (rows, columns, row_sizes, column_sizes))
 
 
 @cache

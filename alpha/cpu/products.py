@@ -23,7 +23,7 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import matvec as kernels
 from alpha.cpu.launches import Call as Launch
 from alpha.cpu.launches import call_of, learn, parts
-from alpha.cpu.loops import dots, machine, outer
+from alpha.cpu.loops import blocks, dots, machine, outer
 from alpha.cpu.loops.machine import Loop
 from alpha.errors import ShapeError
 from alpha.launches import DOT, LINEAR, MATMUL, PRODUCT_ALGORITHM
@@ -193,7 +193,7 @@ class ProductOperations(ArrayOperations):
         """Writes alpha * x y'."""
         item = target.dtype.itemsize
         plan = _outer_plan(*target.shape, target.strides[0] * item, item)
-        job = _OUTER_JOB(plan.record.address, target.address, x.address, y.address, alpha)
+        job = _OUTER_JOB(plan.address, target.address, x.address, y.address, alpha)
         tasks.run(_outer_loop(8 * item, streams), job, plan.tasks, self.threads)
 
     def _vector(self, x: Tensor) -> Tensor:
@@ -255,18 +255,10 @@ def _dot_loop(bits: int) -> Loop:
     return machine.loop(dots.ir_of(bits))
 
 
-class _OuterPlan:
-    """How the products of two vectors' numbers are divided into tasks."""
-
-    def __init__(self, rows: int, columns: int, step: int, item: int) -> None:
-        block = max(1, OUTER_TASK_BYTES // max(1, columns * item))
-        self.tasks = -(-rows // block) if columns else 0
-        self.record = tasks.Record(outer.Outer(self.tasks, rows, block, columns, step))
-
-
 @caches.kept
-def _outer_plan(rows: int, columns: int, step: int, item: int) -> _OuterPlan:
-    return _OuterPlan(rows, columns, step, item)
+def _outer_plan(rows: int, columns: int, step: int, item: int) -> tasks.Record:
+    """How the products of two vectors' numbers are divided into tasks."""
+    return tasks.Record((*blocks.plan(rows, columns * item, OUTER_TASK_BYTES), *outer.Outer(columns, step)))
 
 
 @cache

@@ -8,30 +8,56 @@ from functools import cache
 from alpha import caches, random
 from alpha.cpu import tasks
 from alpha.cpu.base import HostEngine
+from alpha.cpu.launches import Call, Word, call_of, constant, learn, of_number, of_result
 from alpha.cpu.loops import machine
 from alpha.cpu.loops import random as loops
 from alpha.cpu.tasks import Record
+from alpha.launches import RANDOM
 from alpha.random import Draw
 from alpha.tensor import Tensor
 
-_UNIFORM, _NORMAL = struct.Struct("qqQQddd").pack, struct.Struct("qqQQdd").pack
+_SIGN_BIT = 1 << 63
 
 
 class RandomOperations(HostEngine):
     """The same numbers for any number of threads: each is a function of its place in the sequence."""
 
     def random(self, draw: Draw) -> Tensor:
+        what = draw.distribution, draw.shape, draw.dtype, draw.first, draw.second
+        place = _signed(draw.seed), _signed(draw.offset)
+        found: Tensor | None = RANDOM.launch(self, *what, *place)
+        if found is not None:
+            return found
         out = self.empty(draw.shape, draw.dtype)
         elements, item = out.numel(), draw.dtype.itemsize
         if not elements:
             return out
-        plan, drawn = _plan(elements, item), (out.storage.address, draw.seed, draw.offset)
-        if draw.distribution == "uniform":
-            job = _UNIFORM(plan.record.address, *drawn, *random.uniform_bounds(draw))
-        else:
-            job = _NORMAL(plan.record.address, *drawn, draw.second, draw.first)
+        plan, numbers = _plan(elements, item), _numbers(draw)
+        job = struct.pack(f"{4 + len(numbers)}q", plan.record.address, out.storage.address, *place, *numbers)
         tasks.run(_loop(draw.distribution, 8 * item), job, plan.tasks, self.threads)
+        learn(RANDOM, self, lambda: _call(draw, out, plan), self, *what, *place)
         return out
+
+
+def _signed(word: int) -> int:
+    """The integer of 64 bits that has the bits of an unsigned one."""
+    return (word ^ _SIGN_BIT) - _SIGN_BIT
+
+
+def _numbers(draw: Draw) -> list[int]:
+    """The bits of what a job says of the distribution."""
+    is_uniform = draw.distribution == "uniform"
+    numbers = random.uniform_bounds(draw) if is_uniform else (draw.second, draw.first)
+    return list(struct.unpack(f"{len(numbers)}q", struct.pack(f"{len(numbers)}d", *numbers)))
+
+
+def _call(draw: Draw, out: Tensor, plan: _Plan) -> Call:
+    """How a launch draws such numbers from another place."""
+    numbers: list[Word] = [constant(bits) for bits in _numbers(draw)]
+    job = (constant(plan.record.address), of_result(), of_number(0), of_number(1), *numbers)
+    loop = _loop(draw.distribution, 8 * draw.dtype.itemsize)
+    call = call_of(loop, job, (out,), out.numel(), plan.tasks, plan)
+    return call._replace(limits=(-_SIGN_BIT, _SIGN_BIT - 1))
 
 
 class _Plan:

@@ -15,7 +15,15 @@ from alpha.cpu.isa import FUSED
 from alpha.cpu.loops import loop as loops
 from alpha.cpu.loops import machine, sums
 from alpha.cpu.loops.elements import element_of
-from alpha.cpu.pointwise import Lie, PointwiseOperations, Wanted, lie_of, merged, result_strides, strides_to
+from alpha.cpu.pointwise import (
+    PointwiseOperations,
+    TensorLayout,
+    Wanted,
+    merged,
+    result_strides,
+    spacing_of,
+    strides_to,
+)
 from alpha.expressions.program import Program
 from alpha.tensor import Tensor
 
@@ -51,19 +59,21 @@ class Plan:
         address: of the plan's own record.
     """
 
-    def __init__(self, program: Program, function: str, lies: Sequence[Lie]) -> None:
+    def __init__(self, program: Program, function: str, layouts: Sequence[TensorLayout]) -> None:
         """``function``: who asks, for messages."""
-        shape = broadcast_shapes(function, [shape for shape, _, _ in lies])
-        self.dtype = program.dtype([(shape, kind) for shape, _, kind in lies])
+        shape = broadcast_shapes(function, [shape for shape, _, _ in layouts])
+        self.dtype = program.dtype([(shape, kind) for shape, _, kind in layouts])
         self.elements = math.prod(shape)
         if not self.elements:
             return
         # The order of the additions is that of dense results in memory.
-        strides = result_strides(shape, lies)
-        axes = merged(shape, [strides_to(shape, lie) for lie in lies], strides)
-        axes = axes or [(1, tuple([kind.itemsize for _, _, kind in lies]))]
+        strides = result_strides(shape, layouts)
+        axes = merged(shape, [strides_to(shape, one) for one in layouts], strides)
+        axes = axes or [(1, tuple([kind.itemsize for _, _, kind in layouts]))]
         length, steps = axes[-1]
-        tensors = [(element_of(kind), lie_of(step, kind)) for (_, _, kind), step in zip(lies, steps, strict=True)]
+        tensors = [
+            (element_of(kind), spacing_of(step, kind)) for (_, _, kind), step in zip(layouts, steps, strict=True)
+        ]
         layout = loops.Layout(element_of(self.dtype), tuple(tensors), len(axes) == 1, streams=False)
         self.loop = _loop(Wanted(program.text, layout, program))
         rows = self.elements // length
@@ -73,12 +83,12 @@ class Plan:
             record += [outer_length, 0, *outer_steps]  # the result does not step
         self._record = np.array(record, np.int64)
         self.address = self._record.ctypes.data
-        self.pack = struct.Struct(f"{2 + len(lies)}q{program.count_of_numbers}dqd").pack
+        self.pack = struct.Struct(f"{2 + len(layouts)}q{program.count_of_numbers}dqd").pack
 
 
 @caches.kept
-def _plan(program: Program, function: str, *lies: Lie) -> Plan:
-    return Plan(program, function, lies)
+def _plan(program: Program, function: str, *layouts: TensorLayout) -> Plan:
+    return Plan(program, function, layouts)
 
 
 def _divided(rows: int, length: int) -> tuple[int, int, int]:

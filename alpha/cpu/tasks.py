@@ -14,16 +14,18 @@ from alpha.tensor import Tensor
 
 
 class Record:
-    """A record of 8-byte fields, integers and floats, that stays where it is.
+    """A plan as loops read it: 8-byte fields, integers and floats, that stay where they are.
 
     Attributes:
         address: where that is.
+        tasks: how many tasks there are: the first field.
     """
 
     def __init__(self, fields: Sequence[int | float]) -> None:
         packed = struct.pack("".join("d" if isinstance(field, float) else "q" for field in fields), *fields)
         self._kept = np.frombuffer(packed, np.uint8)
         self.address: int = self._kept.ctypes.data
+        self.tasks = int(fields[0])
 
 
 def address_of(x: Tensor | None) -> int:
@@ -39,7 +41,7 @@ def words(record: Record, results: int, tensors: int, *numbers: int) -> tuple[Wo
 
 def run(loop: Loop, job: bytes, tasks: int, threads: int) -> None:
     """Runs a job of so many tasks on up to so many threads."""
-    if tasks == 1 or threads == 1:
+    if tasks <= 1 or threads == 1:
         loop.alone(job)
     else:
         workers.WORKERS.share(loop.shared, job, min(threads, tasks))

@@ -17,10 +17,9 @@ from numba.core.compiler_lock import global_compiler_lock
 from alpha.changes import Action
 from alpha.cpu import forks, sleep
 from alpha.cpu.atomics import store
-from alpha.cpu.compile import Entry, alone, called
+from alpha.cpu.compile import Entry, NativeFunction, alone
 from alpha.cpu.job_slot import CACHE_LINE, JOB_SLOT, NO_MORE, must_stop
 from alpha.cpu.sharing import give_back, join, run, take
-from alpha.cpu.signatures import COMPILERS
 from alpha.locks import RobustLock
 
 _log = logging.getLogger(__name__)
@@ -83,36 +82,8 @@ def _run_job(slot, threads, function, job, is_taken):  # type: ignore[no-untyped
         give_back(slot)
 
 
-class _RunJob:
-    """``_run_job``, compiled when it is first needed: as machine code for launches, and to be called from Python."""
-
-    def __init__(self) -> None:
-        self._compiling = forks.compilation_lock()
-        self._made: tuple[Any, Any] | None = None  # keeps the code; what calls it
-        COMPILERS[f"{__name__}.run_job"] = lambda _signature: self.call
-
-    @property
-    def address(self) -> int:
-        """Where the compiled function is."""
-        found: int = (self._made or self._make())[0].address
-        return found
-
-    @property
-    def call(self) -> Any:
-        """The compiled function, which releases the GIL; the job is bytes."""
-        return (self._made or self._make())[1]
-
-    def _make(self) -> tuple[Any, Any]:
-        with self._compiling:
-            if self._made is None:
-                made = called(_run_job, "void(int64, int64, int64, int64, int64)", "run_job")
-                number = ctypes.c_int64
-                kind = ctypes.CFUNCTYPE(None, number, number, number, ctypes.c_char_p, number)
-                self._made = made, kind(made.address)
-            return self._made
-
-
-_RUN_JOB = _RunJob()
+_number = ctypes.c_int64
+_RUN_JOB = NativeFunction(_run_job, "run_job", (_number, _number, _number, ctypes.c_char_p, _number))
 
 
 class _ThreadSlot(threading.local):

@@ -98,6 +98,28 @@ def scatter_along_adds_up(engine: Engine, place: str, dtype: str) -> None:
         expect(engine, engine.dense(out), expected)
 
 
+@CHECKS.over(*product(ALONG, NUMBERS))
+def gather_along_and_its_gradient(engine: Engine, place: str, dtype: str) -> None:
+    """What is kept for the gradient stays, whoever writes to the index."""
+    x, axis = numbers(3, 2, 4, dtype=dtype), ALONG[place]
+    index, size = _along(axis), (3, 2, 4)[axis]
+    part = x[tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(index.shape))]
+    dy, positions = numbers(*index.shape, dtype=dtype, seed=1), list(np.indices(index.shape))
+    positions[axis] = index
+    expected = np.zeros_like(x)
+    np.add.at(expected, tuple(positions), dy)
+    for layout in LAYOUTS:
+        given = engine.from_numpy(np.where(index % 2, index - size, index))
+        found, kept = engine.gather_along_kept(placed(engine, x, layout), given, axis, OUTSIDE)
+        engine.fill(given, size)
+        expect(engine, found, np.take_along_axis(part, index, axis))
+        for order in ((0, 1, 2), (2, 0, 1)):
+            grad = engine.gather_along_grad(placed(engine, dy, layout), kept, axis, x.shape, order)
+            expect(engine, engine.dense(grad), expected)
+        engine.scatter_along(grad, kept, placed(engine, dy, layout), axis)
+        expect(engine, engine.dense(grad), expected + expected)
+
+
 @CHECKS.over(*LAYOUTS)
 def indices_are_made_safe(engine: Engine, layout: str) -> None:
     index = np.array([[0, -1, 4], [-5, 3, -9]])

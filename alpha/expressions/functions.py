@@ -472,7 +472,8 @@ class Evaluation(Function):
     ) -> GradientProgram:
         """Notes what backward has to know beside what is saved; returns the program of the gradients."""
         gradient = trace.gradients.get(needs) or trace.gradient(needs)
-        self.trace, self.gradient, self.numbers, self.fresh = trace, gradient, numbers, not gradient.passes
+        self.trace, self.gradient, self.numbers = trace, gradient, numbers
+        self.fresh, self.passes_on = not gradient.passes, len(gradient.passes) < 2
         self.shapes = tuple([x.shape for x in tensors])
         return gradient
 

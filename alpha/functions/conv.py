@@ -31,6 +31,8 @@ INPUTS = {1: "sequences (N, L, C)", 2: "images (N, H, W, C)", 3: "volumes (N, D,
 class Conv2dFunction(Function):
     """Y = act(conv(X, W) + residual): ConvV2 forward, KS-deconv-V2 for dX, Sk-dilated-V2 for dW."""
 
+    passes_on = True
+
     def forward(
         self,
         x: Tensor,

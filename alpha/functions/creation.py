@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes, engines, random
-from alpha.arguments import Shape, shape_of
+from alpha.arguments import shape_of
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, described
 from alpha.functions.operands import Number, check_tensor, check_value, filled
-from alpha.launches import FULL_LIKE
+from alpha.launches import FULL, FULL_LIKE
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -54,36 +54,48 @@ def full(
     engine: EngineLike = None,
 ) -> Tensor:
     """A tensor with one number in each element; without ``dtype`` bool, int64 or float32 as the number is."""
-    kind = dtypes.of_scalar(value) if dtype is None else dtypes.as_dtype(dtype, "full")
-    wanted = shape_of("full", tuple(shape) if isinstance(shape, tuple | list) else (shape,))
-    check_value("full", value, kind)
-    return _finish(_constant(wanted, value, kind, engine), requires_grad)
+    kind = dtypes.of_scalar(value) if dtype is None else dtype
+    given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    return _constant("full", _lengths(given), value, kind, requires_grad, engine)
 
 
-def _constant(shape: Shape, value: Number, dtype: np.dtype[Any], engine: EngineLike) -> Tensor:
-    return engines.resolve(engine).full(shape, value, dtype)
+def _constant(
+    function: str, shape: Any, value: Number, dtype: dtypes.DtypeLike, requires_grad: bool, engine: EngineLike
+) -> Tensor:
+    """One number in each element."""
+    where = engines.default_engine() if engine is None else engine
+    if requires_grad is False:
+        found: Tensor | None = FULL.launch(where, shape, int(value) if type(value) is bool else value, dtype)
+        if found is not None:
+            return found
+    wanted, kind = shape_of(function, (shape,)), dtypes.as_dtype(dtype, function)
+    check_value(function, value, kind)
+    return _finish(engines.resolve(where).full(wanted, value, kind), requires_grad)
+
+
+def _lengths(shape: tuple[Any, ...]) -> Any:
+    """A shape that is given as several ints, or as one tuple or list."""
+    return shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
 
 
 def zeros(
     *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
 ) -> Tensor:
     """A tensor of zeros: ``zeros(2, 3)`` or ``zeros((2, 3))``."""
-    out = _constant(shape_of("zeros", shape), 0, dtypes.as_dtype(dtype, "zeros"), engine)
-    return _finish(out, requires_grad)
+    return _constant("zeros", _lengths(shape), 0, dtype, requires_grad, engine)
 
 
 def ones(
     *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
 ) -> Tensor:
     """A tensor of ones: ``ones(2, 3)`` or ``ones((2, 3))``."""
-    out = _constant(shape_of("ones", shape), 1, dtypes.as_dtype(dtype, "ones"), engine)
-    return _finish(out, requires_grad)
+    return _constant("ones", _lengths(shape), 1, dtype, requires_grad, engine)
 
 
 def full_like(x: Tensor, value: Number, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False) -> Tensor:
     """A tensor of the same shape, engine, memory order and (unless given) dtype with one number in each element."""
     if dtype is None and requires_grad is False:
-        found: Tensor | None = FULL_LIKE.launch(x, value)
+        found: Tensor | None = FULL_LIKE.launch(x, int(value) if type(value) is bool else value)
         if found is not None:
             return found
     check_tensor("full_like", x)
@@ -148,9 +160,9 @@ def eye(
     engine: EngineLike = None,
 ) -> Tensor:
     """Ones on the diagonal, zeros elsewhere."""
-    shape = shape_of("eye", (rows, rows if columns is None else columns))
-    out = _constant(shape, 0, dtypes.as_dtype(dtype, "eye"), engine)
-    if out.numel():
+    out = _constant("eye", (rows, rows if columns is None else columns), 0, dtype, False, engine)
+    shape = out.shape
+    if 0 not in shape:
         out.engine.fill(out.view(out.offset, (min(shape),), (shape[1] + 1,)), 1)
     return _finish(out, requires_grad)
 

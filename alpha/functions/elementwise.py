@@ -620,6 +620,8 @@ class Cast(Function):
 class Clone(Function):
     """The values in memory of their own, in an order of axes."""
 
+    passes_on = True
+
     def forward(self, x: Tensor, order: Shape | None) -> Tensor:
         return x.storage.engine.copied(x, order)
 

@@ -274,16 +274,18 @@ class GatherAlong(Function):
 
     def forward(self, x: Tensor, index: Tensor, axis: int, name: str) -> Tensor:
         """``name``: of the function, for the error of an index out of range."""
-        check = None if self.needs[0] else _within(name, x.shape, axis)
-        if check is None:  # backward follows what was checked, whoever writes to it meanwhile
-            index = _positions(name, index, x.shape, axis)
-        self.index, self.axis, self.shape, self.order = index, axis, x.shape, x.memory_order()
-        return x.engine.gather_along(x, index, axis, check)
+        check = _within(name, x.shape, axis)
+        if not self.needs[0]:
+            return x.engine.gather_along(x, index, axis, check)
+        self.axis, self.shape, self.order = axis, x.shape, x.memory_order()
+        # Backward follows what was checked, whoever writes to the index meanwhile.
+        out, self.index = x.engine.gather_along_kept(x, index, axis, check)
+        return out
 
     def backward(self, grad: Tensor) -> Tensor:
         whole = self.accumulator(0)
         if whole is None:
-            whole = grad.engine.full(self.shape, 0, grad.dtype, self.order)
+            return grad.engine.gather_along_grad(grad, self.index, self.axis, self.shape, self.order)
         grad.engine.scatter_along(whole, self.index, grad, self.axis)
         return whole
 

@@ -20,6 +20,8 @@ __all__ = ["batch_norm"]
 class BatchNormFunction(Function):
     """act(weight * (x - mean) / sqrt(var + eps) + bias + residual) over all axes but the last."""
 
+    passes_on = True
+
     def forward(
         self,
         x: Tensor,

@@ -24,6 +24,8 @@ MODES = {"reflect": -1, "replicate": None, "circular": 0}
 class Pad(Function):
     """A number around a tensor."""
 
+    passes_on = True
+
     def forward(self, x: Tensor, before: Shape, after: Shape, value: Number) -> Tensor:
         self.before, self.shape = before, x.shape
         return x.storage.engine.pad(x, before, after, "constant", value)

@@ -20,7 +20,6 @@ from alpha.functions.operands import (
     check_float,
     check_tensor,
     compute,
-    filled,
     still_in_range,
 )
 from alpha.functions.shape import flip, reshape
@@ -288,13 +287,14 @@ class Chosen(Function):
     def backward(self, grad: Tensor) -> Tensor:
         # The caller has these indices too, and may have written to them through an array.
         index = still_in_range("max and min", self.saved[0], self.axis, self.shape)
-        out = grad.engine.empty(self.shape, grad.dtype)
-        grad.engine.fill(out, 0)
         shape = (*index.shape[: self.axis], 1, *index.shape[self.axis :])
         if grad.ndim < len(self.shape):
             grad = _with_axis(grad, shape, self.axis)
-        grad.engine.scatter_along(out, _with_axis(index, shape, self.axis), grad, self.axis)
-        return out
+        order = range(len(self.shape))
+        found: Tensor = grad.engine.gather_along_grad(
+            grad, _with_axis(index, shape, self.axis), self.axis, self.shape, order
+        )
+        return found
 
 
 def _with_axis(x: Tensor, shape: Shape, axis: int) -> Tensor:
@@ -402,9 +402,8 @@ class Sort(Function):
     def backward(self, grad: Tensor, _: Tensor | None) -> Tensor:
         # The caller has these indices too, and may have written to them through an array.
         indices = still_in_range("sort", self.saved[0], self.axis, grad.shape)
-        out = filled(grad, 0)
-        grad.engine.scatter_along(out, indices, grad, self.axis)
-        return out
+        found: Tensor = grad.engine.gather_along_grad(grad, indices, self.axis, grad.shape, grad.memory_order())
+        return found
 
 
 def sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:

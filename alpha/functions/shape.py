@@ -87,6 +87,7 @@ def view_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
 class Reshape(Function):
     """The elements in row-major order under another shape: a view where the strides allow it, else a copy."""
 
+    passes_on = True
     views = True
 
     def forward(self, x: Tensor, shape: Shape) -> Tensor:
@@ -109,6 +110,7 @@ def _reshaped(x: Tensor, shape: Shape) -> Tensor:
 class Permute(Function):
     """The axes in another order."""
 
+    passes_on = True
     views = True
 
     def forward(self, x: Tensor, axes: Shape) -> Tensor:
@@ -414,6 +416,8 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 class Concat(Function):
     """Tensors one after another along an axis."""
 
+    passes_on = True
+
     def forward(self, *tensors: Tensor, axis: int) -> Tensor:
         self.sizes, self.axis = tuple([x.shape[axis] for x in tensors]), axis
         return tensors[0].storage.engine.concat(tensors, axis)
@@ -424,6 +428,8 @@ class Concat(Function):
 
 class Stack(Function):
     """Tensors of one shape side by side along a new axis."""
+
+    passes_on = True
 
     def forward(self, *tensors: Tensor, axis: int) -> Tensor:
         self.axis = axis

@@ -21,7 +21,7 @@ from alpha.cu32 import compiler, expressions, pointwise, resources, scalars
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.compiler import KERNELS, Nvcc, Source
 from alpha.cu32.expressions import DENSE, DRAWN, SAME, STRIDED, Layout
-from alpha.cu32.pointwise import MOST_OPERANDS, MOST_VECTORS, WORDS, Lie, planned
+from alpha.cu32.pointwise import MOST_OPERANDS, MOST_VECTORS, WORDS, TensorLayout, planned
 from alpha.cu32.programs import SOURCES
 from alpha.engine import Engine
 from alpha.errors import EngineError
@@ -178,12 +178,12 @@ def test_into_a_given_tensor(cu32: DeviceEngine, rng: np.random.Generator) -> No
     np.testing.assert_array_equal(cu32.to_numpy(wide), (values[0] - values[1]).astype(np.float64))
 
 
-FLAT: Lie = ((1024,), (1,), alpha.float32, 0)
+FLAT: TensorLayout = ((1024,), (1,), alpha.float32, 0)
 
 
-def defines(*lies: Lie, program: Program | None = None) -> dict[str, str]:
+def defines(*layouts: TensorLayout, program: Program | None = None) -> dict[str, str]:
     """The macros of the kernel for tensors that lie so."""
-    return dict(planned(program or program_of(["add"]), "test", None, *lies).source.defines)
+    return dict(planned(program or program_of(["add"]), "test", None, *layouts).source.defines)
 
 
 def test_sixteen_bytes_at_once_where_memory_allows_it() -> None:

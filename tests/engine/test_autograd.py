@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import alpha
+import alpha.nn.functional as F
 from alpha.engine import Engine
 from alpha.errors import GraphError, ShapeError
 from alpha.testing import assert_close
@@ -95,6 +96,88 @@ def test_the_gradient_is_not_shared(engine: Engine) -> None:
     assert len({id(t.storage) for t in (x.grad, y.grad, seed)}) == 3
     x.grad.mul_(5)
     assert grad(y) == [1, 1] and seed.tolist() == [1, 1]
+
+
+class Noting(alpha.Function):
+    """The same numbers; its gradient is a new tensor, which is noted."""
+
+    fresh = True
+    made: ClassVar[list[alpha.Tensor]] = []
+
+    def forward(self, x: alpha.Tensor) -> alpha.Tensor:
+        return x.clone()
+
+    def backward(self, grad: alpha.Tensor) -> alpha.Tensor:
+        Noting.made[:] = [grad.clone()]
+        return Noting.made[0]
+
+
+PASSING: dict[str, Callable[[alpha.Tensor], alpha.Tensor]] = {
+    "reshape": lambda x: x.reshape(6, 4),
+    "permute, twice": lambda x: x.permute(2, 0, 1).permute(1, 2, 0),
+    "unsqueeze and squeeze": lambda x: x.unsqueeze(1).squeeze(1),
+    "clone": lambda x: x.clone(),
+    "add a number": lambda x: x + 1.0,
+    "add a tensor": lambda x: x + alpha.ones(4, engine=x.engine),
+    "concat": lambda x: alpha.concat([alpha.ones(1, 3, 4, engine=x.engine), x], 0),
+    "stack": lambda x: alpha.stack([x, alpha.ones(2, 3, 4, engine=x.engine)], 0),
+    "pad along the first axis": lambda x: F.pad(x, (0, 0, 0, 0, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_a_new_gradient_reaches_a_leaf_through_views_without_a_copy(engine: Engine, name: str) -> None:
+    x = alpha.zeros(2, 3, 4, requires_grad=True, engine=engine)
+    y = Noting.apply(PASSING[name](x))
+    given = alpha.tensor(np.arange(1.0, y.numel() + 1, dtype=np.float32).reshape(y.shape), engine=engine)
+    y.backward(given)
+    assert x.grad is not None and x.grad.storage is Noting.made[0].storage
+    z = x.detach().clone().requires_grad_(True)
+    PASSING[name](z).backward(given)
+    assert z.grad is not None and z.grad.storage is not given.storage  # which its caller holds
+    assert x.grad.tolist() == z.grad.tolist()
+
+
+def test_a_gradient_of_two_leaves_belongs_to_none(engine: Engine) -> None:
+    x, y = leaf(engine, 1.0, 2.0), leaf(engine, 3.0, 4.0)
+    Noting.apply(x.reshape(2, 1) + y.reshape(2, 1)).backward(alpha.ones(2, 1, engine=engine))
+    assert x.grad is not None and y.grad is not None
+    assert x.grad.storage is not y.grad.storage
+    x.grad.mul_(5)
+    assert grad(y) == [1, 1]
+
+
+def test_a_retained_gradient_is_not_the_leafs(engine: Engine) -> None:
+    x = leaf(engine, 1.0, 2.0)
+    y = x.reshape(2, 1)
+    y.retain_grad()
+    seen: list[alpha.Tensor] = []
+    y.register_hook(seen.append)
+    Noting.apply(y).backward(alpha.ones(2, 1, engine=engine))
+    assert x.grad is not None and y.grad is not None
+    x.grad.mul_(5)
+    assert y.grad.tolist() == [[1.0], [1.0]] and seen[0].tolist() == [[1.0], [1.0]]
+
+
+def test_a_leafs_gradient_lies_as_the_leaf(engine: Engine) -> None:
+    """Parts of a larger gradient and moved axes are copied: optimizers then copy nothing at their steps."""
+    w = alpha.zeros(3, 5, requires_grad=True, engine=engine)
+    stacked = alpha.stack([w, w + 1.0], 2)
+    (stacked * stacked).sum().backward()
+    assert w.grad is not None and w.grad.strides == w.strides
+    assert w.grad.tolist() == [[2.0] * 5] * 3
+    w.grad = None
+    Noting.apply(w.T).sum().backward()
+    assert w.grad is not None and w.grad.strides == w.strides
+
+
+def test_a_gradient_is_added_into_whichever_the_walk_alone_holds(engine: Engine) -> None:
+    """In x + f(x) the sum's gradient belongs to both terms, what comes back through f to the walk."""
+    x = leaf(engine, 1.0, 2.0)
+    y = x * 1.0
+    given = alpha.ones(2, engine=engine)
+    (y + Noting.apply(y.reshape(2, 1)).reshape(2)).backward(given)
+    assert grad(x) == [2, 2] and given.tolist() == [1, 1]
 
 
 def test_gradients_only_where_asked(engine: Engine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from alpha.cpu.engine import CPUEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops import progression
 from alpha.engine import Engine
-from alpha.errors import ArgumentError
+from alpha.errors import ArgumentError, ShapeError
 
 SHAPES = [(), (0,), (1,), (3,), (5, 7), (65_537,), (1100, 1003), (2800, 2801)]
 
@@ -40,7 +41,8 @@ def test_nothing_is_written_beyond(streams: bool) -> None:
     for size in [*range(70), 255, 256, 257, 511, 1024, 1031]:
         engine.fill(room, 9)
         plan = fills._plan(size)
-        fills._loop(streams).alone(struct.pack("qq8s", plan.record.address, room.address + 512, bytes(range(1, 9))))
+        job = struct.pack("qq8sq", plan.record.address, room.address + 512, bytes(range(1, 9)), 0)
+        fills._loop(streams).alone(job)
         found = room.numpy()
         assert (found[:512] == 9).all() and (found[512 + size :] == 9).all()
         assert found[512 : 512 + size].tobytes() == (bytes(range(1, 9)) * 200)[:size]
@@ -84,9 +86,48 @@ def test_launches_of_full_like(dtype: np.dtype[np.generic]) -> None:
         turned = engine.full((7, 9), 1, dtype).T
         assert [alpha.ones_like(turned).strides for _ in range(3)] == [turned.strides] * 3
         assert alpha.full_like(x, 1, dtype=dtypes.float32).dtype == dtypes.float32
-    with pytest.raises(ArgumentError):
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+def test_launches_of_full(dtype: np.dtype[np.generic]) -> None:
+    values: list[Any] = [0, 1, True, False]
+    if dtypes.is_float(dtype):
+        values += [0.0, -0.0, 0.1, 1e-42, -2.5, 2**60 + 1, math.inf, -math.inf, math.nan, dtypes.limits(dtype)[1]]
+    elif not dtypes.is_bool(dtype):
+        values += dtypes.limits(dtype)
+    for engine in (CPUEngine(threads=1), CPUEngine(threads=2)):
+        for shape in ((), (0, 3), (5,), (7, 9), (600, 1003)):
+            for value in values * 2:
+                found, expected = alpha.full(shape, value, dtype=dtype, engine=engine), np.full(shape, value, dtype)
+                assert found.dtype == dtype and found.shape == shape and found.engine is engine
+                assert found.numpy().tobytes() == expected.tobytes(), value
+        for rows, columns in ((3, 3), (2, 5), (5, 2), (0, 3)) * 2:
+            np.testing.assert_array_equal(alpha.eye(rows, columns, dtype=dtype, engine=engine), np.eye(rows, columns))
+
+
+def test_numbers_that_a_dtype_does_not_hold_are_errors_after_a_launch_too() -> None:
+    beyond = [(dtypes.float32, 1e300), (dtypes.float32, -3.5e38), (dtypes.uint8, 256), (dtypes.uint8, -1)]
+    for dtype, value in [*beyond, (dtypes.int32, 2**31), (dtypes.int64, 2**63), (dtypes.float64, 10**400)]:
+        x = alpha.full((3, 5), 1, dtype=dtype)
+        alpha.full_like(x, 0)
         for _ in range(2):
-            alpha.full_like(engine.full((3,), 0, dtypes.float32), 1e300)
+            with pytest.raises(ArgumentError):
+                alpha.full((3, 5), value, dtype=dtype)
+            with pytest.raises(ArgumentError):
+                alpha.full_like(x, value)
+
+
+def test_shapes_of_creators() -> None:
+    """Lengths, a tuple, a list, and what is none of these, before and after a launch."""
+    for _ in range(2):
+        for made in (alpha.zeros(2, 3), alpha.zeros((2, 3)), alpha.ones([2, 3]), alpha.full([2, 3], 1.0)):
+            assert made.shape == (2, 3) and made.dtype == dtypes.float32
+        assert alpha.full(2, 1.0).shape == alpha.zeros(2).shape == alpha.zeros(np.int64(2)).shape == (2,)
+        assert alpha.zeros(3, dtype=None).dtype == np.zeros(3).dtype and alpha.full(3, 0).dtype == dtypes.int64
+        assert alpha.ones(2, 3, requires_grad=True).requires_grad and not alpha.ones(2, 3).requires_grad
+        for shape in ((-1,), (2.0,), (True,), ((2, (3,)),), ("2",)):
+            with pytest.raises(ShapeError):
+                alpha.zeros(*shape)
 
 
 PROGRESSIONS: list[tuple[int | float, int | float]] = [

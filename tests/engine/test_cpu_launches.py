@@ -16,15 +16,17 @@ import numpy as np
 import pytest
 
 import alpha
+import alpha.launches
 from alpha.cpu import launches, workers
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.job_slot import JOB_SLOT, NO_MORE
+from alpha.cpu.launch_code import MOST_TENSORS
 from alpha.cpu.launches import Call, call_of, constant, learn, of_number, of_result, of_tensor, parts, verdict
 from alpha.cpu.loops.machine import Entries
 from alpha.cpu.workers import Workers
 from alpha.errors import ArgumentError, OutOfMemoryError
 from alpha.expressions.program import Program
-from alpha.launches import KEY, NUMBER, OPTIONAL, SEVERAL, TENSOR, Launches
+from alpha.launches import ENGINE, KEY, NUMBER, OPTIONAL, SEVERAL, TENSOR, Launches
 from alpha.tensor import Storage, Tensor
 
 
@@ -118,6 +120,21 @@ def test_a_launch_forgets_old_layouts_for_new_ones(engine: CPUEngine) -> None:
         assert len(program.launches.known) <= launches.MOST_ENTRIES
 
 
+def test_more_layouts_than_a_launch_knows_are_not_learnt_at_each_call(engine: CPUEngine) -> None:
+    function, program = _program()
+    pairs = [_pair(engine, size) for size in range(1, launches.MOST_ENTRIES + 9)]
+    for x, y in pairs:
+        function(x, y, 1.0)
+    known, (x, y) = program.launches.launch, pairs[-1]
+    assert len(program.launches.known) == launches.MOST_ENTRIES
+    for _ in range(launches.MISSES_UNTIL_RESET - 9):
+        assert program.launches.launch(x, y, 1.0) is None
+        function(x, y, 1.0)
+    assert program.launches.launch is known
+    function(x, y, 1.0)
+    assert len(program.launches.known) == 1 and program.launches.launch(x, y, 1.0) is not None
+
+
 def test_a_tensor_that_changes_while_the_result_is_made_is_declined(engine: CPUEngine) -> None:
     x = alpha.ones(8, engine=engine)
     function = alpha.pointwise(lambda x: x * 3 + 1)
@@ -173,7 +190,7 @@ def test_launches_leave_nothing_behind(engine: CPUEngine) -> None:
 
 
 def test_an_interpreter_that_keeps_attributes_elsewhere_has_no_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launches, "_method", lambda *_: None)
+    monkeypatch.setattr(launches, "method", lambda *_: None)
     function, program = _program()
     x = alpha.ones(11)
     for _ in range(2):
@@ -285,6 +302,30 @@ def test_keys_are_equal_and_of_one_type(engine: CPUEngine, key: Any, others: tup
         assert known.launch(x, same) is not None
     for other in others:
         assert known.launch(x, other) is None, other
+
+
+def test_dtypes_are_keys(engine: CPUEngine) -> None:
+    kernel, known = _Kernel(1), Launches(TENSOR, KEY)
+    x, _ = _pair(engine, 4)
+    learn(known, engine, lambda: call_of(kernel, (constant(1),), (x,), 4, 1, None), x, np.dtype(np.float32))
+    assert known.launch(x, np.dtype("float32")) is not None and known.launch(x, alpha.float32) is not None
+    for other in (np.dtype(np.float64), np.float32, "float32", np.dtype(">f4"), None):
+        assert known.launch(x, other) is None, other
+
+
+def test_an_engine_is_told_where_there_is_no_tensor(engine: CPUEngine) -> None:
+    kernel, known = _Kernel(2), Launches(ENGINE, NUMBER)
+    call = call_of(kernel, (of_number(0), of_result()), (engine.empty((3,)),), 3, 1, None)
+    learn(known, engine, lambda: call, engine, 1.5)
+    other, before = CPUEngine(threads=1), sys.getrefcount(engine)
+    for one in (engine, other):
+        found = known.launch(one, 2.5)
+        assert found.engine is one and found.shape == (3,) and found.storage.pool is one.memory
+        assert kernel.jobs[-1][1:] == (struct.unpack("q", struct.pack("d", 2.5))[0], found.address)
+    del found
+    for given in (None, "cpu", alpha.engine("numpy"), alpha.ones(3), 7):
+        assert known.launch(given, 2.5) is None
+    assert sys.getrefcount(engine) == before
 
 
 @pytest.mark.parametrize("key", [(0, True), (0.5,), [1], (1, (2,)), np.int64(1)])
@@ -423,6 +464,14 @@ def test_launches_in_many_threads(engine: CPUEngine) -> None:
 # -- copies ------------------------------------------------------------------------------------------------------
 
 
+def _forget_all() -> None:
+    """Makes room for what a test has the launches of alpha's operations learn."""
+    for found in vars(alpha.launches).values():
+        for one in found.values() if isinstance(found, dict) else [found]:
+            if isinstance(one, Launches):
+                one.forget()
+
+
 def _in_place(x: Tensor, change: Callable[[Tensor], Any]) -> Tensor:
     """A tensor of x's values after a change in place, which is noted."""
     out = alpha.ones(x.shape, engine=x.engine)
@@ -476,18 +525,24 @@ def _operations(engine: CPUEngine) -> dict[str, Callable[[], Tensor]]:
         "nll_loss": lambda: alpha.nll_loss(table, labels, "sum"),
         "group_norm": lambda: alpha.group_norm(images, 4),
         "rms_norm": lambda: alpha.rms_norm(x, (5,), table[0], 1e-5),
+        "full": lambda: alpha.full((3, 4), 1.5, engine=engine),
+        "full, of bools": lambda: alpha.full(3, True, engine=engine),
+        "zeros": lambda: alpha.zeros(3, 4, dtype=alpha.int32, engine=engine),
+        "ones": lambda: alpha.ones((3, 4), engine=engine),
+        "full_like": lambda: alpha.full_like(x, -1),
         "avg_pool2d": lambda: alpha.avg_pool2d(images, 3, stride=1, padding=1, count_include_pad=False),
     }
 
 
 @pytest.mark.parametrize("name", _operations(CPUEngine()))
 def test_operations_are_launches(engine: CPUEngine, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    _forget_all()
     call = _operations(engine)[name]
     first = call()
     called = (
         "copied", "copy", "concat", "stack", "flip", "pad", "index_select", "gather", "gather_along", "scatter",
         "max_pool2d", "avg_pool2d", "reduce", "mean", "euclidean_norm", "variance", "cumsum", "softmax", "row_norm",
-        "nll_loss", "group_norm",
+        "nll_loss", "group_norm", "full", "full_like",
     )  # fmt: skip
     for method in called:
         monkeypatch.setattr(CPUEngine, method, lambda *_: pytest.fail("went the long way"))
@@ -545,7 +600,7 @@ def test_a_label_out_of_range_is_an_error_after_a_launch_too(engine: CPUEngine) 
 
 
 def test_many_tensors_are_not_for_a_launch(engine: CPUEngine) -> None:
-    parts = [alpha.full((2, 3), k, engine=engine) for k in range(launches.MOST_TENSORS + 1)]
+    parts = [alpha.full((2, 3), k, engine=engine) for k in range(MOST_TENSORS + 1)]
     for some in (parts, parts[1:]):
         for _ in range(2):
             wanted = np.concatenate([part.numpy() for part in some], 1)

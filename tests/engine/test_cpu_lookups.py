@@ -9,6 +9,8 @@ import pytest
 
 from alpha.cpu import lookups
 from alpha.cpu.engine import CPUEngine
+from alpha.errors import IndexingError
+from alpha.records import RangeCheck
 from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -103,3 +105,103 @@ def test_an_index_out_of_range_is_left_out_where_numbers_are_added() -> None:
         index = engine.from_numpy(np.array([0, 9, -3, 3]))
         assert engine.add_entries(table, index, 1, engine.full((5, 4), 1, np.dtype(np.float32)))
         np.testing.assert_array_equal(np.asarray(table), np.tile(np.array([1, 0, 0, 1], np.float32), (5, 1)))
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 16_384, 40_003, 1 << 20])
+def test_indices_are_checked_in_parts(count: int) -> None:
+    """Whatever part an index lies in, on any number of threads: the first out of range is told, all others mended."""
+    given = np.random.default_rng(count).integers(-50, 50, count)
+    given[given % 10 == 7] = -99
+    mended = np.where(given == -99, 0, given % 50)
+    outside = RangeCheck(IndexingError, "got {value} at {position}")
+    for engine in ENGINES:
+        index = engine.from_numpy(given)
+        np.testing.assert_array_equal(engine.check_range(index, -50, 50, outside, -99), mended)
+        assert engine.check_labels(engine.from_numpy(mended), 50, outside, -99)[1] is False
+        labels, ignores = engine.check_labels(engine.from_numpy(np.where(given == -99, -99, mended)), 50, outside, -99)
+        np.testing.assert_array_equal(labels, mended)
+        assert ignores == (-99 in given)
+        for place in {0, count // 2, count - 1}:
+            bad = given.copy()
+            bad[place:] = np.where(bad[place:] % 2, 2**62, -(2**63))
+            with pytest.raises(IndexingError, match=rf"got {bad[place]} at {place}$"):
+                engine.check_range(engine.from_numpy(bad), -50, 50, outside, -99)
+            try:
+                engine.check(False)
+                expected = np.where(np.arange(count) < place, mended, 0)
+                np.testing.assert_array_equal(
+                    engine.check_range(engine.from_numpy(bad), -50, 50, outside, -99), expected
+                )
+            finally:
+                engine.check(True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+@pytest.mark.parametrize("shape", [(3, 40), (1, 40_000), (40_000,), (5, 1029), (2, 3, 7, 1), (70, 1)])
+def test_what_is_kept_of_an_index_for_the_gradient(shape: tuple[int, ...], dtype: str) -> None:
+    """Lines longer than a task and than what is checked at a time; larger tables; the same bits on all threads."""
+    rng = np.random.default_rng(len(shape))
+    axis = len(shape) - 1 - (shape[-1] == 1 and len(shape) > 2)
+    table = [n + (a != axis) if len(shape) == 2 and dtype == "float64" else n for a, n in enumerate(shape)]
+    x, dy = ((10 * rng.standard_normal(size)).astype(dtype) for size in (table, shape))
+    index = rng.integers(-shape[axis], shape[axis], shape)
+    positions = list(np.indices(shape))
+    positions[axis] = index
+    expected, found = np.zeros(table, dtype), []
+    np.add.at(expected, tuple(positions), dy)
+    outside = RangeCheck(IndexingError, "got {value} at {position}")
+    for engine in ENGINES:
+        given = engine.from_numpy(x)
+        taken, kept = engine.gather_along_kept(given, engine.from_numpy(index), axis, outside)
+        np.testing.assert_array_equal(taken, x[tuple(positions)])
+        order = range(len(shape))
+        grad = engine.gather_along_grad(engine.from_numpy(dy), kept, axis, tuple(table), order)
+        np.testing.assert_array_equal(grad, expected)
+        engine.scatter_along(grad, kept, engine.from_numpy(dy), axis)
+        found.append(np.asarray(grad).tobytes())
+        bad = index.copy()
+        bad[(-1,) * len(shape)] = shape[axis]
+        with pytest.raises(IndexingError, match=f"got {shape[axis]} at {index.size - 1}"):
+            engine.gather_along_kept(given, engine.from_numpy(bad), axis, outside)
+    assert found[0] == found[1]
+    empty = engine.from_numpy(np.zeros((*shape[:axis], 0, *shape[axis + 1 :]), np.int64))
+    _, kept = engine.gather_along_kept(given, empty, axis, outside)
+    nothing = engine.empty(empty.shape, np.dtype(dtype))
+    assert not np.asarray(engine.gather_along_grad(nothing, kept, axis, tuple(table), order)).any()
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("shape", [(9, 700), (2, 5, 1100), (40, 7, 3), (6, 1), (300, 5)])
+def test_entries_are_overwritten_by_threads(
+    shape: tuple[int, ...], large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of equal indices the last counts, on any number of threads, past the caches too; a wrong one changes nothing."""
+    if large:
+        monkeypatch.setattr(lookups, "LARGE_BYTES", 0)
+    rng = np.random.default_rng(sum(shape))
+    for dtype in ("float32", "int64"):
+        for axis in range(len(shape)):
+            n = shape[axis]
+            index = rng.integers(-n, n, 2 * n)
+            size = (*shape[:axis], 2 * n, *shape[axis + 1 :])
+            x, values = ((100 * rng.standard_normal(one)).astype(dtype) for one in (shape, size))
+            expected, place = x.copy(), (slice(None),) * axis
+            for k, entry in enumerate(index):
+                expected[(*place, entry)] = values[(*place, k)]
+            for engine in ENGINES:
+                table = engine.from_numpy(x)
+                assert engine.put_entries(table, engine.from_numpy(index), axis, engine.from_numpy(values))
+                np.testing.assert_array_equal(table, expected)
+                np.testing.assert_array_equal(
+                    engine.take_entries(table, engine.from_numpy(index), axis, True), np.take(expected, index % n, axis)
+                )
+                job = lookups.lines_of_entries(
+                    lookups.PUT_ENTRIES, x.shape, table.strides, (2 * n,), axis, x.itemsize, 3
+                )
+                wrong = np.zeros(1, np.int64)
+                bad = engine.from_numpy(np.append(index[:-1], n))
+                looked = lookups.Looked(bad, table, engine.from_numpy(values + 1))
+                engine.look_up(lookups.PUT_ENTRIES, job, looked, wrong.ctypes.data)
+                assert wrong[0] == 1
+                np.testing.assert_array_equal(table, expected)
+    lookups.lines_of_entries.cache_clear()

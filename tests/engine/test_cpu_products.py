@@ -18,8 +18,9 @@ from alpha.cpu.gemm.algorithm import Algorithm, Call
 from alpha.cpu.gemm.algorithms import ALGORITHMS
 from alpha.cpu.gemm.blas import MOST_MACS
 from alpha.cpu.gemm.explanations import explain_problem
+from alpha.cpu.gemm.kernel import Cut
 from alpha.cpu.gemm.problem import Product, product, product_of
-from alpha.cpu.isa import ISA
+from alpha.cpu.isa import ISA, L1_SET_STRIDE
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.launches import LINEAR, MATMUL, PRODUCT_ALGORITHM
 from alpha.tensor import Tensor
@@ -222,11 +223,33 @@ def test_bits_do_not_depend_on_the_cut(
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(100, 300, 257), (9, 1000, 128), (13, 17, 300), (40, 1024, 150)])
+def test_rows_that_share_a_set_of_the_cache_are_copied(dtype: Any, shape: tuple[int, int, int]) -> None:
+    """The copy changes no bit, and takes nothing from behind a row."""
+    rows, depth, columns = shape
+    rng, engine = np.random.default_rng(9), CPUEngine(threads=1)
+    step = -(-depth * np.dtype(dtype).itemsize // L1_SET_STRIDE) * L1_SET_STRIDE // np.dtype(dtype).itemsize
+    apart = np.full((rows, step + 8), np.nan, dtype)
+    apart[:, :depth] = rng.standard_normal((rows, depth))
+    colliding = engine.from_numpy(np.ascontiguousarray(apart[:, :step]))
+    y = engine.from_numpy(rng.standard_normal((depth, columns)).astype(dtype))
+    found = []
+    for x in (engine.from_numpy(apart), colliding):
+        left = x.view(0, (rows, depth), x.strides)
+        assert product_of(left, y).x_rows_collide == (x is colliding)
+        with product_planner.use("tiles"):
+            found.append(np.asarray(engine.matmul(left, y)))
+        told = Cut(*np.frombuffer(tiles.plan(product_of(left, y), 1).told, np.int64))
+        assert (told.x_copy_row > 0) == (x is colliding)
+    assert found[0].tobytes() == found[1].tobytes() and not np.isnan(found[0]).any()
+
+
 def test_tasks_cover_the_result_and_threads_have_some() -> None:
     rng = np.random.default_rng(8)
     for rows, depth, columns in np.exp(rng.uniform(np.log(2), np.log(4000), (300, 3))).astype(int).tolist():
         for threads in (1, 2, 16):
-            problem = product(rows, depth, columns, 1, 4, bool(rng.integers(2)), bool(rng.integers(2)))
+            problem = product((rows, depth, columns), 1, 4, bool(rng.integers(2)), bool(rng.integers(2)))
             plan = tiles.plan(problem, threads)
             assert plan.tasks == plan.row_tasks * plan.column_tasks
             assert (plan.row_tasks - 1) * plan.task_rows < rows <= plan.row_tasks * plan.task_rows
@@ -254,7 +277,7 @@ def test_blas_multiplies_what_it_gives_to_one_thread() -> None:
     """Above its limits the number of its threads changes the bits, so it does not serve."""
     blas = product_planner.named("blas", "product")
     assert blas is not None
-    assert blas.serves(product(64, 64, 64, 5, 4)) and not blas.serves(product(65, 64, 64, 5, 4))
+    assert blas.serves(product((64, 64, 64), 5, 4)) and not blas.serves(product((65, 64, 64), 5, 4))
     assert MOST_MACS == 64**3
-    assert blas.serves(product(1, 64, 64, 5, 4)) and not blas.serves(product(1, 200, 64, 5, 4))
-    assert not blas.serves(product(1, 64, 64, 1, 4))  # a matrix and a vector
+    assert blas.serves(product((1, 64, 64), 5, 4)) and not blas.serves(product((1, 200, 64), 5, 4))
+    assert not blas.serves(product((1, 64, 64), 1, 4))  # a matrix and a vector

@@ -10,6 +10,7 @@ import pytest
 from alpha.cpu import random
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.loops.random import TASK
+from alpha.launches import RANDOM
 from alpha.random import Draw
 from tests.tiers import FLOAT_NAMES
 
@@ -55,3 +56,14 @@ def test_nothing_is_written_beyond_the_result() -> None:
             random._loop("normal", 8 * dtype.itemsize).alone(record)
             found = whole.numpy()
             assert (found[:64] == 7).all() and (found[64 + size :] == 7).all() and (found[64 : 64 + size] != 7).all()
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "normal"])
+def test_a_draw_from_another_place_is_a_launch(distribution: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = CPUEngine(threads=1)
+    RANDOM.forget()
+    engine.random(Draw(distribution, (3, 5), np.dtype(np.float32), -1.0, 2.0, 1, 2))
+    monkeypatch.setattr(random, "_plan", lambda *_: pytest.fail("went the long way"))
+    for seed, offset in PLACES:
+        draw = Draw(distribution, (3, 5), np.dtype(np.float32), -1.0, 2.0, seed, offset)
+        assert engine.random(draw).numpy().tobytes() == draw.numpy().tobytes()

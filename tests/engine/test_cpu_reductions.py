@@ -11,6 +11,7 @@ import pytest
 
 import alpha
 from alpha import Tensor
+from alpha import functions as F
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.loops.fold_columns import STRIP
 from alpha.cpu.reductions import PART
@@ -182,6 +183,21 @@ def test_equal_numbers_have_no_variance(cpu: CPUEngine, dtype: str) -> None:
         x = alpha.tensor(np.full((1001, 37), value, dtype), engine=cpu)
         for dim in (None, 0, 1):
             assert not x.var(dim).numpy().any()
+
+
+@pytest.mark.parametrize("length", [40, 64, 5000, 100_003])
+def test_means_whose_sum_is_beyond_float32_are_finite(cpu: CPUEngine, length: int) -> None:
+    x = np.full((9, length), 3e38, np.float32)
+    equal = alpha.tensor(x, engine=cpu)
+    got, kept = agreed(cpu, lambda: cpu.variance(equal, (1,), 0, False))
+    assert not got.any() and (kept == x[:, :1]).all()
+    x[:, ::2] = 2.97e38
+    tensor, wide = alpha.tensor(x, engine=cpu), x.astype(np.float64)
+    mean, deviation = wide.mean(1, keepdims=True), wide.std(1, keepdims=True)
+    _, kept = agreed(cpu, lambda: cpu.variance(tensor, (1,), 0, False))
+    np.testing.assert_allclose(kept, mean, rtol=1e-6)
+    y = F.layer_norm(tensor, (length,)).numpy()
+    np.testing.assert_allclose(y, (wide - mean) / deviation, rtol=1e-5)
 
 
 def test_a_sum_of_many_equal_numbers_is_not_off(cpu: CPUEngine) -> None:

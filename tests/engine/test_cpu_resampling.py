@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from alpha.cpu import images as image_plans
 from alpha.cpu import resampling
 from alpha.cpu.engine import CPUEngine
+from alpha.cpu.loops import pixels
 from alpha.engine import IMAGE_ORDER, WeightedPairs
 
 Array = np.ndarray[Any, Any]
@@ -31,7 +33,7 @@ def random_pairs(rng: np.random.Generator, length: int) -> tuple[WeightedPairs, 
 def test_random_images(seed: int, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small integers, whose sums are exact whatever their order."""
     if large:
-        monkeypatch.setattr(resampling, "LARGE_BYTES", 0)
+        monkeypatch.setattr(image_plans, "LARGE_BYTES", 0)
     rng = np.random.default_rng(seed)
     n, h, w = (int(k) for k in rng.integers(1, 9, 3))
     channels = int(rng.choice([1, 3, 16, 24, 64, 100, 1500]))
@@ -52,7 +54,8 @@ def test_random_images(seed: int, large: bool, monkeypatch: pytest.MonkeyPatch) 
 def test_one_pixel_or_two_by_two(dtype: str, pairs: int, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What nearest and bilinear interpolation make of images has code of its own."""
     if large:
-        monkeypatch.setattr(resampling, "LARGE_BYTES", 0)
+        monkeypatch.setattr(image_plans, "LARGE_BYTES", 0)
+        monkeypatch.setattr(pixels, "LONG_PIECE_BYTES", 1 << 10)
     rng = np.random.default_rng(pairs)
     for channels in (1, 5, 64, 1030):
         x = rng.integers(-9, 10, (3, 7, 6, channels)).astype(dtype)
@@ -64,6 +67,31 @@ def test_one_pixel_or_two_by_two(dtype: str, pairs: int, large: bool, monkeypatc
             np.add.at(matrix, (owners, sources), weights)
             axes.append(WeightedPairs.make(owners, sources, weights.astype(np.float64), 20))
             matrices.append(matrix)
+        expected = np.einsum("ph,qw,nhwc->npqc", *matrices, x.astype(np.float64))
+        for engine in ENGINES:
+            for order in (None, IMAGE_ORDER):
+                image = engine.empty(x.shape, x.dtype, order)
+                engine.copy(engine.from_numpy(x), image)
+                np.testing.assert_array_equal(np.asarray(engine.resample(image, *axes)), expected)
+    resampling._plan.cache_clear()
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_pixels_of_which_each_is_read_once(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums over windows that do not overlap, some of them empty, in pieces that end anywhere."""
+    if large:
+        monkeypatch.setattr(image_plans, "LARGE_BYTES", 0)
+        monkeypatch.setattr(pixels, "LONG_PIECE_BYTES", 1 << 10)
+    rng = np.random.default_rng(2)
+    for channels in (1, 64, 1030):
+        x = rng.integers(-9, 10, (2, 12, 9, channels)).astype(np.float32)
+        axes, matrices = [], []
+        for length in (12, 9):
+            owners = np.sort(rng.integers(0, 5, length))
+            axes.append(WeightedPairs.make(owners, rng.permutation(length), np.ones(length), 5))
+            assert axes[-1].reads_once
+            matrices.append(np.zeros((5, length)))
+            np.add.at(matrices[-1], (owners, axes[-1].sources), 1)
         expected = np.einsum("ph,qw,nhwc->npqc", *matrices, x.astype(np.float64))
         for engine in ENGINES:
             for order in (None, IMAGE_ORDER):

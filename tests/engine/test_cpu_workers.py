@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ import pytest
 
 import alpha
 from alpha import functions as F
-from alpha.cpu import sleep, workers
+from alpha.cpu import products, sleep, tasks, workers
 from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.engine import CPUEngine
@@ -80,10 +81,10 @@ def asleep(workers: Workers) -> bool:
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 def test_every_task_is_done_once(private_workers: Workers, threads: int) -> None:
-    for tasks, work in ((1, 0), (3, 10), (1000, 1), (64, 10_000)):
+    for number, work in ((1, 0), (3, 10), (1000, 1), (64, 10_000)):
         for _ in range(50):
-            marks = np.zeros(tasks, np.int64)
-            assert private_workers.run(mark, threads, (marks, work)) == tasks
+            marks = np.zeros(number, np.int64)
+            assert private_workers.run(mark, threads, (marks, work)) == number
             assert (marks == 1).all()
 
 
@@ -130,6 +131,13 @@ def test_a_worker_that_never_comes_holds_up_nobody(private_workers: Workers) -> 
         assert private_workers.run(mark, 2, (marks, 100)) == 100
         assert (marks == 1).all()
     flag(private_workers, 0)[0] = 1
+
+
+def test_a_job_without_tasks_leaves_the_workers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers.WORKERS, "share", None)
+    loop = products._outer_loop(32, False)
+    record = tasks.Record((0, 0, 1, 3, 0))
+    tasks.run(loop, struct.pack("4qd", record.address, 0, 0, 0, 1.0), record.tasks, 2)
 
 
 def test_launches_from_many_threads(cpu: CPUEngine) -> None:

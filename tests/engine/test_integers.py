@@ -246,6 +246,7 @@ def test_what_is_not_zero_is_true(engine: Engine) -> None:
 
 
 def test_a_conversion_is_a_launch(cpu: CPUEngine) -> None:
+    conversion(alpha.float32).launches.forget()
     x = alpha.tensor(np.arange(32), engine=cpu)
     x.float()
     assert conversion(alpha.float32).launches.launch_outside(x) is not None

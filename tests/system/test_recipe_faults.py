@@ -21,7 +21,7 @@ import pytest
 
 from alpha.serialization import load_checkpoint
 from tests.system.scripts import TINY, Script, arguments, environment, losses, one_line_error
-from tests.system.test_training import start, wait_for_step
+from tests.system.test_training import start_command, wait_for_step
 
 TRAIN = "train_cifar10.py"
 RECIPES = ("paper", "modern", "fast")
@@ -123,30 +123,31 @@ def test_a_damaged_batch_file(script: Script, tmp_path: Path, recipe: str) -> No
 @pytest.mark.needs("sklearn")
 @pytest.mark.slow
 @LENGTHS
-@pytest.mark.parametrize("epoch", range(1, EPOCHS + 1))
-def test_ctrl_c_in_any_epoch(wholes: Callable[[str], Path], tmp_path: Path, recipe: str, epoch: int) -> None:
-    whole = wholes(recipe)
-    process = start(tmp_path, *options(recipe), "--checkpoint-every", 1000, "--out", "run")
-    wait_for_step(process, tmp_path / "run", (epoch - 1) * STEPS_PER_EPOCH + 1)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=120)
-    if process.returncode == 0:  # it was too quick for the signal in its last steps
-        assert epoch == EPOCHS
-        return
-    assert process.returncode == 130 and "Traceback" not in stderr, stderr
-    last = stderr.splitlines()[-1]
-    if "the training is done and saved" not in last:
-        done = len(losses(tmp_path / "run"))
+def test_ctrl_c_in_every_epoch(wholes: Callable[[str], Path], tmp_path: Path, recipe: str) -> None:
+    """A run that is stopped in one epoch after another, and goes on each time with the command that it names."""
+    whole, run, done = wholes(recipe), tmp_path / "run", 0
+    command = arguments(TRAIN, *options(recipe), "--checkpoint-every", 1000, "--out", "run")
+    for epoch in range(EPOCHS):
+        process = start_command(tmp_path, command)
+        wait_for_step(process, run, max(epoch * STEPS_PER_EPOCH, done) + 1)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=120)
+        assert "Traceback" not in stderr, stderr
+        if process.returncode == 0 or "the training is done and saved" in stderr:
+            assert done  # it was too quick for the signal in its last steps
+            break
+        assert process.returncode == 130, stderr
+        done, last = len(losses(run)), stderr.splitlines()[-1]
         assert f"stopped after step {done}, all saved" in last
-        assert load_checkpoint(tmp_path / "run/checkpoint.safetensors")["progress"]["step"] == done
+        assert load_checkpoint(run / "checkpoint.safetensors")["progress"]["step"] == done
         command = shlex.split(last.partition("go on with: ")[2])
-        again = subprocess.run(
-            command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300, check=False
-        )
-        assert again.returncode == 0, again.stderr
-        weights = [(folder / "model.safetensors").read_bytes() for folder in (whole, tmp_path / "run")]
-        assert weights[0] == weights[1]
-    assert losses(tmp_path / "run") == losses(whole)
+    else:
+        process = start_command(tmp_path, command)
+        _, stderr = process.communicate(timeout=300)
+        assert process.returncode == 0, stderr
+    if process.returncode == 0:
+        assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert losses(run) == losses(whole)
 
 
 @pytest.mark.needs("sklearn")

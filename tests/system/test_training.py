@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,11 @@ LONG = (*TINY, "--augment", "--epochs", "3")
 
 def start(cwd: Path, *options: object) -> subprocess.Popen[str]:
     """Starts training in the background."""
-    command = arguments("train_cifar10.py", *options)
+    return start_command(cwd, arguments("train_cifar10.py", *options))
+
+
+def start_command(cwd: Path, command: Sequence[str]) -> subprocess.Popen[str]:
+    """Starts a command in the background."""
     return subprocess.Popen(
         command, cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

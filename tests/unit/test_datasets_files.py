@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import os
 import pickle
 import shutil
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ import pytest
 from alpha import datasets, errors
 from alpha.datasets.unpickle import load_dict
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 COUNT = 4  # images in each small file
 
 
@@ -389,7 +393,24 @@ def test_digits_in_another_size() -> None:
         datasets.Digits(size=30)
 
 
+@pytest.mark.needs("sklearn")
+def test_digits_do_not_import_scikit_learn() -> None:
+    program = "import sys; from alpha import datasets; datasets.Digits(); assert 'sklearn' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+
+
+@pytest.mark.needs("sklearn")
+def test_digits_of_a_scikit_learn_that_keeps_them_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = [datasets.Digits(train=train) for train in (True, False)]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: ModuleSpec(name, None, is_package=True))
+    for data, train in zip(usual, (True, False), strict=True):
+        asked = datasets.Digits(train=train)
+        np.testing.assert_array_equal(asked.images, data.images)
+        np.testing.assert_array_equal(asked.labels, data.labels)
+
+
 def test_digits_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    for name in ("sklearn", "sklearn.datasets"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(errors.DataError, match=r"expected scikit-learn, .*pip install 'dragon-alpha\[digits\]'"):
         datasets.Digits()

@@ -19,7 +19,7 @@ C_NAMES = {"float", "double"}
 KERNELS = "which kernels there are, most of them for float32 alone"
 EXCEPT = {
     "alpha/__init__.py": "the names that users see",
-    "alpha/cpu/launches.py": "Python's own type of floats, whose address is looked up by its name",
+    "alpha/cpu/launch_code.py": "Python's own type of floats, whose address is looked up by its name",
     "alpha/cpu/loops": "LLVM's two types of floats, by their bits",
     "alpha/dtypes.py": "the table",
     "alpha/expressions/fit.py": "a polynomial's coefficients, rounded to either of two widths, by their bits",

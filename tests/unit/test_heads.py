@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import deeplab
+from benchmarks import contests, deeplab
 from benchmarks.heads import HEADS, Convolution, Head, Tensors
 from tests import oracles
 
@@ -97,7 +97,7 @@ def test_the_baseline_is_left_out_where_it_would_take_minutes() -> None:
         (head.name, batch, direction)
         for head in HEADS
         for batch in deeplab.BATCHES
-        for direction in deeplab.DIRECTIONS
+        for direction in contests.DIRECTIONS
         if deeplab.INSERTED in deeplab.contestants(names, head, batch, direction)
     }
     small = {("deeplab_small", batch, direction) for batch in (1, 8) for direction in ("forward", "training")}

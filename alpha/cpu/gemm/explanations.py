@@ -13,6 +13,7 @@ from alpha.cpu.engine import CPUEngine
 from alpha.cpu.explanations import measured, seconds_per_cycle
 from alpha.cpu.gemm import planner
 from alpha.cpu.gemm.problem import Product, product
+from alpha.cpu.isa import L1_SET_STRIDE
 from alpha.dtypes import as_dtype
 from alpha.errors import DtypeError, ShapeError
 from alpha.explanation import Explanation
@@ -59,8 +60,9 @@ def explain_product(
             f"[explain_product] expected shapes (..., rows, depth) and (..., depth, columns) without 0, got {x} and {y}"
         )
     problem = product(
-        x[-2], x[-1], y[-1], int(np.prod(batch)), given.itemsize,
+        (x[-2], x[-1], y[-1]), int(np.prod(batch)), given.itemsize,
         _is_by_columns(x, x_is_transposed), _is_by_columns(y, y_is_transposed),
+        x_rows_collide=x[-1] * given.itemsize % L1_SET_STRIDE == 0,
     )  # fmt: skip
     call = _call_of(engine, problem, x, y, given) if measure else None
     return explain_problem(engine, problem, call)

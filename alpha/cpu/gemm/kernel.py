@@ -4,10 +4,12 @@ It is written as LLVM IR and compiled by LLVM alone (``alpha.cpu.loops.machine``
 left matrix that is read where it lies and one whose columns are dense, which is packed.
 
 A task is a block of rows and columns of one product. It goes through the depth in blocks: it packs a block of the left
-matrix where its columns are dense, then one panel of the right matrix after the other, which stays in the L1 cache
-while it is multiplied with all rows of the task. Each element is the sum of its depth's blocks, in their order, and a
-block the sum of its terms in theirs, so the bits do not depend on how the result is cut into tasks. When the last block
-is added, the epilogue, a point-wise loop, runs over what the L2 cache still holds.
+matrix where its columns are dense, or copies it where its rows would share a set of the L1 cache, then packs one panel
+of the right matrix after the other, which the L1 or L2 cache holds while it is multiplied with all rows of the task.
+What is packed next is prefetched: it may lie in memory, in pieces too short for the processor to foresee. Each element
+is the sum of its depth's blocks, in their order, and a block the sum of its terms in theirs, so the bits do not depend
+on how the result is cut into tasks. When the last block is added, the epilogue, a point-wise loop, runs over what the
+L2 cache still holds.
 """
 
 from __future__ import annotations
@@ -30,6 +32,12 @@ from alpha.cpu.loops import machine
 
 TILE_GAP_BYTES = 64
 """Bytes between packed tiles, so that their rows lie in different sets of the L1 cache."""
+
+COPY_GAP_BYTES = 64
+"""Bytes between copied rows, for the same reason."""
+
+PREFETCHED_TERMS = 16
+"""How many terms before its turn a panel's term is prefetched."""
 
 TERMS_COPIED = 8
 """Terms of a tile that are packed one after the other: as many rows of memory are read side by side."""
@@ -54,6 +62,8 @@ class Cut(NamedTuple):
     task_columns: int
     """Columns per task: whole panels."""
     depth_block: int
+    x_copy_row: int
+    """From row to row of a copy of the left matrix's block, in bytes; 0 where it is read where it lies."""
     y_is_by_columns: int
     """Whether columns of the right matrix are dense, not its rows."""
     epilogue_panels: int
@@ -133,10 +143,10 @@ class Kind(NamedTuple):
         """Rows of a whole tile."""
         return self.shape.heights[0]
 
-    def packed_bytes(self, rows: int, depth: int) -> int:
-        """Bytes that a packed block of so many rows and terms takes; none is packed where the rows are dense."""
+    def packed_bytes(self, rows: int, depth: int, copy_row: int) -> int:
+        """Bytes that a block of so many rows and terms takes packed, or copied: then ``copy_row`` is not 0."""
         if not self.is_packed:
-            return 0
+            return rows * copy_row
         return -(-rows // self.tile) * (depth * self.tile * self.item + TILE_GAP_BYTES) + ISA.bytes
 
     def panel_bytes(self, depth: int) -> int:
@@ -186,6 +196,8 @@ class _Writer:
         self._pack_columns = self._write("pack_columns", 5, self._pack_columns_body)
         if self.kind.is_packed:
             self._pack_tiles = self._write("pack_tiles", 5, self._pack_tiles_body)
+        else:
+            self._copy_block = self._write("copy_block", 6, self._copy_block_body)
         self._task = self._write("task", 3, self._task_body)
         self._write("shared", 2, self._shared_body, is_internal=False)
         self._write("alone", 1, self._alone_body, is_internal=False)
@@ -231,6 +243,8 @@ class _Writer:
                     for v in range(self.kind.vectors):
                         at = b.add(source, integer(v * ISA.bytes))
                         left = b.sub(columns, integer(v * emit.lanes))
+                        emit.prefetch(b.add(at, b.mul(term, integer(PREFETCHED_TERMS))))
+                        emit.prefetch(b.add(at, self.panel_row), into_l2=True)
                         value = emit.load_masked(at, left) if masked else emit.load(at)
                         emit.store(value, b.add(target, integer(v * ISA.bytes)))
 
@@ -238,6 +252,7 @@ class _Writer:
         """A panel of columns whose terms are dense, by squares; beyond the last column it is read again."""
         emit = Vectors(b, self.tag)
         last = b.sub(columns, integer(1))
+        following = b.mul(column, integer(self.kind.panel))
         with cgutils.for_range_slice(b, integer(0), depth, integer(emit.lanes), I64) as (term, _):
             left = b.sub(depth, term)
             is_whole = b.icmp_signed(">=", left, integer(emit.lanes))
@@ -252,6 +267,7 @@ class _Writer:
                                 place = integer(v * emit.lanes + lane)
                                 place = b.select(b.icmp_signed("<", place, columns), place, last)
                                 at = b.add(base, b.mul(place, column))
+                                emit.prefetch(b.add(at, following), into_l2=True)
                                 rows.append(emit.load_masked(at, left) if masked else emit.load(at))
                             for lane, row in enumerate(emit.transposed(rows)):
                                 offset = lane * self.kind.vectors * ISA.bytes + v * ISA.bytes
@@ -270,11 +286,24 @@ class _Writer:
                 with cgutils.for_range(b, count, intp=I64) as loop:
                     read = b.add(source, b.mul(loop.index, self.tile_row))
                     write = b.add(target, b.mul(loop.index, apart))
+                    ahead = b.mul(term, integer(TERMS_COPIED))
                     for _ in range(together):
+                        emit.prefetch(b.add(read, ahead))
                         for v in range(pieces):
                             piece = integer(v * ISA.bytes)
                             emit.store(emit.load(b.add(read, piece)), b.add(write, piece))
                         read, write = b.add(read, term), b.add(write, self.tile_row)
+
+    def _copy_block_body(self, b: Any, x: Any, row: Any, rows: Any, depth: Any, copy: Any, copy_row: Any) -> None:
+        """A block whose terms are dense, as rows that lie in different sets of the L1 cache."""
+        emit = Vectors(b, self.tag)
+        with cgutils.for_range(b, rows, intp=I64) as at_row:
+            source, target = b.add(x, b.mul(at_row.index, row)), b.add(copy, b.mul(at_row.index, copy_row))
+            with cgutils.for_range_slice(b, integer(0), depth, integer(emit.lanes), I64) as (term, _):
+                offset = b.mul(term, integer(self.kind.item))
+                read = b.add(source, offset)
+                emit.prefetch(b.add(read, row))
+                emit.store_first(emit.load_first(read, b.sub(depth, term)), b.add(target, offset), b.sub(depth, term))
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 
@@ -302,7 +331,12 @@ class _Writer:
             right = b.add(y, b.mul(term, f["y_term"]))
             if self.kind.is_packed:
                 b.call(self._pack_tiles, [left, f["x_term"], height, terms, tiles])
-                left = tiles
+                left, step = tiles, f["x_row"]
+            else:
+                is_copied = b.icmp_signed("!=", f["x_copy_row"], integer(0))
+                with b.if_then(is_copied):
+                    b.call(self._copy_block, [left, f["x_row"], height, terms, tiles, f["x_copy_row"]])
+                left, step = b.select(is_copied, tiles, left), b.select(is_copied, f["x_copy_row"], f["x_row"])
             mode = b.select(b.icmp_signed("==", term, integer(0)), f["mode"], integer(ADD))
             is_last = b.icmp_signed(">=", b.add(term, f["depth_block"]), f["depth"])
             with cgutils.for_range_slice(b, first, end, panel, I64) as (column, _):
@@ -314,7 +348,7 @@ class _Writer:
                     with rows:
                         b.call(self._pack_rows, [source, f["y_term"], scratch, terms, width])
                 arguments = [
-                    height, left, scratch, terms, f["x_row"], apart, b.add(out, offset), f["out_row"], mode,
+                    height, left, scratch, terms, step, apart, b.add(out, offset), f["out_row"], mode,
                     b.add(f["bias"], offset), width,
                 ]  # fmt: skip
                 b.call(self._multiply, arguments)

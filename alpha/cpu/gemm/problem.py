@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from alpha.cpu.isa import L1_SET_STRIDE, L1_WAYS
 from alpha.tensor import Tensor
 
 PRODUCT = "product"
@@ -22,6 +23,7 @@ class Product:
         item: bytes of a number.
         x_is_by_columns, y_is_by_columns: whether the left, the right matrix has dense columns instead of dense rows.
         is_kept: whether the right matrix is a layer's weights in inference, which may be kept packed.
+        x_rows_collide: whether rows of the left matrix lie so far apart that all share a set of the L1 cache.
     """
 
     rows: int
@@ -32,6 +34,7 @@ class Product:
     x_is_by_columns: bool
     y_is_by_columns: bool
     is_kept: bool = False
+    x_rows_collide: bool = False
 
     operator: ClassVar[str] = PRODUCT
 
@@ -41,7 +44,7 @@ class Product:
     @cached_property
     def _hash(self) -> int:
         """Cached, since every call looks up its algorithm by it."""
-        layouts = self.x_is_by_columns, self.y_is_by_columns, self.is_kept
+        layouts = self.x_is_by_columns, self.y_is_by_columns, self.is_kept, self.x_rows_collide
         return hash((self.rows, self.depth, self.columns, self.batch, self.item, *layouts))
 
     @property
@@ -57,17 +60,17 @@ class Product:
 
 @lru_cache(maxsize=8192)
 def product(
-    rows: int,
-    depth: int,
-    columns: int,
+    sizes: tuple[int, int, int],
     batch: int,
     item: int,
     x_is_by_columns: bool = False,
     y_is_by_columns: bool = False,
     is_kept: bool = False,
+    x_rows_collide: bool = False,
 ) -> Product:
-    """The problem; equal calls get the same object, by which plans are found fast."""
-    return Product(rows, depth, columns, batch, item, x_is_by_columns, y_is_by_columns, is_kept)
+    """The problem of (rows, depth, columns); equal calls get the same object, by which plans are found fast."""
+    collide = x_rows_collide and not x_is_by_columns and sizes[0] > L1_WAYS
+    return Product(*sizes, batch, item, x_is_by_columns, y_is_by_columns, is_kept, collide)
 
 
 def product_of(x: Tensor, y: Tensor, is_kept: bool = False) -> Product:
@@ -76,7 +79,9 @@ def product_of(x: Tensor, y: Tensor, is_kept: bool = False) -> Product:
     batch = 1
     if len(x.shape) > 2 or len(y.shape) > 2:
         batch = math.prod(np.broadcast_shapes(x.shape[:-2], y.shape[:-2]))
-    return product(rows, depth, y.shape[-1], batch, x.dtype.itemsize, is_by_columns(x), is_by_columns(y), is_kept)
+    item = x.dtype.itemsize
+    collide = x.strides[-2] * item % L1_SET_STRIDE == 0
+    return product((rows, depth, y.shape[-1]), batch, item, is_by_columns(x), is_by_columns(y), is_kept, collide)
 
 
 def is_by_rows(x: Tensor) -> bool:

@@ -17,7 +17,7 @@ from alpha.cpu.conv import costs
 from alpha.cpu.figures import Figures
 from alpha.cpu.gemm import kernel
 from alpha.cpu.gemm.algorithm import ALONE_MACS, LAUNCH_CYCLES, LAUNCHED_CYCLES, Algorithm, Call, finished
-from alpha.cpu.gemm.kernel import Addresses, Cut, Kind
+from alpha.cpu.gemm.kernel import COPY_GAP_BYTES, Addresses, Cut, Kind
 from alpha.cpu.gemm.problem import Product
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels.microkernel import BIAS, STORE
@@ -26,10 +26,10 @@ from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 
-PANEL_BYTES = 32 << 10
-"""About how many bytes of a panel are multiplied with all rows before the next: they stay in the L1 cache."""
+DEPTH_BLOCK = 384
+"""About how many terms are summed before they are added to the result, which most often lies beyond the L2 cache."""
 
-BLOCK_BYTES = 512 << 10
+BLOCK_BYTES = 640 << 10
 """Most bytes of the left matrix that a task multiplies with one panel after the other: they stay in the L2 cache."""
 
 EPILOGUE_BYTES = 256 << 10
@@ -54,7 +54,16 @@ BEGIN_CYCLES = 30
 """To begin a task of one thread's; measured on Zen 4 by 2,000 products of 4 x 4 matrices."""
 
 COPY_CYCLES_PER_VECTOR = 3.0
-"""To pack a vector that lies as it is packed."""
+"""To pack a vector that lies as it is packed, in the L2 cache."""
+
+FAR_COPY_CYCLES_PER_VECTOR = 16.0
+"""The same of a matrix that the L2 cache does not hold; measured on Zen 4."""
+
+NEAR_BYTES = 1 << 20
+"""Most bytes of a matrix that the L2 cache holds, about."""
+
+COPIED_PANELS = 4
+"""Fewest panels of a task that are worth a copy of the left matrix's rows."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,9 @@ def plan(problem: Product, threads: int) -> TilesPlan:
     rows, columns = min(sorted(candidates), key=lambda cut: _duration(problem, kind, cut, threads))
     row_tasks, column_tasks = -(-problem.rows // rows), -(-problem.columns // columns)
     panel_bytes = kind.panel_bytes(depth_block)
-    scratch = -(-(panel_bytes + kind.packed_bytes(rows, depth_block)) // 64) * 64
+    copies = problem.x_rows_collide and columns >= COPIED_PANELS * kind.panel
+    copy_row = -(-depth_block * problem.item // 64) * 64 + COPY_GAP_BYTES if copies else 0
+    scratch = -(-(panel_bytes + kind.packed_bytes(rows, depth_block, copy_row)) // 64) * 64
     tasks = problem.batch * row_tasks * column_tasks
     told = Cut(
         scratches_taken=0,
@@ -103,6 +114,7 @@ def plan(problem: Product, threads: int) -> TilesPlan:
         task_rows=rows,
         task_columns=columns,
         depth_block=depth_block,
+        x_copy_row=copy_row,
         y_is_by_columns=int(problem.y_is_by_columns),
         epilogue_panels=max(1, EPILOGUE_BYTES // (rows * kind.panel * problem.item)),
     )
@@ -123,8 +135,7 @@ def _kind(problem: Product) -> Kind:
 
 def _depth_block(problem: Product) -> int:
     """Terms that are summed at a time, equal blocks; it decides the bits, so it depends on sizes alone."""
-    most = PANEL_BYTES // (_kind(problem).panel * problem.item)
-    return math.ceil(problem.depth / max(1, round(problem.depth / most)))
+    return math.ceil(problem.depth / max(1, round(problem.depth / DEPTH_BLOCK)))
 
 
 def _divisions(length: int, most: int, unit: int) -> list[int]:
@@ -145,12 +156,21 @@ def _duration(problem: Product, kind: Kind, cut: tuple[int, int], threads: int) 
     rows, columns = cut
     tasks = problem.batch * -(-problem.rows // rows) * -(-problem.columns // columns)
     vectors = -(-columns // kind.panel) * kind.vectors
-    per_term = rows * vectors + COPY_CYCLES_PER_VECTOR * vectors * (2 if problem.y_is_by_columns else 1)
-    # The left matrix comes from memory for each task, and is packed.
-    left = rows / kind.tile if kind.is_packed else rows / ISA.lanes(problem.item)
-    per_term += COPY_CYCLES_PER_VECTOR * left
+    per_term = rows * vectors + _copy_cycles(problem, problem.columns) * vectors
+    if problem.y_is_by_columns:
+        per_term += COPY_CYCLES_PER_VECTOR * vectors
+    if kind.is_packed:
+        per_term += _copy_cycles(problem, problem.rows) * rows / kind.tile
+    else:  # the left matrix comes from memory for each task
+        per_term += COPY_CYCLES_PER_VECTOR * rows / ISA.lanes(problem.item)
     turns = tasks if threads == 1 else -(-tasks // threads) + SPARE
     return turns * (TASK_CYCLES + per_term * problem.depth)
+
+
+def _copy_cycles(problem: Product, length: int) -> float:
+    """Cycles to pack a vector of a matrix of so many rows or columns beside the depth."""
+    is_near = length * problem.depth * problem.item <= NEAR_BYTES
+    return COPY_CYCLES_PER_VECTOR if is_near else FAR_COPY_CYCLES_PER_VECTOR
 
 
 class Tiles(Algorithm):

@@ -110,8 +110,38 @@ _move_half = _mover(ir.IntType(16), 2)
 _move_word = _mover(I64, 8)
 _move_vector = _mover(_BYTES, ISA_BYTES)
 _move_run = _mover(_BYTES, ISA_BYTES, UNROLLED, ISA_BYTES)
+_stream_vector = _mover(_BYTES, ISA_BYTES, 1, ISA_BYTES, stream=True)
 _stream_run = _mover(_BYTES, ISA_BYTES, UNROLLED, ISA_BYTES, stream=True)
 RUN_BYTES = UNROLLED * ISA_BYTES
+
+
+@inlined
+def _copy_few(target, source, nbytes):  # type: ignore[no-untyped-def]
+    """Copies less than some vectors' bytes."""
+    done = 0
+    while nbytes - done >= 8:
+        _move_word(target + done, source + done)
+        done += 8
+    while done < nbytes:
+        _move_byte(target + done, source + done)
+        done += 1
+
+
+@inlined
+def _stream_row(target, source, nbytes):  # type: ignore[no-untyped-def]
+    """Copies bytes past the caches, whole cache lines alone.
+
+    A line that is written in both ways is fetched and thrown out again, which takes longer than all else.
+    """
+    done = -target & (ISA_BYTES - 1)
+    _copy_few(target, source, done)
+    while nbytes - done >= RUN_BYTES:
+        _stream_run(target + done, source + done)
+        done += RUN_BYTES
+    while nbytes - done >= ISA_BYTES:
+        _stream_vector(target + done, source + done)
+        done += ISA_BYTES
+    _copy_few(target + done, source + done, nbytes - done)
 
 
 @inlined
@@ -120,28 +150,22 @@ def copy_row(target, source, nbytes, stream):  # type: ignore[no-untyped-def]
 
     The C library's memcpy takes twice as long for rows of some kilobytes.
     """
-    done = 0
-    if nbytes >= ISA_BYTES:
-        _move_vector(target, source)
-        done = ISA_BYTES - (target & (ISA_BYTES - 1))
-        while nbytes - done >= RUN_BYTES:
-            if stream:
-                _stream_run(target + done, source + done)
-            else:
-                _move_run(target + done, source + done)
-            done += RUN_BYTES
-        while nbytes - done >= ISA_BYTES:
-            _move_vector(target + done, source + done)
-            done += ISA_BYTES
-        if done < nbytes:
-            _move_vector(target + nbytes - ISA_BYTES, source + nbytes - ISA_BYTES)
+    if nbytes < ISA_BYTES:
+        _copy_few(target, source, nbytes)
         return
-    while nbytes - done >= 8:
-        _move_word(target + done, source + done)
-        done += 8
-    while done < nbytes:
-        _move_byte(target + done, source + done)
-        done += 1
+    if stream:
+        _stream_row(target, source, nbytes)
+        return
+    _move_vector(target, source)
+    done = ISA_BYTES - (target & (ISA_BYTES - 1))
+    while nbytes - done >= RUN_BYTES:
+        _move_run(target + done, source + done)
+        done += RUN_BYTES
+    while nbytes - done >= ISA_BYTES:
+        _move_vector(target + done, source + done)
+        done += ISA_BYTES
+    if done < nbytes:
+        _move_vector(target + nbytes - ISA_BYTES, source + nbytes - ISA_BYTES)
 
 
 def _filler(align: int, stream: bool) -> Any:
@@ -230,32 +254,72 @@ def fill_row(target, pattern, nbytes, stream):  # type: ignore[no-untyped-def]
         done += 1
 
 
-@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _reverse_vector(_typing: Any, tag: Any, target: Any, source: Any) -> Any:
-    """Copies a vector's numbers in reverse order; ``source`` is the address of the first of them that is written."""
+def _reverser(times: int, stream: bool) -> Any:
+    """A function of kernels that copies vectors' numbers in reverse order; past the caches if asked."""
 
-    def codegen(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        vectors = Vectors(builder, tag)
-        _, target, source = arguments
-        value = vectors.load(builder.sub(source, integer((vectors.lanes - 1) * vectors.item)))
-        vectors.store(vectors.reversed(value), target)
-        return context.get_dummy_value()
+    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
+    def reverse(_typing: Any, tag: Any, target: Any, source: Any) -> Any:
+        """``source`` is the address of the first number that is written."""
 
-    return types.void(tag, types.int64, types.int64), codegen
+        def codegen(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            vectors = Vectors(builder, tag)
+            _, target, source = arguments
+            for i in range(times):
+                behind = builder.sub(source, integer(((i + 1) * vectors.lanes - 1) * vectors.item))
+                to = builder.add(target, integer(i * ISA_BYTES))
+                value = vectors.reversed(vectors.load(behind))
+                if stream:
+                    vectors.stream(value, to)
+                else:
+                    vectors.store(value, to)
+            return context.get_dummy_value()
+
+        return types.void(tag, types.int64, types.int64), codegen
+
+    return reverse
+
+
+_reverse_vector, _reverse_run = _reverser(1, False), _reverser(UNROLLED, False)
+_stream_vector_reversed, _stream_run_reversed = _reverser(1, True), _reverser(UNROLLED, True)
 
 
 @inlined
-def _copy_numbers(tag, item, length, target, target_step, source, source_step):  # type: ignore[no-untyped-def]
-    """Copies numbers of the tag's size one after another; a reversed row vector by vector."""
-    done = 0
-    if source_step == -item and target_step == item:
-        lanes = ISA_BYTES // item
-        while length - done >= lanes:
-            _reverse_vector(tag, target, source)
-            source -= lanes * item
-            target += lanes * item
-            done += lanes
-    for _ in range(done, length):
+def _reverse_few(tag, item, nbytes, target, source):  # type: ignore[no-untyped-def]
+    """Copies less than some vectors' numbers in reverse order."""
+    for done in range(0, nbytes, item):
+        write_number(tag, target + done, read_number(tag, source - done))
+
+
+@inlined
+def _reverse_row(tag, item, nbytes, target, source, stream):  # type: ignore[no-untyped-def]
+    """Copies at least a vector's bytes of numbers in reverse order, as ``copy_row`` and ``_stream_row`` do.
+
+    ``source`` is the address of the first number that is written.
+    """
+    done = -target & (ISA_BYTES - 1)
+    _reverse_few(tag, item, done, target, source)
+    while nbytes - done >= RUN_BYTES:
+        if stream:
+            _stream_run_reversed(tag, target + done, source - done)
+        else:
+            _reverse_run(tag, target + done, source - done)
+        done += RUN_BYTES
+    while nbytes - done >= ISA_BYTES:
+        if stream:
+            _stream_vector_reversed(tag, target + done, source - done)
+        else:
+            _reverse_vector(tag, target + done, source - done)
+        done += ISA_BYTES
+    _reverse_few(tag, item, nbytes - done, target + done, source - done)
+
+
+@inlined
+def _copy_numbers(tag, item, length, target, target_step, source, source_step, stream):  # type: ignore[no-untyped-def]
+    """Copies numbers of the tag's size one after another; a long reversed row in vectors."""
+    if source_step == -item and target_step == item and length * item >= ISA_BYTES and target % item == 0:
+        _reverse_row(tag, item, length * item, target, source, stream)
+        return
+    for _ in range(length):
         write_number(tag, target, read_number(tag, source))
         source += source_step
         target += target_step
@@ -265,12 +329,12 @@ FOUR, EIGHT = np.float32(0), np.float64(0)
 
 
 @inlined
-def _copy_strided(item, length, target, target_step, source, source_step):  # type: ignore[no-untyped-def]
+def _copy_strided(item, length, target, target_step, source, source_step, stream):  # type: ignore[no-untyped-def]
     """Copies numbers of any size one after another."""
     if item == 4:
-        _copy_numbers(FOUR, item, length, target, target_step, source, source_step)
+        _copy_numbers(FOUR, item, length, target, target_step, source, source_step, stream)
     elif item == 8:
-        _copy_numbers(EIGHT, item, length, target, target_step, source, source_step)
+        _copy_numbers(EIGHT, item, length, target, target_step, source, source_step, stream)
     else:
         for _ in range(length):
             if item == 1:
@@ -311,7 +375,7 @@ def _copy_units(piece, first, last, source, target):  # type: ignore[no-untyped-
                     pattern = _pattern(read, item)
                 fill_row(write, pattern, length * item, stream)
             else:
-                _copy_strided(item, length, write, target_step, read, source_step)
+                _copy_strided(item, length, write, target_step, read, source_step, stream)
             read += read_step
             write += write_step
 

@@ -1,103 +1,21 @@
-"""Kernels of indexing: checking indices, looking entries of a table up along an axis, and adding to them."""
+"""Kernels of indexing: looking entries of a table up along an axis, and adding to them."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from alpha.cpu.compile import alone, inlined
+from alpha.cpu.compile import inlined
 from alpha.cpu.isa import ISA
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels.copies import copy_row
 from alpha.cpu.kernels.records import get, next_task, put
-from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer, read_number, scalar_of, write_number
+from alpha.cpu.kernels.vectors import Vectors, read_number, write_number
 
 ISA_BYTES = ISA.bytes
-
-IN_RANGE, SOME_IGNORED = -1, -2
-"""What ``check_range`` returns if no index is out of range: none was equal to ``ignore``, or some were."""
-
-
-RUN = 16
-"""Indices that are checked at once."""
-
-WRONG, BELOW_0, IGNORED = 1, 2, 4
-"""What may be found among indices: bits of a sum."""
-
-
-@intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _copy_run(_typing: Any, source: Any, out: Any, low: Any, high: Any, ignore: Any, may_ignore: Any) -> Any:
-    """Copies RUN indices, each read only once, and returns what is among them."""
-
-    def codegen(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        source, out, low, high, ignore, may_ignore = arguments
-        vector, bits = ir.VectorType(I64, RUN), ir.IntType(RUN)
-        undefined, places = ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(I32, RUN), [0] * RUN)
-
-        def spread(value: Any) -> Any:
-            first = builder.insert_element(undefined, value, ir.Constant(I32, 0))
-            return builder.shuffle_vector(first, undefined, places)
-
-        def found(mask: Any, bit: int) -> Any:
-            any_ = builder.icmp_unsigned("!=", builder.bitcast(mask, bits), ir.Constant(bits, 0))
-            return builder.select(any_, integer(bit), integer(0))
-
-        values = builder.load(builder.inttoptr(source, vector.as_pointer()))
-        values.align = 8
-        builder.store(values, builder.inttoptr(out, vector.as_pointer())).align = 8
-        outside = builder.or_(
-            builder.icmp_signed("<", values, spread(low)), builder.icmp_signed(">=", values, spread(high))
-        )
-        allowed = spread(builder.select(may_ignore, integer(-1), integer(0)))
-        ignored = builder.and_(
-            builder.icmp_signed("==", values, spread(ignore)), builder.icmp_signed("!=", allowed, spread(integer(0)))
-        )
-        wrong = builder.and_(outside, builder.not_(ignored))
-        below = builder.icmp_signed("<", values, spread(integer(0)))
-        result = builder.or_(found(wrong, WRONG), found(below, BELOW_0))
-        return builder.or_(result, found(ignored, IGNORED))
-
-    return types.int64(*[types.int64] * 5, types.boolean), codegen
-
-
-@alone
-def check_range(source, out, count, low, high, ignore, may_ignore, checking):  # type: ignore[no-untyped-def]
-    """Copies int64 indices between two addresses and makes the copies safe to follow.
-
-    Indices below 0 count from ``high``; ignored and wrong ones become 0. Each is read from ``source`` only once:
-    another thread may write to it meanwhile. Returns the position of the first index outside low..high-1 if
-    ``checking``, and leaves the copies as they were read; else IN_RANGE or SOME_IGNORED.
-    """
-    found = 0
-    runs = count // RUN * RUN
-    for i in range(0, runs, RUN):
-        found |= _copy_run(source + 8 * i, out + 8 * i, low, high, ignore, may_ignore)
-    for i in range(runs, count):
-        value = get(source, i)
-        put(out, i, value)
-        if may_ignore and value == ignore:
-            found |= IGNORED
-        elif value < low or value >= high:
-            found |= WRONG
-        if value < 0:
-            found |= BELOW_0
-    if found & WRONG and checking:
-        for i in range(count):
-            value = get(out, i)
-            if (value < low or value >= high) and not (may_ignore and value == ignore):
-                return i
-    if found:
-        for i in range(count):
-            value = get(out, i)
-            if (may_ignore and value == ignore) or value < low or value >= high:
-                put(out, i, 0)
-            elif value < 0:
-                put(out, i, value + high)
-    return SOME_IGNORED if found & IGNORED else IN_RANGE
 
 
 class Lines(NamedTuple):
@@ -121,7 +39,9 @@ class Lines(NamedTuple):
     index_inner: int
     tasks: int
     block: int
-    """What makes a task: pairs of outer and length of a lookup, inner numbers of a sum."""
+    """What makes a task: pairs of outer and length of a lookup, inner numbers of a sum or of what is overwritten."""
+    stream: int
+    """Whether it writes past the caches."""
 
 
 WORD = Lines(*range(len(Lines._fields)))
@@ -131,98 +51,17 @@ TAG, TAG_BYTES = np.float32(0), 4
 """A 0 of the numbers' size, and their bytes: each kernel has its own."""
 
 
-def _taking(dense: bool) -> Any:
-    """A function of kernels that looks up RUN indices; ``dense``: in one table whose entries have no gaps."""
-
-    @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
-    def take_run(
-        _typing: Any, tag: Any, index: Any, entries: Any, table: Any, table_step: Any, move: Any, out: Any
-    ) -> Any:
-        """Copies the entries of table + i * ``move`` that RUN indices name, if all are in range; whether they are.
-
-        Each index is read only once: what was checked is what is followed.
-        """
-
-        def codegen(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            _, index, limit, table, table_step, move, out = arguments
-            scalar, item = scalar_of(tag)
-            found = []
-            for i in range(RUN):
-                found.append(builder.load(builder.inttoptr(builder.add(index, integer(8 * i)), I64.as_pointer())))
-            vector = ir.VectorType(I64, RUN)
-            together, limits = ir.Constant(vector, ir.Undefined), ir.Constant(vector, ir.Undefined)
-            for i, entry in enumerate(found):
-                together = builder.insert_element(together, entry, ir.Constant(I32, i))
-                limits = builder.insert_element(limits, limit, ir.Constant(I32, i))
-            bits = ir.IntType(RUN)
-            within = builder.bitcast(builder.icmp_unsigned("<", together, limits), bits)
-            are_within = builder.icmp_signed("==", within, ir.Constant(bits, -1))
-            with builder.if_then(are_within, likely=True):
-                for i, entry in enumerate(found):
-                    start = table if dense else builder.add(table, builder.mul(move, integer(i)))
-                    at = builder.add(start, builder.mul(entry, integer(item) if dense else table_step))
-                    value = builder.load(builder.inttoptr(at, scalar.as_pointer()))
-                    value.align = item
-                    to = builder.inttoptr(builder.add(out, integer(i * item)), scalar.as_pointer())
-                    builder.store(value, to).align = item
-            return are_within
-
-        return types.boolean(tag, *[types.int64] * 6), codegen
-
-    return take_run
-
-
-_take_run, _take_dense_run = _taking(False), _taking(True)
-
-
-@inlined
-def _take_numbers(tag, item, count, index, index_step, entries, table, table_step, move, out, from_end):  # type: ignore[no-untyped-def]
-    """out[i] = the entry of table + i * ``move`` that index[i * index_step] names, for i < count; else 0.
-
-    ``from_end``: whether indices below 0 count from the table's end. Returns how many name no entry.
-    """
-    wrong = done = 0
-    dense = table_step == item and move == 0
-    while done < count:
-        taken = False
-        if index_step == 1 and count - done >= RUN:
-            if dense:
-                taken = _take_dense_run(tag, index, entries, table, table_step, move, out)
-            else:
-                taken = _take_run(tag, index, entries, table, table_step, move, out)
-        if taken:
-            done += RUN
-            index += 8 * RUN
-            table += RUN * move
-            out += RUN * item
-            continue
-        entry = get(index, 0)
-        if from_end and entry < 0:
-            entry += entries
-        if 0 <= entry < entries:
-            write_number(tag, out, read_number(tag, table + entry * table_step))
-        else:
-            write_number(tag, out, tag)
-            wrong += 1
-        done += 1
-        index += 8 * index_step
-        table += move
-        out += item
-    return wrong
-
-
 def _take(slot, job):  # type: ignore[no-untyped-def]
-    """out[o, k, i] = table[o, index[o, k, i], i], 0 for an index that the table does not have.
+    """out[o, k, i] = table[o, index[k], i], 0 for an index that the table does not have.
 
     The job's words: the plan, index, table, out, where a 1 is written if the table has not what an index names (or 0),
     and whether indices below 0 count from its end. A task is a block of the pairs (o, k).
     """
     plan, index, table, out, place = get(job, 0), get(job, 1), get(job, 2), get(job, 3), get(job, 4)
     item, inner, length, entries = TAG_BYTES, get(plan, WORD.inner), get(plan, WORD.length), get(plan, WORD.entries)
-    table_outer, table_step = get(plan, WORD.table_outer), get(plan, WORD.table_step)
-    table_inner, index_outer = get(plan, WORD.table_inner), get(plan, WORD.index_outer)
-    index_step, index_inner = get(plan, WORD.index_step), get(plan, WORD.index_inner)
+    table_step, table_inner = get(plan, WORD.table_step), get(plan, WORD.table_inner)
     pairs, from_end, wrong = get(plan, WORD.outer) * length, get(job, 5) != 0, 0
+    stream = get(plan, WORD.stream) != 0
     task = next_task(slot, -1)
     while task < get(plan, WORD.tasks):
         first = task * get(plan, WORD.block)
@@ -230,24 +69,22 @@ def _take(slot, job):  # type: ignore[no-untyped-def]
         while first < last:
             o = first // length
             k = first - o * length
-            count = min(length - k, last - first)
-            at, read = index + 8 * (o * index_outer + k * index_step), table + o * table_outer
             write = out + first * inner * item
+            count = min(length - k, last - first)
             first += count
-            if inner == 1:
-                wrong += _take_numbers(
-                    TAG, item, count, at, index_step, entries, read, table_step, 0, write, from_end
-                )  # fmt: skip
-                continue
-            for i in range(count):
-                entry = get(at, i * index_step)
-                if index_inner == 0 and table_inner == item and 0 <= entry < entries:
-                    copy_row(write, read + entry * table_step, inner * item, False)
+            for i in range(k, k + count):
+                entry = get(index, i)
+                if from_end and entry < 0:
+                    entry += entries
+                read = table + o * get(plan, WORD.table_outer) + entry * table_step
+                is_within = 0 <= entry < entries
+                wrong += not is_within
+                if is_within and table_inner == item:
+                    copy_row(write, read, inner * item, stream)
                 else:
-                    wrong += _take_numbers(
-                        TAG, item, inner, at + 8 * i * index_step, index_inner, entries, read, table_step, table_inner,
-                        write, from_end,
-                    )  # fmt: skip
+                    for j in range(inner):
+                        value = read_number(TAG, read + j * table_inner) if is_within else TAG
+                        write_number(TAG, write + j * item, value)
                 write += inner * item
         task = next_task(slot, task)
     if wrong and place != 0:
@@ -300,9 +137,6 @@ def _add(slot, job):  # type: ignore[no-untyped-def]
         write = table + o * get(plan, WORD.table_outer) + first * table_inner
         read = values + (o * length * inner + first) * item
         whole = count // lanes * lanes if inner > 1 and index_inner == 0 and table_inner == item else 0
-        if inner == 1:
-            _add_numbers(TAG, item, length, at, index_step, entries, write, table_step, 0, read)
-            length = 0
         for _ in range(length):
             entry = get(at, 0)
             if whole and 0 <= entry < entries:
@@ -314,7 +148,6 @@ def _add(slot, job):  # type: ignore[no-untyped-def]
             )  # fmt: skip
             at += 8 * index_step
             read += inner * item
-        length = get(plan, WORD.length)
         task = next_task(slot, task)
 
 
@@ -322,33 +155,40 @@ def _put(slot, job):  # type: ignore[no-untyped-def]
     """table[o, index[k], i] = values[o, k, i], of equal indices the last; nothing where an index is out of range.
 
     The job's words: the plan, index, table, values, and where a 1 is written if an index is out of range; those below
-    0 count from the table's end. One thread runs all.
+    0 count from the table's end. A task is some o and a block of their i: one thread writes all k, in order.
     """
     plan, index, table, values = get(job, 0), get(job, 1), get(job, 2), get(job, 3)
     item, inner, length, entries = TAG_BYTES, get(plan, WORD.inner), get(plan, WORD.length), get(plan, WORD.entries)
     table_step, table_inner = get(plan, WORD.table_step), get(plan, WORD.table_inner)
+    outer, block, tasks = get(plan, WORD.outer), get(plan, WORD.block), get(plan, WORD.tasks)
+    stream, blocks = get(plan, WORD.stream) != 0, (inner + block - 1) // block
+    shares = tasks // blocks
     wrong = 0
     for k in range(length):
         wrong += not -entries <= get(index, k) < entries
     if wrong:
         put(get(job, 4), 0, 1)
-        length = 0
-    for o in range(get(plan, WORD.outer)):
-        start = table + o * get(plan, WORD.table_outer)
-        for k in range(length):
-            entry = get(index, k)
-            if entry < 0:
-                entry += entries
-            if 0 <= entry < entries:  # another thread may have written to the index
-                write = start + entry * table_step
-                if table_inner == item and inner > 1:
-                    copy_row(write, values, inner * item, False)
-                    values += inner * item
-                else:
-                    for _ in range(inner):
-                        write_number(TAG, write, read_number(TAG, values))
-                        write += table_inner
-                        values += item
+    task = next_task(slot, -1)
+    while task < tasks and not wrong:
+        share = task // blocks
+        first = (task - share * blocks) * block
+        count = min(block, inner - first)
+        for o in range(outer * share // shares, outer * (share + 1) // shares):
+            start = table + o * get(plan, WORD.table_outer) + first * table_inner
+            read = values + (o * length * inner + first) * item
+            for k in range(length):
+                entry = get(index, k)
+                if entry < 0:
+                    entry += entries
+                if 0 <= entry < entries:  # another thread may have written to the index
+                    write = start + entry * table_step
+                    if table_inner == item and count > 1:
+                        copy_row(write, read, count * item, stream)
+                    else:
+                        for i in range(count):
+                            write_number(TAG, write + i * table_inner, read_number(TAG, read + i * item))
+                read += inner * item
+        task = next_task(slot, task)
 
 
 def _by_size(function: Any) -> dict[int, JobKernel]:

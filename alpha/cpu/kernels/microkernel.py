@@ -21,9 +21,7 @@ from numba.extending import intrinsic
 
 from alpha.cpu.compile import inlined
 from alpha.cpu.isa import ISA
-from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer, scalar_of
-
-I8 = ir.IntType(8)
+from alpha.cpu.kernels.vectors import I64, Vectors, integer, scalar_of
 
 STORE, ADD, BIAS, ACTIVATE = 0, 1, 2, 4
 """Modes of writing C, flags that add up. STORE overwrites it. ADD adds what lies ``residual`` bytes from C (what C
@@ -110,15 +108,9 @@ class _Emitter:
 
     def _prefetch_result(self) -> None:
         """Prefetches C's rows, which are needed when the loops are done."""
-        arguments = [I8.as_pointer(), I32, I32, I32]
-        prefetch = cgutils.get_or_insert_function(
-            self.builder.module, ir.FunctionType(ir.VoidType(), arguments), "llvm.prefetch.p0"
-        )
-        write, keep, data = ir.Constant(I32, 1), ir.Constant(I32, 3), ir.Constant(I32, 1)
         for row in self._result_rows():
             for offset in range(0, ISA.bytes * self.width, 64):
-                at = self.vectors.pointer(self.builder.add(row, integer(offset)), I8)
-                self.builder.call(prefetch, [at, write, keep, data])
+                self.vectors.prefetch(self.builder.add(row, integer(offset)), to_write=True)
 
     def _result_rows(self) -> Iterator[Any]:
         """The addresses of C's rows."""

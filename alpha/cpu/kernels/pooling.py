@@ -18,7 +18,8 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels.records import get, next_task
 from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer
-from alpha.cpu.loops.windows import COUNT, SOURCE, TAP, Pooling
+from alpha.cpu.loops.pixels import PixelPlan
+from alpha.cpu.loops.windows import COUNT, SOURCE, TAP, Windows
 
 VECTORS = 4
 """Vectors of numbers that are worked on at once."""
@@ -29,8 +30,9 @@ TAG, TAG_BYTES = np.float32(0), 4
 """A 0 of the numbers' type, and its bytes: each kernel has its own."""
 
 
-WORD = Pooling(*range(len(Pooling._fields)))
-"""The place of each word."""
+WORD = PixelPlan(*range(len(PixelPlan._fields)))
+WINDOW = Windows(*range(len(PixelPlan._fields), len(PixelPlan._fields) + len(Windows._fields)))
+"""The places of a plan's words."""
 
 
 class _Window:
@@ -203,12 +205,12 @@ def _pool(slot, job):  # type: ignore[no-untyped-def]
     plan, x, out, chosen = get(job, 0), get(job, 1), get(job, 2), get(job, 3)
     item, lanes = TAG_BYTES, ISA_BYTES // TAG_BYTES
     height, width, length = get(plan, WORD.height), get(plan, WORD.width), get(plan, WORD.length)
-    rows, columns, piece = get(plan, WORD.rows), get(plan, WORD.columns), get(plan, WORD.piece)
-    row_pair, column_pair = get(plan, WORD.row_pair), get(plan, WORD.column_pair)
+    rows, columns, piece = get(plan, WINDOW.rows), get(plan, WINDOW.columns), get(plan, WORD.piece)
+    row_pair, column_pair = get(plan, WINDOW.row_pair), get(plan, WINDOW.column_pair)
     from_row, from_column = get(plan, WORD.from_row), get(plan, WORD.from_column)
-    taps_row, taps_column = get(plan, WORD.taps_row), get(plan, WORD.taps_column)
-    row_tap, column_tap = get(plan, WORD.row_tap), get(plan, WORD.column_tap)
-    window_columns = get(plan, WORD.window_columns)
+    taps_row, taps_column = get(plan, WINDOW.taps_row), get(plan, WINDOW.taps_column)
+    row_tap, column_tap = get(plan, WINDOW.row_tap), get(plan, WINDOW.column_tap)
+    window_columns = get(plan, WINDOW.window_columns)
     task = next_task(slot, -1)
     while task < get(plan, WORD.tasks):
         part = task // get(plan, WORD.blocks)
@@ -225,10 +227,10 @@ def _pool(slot, job):  # type: ignore[no-untyped-def]
             read = x + run * get(plan, WORD.from_run) + source_row * from_row + source_column * from_column + low * item
             write = out + run * get(plan, WORD.to_run) + low * item
             write += row * get(plan, WORD.to_row) + column * get(plan, WORD.to_column)
-            taps = chosen + run * get(plan, WORD.taps_run) + low * 4
+            taps = chosen + run * get(plan, WINDOW.taps_run) + low * 4
             if OF_SIZES:
-                taps = get(plan, WORD.sizes_rows) + 8 * source_row
-                tap = get(plan, WORD.sizes_columns) + 8 * source_column
+                taps = get(plan, WINDOW.sizes_rows) + 8 * source_row
+                tap = get(plan, WINDOW.sizes_columns) + 8 * source_column
                 tap_row, tap_column = 8 * row_pair, 8 * column_pair
             else:
                 if IS_CHOICE:

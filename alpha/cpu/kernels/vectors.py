@@ -72,6 +72,13 @@ class Vectors:
         store.align = self.lanes * self.item
         store.set_metadata("nontemporal", self.builder.module.add_metadata([ir.Constant(I32, 1)]))
 
+    def prefetch(self, address: Any, *, to_write: bool = False, into_l2: bool = False) -> None:
+        """Asks for the cache line of an address, which need not be memory: into the L1 cache, or no nearer than L2."""
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), I32, I32, I32])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
+        settings = [ir.Constant(I32, value) for value in (int(to_write), 2 if into_l2 else 3, 1)]
+        self.builder.call(function, [self.pointer(address, ir.IntType(8)), *settings])
+
     def broadcast(self, address: Any) -> Any:
         """Loads a number into every lane of a vector."""
         value = self.builder.load(self.pointer(address, self.scalar))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from alpha.cpu.isa import ISA
-from alpha.cpu.loops.code import Code
+from alpha.cpu.loops.code import Code, places
 from alpha.cpu.loops.lanes import Value
 from alpha.cpu.loops.parts import equal_parts
 from alpha.cpu.loops.runs import Run
@@ -45,7 +45,7 @@ class AxisPlan(NamedTuple):
     """Strips of a block."""
 
 
-_PLACE = {name: place for place, name in enumerate(AxisPlan._fields)}
+_PLACE = places(AxisPlan._fields)
 
 
 def plan(blocks: int, rows: int, columns: int, task: int) -> AxisPlan:
@@ -74,7 +74,7 @@ def are_short(lines: int, length: int, bits: int) -> bool:
 def bunches_task(body: Callable[[Code, Value, Value], None]) -> Code:
     """``task(job, plan, task)``: ``body(code, first, end)`` of a task's lines; it finds ``%rows``, a line's numbers."""
     code = Code("task", "job", "plan", "task")
-    blocks, rows, bunch = (code.field("%plan", _PLACE[name]) for name in ("blocks", "rows", "bunch"))
+    blocks, rows, bunch = code.fields("%plan", _PLACE, "blocks", "rows", "bunch")
     code.act(f"%rows = add i64 {rows}, 0")
     first = code.mul("%task", bunch)
     body(code, first, code.smaller(code.add(first, bunch), blocks))
@@ -99,8 +99,7 @@ def strips_task(item: int, strip: Callable[[Code, Value, Value], None], name: st
     It finds ``%rows``, ``%step`` (a row's bytes) and ``%columns`` (of the strip).
     """
     code = Code(name, "job", "plan", "task")
-    names = ("rows", "columns", "bunch", "strips")
-    rows, columns, bunch, strips = (code.field("%plan", _PLACE[name]) for name in names)
+    rows, columns, bunch, strips = code.fields("%plan", _PLACE, "rows", "columns", "bunch", "strips")
     code.act(f"%rows = add i64 {rows}, 0")
     code.act(f"%step = mul i64 {columns}, {item}")
     first = code.mul(code.rest("%task", strips), bunch)

@@ -7,7 +7,8 @@ the tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import JOB_SLOT
@@ -94,6 +95,10 @@ class Code(Text):
         """A field of a record that does not change meanwhile."""
         pointer = self.pointer(kind, self.add(record, 8 * place))
         return self.write(f"load {kind}, {pointer_to(kind)} {pointer}, align 8")
+
+    def fields(self, record: Value, places: Mapping[str, int], *names: str) -> list[Value]:
+        """Fields of such a record by their names."""
+        return [self.field(record, places[name]) for name in names]
 
     def room(self, kind: str, count: Value | int) -> Value:
         """The address of memory for so many values, of whole vectors' alignment, for as long as the function runs."""
@@ -191,6 +196,11 @@ class Code(Text):
             for k, (kind, value) in enumerate(zip(kinds, values, strict=True)):
                 found = self.write(f"insertvalue {returned(kinds)} {found}, {kind} {value}, {k}")
         self.give(returned(kinds), found)
+
+
+def places(*records: Sequence[str]) -> dict[str, int]:
+    """Where fields are in a record, by their names; of several records one behind the other."""
+    return {name: place for place, name in enumerate(chain(*records))}
 
 
 def returned(kinds: Sequence[str]) -> str:

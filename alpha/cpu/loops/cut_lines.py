@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from alpha.cpu.loops.code import Code, alone, module, shared
+from alpha.cpu.loops.code import Code, alone, module, places, shared
 from alpha.cpu.loops.lanes import Value
 
 Values = list[Value]
@@ -25,7 +25,7 @@ class CutLines(ABC):
 
     def __init__(self, fields: Sequence[str], kept: int, kinds: Sequence[str]) -> None:
         """``fields``: the plan's; ``kept``: the counter's place in a job."""
-        self._places = {name: place for place, name in enumerate(fields)}
+        self._places = places(fields)
         self._counter, self.kinds = kept, kinds
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alpha.cpu.loops import philox
-from alpha.cpu.loops.lanes import Lanes, Value
+from alpha.cpu.loops.lanes import Lanes, Value, spread
 
 
 class Draw:
@@ -55,4 +55,4 @@ class Draw:
         return self._text.write(f"icmp uge {kind} {bits}, {self._threshold}")
 
     def _spread(self, value: Value) -> Value:
-        return philox.spread(self._text, value, "i64", self._lanes.count)
+        return spread(self._text, value, "i64", self._lanes.count)

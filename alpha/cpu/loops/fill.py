@@ -1,23 +1,29 @@
 """The loop that writes one number everywhere.
 
-A job is a record of 8-byte fields: the address of a plan, of the result, and 8 bytes that are repeated. A plan is one
-of tasks and bytes.
+A job is a record of 8-byte fields: the address of a plan, of the result, a number, and the address of a word. A plan
+says how the eight bytes that are repeated are made of the number: tasks, bytes, whether it is a float64 that is rounded
+to float32, a mask of the bits that are taken, and a factor that repeats them. The word becomes 1 where the float64 is
+beyond float32's finite numbers.
 """
 
 from __future__ import annotations
 
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops.code import TASKS, Code, alone, attributes, shared
+from alpha.cpu.loops.lanes import Value
 from alpha.cpu.loops.machine import pointer_to
 
 TASK_BYTES = 1 << 18
 """Bytes per task, whole vectors."""
 
-OUT, PATTERN = 1, 2
+OUT, NUMBER, VERDICT = 1, 2, 3
 """Places in a job."""
 
-BYTES = TASKS + 1
-"""The place of the bytes in a plan."""
+BYTES, IS_ROUNDED, MASK, FACTOR = range(TASKS + 1, TASKS + 5)
+"""Places in a plan."""
+
+FLOAT32_MAX, SIGN_BIT = 0x47EFFFFFE0000000, 1 << 63
+"""Bits of float64 numbers: float32's largest, and the sign."""
 
 VECTORS = 4
 """Vectors that a turn of the loop stores."""
@@ -87,7 +93,22 @@ def _task() -> Code:
     code = Code("task", "job", "plan", "task")
     out, skipped = code.field("%job", OUT), code.mul("%task", TASK_BYTES)
     end = code.smaller(code.add(skipped, TASK_BYTES), code.field("%plan", BYTES))
-    code.call("void", "range", code.add(out, skipped), code.add(out, end), code.field("%job", PATTERN))
+    code.call("void", "range", code.add(out, skipped), code.add(out, end), _pattern(code))
     code.act("fence seq_cst")
     code.give()
     return code
+
+
+def _pattern(code: Code) -> Value:
+    """The eight bytes that are repeated."""
+    number = code.field("%job", NUMBER)
+    is_rounded = code.write(f"icmp ne i64 {code.field('%plan', IS_ROUNDED)}, 0")
+    rounded = code.write(f"fptrunc double {code.write(f'bitcast i64 {number} to double')} to float")
+    bits = code.write(f"zext i32 {code.write(f'bitcast float {rounded} to i32')} to i64")
+    size = code.write(f"bitcast i64 {code.write(f'and i64 {number}, {SIGN_BIT - 1}')} to double")
+    is_beyond = code.write(f"fcmp ogt double {size}, 0x{FLOAT32_MAX:X}")
+    refused = code.write(f"and i1 {is_rounded}, {is_beyond}")
+    code.when(refused, lambda: code.store("i64", "1", code.field("%job", VERDICT), 8))
+    chosen = code.write(f"select i1 {is_rounded}, i64 {bits}, i64 {number}")
+    taken = code.write(f"and i64 {chosen}, {code.field('%plan', MASK)}")
+    return code.mul(taken, code.field("%plan", FACTOR))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops import axis, short_lines
 from alpha.cpu.loops.axis import AxisPlan
-from alpha.cpu.loops.code import Code, alone, module, shared
+from alpha.cpu.loops.code import Code, alone, module, places, shared
 from alpha.cpu.loops.folds import OUT, PARTS, SUM, Fold, X
 from alpha.cpu.loops.lanes import Value, scalar
 from alpha.cpu.loops.runs import DEEP, Run, State
@@ -61,7 +61,7 @@ class ColumnPlan(NamedTuple):
     """Rows by which they are prefetched from memory; 0 where the caches hold them."""
 
 
-_PLACE = {name: place for place, name in enumerate(ColumnPlan._fields)}
+_PLACE = places(ColumnPlan._fields)
 
 
 def ir_of(fold: Fold) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from alpha.cpu.loops import axis, pixels
-from alpha.cpu.loops.code import Code, alone, module, shared
+from alpha.cpu.loops.code import Code, alone, module, places, shared
 from alpha.cpu.loops.lanes import Value, scalar
 from alpha.cpu.loops.row_norms import parts_of
 from alpha.cpu.loops.runs import DEEP, Run
@@ -46,7 +46,7 @@ class Variant(NamedTuple):
     """Whether what is written, in aligned rows, goes past the caches."""
 
 
-_PLACE = {name: place for place, name in enumerate(GroupPlan._fields)}
+_PLACE = places(GroupPlan._fields)
 
 _Y, _STATISTICS, _INVERSE, _X, _WEIGHT, _BIAS, _MEAN, _VAR, _EPS, _MOMENTUM, _SLOPE = range(1, 12)
 """Places in a job of ``ir_of``. Batch norm's statistics are mean and 1 / sqrt(var + eps) in x's dtype, at two places;

@@ -66,6 +66,13 @@ class Text:
         self.results.clear()
 
 
+def spread(text: Text, value: Value, kind: str, count: int) -> Value:
+    """A value of a type in every lane."""
+    vector = f"<{count} x {kind}>"
+    first = text.write(f"insertelement {vector} undef, {kind} {value}, i32 0")
+    return text.write(f"shufflevector {vector} {first}, {vector} undef, <{count} x i32> zeroinitializer")
+
+
 class Lanes(Arithmetic):
     """Vectors of ``count`` floats of ``bits`` (of 8: of bools alone), and what can be done with them."""
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from alpha.cpu.loops.code import Code, alone, module, shared
+from alpha.cpu.loops import blocks
+from alpha.cpu.loops.blocks import BlockPlan
+from alpha.cpu.loops.code import Code, alone, module, places, shared
 from alpha.cpu.loops.lanes import Value
 
 _INDEX, _TABLE, _VALUES, _WRONG, _FROM_END = range(1, 6)
@@ -19,17 +21,13 @@ _INDEX, _TABLE, _VALUES, _WRONG, _FROM_END = range(1, 6)
 CHUNK = 512
 """Indices that are turned into offsets at a time: they stay in the first cache."""
 
-_ROWS, _NUMBERS = 4, 4
+ROWS, _NUMBERS = 4, 4
 """Rows, and numbers of each, that a turn of the loop moves."""
 
 
 class Columns(NamedTuple):
-    """The fields of a plan."""
+    """The fields of a plan behind a ``BlockPlan`` of the table's rows."""
 
-    tasks: int
-    rows: int
-    block: int
-    """Rows of a task."""
     length: int
     """How many indices there are: the numbers of a row of values, which are dense."""
     entries: int
@@ -39,13 +37,13 @@ class Columns(NamedTuple):
     step: int
 
 
-_PLACE = {name: place for place, name in enumerate(Columns._fields)}
+_PLACE = places(BlockPlan._fields, Columns._fields)
 
 
 def ir_of(bits: int, adds: bool) -> str:
     """A module of LLVM IR with the functions "alone" and "shared"; ``adds``: whether values are added to the table."""
     writer = _Writer(bits, adds)
-    functions = [writer.offsets(), *[writer.rows(count) for count in (_ROWS, 1)], writer.task()]
+    functions = [writer.offsets(), *[writer.rows(count) for count in (ROWS, 1)], writer.task()]
     return module(functions, shared(), alone())
 
 
@@ -59,7 +57,7 @@ class _Writer:
     def offsets(self) -> Code:
         """``offsets(plan, job, first, count, room)``: those of some indices, -1 for one that is left out."""
         code = Code("offsets", "plan", "job", "first", "count", "room")
-        entries, step = (code.field("%plan", _PLACE[name]) for name in ("entries", "step"))
+        entries, step = code.fields("%plan", _PLACE, "entries", "step")
         indices = code.add(code.field("%job", _INDEX), code.mul("%first", 8))
         from_end = code.field("%job", _FROM_END)
 
@@ -129,27 +127,24 @@ class _Writer:
 
     def task(self) -> Code:
         """``task(job, plan, task)``: a block of rows."""
-        code = Code("task", "job", "plan", "task")
+        return blocks.task(self._block)
+
+    def _block(self, code: Code, first: Value, end: Value) -> None:
         room = code.room("i64", CHUNK)
-        names = ("rows", "block", "length", "row_step")
-        rows, block, length, row_step = (code.field("%plan", _PLACE[name]) for name in names)
-        first = code.mul("%task", block)
-        last = code.smaller(code.add(first, block), rows)
+        length, row_step = code.fields("%plan", _PLACE, "length", "row_step")
         table, values, value_step = code.field("%job", _TABLE), code.field("%job", _VALUES), code.mul(length, self.item)
 
         def chunk(start: Value, _: list[Value]) -> None:
             count = code.smaller(CHUNK, code.sub(length, start))
             code.call("void", "offsets", "%plan", "%job", start, count, room)
             row: Value = first
-            for many in (_ROWS, 1):
+            for many in (ROWS, 1):
 
                 def move(number: Value, _: list[Value], many: int = many) -> None:
                     at = code.add(table, code.mul(number, row_step))
                     written = code.add(values, code.mul(code.add(code.mul(number, length), start), self.item))
                     code.call("void", f"rows{many}", at, row_step, written, value_step, count, room)
 
-                (row,) = code.loop(row, code.sub(last, many - 1), move, (), many)
+                (row,) = code.loop(row, code.sub(end, many - 1), move, (), many)
 
         code.loop(0, length, chunk, (), CHUNK)
-        code.give()
-        return code

@@ -17,12 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from alpha.cpu.isa import ISA
-from alpha.cpu.loops import division, philox, turns
+from alpha.cpu.loops import division, turns
 from alpha.cpu.loops.code import TASKS, Code, alone, attributes, shared
 from alpha.cpu.loops.drawn import Draw
 from alpha.cpu.loops.elements import BOOL, BOOLS, DRAWN, FLOAT, SIGNED, Element
 from alpha.cpu.loops.integers import Integers
-from alpha.cpu.loops.lanes import Lanes, Text, Value
+from alpha.cpu.loops.lanes import Lanes, Text, Value, spread
 from alpha.cpu.loops.machine import pointer_to
 from alpha.expressions import elementary, integers
 from alpha.expressions.program import Program
@@ -48,12 +48,14 @@ class Layout:
         is_flat: whether there are no outer axes.
         streams: whether results other than bools are written past the caches; each row of them is aligned to whole
             vectors.
+        aligns: whether rows are made so: what is before their first whole vector is written through the caches.
     """
 
     computed: Element
     tensors: tuple[tuple[Element, str], ...]
     is_flat: bool
     streams: bool
+    aligns: bool = False
 
 
 def ir_of(program: Program, layout: Layout, fused: bool) -> str:
@@ -72,7 +74,7 @@ class Writer:
 
     def __init__(self, program: Program, layout: Layout, fused: bool) -> None:
         self.program, self.layout = program, layout
-        self.text = Text()
+        self.text = Code("range", "job", "first_row", "end_row", "first", "end", result=self.kind)
         self.lanes = lanes_of(layout, fused, self.text)
         self.functions = integers.FUNCTIONS if layout.computed.is_integer else elementary.FUNCTIONS
         self.results = len(program.results)
@@ -96,34 +98,57 @@ class Writer:
     # -- one range of rows and elements --------------------------------------------------------------------------
 
     def _range(self) -> str:
-        text = self.text
-        plan = self._field("%job", 0)
+        """``range(job, first_row, end_row, first, end)``: those elements of those rows."""
+        text, plan = self.text, self.text.field("%job", 0)
         bases = self._bases()
-        numbers = []
-        for k in range(self.program.count_of_numbers):
-            numbers.append(self._number(self._field("%job", 1 + len(bases) + k)))
+        place = 1 + len(bases)
+        numbers = [self._number(text.field("%job", place + k)) for k in range(self.program.count_of_numbers)]
         if DRAWN in [element.kind for element, _ in self.layout.tensors]:
-            place = 1 + len(bases) + self.program.count_of_numbers
-            self.draw = Draw(self.lanes, self._unroll(), *[self._field("%job", place + k) for k in range(3)])
+            place += len(numbers)
+            self.draw = Draw(self.lanes, self._unroll(), *[text.field("%job", place + k) for k in range(3)])
         text.act("br label %row")
         text.label("row")
         text.act("%row_number = phi i64 [ %first_row, %entry ], [ %next_row, %row_end ]")
         self._carry("row", ("entry", ""), ("row_end", "part"))
+        self._elements(self._begin_row(plan, bases, numbers))
+        text.label("row_end")
+        text.act("%next_row = add i64 %row_number, 1")
+        text.act("%more_rows = icmp slt i64 %next_row, %end_row")
+        text.act("br i1 %more_rows, label %row, label %return")
+        text.label("return")
+        self._return()
+        return text.function()
+
+    def _begin_row(self, plan: Value, bases: list[Value], numbers: list[Value]) -> list[Value]:
+        """Finds what is the same along a row; the bytes from an element to the next of each tensor that has strides."""
         self.pointers = self._row_pointers(plan, bases)
         steps = [
-            self._field(plan, STEPS + self.results + k) if lie == STRIDED else ""
-            for k, (_, lie) in enumerate(self.layout.tensors)
+            self.text.field(plan, STEPS + self.results + k) if spacing == STRIDED else ""
+            for k, (_, spacing) in enumerate(self.layout.tensors)
         ]
         self.same = {self.program.tensors + k: value for k, value in enumerate(numbers)}
-        for k, (element, lie) in enumerate(self.layout.tensors):
-            if lie == SAME:
+        for k, (element, spacing) in enumerate(self.layout.tensors):
+            if spacing == SAME:
                 value = self._load(element.scalar, self.pointers[self.results + k], element.bits // 8)
                 self.same[k] = self._converted(self._spread(value, element.scalar), k)
-        row_block = text.block
-        text.act("br label %vectors")
+        return steps
+
+    def _elements(self, steps: list[Value]) -> None:
+        """The elements of a row: whole turns of vectors, then vectors of which the last may be a part.
+
+        Where rows are to be aligned a part of a vector comes first.
+        """
+        row_block = self.text.block
+        aligned = self._aligned_from() if self.layout.aligns else None
+        self.text.act(f"br label %{'vectors' if aligned is None else 'parts'}")
+        self._vectors(steps, f"[ %first, %{row_block} ]" if aligned is None else "[ %p, %parts_end ]", row_block)
+        self._parts(steps, aligned, row_block)
+
+    def _vectors(self, steps: list[Value], origin: str, row_block: str) -> None:
+        """The turns of whole vectors; ``origin``: the first element's index, and the block that it comes from."""
+        text, whole = self.text, self.lanes.count * self._unroll()
         text.label("vectors")
-        whole = self.lanes.count * self._unroll()
-        text.act(f"%i = phi i64 [ %first, %{row_block} ], [ %next_i, %whole_end ]")
+        text.act(f"%i = phi i64 {origin}, [ %next_i, %whole_end ]")
         self._carry("whole", (row_block, "row"), ("whole_end", "whole_next"))
         text.act("%left = sub i64 %end, %i")
         text.act(f"%are_whole = icmp sge i64 %left, {whole}")
@@ -136,32 +161,52 @@ class Writer:
         text.act("br label %whole_end")
         text.label("whole_end")
         text.act("br label %vectors")
+
+    def _parts(self, steps: list[Value], aligned: Value | None, row_block: str) -> None:
+        """The vectors that may be parts: at a row's end, and at its beginning up to the index ``aligned``."""
+        text, until, origin = self.text, "%end", ""
         text.label("parts")
-        text.act("%p = phi i64 [ %i, %vectors ], [ %next_p, %part_end ]")
+        if aligned is not None:
+            until, origin = "%until", f"[ %first, %{row_block} ], "
+            text.act(f"%until = phi i64 [ {aligned}, %{row_block} ], [ %end, %vectors ], [ %until, %part_end ]")
+        text.act(f"%p = phi i64 {origin}[ %i, %vectors ], [ %next_p, %part_end ]")
         self._carry("part", ("vectors", "whole"), ("part_end", "part_next"))
-        text.act("%p_left = sub i64 %end, %p")
+        text.act(f"%p_left = sub i64 {until}, %p")
         text.act("%is_part = icmp sgt i64 %p_left, 0")
-        text.act("br i1 %is_part, label %part, label %row_end")
+        text.act(f"br i1 %is_part, label %part, label %{'row_end' if aligned is None else 'parts_end'}")
         text.label("part")
         self._vector(0, steps, "%p", "%p_left")
         text.forget()
-        text.act(f"%next_p = add i64 %p, {self.lanes.count}")
+        text.act(f"%further = add i64 %p, {self.lanes.count}")
+        text.act(f"%is_further = icmp slt i64 %further, {until}")
+        text.act(f"%next_p = select i1 %is_further, i64 %further, i64 {until}")
         text.act("br label %part_end")
         text.label("part_end")
         text.act("br label %parts")
-        text.label("row_end")
-        text.act("%next_row = add i64 %row_number, 1")
-        text.act("%more_rows = icmp slt i64 %next_row, %end_row")
-        text.act("br i1 %more_rows, label %row, label %return")
-        text.label("return")
-        self._return()
-        body = "\n".join(f"  {line}" if not line.endswith(":") else line for line in text.lines)
-        arguments = "i64 %job, i64 %first_row, i64 %end_row, i64 %first, i64 %end"
-        return f"define internal {self.kind} @range({arguments}) noinline #0 {{\nentry:\n{body}\n}}"
+        if aligned is not None:
+            text.label("parts_end")
+            text.act("%is_row_end = icmp sge i64 %p, %end")
+            text.act("br i1 %is_row_end, label %row_end, label %vectors")
+
+    def _aligned_from(self) -> Value:
+        """The place in a row from which the first result is aligned to whole vectors, the row's end at most.
+
+        The cache line that a row shares with the next is asked for early: it is written through the caches, and all
+        that is written past them would wait for it.
+        """
+        write, size = self.text.write, self.layout.computed.bits // 8
+        first, last = (self._address(self.pointers[0], place, size) for place in ("%first", "%end"))
+        byte = pointer_to("i8")
+        name = f"llvm.prefetch.p0{'' if byte == 'ptr' else 'i8'}"
+        self.text.declarations.add(f"declare void @{name}({byte}, i32, i32, i32)")
+        self.text.act(f"call void @{name}({byte} {write(f'inttoptr i64 {last} to {byte}')}, i32 1, i32 3, i32 1)")
+        missing = write(f"and i64 {write(f'sub i64 0, {first}')}, {ISA.bytes - 1}")
+        place = write(f"add i64 %first, {write(f'udiv i64 {missing}, {size}')}")
+        return write(f"select i1 {write(f'icmp slt i64 {place}, %end')}, i64 {place}, i64 %end")
 
     def _bases(self) -> list[Value]:
         """Where the results and the tensors begin, from the job's fields after the plan."""
-        return [self._field("%job", 1 + k) for k in range(self.results + self.program.tensors)]
+        return [self.text.field("%job", 1 + k) for k in range(self.results + self.program.tensors)]
 
     def _carry(self, name: str, *origins: tuple[str, str]) -> None:
         """Begins a block with what goes from turn to turn, under a name; ``origins``: blocks, and its name there."""
@@ -175,11 +220,6 @@ class Writer:
 
     def _has_functions(self) -> bool:
         return any(one.operation not in _CHEAP for one in self.program.instructions)
-
-    def _field(self, address: Value, place: int) -> Value:
-        """A field of a record, as an i64."""
-        at = self.text.write(f"add i64 {address}, {8 * place}")
-        return self._load("i64", at, 8)
 
     def _load(self, kind: str, address: Value, align: int) -> Value:
         pointer = self.text.write(f"inttoptr i64 {address} to {pointer_to(kind)}")
@@ -197,7 +237,7 @@ class Writer:
         return self._spread(value, lanes.scalar)
 
     def _spread(self, value: Value, kind: str) -> Value:
-        return philox.spread(self.text, value, kind, self.lanes.count)
+        return spread(self.text, value, kind, self.lanes.count)
 
     def _converted(self, value: Value, k: int) -> Value:
         """Elements of a tensor as what is computed in; those of a condition as a mask.
@@ -233,7 +273,7 @@ class Writer:
         if self.layout.is_flat:
             return bases
         text, count = self.text, len(bases)
-        axes = self._field(plan, AXES)
+        axes = text.field(plan, AXES)
         first_axis = text.write(f"add i64 {plan}, {8 * (STEPS + count)}")
         text.act("br label %axis")
         text.label("axis")
@@ -242,12 +282,12 @@ class Writer:
         text.act(f"%axis_at = phi i64 [ {first_axis}, %row ], [ %next_axis_at, %axis ]")
         for k, base in enumerate(bases):
             text.act(f"%at{k} = phi i64 [ {base}, %row ], [ %next_at{k}, %axis ]")
-        length = self._field("%axis_at", 0)
+        length = text.field("%axis_at", 0)
         text.act(f"%next_rest = udiv i64 %rest, {length}")
         text.act(f"%whole_turns = mul i64 %next_rest, {length}")
         text.act("%index = sub i64 %rest, %whole_turns")
         for k in range(count):
-            stride = self._field("%axis_at", 1 + k)
+            stride = text.field("%axis_at", 1 + k)
             text.act(f"%skip{k} = mul i64 %index, {stride}")
             text.act(f"%next_at{k} = add i64 %at{k}, %skip{k}")
         text.act("%next_axis = add i64 %axis_number, 1")
@@ -304,14 +344,14 @@ class Writer:
 
     def _loaded(self, k: int, turn: int, i: Value, step: Value, mask: Value | None, left: Value | None) -> Value:
         """Elements of a tensor, as what is computed in."""
-        element, lie = self.layout.tensors[k]
+        element, spacing = self.layout.tensors[k]
         base, size = self.pointers[self.results + k], element.bits // 8
         if element.kind == DRAWN:
             assert self.draw is not None
-            if lie == DENSE and left is None:
+            if spacing == DENSE and left is None:
                 return self.draw.in_turn(self.text.write(f"add i64 {base}, %i"), turn)
-            return self.draw.of_each(base, i, step if lie == STRIDED else "1")
-        if lie == STRIDED:
+            return self.draw.of_each(base, i, step if spacing == STRIDED else "1")
+        if spacing == STRIDED:
             value = self._gathered(base, i, step, element, left)
         elif mask is None:
             value = self._load(f"<{self.lanes.count} x {element.scalar}>", self._address(base, i, size), size)
@@ -365,10 +405,16 @@ class Writer:
 
 
 def lanes_of(layout: Layout, fused: bool, text: Text) -> Lanes:
-    """The vectors of a loop: as many lanes as the widest of all that it reads and computes in has in one."""
+    """The vectors of a loop: as many lanes as the widest of all that it reads and computes in has in one.
+
+    Integers that are cut shorter have twice as many: what becomes of one vector is stored by the instruction that cuts
+    it, which goes through the caches.
+    """
     computed = layout.computed
-    widest = max(computed.bits, *[element.bits for element, lie in layout.tensors if lie != SAME], 0)
+    widest = max(computed.bits, *[element.bits for element, spacing in layout.tensors if spacing != SAME], 0)
     count = ISA.lanes(widest // 8)
+    if computed.is_integer and computed.bits < widest:
+        count *= 2
     return Integers(computed, count, text) if computed.is_integer else Lanes(computed.bits, count, fused, text)
 
 

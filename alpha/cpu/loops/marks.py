@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from alpha.cpu.loops.code import Code, alone, module, shared
+from alpha.cpu.loops import blocks
+from alpha.cpu.loops.blocks import BlockPlan
+from alpha.cpu.loops.code import Code, alone, module, places, shared
 from alpha.cpu.loops.lanes import Value
 from alpha.cpu.loops.runs import Run
 
@@ -17,14 +19,13 @@ _OUT, _LABELS, _WRONG, _NUMBER = range(1, 5)
 
 
 class Marks(NamedTuple):
-    """The fields of a plan."""
+    """The field of a plan behind a ``BlockPlan``."""
 
-    tasks: int
-    rows: int
-    block: int
-    """Rows of a task."""
     classes: int
     """Numbers of a row."""
+
+
+_PLACE = places(BlockPlan._fields, Marks._fields)
 
 
 def ir_of(bits: int) -> str:
@@ -37,13 +38,7 @@ def _row(bits: int) -> Code:
     code = Code("row", "job", "label", "out", "classes", result="i64")
     run = Run(bits, code)
     zero = run.number(0.0)
-
-    def clear(offsets: list[Value], left: Value | None, _: list[Value]) -> list[Value]:
-        for offset in offsets:
-            run.put(zero, code.add("%out", offset), left)
-        return []
-
-    run.fold("%classes", (4, 1), clear)
+    run.map("%classes", 4, lambda at, left: run.put(zero, code.add("%out", at), left))
     is_within = code.write("icmp ult i64 %label, %classes")
     place = code.write(f"select i1 {is_within}, i64 %label, i64 0")
     number = code.field("%job", _NUMBER, f"i{bits}")
@@ -54,17 +49,17 @@ def _row(bits: int) -> Code:
 
 def _task(bits: int) -> Code:
     """``task(job, plan, task)``: a block of rows."""
-    code = Code("task", "job", "plan", "task")
-    rows, block, classes = (code.field("%plan", place) for place in (1, 2, 3))
-    out, labels, wrong = (code.field("%job", place) for place in (_OUT, _LABELS, _WRONG))
-    size = code.mul(classes, bits // 8)
-    first = code.mul("%task", block)
 
-    def mark(row: Value, _: list[Value]) -> None:
-        label = code.load("i64", code.add(labels, code.mul(row, 8)), 8)
-        found = code.call("i64", "row", "%job", label, code.add(out, code.mul(row, size)), classes)
-        code.when(code.less(0, found), lambda: code.store("i64", found, wrong, 8))
+    def block(code: Code, first: Value, end: Value) -> None:
+        (classes,) = code.fields("%plan", _PLACE, "classes")
+        out, labels, wrong = (code.field("%job", place) for place in (_OUT, _LABELS, _WRONG))
+        size = code.mul(classes, bits // 8)
 
-    code.loop(first, code.smaller(code.add(first, block), rows), mark)
-    code.give()
-    return code
+        def mark(row: Value, _: list[Value]) -> None:
+            label = code.load("i64", code.add(labels, code.mul(row, 8)), 8)
+            found = code.call("i64", "row", "%job", label, code.add(out, code.mul(row, size)), classes)
+            code.when(code.less(0, found), lambda: code.store("i64", found, wrong, 8))
+
+        code.loop(first, end, mark)
+
+    return blocks.task(block)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from alpha.cpu.isa import ISA
-from alpha.cpu.loops import pixels
-from alpha.cpu.loops.code import Code, alone, module, shared
+from alpha.cpu.loops import blocks, pixels
+from alpha.cpu.loops.blocks import BlockPlan
+from alpha.cpu.loops.code import Code, alone, module, places, shared
 from alpha.cpu.loops.lanes import Value
 from alpha.cpu.loops.runs import Run
 
@@ -19,18 +20,14 @@ _OUT, _X, _Y, _SCALE = range(1, 5)
 
 
 class Outer(NamedTuple):
-    """The fields of a plan."""
+    """The fields of a plan behind a ``BlockPlan``."""
 
-    tasks: int
-    rows: int
-    block: int
-    """Rows of a task."""
     columns: int
     step: int
     """Bytes from a row of the result to the next."""
 
 
-_PLACE = {name: place for place, name in enumerate(Outer._fields)}
+_PLACE = places(BlockPlan._fields, Outer._fields)
 
 
 def ir_of(bits: int, streams: bool) -> str:
@@ -47,13 +44,8 @@ def _row(bits: int, streams: bool) -> Code:
 
     def put(start: Value, count: Value, past: bool) -> None:
         y, out = code.add("%y", start), code.add("%out", start)
-
-        def visit(offsets: list[Value], left: Value | None, _: list[Value]) -> list[Value]:
-            values = [run.mul(run.read(code.add(y, offset), left), factor) for offset in offsets]
-            pixels.put(run, values, out, offsets, left, past)
-            return []
-
-        run.fold(count, (4, 1), visit)
+        value = lambda offset, left: run.mul(run.read(code.add(y, offset), left), factor)  # noqa: E731
+        pixels.put_run(run, count, 4, value, out, past)
 
     if streams:
         before = code.write(f"and i64 {code.sub(0, '%out')}, {ISA.bytes - 1}")
@@ -68,15 +60,15 @@ def _row(bits: int, streams: bool) -> Code:
 
 def _task(bits: int) -> Code:
     """``task(job, plan, task)``: a block of rows."""
-    code, item = Code("task", "job", "plan", "task"), bits // 8
-    rows, block, columns, step = (code.field("%plan", _PLACE[name]) for name in ("rows", "block", "columns", "step"))
-    out, x, y = (code.field("%job", place) for place in (_OUT, _X, _Y))
-    first = code.mul("%task", block)
 
-    def row(number: Value, _: list[Value]) -> None:
-        at = code.add(out, code.mul(number, step))
-        code.call("void", "row", "%job", code.add(x, code.mul(number, item)), y, at, columns)
+    def block(code: Code, first: Value, end: Value) -> None:
+        columns, step = code.fields("%plan", _PLACE, "columns", "step")
+        out, x, y = (code.field("%job", place) for place in (_OUT, _X, _Y))
 
-    code.loop(first, code.smaller(code.add(first, block), rows), row)
-    code.give()
-    return code
+        def row(number: Value, _: list[Value]) -> None:
+            at = code.add(out, code.mul(number, step))
+            code.call("void", "row", "%job", code.add(x, code.mul(number, bits // 8)), y, at, columns)
+
+        code.loop(first, end, row)
+
+    return blocks.task(block)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpha import random
-from alpha.cpu.loops.lanes import Lanes, Text, Value
+from alpha.cpu.loops.lanes import Lanes, Text, Value, spread
 
 WORDS = 4
 """Words of 32 bits that a counter has."""
@@ -67,10 +67,3 @@ def side_by_side(text: Text, values: Sequence[Value], scalar: str, count: int) -
         ]
         width *= 2
     return whole[0]
-
-
-def spread(text: Text, value: Value, kind: str, count: int) -> Value:
-    """A value of a type in every lane."""
-    vector = f"<{count} x {kind}>"
-    first = text.write(f"insertelement {vector} undef, {kind} {value}, i32 0")
-    return text.write(f"shufflevector {vector} {first}, {vector} undef, <{count} x i32> zeroinitializer")

@@ -7,10 +7,9 @@ tensor's dtype. A job is a record of 8-byte fields: plan, address, elements, fir
 from __future__ import annotations
 
 from alpha.cpu.isa import ISA
-from alpha.cpu.loops import philox
 from alpha.cpu.loops.code import Code, alone, module, shared
 from alpha.cpu.loops.elements import FLOAT, SIGNED, Element
-from alpha.cpu.loops.lanes import Value
+from alpha.cpu.loops.lanes import Value, spread
 from alpha.cpu.loops.machine import pointer_to
 
 TASK = 1 << 15
@@ -55,7 +54,7 @@ class _Numbers:
 
     def spread(self, code: Code, value: Value, count: int) -> Value:
         """A number in every lane."""
-        return value if count == 1 else philox.spread(code, value, self.counted, count)
+        return value if count == 1 else spread(code, value, self.counted, count)
 
     def start(self, code: Code, place: Value, count: int) -> Value:
         """What the counting begins with: numbers in int64, places in float64."""
@@ -63,7 +62,7 @@ class _Numbers:
         if count == 1:
             places = place
         else:
-            every = philox.spread(code, place, "i64", count)
+            every = spread(code, place, "i64", count)
             places = code.write(f"add {self.many('i64', count)} {every}, <{lanes}>")
         kind = self.many("i64", count)
         if self.counted == "double":

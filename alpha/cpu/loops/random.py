@@ -14,7 +14,7 @@ from alpha import random
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops import philox
 from alpha.cpu.loops.code import TASKS, Code, alone, attributes, shared
-from alpha.cpu.loops.lanes import Lanes, Text, Value
+from alpha.cpu.loops.lanes import Lanes, Text, Value, spread
 from alpha.cpu.loops.machine import pointer_to
 from alpha.expressions.arithmetic import bits_of
 
@@ -64,7 +64,7 @@ class _Writer:
         text.act("br label %turn")
         text.label("turn")
         text.act("%i = phi i64 [ %first, %entry ], [ %next, %after ]")
-        begun = philox.spread(text, text.write(f"add i64 {offset}, %i"), "i64", count)
+        begun = spread(text, text.write(f"add i64 {offset}, %i"), "i64", count)
         counters = lanes.integers("add", begun, places)
         drawn = self._uniform if self.distribution == "uniform" else self._normal
         found = drawn(philox.words(lanes, counters, keys), numbers)
@@ -211,7 +211,7 @@ class _Writer:
     def _number(self, place: int) -> Value:
         """A number of the job in every lane."""
         value = self.text.write(f"bitcast i64 {self._field(place)} to double")
-        return philox.spread(self.text, value, "double", self.lanes.count)
+        return spread(self.text, value, "double", self.lanes.count)
 
 
 def _task(per_counter: int) -> Code:

@@ -1,7 +1,7 @@
 """Resampling: each pixel of images a sum of weighted rows of weighted pixels, or one pixel moved.
 
-A plan has, for rows and for columns, where each position's pairs begin, and each pair's source and weight. The numbers
-of a pixel are runs, as in pooling. A job is a record of 8-byte fields: plan, images, result.
+A plan is a ``PixelPlan`` and the tables of ``Resampling``: for rows and for columns where each position's pairs begin,
+and each pair's source and weight. A job is a record of 8-byte fields: plan, images, result.
 """
 
 from __future__ import annotations
@@ -10,34 +10,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from alpha.cpu.loops import pixels
-from alpha.cpu.loops.code import Code, alone, module, shared
+from alpha.cpu.loops.code import Code, alone, module, places, shared
 from alpha.cpu.loops.lanes import Value
-from alpha.cpu.loops.pixels import Row
+from alpha.cpu.loops.pixels import VECTORS, PixelPlan, Row
 from alpha.cpu.loops.runs import Run
-
-_VECTORS = 4
-"""Vectors of a pixel that are worked on at once."""
 
 _SHORT = ((2, 2), (4, 4), (1, 1), (1, 2), (2, 1))
 """Rows and columns of pairs that have functions of their own: those of interpolation and of its gradients."""
 
 
 class Resampling(NamedTuple):
-    """The fields of a plan; steps are in bytes."""
+    """The fields of a plan behind a ``PixelPlan``."""
 
-    tasks: int
-    positions: int
-    """Pixels per task."""
-    blocks: int
-    """Tasks of a piece."""
-    pieces: int
-    """Pieces of a run."""
-    piece: int
-    """Numbers of a piece, the last of which may have fewer."""
-    length: int
-    """Numbers of a run."""
-    height: int
-    width: int
     row_starts: int
     """Addresses of the pairs' tables: where each position's begin; sources; weights, of the numbers' type."""
     row_sources: int
@@ -45,15 +29,9 @@ class Resampling(NamedTuple):
     column_starts: int
     column_sources: int
     column_weights: int
-    from_row: int
-    from_column: int
-    from_run: int
-    to_row: int
-    to_column: int
-    to_run: int
 
 
-_PLACE = {name: place for place, name in enumerate(Resampling._fields)}
+_PLACE = places(PixelPlan._fields, Resampling._fields)
 
 
 def ir_of(bits: int, moves: bool, streams: bool) -> str:
@@ -65,7 +43,7 @@ def ir_of(bits: int, moves: bool, streams: bool) -> str:
     """
     writer = _Writer(bits, streams)
     functions = [writer.move()] if moves else [*[writer.short_sums(*counts) for counts in _SHORT], writer.sums()]
-    task = pixels.rows_task(bits // 8, _PLACE, writer.moved if moves else writer.summed)
+    task = pixels.rows_task(bits // 8, writer.moved if moves else writer.summed)
     return module([*functions, task], shared(), alone(), pixels.STREAMS)
 
 
@@ -82,13 +60,8 @@ class _Writer:
         """``move(x, out, count)``: a pixel's numbers as they are."""
         code = Code("move", "x", "out", "count")
         run = Run(self.bits, code)
-
-        def visit(offsets: list[Value], left: Value | None, _: list[Value]) -> list[Value]:
-            values = [run.read(code.add("%x", offset), left) for offset in offsets]
-            pixels.put(run, values, "%out", offsets, left, self.streams)
-            return []
-
-        run.fold("%count", (_VECTORS, 1), visit)
+        value = lambda offset, left: run.read(code.add("%x", offset), left)  # noqa: E731
+        pixels.put_run(run, "%count", VECTORS, value, "%out", self.streams)
         code.give()
         return code
 
@@ -111,15 +84,11 @@ class _Writer:
                 found = run.fma(factor, value, found)
             return found
 
-        def visit(offsets: list[Value], left: Value | None, _: list[Value]) -> list[Value]:
-            found = []
-            for offset in offsets:
-                read = [[run.read(code.add(pixel, offset), left) for pixel in line] for line in starts]
-                found.append(total([total(line, across) for line in read], down))
-            pixels.put(run, found, "%out", offsets, left, self.streams)
-            return []
+        def value(offset: Value, left: Value | None) -> Value:
+            read = [[run.read(code.add(pixel, offset), left) for pixel in line] for line in starts]
+            return total([total(line, across) for line in read], down)
 
-        run.fold("%count", (_VECTORS if rows * columns == 1 else 2, 1), visit)
+        pixels.put_run(run, "%count", VECTORS if rows * columns == 1 else 2, value, "%out", self.streams)
         code.give()
         return code
 
@@ -135,28 +104,22 @@ class _Writer:
         some = code.write(f"icmp sgt i64 {code.smaller('%rows', '%columns')}, 0")
         start = code.write(f"select i1 {some}, {run.floats} {minus}, {run.floats} {zero}")
 
-        def visit(offsets: list[Value], left: Value | None, _: list[Value]) -> list[Value]:
-            def row(number: Value, totals: list[Value]) -> list[Value]:
-                place = code.add("%top", number)
-                line = code.add("%x", code.mul(self._source(code, "row", place), self._field(code, "from_row")))
+        def row(number: Value) -> tuple[Value, pixels.Merge]:
+            place = code.add("%top", number)
 
-                def column(number: Value, lines: list[Value]) -> list[Value]:
-                    place = code.add("%first", number)
-                    source = self._source(code, "column", place)
-                    pixel = code.add(line, code.mul(source, self._field(code, "from_column")))
-                    weight = self._weight(run, self._field(code, "column_weights"), place)
-                    values = [run.read(code.add(pixel, offset), left) for offset in offsets]
-                    return [run.fma(weight, value, line) for value, line in zip(values, lines, strict=True)]
-
-                lines = code.loop(0, "%columns", column, [(run.floats, minus)] * len(offsets))[1:]
+            def merge(sums: list[Value], totals: list[Value]) -> list[Value]:
                 weight = self._weight(run, self._field(code, "row_weights"), place)
-                return [run.fma(weight, line, total) for line, total in zip(lines, totals, strict=True)]
+                return [run.fma(weight, one, total) for one, total in zip(sums, totals, strict=True)]
 
-            totals = code.loop(0, "%rows", row, [(run.floats, start)] * len(offsets))[1:]
-            pixels.put(run, totals, "%out", offsets, left, self.streams)
-            return []
+            return code.add("%x", code.mul(self._source(code, "row", place), self._field(code, "from_row"))), merge
 
-        run.fold("%count", (_VECTORS, 1), visit)
+        def pixel(line: Value, number: Value) -> tuple[Value, Value]:
+            place = code.add("%first", number)
+            source = self._source(code, "column", place)
+            at = code.add(line, code.mul(source, self._field(code, "from_column")))
+            return at, self._weight(run, self._field(code, "column_weights"), place)
+
+        pixels.put_sums(run, (minus, start), row, pixel, self.streams)
         code.give()
         return code
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops.code import Code, alone, module, shared
+from alpha.cpu.loops.folds import SUM, fold_of
 from alpha.cpu.loops.lanes import Value, scalar
 from alpha.cpu.loops.runs import LONG, Run
 
@@ -92,15 +93,6 @@ def _room_bytes(columns: int) -> int:
 # -- forward -------------------------------------------------------------------------------------------------------
 
 
-def _total(bits: int) -> Code:
-    """``total(x, count)``: the sum of a row."""
-    code = Code("total", "x", "count", result="double")
-    run = Run(bits, code)
-    (state,) = run.totals("%count", 1, lambda at, left: [run.read(code.add("%x", at), left)], LONG)
-    code.give("double", run.total("double", state))
-    return code
-
-
 def _deviations(bits: int) -> Code:
     """``deviations(x, count, high, low)``: the sum of x - high - low."""
     kind = "float" if bits == 32 else "double"
@@ -164,7 +156,7 @@ def parts_of(run: Run, value: Value) -> tuple[Value, Value]:
 
 def moments_functions(bits: int) -> list[Code]:
     """The functions that ``moments`` calls."""
-    found = [_total(bits), _deviations(bits), _squares(bits, True)]
+    found = [*fold_of(SUM, bits).functions(), _deviations(bits), _squares(bits, True)]
     return [*found, _squares(bits, False)] if bits == 32 else found
 
 
@@ -180,7 +172,8 @@ def moments(run: Run, x: Value, count: Value, centered: bool) -> list[Value]:
     if not centered:
         zero = scalar(0.0, 64)
         return [zero, code.call("double", "squares", x, count, zero, zero, **kinds)]
-    mean = code.do(f"fdiv double {code.call('double', 'total', x, count)}, {size}")
+    total = run.total("double", fold_of(SUM, run.bits).line(run, x, count))
+    mean = code.do(f"fdiv double {total}, {size}")
     high, low = parts_of(run, mean)
     squares = code.call("double", "squares", x, count, high, low, **kinds)
     square = code.do(f"fmul double {mean}, {mean}")

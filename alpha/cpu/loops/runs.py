@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from alpha.cpu.isa import FUSED, ISA
 from alpha.cpu.loops.code import Code
-from alpha.cpu.loops.lanes import Lanes, Value, scalar
+from alpha.cpu.loops.lanes import Lanes, Value, scalar, spread
 from alpha.cpu.loops.machine import pointer_to
 
 DEEP = 16
@@ -83,9 +83,7 @@ class Run(Lanes):
 
     def spread(self, value: Value) -> Value:
         """A number in every lane."""
-        first = self.write(f"insertelement {self.floats} undef, {self.scalar} {value}, i32 0")
-        order = f"<{self.count} x i32> zeroinitializer"
-        return self.write(f"shufflevector {self.floats} {first}, {self.floats} undef, {order}")
+        return spread(self.code, value, self.scalar, self.count)
 
     def widened(self, value: Value) -> list[Value]:
         """A vector's numbers in vectors of float64."""
@@ -315,9 +313,7 @@ class Run(Lanes):
 
     def wide_spread(self, value: Value) -> Value:
         """A float64 in every lane."""
-        first = self.write(f"insertelement {self.wide} undef, double {value}, i32 0")
-        order = f"<{self.wide_count} x i32> zeroinitializer"
-        return self.write(f"shufflevector {self.wide} {first}, {self.wide} undef, {order}")
+        return spread(self.code, value, "double", self.wide_count)
 
     def joined(self, values: Sequence[Value]) -> Value:
         """The reverse of ``widened``."""

@@ -144,6 +144,21 @@ def _task(variant: Variant) -> Code:
 # -- gradients -----------------------------------------------------------------------------------------------------
 
 
+def _kept(run: Run, rooms: list[Value], first: Value, left: Value | None) -> list[list[Value]]:
+    """The means and 1 / sqrt of some rows, a row in each lane; in lanes beyond the last row that one's again."""
+    code = run.code
+
+    def fetch(lane: Value, _: list[Value]) -> None:
+        row = lane if left is None else code.smaller(lane, code.sub(left, 1))
+        kept = code.add("%kept", code.mul(code.add(first, row), ROW_BYTES))
+        for k, room in enumerate(rooms):
+            value = code.load("double", code.add(kept, 8 * k), 8)
+            code.store("double", value, code.add(room, code.mul(lane, 8)), 8)
+
+    code.loop(0, run.count, fetch)
+    return [[code.load(run.wide, code.add(room, k * ISA.bytes), 8) for k in range(run.halves)] for room in rooms]
+
+
 def _gradients(variant: Variant) -> Code:
     """``gradients(dy, x, step, rows, count, kept, weight, shares, others)``: dx of rows as columns takes x's place.
 
@@ -157,19 +172,8 @@ def _gradients(variant: Variant) -> Code:
     size = run.wide_spread(code.write("sitofp i64 %count to double"))
 
     def some(at: Value, left: Value | None) -> None:
-        dy, x, first = code.add("%dy", at), code.add("%x", at), code.quotient(at, run.item)
-
-        def fetch(lane: Value, _: list[Value]) -> None:
-            row = lane if left is None else code.smaller(lane, code.sub(left, 1))
-            kept = code.add("%kept", code.mul(code.add(first, row), ROW_BYTES))
-            for k, room in enumerate(rooms):
-                value = code.load("double", code.add(kept, 8 * k), 8)
-                code.store("double", value, code.add(room, code.mul(lane, 8)), 8)
-
-        code.loop(0, run.count, fetch)
-        means, inverse = (
-            [code.load(run.wide, code.add(room, k * ISA.bytes), 8) for k in range(run.halves)] for room in rooms
-        )
+        dy, x = code.add("%dy", at), code.add("%x", at)
+        means, inverse = _kept(run, rooms, code.quotient(at, run.item), left)
         (high, low), scale = _parts(run, means), run.joined(inverse)
 
         def slopes(place: Value) -> tuple[Value, Value, Value]:

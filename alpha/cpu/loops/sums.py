@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from alpha.cpu.isa import ISA
 from alpha.cpu.loops import loop
 from alpha.cpu.loops.code import TASKS, Code, alone, shared
 from alpha.cpu.loops.lanes import Value
+from alpha.cpu.loops.runs import Run
 from alpha.expressions.program import Program
 
 MOST_TASKS = 128
@@ -35,8 +35,7 @@ class _Writer(loop.Writer):
 
     def __init__(self, program: Program, layout: loop.Layout, fused: bool) -> None:
         super().__init__(program, layout, fused)
-        self.wide_count = ISA.lanes(8)
-        self.wide = f"<{self.wide_count} x double>"
+        self.run = Run(layout.computed.bits, self.text)
         self.sums = 2 * self._unroll()
 
     def _entries(self) -> list[str]:
@@ -51,7 +50,7 @@ class _Writer(loop.Writer):
                 # What is left of a row is one vector a turn: the other sums stay.
                 before = "part" if origin == "part_next" and k >= 2 else origin
                 edges.append(f"[ {f'%{before}{k}' if before else 'zeroinitializer'}, %{block} ]")
-            self.text.act(f"%{name}{k} = phi {self.wide} {', '.join(edges)}")
+            self.text.act(f"%{name}{k} = phi {self.run.wide} {', '.join(edges)}")
 
     def _put(self, slots: list[Value], i: Value, mask: Value | None, turn: int) -> None:
         lanes, text = self.lanes, self.text
@@ -59,45 +58,16 @@ class _Writer(loop.Writer):
         if mask is not None:
             value = lanes.select(mask, value, lanes.number(0.0))
         name = "whole" if mask is None else "part"
-        one, other = 2 * turn, 2 * turn + 1
-        if lanes.bits == 32:
-            for half, k in enumerate((one, other)):
-                places = ", ".join(f"i32 {half * self.wide_count + lane}" for lane in range(self.wide_count))
-                order = f"<{self.wide_count} x i32> <{places}>"
-                part = text.write(f"shufflevector {lanes.floats} {value}, {lanes.floats} undef, {order}")
-                widened = text.write(f"fpext <{self.wide_count} x float> {part} to {self.wide}")
-                text.act(f"%{name}_next{k} = fadd {self.wide} %{name}{k}, {widened}")
-            return
-        total = f"%{name}_next{one}"
-        text.act(f"{total} = fadd {self.wide} %{name}{one}, {value}")
-        back = lanes.sub(total, f"%{name}{one}")
-        lost = lanes.add(lanes.sub(f"%{name}{one}", lanes.sub(total, back)), lanes.sub(value, back))
-        text.act(f"%{name}_next{other} = fadd {self.wide} %{name}{other}, {lost}")
+        places = range(2 * turn, 2 * turn + 2)
+        for k, total in zip(places, self.run.taken([f"%{name}{k}" for k in places], value), strict=True):
+            text.act(f"%{name}_next{k} = bitcast {self.run.wide} {total} to {self.run.wide}")  # gives it that name
 
     def _return(self) -> None:
-        names = [f"%part{k}" for k in range(self.sums)]
-        if self.lanes.bits == 32:
-            self.text.act(f"ret double {self._across(names)}")
-            return
-        total, lost = self._across(names[::2]), self._across(names[1::2])
-        size = self.text.write(f"call double @llvm.fabs.f64(double {lost})")
-        self.text.declarations.add("declare double @llvm.fabs.f64(double)")
-        is_finite = self.text.write(f"fcmp olt double {size}, 0x7FF0000000000000")
-        corrected = self.text.write(f"fadd double {total}, {lost}")
-        self.text.act(f"ret double {self.text.write(f'select i1 {is_finite}, double {corrected}, double {total}')}")
-
-    def _across(self, vectors: list[Value]) -> Value:
-        """The sum of all lanes of some vectors, halves merged until one number is left."""
-        write, count = self.text.write, self.wide_count
-        while len(vectors) > 1:
-            pairs = zip(vectors[::2], vectors[1::2], strict=True)
-            vectors = [write(f"fadd {self.wide} {x}, {y}") for x, y in pairs]
-        numbers = [write(f"extractelement {self.wide} {vectors[0]}, i32 {lane}") for lane in range(count)]
-        while len(numbers) > 1:
-            half = len(numbers) // 2
-            pairs = zip(numbers[:half], numbers[half:], strict=True)
-            numbers = [write(f"fadd double {x}, {y}") for x, y in pairs]
-        return numbers[0]
+        run, names = self.run, [f"%part{k}" for k in range(self.sums)]
+        half = self.sums // 2
+        pair = (names[:half], names[half:]) if run.bits == 32 else (names[::2], names[1::2])
+        state = run.state([run.tree(one, lambda x, y: run.wide_do("fadd", x, y)) for one in pair])
+        self.text.give("double", run.total("double", state))
 
 
 def _part() -> Code:

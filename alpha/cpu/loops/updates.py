@@ -35,7 +35,7 @@ class _Writer(loop.Writer):
         width = self.program.tensors
         skipped = self.text.write(f"mul i64 %row_number, {8 * width}")
         row = self.text.write(f"add i64 %job, {skipped}")
-        tensors = [self._field(row, 1 + self.program.count_of_numbers + k) for k in range(width)]
+        tensors = [self.text.field(row, 1 + self.program.count_of_numbers + k) for k in range(width)]
         return [tensors[0], *tensors[2:], *tensors]  # the gradient is read alone
 
     def _entries(self) -> list[str]:

@@ -1,8 +1,9 @@
 """Means over the windows of images, and their gradients: sums of a window's elements, each times one weight.
 
-A plan has a table for rows and one for columns: how many pairs (window, element) each position has, and for the first
-pair its index on the other side and its tap. Padding has no pairs, so it is never read. The elements of a row are added
-up first, then the rows. A job is a record of 8-byte fields: plan, what is read, what is written.
+A plan is a ``PixelPlan`` and the tables of ``Windows``: for rows and for columns how many pairs (window, element) each
+position has, and for the first pair its index on the other side and its tap. Padding has no pairs, so it is never read.
+The elements of a row are added up first, then the rows. A job is a record of 8-byte fields: plan, what is read, what is
+written.
 """
 
 from __future__ import annotations
@@ -10,50 +11,28 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from alpha.cpu.loops import pixels
-from alpha.cpu.loops.code import Code, alone, module, shared
+from alpha.cpu.loops.code import Code, alone, module, places, shared
 from alpha.cpu.loops.lanes import Value
-from alpha.cpu.loops.pixels import Row
+from alpha.cpu.loops.pixels import PixelPlan, Row
 from alpha.cpu.loops.runs import Run
 
 COUNT, SOURCE, TAP = range(3)
 """Rows of an axis' table."""
 
-_VECTORS = 4
-"""Vectors of numbers that are worked on at once."""
 
+class Windows(NamedTuple):
+    """The fields of a plan behind a ``PixelPlan``. ``taps``: steps of the maxima's taps, in bytes."""
 
-class Pooling(NamedTuple):
-    """The fields of a plan. ``from``, ``to`` and ``taps``: the side that is read, that is written, and the maxima's
-    taps; their steps are in bytes."""
-
-    tasks: int
-    positions: int
-    """Positions per task."""
-    blocks: int
-    """Tasks of a piece."""
-    pieces: int
-    """Pieces of a run."""
-    piece: int
-    """Numbers of a piece, the last of which may have fewer."""
-    length: int
-    """Numbers of a run."""
     rows: int
     """Address of the rows' table; a table has as many columns as the axis has positions."""
     columns: int
-    height: int
-    width: int
     window_columns: int
+    """Columns of a window: by so much a tap grows from a row of it to the next."""
     row_pair: int
     """From a pair to the next of the same row: steps of its index on the other side, and of its tap."""
     row_tap: int
     column_pair: int
     column_tap: int
-    from_row: int
-    from_column: int
-    from_run: int
-    to_row: int
-    to_column: int
-    to_run: int
     taps_row: int
     taps_column: int
     taps_run: int
@@ -64,7 +43,7 @@ class Pooling(NamedTuple):
     sizes_columns: int
 
 
-_PLACE = {name: place for place, name in enumerate(Pooling._fields)}
+_PLACE = places(PixelPlan._fields, Windows._fields)
 
 
 def ir_of(bits: int, streams: bool) -> str:
@@ -73,7 +52,7 @@ def ir_of(bits: int, streams: bool) -> str:
     ``streams``: whether it writes past the caches; then each position begins at a whole vector.
     """
     writer = _Writer(bits, streams)
-    functions = [writer.window(), pixels.rows_task(bits // 8, _PLACE, writer.row)]
+    functions = [writer.window(), pixels.rows_task(bits // 8, writer.row)]
     return module(functions, shared(), alone(), pixels.STREAMS)
 
 
@@ -81,7 +60,7 @@ class _Writer:
     """Writes the functions of one kernel."""
 
     def __init__(self, bits: int, streams: bool) -> None:
-        self.bits, self.item, self.streams = bits, bits // 8, streams
+        self.bits, self.streams = bits, streams
         self.scalar = "float" if bits == 32 else "double"
 
     def _field(self, code: Code, name: str) -> Value:
@@ -99,23 +78,16 @@ class _Writer:
         weight, zero = run.spread("%weight"), run.number(0.0)
         down, across = self._steps(code)
 
-        def visit(offsets: list[Value], left: Value | None, _: list[Value]) -> list[Value]:
-            def row(number: Value, totals: list[Value]) -> list[Value]:
-                start = code.add("%x", code.mul(number, down))
+        def merge(sums: list[Value], totals: list[Value]) -> list[Value]:
+            return [run.add(total, one) for total, one in zip(totals, sums, strict=True)]
 
-                def column(number: Value, lines: list[Value]) -> list[Value]:
-                    at = code.add(start, code.mul(number, across))
-                    values = [run.read(code.add(at, offset), left) for offset in offsets]
-                    return [run.fma(weight, value, line) for value, line in zip(values, lines, strict=True)]
+        def row(number: Value) -> tuple[Value, pixels.Merge]:
+            return code.add("%x", code.mul(number, down)), merge
 
-                lines = code.loop(0, "%columns", column, [(run.floats, zero)] * len(offsets))[1:]
-                return [run.add(total, line) for total, line in zip(totals, lines, strict=True)]
+        def pixel(line: Value, number: Value) -> tuple[Value, Value]:
+            return code.add(line, code.mul(number, across)), weight
 
-            totals = code.loop(0, "%rows", row, [(run.floats, zero)] * len(offsets))[1:]
-            pixels.put(run, totals, "%out", offsets, left, self.streams)
-            return []
-
-        run.fold("%count", (_VECTORS, 1), visit)
+        pixels.put_sums(run, (zero, zero), row, pixel, self.streams)
         code.give()
         return code
 
