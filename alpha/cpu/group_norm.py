@@ -15,6 +15,7 @@ from alpha.arguments import Shape
 from alpha.composed.group_norm import blend
 from alpha.cpu import tasks
 from alpha.cpu.base import Array, HostEngine
+from alpha.cpu.isa import ISA
 from alpha.cpu.launches import call_of, constant, learn, of_number, of_result, of_tensor
 from alpha.cpu.loops import group_norms as loops
 from alpha.cpu.loops import machine
@@ -28,11 +29,14 @@ from alpha.tensor import Tensor, memory_order
 MOST_CHANNELS = 1 << 12
 """Channels up to which the loops keep their numbers on the stack; the composed operations have no limit."""
 
-COPIED_BYTES = 256 << 10
-"""Bytes of samples that are copied together to the stack, which the caches hold."""
-
 ROW = 1024
 """Channels of a row at most, where several samples make one."""
+
+TASKS = 8
+"""Tasks at least, if there are as many samples."""
+
+STREAMED_BYTES = 10 << 20
+"""Bytes of images from which on what is written goes past the caches, as it does in point-wise operations."""
 
 
 JOB, GRADIENT_JOB = struct.Struct("9q3d").pack, struct.Struct("10qd").pack
@@ -59,7 +63,7 @@ class GroupNormOperations(HostEngine):
         plan = _plan(x.shape, x.strides, x.dtype, groups)
         x, weight, bias = self.dense(x, plan.order), self.parameter(weight), self.parameter(bias)
         y, statistics = self.empty_like(x), self.empty((len(x), groups, loops.STATISTICS), _FLOAT64)
-        made = loop(Variant(8 * x.dtype.itemsize, weight is not None, bias is not None, False))
+        made = loop(Variant(8 * x.dtype.itemsize, weight is not None, bias is not None, False, plan.streams))
         job = JOB(
             plan.record.address, y.storage.address, statistics.storage.address, 0, x.address, address_of(weight),
             address_of(bias), 0, 0, eps, 0.0, 1.0,
@@ -87,7 +91,7 @@ class GroupNormOperations(HostEngine):
         plan = _plan(x.shape, x.strides, x.dtype, groups)
         dy, dx, weight = self.dense(dy, x.memory_order()), self.empty_like(x), self.parameter(weight)
         parts = np.empty((2, len(x), x.shape[-1]))
-        made = gradient_loop(Variant(8 * x.dtype.itemsize, weight is not None, False, False))
+        made = gradient_loop(Variant(8 * x.dtype.itemsize, weight is not None, False, False, plan.streams))
         job = GRADIENT_JOB(
             plan.record.address, dx.storage.address, parts.ctypes.data, 0, dy.address, x.address, address_of(weight),
             statistics.address, 0, 0, 1.0,
@@ -119,11 +123,14 @@ class _Plan:
     Attributes:
         order: the memory order in which they are.
         record, tasks: of the loops.
+        streams: whether what is written goes past the caches.
     """
 
     def __init__(self, shape: Shape, strides: Shape, dtype: np.dtype[Any], groups: int) -> None:
         self.order = _order(shape, strides)
         sizes = _sizes(shape, self.order, groups, dtype.itemsize)
+        are_aligned = sizes.position_step % ISA.bytes == 0 == sizes.sample_step % ISA.bytes
+        self.streams = are_aligned and math.prod(shape) * dtype.itemsize >= STREAMED_BYTES
         self.record, self.tasks = Record(sizes), sizes.tasks
 
 
@@ -164,17 +171,13 @@ def _sizes(shape: Shape, order: Shape, groups: int, item: int) -> GroupPlan:
     """How the rows of dense images form samples and groups.
 
     Where the samples of a position lie side by side, some neighbours count as one sample of more groups: a sample's own
-    rows lie so far apart that they share few sets of the caches.
+    rows are short runs of memory.
     """
     samples, positions, channels = shape[0], math.prod(shape[1:-1]), shape[-1]
     size, row, long = channels // groups, channels * item, _long_axes(shape, order)
     if samples == 1 or long[0] == 0:
-        return GroupPlan(samples, positions, groups, size, channels, channels, positions * row, row, 0)
-    most = max(1, min(ROW // channels, COPIED_BYTES // (positions * row)))
+        return GroupPlan(samples, positions, groups, size, channels, channels, positions * row, row)
+    most = max(1, min(ROW // channels, samples // TASKS))
     together = max(n for n in range(1, most + 1) if samples % n == 0)
     row, count = row * together, samples // together
-    copied = int(positions * row <= COPIED_BYTES)
-    if not copied:
-        together = max(n for n in range(1, max(1, ROW // channels) + 1) if samples % n == 0)
-        row, count = channels * item * together, samples // together
-    return GroupPlan(count, positions, groups * together, size, channels * together, channels, row, count * row, copied)
+    return GroupPlan(count, positions, groups * together, size, channels * together, channels, row, count * row)

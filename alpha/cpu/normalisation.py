@@ -299,7 +299,7 @@ def _factor(epilogue: Epilogue) -> float:
 @caches.kept
 def _small_plan(rows: int, channels: int, item: int) -> Record:
     """Rows of channels as one sample, whose groups are the channels."""
-    return Record(GroupPlan(1, rows, channels, 1, channels, channels, 0, channels * item, 0))
+    return Record(GroupPlan(1, rows, channels, 1, channels, channels, 0, channels * item))
 
 
 @cache

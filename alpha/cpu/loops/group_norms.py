@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from alpha.cpu.loops import axis
+from alpha.cpu.loops import axis, pixels
 from alpha.cpu.loops.code import Code, alone, module, places, shared
 from alpha.cpu.loops.lanes import Value, scalar
 from alpha.cpu.loops.row_norms import parts_of
@@ -32,9 +32,6 @@ class GroupPlan(NamedTuple):
     """Numbers of weight and bias, which serve the channels again and again."""
     sample_step: int
     position_step: int
-    copied: int
-    """1 where the forward copies a sample to the stack, for its rows lie so far apart that they share few sets of the
-    caches; else 0."""
 
 
 class Variant(NamedTuple):
@@ -45,6 +42,8 @@ class Variant(NamedTuple):
     bias: bool
     batch: bool
     """Whether it is batch norm's: one sample, groups of one channel, its own statistics, an activation."""
+    streams: bool = False
+    """Whether what is written, in aligned rows, goes past the caches."""
 
 
 _PLACE = places(GroupPlan._fields)
@@ -61,6 +60,9 @@ gradients of weight and bias; batch norm's are the gradients themselves, in x's 
 STATISTICS = 3
 """Numbers of a group."""
 
+AHEAD_ROWS = 16
+"""Rows by which they are prefetched: those of a sample may lie so far apart that the processor does not find them."""
+
 FAR = 4.0
 """Deviations that a mean is at most from what the squares of deviations were taken from."""
 
@@ -68,30 +70,17 @@ FAR = 4.0
 def ir_of(variant: Variant) -> str:
     """A module with "alone" and "shared": act((x - mean) / sqrt(var + eps) * weight + bias)."""
     bits = variant.bits
-    functions = [_gathered(bits), sums(bits), apart(bits), _apply(variant), _Forward(variant).code]
-    return module(functions, shared(), alone())
+    functions = [sums(bits), apart(bits), _apply(variant), _Forward(variant).code]
+    return module(functions, shared(), alone(), pixels.STREAMS)
 
 
 def grad_ir(variant: Variant) -> str:
     """A module with "alone" and "shared": the gradients."""
-    return module([_products(variant), _apply_grad(variant), _Backward(variant).code], shared(), alone())
+    functions = [_products(variant), _apply_grad(variant), _Backward(variant).code]
+    return module(functions, shared(), alone(), pixels.STREAMS)
 
 
 # -- passes over a sample ------------------------------------------------------------------------------------------
-
-
-def _gathered(bits: int) -> Code:
-    """``gathered(x, rows, step, columns, room, size)``: copies rows to a room, ``size`` bytes apart."""
-    code = Code("gathered", "x", "rows", "step", "columns", "room", "size")
-    run = Run(bits, code)
-
-    def copy(rows: list[Value], places: list[Value], _: Value, left: Value | None) -> None:
-        for row, place in zip(rows, places, strict=True):
-            run.put(run.read(code.add("%x", row), left), code.add("%room", place), left)
-
-    axis.each_row(run, (4, 1), copy, "%step", "%size")
-    code.give()
-    return code
 
 
 def sums(bits: int, name: str = "sums", together: Sequence[int] = (DEEP, 4, 1)) -> Code:
@@ -114,6 +103,14 @@ def _deviation(run: Run, x: Value, at: Value) -> Value:
     return run.sub(run.sub(x, high), low)
 
 
+def _prefetch(code: Code, rows: Sequence[Value], *tensors: str) -> None:
+    """Prefetches those of rows of tensors that come ``AHEAD_ROWS`` later."""
+    ahead = code.mul("%step", AHEAD_ROWS)
+    for row in rows:
+        for tensor in tensors:
+            code.prefetch(code.add(code.add(tensor, row), ahead))
+
+
 def apart(bits: int) -> Code:
     """``apart(x, rows, step, columns, high, low, room, squares)``: sums of the deviations and of their squares."""
     code = Code("apart", "x", "rows", "step", "columns", "high", "low", "room", "squares")
@@ -122,6 +119,7 @@ def apart(bits: int) -> Code:
         run.map("%columns", 1, lambda at, _, room=room: run.clear(room, at))  # type: ignore[misc]
 
     def take(rows: list[Value], at: Value, left: Value | None) -> None:
+        _prefetch(code, rows, "%x")
         found = [_deviation(run, run.read(code.add("%x", row), left), at) for row in rows]
         run.add_to("%room", at, run.tree(found))
         run.add_to("%squares", at, run.tree([run.mul(one, one) for one in found]))
@@ -137,21 +135,23 @@ def _activated(run: Run, value: Value, slope: Value) -> Value:
 
 
 def _apply(variant: Variant) -> Code:
-    """``apply(x, y, rows, step, columns, high, low, scale, shift, slope, y_step)``: y."""
+    """``apply(x, y, rows, step, columns, high, low, scale, shift, slope)``: y."""
     kind = "float" if variant.bits == 32 else "double"
-    names = ("x", "y", "rows", "step", "columns", "high", "low", "scale", "shift", "slope", "y_step")
+    names = ("x", "y", "rows", "step", "columns", "high", "low", "scale", "shift", "slope")
     code = Code("apply", *names, slope=kind)
     run = Run(variant.bits, code)
     slope = run.spread("%slope")
 
-    def put(rows: list[Value], places: list[Value], at: Value, left: Value | None) -> None:
+    def put(rows: list[Value], at: Value, left: Value | None) -> None:
         scale, shift = (run.read(code.add(name, at)) for name in ("%scale", "%shift"))
-        for row, place in zip(rows, places, strict=True):
+        _prefetch(code, rows, "%x")
+        for row in rows:
             value = _deviation(run, run.read(code.add("%x", row), left), at)
             value = run.fma(value, scale, shift) if variant.bias else run.mul(value, scale)
-            run.put(_activated(run, value, slope) if variant.batch else value, code.add("%y", place), left)
+            value = _activated(run, value, slope) if variant.batch else value
+            pixels.put(run, [value], "%y", [row], left, variant.streams)
 
-    axis.each_row(run, (8, 1), put, "%step", "%y_step")
+    axis.each_row(run, (8, 1), put)
     code.give()
     return code
 
@@ -194,6 +194,7 @@ def _products(variant: Variant) -> Code:
         run.map("%columns", 1, lambda at, _, room=room: run.clear(room, at))  # type: ignore[misc]
 
     def take(rows: list[Value], at: Value, left: Value | None) -> None:
+        _prefetch(code, rows, "%x", "%dy")
         found = [slopes(row, at, left) for row in rows]
         run.add_to("%room", at, run.tree([grad for grad, _ in found]))
         run.add_to("%products", at, run.tree([run.mul(*pair) for pair in found]))
@@ -209,9 +210,11 @@ def _apply_grad(variant: Variant) -> Code:
 
     def put(rows: list[Value], at: Value, left: Value | None) -> None:
         a, b, d = (run.read(code.add(name, at)) for name in ("%a", "%b", "%d"))
+        _prefetch(code, rows, "%x", "%dy")
         for row in rows:
             grad, deviation = slopes(row, at, left)
-            run.put(run.fma(grad, a, run.fma(deviation, b, d)), code.add("%dx", row), left)
+            value = run.fma(grad, a, run.fma(deviation, b, d))
+            pixels.put(run, [value], "%dx", [row], left, variant.streams)
 
     axis.each_row(run, (8, 1), put)
     code.give()
@@ -337,8 +340,8 @@ class _Forward(_Sample):
         sums, squares = self.sums(), self.sums()
         total, square = self.doubles(), self.doubles()
         self.arrays = high, low, scale, shift = [self.numbers() for _ in range(4)]
-        positions, y_step, channels = self.rows()
-        x, step = self._near(positions, y_step, channels)
+        positions, step, channels = self.rows()
+        x = self.sample(_X)
         some = code.smaller(positions, DEEP)
         code.call("void", "sums", x, some, step, channels, sums)
         run.plain_totals(sums, channels, total)
@@ -363,22 +366,9 @@ class _Forward(_Sample):
         code.when(self._some_are_far(), again)
         self.each_group(self._group)
         slope = self.slope(_SLOPE)
-        given = (x, self.sample(_Y), positions, step, channels, high, low, scale, shift, slope, y_step)
+        given = (x, self.sample(_Y), positions, step, channels, high, low, scale, shift, slope)
         code.call("void", "apply", *given, a9=run.scalar)
         code.give()
-
-    def _near(self, positions: Value, step: Value, channels: Value) -> list[Value]:
-        """Where the sample's rows lie, and how far apart: where the plan says so, in a copy side by side."""
-        code, x = self.code, self.sample(_X)
-        size = code.mul(channels, self.run.item)
-        is_copied = code.less(0, self.sizes["copied"])
-        room = code.room(self.run.scalar, code.mul(self.sizes["copied"], code.mul(positions, channels)))
-
-        def copy() -> list[Value]:
-            code.call("void", "gathered", x, positions, step, channels, room, size)
-            return [room, size]
-
-        return code.choose(is_copied, copy, lambda: [x, step], ["i64"] * 2)
 
     def _put_mean(self, mean: Value, first: Value, end: Value) -> None:
         """What deviations of the channels of a group are taken from."""
