@@ -318,10 +318,9 @@ def min(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 def _extreme(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Any:
     known = REDUCTIONS[name]
-    if dim is None:
-        found: Tensor | None = known.launch_outside(x, None, keepdim)
-        if found is not None:
-            return found
+    found: Tensor | None = known.launch_outside(x, dim, keepdim)
+    if found is not None and dim is None:
+        return found
     check_tensor(name, x)
     kept = flag(name, "keepdim", keepdim)
     if dim is None:
@@ -330,12 +329,14 @@ def _extreme(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Any:
         return _known(known, call(Extreme, x, name, axes, kept), x, (None, keepdim), (axes, kept))
     axis = one_axis(name, dim, x.ndim)
     _check_not_empty(name, x, (axis,))
-    index = _arg_reduce(f"arg{name}", x, axis)
-    if dtypes.is_float(x.dtype) and not enters_graph(x):
-        values: Tensor = x.storage.engine.reduce(name, x, (axis,), kept)
-    else:
-        values = call(Chosen, x, index, axis, kept)
-    return values, _keeping(index, x.shape, (axis,)) if kept else index
+    index = x.engine.arg_reduce(f"arg{name}", x.detach(), axis)
+    if found is None:
+        if dtypes.is_float(x.dtype) and not enters_graph(x):
+            values = x.storage.engine.reduce(name, x, (axis,), kept)
+            found = _known(known, values, x, (dim, keepdim), ((axis,), kept))
+        else:
+            found = call(Chosen, x, index, axis, kept)
+    return found, _keeping(index, x.shape, (axis,)) if kept else index
 
 
 def _check_not_empty(name: str, x: Tensor, axes: Axes) -> None:
