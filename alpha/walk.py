@@ -269,9 +269,10 @@ def _of(leaf: Tensor, grad: Tensor, owned: bool) -> Tensor:
 
     It lies in memory as the leaf does, so that optimizers need not copy it at every step.
     """
-    if grad.strides == leaf.strides or grad.is_contiguous(leaf.memory_order()):
-        return grad if owned else _computed(_COPY, grad)
-    return grad.storage.engine.copied(grad, leaf.memory_order())
+    order = leaf.memory_order()
+    if owned and (grad.strides == leaf.strides or grad.is_contiguous(order)):
+        return grad
+    return _computed(_COPY, grad) if grad.memory_order() == order else grad.storage.engine.copied(grad, order)
 
 
 def _added(grad: Tensor, owned: bool, before: Tensor) -> Tensor:
