@@ -60,6 +60,27 @@ def store(typing_context: Any, address: Any, value: Any) -> Any:
 
 
 @intrinsic
+def get(typing_context: Any, address: Any) -> Any:
+    """Reads the int64 at an address, in no order with what other threads do."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(pointer(builder, args[0]), "monotonic", 8)
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def put(typing_context: Any, address: Any, value: Any) -> Any:
+    """Writes an int64 to an address, in no order with what other threads do."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store_atomic(args[1], pointer(builder, args[0]), "monotonic", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
 def compare_exchange(typing_context: Any, address: Any, old: Any, new: Any) -> Any:
     """Writes ``new`` to an address if ``old`` is there, in one step; returns whether it was."""
 

@@ -73,16 +73,19 @@ class NativeFunction:
     One thread compiles at a time: two would get one address each, and one of the functions is freed.
     """
 
-    def __init__(self, function: Callable[..., Any], name: str, arguments: Sequence[Any], **names: Any) -> None:
+    def __init__(
+        self, function: Callable[..., Any], name: str, arguments: Sequence[Any], result: Any = None, **names: Any
+    ) -> None:
         """
         Args:
-            function: as in ``called``; it returns nothing.
+            function: as in ``called``.
             name: tells it from others made of the same function; ``names`` are globals that it has besides.
             arguments: ctypes' types. Bytes are given by their address; all else are integers of 64 bits.
+            result: the same of what it returns, or None where that is nothing.
         """
         self._function, self._name, self._names = function, name, names
-        self._kind = ctypes.CFUNCTYPE(None, *arguments)
-        self._signature = f"void({', '.join(['int64'] * len(arguments))})"
+        self._kind = ctypes.CFUNCTYPE(result, *arguments)
+        self._signature = f"{'int64' if result else 'void'}({', '.join(['int64'] * len(arguments))})"
         self._made: tuple[Any, Any] | None = None  # the compiled function, which keeps the code; what calls it
         COMPILERS[f"{function.__module__}.{name}"] = lambda _signature: self._make()
 

@@ -1,7 +1,8 @@
 """JobSlot: shared memory through which the thread that launches a kernel hands it to the workers.
 
 A job is a compiled function and its arguments. Each thread that takes part calls the function once, and inside it
-draws tasks from a counter until none is left (``alpha.cpu.sharing``).
+draws tasks until none is left (``alpha.cpu.sharing``). A thread first draws the tasks of its share, which follow one
+another: so it finds in its core's caches what it wrote there with the job before.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class JobSlot(NamedTuple):
     """Threads that a job can have without more being started: the workers and one, ``NO_MORE`` where none can be."""
     run: int
     """Address of the function by which a launch runs its job (``run_job`` of ``alpha.cpu.workers``), or 0."""
+    draw: int
+    """Address of the function by which kernels draw a task (``alpha.cpu.sharing.draw``), or 0."""
     entry: int
     """Address of the job's function."""
     arguments: int
@@ -48,9 +51,30 @@ class JobSlot(NamedTuple):
     failures: int
     """Threads in which the kernel raised an error."""
     tasks: int
-    """Tasks that were drawn: the counter that kernels draw from."""
+    """Tasks that were drawn: the counter of kernels that draw them one after the other, whatever their share."""
+    share_count: int
+    """How many shares the job's tasks are divided into; at most ``MAX_SHARES``."""
+    shares: int
+    """The shares, a ``Share`` each."""
     nbytes: int
     """Size of the whole record."""
+
+
+class Share(NamedTuple):
+    """Offsets in bytes of the fields of a share: tasks that follow one another, for a thread to begin with."""
+
+    drawn: int
+    """How many of its tasks were drawn; it passes their number where threads look in vain."""
+    slot: int
+    """Address of the job slot whose share this is."""
+    place: int
+    """Which of its shares this is."""
+    nbytes: int
+    """Size of the whole record."""
+
+
+MAX_SHARES = 64
+"""With more threads than this, several begin with one share."""
 
 
 def lay_out(record: Any, line_sizes: Mapping[str, int]) -> Any:
@@ -67,7 +91,15 @@ def lay_out(record: Any, line_sizes: Mapping[str, int]) -> Any:
     return record(*offsets)
 
 
-JOB_SLOT: JobSlot = lay_out(JobSlot, dict.fromkeys(("busy", "joined", "number", "entry", "result", "tasks"), 8))
+SHARE: Share = lay_out(Share, {"drawn": 8})
+
+JOB_SLOT: JobSlot = lay_out(
+    JobSlot,
+    {
+        **dict.fromkeys(("busy", "joined", "number", "entry", "result", "tasks", "share_count"), 8),
+        "shares": MAX_SHARES * SHARE.nbytes,
+    },
+)
 
 JOINABLE = 1 << 32
 """Added to a slot's ``joined`` while the job may be joined."""
@@ -77,8 +109,8 @@ NO_MORE = 1 << 32
 
 
 @intrinsic
-def call(typing_context: Any, slot: Any, entry: Any, arguments: Any) -> Any:
-    """Calls a job: its function, by its address, with the slot and the address of its arguments."""
+def call(typing_context: Any, share: Any, entry: Any, arguments: Any) -> Any:
+    """Calls a job: its function, by its address, with a share's address and that of its arguments."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [I64, I64])
@@ -109,12 +141,13 @@ def make_job(typing_context: Any, kernel: Any, arguments: Any) -> Any:
 
 
 def _entry(context: Any, builder: Any, compiled: Any, signature: Any, kind: Any, layout: Any) -> Any:
-    """Adds a function of (slot, address of the arguments) to the caller's module."""
+    """Adds a function of (share, address of the arguments) to the caller's module."""
     name = f"{compiled.fndesc.llvm_func_name}.entry"
     function = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), [I64, I64]), name)
     function.linkage = "internal"
     inner = ir.IRBuilder(function.append_basic_block("entry"))
-    slot, address = function.args
+    share, address = function.args
+    slot = inner.load(pointer(inner, inner.add(share, ir.Constant(I64, SHARE.slot))))
     values = inner.load(inner.inttoptr(address, layout.as_pointer()))
     status, result = context.call_internal_no_propagate(
         inner, compiled.fndesc, signature, cgutils.unpack_tuple(inner, values, len(kind))
@@ -126,6 +159,27 @@ def _entry(context: Any, builder: Any, compiled: Any, signature: Any, kind: Any,
     inner.atomic_rmw("add", failures, inner.zext(status.is_error, I64), "monotonic")
     inner.ret_void()
     return function
+
+
+@intrinsic
+def draw_task(typing_context: Any, share: Any, tasks: Any) -> Any:
+    """``draw_task(share, tasks)``: one of the tasks 0 to ``tasks - 1`` that none has drawn; ``tasks`` if none is left.
+
+    All threads of a job give the same ``tasks``.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return drawn(builder, *args)
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+def drawn(builder: Any, share: Any, tasks: Any) -> Any:
+    """Writes what ``draw_task`` does."""
+    slot = builder.load(pointer(builder, builder.add(share, ir.Constant(I64, SHARE.slot))))
+    function = builder.load(pointer(builder, builder.add(slot, ir.Constant(I64, JOB_SLOT.draw))))
+    kind = ir.FunctionType(I64, [I64, I64])
+    return builder.call(builder.inttoptr(function, kind.as_pointer()), [share, tasks])
 
 
 @njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]

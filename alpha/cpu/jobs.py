@@ -1,7 +1,7 @@
 """Kernels that are called with a record: one call of a C function, without Numba's look at each argument.
 
-A plan packs what a call needs, addresses above all, into bytes. ``kernel(slot, job)`` gets their address, and draws its
-tasks from the slot, or does all of them where there is none.
+A plan packs what a call needs, addresses above all, into bytes. ``kernel(share, job)`` gets their address, and draws
+its tasks by its share, or does all of them where there is none.
 """
 
 from __future__ import annotations
@@ -33,4 +33,4 @@ class JobKernel(NativeFunction):
     @property
     def entries(self) -> Entries:
         """How launches call the compiled function."""
-        return Entries(self.address, self.address, takes_slot=True)
+        return Entries(self.address, self.address, takes_share=True)

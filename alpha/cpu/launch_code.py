@@ -54,7 +54,7 @@ _OBJECTS = {
 _KIND_NAMES = tuple([f"kind {place}" for place in range(MOST_ARGUMENTS)])
 _HEADER = ("count", "outside", "in_place", "arguments", "slot", *_KIND_NAMES, *_OBJECTS, *_FUNCTIONS)
 _ENTRY = (
-    "size", "engine", "tensors", "results", "words", "alone", "shared", "takes_slot", "tasks", "parts", "is_long",
+    "size", "engine", "tensors", "results", "words", "alone", "shared", "takes_share", "tasks", "parts", "is_long",
     "make", "like", "least", "most",
 )  # fmt: skip
 _OF_TENSOR = ("dtype", "shape", "strides", "itemsize")
@@ -467,7 +467,7 @@ class _Writer:
         with b.if_then(is_long):
             self._store(self._call("PyEval_SaveThread"), state)
         with b.if_else(self._is(slot, self._number(0))) as (alone, shared):
-            with alone, b.if_else(self._is(self._of(entry, "takes_slot"), self._number(0))) as (job_alone, with_slot):
+            with alone, b.if_else(self._is(self._of(entry, "takes_share"), self._number(0))) as (job_alone, with_slot):
                 with job_alone:
                     self._call_at(self._of(entry, "alone"), [self._job], _VOID)
                 with with_slot:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from numba import njit
 
-from alpha.cpu.atomics import add, compare_exchange, load, store
-from alpha.cpu.job_slot import JOB_SLOT, JOINABLE, call, has_new_job
+from alpha.cpu.atomics import add, compare_exchange, get, load, put, store, take_task
+from alpha.cpu.job_slot import JOB_SLOT, JOINABLE, MAX_SHARES, SHARE, call, has_new_job
 from alpha.cpu.sleep import CAN_SLEEP, nap, wait_a_moment, wake
 
 _LOOKS_BEFORE_NAP = 1 << 16
@@ -38,20 +38,53 @@ def give_back(slot):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
+def divide(slot, shares):  # type: ignore[no-untyped-def]
+    """Prepares so many shares, none of whose tasks was drawn; other threads read them once the job may be joined."""
+    put(slot + JOB_SLOT.share_count, shares)
+    for place in range(shares):
+        put(slot + JOB_SLOT.shares + place * SHARE.nbytes + SHARE.drawn, 0)
+
+
+@njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
+def share_of(slot, thread):  # type: ignore[no-untyped-def]
+    """The address of the share that a thread begins with."""
+    return slot + JOB_SLOT.shares + thread % get(slot + JOB_SLOT.share_count) * SHARE.nbytes
+
+
+def draw(share, tasks):  # type: ignore[no-untyped-def]
+    """The next task of a share, or of another where its tasks are all drawn; ``tasks`` once none of them is left."""
+    slot, place = get(share + SHARE.slot), get(share + SHARE.place)
+    shares = get(slot + JOB_SLOT.share_count)
+    for _ in range(shares):
+        counter = slot + JOB_SLOT.shares + place * SHARE.nbytes + SHARE.drawn
+        first, end = tasks * place // shares, tasks * (place + 1) // shares
+        if get(counter) < end - first:
+            task = first + take_task(counter)
+            if task < end:
+                return task
+        place = place + 1 if place + 1 < shares else 0
+    return tasks
+
+
+@njit(nogil=True, inline="never")  # type: ignore[misc, untyped-decorator, unused-ignore]
 def run(slot, threads, entry, arguments):  # type: ignore[no-untyped-def]
-    """Runs a job on this thread, which has the slot, and, if they come while it lasts, on ``threads - 1`` workers."""
+    """Runs a job on this thread, which has the slot, and, if they come while it lasts, on ``threads - 1`` workers.
+
+    Its function gets the address of the thread's share.
+    """
     store(slot + JOB_SLOT.entry, entry)
     store(slot + JOB_SLOT.arguments, arguments)
     store(slot + JOB_SLOT.threads, threads)
     store(slot + JOB_SLOT.tasks, 0)
     store(slot + JOB_SLOT.result, 0)
     store(slot + JOB_SLOT.failures, 0)
+    divide(slot, min(threads, MAX_SHARES))
     if threads > 1:
         add(slot + JOB_SLOT.number, 1)
         add(slot + JOB_SLOT.joined, JOINABLE)
         if CAN_SLEEP:
             wake(slot, threads - 1)
-    call(slot, entry, arguments)
+    call(share_of(slot, 0), entry, arguments)
     if threads > 1:
         add(slot + JOB_SLOT.joined, -JOINABLE)
         looks = 0
@@ -93,6 +126,6 @@ def join(slot, worker, last):  # type: ignore[no-untyped-def]
     # From here on the job stays: the thread that posted it waits for those who have joined.
     last = load(slot + JOB_SLOT.number)
     if worker < load(slot + JOB_SLOT.threads):
-        call(slot, load(slot + JOB_SLOT.entry), load(slot + JOB_SLOT.arguments))
+        call(share_of(slot, worker), load(slot + JOB_SLOT.entry), load(slot + JOB_SLOT.arguments))
     add(slot + JOB_SLOT.joined, -1)
     return last

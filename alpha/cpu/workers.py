@@ -18,8 +18,8 @@ from alpha.changes import Action
 from alpha.cpu import forks, sleep
 from alpha.cpu.atomics import store
 from alpha.cpu.compile import Entry, NativeFunction, alone
-from alpha.cpu.job_slot import CACHE_LINE, JOB_SLOT, NO_MORE, must_stop
-from alpha.cpu.sharing import give_back, join, run, take
+from alpha.cpu.job_slot import CACHE_LINE, JOB_SLOT, MAX_SHARES, NO_MORE, SHARE, must_stop
+from alpha.cpu.sharing import draw, give_back, join, run, take
 from alpha.locks import RobustLock
 
 _log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def _stop(slot, workers):  # type: ignore[no-untyped-def]
 
 
 def _run_job(slot, threads, function, job, is_taken):  # type: ignore[no-untyped-def]
-    """Runs ``function(slot, job)``, which draws the job's tasks, on up to so many threads with this one.
+    """Runs ``function(share, job)``, which draws the job's tasks, on up to so many threads with this one.
 
     ``is_taken``: whether this thread has the slot already, and so only gives it back.
     """
@@ -84,13 +84,32 @@ def _run_job(slot, threads, function, job, is_taken):  # type: ignore[no-untyped
 
 _number = ctypes.c_int64
 _RUN_JOB = NativeFunction(_run_job, "run_job", (_number, _number, _number, ctypes.c_char_p, _number))
+_DRAW = NativeFunction(draw, "draw", (_number, _number), result=_number)
 
 
 class _ThreadSlot(threading.local):
     """A job slot per Python thread, for what the thread runs without workers."""
 
     def __init__(self) -> None:
-        self._memory, self.address = _aligned_zeros(JOB_SLOT.nbytes)
+        self._memory, self.address = _new_slot()
+        self._draws_by_shares = False
+
+    def with_shares(self) -> int:
+        """The slot's address, for a job whose tasks are drawn by shares."""
+        if not self._draws_by_shares:
+            _write(self.address + JOB_SLOT.draw, _DRAW.address)
+            self._draws_by_shares = True
+        return self.address
+
+
+def _new_slot() -> tuple[Any, int]:
+    """A job slot: the array that holds it, and its address. The addresses of functions are yet to be written."""
+    memory, slot = _aligned_zeros(JOB_SLOT.nbytes)
+    for place in range(MAX_SHARES):
+        share = slot + JOB_SLOT.shares + place * SHARE.nbytes
+        ctypes.c_int64.from_address(share + SHARE.slot).value = slot
+        ctypes.c_int64.from_address(share + SHARE.place).value = place
+    return memory, slot
 
 
 def _aligned_zeros(nbytes: int) -> tuple[Any, int]:
@@ -110,7 +129,7 @@ class Workers:
 
     def __init__(self) -> None:
         self._lock = RobustLock(Workers._start_missing)
-        self._memory, self._slot = _aligned_zeros(JOB_SLOT.nbytes)
+        self._memory, self._slot = _new_slot()
         self._thread_slot = _ThreadSlot()
         self._threads: list[threading.Thread] = []
         self._sleepers: list[tuple[Any, int]] = []  # the memory of each, and its address
@@ -127,13 +146,14 @@ class Workers:
         return entry(self._slot_for(threads), threads, arguments)
 
     def share(self, function: int, job: bytes, threads: int) -> None:
-        """Runs ``function(slot, job)``, an address, on up to ``threads`` threads; it draws the job's tasks."""
+        """Runs ``function(share, job)``, an address, on up to ``threads`` threads; it draws the job's tasks."""
         call, *arguments = self.sharing(function, job, threads)
         call(*arguments)
 
     def sharing(self, function: int, job: bytes, threads: int) -> Action:
         """``share`` as an action, with the workers started."""
-        return _RUN_JOB.call, self._slot_for(threads), threads, function, job, 0
+        slot = self._thread_slot.with_shares() if threads == 1 else self._slot_for(threads)
+        return _RUN_JOB.call, slot, threads, function, job, 0
 
     def _slot_for(self, threads: int) -> int:
         """The slot that the workers watch, once ``threads - 1`` of them have started; for one thread its own."""
@@ -159,6 +179,7 @@ class Workers:
         """Starts a worker of the ``wanted`` threads, and waits until it has enlisted."""
         if not self._looks_before_sleep:
             _write(self._slot + JOB_SLOT.run, _RUN_JOB.address)
+            _write(self._slot + JOB_SLOT.draw, _DRAW.address)
             self._looks_before_sleep = _looks_in(SPIN_SECONDS)
         enlisted, before = threading.Lock(), len(self._threads)
         enlisted.acquire()
@@ -230,7 +251,7 @@ def _work(
 
 def _looks_in(seconds: float) -> int:
     """How often a worker looks at an empty job slot in so many seconds, about."""
-    _memory, slot = _aligned_zeros(JOB_SLOT.nbytes)
+    _memory, slot = _new_slot()
     tried = 20_000
     _take_part_in_jobs(slot, 0, 0, 0, 1)  # compiles it
     start = time.perf_counter()

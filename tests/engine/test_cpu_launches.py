@@ -19,7 +19,7 @@ import alpha
 import alpha.launches
 from alpha.cpu import launches, workers
 from alpha.cpu.engine import CPUEngine
-from alpha.cpu.job_slot import JOB_SLOT, NO_MORE
+from alpha.cpu.job_slot import JOB_SLOT, NO_MORE, SHARE
 from alpha.cpu.launch_code import MOST_TENSORS
 from alpha.cpu.launches import Call, call_of, constant, learn, of_number, of_result, of_tensor, parts, verdict
 from alpha.cpu.loops.machine import Entries
@@ -213,7 +213,7 @@ class _Kernel:
 
         self._function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(act or note)
         address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
-        self.entries = Entries(address, address, takes_slot=True)
+        self.entries = Entries(address, address, takes_share=True)
 
 
 def test_a_job_is_made_of_its_words(engine: CPUEngine) -> None:
@@ -365,9 +365,9 @@ def _prepared(engine: CPUEngine, kernel: _Kernel) -> Callable[[], Any]:
 def test_a_launch_runs_on_the_workers(engine: CPUEngine, private_workers: Workers) -> None:
     come: list[tuple[int, bool, int]] = []
 
-    def wait_for_another(slot: int, job: int) -> None:
+    def wait_for_another(share: int, job: int) -> None:
         place = ctypes.c_int64.from_address(job).value
-        come.append((slot, place != 0, place and ctypes.c_int64.from_address(place).value))
+        come.append((share, place != 0, place and ctypes.c_int64.from_address(place).value))
         latest = time.monotonic() + 1
         while len(come) < 2 and time.monotonic() < latest:
             time.sleep(1e-3)
@@ -376,11 +376,12 @@ def test_a_launch_runs_on_the_workers(engine: CPUEngine, private_workers: Worker
     engine.configure(threads=2)
     assert launch() is None and not come  # no worker has been started
     private_workers.sharing(0, b"", 2)
-    most = 0
+    most, first = 0, private_workers._slot + JOB_SLOT.shares
     for _ in range(20):  # a worker that the system does not let run in time is not waited for
         come.clear()
         assert launch() is not None
-        assert set(come) == {(private_workers._slot, True, 0)}
+        assert {share for share, *_ in come} in ({first}, {first, first + SHARE.nbytes})
+        assert all(told == [True, 0] for _, *told in come)
         most = max(most, len(come))
     assert most == 2
     assert _field(private_workers, JOB_SLOT.busy).value == 0
@@ -405,7 +406,8 @@ def test_a_launch_runs_alone_while_another_job_has_the_workers(engine: CPUEngine
     busy.value = 0
     other.join(20)
     assert not other.is_alive() and busy.value == 0
-    assert set(kernel.jobs[1:]) == {(private_workers._slot, 5)}
+    first = private_workers._slot + JOB_SLOT.shares
+    assert set(kernel.jobs[1:]) <= {(first, 5), (first + SHARE.nbytes, 5)} and len(kernel.jobs) > 1
 
 
 @pytest.mark.parametrize("threads", [1, 2])

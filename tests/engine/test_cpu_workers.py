@@ -21,7 +21,8 @@ from alpha.cpu import products, sleep, tasks, workers
 from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.engine import CPUEngine
-from alpha.cpu.job_slot import JOB_SLOT
+from alpha.cpu.job_slot import JOB_SLOT, MAX_SHARES, SHARE
+from alpha.cpu.sharing import divide
 from alpha.cpu.workers import Workers
 
 
@@ -86,6 +87,38 @@ def test_every_task_is_done_once(private_workers: Workers, threads: int) -> None
             marks = np.zeros(number, np.int64)
             assert private_workers.run(mark, threads, (marks, work)) == number
             assert (marks == 1).all()
+
+
+def draw(share: int, tasks: int) -> int:
+    """The next task, as kernels draw it that get a share's address."""
+    task: int = workers._DRAW.call(share, tasks)
+    return task
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, MAX_SHARES + 3])
+@pytest.mark.parametrize("tasks", [1, 2, 7, 1000])
+def test_every_task_of_a_share_is_done_once(private_workers: Workers, tasks: int, threads: int) -> None:
+    marks = np.zeros(tasks, np.int64)
+
+    def work(share: int, _job: int) -> None:
+        while (task := draw(share, tasks)) < tasks:
+            marks[task] += 1
+
+    function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(work)
+    address = ctypes.cast(function, ctypes.c_void_p).value or 0
+    for times in range(1, 11):
+        private_workers.share(address, b"", threads)
+        assert (marks == times).all()
+
+
+def test_a_thread_draws_its_share_and_then_what_others_leave(private_workers: Workers) -> None:
+    slot = private_workers._thread_slot.with_shares()
+    shares = [slot + JOB_SLOT.shares + k * SHARE.nbytes for k in range(3)]
+    divide(slot, 3)
+    assert [draw(shares[1], 10) for _ in range(3)] == [3, 4, 5]
+    assert [draw(shares[2], 10), draw(shares[0], 10)] == [6, 0]
+    assert [draw(shares[1], 10) for _ in range(6)] == [7, 8, 9, 1, 2, 10]
+    assert [draw(share, 10) for share in shares] == [10] * 3
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -24,7 +24,7 @@ from numba import types
 from numba.core import cgutils
 
 from alpha.cpu.isa import ISA
-from alpha.cpu.job_slot import JOB_SLOT
+from alpha.cpu.job_slot import drawn
 from alpha.cpu.kernels import microkernel, vectors
 from alpha.cpu.kernels.microkernel import ADD, COLUMN_MAJOR, NARROW_ROWS, NARROW_WIDE_ROWS, ROW_MAJOR, ROWS, Shape
 from alpha.cpu.kernels.vectors import I64, Vectors, integer
@@ -393,16 +393,15 @@ class _Writer:
             function = b.inttoptr(f["epilogue"], kind.as_pointer())
             b.call(function, [f["epilogue_job"], *rows, start, _least(b, following, end)])
 
-    def _shared_body(self, b: Any, slot: Any, job: Any) -> None:
+    def _shared_body(self, b: Any, share: Any, job: Any) -> None:
         """Draws tasks until none is left."""
-        counter = b.inttoptr(b.add(slot, integer(JOB_SLOT.tasks)), I64.as_pointer())
         taken = b.atomic_rmw("add", b.inttoptr(job, I64.as_pointer()), integer(1), "monotonic")
         scratch = b.add(self._field(b, job, "scratch"), b.mul(taken, self._field(b, job, "scratch_bytes")))
         tasks = self._field(b, job, "tasks")
         draw, run, done = (b.append_basic_block(name) for name in ("draw", "run", "done"))
         b.branch(draw)
         b.position_at_end(draw)
-        task = b.atomic_rmw("add", counter, integer(1), "monotonic")
+        task = drawn(b, share, tasks)
         b.cbranch(b.icmp_signed("<", task, tasks), run, done)
         b.position_at_end(run)
         b.call(self._task, [job, task, scratch])

@@ -451,16 +451,18 @@ def _copy_piece(job, piece, task):  # type: ignore[no-untyped-def]
         _copy_tiles(EIGHT, 8, piece, first, last, source, target)
 
 
-def _copy(slot, job):  # type: ignore[no-untyped-def]
+def _copy(share, job):  # type: ignore[no-untyped-def]
     """Runs a list of copies. The job's words: its plan, the target's address, and what the copies name.
 
     The plan's: the number of tasks, then the copies. Those that begin at the same task share their tasks.
     """
     plan = get(job, 0)
     tasks, piece = get(plan, 0), plan + 8
-    task = next_task(slot, -1)
+    task = next_task(share, -1, tasks)
     while task < tasks:
         # A task's copies are the last that begin at or before it; those behind the last begin at no task at all.
+        while get(piece, WORD.first) > task:
+            piece -= PIECE_BYTES
         while get(piece + PIECE_BYTES, WORD.first) <= task:
             piece += PIECE_BYTES
         member, start = piece, get(piece, WORD.first)
@@ -468,7 +470,7 @@ def _copy(slot, job):  # type: ignore[no-untyped-def]
         while member > plan + 8 and get(member - PIECE_BYTES, WORD.first) == start:
             member -= PIECE_BYTES
             _copy_piece(job, member, task)
-        task = next_task(slot, task)
+        task = next_task(share, task, tasks)
 
 
 copy = JobKernel(_copy, "copy")
@@ -494,7 +496,7 @@ TAG, TAG_BYTES = FOUR, 4
 """A 0 of the numbers' type, and their bytes: each kernel has its own."""
 
 
-def _add(slot, job):  # type: ignore[no-untyped-def]
+def _add(share, job):  # type: ignore[no-untyped-def]
     """Adds where ``_copy`` copies, one number after another, all in the order of the list: parts may overlap."""
     plan = get(job, 0)
     lanes = ISA_BYTES // TAG_BYTES

@@ -51,7 +51,7 @@ TAG, TAG_BYTES = np.float32(0), 4
 """A 0 of the numbers' size, and their bytes: each kernel has its own."""
 
 
-def _take(slot, job):  # type: ignore[no-untyped-def]
+def _take(share, job):  # type: ignore[no-untyped-def]
     """out[o, k, i] = table[o, index[k], i], 0 for an index that the table does not have.
 
     The job's words: the plan, index, table, out, where a 1 is written if the table has not what an index names (or 0),
@@ -62,8 +62,9 @@ def _take(slot, job):  # type: ignore[no-untyped-def]
     table_step, table_inner = get(plan, WORD.table_step), get(plan, WORD.table_inner)
     pairs, from_end, wrong = get(plan, WORD.outer) * length, get(job, 5) != 0, 0
     stream = get(plan, WORD.stream) != 0
-    task = next_task(slot, -1)
-    while task < get(plan, WORD.tasks):
+    tasks = get(plan, WORD.tasks)
+    task = next_task(share, -1, tasks)
+    while task < tasks:
         first = task * get(plan, WORD.block)
         last = min(first + get(plan, WORD.block), pairs)
         while first < last:
@@ -86,7 +87,7 @@ def _take(slot, job):  # type: ignore[no-untyped-def]
                         value = read_number(TAG, read + j * table_inner) if is_within else TAG
                         write_number(TAG, write + j * item, value)
                 write += inner * item
-        task = next_task(slot, task)
+        task = next_task(share, task, tasks)
     if wrong and place != 0:
         put(place, 0, 1)
 
@@ -116,7 +117,7 @@ def _add_numbers(tag, item, count, index, index_step, entries, table, table_step
         values += item
 
 
-def _add(slot, job):  # type: ignore[no-untyped-def]
+def _add(share, job):  # type: ignore[no-untyped-def]
     """table[o, index[o, k, i], i] += values[o, k, i]; an index that the table does not have is left out.
 
     The job's words: the plan, index, table, values. A task is an o and a block of its i: one thread adds all k, in
@@ -128,8 +129,9 @@ def _add(slot, job):  # type: ignore[no-untyped-def]
     index_step, index_inner = get(plan, WORD.index_step), get(plan, WORD.index_inner)
     block, lanes = get(plan, WORD.block), ISA_BYTES // item
     blocks = (inner + block - 1) // block
-    task = next_task(slot, -1)
-    while task < get(plan, WORD.tasks):
+    tasks = get(plan, WORD.tasks)
+    task = next_task(share, -1, tasks)
+    while task < tasks:
         o = task // blocks
         first = (task - o * blocks) * block
         count = min(block, inner - first)
@@ -148,10 +150,10 @@ def _add(slot, job):  # type: ignore[no-untyped-def]
             )  # fmt: skip
             at += 8 * index_step
             read += inner * item
-        task = next_task(slot, task)
+        task = next_task(share, task, tasks)
 
 
-def _put(slot, job):  # type: ignore[no-untyped-def]
+def _put(share, job):  # type: ignore[no-untyped-def]
     """table[o, index[k], i] = values[o, k, i], of equal indices the last; nothing where an index is out of range.
 
     The job's words: the plan, index, table, values, and where a 1 is written if an index is out of range; those below
@@ -162,18 +164,18 @@ def _put(slot, job):  # type: ignore[no-untyped-def]
     table_step, table_inner = get(plan, WORD.table_step), get(plan, WORD.table_inner)
     outer, block, tasks = get(plan, WORD.outer), get(plan, WORD.block), get(plan, WORD.tasks)
     stream, blocks = get(plan, WORD.stream) != 0, (inner + block - 1) // block
-    shares = tasks // blocks
+    parts = tasks // blocks
     wrong = 0
     for k in range(length):
         wrong += not -entries <= get(index, k) < entries
     if wrong:
         put(get(job, 4), 0, 1)
-    task = next_task(slot, -1)
+    task = next_task(share, -1, tasks)
     while task < tasks and not wrong:
-        share = task // blocks
-        first = (task - share * blocks) * block
+        part = task // blocks
+        first = (task - part * blocks) * block
         count = min(block, inner - first)
-        for o in range(outer * share // shares, outer * (share + 1) // shares):
+        for o in range(outer * part // parts, outer * (part + 1) // parts):
             start = table + o * get(plan, WORD.table_outer) + first * table_inner
             read = values + (o * length * inner + first) * item
             for k in range(length):
@@ -188,7 +190,7 @@ def _put(slot, job):  # type: ignore[no-untyped-def]
                         for i in range(count):
                             write_number(TAG, write + i * table_inner, read_number(TAG, read + i * item))
                 read += inner * item
-        task = next_task(slot, task)
+        task = next_task(share, task, tasks)
 
 
 def _by_size(function: Any) -> dict[int, JobKernel]:

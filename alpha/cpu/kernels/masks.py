@@ -108,11 +108,12 @@ def _write_row(tag, item, out, values, step, numbers, adds):  # type: ignore[no-
         values += step
 
 
-def _write(slot, job):  # type: ignore[no-untyped-def]
+def _write(share, job):  # type: ignore[no-untyped-def]
     """Changes what the mask selects. The job's words: ``Selection``."""
     lanes, numbers = ISA_BYTES // TAG_BYTES, get(job, WORD.numbers)
-    task = next_task(slot, -1)
-    while task < get(job, WORD.tasks):
+    tasks = get(job, WORD.tasks)
+    task = next_task(share, -1, tasks)
+    while task < tasks:
         first = task * get(job, WORD.block)
         last = min(first + get(job, WORD.block), get(job, WORD.length))
         values = get(job, WORD.taken)
@@ -132,14 +133,15 @@ def _write(slot, job):  # type: ignore[no-untyped-def]
                     if not IS_ONE:
                         values += numbers * TAG_BYTES
                 out += numbers * TAG_BYTES
-        task = next_task(slot, task)
+        task = next_task(share, task, tasks)
 
 
-def _take(slot, job):  # type: ignore[no-untyped-def]
+def _take(share, job):  # type: ignore[no-untyped-def]
     """Copies the rows that the mask selects one after another. The job's words: ``Selection``."""
     nbytes, mask = get(job, WORD.numbers) * TAG_BYTES, get(job, WORD.mask)
-    task = next_task(slot, -1)
-    while task < get(job, WORD.tasks):
+    tasks = get(job, WORD.tasks)
+    task = next_task(share, -1, tasks)
+    while task < tasks:
         i = task * get(job, WORD.block)
         last = min(i + get(job, WORD.block), get(job, WORD.length))
         rows, out = get(job, WORD.rows), get(job, WORD.taken) + get(get(job, WORD.starts), task) * nbytes
@@ -152,7 +154,7 @@ def _take(slot, job):  # type: ignore[no-untyped-def]
                 copy_row(out, rows + i * nbytes, nbytes, False)
                 out += nbytes
             i += 1
-        task = next_task(slot, task)
+        task = next_task(share, task, tasks)
 
 
 def _by_size(function: Any, name: str, **names: Any) -> dict[int, JobKernel]:

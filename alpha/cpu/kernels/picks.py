@@ -34,7 +34,7 @@ def _corrected(total, error):  # type: ignore[no-untyped-def]
     return total + error if math.isfinite(error) else total
 
 
-def _nll(slot, job):  # type: ignore[no-untyped-def]
+def _nll(share, job):  # type: ignore[no-untyped-def]
     """Losses -x[row, label], or their sum or mean over the rows that count.
 
     The job's words: x, its steps in bytes from row to row and along one, rows, classes, labels, where these are copied

@@ -200,7 +200,7 @@ IS_CHOICE, OF_SIZES = False, False
 """Whether the kernel writes taps; whether it divides by the windows' sizes."""
 
 
-def _pool(slot, job):  # type: ignore[no-untyped-def]
+def _pool(share, job):  # type: ignore[no-untyped-def]
     """Computes the result of a plan. The job's words: the plan, what is read, what is written, the taps."""
     plan, x, out, chosen = get(job, 0), get(job, 1), get(job, 2), get(job, 3)
     item, lanes = TAG_BYTES, ISA_BYTES // TAG_BYTES
@@ -211,8 +211,9 @@ def _pool(slot, job):  # type: ignore[no-untyped-def]
     taps_row, taps_column = get(plan, WINDOW.taps_row), get(plan, WINDOW.taps_column)
     row_tap, column_tap = get(plan, WINDOW.row_tap), get(plan, WINDOW.column_tap)
     window_columns = get(plan, WINDOW.window_columns)
-    task = next_task(slot, -1)
-    while task < get(plan, WORD.tasks):
+    tasks = get(plan, WORD.tasks)
+    task = next_task(share, -1, tasks)
+    while task < tasks:
         part = task // get(plan, WORD.blocks)
         block = task - part * get(plan, WORD.blocks)
         run = part // get(plan, WORD.pieces)
@@ -258,7 +259,7 @@ def _pool(slot, job):  # type: ignore[no-untyped-def]
                 write += step * item
                 if not OF_SIZES:
                     taps += step * 4
-        task = next_task(slot, task)
+        task = next_task(share, task, tasks)
 
 
 def _kernels(name: str, **names: bool) -> dict[int, JobKernel]:

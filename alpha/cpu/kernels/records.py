@@ -7,11 +7,9 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from alpha.cpu.atomics import I64, take_task
+from alpha.cpu.atomics import I64
 from alpha.cpu.compile import inlined
-from alpha.cpu.job_slot import JOB_SLOT
-
-TASKS = JOB_SLOT.tasks
+from alpha.cpu.job_slot import draw_task
 
 
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
@@ -37,8 +35,8 @@ def put(_typing: Any, address: Any, position: Any, value: Any) -> Any:
 
 
 @inlined
-def next_task(slot, task):  # type: ignore[no-untyped-def]
-    """The task after ``task`` (-1: the first) that is this thread's; without a slot (0) all tasks are."""
-    if slot == 0:
+def next_task(share, task, tasks):  # type: ignore[no-untyped-def]
+    """The task after ``task`` (-1: the first) that is this thread's, or ``tasks``; without a share (0) all are."""
+    if share == 0:
         return task + 1
-    return take_task(slot + TASKS)
+    return draw_task(share, tasks)

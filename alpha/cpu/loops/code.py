@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
 from alpha.cpu.isa import ISA
-from alpha.cpu.job_slot import JOB_SLOT
+from alpha.cpu.job_slot import JOB_SLOT, SHARE
 from alpha.cpu.loops.lanes import Text, Value
 from alpha.cpu.loops.machine import pointer_to
 
@@ -220,19 +220,21 @@ def attributes() -> str:
 
 
 def shared(finish: Callable[[Code], None] | None = None) -> str:
-    """``shared(slot, job)``: calls ``task(job, plan, task)`` for tasks until none is left.
+    """``shared(share, job)``: calls ``task(job, plan, task)`` for tasks until none is left.
 
     ``finish``: writes what the thread does that ends the last of all tasks, of ``%job`` and ``%plan``. Then ``task``
     returns the address of a counter of the tasks that have ended, which begins with 0, and otherwise nothing.
     """
-    code = Code("shared", "slot", "job")
+    code = Code("shared", "share", "job")
     plan = _plan(code)
     tasks, kind = code.field(plan, TASKS), pointer_to("i64")
-    counter = code.pointer("i64", code.add("%slot", JOB_SLOT.tasks))
+    slot = code.do(f"load i64, {kind} {code.pointer('i64', code.add('%share', SHARE.slot))}, align 8")
+    function = code.do(f"load i64, {kind} {code.pointer('i64', code.add(slot, JOB_SLOT.draw))}, align 8")
+    function = code.do(f"inttoptr i64 {function} to {pointer_to('i64 (i64, i64)')}")
     draw, run, done = (code.new_label() for _ in range(3))
     code.act(f"br label %{draw}")
     code.label(draw)
-    task = code.do(f"atomicrmw add {kind} {counter}, i64 1 monotonic")
+    task = code.do(f"call i64 {function}(i64 %share, i64 {tasks})")
     code.act(f"br i1 {code.do(f'icmp slt i64 {task}, {tasks}')}, label %{run}, label %{done}")
     code.label(run)
     if finish is None:

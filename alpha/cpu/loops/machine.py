@@ -55,10 +55,10 @@ class Entries(NamedTuple):
     """The addresses of what runs a job."""
 
     alone: int
-    """``alone(job)``, which runs all of it; with ``takes_slot`` it is ``alone(0, job)``."""
+    """``alone(job)``, which runs all of it; with ``takes_share`` it is ``alone(0, job)``."""
     shared: int
-    """``shared(slot, job)``, which draws tasks from the slot until none is left."""
-    takes_slot: bool = False
+    """``shared(share, job)``, which draws tasks, by the thread's share, until none is left."""
+    takes_share: bool = False
 
 
 class Loop(Functions):
@@ -66,7 +66,7 @@ class Loop(Functions):
 
     Attributes:
         alone: runs all of a job, given its address: ``alone(job)``.
-        shared: the address of ``shared(slot, job)``, which draws tasks as kernels do (``alpha.cpu.sharing``).
+        shared: the address of ``shared(share, job)``, which draws tasks as kernels do (``alpha.cpu.sharing``).
         entries: the addresses of both.
     """
 
