@@ -11,9 +11,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.isa import ISA
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.workers import WORKERS
 
 LANES = ISA.lanes(4)
@@ -60,9 +60,9 @@ def _spread(builder: Any, value: Any, vector: Any) -> Any:
 
 
 @compiled
-def _run(counter, count, scale, shift, sinks):  # type: ignore[no-untyped-def]
+def _run(share, count, scale, shift, sinks):  # type: ignore[no-untyped-def]
     while True:
-        task = take_task(counter)
+        task = draw_task(share, len(sinks))
         if task >= len(sinks):
             break
         _fma_chains(count, scale, shift, sinks[task].ctypes.data)

@@ -19,7 +19,7 @@ from numba.np.numpy_support import from_dtype
 from alpha.cpu import compilations, sharing
 from alpha.cpu.forks import compilation_lock
 from alpha.cpu.inlining import Inlined
-from alpha.cpu.job_slot import JOB_SLOT, make_job
+from alpha.cpu.job_slot import make_job
 from alpha.cpu.kernel_cache import KernelCache
 from alpha.cpu.signatures import COMPILERS
 
@@ -33,10 +33,10 @@ Entry = Callable[[int, int, tuple[Any, ...]], Any]
 def compiled(function: Callable[..., Any]) -> Any:
     """Decorator for a kernel: compiled on first use for each set of argument types, cached on disk.
 
-    Every thread that takes part calls it with the same arguments, the first of which is the address of a counter: from
-    it the kernel draws tasks (``take_task``) until none is left. The decorated function is called with the address of
-    a job slot, which holds the counter, a number of threads and the kernel's other arguments. It releases the GIL, and
-    returns the sum of what the threads returned. See ``alpha.cpu.workers`` and ``HostEngine.launch``.
+    Every thread that takes part calls it with the same arguments, but for the first, the address of its share:
+    by it the kernel draws tasks (``draw_task``) until none is left. The decorated function is called with the address
+    of a job slot, a number of threads and the kernel's other arguments. It releases the GIL, and returns the sum of
+    what the threads returned. See ``alpha.cpu.workers`` and ``HostEngine.launch``.
     """
     source = function.__code__
     # The cache knows a compiled function by its file, line and name: by the kernel's, not those of _launch.
@@ -47,7 +47,6 @@ def compiled(function: Callable[..., Any]) -> Any:
         "kernel": inlined(function),
         "make_job": make_job,
         "share": sharing.share,
-        "TASKS": JOB_SLOT.tasks,
         "__name__": function.__module__,
     }
     launch = types.FunctionType(code, names, function.__name__)
@@ -149,7 +148,7 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 def _launch(slot, threads, *arguments):  # type: ignore[no-untyped-def]
     """Template of the function that ``compiled`` makes for a kernel, which gives it its name and its globals."""
-    entry, kept = make_job(kernel, (slot + TASKS, *arguments))  # type: ignore[name-defined]  # noqa: F821
+    entry, kept = make_job(kernel, (slot, *arguments))  # type: ignore[name-defined]  # noqa: F821
     return share(slot, threads, entry, kept)  # type: ignore[name-defined]  # noqa: F821
 
 

@@ -50,8 +50,6 @@ class JobSlot(NamedTuple):
     """Sum of what the kernel returned to each thread."""
     failures: int
     """Threads in which the kernel raised an error."""
-    tasks: int
-    """Tasks that were drawn: the counter of kernels that draw them one after the other, whatever their share."""
     share_count: int
     """How many shares the job's tasks are divided into; at most ``MAX_SHARES``."""
     shares: int
@@ -96,7 +94,7 @@ SHARE: Share = lay_out(Share, {"drawn": 8})
 JOB_SLOT: JobSlot = lay_out(
     JobSlot,
     {
-        **dict.fromkeys(("busy", "joined", "number", "entry", "result", "tasks", "share_count"), 8),
+        **dict.fromkeys(("busy", "joined", "number", "entry", "result", "share_count"), 8),
         "shares": MAX_SHARES * SHARE.nbytes,
     },
 )
@@ -124,8 +122,9 @@ def call(typing_context: Any, share: Any, entry: Any, arguments: Any) -> Any:
 def make_job(typing_context: Any, kernel: Any, arguments: Any) -> Any:
     """``make_job(kernel, arguments)``: the addresses of a function that calls a compiled kernel, and of its arguments.
 
-    The arguments lie in the caller's frame, so the job must end before the caller does. The function adds what the
-    kernel returns to the slot's result, and 1 to its failures where the kernel raised.
+    The first argument stands for the address of each thread's share, which the kernel gets in its place. The arguments
+    lie in the caller's frame, so the job must end before the caller does. The function adds what the kernel returns to
+    the slot's result, and 1 to its failures where the kernel raised.
     """
     signature = kernel.get_call_type(typing_context, tuple(arguments), {})
 
@@ -149,9 +148,8 @@ def _entry(context: Any, builder: Any, compiled: Any, signature: Any, kind: Any,
     share, address = function.args
     slot = inner.load(pointer(inner, inner.add(share, ir.Constant(I64, SHARE.slot))))
     values = inner.load(inner.inttoptr(address, layout.as_pointer()))
-    status, result = context.call_internal_no_propagate(
-        inner, compiled.fndesc, signature, cgutils.unpack_tuple(inner, values, len(kind))
-    )
+    arguments = [share, *cgutils.unpack_tuple(inner, values, len(kind))[1:]]
+    status, result = context.call_internal_no_propagate(inner, compiled.fndesc, signature, arguments)
     if signature.return_type != types.none:
         total = pointer(inner, inner.add(slot, ir.Constant(I64, JOB_SLOT.result)))
         inner.atomic_rmw("add", total, context.cast(inner, result, signature.return_type, types.int64), "monotonic")

@@ -75,7 +75,6 @@ def run(slot, threads, entry, arguments):  # type: ignore[no-untyped-def]
     store(slot + JOB_SLOT.entry, entry)
     store(slot + JOB_SLOT.arguments, arguments)
     store(slot + JOB_SLOT.threads, threads)
-    store(slot + JOB_SLOT.tasks, 0)
     store(slot + JOB_SLOT.result, 0)
     store(slot + JOB_SLOT.failures, 0)
     divide(slot, min(threads, MAX_SHARES))

@@ -90,16 +90,15 @@ _DRAW = NativeFunction(draw, "draw", (_number, _number), result=_number)
 class _ThreadSlot(threading.local):
     """A job slot per Python thread, for what the thread runs without workers."""
 
-    def __init__(self) -> None:
-        self._memory, self.address = _new_slot()
-        self._draws_by_shares = False
+    address = 0
+    """Where it is, once it has been prepared."""
 
-    def with_shares(self) -> int:
-        """The slot's address, for a job whose tasks are drawn by shares."""
-        if not self._draws_by_shares:
-            _write(self.address + JOB_SLOT.draw, _DRAW.address)
-            self._draws_by_shares = True
-        return self.address
+    def prepare(self) -> int:
+        """Makes the slot; returns its address."""
+        self._memory, slot = _new_slot()
+        _write(slot + JOB_SLOT.draw, _DRAW.address)
+        self.address = slot
+        return slot
 
 
 def _new_slot() -> tuple[Any, int]:
@@ -152,13 +151,12 @@ class Workers:
 
     def sharing(self, function: int, job: bytes, threads: int) -> Action:
         """``share`` as an action, with the workers started."""
-        slot = self._thread_slot.with_shares() if threads == 1 else self._slot_for(threads)
-        return _RUN_JOB.call, slot, threads, function, job, 0
+        return _RUN_JOB.call, self._slot_for(threads), threads, function, job, 0
 
     def _slot_for(self, threads: int) -> int:
         """The slot that the workers watch, once ``threads - 1`` of them have started; for one thread its own."""
         if threads == 1:
-            return self._thread_slot.address
+            return self._thread_slot.address or self._thread_slot.prepare()
         if len(self._threads) < threads - 1 and self._max_workers is None:
             self._start_missing(threads)
         return self._slot

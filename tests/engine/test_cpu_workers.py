@@ -21,17 +21,17 @@ from alpha.cpu import products, sleep, tasks, workers
 from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.engine import CPUEngine
-from alpha.cpu.job_slot import JOB_SLOT, MAX_SHARES, SHARE
+from alpha.cpu.job_slot import JOB_SLOT, MAX_SHARES, SHARE, draw_task
 from alpha.cpu.sharing import divide
 from alpha.cpu.workers import Workers
 
 
 @compiled
-def mark(counter, marks, work):  # type: ignore[no-untyped-def]
+def mark(share, marks, work):  # type: ignore[no-untyped-def]
     """marks[task] += 1 after some work; how many this thread marked."""
     done = 0
     while True:
-        task = take_task(counter)
+        task = draw_task(share, len(marks))
         if task >= len(marks):
             break
         value = 1.0
@@ -43,20 +43,19 @@ def mark(counter, marks, work):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def count(counter, expected_and_come):  # type: ignore[no-untyped-def]
+def count(_share, expected_and_come):  # type: ignore[no-untyped-def]
     """How many threads take part until ``expected_and_come[0]`` of them have come, or a while has passed."""
-    come = expected_and_come[1:].ctypes.data
+    come, turns_of_all = expected_and_come[1:].ctypes.data, expected_and_come[2:].ctypes.data
     take_task(come)
     turns = 0
     while expected_and_come[1] < expected_and_come[0] and turns < 2_000_000:
-        turns += take_task(counter) >= 0
+        turns += take_task(turns_of_all) >= 0
     return 1
 
 
 @compiled
-def allocate(counter, size):  # type: ignore[no-untyped-def]
+def allocate(_share, size):  # type: ignore[no-untyped-def]
     """Asks for memory."""
-    take_task(counter)
     return len(np.empty(size))
 
 
@@ -112,7 +111,7 @@ def test_every_task_of_a_share_is_done_once(private_workers: Workers, tasks: int
 
 
 def test_a_thread_draws_its_share_and_then_what_others_leave(private_workers: Workers) -> None:
-    slot = private_workers._thread_slot.with_shares()
+    slot = private_workers._thread_slot.prepare()
     shares = [slot + JOB_SLOT.shares + k * SHARE.nbytes for k in range(3)]
     divide(slot, 3)
     assert [draw(shares[1], 10) for _ in range(3)] == [3, 4, 5]
@@ -126,7 +125,7 @@ def test_as_many_threads_as_asked_take_part(private_workers: Workers, threads: i
     private_workers.run(mark, 4, (np.zeros(10, np.int64), 0))  # more of them exist than are asked
     most = 0
     for _ in range(20):  # one that the system does not let run in time is not waited for
-        joined = private_workers.run(count, threads, (np.array([threads, 0]),))
+        joined = private_workers.run(count, threads, (np.array([threads, 0, 0]),))
         assert 1 <= joined <= threads
         most = max(most, joined)
     assert most == threads
@@ -137,7 +136,7 @@ def test_a_sleeping_worker_is_woken(private_workers: Workers) -> None:
         assert private_workers.run(mark, 2, (np.zeros(10, np.int64), 0)) == 10
         while not asleep(private_workers):
             threading.Event().wait(0.01)
-    assert max(private_workers.run(count, 2, (np.array([2, 0]),)) for _ in range(20)) == 2
+    assert max(private_workers.run(count, 2, (np.array([2, 0, 0]),)) for _ in range(20)) == 2
 
 
 @pytest.mark.slow
@@ -145,7 +144,7 @@ def test_a_sleeping_worker_is_woken(private_workers: Workers) -> None:
 def test_a_sleeping_worker_may_use_every_processor(private_workers: Workers) -> None:
     """While it is awake it is kept off one."""
     for _ in range(5):
-        assert max(private_workers.run(count, 3, (np.array([3, 0]),)) for _ in range(20)) == 3
+        assert max(private_workers.run(count, 3, (np.array([3, 0, 0]),)) for _ in range(20)) == 3
         while not asleep(private_workers):
             threading.Event().wait(0.01)
         assert [os.sched_getaffinity(thread.native_id or 0) for thread in private_workers._threads] == [

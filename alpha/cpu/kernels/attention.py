@@ -20,9 +20,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.isa import FUSED, ISA
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.elementary import KernelLanes
 from alpha.cpu.kernels.microkernel import (
     ADD,
@@ -251,7 +251,7 @@ def _kept(runs: Runs, x: Any, keep: Any, _number: Any) -> Any:
     return builder.select(builder.fcmp_ordered("==", keep, runs.zero), runs.zero, builder.fmul(x, keep))
 
 
-_scale = _map_of(lambda runs, x, _y, share: runs.builder.fmul(x, share))
+_scale = _map_of(lambda runs, x, _y, factor: runs.builder.fmul(x, factor))
 _add_mask = _map_of(_plus_mask)
 _drop = _map_of(_kept)
 _zero = _map_of(lambda runs, _x, _y, _number: runs.zero)
@@ -411,7 +411,7 @@ def _hide_block(tag, sizes, mask, query, rows, key, keys, scale, scores, staged,
 
 
 @compiled
-def attention(counter, tag, sizes, dropout, scale, places, q, k, v, mask, y, lse):  # type: ignore[no-untyped-def]
+def attention(share, tag, sizes, dropout, scale, places, q, k, v, mask, y, lse):  # type: ignore[no-untyped-def]
     """y = softmax(scale * q k' + mask) v of each head, and lse, the logarithms of the softmax's sums.
 
     A query that sees no key has the result 0 and the logarithm +infinity, from which its probabilities come as 0.
@@ -432,7 +432,7 @@ def attention(counter, tag, sizes, dropout, scale, places, q, k, v, mask, y, lse
     tap = np.zeros(1, np.int64)
     lanes = VECTOR_BYTES // item
     while True:
-        task = take_task(counter)
+        task = draw_task(share, sizes.heads * chunks)
         if task >= sizes.heads * chunks:
             break
         zero = tap.ctypes.data
@@ -493,18 +493,18 @@ def attention(counter, tag, sizes, dropout, scale, places, q, k, v, mask, y, lse
                     )  # fmt: skip
         for r in range(count):
             total, top = read_number(np.float64(0), totals + r * 8), read_number(tag, tops + r * item)
-            share, log = 0.0, math.inf
+            factor, log = 0.0, math.inf
             if total != 0:
-                share, log = 1 / total, top + math.log(total)
+                factor, log = 1 / total, top + math.log(total)
             at = sums + r * sum_row
-            _scale(tag, at, at, y_at + (first + r) * sizes.y_step, sizes.value_size, rounded(tag, share))
+            _scale(tag, at, at, y_at + (first + r) * sizes.y_step, sizes.value_size, rounded(tag, factor))
             write_number(tag, lse + (head * sizes.queries + first + r) * item, rounded(tag, log))
     return 0
 
 
 @compiled
 def attention_grad(  # type: ignore[no-untyped-def]
-    counter, tag, sizes, dropout, scale, places, q, k, v, mask, y, lse, dy, dq, dk, dv
+    share, tag, sizes, dropout, scale, places, q, k, v, mask, y, lse, dy, dq, dk, dv
 ):
     """The gradients of q, k and v. A task is a chunk of a head's keys, with a gradient of the queries of its own."""
     item, panel, block, size, value_size = sizes.item, sizes.panel, sizes.block, sizes.size, sizes.value_size
@@ -520,7 +520,7 @@ def attention_grad(  # type: ignore[no-untyped-def]
     words = np.empty(block + 8, np.uint32)
     tap = np.zeros(1, np.int64)
     while True:
-        task = take_task(counter)
+        task = draw_task(share, sizes.heads * chunks)
         if task >= sizes.heads * chunks:
             break
         zero = tap.ctypes.data

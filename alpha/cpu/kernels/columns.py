@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled, inlined
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE, panel_product
 from alpha.cpu.kernels.tables import COUNT, OTHER, SOURCE
 from alpha.cpu.kernels.vectors import read_number, write_number
@@ -52,7 +52,7 @@ class ColumnsSizes(NamedTuple):
 
 @compiled
 def columns(  # type: ignore[no-untyped-def]
-    counter, tag, rows, columns, sizes, x, w, y, mode, bias, residual
+    share, tag, rows, columns, sizes, x, w, y, mode, bias, residual
 ):
     """Computes the result. A task is some result rows, a chunk of images and a group.
 
@@ -67,7 +67,7 @@ def columns(  # type: ignore[no-untyped-def]
     from_w = np.empty(sizes.most_taps + 1, np.int64)
     done = 0
     while True:
-        task = take_task(counter)
+        task = draw_task(share, bands * chunks * sizes.groups)
         if task >= bands * chunks * sizes.groups:
             break
         at = (products.ctypes.data + 63) // 64 * 64

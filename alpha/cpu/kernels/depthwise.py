@@ -14,9 +14,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.isa import ISA
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, has
 from alpha.cpu.kernels.vectors import I64, Vectors, integer
 
@@ -388,7 +388,7 @@ def _spread(w, lanes):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def depthwise(counter, tag, starts, rows, columns, sizes, x, w, y, mode, bias, residual):  # type: ignore[no-untyped-def]
+def depthwise(share, tag, starts, rows, columns, sizes, x, w, y, mode, bias, residual):  # type: ignore[no-untyped-def]
     """Computes the convolution or its input gradient; ``w`` is (channels, taps).
 
     A task is a chunk of images and channels at the runs of rows between two ``starts``.
@@ -405,7 +405,7 @@ def depthwise(counter, tag, starts, rows, columns, sizes, x, w, y, mode, bias, r
     from_x = np.empty(sizes.taps, np.int64)
     from_w = np.empty(sizes.taps, np.int64)
     while True:
-        task = take_task(counter)
+        task = draw_task(share, chunks * (starts.shape[0] - 1))
         if task >= chunks * (starts.shape[0] - 1):
             break
         part = task // chunks
@@ -467,7 +467,7 @@ def depthwise(counter, tag, starts, rows, columns, sizes, x, w, y, mode, bias, r
 
 
 @compiled
-def depthwise_weight(counter, tag, starts, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
+def depthwise_weight(share, tag, starts, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
     """Computes the filter gradient: ``dw`` is (parts, channels, taps), one part per chunk of images and range of rows.
 
     A range of rows lies between two ``starts``. A task is a part's chunk of channels. Returns the products computed.
@@ -484,7 +484,7 @@ def depthwise_weight(counter, tag, starts, rows, columns, sizes, x, dy, dw):  # 
     inner = sizes.chunk_channels * sizes.item
     x_row, dy_row = sizes.source_columns * sizes.pitch, sizes.target_columns * sizes.pitch
     while True:
-        task = take_task(counter)
+        task = draw_task(share, dw.shape[0] * channel_chunks)
         if task >= dw.shape[0] * channel_chunks:
             break
         part = task // channel_chunks

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled, inlined
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import ADD, ROWS, STORE, copy_vectors, outer_product
 
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
@@ -71,7 +71,7 @@ def _copy(tag, rows, columns, r, c, i, j, x, target, count, sizes):  # type: ign
 
 
 @compiled
-def few_channels(counter, tag, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
+def few_channels(share, tag, rows, columns, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
     """Computes the filter gradient ``dw``, an array (parts, groups, OC, FH, FW * IC). A task is a part and a group.
 
     Returns how many multiply-adds it computed.
@@ -84,7 +84,7 @@ def few_channels(counter, tag, rows, columns, sizes, x, dy, dw):  # type: ignore
     from_x = np.empty(sizes.together, np.int64)
     from_dy = np.empty(sizes.together, np.int64)
     while True:
-        task = take_task(counter)
+        task = draw_task(share, parts * groups)
         if task >= parts * groups:
             break
         part = task // groups

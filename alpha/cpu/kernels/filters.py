@@ -8,9 +8,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.isa import ISA
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import copy_vectors
 from alpha.cpu.kernels.runs import Runs
 from alpha.cpu.kernels.vectors import integer, transpose
@@ -44,12 +44,12 @@ def _add_rows(_typing: Any, tag: Any, rows: Any, step: Any, count: Any, total: A
 
 
 @compiled
-def add_parts(counter, parts, total):  # type: ignore[no-untyped-def]
+def add_parts(share, parts, total):  # type: ignore[no-untyped-def]
     """total[i] = sum over p of parts[p, i], in the order of p."""
     count, item, zero = total.size, total.itemsize, total.dtype.type(0)
     tasks = (count + PART_NUMBERS - 1) // PART_NUMBERS
     while True:
-        task = take_task(counter)
+        task = draw_task(share, tasks)
         if task >= tasks:
             break
         start = task * PART_NUMBERS
@@ -59,10 +59,10 @@ def add_parts(counter, parts, total):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def spread(counter, tag, images, x, step, out, out_step, nbytes):  # type: ignore[no-untyped-def]
+def spread(share, tag, images, x, step, out, out_step, nbytes):  # type: ignore[no-untyped-def]
     """Copies images of ``nbytes`` contiguous bytes to places further apart; writes up to 63 bytes beyond each."""
     while True:
-        image = take_task(counter)
+        image = draw_task(share, images)
         if image >= images:
             break
         copy_vectors(tag, x + image * step, 64, out + image * out_step, 64, (nbytes + 63) // 64, 64)
@@ -74,7 +74,7 @@ ROW_BLOCK = 8
 
 
 @compiled
-def pack_by_output(counter, w, packed):  # type: ignore[no-untyped-def]
+def pack_by_output(share, w, packed):  # type: ignore[no-untyped-def]
     """Packs filters (G, OC, T, IC) by output channels: (G, panels, T, IC, panel); zeros fill the last panel."""
     groups, panels, taps, depth, width = packed.shape
     channels = w.shape[1]
@@ -82,7 +82,7 @@ def pack_by_output(counter, w, packed):  # type: ignore[no-untyped-def]
     zero, item = w.dtype.type(0), w.itemsize
     lanes = VECTOR_BYTES // item
     while True:
-        task = take_task(counter)
+        task = draw_task(share, tasks)
         if task >= tasks:
             break
         group = task // (panels * taps)
@@ -110,7 +110,7 @@ def pack_by_output(counter, w, packed):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def pack_by_input(counter, w, packed):  # type: ignore[no-untyped-def]
+def pack_by_input(share, w, packed):  # type: ignore[no-untyped-def]
     """Packs filters (G, OC, T, IC) by input channels: (G, panels, T, OC, panel); zeros fill the last panel.
 
     A task takes ROW_BLOCK output channels: it reads that many streams and writes that many rows at a time.
@@ -120,7 +120,7 @@ def pack_by_input(counter, w, packed):  # type: ignore[no-untyped-def]
     blocks = (depth + ROW_BLOCK - 1) // ROW_BLOCK
     zero = w.dtype.type(0)
     while True:
-        task = take_task(counter)
+        task = draw_task(share, groups * blocks)
         if task >= groups * blocks:
             break
         group = task // blocks

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, panel_product
 from alpha.cpu.kernels.tables import COUNT, OTHER, SOURCE
 
@@ -44,7 +44,7 @@ class ImagesSizes(NamedTuple):
 
 @compiled
 def images(  # type: ignore[no-untyped-def]
-    counter, tag, order, rows, columns, runs, sizes, x, w, y, mode, bias, residual
+    share, tag, order, rows, columns, runs, sizes, x, w, y, mode, bias, residual
 ):
     """ConvV2 and KS-deconv-V2: each result position is the sum of its taps' products; no other product is computed.
 
@@ -64,7 +64,7 @@ def images(  # type: ignore[no-untyped-def]
     from_x = np.empty(longest * widest + 1, np.int64)
     from_w = np.empty(longest * widest + 1, np.int64)
     while True:
-        task = take_task(counter)
+        task = draw_task(share, tasks)
         if task >= tasks:
             break
         position = order[task // chunks]

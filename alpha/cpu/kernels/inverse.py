@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.normalisation import BLOCK
 
 
 @compiled
-def apply_measured(counter, x, scale, shift, residual, slope, y, partial):  # type: ignore[no-untyped-def]
+def apply_measured(share, x, scale, shift, residual, slope, y, partial):  # type: ignore[no-untyped-def]
     """y = act(x * scale + shift + residual); partial[t] = each channel's sum of residual ** 2 over task t's rows."""
     rows, channels = x.shape
     tasks = partial.shape[0]
     zero = x.dtype.type(0)
     q = np.empty(channels, x.dtype)
     while True:
-        task = take_task(counter)
+        task = draw_task(share, tasks)
         if task >= tasks:
             break
         first, last = rows * task // tasks, rows * (task + 1) // tasks
@@ -38,7 +38,7 @@ def apply_measured(counter, x, scale, shift, residual, slope, y, partial):  # ty
 
 
 @compiled
-def inverse_sums(counter, dy, y, residual, has_residual, offset, slope, unslope, masked, partial):  # type: ignore[no-untyped-def]
+def inverse_sums(share, dy, y, residual, has_residual, offset, slope, unslope, masked, partial):  # type: ignore[no-untyped-def]
     """partial[t] = each channel's (sum of g, sum of g * t) over task t's rows; g is dy past the activation, whose
     inverse gives t = act^-1(y) - residual - offset, the input less its mean times the scale.
 
@@ -50,7 +50,7 @@ def inverse_sums(counter, dy, y, residual, has_residual, offset, slope, unslope,
     s = np.empty(channels, y.dtype)
     q = np.empty(channels, y.dtype)
     while True:
-        task = take_task(counter)
+        task = draw_task(share, tasks)
         if task >= tasks:
             break
         first, last = rows * task // tasks, rows * (task + 1) // tasks
@@ -79,13 +79,13 @@ def inverse_sums(counter, dy, y, residual, has_residual, offset, slope, unslope,
 
 
 @compiled
-def inverse_apply(counter, dy, y, residual, has_residual, offset, slope, unslope, a, b, d, dx):  # type: ignore[no-untyped-def]
+def inverse_apply(share, dy, y, residual, has_residual, offset, slope, unslope, a, b, d, dx):  # type: ignore[no-untyped-def]
     """dx = a * g + b * t + d, g and t as for ``inverse_sums``."""
     rows, channels = y.shape
     tasks = (rows + BLOCK - 1) // BLOCK
     zero, one = y.dtype.type(0), y.dtype.type(1)
     while True:
-        task = take_task(counter)
+        task = draw_task(share, tasks)
         if task >= tasks:
             break
         for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):

@@ -14,9 +14,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.isa import ISA
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS
 from alpha.cpu.kernels.tables import COUNT, OTHER, SOURCE
 from alpha.cpu.kernels.vectors import I64, Vectors, integer, read_number, transpose, write_number
@@ -205,7 +205,7 @@ def _finish(tag, sums, line, target, target_step, count, channels, item, mode, b
 
 @compiled
 def lanes(  # type: ignore[no-untyped-def]
-    counter, tag, bands, rows, columns, heights, sizes, x, w, y, mode, bias, residual
+    share, tag, bands, rows, columns, heights, sizes, x, w, y, mode, bias, residual
 ):
     """Computes the result. A task is a band, a chunk of images and a group.
 
@@ -224,7 +224,7 @@ def lanes(  # type: ignore[no-untyped-def]
     from_x = np.empty(sizes.most_taps + 1, np.int64)
     from_w = np.empty(sizes.most_taps + 1, np.int64)
     while True:
-        task = take_task(counter)
+        task = draw_task(share, tasks)
         if task >= tasks:
             break
         # Taken again for each task: Numba frees an array after its last use, and does not count uses of its address.

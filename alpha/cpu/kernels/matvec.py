@@ -13,8 +13,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.runs import Runs
 from alpha.cpu.kernels.vectors import integer, read_number, write_number
 
@@ -146,10 +146,10 @@ _updates_past_2 = _updates(UPDATE_ROWS, streamed=True)
 
 
 @compiled
-def matrix_vector(counter, tag, item, rows, columns, task_rows, a, step, x, plus, y):  # type: ignore[no-untyped-def]
+def matrix_vector(share, tag, item, rows, columns, task_rows, a, step, x, plus, y):  # type: ignore[no-untyped-def]
     """y = A x, plus the vector at ``plus`` if that is not 0. A task is some rows; steps are in bytes."""
     while True:
-        row = take_task(counter) * task_rows
+        row = draw_task(share, -(-rows // task_rows)) * task_rows
         if row >= rows:
             break
         first, end = row, min(row + task_rows, rows)
@@ -167,11 +167,11 @@ def matrix_vector(counter, tag, item, rows, columns, task_rows, a, step, x, plus
 
 
 @compiled
-def vector_matrix(counter, tag, item, rows, columns, task_columns, a, step, x, plus, y):  # type: ignore[no-untyped-def]
+def vector_matrix(share, tag, item, rows, columns, task_columns, a, step, x, plus, y):  # type: ignore[no-untyped-def]
     """y = x A, plus the vector at ``plus`` if that is not 0. A task is some columns, whose sums stay in the L1
     cache."""
     while True:
-        column = take_task(counter) * task_columns
+        column = draw_task(share, -(-columns // task_columns)) * task_columns
         if column >= columns:
             break
         width = min(task_columns, columns - column)
@@ -189,13 +189,13 @@ def vector_matrix(counter, tag, item, rows, columns, task_columns, a, step, x, p
 
 
 @compiled
-def rank_one(counter, tag, item, rows, columns, task_rows, a, step, x, y, out, out_step, streamed):  # type: ignore[no-untyped-def]
+def rank_one(share, tag, item, rows, columns, task_rows, a, step, x, y, out, out_step, streamed):  # type: ignore[no-untyped-def]
     """out = A + tag * x y'. A task is some rows.
 
     If ``streamed`` is not 0, out is written past the caches; its rows must begin at multiples of a vector's size.
     """
     while True:
-        row = take_task(counter) * task_rows
+        row = draw_task(share, -(-rows // task_rows)) * task_rows
         if row >= rows:
             break
         end = min(row + task_rows, rows)

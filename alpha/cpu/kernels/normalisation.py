@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
+from alpha.cpu.job_slot import draw_task
 
 BLOCK = 64
 """Rows summed in the array's own dtype."""
@@ -22,7 +22,7 @@ PLAIN, MASK_X, MASK_Y = 0, 1, 2
 
 
 @compiled
-def statistics(counter, x, partial):  # type: ignore[no-untyped-def]
+def statistics(share, x, partial):  # type: ignore[no-untyped-def]
     """partial[t] = each channel's (mean, sum of squared deviations) over task t's rows."""
     rows, channels = x.shape
     tasks = partial.shape[0]
@@ -30,7 +30,7 @@ def statistics(counter, x, partial):  # type: ignore[no-untyped-def]
     q = np.empty(channels, x.dtype)
     shift = np.empty(channels, x.dtype)
     while True:
-        task = take_task(counter)
+        task = draw_task(share, tasks)
         if task >= tasks:
             break
         first, last = rows * task // tasks, rows * (task + 1) // tasks
@@ -58,14 +58,14 @@ def statistics(counter, x, partial):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def apply(counter, x, scale, shift, residual, has_residual, slope, has_slope, y):  # type: ignore[no-untyped-def]
+def apply(share, x, scale, shift, residual, has_residual, slope, has_slope, y):  # type: ignore[no-untyped-def]
     """y = act(x * scale + shift + residual)."""
     rows, channels = x.shape
     tasks = (rows + BLOCK - 1) // BLOCK
     zero = x.dtype.type(0)
     flat = slope == zero
     while True:
-        task = take_task(counter)
+        task = draw_task(share, tasks)
         if task >= tasks:
             break
         for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):
@@ -94,7 +94,7 @@ def apply(counter, x, scale, shift, residual, has_residual, slope, has_slope, y)
 
 
 @compiled
-def grad_sums(counter, dy, x, y, mean, scale, shift, slope, mask, masked, partial):  # type: ignore[no-untyped-def]
+def grad_sums(share, dy, x, y, mean, scale, shift, slope, mask, masked, partial):  # type: ignore[no-untyped-def]
     """partial[t] = each channel's (sum of g, sum of g * (x - mean)) over task t's rows; g is dy past the activation.
 
     With MASK_Y, g is also written to ``masked``: it is the residual's gradient.
@@ -106,7 +106,7 @@ def grad_sums(counter, dy, x, y, mean, scale, shift, slope, mask, masked, partia
     s = np.empty(channels, x.dtype)
     q = np.empty(channels, x.dtype)
     while True:
-        task = take_task(counter)
+        task = draw_task(share, tasks)
         if task >= tasks:
             break
         first, last = rows * task // tasks, rows * (task + 1) // tasks
@@ -152,14 +152,14 @@ def grad_sums(counter, dy, x, y, mean, scale, shift, slope, mask, masked, partia
 
 
 @compiled
-def grad_apply(counter, g, x, mean, scale, shift, slope, masked, a, b, d, dx):  # type: ignore[no-untyped-def]
+def grad_apply(share, g, x, mean, scale, shift, slope, masked, a, b, d, dx):  # type: ignore[no-untyped-def]
     """dx = a * g + b * (x - mean) + d, g past the activation's mask from scale * x + shift where ``masked``."""
     rows, channels = x.shape
     tasks = (rows + BLOCK - 1) // BLOCK
     zero, one = x.dtype.type(0), x.dtype.type(1)
     flat = slope == zero
     while True:
-        task = take_task(counter)
+        task = draw_task(share, tasks)
         if task >= tasks:
             break
         for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):
@@ -179,14 +179,14 @@ def grad_apply(counter, g, x, mean, scale, shift, slope, masked, a, b, d, dx):  
 
 
 @compiled
-def grad_scaled(counter, g, x, scale, shift, slope, masked, a, dx):  # type: ignore[no-untyped-def]
+def grad_scaled(share, g, x, scale, shift, slope, masked, a, dx):  # type: ignore[no-untyped-def]
     """dx = a * g of constant statistics, g as for ``grad_apply``: an x that is not finite leaves the gradient alone."""
     rows, channels = x.shape
     tasks = (rows + BLOCK - 1) // BLOCK
     zero, one = x.dtype.type(0), x.dtype.type(1)
     flat = slope == zero
     while True:
-        task = take_task(counter)
+        task = draw_task(share, tasks)
         if task >= tasks:
             break
         for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled, inlined
 from alpha.cpu.isa import ISA
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, copy_panels, scattered_product, scattered_rows
 from alpha.cpu.kernels.positions import addresses, residual_addresses, tap_offsets
 from alpha.cpu.kernels.vectors import transpose
@@ -76,7 +76,7 @@ def pack_by_input(tag, sizes, w, row, channel, depth, target):  # type: ignore[n
 
 @compiled
 def panels(  # type: ignore[no-untyped-def]
-    counter, tag, kind, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
+    share, tag, kind, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
 ):
     """Adds the products of all taps to the result. A task is a panel.
 
@@ -97,7 +97,7 @@ def panels(  # type: ignore[no-untyped-def]
     from_w = np.empty(2, np.int64)
     nowhere = np.zeros(sizes.groups * sizes.channels * sizes.item, np.uint8)
     while True:
-        panel = take_task(counter)
+        panel = draw_task(share, sizes.groups * per_group)
         if panel >= sizes.groups * per_group:
             break
         # Taken again for each task: Numba frees an array after its last use, and does not count uses of its address.

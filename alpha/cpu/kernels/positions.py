@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled, inlined
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, scattered_product, scattered_rows
 
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
@@ -137,7 +137,7 @@ def tap_offsets(rows, columns, block, from_x, from_w):  # type: ignore[no-untype
 
 @compiled
 def positions(  # type: ignore[no-untyped-def]
-    counter, tag, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
+    share, tag, blocks, rows, columns, sizes, x, w, y, mode, bias, residual
 ):
     """Computes the result of all positions. A task is some blocks and some panels; ``blocks`` is a table of ``Block``.
 
@@ -156,7 +156,7 @@ def positions(  # type: ignore[no-untyped-def]
     from_w = np.empty(sizes.most_taps + 1, np.int64)
     nowhere = np.zeros((sizes.groups * sizes.channels + sizes.panel) * sizes.item, np.uint8)
     while True:
-        task = take_task(counter)
+        task = draw_task(share, tasks)
         if task >= tasks:
             break
         first_panel = task // groups * sizes.panels

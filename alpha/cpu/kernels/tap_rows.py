@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import ADD, ROWS, TALL, copy_vectors, outer_product, tall_product
 
 MIN_LOOP_IMAGES = 4
@@ -82,7 +82,7 @@ class TapRowsSizes(NamedTuple):
 
 
 @compiled
-def tap_rows(counter, tag, tables, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
+def tap_rows(share, tag, tables, sizes, x, dy, dw):  # type: ignore[no-untyped-def]
     """Computes the filter gradient ``dw``, an array (parts, groups, FH, FW * IC, OC). A task is a part and a group.
 
     Returns how many multiply-adds it computed.
@@ -97,7 +97,7 @@ def tap_rows(counter, tag, tables, sizes, x, dy, dw):  # type: ignore[no-untyped
     from_x = np.empty(most, np.int64)
     from_dy = np.empty(most, np.int64)
     while True:
-        task = take_task(counter)
+        task = draw_task(share, parts * groups)
         if task >= parts * groups:
             break
         # Taken again for each task: Numba frees an array after its last use, and does not count uses of its address.

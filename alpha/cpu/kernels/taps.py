@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import compiled
 from alpha.cpu.isa import ISA
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import (
     ADD,
     STORE,
@@ -93,7 +93,7 @@ class CopySizes(NamedTuple):
 
 
 @compiled
-def taps(counter, tag, rows, columns, sizes, copies, x, dy, dw):  # type: ignore[no-untyped-def]
+def taps(share, tag, rows, columns, sizes, copies, x, dy, dw):  # type: ignore[no-untyped-def]
     """Sk-dilated-V2: each tap's filter element is the sum over the positions where the tap lies inside x.
 
     A task is a part of the images, a slice of the output channels and some panels of input channels. A tap's pairs lie
@@ -119,7 +119,7 @@ def taps(counter, tag, rows, columns, sizes, copies, x, dy, dw):  # type: ignore
     from_x = np.empty(sizes.row_chunk, np.int64)
     from_dy = np.empty(sizes.row_chunk, np.int64)
     while True:
-        task = take_task(counter)
+        task = draw_task(share, tasks)
         if task >= tasks:
             break
         # Taken again for each task: Numba frees an array after its last use, and does not count uses of its address.

@@ -16,10 +16,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import call, called, compiled
 from alpha.cpu.forks import compilation_lock
 from alpha.cpu.isa import ISA
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE, has, panel_product
 from alpha.cpu.kernels.vectors import I64, Vectors, integer, transpose
 from alpha.cpu.kernels.winograd_forms import FORMS, Form, Matrix, transposed
@@ -357,7 +357,7 @@ for _form in (form for forms in FORMS.values() for form in forms.values()):
 
 @compiled
 def winograd(  # type: ignore[no-untyped-def]
-    counter, tag, form, rows_from, rows_to, columns_from, columns_to, sizes, x, w, y, mode, bias, residual
+    share, tag, form, rows_from, rows_to, columns_from, columns_to, sizes, x, w, y, mode, bias, residual
 ):
     """Computes a convolution or an input gradient by a form's matrices.
 
@@ -382,7 +382,7 @@ def winograd(  # type: ignore[no-untyped-def]
     targets = np.empty(form.results * form.results, np.int64)
     no_offset = np.zeros(1, np.int64)
     while True:
-        task = take_task(counter)
+        task = draw_task(share, tasks)
         if task >= tasks:
             break
         first_tile = task // chunks * sizes.tiles
@@ -462,7 +462,7 @@ def winograd(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def pack_by_output(counter, tag, form, w, sizes, target):  # type: ignore[no-untyped-def]
+def pack_by_output(share, tag, form, w, sizes, target):  # type: ignore[no-untyped-def]
     """Transforms filters (OC, taps, IC) for a convolution, to panels of output channels.
 
     The result is (groups * panels, places, IC per group, panel). A task is a panel and some input channels, a vector at
@@ -476,7 +476,7 @@ def pack_by_output(counter, tag, form, w, sizes, target):  # type: ignore[no-unt
     square = places * lanes * ISA_BYTES
     squares = np.zeros(square // ISA_BYTES * sizes.panel + lanes, np.float32)
     while True:
-        task = take_task(counter)
+        task = draw_task(share, sizes.groups * panels * blocks)
         if task >= sizes.groups * panels * blocks:
             break
         panel = task // blocks
@@ -503,7 +503,7 @@ def pack_by_output(counter, tag, form, w, sizes, target):  # type: ignore[no-unt
 
 
 @compiled
-def pack_by_input(counter, tag, form, w, sizes, target):  # type: ignore[no-untyped-def]
+def pack_by_input(share, tag, form, w, sizes, target):  # type: ignore[no-untyped-def]
     """Transforms filters (OC, taps, IC) for an input gradient, to panels of input channels.
 
     The result is (groups * panels, places, OC per group, panel). A task is some output channels, whose rows are
@@ -515,7 +515,7 @@ def pack_by_input(counter, tag, form, w, sizes, target):  # type: ignore[no-unty
     places, taps = form.places * form.places, form.taps * form.taps
     blocks = (sizes.depth + ROWS - 1) // ROWS
     while True:
-        task = take_task(counter)
+        task = draw_task(share, sizes.groups * blocks)
         if task >= sizes.groups * blocks:
             break
         group = task // blocks

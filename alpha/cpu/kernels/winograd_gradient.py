@@ -17,10 +17,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import call, called, compiled
 from alpha.cpu.forks import compilation_lock
 from alpha.cpu.isa import ISA
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import ADD, NARROW_WIDE_ROWS, ROWS, STORE, narrow_outer_product, outer_product
 from alpha.cpu.kernels.vectors import I64, Vectors, integer
 from alpha.cpu.kernels.winograd import LINES, transformed_places
@@ -186,7 +186,7 @@ for _form in (form for forms in FORMS.values() for form in forms.values()):
 
 @compiled
 def sums(  # type: ignore[no-untyped-def]
-    counter, tag, form, rows_from, rows_to, columns_from, columns_to, sizes, x, dy, target
+    share, tag, form, rows_from, rows_to, columns_from, columns_to, sizes, x, dy, target
 ):
     """Sums the products of transformed x and dy over each part's tiles and images.
 
@@ -217,7 +217,7 @@ def sums(  # type: ignore[no-untyped-def]
     no_offset = np.zeros(1, np.int64)
     done = 0
     while True:
-        task = take_task(counter)
+        task = draw_task(share, sizes.parts * blocks)
         if task >= sizes.parts * blocks:
             break
         part = task // blocks
@@ -304,7 +304,7 @@ def sums(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def filters(counter, tag, form, sizes, source, dw):  # type: ignore[no-untyped-def]
+def filters(share, tag, form, sizes, source, dw):  # type: ignore[no-untyped-def]
     """Computes the filter's gradient (OC, taps, IC) from one part's ``sums``. A task is an output channel."""
     out_blocks = (sizes.out_channels + sizes.out_block - 1) // sizes.out_block
     in_blocks = (sizes.in_channels + sizes.in_block - 1) // sizes.in_block
@@ -313,7 +313,7 @@ def filters(counter, tag, form, sizes, source, dw):  # type: ignore[no-untyped-d
     block_bytes = form.places * form.places * panels * sum_panel
     taps = form.taps * form.taps
     while True:
-        task = take_task(counter)
+        task = draw_task(share, sizes.groups * sizes.out_channels)
         if task >= sizes.groups * sizes.out_channels:
             break
         group = task // sizes.out_channels

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from alpha.cpu.atomics import take_task
 from alpha.cpu.compile import call, compiled
 from alpha.cpu.isa import ISA
+from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import ADD, STORE, panel_product
 from alpha.cpu.kernels.winograd import DEPTH
 
@@ -36,14 +36,14 @@ class StageSizes(NamedTuple):
 
 
 @compiled
-def inputs(counter, form, rows_from, columns_from, sizes, stages, x, values):  # type: ignore[no-untyped-def]
+def inputs(share, form, rows_from, columns_from, sizes, stages, x, values):  # type: ignore[no-untyped-def]
     """Transforms inputs, to a matrix (rows, depth) for each place. A task is a tile of all images."""
     run = stages.images * sizes.depth * 4
     start = x + stages.first * sizes.source_image
     nothing = np.zeros(stages.images * sizes.depth + sizes.panel, np.float32)
     sources = np.empty(form.inputs * form.inputs, np.int64)
     while True:
-        tile = take_task(counter)
+        tile = draw_task(share, stages.tiles)
         if tile >= stages.tiles:
             break
         tile_row = tile // sizes.tile_columns
@@ -57,7 +57,7 @@ def inputs(counter, form, rows_from, columns_from, sizes, stages, x, values):  #
 
 
 @compiled
-def products(counter, tag, places, sizes, stages, values, w, results):  # type: ignore[no-untyped-def]
+def products(share, tag, places, sizes, stages, values, w, results):  # type: ignore[no-untyped-def]
     """Computes a matrix (rows, panel) for each panel and place. Returns how many products it computed.
 
     A task is a place, some panels and some rows. Tasks of the same panels follow each other, so that the panels stay in
@@ -71,7 +71,7 @@ def products(counter, tag, places, sizes, stages, values, w, results):  # type: 
     no_offset = np.zeros(1, np.int64)
     done = 0
     while True:
-        task = take_task(counter)
+        task = draw_task(share, places * groups * chunks)
         if task >= places * groups * chunks:
             break
         place = task // (groups * chunks)
@@ -104,7 +104,7 @@ def products(counter, tag, places, sizes, stages, values, w, results):  # type: 
 
 @compiled
 def results(  # type: ignore[no-untyped-def]
-    counter, tag, form, rows_to, columns_to, sizes, stages, products, y, mode, bias, residual
+    share, tag, form, rows_to, columns_to, sizes, stages, products, y, mode, bias, residual
 ):
     """Transforms and finishes the results. A task is a tile of all images."""
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
@@ -113,7 +113,7 @@ def results(  # type: ignore[no-untyped-def]
     places = form.places * form.places
     targets = np.empty(form.results * form.results, np.int64)
     while True:
-        tile = take_task(counter)
+        tile = draw_task(share, stages.tiles)
         if tile >= stages.tiles:
             break
         tile_row = tile // sizes.tile_columns
