@@ -15,6 +15,7 @@ from alpha.cpu import compile, tasks, workers
 from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.compile import Entry
 from alpha.cpu.conv.depthwise import STREAMED
+from alpha.cpu.fills import STREAMED_BYTES
 from alpha.cpu.gemm import planner
 from alpha.cpu.gemm.algorithm import Call
 from alpha.cpu.gemm.epilogue import Epilogue
@@ -165,11 +166,12 @@ class ProductOperations(ArrayOperations):
         if target is None or target.strides[1] != 1:
             target = Tensor(self.allocate(rows * columns * item), 0, shape, (columns or 1, 1), dtype)
         x, y = self._vector(x), self._vector(y)
-        streamed = rows * columns * item >= STREAMED
+        nbytes = rows * columns * item
         if a is None:
-            self._outer(x, y, alpha, target, streamed)
+            self._outer(x, y, alpha, target, nbytes >= STREAMED_BYTES)
         else:
-            streamed = streamed and a is not out and (target.strides[0] * item | target.address) % ISA.bytes == 0
+            is_aligned = (target.strides[0] * item | target.address) % ISA.bytes == 0
+            streamed = nbytes >= STREAMED and a is not out and is_aligned
             entry, task, threads = _update(rows, columns, dtype, self.threads)
             places = a.address, a.strides[0] * item, x.address, y.address, target.address, target.strides[0] * item
             workers.WORKERS.enter(entry, threads, (alpha, item, rows, columns, task, *places, streamed))

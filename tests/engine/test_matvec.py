@@ -71,7 +71,8 @@ def test_results_past_the_caches_are_the_same(
 ) -> None:
     a, x, y = (alpha.tensor(v, engine=cpu) for v in drawn(rng, dtype, shape, shape[:1], shape[1:]))
     kept = cpu.ger(x, y, 0.7, a), cpu.ger(x, y)
-    monkeypatch.setattr(products, "STREAMED", 0)
+    for name in ("STREAMED", "STREAMED_BYTES"):
+        monkeypatch.setattr(products, name, 0)
     streamed, loop = [], products._outer_loop
     monkeypatch.setattr(products, "_outer_loop", lambda *given: (streamed.append(given[1]), loop(*given))[1])
     launched, enter = [], workers.WORKERS.enter
