@@ -36,7 +36,7 @@ TASKS = 8
 """Tasks at least, if there are as many samples."""
 
 STREAMED_BYTES = 10 << 20
-"""Bytes of images from which on what is written goes past the caches, as it does in point-wise operations."""
+"""Bytes of images from which on what is written goes past the caches."""
 
 
 JOB, GRADIENT_JOB = struct.Struct("9q3d").pack, struct.Struct("10qd").pack
