@@ -13,9 +13,8 @@ import numpy as np
 from alpha import caches
 from alpha.arguments import Shape
 from alpha.composed import elementwise
-from alpha.cpu import lookups, tasks
+from alpha.cpu import lookups, streaming, tasks
 from alpha.cpu.base import Array
-from alpha.cpu.copies import LARGE_BYTES
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops import machine, ranges
 from alpha.cpu.masks import MaskOperations
@@ -187,7 +186,8 @@ class ArrayOperations(MaskOperations):
             plan.address, source.address, out.address, low, high, ignore if may_ignore else 0, may_ignore, checking,
             found.ctypes.data,
         )  # fmt: skip
-        streams = source is not out and 8 * count >= LARGE_BYTES and out.storage.address % ISA.bytes == 0
+        is_aligned = out.storage.address % ISA.bytes == 0
+        streams = source is not out and streaming.streams(8 * count, 8 * count) and is_aligned
         tasks.run(_range_loop(streams), job, -(-count // ranges.TASK), self.threads)
         is_ignored, place = found.tolist()
         if checking and place < count:

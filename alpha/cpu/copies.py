@@ -14,6 +14,7 @@ from alpha import caches
 from alpha.arguments import Shape
 from alpha.composed import arrays
 from alpha.composed.arrays import inserted
+from alpha.cpu import streaming
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import copies as kernels
@@ -22,9 +23,6 @@ from alpha.cpu.loops.parts import equal_parts
 from alpha.errors import ShapeError
 from alpha.launches import CONCAT, COPY, COPY_INTO, FLIP, STACK, Launches
 from alpha.tensor import Tensor, dense_strides, extent, memory_order
-
-LARGE_BYTES = 1 << 23
-"""Bytes of a result from which it is written past the caches, which would not keep it."""
 
 STREAMED_ROW_BYTES = 1 << 10
 """Bytes of a row from which it is written past the caches: shorter ones share too many cache lines with others."""
@@ -62,7 +60,8 @@ class Plan(NamedTuple):
 
 def plan(copies: Sequence[Copy], item: int) -> Plan:
     """A plan of copies of numbers of ``item`` bytes, each of which has a part of the target for itself."""
-    stream = sum(math.prod(copy.shape) for copy in copies) * item >= LARGE_BYTES
+    read = sum(_bytes_read(copy, item) for copy in copies)
+    stream = streaming.streams(sum(math.prod(copy.shape) for copy in copies) * item, read)
     tasks, pieces = 0, []
     for group in _groups([part for copy in copies if 0 not in copy.shape for part in _parts(copy, item)]):
         shares = _tasks(group, item)
@@ -311,6 +310,12 @@ def merged(copy: Copy, item: int, by_source: bool = False) -> list[Loop]:
         whole = length * loops.pop()[0] if follows else length
         loops.append((whole, read * item, write * item))
     return loops or [(1, item, item)]
+
+
+def _bytes_read(copy: Copy, item: int) -> int:
+    """Bytes of memory that a copy reads, where axes of stride 0 repeat the same."""
+    lengths = [length for length, step in zip(copy.shape, copy.source_strides, strict=True) if step]
+    return math.prod(lengths) * item
 
 
 def _may_stream(part: Part, item: int) -> bool:

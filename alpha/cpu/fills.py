@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from alpha import caches
-from alpha.cpu import tasks
+from alpha.cpu import streaming, tasks
 from alpha.cpu.base import SMALL_FILL, HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.launches import Call, call_of, constant, learn, of_number, of_result, verdict
@@ -23,12 +23,6 @@ from alpha.dtypes import ALL, is_float, limits
 from alpha.launches import FULL, FULL_LIKE
 from alpha.records import Scalar
 from alpha.tensor import Storage, Tensor, dense_strides
-
-STREAMED_BYTES = 40 << 20
-"""Bytes from which a tensor that nothing is read for is written past the caches, which would not keep it.
-
-Measured on Zen 4 with 32 MB of L3 cache a core: at 32 MB one thread takes as long either way, two threads take a third
-of the time where the caches are used; from 48 MB on one thread is faster past them."""
 
 SHARED_BYTES = 1 << 20
 """Bytes from which workers are woken."""
@@ -79,7 +73,7 @@ class FillOperations(HostEngine):
             return
         plan = _plan(nbytes)
         job = _JOB(plan.record.address, address, numbers, 0)
-        loop = _loop(nbytes >= STREAMED_BYTES and address % ISA.bytes == 0)
+        loop = _loop(streaming.streams(nbytes) and address % ISA.bytes == 0)
         tasks.run(loop, job, plan.shared_tasks, self.threads)
 
     def progression(self, first: int | float, step: int | float, count: int, dtype: np.dtype[Any]) -> Tensor:
@@ -95,7 +89,7 @@ class FillOperations(HostEngine):
         parts = -(-count // progression.TASK)
         plan = _progression(parts)
         job = _PROGRESSION[in_floats](plan.address, out.storage.address, count, first, step)
-        streams = out.storage.nbytes >= STREAMED_BYTES and out.storage.address % ISA.bytes == 0
+        streams = streaming.streams(out.storage.nbytes) and out.storage.address % ISA.bytes == 0
         tasks.run(_progression_loop(in_floats, element, streams), job, parts, self.threads)
         if in_floats and count > 1:
             ctypes.memmove(out.storage.address + dtype.itemsize, pattern(second, dtype), dtype.itemsize)
@@ -116,7 +110,7 @@ def pattern(value: Scalar, dtype: np.dtype[Any]) -> bytes:
 def _call(out: Tensor) -> Call:
     """How a launch fills such a tensor with any number that its dtype holds."""
     nbytes, dtype = out.storage.nbytes, out.dtype
-    loop, plan = _loop(nbytes >= STREAMED_BYTES), _plan(nbytes, dtype)
+    loop, plan = _loop(streaming.streams(nbytes)), _plan(nbytes, dtype)
     words = (constant(plan.record.address), of_result(), of_number(0), verdict())
     call = call_of(loop, words, (out,), math.prod(out.shape), plan.shared_tasks, plan)
     if is_float(dtype):

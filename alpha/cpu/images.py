@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.arguments import Shape
+from alpha.cpu import streaming
 from alpha.cpu.base import HostEngine
-from alpha.cpu.copies import LARGE_BYTES
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops import pixels
 from alpha.cpu.loops.pixels import PixelPlan
@@ -54,7 +54,7 @@ def image_plan(
     runs, _, _ = pixels.runs_of(shape, strides)
     steps = dense_strides(result, IMAGE_ORDER if in_image_order or runs == 1 else None)
     nbytes = math.prod(result) * item
-    streams = nbytes >= LARGE_BYTES and not any(step * item % ISA.bytes for step in steps[:3])
+    streams = streaming.streams(nbytes, nbytes) and not any(step * item % ISA.bytes for step in steps[:3])
     planned = pixels.plan(shape, strides, size, steps, item, read_once)
     return ImagePlan(math.prod(result), nbytes, result, steps, streams, planned)
 

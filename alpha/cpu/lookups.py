@@ -13,9 +13,9 @@ import numpy as np
 from alpha import caches
 from alpha.arguments import Shape
 from alpha.composed import arrays
-from alpha.cpu import tasks
+from alpha.cpu import streaming, tasks
 from alpha.cpu.base import Array
-from alpha.cpu.copies import LARGE_BYTES, STREAMED_ROW_BYTES, CopyOperations
+from alpha.cpu.copies import STREAMED_ROW_BYTES, CopyOperations
 from alpha.cpu.isa import ISA
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import indexing as kernels
@@ -295,7 +295,8 @@ def _plan(
 ) -> Plan:
     """A lookup by the kernels; ``writers``: the threads that add to the table or overwrite it."""
     outer, length, inner = sizes
-    stream = math.prod(sizes) * item >= LARGE_BYTES and inner * item >= STREAMED_ROW_BYTES
+    nbytes = math.prod(sizes) * item
+    stream = streaming.streams(nbytes, nbytes) and inner * item >= STREAMED_ROW_BYTES
     if op == TAKE:
         block = max(1, TASK // max(inner, 1))
         count = -(-outer * length // block)

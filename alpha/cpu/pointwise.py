@@ -12,7 +12,7 @@ import numpy as np
 
 from alpha import caches
 from alpha.arguments import Shape, broadcast_shapes
-from alpha.cpu import launches, tasks
+from alpha.cpu import launches, streaming, tasks
 from alpha.cpu.base import HostEngine
 from alpha.cpu.isa import FUSED, ISA
 from alpha.cpu.loops import loop as loops
@@ -32,16 +32,6 @@ UNIT = 64
 
 FOUND = 1 << 15
 """Elements from which workers are woken."""
-
-STREAMED_BYTES = 40 << 20
-"""Bytes that a loop writes from which its results go past the caches, which would not keep them.
-
-Measured on a core of Zen 4 with 32 MB of L3 cache: where nothing is read either way takes as long at 40 MB, a copy at
-12 MB, a sum of two tensors at 7 MB.
-"""
-
-READ_BYTES = 2.35
-"""For how many bytes written a byte counts that is read: so the three agree."""
 
 ALIGNED_BYTES = 2 << 10
 """Bytes of a row from which its results go past the caches where rows are not aligned.
@@ -148,11 +138,11 @@ class Plan:
         tensors = [(element_of(dtype), spacing_in_rows(axes, place, dtype)) for place, dtype in places]
         is_logical = all(one.operation.startswith("logical_") for one in program.instructions)
         computed = BOOLS if is_logical and all(program.conditions) else element_of(dtype)
-        weight = sum(nbytes for nbytes, _ in self.results) + READ_BYTES * sum(_bytes_read(*one) for one in layouts)
+        written, read = sum(nbytes for nbytes, _ in self.results), sum(_bytes_read(*one) for one in layouts)
         row_bytes = axes[-1][0] * dtype.itemsize
         aligns = row_bytes % ISA.bytes != 0 and len(axes) > 1
         can_stream = not aligns or (row_bytes >= ALIGNED_BYTES and not program.bools[0] and not _draws(layouts))
-        streams = out is None and can_stream and weight >= STREAMED_BYTES
+        streams = out is None and can_stream and streaming.streams(written, read)
         layout = loops.Layout(computed, tuple(tensors), len(axes) == 1, streams, streams and aligns)
         self.loop = compiled_loop(Wanted(program.text, layout, program))
         self._record = np.array(self._plan(axes), np.int64)

@@ -11,11 +11,10 @@ from numba import int64
 
 from alpha import caches
 from alpha.autograd import is_inference
-from alpha.cpu import compile, tasks, workers
+from alpha.cpu import compile, streaming, tasks, workers
 from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.compile import Entry
 from alpha.cpu.conv.depthwise import STREAMED
-from alpha.cpu.fills import STREAMED_BYTES
 from alpha.cpu.gemm import planner
 from alpha.cpu.gemm.algorithm import Call
 from alpha.cpu.gemm.epilogue import Epilogue
@@ -168,7 +167,7 @@ class ProductOperations(ArrayOperations):
         x, y = self._vector(x), self._vector(y)
         nbytes = rows * columns * item
         if a is None:
-            self._outer(x, y, alpha, target, nbytes >= STREAMED_BYTES)
+            self._outer(x, y, alpha, target, streaming.streams(nbytes))
         else:
             is_aligned = (target.strides[0] * item | target.address) % ISA.bytes == 0
             streamed = nbytes >= STREAMED and a is not out and is_aligned

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import alpha
-from alpha.cpu import copies
+from alpha.cpu import copies, streaming
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import copies as kernels
@@ -127,7 +127,7 @@ def test_more_tensors_than_a_plan_has() -> None:
 
 def test_large_results_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same numbers, where vectors are aligned and where they are not; threads share a single long row too."""
-    monkeypatch.setattr(copies, "LARGE_BYTES", 0)
+    monkeypatch.setattr(streaming, "STREAMED_BYTES", 0)
     monkeypatch.setattr(copies, "STREAMED_ROW_BYTES", 0)
     copies.plan_of.cache_clear()
     copies._flipped.cache_clear()

@@ -11,7 +11,7 @@ import pytest
 
 import alpha
 from alpha import dtypes
-from alpha.cpu import fills
+from alpha.cpu import fills, streaming
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops import progression
@@ -140,7 +140,7 @@ PROGRESSIONS: list[tuple[int | float, int | float]] = [
 def test_progressions(dtype: np.dtype[np.generic], streams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits as numbers made by NumPy, piece by piece."""
     if streams:
-        monkeypatch.setattr(fills, "STREAMED_BYTES", 0)
+        monkeypatch.setattr(streaming, "STREAMED_BYTES", 0)
     engines = [CPUEngine(threads=1), CPUEngine(threads=3)]
     for first, step in PROGRESSIONS:
         for count in (0, 1, 2, 7, 33, 1000, progression.TASK, 3 * progression.TASK + 5):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alpha.cpu import lookups
+from alpha.cpu import lookups, streaming
 from alpha.cpu.engine import CPUEngine
 from alpha.errors import IndexingError
 from alpha.records import RangeCheck
@@ -177,7 +177,7 @@ def test_entries_are_overwritten_by_threads(
 ) -> None:
     """The last of equal indices counts, on any number of threads, past the caches too; a wrong one changes nothing."""
     if large:
-        monkeypatch.setattr(lookups, "LARGE_BYTES", 0)
+        monkeypatch.setattr(streaming, "STREAMED_BYTES", 0)
     rng = np.random.default_rng(sum(shape))
     for dtype in ("float32", "int64"):
         for axis in range(len(shape)):

@@ -9,7 +9,7 @@ import pytest
 
 import alpha
 from alpha.composed import padding
-from alpha.cpu import copies
+from alpha.cpu import copies, streaming
 from alpha.cpu import padding as padded
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.kernels import copies as kernels
@@ -42,7 +42,7 @@ def random_case(seed: int, mode: str) -> tuple[Array, tuple[int, ...], tuple[int
 def test_random_padding(mode: str, threads: int, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """``large``: past the caches, a few rows per task, which x and what lies beside it share."""
     if large:
-        monkeypatch.setattr(copies, "LARGE_BYTES", 0)
+        monkeypatch.setattr(streaming, "STREAMED_BYTES", 0)
         monkeypatch.setattr(copies, "STREAMED_ROW_BYTES", 0)
         monkeypatch.setattr(kernels, "TASK_BYTES", 1 << 10)
     padded._padding.cache_clear()

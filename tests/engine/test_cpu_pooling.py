@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alpha.cpu import images as image_plans
-from alpha.cpu import pooling
+from alpha.cpu import pooling, streaming
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import IMAGE_ORDER
 from alpha.geometry import Axis, Geometry
@@ -24,7 +23,7 @@ WINDOWS = [(2, 2, 0), (3, 1, 1), (5, 3, 2), (7, 7, 0), (12, 12, 0), (9, 2, 4)]
 def test_means(dtype: str, window: tuple[int, int, int], large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against sums in float64 from the definition, forward and backward, of images that lie in either order."""
     if large:
-        monkeypatch.setattr(image_plans, "LARGE_BYTES", 0)
+        monkeypatch.setattr(streaming, "STREAMED_BYTES", 0)
     size, stride, padding = window
     geometry = Geometry(*[Axis(n, size, stride, (padding, padding)) for n in (14, 12)])
     rng = np.random.default_rng(size)

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alpha.cpu import images as image_plans
-from alpha.cpu import resampling
+from alpha.cpu import resampling, streaming
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.loops import pixels
 from alpha.engine import IMAGE_ORDER, WeightedPairs
@@ -33,7 +32,7 @@ def random_pairs(rng: np.random.Generator, length: int) -> tuple[WeightedPairs, 
 def test_random_images(seed: int, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small integers, whose sums are exact whatever their order."""
     if large:
-        monkeypatch.setattr(image_plans, "LARGE_BYTES", 0)
+        monkeypatch.setattr(streaming, "STREAMED_BYTES", 0)
     rng = np.random.default_rng(seed)
     n, h, w = (int(k) for k in rng.integers(1, 9, 3))
     channels = int(rng.choice([1, 3, 16, 24, 64, 100, 1500]))
@@ -54,7 +53,7 @@ def test_random_images(seed: int, large: bool, monkeypatch: pytest.MonkeyPatch) 
 def test_one_pixel_or_two_by_two(dtype: str, pairs: int, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What nearest and bilinear interpolation make of images has code of its own."""
     if large:
-        monkeypatch.setattr(image_plans, "LARGE_BYTES", 0)
+        monkeypatch.setattr(streaming, "STREAMED_BYTES", 0)
         monkeypatch.setattr(pixels, "LONG_PIECE_BYTES", 1 << 10)
     rng = np.random.default_rng(pairs)
     for channels in (1, 5, 64, 1030):
@@ -80,7 +79,7 @@ def test_one_pixel_or_two_by_two(dtype: str, pairs: int, large: bool, monkeypatc
 def test_pixels_of_which_each_is_read_once(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums over windows that do not overlap, some of them empty, in pieces that end anywhere."""
     if large:
-        monkeypatch.setattr(image_plans, "LARGE_BYTES", 0)
+        monkeypatch.setattr(streaming, "STREAMED_BYTES", 0)
         monkeypatch.setattr(pixels, "LONG_PIECE_BYTES", 1 << 10)
     rng = np.random.default_rng(2)
     for channels in (1, 64, 1030):

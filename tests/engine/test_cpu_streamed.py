@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import alpha
-from alpha.cpu import pointwise, tasks
+from alpha.cpu import pointwise, streaming, tasks
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.pointwise import Plan
@@ -31,7 +31,7 @@ SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has all results written past the caches, however few bytes they have."""
-    monkeypatch.setattr(pointwise, "STREAMED_BYTES", 0)
+    monkeypatch.setattr(streaming, "STREAMED_BYTES", 0)
     monkeypatch.setattr(pointwise, "ALIGNED_BYTES", 0)
     monkeypatch.setattr(pointwise, "_plan", lambda program, function, out, *lies: Plan(program, function, out, lies))
 
@@ -80,7 +80,7 @@ def test_nothing_is_written_beyond(shape: tuple[int, ...], other: tuple[int, ...
 def test_the_mask_of_dropout_does_not_depend_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for limit in (0, 1 << 40):
-        monkeypatch.setattr(pointwise, "STREAMED_BYTES", limit)
+        monkeypatch.setattr(streaming, "STREAMED_BYTES", limit)
         alpha.manual_seed(5)
         x = alpha.ones((33, 101), engine=CPUEngine(threads=1))
         results.append(alpha.dropout(x.transpose(0, 1), 0.5).numpy())

@@ -10,7 +10,7 @@ import pytest
 import alpha
 from alpha import functions as F
 from alpha import linalg
-from alpha.cpu import products, workers
+from alpha.cpu import products, streaming, workers
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.isa import ISA
 from alpha.engine import Engine
@@ -71,8 +71,8 @@ def test_results_past_the_caches_are_the_same(
 ) -> None:
     a, x, y = (alpha.tensor(v, engine=cpu) for v in drawn(rng, dtype, shape, shape[:1], shape[1:]))
     kept = cpu.ger(x, y, 0.7, a), cpu.ger(x, y)
-    for name in ("STREAMED", "STREAMED_BYTES"):
-        monkeypatch.setattr(products, name, 0)
+    monkeypatch.setattr(products, "STREAMED", 0)
+    monkeypatch.setattr(streaming, "STREAMED_BYTES", 0)
     streamed, loop = [], products._outer_loop
     monkeypatch.setattr(products, "_outer_loop", lambda *given: (streamed.append(given[1]), loop(*given))[1])
     launched, enter = [], workers.WORKERS.enter
