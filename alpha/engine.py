@@ -277,6 +277,13 @@ class Engine(ABC):
         """A dense tensor of x's shape and memory order with one number in each element."""
         return self.full(x.shape, value, dtype, x.memory_order())
 
+    def eye(self, rows: int, columns: int, dtype: np.dtype[Any]) -> Tensor:
+        """A matrix in row-major order with ones on its diagonal and zeros elsewhere."""
+        out = self.full((rows, columns), 0, dtype)
+        if rows and columns:
+            self.fill(out.view(0, (min(rows, columns),), (columns + 1,)), 1)
+        return out
+
     def progression(self, first: int | float, step: int | float, count: int, dtype: np.dtype[Any]) -> Tensor:
         """first + i * step for i = 0, 1, ..., count - 1, converted to a dtype.
 

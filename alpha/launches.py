@@ -90,7 +90,10 @@ TAKE_ALONG_DIM = Launches(TENSOR, TENSOR, KEY)
 
 FULL = Launches(ENGINE, KEY, NUMBER, KEY)
 """``Engine.full`` in row-major order, of a number that the dtype holds: shape, value, dtype. For ``alpha.full``,
-``zeros``, ``ones`` and ``eye``."""
+``zeros`` and ``ones``."""
+
+EYE = Launches(ENGINE, KEY, KEY, KEY)
+"""``Engine.eye``: rows, columns, dtype."""
 
 FULL_LIKE = Launches(TENSOR, NUMBER)
 """``Engine.full_like`` in x's dtype, of a number that it holds: x, value. For ``alpha.full_like``."""

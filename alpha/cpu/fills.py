@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+import sys
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
@@ -16,11 +17,11 @@ from alpha.cpu import streaming, tasks
 from alpha.cpu.base import SMALL_FILL, HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.launches import Call, call_of, constant, learn, of_number, of_result, verdict
-from alpha.cpu.loops import fill, machine, progression
+from alpha.cpu.loops import diagonal, fill, machine, progression
 from alpha.cpu.loops.elements import Element, element_of
 from alpha.cpu.tasks import Record
 from alpha.dtypes import ALL, is_float, limits
-from alpha.launches import FULL, FULL_LIKE
+from alpha.launches import EYE, FULL, FULL_LIKE
 from alpha.records import Scalar
 from alpha.tensor import Storage, Tensor, dense_strides
 
@@ -30,6 +31,8 @@ SHARED_BYTES = 1 << 20
 _JOB = struct.Struct("qq8sq").pack
 _PROGRESSION = struct.Struct("5q").pack, struct.Struct("3q2d").pack
 """The job of a progression, by whether it counts in floats."""
+
+_DIAGONAL = struct.Struct("qq").pack
 
 _NUMBERS = {dtype: struct.Struct(dtype.char).pack for dtype in ALL}
 """The bytes of a number of a dtype; struct.error or OverflowError for what it does not hold."""
@@ -76,6 +79,16 @@ class FillOperations(HostEngine):
         loop = _loop(streaming.streams(nbytes) and address % ISA.bytes == 0)
         tasks.run(loop, job, plan.shared_tasks, self.threads)
 
+    def eye(self, rows: int, columns: int, dtype: np.dtype[Any]) -> Tensor:
+        out = self.empty((rows, columns), dtype)
+        nbytes, address = out.storage.nbytes, out.storage.address
+        if nbytes:
+            plan = _diagonal(rows, columns, dtype)
+            loop = _diagonal_loop(dtype.itemsize, nbytes >= STREAMED_BYTES and address % ISA.bytes == 0)
+            tasks.run(loop, _DIAGONAL(plan.record.address, address), plan.shared_tasks, self.threads)
+            learn(EYE, self, lambda: _call_of_eye(out), self, rows, columns, dtype)
+        return out
+
     def progression(self, first: int | float, step: int | float, count: int, dtype: np.dtype[Any]) -> Tensor:
         in_floats, element = not isinstance(first, int), element_of(dtype)
         if not progression.serves(element, in_floats):
@@ -119,6 +132,14 @@ def _call(out: Tensor) -> Call:
     return call._replace(limits=(int(least), int(most)))
 
 
+def _call_of_eye(out: Tensor) -> Call:
+    """How a launch makes such a matrix."""
+    nbytes, dtype = out.storage.nbytes, out.dtype
+    loop, plan = _diagonal_loop(dtype.itemsize, nbytes >= STREAMED_BYTES), _diagonal(*out.shape, dtype)
+    words = (constant(plan.record.address), of_result())
+    return call_of(loop, words, (out,), math.prod(out.shape), plan.shared_tasks, plan)
+
+
 class _Plan:
     """So many bytes, as tasks of the loop; few bytes are written by one thread."""
 
@@ -141,6 +162,28 @@ def _plan(nbytes: int, dtype: np.dtype[Any] | None = None) -> _Plan:
 def _loop(streams: bool) -> machine.Loop:
     """The loop, which may write past the caches."""
     return machine.loop(fill.ir_of(streams))
+
+
+class _DiagonalPlan:
+    """A matrix with ones on its diagonal, as tasks of the loop; few bytes are written by one thread."""
+
+    def __init__(self, rows: int, columns: int, dtype: np.dtype[Any]) -> None:
+        nbytes, step = rows * columns * dtype.itemsize, (columns + 1) * dtype.itemsize
+        tasks = -(-nbytes // diagonal.TASK_BYTES)
+        bits = int.from_bytes(pattern(1, dtype), sys.byteorder, signed=True)
+        self.shared_tasks = tasks if nbytes >= SHARED_BYTES else 1
+        self.record = Record((tasks, nbytes, step, min(rows, columns) * step, bits))
+
+
+@caches.kept
+def _diagonal(rows: int, columns: int, dtype: np.dtype[Any]) -> _DiagonalPlan:
+    return _DiagonalPlan(rows, columns, dtype)
+
+
+@cache
+def _diagonal_loop(itemsize: int, streams: bool) -> machine.Loop:
+    """The loop of such a matrix; see ``alpha.cpu.loops.diagonal``."""
+    return machine.loop(diagonal.ir_of(itemsize, streams))
 
 
 @lru_cache(maxsize=1024)

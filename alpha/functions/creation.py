@@ -13,7 +13,7 @@ from alpha.arguments import shape_of
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, described
 from alpha.functions.operands import Number, check_tensor, check_value, filled
-from alpha.launches import FULL, FULL_LIKE
+from alpha.launches import EYE, FULL, FULL_LIKE
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -160,11 +160,14 @@ def eye(
     engine: EngineLike = None,
 ) -> Tensor:
     """Ones on the diagonal, zeros elsewhere."""
-    out = _constant("eye", (rows, rows if columns is None else columns), 0, dtype, False, engine)
-    shape = out.shape
-    if 0 not in shape:
-        out.engine.fill(out.view(out.offset, (min(shape),), (shape[1] + 1,)), 1)
-    return _finish(out, requires_grad)
+    where = engines.default_engine() if engine is None else engine
+    width = rows if columns is None else columns
+    if requires_grad is False:
+        found: Tensor | None = EYE.launch(where, rows, width, dtype)
+        if found is not None:
+            return found
+    (height, width), kind = shape_of("eye", ((rows, width),)), dtypes.as_dtype(dtype, "eye")
+    return _finish(engines.resolve(where).eye(height, width, kind), requires_grad)
 
 
 def rand(

@@ -101,8 +101,45 @@ def test_launches_of_full(dtype: np.dtype[np.generic]) -> None:
                 found, expected = alpha.full(shape, value, dtype=dtype, engine=engine), np.full(shape, value, dtype)
                 assert found.dtype == dtype and found.shape == shape and found.engine is engine
                 assert found.numpy().tobytes() == expected.tobytes(), value
-        for rows, columns in ((3, 3), (2, 5), (5, 2), (0, 3)) * 2:
-            np.testing.assert_array_equal(alpha.eye(rows, columns, dtype=dtype, engine=engine), np.eye(rows, columns))
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+def test_diagonals(dtype: np.dtype[np.generic]) -> None:
+    """In one task and in several, on any threads, kept in the caches and written past them, at first and once known."""
+    shapes = [(1, 1), (3, 3), (2, 5), (5, 2), (300, 1), (1, 300), (0, 3), (0, 0), (700, 1003), (1003, 700)]
+    for engine in (CPUEngine(threads=1), CPUEngine(threads=2)):
+        for rows, columns in (*shapes, (4003, fills.STREAMED_BYTES // 4000 // dtype.itemsize)):
+            expected = np.eye(rows, columns, dtype=dtype)
+            for _ in range(3):
+                found = alpha.eye(rows, columns, dtype=dtype, engine=engine)
+                assert found.dtype == dtype and found.shape == (rows, columns) and found.is_contiguous()
+                assert found.numpy().tobytes() == expected.tobytes()
+        assert alpha.eye(3, dtype=dtype, engine=engine).tolist() == np.eye(3, dtype=dtype).tolist()
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_nothing_is_written_beyond_a_diagonal(streams: bool) -> None:
+    engine = CPUEngine(threads=1)
+    room = engine.empty((8192,), dtypes.uint8)
+    for dtype in dtypes.ALL:
+        for rows, columns in ((1, 1), (3, 7), (7, 3), (1, 31), (31, 1), (11, 13), (29, 30)):
+            engine.fill(room, 9)
+            plan, expected = fills._diagonal(rows, columns, dtype), np.eye(rows, columns, dtype=dtype).tobytes()
+            fills._diagonal_loop(dtype.itemsize, streams).alone(
+                struct.pack("qq", plan.record.address, room.address + 64)
+            )
+            found = room.numpy()
+            assert (found[:64] == 9).all() and (found[64 + len(expected) :] == 9).all()
+            assert found[64 : 64 + len(expected)].tobytes() == expected
+
+
+def test_shapes_of_diagonals_are_checked_after_a_launch_too() -> None:
+    for _ in range(3):
+        assert alpha.eye(2, 1).tolist() == [[1], [0]]
+        for shape in ((True,), (2.0,), (2, True), (-1,), (2**40, 2**40), ((2, 1),), (None,)):
+            with pytest.raises(ShapeError, match=r"\[eye\]"):
+                alpha.eye(*shape)  # type: ignore[arg-type]
+    assert alpha.eye(2, requires_grad=True).requires_grad and not alpha.eye(2).requires_grad
 
 
 def test_numbers_that_a_dtype_does_not_hold_are_errors_after_a_launch_too() -> None:
