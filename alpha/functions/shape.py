@@ -357,10 +357,13 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
 
 def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces of a size (the last may be smaller), or of the sizes in a list, along an axis; views."""
-    check_tensor("split", x)
+    if not isinstance(x, Tensor):
+        check_tensor("split", x)
     axis = one_axis("split", dim, len(x.shape))
     length = x.shape[axis]
-    if isinstance(size, (tuple, list)):
+    if type(size) is int and size > 0:
+        sizes = _equal_sizes(length, size)
+    elif isinstance(size, (tuple, list)):
         sizes = _sizes_given(tuple(size), x.shape, length)
     elif isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
         raise ArgumentError(f"[split] expected a size >= 1 or a list of sizes, got {described(size)}")
@@ -390,7 +393,7 @@ def _equal_sizes(length: int, size: int) -> Shape:
 
 def _pieces(x: Tensor, sizes: Shape, axis: int) -> tuple[Tensor, ...]:
     """Views of consecutive pieces along an axis, in the graph where the tensor is."""
-    if _in_graph(x):
+    if (x.requires_grad or x._base is not None) and enters_graph(x):
         pieces: tuple[Tensor, ...] = Split.apply(x, sizes, axis)
         return pieces
     return views_of(x, _places(x.shape, x.strides, sizes, axis), x.strides)
@@ -398,16 +401,19 @@ def _pieces(x: Tensor, sizes: Shape, axis: int) -> tuple[Tensor, ...]:
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most ``chunks`` pieces of equal length (the last may be smaller) along an axis; views."""
-    check_tensor("chunk", x)
-    if isinstance(chunks, bool) or not isinstance(chunks, (int, np.integer)) or chunks < 1:
-        raise ArgumentError(f"[chunk] expected a number of pieces >= 1, got {described(chunks)}")
+    if not isinstance(x, Tensor):
+        check_tensor("chunk", x)
+    if type(chunks) is not int or chunks < 1:
+        if isinstance(chunks, bool) or not isinstance(chunks, (int, np.integer)) or chunks < 1:
+            raise ArgumentError(f"[chunk] expected a number of pieces >= 1, got {described(chunks)}")
+        chunks = int(chunks)
     axis = one_axis("chunk", dim, len(x.shape))
     length = x.shape[axis]
     if length:
-        return _pieces(x, _equal_sizes(length, -(-length // int(chunks))), axis)
+        return _pieces(x, _equal_sizes(length, -(-length // chunks)), axis)
     if chunks > MOST_PIECES:
         raise ArgumentError(f"[chunk] expected at most {MOST_PIECES} pieces, got {described(chunks)}: use fewer")
-    return _pieces(x, (0,) * int(chunks), axis)  # as many as asked for, of nothing
+    return _pieces(x, (0,) * chunks, axis)  # as many as asked for, of nothing
 
 
 # -- copies ------------------------------------------------------------------------------------------------------
