@@ -94,13 +94,15 @@ def tensors_are_filled(engine: Engine, dtype: str) -> None:
 
 
 @CHECKS.over(*DTYPES)
-def tensors_of_one_number_and_of_progressions(engine: Engine, dtype: str) -> None:
+def tensors_of_one_number_of_diagonals_and_of_progressions(engine: Engine, dtype: str) -> None:
     kind = np.dtype(dtype)
     x = engine.from_numpy(numbers(3, 4, dtype=dtype).T)
     for _ in range(2):  # the first call may prepare what the second takes
         made = engine.full_like(x, 1, kind)
         assert made.memory_order() == x.memory_order()
         expect(engine, made, np.ones((4, 3), kind))
+        for rows, columns in ((3, 3), (2, 70), (70, 2), (0, 3)):
+            expect(engine, engine.eye(rows, columns, kind), np.eye(rows, columns, dtype=kind))
     for count in (0, 1, 7, 300):
         expect(engine, engine.progression(2, 3, count, kind), (2 + 3 * np.arange(count)).astype(kind))
         if kind.kind == "f":

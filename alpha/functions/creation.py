@@ -41,8 +41,9 @@ def empty(
     *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
 ) -> Tensor:
     """An uninitialised tensor: ``empty(2, 3)`` or ``empty((2, 3))``."""
-    out = engines.resolve(engine).empty(shape_of("empty", shape), dtypes.as_dtype(dtype, "empty"))
-    return _finish(out, requires_grad)
+    where = engines.default_engine() if engine is None else engines.resolve(engine)
+    out = where.empty(shape_of("empty", shape), dtypes.as_dtype(dtype, "empty"))
+    return out if requires_grad is False else _finish(out, requires_grad)
 
 
 def full(
