@@ -84,7 +84,7 @@ class FillOperations(HostEngine):
         nbytes, address = out.storage.nbytes, out.storage.address
         if nbytes:
             plan = _diagonal(rows, columns, dtype)
-            loop = _diagonal_loop(dtype.itemsize, nbytes >= STREAMED_BYTES and address % ISA.bytes == 0)
+            loop = _diagonal_loop(dtype.itemsize, streaming.streams(nbytes) and address % ISA.bytes == 0)
             tasks.run(loop, _DIAGONAL(plan.record.address, address), plan.shared_tasks, self.threads)
             learn(EYE, self, lambda: _call_of_eye(out), self, rows, columns, dtype)
         return out
@@ -135,7 +135,7 @@ def _call(out: Tensor) -> Call:
 def _call_of_eye(out: Tensor) -> Call:
     """How a launch makes such a matrix."""
     nbytes, dtype = out.storage.nbytes, out.dtype
-    loop, plan = _diagonal_loop(dtype.itemsize, nbytes >= STREAMED_BYTES), _diagonal(*out.shape, dtype)
+    loop, plan = _diagonal_loop(dtype.itemsize, streaming.streams(nbytes)), _diagonal(*out.shape, dtype)
     words = (constant(plan.record.address), of_result())
     return call_of(loop, words, (out,), math.prod(out.shape), plan.shared_tasks, plan)
 
