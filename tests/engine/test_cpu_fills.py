@@ -108,7 +108,7 @@ def test_diagonals(dtype: np.dtype[np.generic]) -> None:
     """In one task and in several, on any threads, kept in the caches and written past them, at first and once known."""
     shapes = [(1, 1), (3, 3), (2, 5), (5, 2), (300, 1), (1, 300), (0, 3), (0, 0), (700, 1003), (1003, 700)]
     for engine in (CPUEngine(threads=1), CPUEngine(threads=2)):
-        for rows, columns in (*shapes, (4003, fills.STREAMED_BYTES // 4000 // dtype.itemsize)):
+        for rows, columns in (*shapes, (4003, streaming.STREAMED_BYTES // 4000 // dtype.itemsize)):
             expected = np.eye(rows, columns, dtype=dtype)
             for _ in range(3):
                 found = alpha.eye(rows, columns, dtype=dtype, engine=engine)
