@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks import algorithms, common, deeplab, disturbance, segregation, sweep
+from benchmarks import algorithms, common, deeplab, disturbance, fast_recipe, segregation, sweep
 from benchmarks.contests import DIRECTIONS
 from benchmarks.kept import Report
 from benchmarks.suites import PAPER
@@ -57,6 +57,7 @@ def headlines(reports: Sequence[Report]) -> list[Headline]:
     headlines_of = {
         "training": _training_headlines,
         "reproduction": _reproduction_headlines,
+        "fast recipe": _fast_recipe_headlines,
         "inference": _inference_headlines,
         "operators": _operators_headlines,
         PAPER: _operators_headlines,
@@ -231,6 +232,15 @@ def _gpt_headlines(report: Report) -> list[Headline]:
     if row["torch_ms"] is None:
         return [Headline(title, ours)]
     return [Headline(title, ours, "PyTorch", f"{row['torch_ms']:.1f} ms", row["ratio"])]
+
+
+def _fast_recipe_headlines(report: Report) -> list[Headline]:
+    means = fast_recipe.means(report.result)
+    told = {name: f"{mean.accuracy:.2f} %, {mean.seconds:.0f} s" for name, mean in means.items()}
+    if "torch" not in means:
+        return [Headline(_lower(report.title), told["alpha"])]
+    ratio = means["torch"].seconds / means["alpha"].seconds
+    return [Headline(_lower(report.title), told["alpha"], "PyTorch", told["torch"], ratio)]
 
 
 def _first_seconds_headlines(report: Report) -> list[Headline]:

@@ -15,8 +15,8 @@ MODULE = "benchmarks.report"
 RESULTS = common.ROOT / "benchmarks" / "results"
 
 KINDS = (
-    "training", "reproduction", "inference", "operators", PAPER, "huge2", "segregation", "deeplab", "matvec",
-    "functions", "pointwise", "gpt", "first seconds", "sweep", "algorithms",
+    "training", "reproduction", "fast recipe", "inference", "operators", PAPER, "huge2", "segregation", "deeplab",
+    "matvec", "functions", "pointwise", "gpt", "first seconds", "sweep", "algorithms",
 )  # fmt: skip
 """Kinds of results, in the report's order."""
 
@@ -58,6 +58,8 @@ class Report:
         if self.kind == "reproduction":
             epochs = f"{settings['epochs']} epoch{'s' if settings['epochs'] > 1 else ''}"
             return f"The paper's training of {settings['model']} on {settings['dataset']}, {epochs}{self.place}"
+        if self.kind == "fast recipe":
+            return f"The recipe fast on {settings['dataset']}, {settings['epochs']} epochs{self.place}"
         if self.kind == "huge2":
             return f"Generators' transposed convolutions, as HUGE2 compares them{self.place}"
         if self.kind == "segregation":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
@@ -50,6 +51,7 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
         for report in reports:
             kinds = {
                 "training": _training,
+                "fast recipe": _fast_recipe,
                 "inference": _inference,
                 "operators": _operators,
                 PAPER: _paper,
@@ -311,6 +313,20 @@ def _gpt(result: dict[str, Any]) -> Figure:
     axes.bar_label(axes.barh(names, times, color=_colours(names), height=0.6), fmt="%.0f", padding=3)
     axes.invert_yaxis()
     axes.set_xlabel("ms per training step")
+    return figure
+
+
+def _fast_recipe(result: dict[str, Any]) -> Figure:
+    """The mean loss of each epoch over the seconds of training, a line for each run."""
+    figure = _figure(7, 3.5)
+    axes = figure.subplots()
+    for name, colour in (("alpha", OURS), ("torch", THEIRS)):
+        for k, row in enumerate(one for one in result["rows"] if name in one["losses"]):
+            seconds = np.cumsum(row["times_ms"][name]) / 1e3
+            axes.plot(seconds, row["losses"][name], color=colour, marker="o", label=None if k else name)
+    axes.set_xlabel("seconds of training")
+    axes.set_ylabel("mean loss of an epoch")
+    axes.legend(frameon=False)
     return figure
 
 

@@ -15,6 +15,7 @@ from benchmarks import (
     common,
     deeplab,
     disturbance,
+    fast_recipe,
     first_seconds,
     functions,
     huge2,
@@ -63,6 +64,7 @@ def _section(report: Report) -> str:
     kinds = {
         "training": _training,
         "reproduction": _reproduction,
+        "fast recipe": _fast_recipe,
         "inference": _inference,
         "operators": _operators,
         PAPER: _paper,
@@ -300,6 +302,16 @@ def _gpt(result: dict[str, Any]) -> list[str]:
     ]
     table = disturbance.with_rounds((["", "ms", "least", "ratio"], rows), map(common.spread, row["times_ms"].values()))
     return [note, _markdown(table)]
+
+
+def _fast_recipe(result: dict[str, Any]) -> list[str]:
+    products = fast_recipe.TERAFLOP_PER_EPOCH * result["settings"]["epochs"]
+    note = (
+        f"{fast_recipe.summary(result)}. Per cent of the test images with averaged views; seconds of the epochs, with "
+        f"the loading of their batches. The products of {result['settings']['epochs']} epochs, each computed once, "
+        f"are {products:.0f} TFLOP."
+    )
+    return [note, _markdown(disturbance.with_rounds_of(fast_recipe.table(result), result["rows"]))]
 
 
 def _first_seconds(result: dict[str, Any]) -> list[str]:

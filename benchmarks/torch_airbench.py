@@ -111,7 +111,9 @@ class Training:
         ]
 
     def step(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Forward, backward and update; the loss."""
+        """Forward, backward and update; the loss. Where a rate has fallen to 0, no gradient is computed any more."""
+        for p in [p for group in self.sgd.param_groups if group["lr"] == 0 for p in group["params"]]:
+            p.requires_grad_(False)
         loss = functional.cross_entropy(self.net(x), y, label_smoothing=LABEL_SMOOTHING)
         for optimizer in (self.muon, self.sgd):
             optimizer.zero_grad()

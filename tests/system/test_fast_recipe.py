@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,31 @@ def test_its_parts(recipes: Any) -> None:
     np.testing.assert_allclose(
         np.diff([[row[0], row[2], row[3]] for row in rates], axis=0), [[-0.0012, -0.53, -0.0083]] * 199
     )
+
+
+@pytest.mark.needs("sklearn", "torch")
+def test_whole_runs_beside_pytorchs(tmp_path: Path) -> None:
+    """The benchmark: sides that begin alike and get the same batches; a file that further runs are added to."""
+    file = tmp_path / "fast.json"
+    command = [sys.executable, "-m", "benchmarks.fast_recipe", "--threads", "1", "--json", str(file)]
+    command += ["--dataset", "digits", "--base-width", "4", "--batch-size", "500", "--epochs", "2"]
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, *more], cwd=EXAMPLES.parent, capture_output=True, text=True, check=False)
+
+    assert run("--runs", "1").returncode == 0
+    (first,) = json.loads(file.read_text())["rows"]
+    done = run("--runs", "2", "--against", "torch")
+    assert done.returncode == 0, done.stderr
+    kept, second = json.loads(file.read_text())["rows"]
+    assert kept == first and [row["seed"] for row in (first, second)] == [0, 1]
+    for row in (first, second):
+        assert row["losses"]["alpha"] == pytest.approx(row["losses"]["torch"], rel=2e-2)
+        assert set(row["accuracy"]) == {"alpha", "torch"} and row["ratio"] > 0
+        assert [len(times) for times in row["times_ms"].values()] == [2, 2]
+    assert first["losses"] != second["losses"] and "in the mean of 2" in done.stdout
+    other = run("--against", "none")
+    assert other.returncode == 1 and "expected a file of the same settings to go on with" in one_line_error(other)
 
 
 @pytest.mark.needs("sklearn")

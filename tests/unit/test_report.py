@@ -328,6 +328,38 @@ def gpt() -> Report:
     return Report("cpu-gpt.json", {**HEAD, "settings": settings, "rows": [row]})
 
 
+def fast() -> Report:
+    """Two runs of each side."""
+    rows = [
+        {
+            "seed": seed,
+            "torch_settings": "channels_last, kept",
+            "accuracy": {"alpha": 93.0 + seed, "torch": 93.5},
+            "seconds": {"alpha": 20.0, "torch": 30.0 + 10 * seed},
+            "times_ms": {"alpha": [10_000.0, 10_000.0], "torch": [15_000.0, 15_000.0]},
+            "losses": {"alpha": [1.5, 1.2], "torch": [1.5, 1.3]},
+            "ratio": 1.5 + 0.5 * seed,
+        }
+        for seed in (0, 1)
+    ]
+    settings = {"suite": "fast recipe", "engine": "cpu", "threads": 2, "dataset": "cifar10", "epochs": 2}
+    return Report("cpu-fast-recipe.json", {**HEAD, "settings": settings, "rows": rows})
+
+
+def test_whole_runs_of_the_fast_recipe_have_a_table_and_a_line() -> None:
+    text = report.document([fast()])
+    assert "## The recipe fast on cifar10, 2 epochs\n" in text
+    assert (
+        "ours: 93.50 % in the mean of 2, 1.00 from the least to the largest, 20 s to train; PyTorch's:" in text
+    )
+    assert "| 1 | 94.00 | 93.50 | 20 | 40 | 2.00 |" in text and " are 68 TFLOP." in text
+    assert "| the recipe fast on cifar10, 2 epochs | 93.50 %, 20 s | PyTorch 93.50 %, 35 s | 1.75 | 0 % | - |" in text
+    alone = fast()
+    for row in alone.result["rows"]:
+        row |= {"ratio": None, **{key: {"alpha": row[key]["alpha"]} for key in ("accuracy", "seconds", "losses")}}
+    assert "| the recipe fast on cifar10, 2 epochs | 93.50 %, 20 s | - | - |" in report.document([alone])
+
+
 def beginning() -> Report:
     """The first seconds of a network, cold."""
     medians = {"import": 0.25, "first step": 20.0, "second step": 0.4, "until first step": 21.5}
@@ -510,7 +542,7 @@ def test_pictures_are_drawn_and_old_ones_go(tmp_path: Path) -> None:
     for old in ("old.svg", "old.png"):
         (tmp_path / old).write_text("")
     reports = [*report.read(), inference(), swept(), paper(), generators(), segregated(), reproduction()]
-    reports += [gpt(), beginning(), pointwise(), heads()]
+    reports += [gpt(), fast(), beginning(), pointwise(), heads()]
     pictures.draw(reports, tmp_path)
     assert drawn(tmp_path) == {"ratios.svg", *(one.picture for one in reports)}
     assert all(path.stat().st_size < 1 << 18 for path in tmp_path.glob("*.*"))
