@@ -349,9 +349,7 @@ def fast() -> Report:
 def test_whole_runs_of_the_fast_recipe_have_a_table_and_a_line() -> None:
     text = report.document([fast()])
     assert "## The recipe fast on cifar10, 2 epochs\n" in text
-    assert (
-        "ours: 93.50 % in the mean of 2, 1.00 from the least to the largest, 20 s to train; PyTorch's:" in text
-    )
+    assert "ours: 93.50 % in the mean of 2, 1.00 from the least to the largest, 20 s to train; PyTorch's:" in text
     assert "| 1 | 94.00 | 93.50 | 20 | 40 | 2.00 |" in text and " are 68 TFLOP." in text
     assert "| the recipe fast on cifar10, 2 epochs | 93.50 %, 20 s | PyTorch 93.50 %, 35 s | 1.75 | 0 % | - |" in text
     alone = fast()
