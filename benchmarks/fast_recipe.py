@@ -63,10 +63,14 @@ def _kept(path: Path | None, settings: dict[str, Any]) -> list[Row]:
     """The rows that a file holds; ArgumentError where they were measured with other settings."""
     if path is None or not path.exists() or not path.stat().st_size:
         return []
-    result = json.loads(path.read_text(encoding="utf-8"))
-    if result["settings"] != settings:
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        rows: list[Row] = result["rows"]
+        alike = result["settings"] == settings
+    except (ValueError, KeyError, TypeError):
+        alike = False
+    if not alike:
         raise ArgumentError(f"[{MODULE}] expected a file of the same settings to go on with, got {path}: name another")
-    rows: list[Row] = result["rows"]
     return rows
 
 

@@ -93,10 +93,14 @@ class _ThreadSlot(threading.local):
     address = 0
     """Where it is, once it has been prepared."""
 
+    def __init__(self) -> None:
+        self._memories: list[Any] = []
+
     def prepare(self) -> int:
-        """Makes the slot; returns its address."""
-        self._memory, slot = _new_slot()
+        """Makes the slot; returns its address. A signal handler may do the same meanwhile: both memories are kept."""
+        memory, slot = _new_slot()
         _write(slot + JOB_SLOT.draw, _DRAW.address)
+        self._memories.append(memory)
         self.address = slot
         return slot
 

@@ -142,12 +142,17 @@ def test_whole_runs_beside_pytorchs(tmp_path: Path) -> None:
     kept, second = json.loads(file.read_text())["rows"]
     assert kept == first and [row["seed"] for row in (first, second)] == [0, 1]
     for row in (first, second):
-        assert row["losses"]["alpha"] == pytest.approx(row["losses"]["torch"], rel=2e-2)
+        # Three steps of float32 were measured to differ by 3e-4; another seed's loss lies 4e-3 away.
+        assert row["losses"]["alpha"][0] == pytest.approx(row["losses"]["torch"][0], rel=1e-3)
         assert set(row["accuracy"]) == {"alpha", "torch"} and row["ratio"] > 0
         assert [len(times) for times in row["times_ms"].values()] == [2, 2]
     assert first["losses"] != second["losses"] and "in the mean of 2" in done.stdout
+    assert first["losses"]["alpha"][0] != pytest.approx(second["losses"]["alpha"][0], rel=1e-3)
     other = run("--against", "none")
     assert other.returncode == 1 and "expected a file of the same settings to go on with" in one_line_error(other)
+    file.write_text("[]")
+    damaged = run("--runs", "1")
+    assert damaged.returncode == 1 and "expected a file of the same settings" in one_line_error(damaged)
 
 
 @pytest.mark.needs("sklearn")
