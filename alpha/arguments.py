@@ -69,7 +69,7 @@ def number(function: str, name: str, value: Any) -> float:
 
 
 def all_axes(function: str, dim: Any, ndim: int) -> tuple[int, ...]:
-    """Sorted non-negative axes, from None (all of them), one axis or several."""
+    """Sorted non-negative axes, from None (all of them), one axis or several; of an empty list none."""
     if dim is None:
         return _ALL_AXES[ndim]
     if type(dim) is int and -ndim <= dim < ndim:

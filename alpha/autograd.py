@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, cast
 
+from alpha.arguments import flag
 from alpha.dtypes import FLOATS, is_float
 from alpha.errors import ArgumentError, GraphError
 from alpha.expressions.symbols import Symbol
@@ -95,7 +96,18 @@ def leads_to_inference() -> bool:
     return not THREAD.call.training
 
 
-class set_grad_enabled(Scoped):
+def _switch(enabled: bool) -> None:
+    """Turns the recording of the graph on or off on this thread, until the innermost ``with`` block that runs ends."""
+    call = THREAD.call
+    scopes = call.scopes or []
+    for index in reversed(range(len(scopes))):
+        if scopes[index][0].is_open:
+            scopes[index] = (scopes[index][0], enabled)
+            return
+    THREAD.call = call._replace(enabled=enabled)
+
+
+class _GradMode(Scoped):
     """Context manager and decorator: turns the recording of the graph on or off on this thread.
 
     As a decorator of a generator function it is in force while the generator runs, not while its caller does.
@@ -120,7 +132,7 @@ class set_grad_enabled(Scoped):
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            with set_grad_enabled(self._enabled):
+            with _GradMode(self._enabled):
                 return function(*args, **kwargs)
 
         return call
@@ -128,19 +140,19 @@ class set_grad_enabled(Scoped):
     def _around_generator(self, function: Callable[P, Generator[Any, Any, Any]]) -> Callable[P, Any]:
         @wraps(function)
         def generate(*args: P.args, **kwargs: P.kwargs) -> Generator[Any, Any, Any]:
-            with set_grad_enabled(self._enabled):
+            with _GradMode(self._enabled):
                 generator = function(*args, **kwargs)
             resume, value = generator.send, None
             while True:
                 try:
-                    with set_grad_enabled(self._enabled):
+                    with _GradMode(self._enabled):
                         result = resume(value)
                 except StopIteration as end:
                     return end.value
                 try:
                     resume, value = generator.send, (yield result)
                 except GeneratorExit:
-                    with set_grad_enabled(self._enabled):
+                    with _GradMode(self._enabled):
                         generator.close()
                     raise
                 except BaseException as error:
@@ -149,15 +161,42 @@ class set_grad_enabled(Scoped):
         return generate
 
 
-class no_grad(set_grad_enabled):
-    """``with no_grad():`` or ``@no_grad()``: functions record no graph."""
+class set_grad_enabled(_GradMode):
+    """Turns the recording of the graph on or off on this thread.
+
+    Called, from now on (within ``with no_grad():`` and its like until that block ends); as a context manager for a
+    block; as a decorator for a function. Either of the latter leaves the mode outside as it was.
+    """
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__(flag("set_grad_enabled", "mode", mode))
+        self._before = is_grad_enabled()
+        _switch(self._enabled)
+
+    def prepare(self, scope: Scope) -> None:
+        super().prepare(scope)
+        _switch(self._before)  # of what is around the block, which is not open yet
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        _switch(self._before)
+        return super().__call__(function)
+
+
+class no_grad(_GradMode):
+    """``with no_grad():``, ``@no_grad()`` or ``@no_grad``: functions record no graph."""
+
+    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+        return super().__new__(cls) if function is None else cls()(function)
 
     def __init__(self) -> None:
         super().__init__(False)
 
 
-class enable_grad(set_grad_enabled):
-    """``with enable_grad():`` within no_grad: functions record a graph again."""
+class enable_grad(_GradMode):
+    """``with enable_grad():``, ``@enable_grad()`` or ``@enable_grad``: functions record a graph again."""
+
+    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+        return super().__new__(cls) if function is None else cls()(function)
 
     def __init__(self) -> None:
         super().__init__(True)
@@ -512,4 +551,4 @@ def _laid_out(grad: Tensor, layout: Layout) -> Tensor:
 
 
 def _at(whole: Tensor, base: Layout, region: Layout) -> Tensor:
-    return whole.view(region[0] - base[0], region[1], region[2])
+    return whole.strided(region[0] - base[0], region[1], region[2])

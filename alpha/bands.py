@@ -63,7 +63,7 @@ def view(images: Tensor, rows: range, columns: range) -> Tensor:
     n, _, _, channels = images.shape
     offset = images.offset + rows.start * images.strides[1] + columns.start * images.strides[2]
     strides = (images.strides[0], images.strides[1] * rows.step, images.strides[2] * columns.step, images.strides[3])
-    return images.view(offset, (n, len(rows), len(columns), channels), strides)
+    return images.strided(offset, (n, len(rows), len(columns), channels), strides)
 
 
 def parts(geometry: Geometry, by_output: bool) -> tuple[list[Part], bool]:

@@ -9,7 +9,7 @@ import numpy as np
 from alpha import dtypes, engines
 from alpha.arguments import as_array, within_memory
 from alpha.engine import Engine
-from alpha.errors import DtypeError
+from alpha.errors import ArgumentError, DtypeError, described
 from alpha.tensor import Tensor
 
 
@@ -21,22 +21,37 @@ def tensor(
 ) -> Tensor:
     """A tensor with a copy of an array, a number or nested lists, on an engine (by default the default engine).
 
-    Without ``dtype`` arrays keep theirs; Python floats become float32, ints int64.
+    Without ``dtype`` arrays keep theirs; Python floats become float32, ints int64. ArgumentError where a number, or one
+    in a list, is beyond an integer ``dtype``; arrays and tensors are cast as NumPy casts them.
     """
     target = engines.resolve(engine)
     if isinstance(data, Tensor):
         data = data.engine.to_numpy(data.detach())
+    python = not hasattr(data, "dtype")
     array = as_array("tensor", data)
     if dtype is None:
-        python = not hasattr(data, "dtype")
         dtype = dtypes.default_float if python and array.dtype == np.dtype(float) else array.dtype
     wanted = dtypes.as_dtype(dtype, "tensor")
     if array.dtype != wanted:
         if not dtypes.holds_numbers(array.dtype):
             raise DtypeError(f"[tensor] expected numbers, got an array of {array.dtype}: convert it first")
+        if (python or isinstance(data, np.generic)) and dtypes.is_integer(wanted):
+            _check_held(array, wanted)
         if array.size * wanted.itemsize > target.memory.cap:
             target.allocate(array.size * wanted.itemsize)  # which says so before NumPy tries
         with np.errstate(all="ignore"):  # what does not fit becomes what NumPy makes of it
             array = within_memory("tensor", lambda: array.astype(wanted))
     out = target.from_numpy(array)
     return out.requires_grad_(requires_grad) if requires_grad is not False else out
+
+
+def _check_held(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> None:
+    """ArgumentError where one of some numbers is beyond an integer dtype, or no number."""
+    least, most = dtypes.limits(dtype)
+    whole = np.trunc(array) if dtypes.is_float(array.dtype) else array
+    beyond = ~((whole >= least) & (whole < most + 1))  # of NaN it is true
+    if beyond.any():
+        raise ArgumentError(
+            f"[tensor] expected numbers that {dtype} holds, {least} to {most}, got {described(array[beyond][0].item())}: take "
+            "another dtype"
+        )

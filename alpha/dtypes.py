@@ -79,8 +79,8 @@ DtypeLike = Any
 
 
 def as_dtype(value: DtypeLike, function: str = "dtype") -> DType:
-    """One of the table's dtypes; DtypeError for anything else. Python's ``float`` means float32, ``int`` int64."""
-    if value is float or value is default_float:
+    """One of the table's dtypes; DtypeError for anything else. Python's ``float`` means float64, ``int`` int64."""
+    if value is default_float:
         return default_float
     try:
         dtype = np.dtype(value)

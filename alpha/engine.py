@@ -194,7 +194,7 @@ class Engine(ABC):
             if len(numbers) == total:
                 return self.from_numpy(numbers.astype(dtype, copy=False).reshape(shape))
             out = self.empty(shape, dtype) if out is None else out
-            self.copy(self.from_numpy(numbers), out.view(out.offset + start, numbers.shape, (1,)))
+            self.copy(self.from_numpy(numbers), out.strided(out.offset + start, numbers.shape, (1,)))
         return self.empty(shape, dtype) if out is None else out
 
     @abstractmethod
@@ -281,7 +281,7 @@ class Engine(ABC):
         """A matrix in row-major order with ones on its diagonal and zeros elsewhere."""
         out = self.full((rows, columns), 0, dtype)
         if rows and columns:
-            self.fill(out.view(0, (min(rows, columns),), (columns + 1,)), 1)
+            self.fill(out.strided(0, (min(rows, columns),), (columns + 1,)), 1)
         return out
 
     def progression(self, first: int | float, step: int | float, count: int, dtype: np.dtype[Any]) -> Tensor:

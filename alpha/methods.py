@@ -199,6 +199,10 @@ class Methods:  # noqa: PLW1641 (Tensor has its __hash__)
         """Another shape for the same elements in row-major order; a view where the strides allow it."""
         return shapes.reshape(self, _sequence(shape))
 
+    def view(self: Any, *shape: Any) -> Tensor:
+        """The same memory under another shape, ``view(2, -1)``, or its bits read as another dtype."""
+        return shapes.view(self, shape[0] if len(shape) == 1 else shape)
+
     def permute(self: Any, *axes: Any) -> Tensor:
         """The axes in another order; a view."""
         return shapes.permute(self, _sequence(axes))

@@ -117,16 +117,17 @@ class Tensor(Methods):
         strides = _dense_strides(shape, None if order is None else tuple(order))
         return Tensor(engine.allocate(math.prod(shape) * dtype.itemsize), 0, shape, strides, dtype)
 
-    def view(self, offset: int, shape: Shape, strides: Shape) -> Tensor:
+    def strided(self, offset: int, shape: Shape, strides: Shape) -> Tensor:
         """A tensor over the same storage, outside the graph: elements offset + sum of index * stride, in elements.
 
-        ShapeError where some element lies outside the storage. For another shape of the same elements use ``reshape``.
+        ShapeError where some element lies outside the storage. ``view`` and ``reshape`` give another shape to the same
+        elements.
         """
         storage, dtype = self.storage, self.dtype
         if not is_within(storage, dtype, offset, shape, strides):
             raise ShapeError(
-                f"[view] expected an offset, a shape and strides within {storage.nbytes // dtype.itemsize} elements of "
-                f"memory, got {described((offset, shape, strides))}: for another shape use .reshape"
+                f"[strided] expected an offset, a shape and strides within {storage.nbytes // dtype.itemsize} elements "
+                f"of memory, got {described((offset, shape, strides))}: for another shape use .reshape"
             )
         return Tensor(storage, offset, shape, strides, dtype)
 

@@ -144,7 +144,7 @@ def _between_zeros(engine: Any, dy: Any, stride: int, side: int, border: int) ->
 def _window(out: Any, border: int, step: int, shape: tuple[int, ...]) -> Any:
     """The view of every ``step``-th pixel of images, from ``border`` on."""
     n, rows, columns, channels = out.strides
-    return out.view(out.offset + border * (rows + columns), shape, (n, rows * step, columns * step, channels))
+    return out.strided(out.offset + border * (rows + columns), shape, (n, rows * step, columns * step, channels))
 
 
 def _both(axis: Axis) -> Geometry:

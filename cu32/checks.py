@@ -55,7 +55,7 @@ class CheckOperations(DeviceEngine):
         if self.capture is not None:
             self._lasting.add(check)
         self._unread = True
-        return self._flags.view(number, (1,), (1,))
+        return self._flags.strided(number, (1,), (1,))
 
     def graph_launched(self) -> None:
         """Called when captured work was launched, which may hold checks."""

@@ -93,7 +93,7 @@ class ConvolutionOperations(DeviceEngine):
             return
         if adds:
             total = self.empty_like(out)
-            self._put(found, total.view(place.offset - out.offset, place.shape, place.strides), total, bias, False)
+            self._put(found, total.strided(place.offset - out.offset, place.shape, place.strides), total, bias, False)
             self.elementwise("add", out, total, out=out)
             return
         if bias is None:
@@ -176,4 +176,4 @@ def _check(x: Tensor, y: Tensor, w: Tensor, geometry: Geometry, groups: int) -> 
 def _images(x: Tensor, first: int, most: int) -> Tensor:
     """So many of a batch's images from the first on, or what is left of them."""
     shape = (min(most, x.shape[0] - first), *x.shape[1:])
-    return x.view(x.offset + first * x.strides[0], shape, x.strides)
+    return x.strided(x.offset + first * x.strides[0], shape, x.strides)

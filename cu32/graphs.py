@@ -75,7 +75,7 @@ class _LiveMemory:
         start = self.used
         self.used += -(-len(values) // _ALIGNMENT) * _ALIGNMENT
         self.set(start, values)
-        return start, self.device.view(start, (len(values),), (1,))
+        return start, self.device.strided(start, (len(values),), (1,))
 
     def set(self, start: int, values: bytes) -> None:
         """Changes values for the next launch."""
@@ -86,7 +86,7 @@ class _LiveMemory:
         """Brings the device up to date, in stream order."""
         for piece in sorted(self.changed):
             start = piece * PIECE
-            target = self.device.view(start, (PIECE,), (1,))
+            target = self.device.strided(start, (PIECE,), (1,))
             engine.launch(SOURCES[0], "store", 1, PIECE // 4, bytes(self.host[start : start + PIECE]), target)
         self.changed.clear()
 

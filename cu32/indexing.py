@@ -179,7 +179,7 @@ class IndexingOperations(DeviceEngine):
             displacement, limit = self._selected(mask, mask_strides)
             if count or not alone:
                 held = int(self.to_numpy(limit)) if limit is not None else 0
-                displacement, limit = displacement.view(0, (held,), (1,)), None
+                displacement, limit = displacement.strided(0, (held,), (1,)), None
             terms.append((displacement, 1))
         shape = np.broadcast_shapes(*(term.shape for term, _ in terms))
         if not terms:
@@ -195,7 +195,7 @@ class IndexingOperations(DeviceEngine):
             return self.empty((0,), default_int), None
         order = tuple(range(mask.ndim))
         flat = self.dense(mask, order)
-        flat = flat.view(flat.offset, (count,), (1,))
+        flat = flat.strided(flat.offset, (count,), (1,))
         ranks = self.cumsum(flat, 0)
         out = self.empty((count,), default_int)
         dense = mask.shape, dense_strides(mask.shape)
@@ -203,7 +203,7 @@ class IndexingOperations(DeviceEngine):
             here, ahead = piece.offsets
             tensors = (pointer(flat, flat.offset + here), out, pointer(ranks, here))
             self.launch(_POSITIONS, "selected", self.blocks(piece.steps, THREADS), THREADS, piece.loop, *tensors, ahead)
-        return out, ranks.view(count - 1, (), ())
+        return out, ranks.strided(count - 1, (), ())
 
     def _displacements(self, terms: Sequence[tuple[Tensor, int]], shape: Shape) -> Tensor:
         """The dense sum of index tensors times their steps."""
@@ -261,7 +261,7 @@ class IndexingOperations(DeviceEngine):
         displacement = selection.displacement
         if selection.step != 1 or displacement.shape != selection.shape or not displacement.is_contiguous():
             displacement = self._displacements([(displacement, selection.step)], selection.shape)
-        keys, order = self.sort(displacement.view(displacement.offset, (displacement.numel(),), (1,)), 0)
+        keys, order = self.sort(displacement.strided(displacement.offset, (displacement.numel(),), (1,)), 0)
         source, step = self._row_values(selection, values) if values is not None else (None, 0)
         rows = selection.by_rows(keys, step)
         target = pointer(out, rows.offset)
@@ -300,7 +300,7 @@ class IndexingOperations(DeviceEngine):
         count = rows.shape[0]
         chunks = -(-count // CHUNK)
         columns = math.prod(n for n, _ in rows.after)
-        by_chunk = rows.by_rows(rows.displacement.view(0, (chunks,), (1,)), value_step)
+        by_chunk = rows.by_rows(rows.displacement.strided(0, (chunks,), (1,)), value_step)
         planned, source = self._write_plan(by_chunk, target, values, True)
         heads, tails = (self.empty((chunks * columns,), widest_float) for _ in range(2))
         constant = _constant(value, target.dtype, True)

@@ -56,8 +56,8 @@ class MatrixOperations(DeviceEngine):
 
     def gemv(self, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:
         matrix = products.transposed(a) if trans else a
-        product = self.matmul(matrix, x.view(x.offset, (x.shape[0], 1), (x.strides[0], 1)))
-        out = product.view(0, (product.shape[0],), (1,))
+        product = self.matmul(matrix, x.strided(x.offset, (x.shape[0], 1), (x.strides[0], 1)))
+        out = product.strided(0, (product.shape[0],), (1,))
         return out if plus is None else self.elementwise("add", out, plus, out=out)
 
     def ger(
@@ -83,8 +83,8 @@ class MatrixOperations(DeviceEngine):
 
     def _rank_one(self, x: Tensor, y: Tensor, alpha: float, a: Tensor | None, out: Tensor | None) -> Tensor:
         """``ger`` without the kernels of gemv.cu: in two element-wise passes."""
-        column = x.view(x.offset, (x.shape[0], 1), (x.strides[0], 0))
-        row = self.elementwise("mul", y.view(y.offset, (1, y.shape[0]), (0, y.strides[0])), alpha)
+        column = x.strided(x.offset, (x.shape[0], 1), (x.strides[0], 0))
+        row = self.elementwise("mul", y.strided(y.offset, (1, y.shape[0]), (0, y.strides[0])), alpha)
         product = self.elementwise("mul", column, row, out=out if a is None else None)
         return product if a is None else self.elementwise("add", a, product, out=out)
 
@@ -121,7 +121,7 @@ class MatrixOperations(DeviceEngine):
     def _expanded(self, x: Tensor, batch: Shape) -> Tensor:
         """A copy with every batch axis in full."""
         strides = (*products.broadcast_strides(x, batch), *x.strides[-2:])
-        return self._row_major(x.view(x.offset, (*batch, *x.shape[-2:]), strides))
+        return self._row_major(x.strided(x.offset, (*batch, *x.shape[-2:]), strides))
 
     def _outer(self, a: Operand, b: Operand, axes: Axes, out: Tensor) -> None:
         """Depth 1: each pair of elements once. Its operand's leading dimension is a vector's step."""

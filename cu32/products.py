@@ -282,4 +282,4 @@ def pack(a: Operand, b: Operand, axes: Axes, shares: Split) -> bytes:
 def transposed(x: Tensor) -> Tensor:
     """A view with the last two axes exchanged."""
     shape: Sequence[int] = (*x.shape[:-2], x.shape[-1], x.shape[-2])
-    return x.view(x.offset, tuple(shape), (*x.strides[:-2], x.strides[-1], x.strides[-2]))
+    return x.strided(x.offset, tuple(shape), (*x.strides[:-2], x.strides[-1], x.strides[-2]))

@@ -180,7 +180,7 @@ def _with_axes(out: Tensor, axes: tuple[int, ...]) -> Tensor:
     for axis in axes:
         shape.insert(axis, 1)
         strides.insert(axis, 1)
-    return out.view(out.offset, tuple(shape), tuple(strides))
+    return out.strided(out.offset, tuple(shape), tuple(strides))
 
 
 def _merged(x: Tensor, axes: Iterable[int]) -> list[Axis]:

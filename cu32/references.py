@@ -165,7 +165,7 @@ def pointwise(e: Checker) -> Sequence[Result]:
     given = {"functions": (x,), "rows": (whole, row), "strided": (whole, row)}
     found: list[Tensor] = []
     for name, (program, layouts) in _PROGRAMS.items():
-        tensors = [e.from_numpy(v).view(0, *layout[:2]) for v, layout in zip(given[name], layouts, strict=True)]
+        tensors = [e.from_numpy(v).strided(0, *layout[:2]) for v, layout in zip(given[name], layouts, strict=True)]
         found += e.pointwise("check", program, tensors, ())
     rounded = [function(x.astype(np.float64)) for function in _FUNCTIONS.values()]
     exact = [whole + row, np.maximum(whole, row), whole < row, whole.T - row[:, None]]
@@ -192,8 +192,8 @@ def integers(e: Checker) -> Sequence[Result]:
 def copy(e: Checker) -> Sequence[Result]:
     x = _whole(40, 36)
     a, turned, apart, filled = e.from_numpy(x), e.empty((36, 40)), e.empty((20, 36)), e.empty((9,))
-    e.copy(a.view(0, (36, 40), (1, 36)), turned)
-    e.copy(a.view(0, (20, 36), (72, 1)), apart)
+    e.copy(a.strided(0, (36, 40), (1, 36)), turned)
+    e.copy(a.strided(0, (20, 36), (72, 1)), apart)
     e.fill(filled, 7)
     return _is_equal([(turned, x.T), (apart, x[::2]), (filled, np.full(9, 7))])
 
@@ -317,7 +317,7 @@ def gemv(e: Checker) -> Sequence[Result]:
         [
             (e.gemv(a, b), x @ v),
             (e.gemv(a, c, trans=True), w @ x),
-            (e.matmul(c.view(0, (40, 1), (1, 1)), b.view(0, (1, 36), (36, 1))), np.outer(w, v)),
+            (e.matmul(c.strided(0, (40, 1), (1, 1)), b.strided(0, (1, 36), (36, 1))), np.outer(w, v)),
             (e.ger(c, b, 2.0, a), x + 2 * np.outer(w, v)),
         ]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alpha.nn import functional, init, models, utils
 from alpha.nn.activation import GELU, LeakyReLU, ReLU, Sigmoid, SiLU, Softmax, Tanh
-from alpha.nn.containers import ModuleDict, ModuleList, Sequential
+from alpha.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from alpha.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from alpha.nn.dropout import Dropout
 from alpha.nn.embedding import Embedding
@@ -49,6 +49,8 @@ __all__ = [
     "ModuleDict",
     "ModuleList",
     "Parameter",
+    "ParameterDict",
+    "ParameterList",
     "RMSNorm",
     "ReLU",
     "Sequential",

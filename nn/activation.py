@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from alpha import Tensor
 from alpha import functions as F
-from alpha.arguments import number
+from alpha.arguments import number, whole
+from alpha.errors import ArgumentError
 from alpha.nn.arguments import choice
 from alpha.nn.module import Module
 
@@ -72,11 +73,13 @@ class SiLU(Module):
 
 
 class Softmax(Module):
-    """exp(x) / sum(exp(x)) along an axis, by default the last."""
+    """exp(x) / sum(exp(x)) along an axis. ArgumentError where none is named: what PyTorch guesses depends on the input."""
 
-    def __init__(self, dim: int = -1) -> None:
+    def __init__(self, dim: int | None = None) -> None:
         super().__init__()
-        self.dim = dim
+        if dim is None:
+            raise ArgumentError("[Softmax] expected dim, the axis to normalise along, got none: -1 is the last")
+        self.dim = whole("Softmax", "dim", dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape to the same."""

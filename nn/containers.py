@@ -1,42 +1,58 @@
-"""Modules that hold modules: Sequential, ModuleList, ModuleDict."""
+"""Modules that hold modules or parameters: Sequential, ModuleList, ModuleDict, ParameterList, ParameterDict."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
+from alpha import Tensor
 from alpha.errors import ArgumentError, IndexingError
 from alpha.nn import fusion
 from alpha.nn.arguments import sequence
 from alpha.nn.module import Module
+from alpha.nn.parameter import Parameter
 
 
 class _Container(Module):
-    """Base of containers: their modules are attributes, named by position or by a given name."""
+    """Base of containers: their parts are attributes, named by position or by a given name."""
 
-    def _held(self) -> dict[str, Module]:
-        return {name: value for name, value in vars(self).items() if isinstance(value, Module)}
+    _kind: ClassVar[type] = Module
 
-    def _replace(self, modules: dict[Any, Any]) -> None:
-        """Replaces all modules by these, by name; if one of them is invalid, raises an error and keeps the old ones."""
-        others = {name: value for name, value in vars(self).items() if not isinstance(value, Module)}
-        for name, module in modules.items():
-            self._check_name(name, "add_module", {**others, **self._held()})
-            if not isinstance(module, Module):
-                raise ArgumentError(f"[add_module] expected a Module for {name!r}, got {type(module).__name__}")
-        self.__dict__ = others | modules  # one assignment: an interrupt finds it before or after
+    def _held(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, self._kind)}
+
+    def _part(self, part: Any) -> Any:
+        """What is held of a given part."""
+        return part
+
+    def _replace(self, parts: dict[Any, Any]) -> None:
+        """Replaces all parts by these, by name; if one of them is invalid, raises an error and keeps the old ones."""
+        others = {name: value for name, value in vars(self).items() if not isinstance(value, self._kind)}
+        known, function = {**others, **self._held()}, f"add_{self._kind.__name__.lower()}"
+        new = {name: self._part(part) for name, part in parts.items()}
+        for name, part in new.items():
+            self._check_name(name, function, known)
+            if not isinstance(part, self._kind):
+                raise ArgumentError(
+                    f"[{function}] expected a {self._kind.__name__} for {name!r}, got {type(part).__name__}"
+                )
+        self.__dict__ = others | new  # one assignment: an interrupt finds it before or after
+
+    def _add(self, name: str, part: Any) -> None:
+        """Adds one part, or puts it in another's place."""
+        self._replace({**self._held(), name: part})
 
     def __len__(self) -> int:
         return len(self._held())
 
 
 class _Row(_Container):
-    """Modules in a row."""
+    """Parts in a row."""
 
-    def _put(self, modules: Iterable[Module]) -> None:
-        """Replaces the row by these modules, named by their positions."""
-        self._replace({str(index): module for index, module in enumerate(modules)})
+    def _put(self, parts: Iterable[Any]) -> None:
+        """Replaces the row by these parts, named by their positions."""
+        self._replace({str(index): part for index, part in enumerate(parts)})
 
     def _name(self, index: int) -> str:
         names = list(self._held())
@@ -47,55 +63,54 @@ class _Row(_Container):
                 f"[{type(self).__name__}] expected an integer or a slice as an index, got {index!r}"
             ) from error
         if not -len(names) <= place < len(names):
-            raise IndexingError(f"[{type(self).__name__}] expected an index within {len(names)} modules, got {index}")
+            kinds = f"{self._kind.__name__.lower()}s"
+            raise IndexingError(f"[{type(self).__name__}] expected an index within {len(names)} {kinds}, got {index}")
         return names[place]
 
-    def append(self, module: Module) -> Self:
-        """Adds a module at the end; returns self."""
-        taken = [int(name) for name in self._held() if name.isdecimal()]
-        self.add_module(str(max([len(self), *(number + 1 for number in taken)])), module)
-        return self
+    def append(self, part: Any) -> Self:
+        """Adds a part at the end; returns self."""
+        return self.extend([part])
 
-    def extend(self, modules: Iterable[Module]) -> Self:
-        """Adds modules at the end: all of them, or none if one is no module; returns self."""
+    def extend(self, parts: Iterable[Any]) -> Self:
+        """Adds parts at the end: all of them, or none if one is invalid; returns self."""
         held = self._held()
         first = max([len(held), *(int(name) + 1 for name in held if name.isdecimal())])
-        self._replace({**held, **{str(first + index): module for index, module in enumerate(modules)}})
+        self._replace({**held, **{str(first + index): part for index, part in enumerate(parts)}})
         return self
 
-    def insert(self, index: int, module: Module) -> Self:
-        """Puts a module before a position and names all by their positions; returns self."""
+    def insert(self, index: int, part: Any) -> Self:
+        """Puts a part before a position and names all by their positions; returns self."""
         row = list(self)
-        row.insert(index, module)
+        row.insert(index, part)
         self._put(row)
         return self
 
     def pop(self, index: int = -1) -> Any:
-        """Takes the module at a position (by default the last) out and returns it."""
-        module = self._held()[self._name(index)]
+        """Takes the part at a position (by default the last) out and returns it."""
+        part = self._held()[self._name(index)]
         del self[index]
-        return module
+        return part
 
-    def __iadd__(self, modules: Iterable[Module]) -> Self:
-        return self.extend(modules)
+    def __iadd__(self, parts: Iterable[Any]) -> Self:
+        return self.extend(parts)
 
     def __getitem__(self, index: int) -> Any:
         return self._held()[self._name(index)]
 
-    def __setitem__(self, index: int, module: Module) -> None:
-        self.add_module(self._name(index), module)
+    def __setitem__(self, index: int, part: Any) -> None:
+        self._add(self._name(index), part)
 
     def __delitem__(self, index: int | slice) -> None:
-        """Removes the module at a position, or those of a slice; the others are numbered again."""
+        """Removes the part at a position, or those of a slice; the others are numbered again."""
         held = self._held()
         gone = set(list(held)[index]) if isinstance(index, slice) else {self._name(index)}
-        left = {name: module for name, module in held.items() if name not in gone}
+        left = {name: part for name, part in held.items() if name not in gone}
         if all(name.isdecimal() for name in held):
             self._put(left.values())
         else:
             self._replace(left)
 
-    def __iter__(self) -> Iterator[Module]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._held().values())
 
 
@@ -140,7 +155,7 @@ class Sequential(_Row):
 
 
 class ModuleList(_Row):
-    """A list of modules. A plain list that is an attribute registers its modules too; this one also stands alone."""
+    """A list of modules, which belong to the module whose attribute it is; those in a plain list do not."""
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__()
@@ -155,57 +170,58 @@ class ModuleList(_Row):
         return ModuleList([*self, *other])
 
 
-class ModuleDict(_Container):
-    """A dict of modules by name."""
+class _Table(_Container):
+    """Parts by name."""
 
-    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None) -> None:
+    def __init__(self, parts: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
         super().__init__()
-        self.update({} if modules is None else modules)
+        self.update({} if parts is None else parts)
 
-    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        """Adds or replaces modules by name, from a mapping, a ModuleDict or pairs: all, or none where one is wrong."""
+    def update(self, parts: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+        """Adds or replaces parts by name, from a mapping or pairs: all, or none where one is wrong."""
         try:
-            added = dict(modules.items() if isinstance(modules, Mapping | ModuleDict) else modules)
+            added = dict(parts.items() if isinstance(parts, Mapping | _Table) else parts)
         except (TypeError, ValueError) as error:
             raise ArgumentError(
-                f"[ModuleDict] expected a mapping of names to modules, or pairs, got {type(modules).__name__}"
+                f"[{type(self).__name__}] expected a mapping of names to {self._kind.__name__.lower()}s, or pairs, got "
+                f"{type(parts).__name__}"
             ) from error
         self._replace({**self._held(), **added})
 
     def clear(self) -> None:
-        """Takes all modules out."""
+        """Takes all parts out."""
         self._replace({})
 
     def pop(self, name: str) -> Any:
-        """Takes a module out and returns it."""
-        module = self[name]
+        """Takes a part out and returns it."""
+        part = self[name]
         del self[name]
-        return module
+        return part
 
     def keys(self) -> KeysView[str]:
         """The names."""
         return self._held().keys()
 
-    def values(self) -> ValuesView[Module]:
-        """The modules."""
+    def values(self) -> ValuesView[Any]:
+        """The parts."""
         return self._held().values()
 
-    def items(self) -> ItemsView[str, Module]:
-        """Names with modules."""
+    def items(self) -> ItemsView[str, Any]:
+        """Names with parts."""
         return self._held().items()
 
     def __getitem__(self, name: str) -> Any:
         return self._held()[self._known(name)]
 
-    def __setitem__(self, name: str, module: Module) -> None:
-        self.add_module(name, module)
+    def __setitem__(self, name: str, part: Any) -> None:
+        self._add(name, part)
 
     def __delitem__(self, name: str) -> None:
         delattr(self, self._known(name))
 
     def _known(self, name: str) -> str:
         if name not in self:
-            raise KeyError(f"[ModuleDict] expected one of {list(self)}, got {name!r}")
+            raise KeyError(f"[{type(self).__name__}] expected one of {list(self)}, got {name!r}")
         return name
 
     def __iter__(self) -> Iterator[str]:
@@ -213,3 +229,36 @@ class ModuleDict(_Container):
 
     def __contains__(self, name: object) -> bool:
         return name in self._held()
+
+
+class ModuleDict(_Table):
+    """A dict of modules by name, which belong to the module whose attribute it is."""
+
+
+class _Parameters(_Container):
+    """Base of containers of parameters; a tensor that is given becomes one."""
+
+    _kind = Parameter
+
+    def _part(self, part: Any) -> Any:
+        return Parameter(part.detach()) if isinstance(part, Tensor) and not isinstance(part, Parameter) else part
+
+    def extra_repr(self) -> str:
+        """Names with shapes and dtypes."""
+        return ", ".join(f"({name}): {part.dtype}{part.shape}" for name, part in self._held().items())
+
+
+class ParameterList(_Parameters, _Row):
+    """A list of parameters, which belong to the module whose attribute it is; tensors become parameters."""
+
+    def __init__(self, values: Iterable[Tensor] = ()) -> None:
+        super().__init__()
+        self._put(sequence(values, "values", "ParameterList"))
+
+    def __getitem__(self, index: int | slice) -> Any:
+        """The parameter at a position; for a slice, a ParameterList of those parameters."""
+        return ParameterList(list(self)[index]) if isinstance(index, slice) else super().__getitem__(index)
+
+
+class ParameterDict(_Parameters, _Table):
+    """A dict of parameters by name, which belong to the module whose attribute it is; tensors become parameters."""

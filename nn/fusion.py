@@ -226,5 +226,5 @@ def _fold(parts: tuple[Tensor | None, ...], eps: float) -> tuple[Tensor, Tensor]
     shift = compute("mul", shift, scale)
     if beta is not None:
         shift = compute("add", shift, beta)
-    column = scale.view(scale.offset, (scale.shape[0], 1, 1, 1), (scale.strides[0], 1, 1, 1))
+    column = scale.strided(scale.offset, (scale.shape[0], 1, 1, 1), (scale.strides[0], 1, 1, 1))
     return compute("mul", weight, column), shift

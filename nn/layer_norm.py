@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from alpha import Tensor
+from alpha import Tensor, int64
 from alpha import functions as F
 from alpha.arguments import flag, number
 from alpha.errors import ArgumentError, ShapeError
@@ -171,6 +171,7 @@ class InstanceNorm2d(_Affine):
 
     running_mean: Tensor | None
     running_var: Tensor | None
+    num_batches_tracked: Tensor | None  # stays 0, as PyTorch's: the average needs no count
 
     def __init__(
         self,
@@ -188,11 +189,12 @@ class InstanceNorm2d(_Affine):
         super().__init__((self.num_features,), eps, affine, affine)
         self.register_buffer("running_mean", empty(self.num_features) if track_running_stats else None)
         self.register_buffer("running_var", empty(self.num_features) if track_running_stats else None)
+        self.register_buffer("num_batches_tracked", empty(dtype=int64) if track_running_stats else None)
         self.reset_running_stats()
 
     def reset_running_stats(self) -> None:
-        """Sets the running mean to 0 and the running variance to 1."""
-        for buffer, value in ((self.running_mean, 0), (self.running_var, 1)):
+        """Sets the running mean to 0, the running variance to 1 and the count of batches to 0."""
+        for buffer, value in ((self.running_mean, 0), (self.running_var, 1), (self.num_batches_tracked, 0)):
             if buffer is not None:
                 init.constant_(buffer, value)
 

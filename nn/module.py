@@ -74,9 +74,8 @@ class RemovableHandle:
 class Module:
     """A layer or a network: subclass it, make its parts in ``__init__`` and write ``forward``.
 
-    Every attribute that is a ``Parameter`` or a ``Module`` is part of it, and so are those in lists, tuples and dicts
-    that are attributes, however deep: ``self.blocks = [Conv2d(...), Conv2d(...)]`` has the parameters
-    ``blocks.0.weight`` and ``blocks.1.weight``, and a block appended later belongs to it too.
+    Every attribute that is a ``Parameter`` or a ``Module`` is part of it. Those in plain lists, tuples and dicts are
+    not, as in PyTorch: wrap them in ``nn.ModuleList``, ``nn.ModuleDict``, ``nn.ParameterList`` or ``nn.ParameterDict``.
 
     Attributes:
         training: whether it is in training mode (BatchNorm, Dropout); set by ``train`` and ``eval``.
@@ -177,10 +176,10 @@ class Module:
             )
 
     def _parts(self) -> Iterator[tuple[str, Parameter | Module]]:
-        """The parameters and modules that are attributes, or lie in lists, tuples and dicts that are."""
+        """The parameters and modules that are attributes."""
         for name, value in vars(self).items():
-            if name not in self._buffer_names:
-                yield from _parts_in(name, value)
+            if isinstance(value, Parameter | Module) and name not in self._buffer_names:
+                yield name, value
 
     # -- what it is made of --------------------------------------------------------------------------------------
 
@@ -400,12 +399,3 @@ class Module:
 
 def _join(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix else name
-
-
-def _parts_in(name: str, value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[str, Parameter | Module]]:
-    if isinstance(value, Parameter | Module):
-        yield name, value
-    elif isinstance(value, dict | list | tuple) and not any(value is outer for outer in above):
-        above = (*above, value)  # a list that holds itself is not entered again
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _parts_in(f"{name}.{key}", item, above)

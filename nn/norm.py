@@ -54,9 +54,7 @@ class _BatchNorm(Module):
         self.bias = empty_parameter(self.num_features) if affine else None
         self.register_buffer("running_mean", empty(self.num_features) if track_running_stats else None)
         self.register_buffer("running_var", empty(self.num_features) if track_running_stats else None)
-        # Only the cumulative average needs the count.
-        counts = track_running_stats and momentum is None
-        self.register_buffer("num_batches_tracked", empty(dtype=int64) if counts else None)
+        self.register_buffer("num_batches_tracked", empty(dtype=int64) if track_running_stats else None)
         self.reset_running_stats()
         self.reset_parameters()
 
@@ -113,8 +111,11 @@ class _BatchNorm(Module):
             activation=activation,
             negative_slope=negative_slope,
         )
-        if running[0] is not self.running_mean:
-            self._average(*running)
+        if share > 0 or running[0] is not self.running_mean:
+            if self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
+            if running[0] is not self.running_mean:
+                self._average(*running)
         return y
 
     @no_grad()
@@ -123,7 +124,6 @@ class _BatchNorm(Module):
         counter = self.num_batches_tracked
         if counter is None:
             return
-        counter.add_(1)
         for running, new in ((self.running_mean, mean), (self.running_var, var)):
             if running is not None and new is not None:
                 running.add_((new - running) / counter)

@@ -14,6 +14,8 @@ from alpha.changes import Changes
 from alpha.errors import ArgumentError, CheckpointError, DtypeError
 
 Array = np.ndarray[Any, Any]
+COUNTER = "num_batches_tracked"
+"""The last part of the name of BatchNorm's count of batches."""
 _LISTED = 20
 """Most keys of one kind that an error names; it only counts the rest."""
 
@@ -104,7 +106,8 @@ def check(
     function: str, owner: str, tensors: Mapping[str, Tensor], arrays: Mapping[str, Array | None], strict: bool = True
 ) -> tuple[list[str], list[str]]:
     """Missing and unexpected keys; one CheckpointError for them (if strict) and for all arrays that do not fit."""
-    missing = [key for key in tensors if key not in arrays]
+    counted = any(str(key).endswith(COUNTER) for key in arrays)  # states from before BatchNorm kept its count have none
+    missing = [key for key in tensors if key not in arrays and (counted or not key.endswith(COUNTER))]
     unexpected = [str(key) for key in arrays if key not in tensors]
     misfits = [
         f"{key} {why}" for key, array in arrays.items() if key in tensors and (why := _misfit(tensors[key], array))

@@ -69,14 +69,14 @@ def concat(engine: Engine, tensors: Sequence[Tensor], axis: int, order: Sequence
     out = engine.empty(shape, first.dtype, order or max(tensors, key=lambda x: x.numel()).memory_order())
     start = 0
     for x in tensors:
-        engine.copy(x, out.view(out.offset + start * out.strides[axis] if x.numel() else 0, x.shape, out.strides))
+        engine.copy(x, out.strided(out.offset + start * out.strides[axis] if x.numel() else 0, x.shape, out.strides))
         start += x.shape[axis]
     return out
 
 
 def stack(engine: Engine, tensors: Sequence[Tensor], axis: int) -> Tensor:
     """Views with one more axis, one after another along it."""
-    wide = [x.view(x.offset, inserted(x.shape, axis), inserted(x.strides, axis)) for x in tensors]
+    wide = [x.strided(x.offset, inserted(x.shape, axis), inserted(x.strides, axis)) for x in tensors]
     return engine.concat(wide, axis)
 
 
@@ -91,7 +91,7 @@ def flip(engine: Engine, x: Tensor, axes: tuple[int, ...]) -> Tensor:
     if x.numel():
         offset = x.offset + sum((x.shape[a] - 1) * x.strides[a] for a in axes)
         strides = tuple(-s if a in axes else s for a, s in enumerate(x.strides))
-        engine.copy(x.view(offset, x.shape, strides), out)
+        engine.copy(x.strided(offset, x.shape, strides), out)
     return out
 
 
@@ -163,7 +163,7 @@ def grid(engine: Engine, shape: Sequence[int]) -> list[Tensor]:
     """For each axis its positions 0, 1, ..., shaped so that together they broadcast to the shape."""
     ndim = len(shape)
     return [
-        line.view(0, tuple(n if a == axis else 1 for a in range(ndim)), (1,) * ndim)
+        line.strided(0, tuple(n if a == axis else 1 for a in range(ndim)), (1,) * ndim)
         for axis, (line, n) in enumerate(zip([numbers(engine, n) for n in shape], shape, strict=True))
     ]
 
@@ -192,9 +192,9 @@ def cumsum(engine: Engine, x: Tensor, axis: int) -> Tensor:
 
 def gemv(engine: Engine, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:
     """The vector is a matrix of one column."""
-    column = x.view(x.offset, (*x.shape, 1), (*x.strides, 1))
+    column = x.strided(x.offset, (*x.shape, 1), (*x.strides, 1))
     y = engine.matmul(transposed(a) if trans else a, column)
-    y = y.view(y.offset, y.shape[:1], y.strides[:1])
+    y = y.strided(y.offset, y.shape[:1], y.strides[:1])
     return y if plus is None else engine.elementwise("add", y, plus)
 
 
@@ -202,7 +202,7 @@ def ger(
     engine: Engine, x: Tensor, y: Tensor, alpha: float = 1.0, a: Tensor | None = None, out: Tensor | None = None
 ) -> Tensor:
     """A column times a row, broadcast."""
-    column = x.view(x.offset, (*x.shape, 1), (*x.strides, 1))
+    column = x.strided(x.offset, (*x.shape, 1), (*x.strides, 1))
     scaled = engine.elementwise("mul", column, alpha)
     if a is None:
         return engine.elementwise("mul", scaled, y, out=out)
@@ -212,4 +212,4 @@ def ger(
 def transposed(x: Tensor) -> Tensor:
     """A view with the last two axes exchanged."""
     shape, strides = x.shape, x.strides
-    return x.view(x.offset, (*shape[:-2], *shape[:-3:-1]), (*strides[:-2], *strides[:-3:-1]))
+    return x.strided(x.offset, (*shape[:-2], *shape[:-3:-1]), (*strides[:-2], *strides[:-3:-1]))

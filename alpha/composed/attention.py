@@ -114,18 +114,18 @@ def _mask_block(mask: Tensor, first: int, last: int, seen: int) -> Tensor:
     if mask.shape[-2] != 1:
         mask = _tokens(mask, first, last)
     width = 1 if mask.shape[-1] == 1 else seen
-    return mask.view(mask.offset, (*mask.shape[:-1], width), mask.strides)
+    return mask.strided(mask.offset, (*mask.shape[:-1], width), mask.strides)
 
 
 def _tokens(x: Tensor, first: int, last: int) -> Tensor:
     """A view of some tokens."""
     shape = (*x.shape[:-2], last - first, x.shape[-1])
-    return x.view(x.offset + first * x.strides[-2], shape, x.strides)
+    return x.strided(x.offset + first * x.strides[-2], shape, x.strides)
 
 
 def _column(x: Tensor) -> Tensor:
     """A view with one more axis, of length 1."""
-    return x.view(x.offset, (*x.shape, 1), (*x.strides, 1))
+    return x.strided(x.offset, (*x.shape, 1), (*x.strides, 1))
 
 
 def _dropped(

@@ -70,7 +70,7 @@ def conv2d_weight_grad(engine: Engine, x: Tensor, dy: Tensor, geometry: Geometry
 def _matrix(engine: Engine, x: Tensor) -> Tensor:
     """A tensor as (positions, channels)."""
     dense, channels = engine.dense(x, range(x.ndim)), x.shape[-1]
-    return dense.view(dense.offset, (x.numel() // max(channels, 1), channels), (channels, 1))
+    return dense.strided(dense.offset, (x.numel() // max(channels, 1), channels), (channels, 1))
 
 
 def _taps(x: Tensor, y: Tensor, w: Tensor, geometry: Geometry, groups: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -79,10 +79,10 @@ def _taps(x: Tensor, y: Tensor, w: Tensor, geometry: Geometry, groups: int) -> I
     for (row, column), inputs, (outputs,) in windows(geometry, x, y):
         for group in range(groups):
             place = w.offset + group * rows * w.strides[0] + row * down + column * across
-            filters = w.view(place, (rows, w.shape[3]), (w.strides[0], w.strides[3]))
+            filters = w.strided(place, (rows, w.shape[3]), (w.strides[0], w.strides[3]))
             yield _channels(inputs, group, w.shape[3]), _channels(outputs, group, rows), filters
 
 
 def _channels(x: Tensor, group: int, count: int) -> Tensor:
     """A view of the channels of one group."""
-    return x.view(x.offset + group * count * x.strides[3], (*x.shape[:3], count), x.strides)
+    return x.strided(x.offset + group * count * x.strides[3], (*x.shape[:3], count), x.strides)

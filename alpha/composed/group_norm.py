@@ -66,7 +66,7 @@ def group_norm_grad(
         ]
         dx, _ = engine.batch_norm_inference(columns, mean, var, eps, Epilogue(slope, offset), dx)
     dweight, dbias = [
-        engine.reduce("sum", part.view(part.offset, (len(dy), shape[-1]), (shape[-1], 1)), (0,), False)
+        engine.reduce("sum", part.strided(part.offset, (len(dy), shape[-1]), (shape[-1], 1)), (0,), False)
         for part in (dfactor, dshift)
     ]
     return _samples(dx, shape), dweight, dbias
@@ -80,7 +80,7 @@ def blend(running: RunningStatistics, mean: Tensor, var: Tensor) -> None:
             continue
         channels = running_value.shape[0]
         samples = new.numel() // channels
-        total = new.engine.reduce("sum", new.view(new.offset, (samples, channels), (channels, 1)), (0,), False)
+        total = new.engine.reduce("sum", new.strided(new.offset, (samples, channels), (channels, 1)), (0,), False)
         do("mul", total, running.momentum / samples, out=total)
         do("add", do("mul", running_value, 1 - running.momentum, out=running_value), total, out=running_value)
         running_value.storage.touch()
@@ -88,7 +88,7 @@ def blend(running: RunningStatistics, mean: Tensor, var: Tensor) -> None:
 
 def _shared(x: Tensor, split: Shape) -> Tensor:
     """The mean of each group's columns, in all of them."""
-    parts = x.view(x.offset, split, (split[1] * split[2], split[2], 1))
+    parts = x.strided(x.offset, split, (split[1] * split[2], split[2], 1))
     return _repeated(x.engine.mean(parts, (2,), True), split)
 
 
@@ -96,16 +96,16 @@ def _columns(x: Tensor) -> Tensor:
     """(N, ..., C) as (positions, N * C); a view of what lies in image order."""
     order = (*range(1, x.ndim - 1), 0, x.ndim - 1)
     x, width = x.contiguous(order), len(x) * x.shape[-1]
-    return x.view(x.offset, (x.numel() // width, width), (width, 1))
+    return x.strided(x.offset, (x.numel() // width, width), (width, 1))
 
 
 def _samples(columns: Tensor, shape: Shape) -> Tensor:
     """The reverse of ``_columns``."""
-    return columns.view(columns.offset, shape, dense_strides(shape, (*range(1, len(shape) - 1), 0, len(shape) - 1)))
+    return columns.strided(columns.offset, shape, dense_strides(shape, (*range(1, len(shape) - 1), 0, len(shape) - 1)))
 
 
 def _repeated(x: Tensor, shape: Shape) -> Tensor:
     """A tensor broadcast to a shape and copied, as one axis."""
     out = x.engine.empty((math.prod(shape),), x.dtype)
-    x.engine.copy(x, out.view(0, shape, dense_strides(shape)))
+    x.engine.copy(x, out.strided(0, shape, dense_strides(shape)))
     return out

@@ -39,9 +39,9 @@ def linear_weight_grad(engine: Engine, x: Tensor, dy: Tensor, with_bias: bool) -
 def _pixels(x: Tensor) -> Tensor:
     """(rows, channels) as images of one pixel, or as filters of one tap; a view."""
     rows, channels = x.shape
-    return x.view(x.offset, (rows, 1, 1, channels), (x.strides[0], x.strides[0], x.strides[0], x.strides[1]))
+    return x.strided(x.offset, (rows, 1, 1, channels), (x.strides[0], x.strides[0], x.strides[0], x.strides[1]))
 
 
 def _matrix(x: Tensor) -> Tensor:
     """Images of one pixel as (rows, channels); a view."""
-    return x.view(x.offset, (x.shape[0], x.shape[3]), (x.strides[0], x.strides[3]))
+    return x.strided(x.offset, (x.shape[0], x.shape[3]), (x.strides[0], x.strides[3]))

@@ -31,7 +31,7 @@ def cross_entropy(engine: Engine, logits: Tensor, labels: Tensor, smoothing: flo
     if smoothing != 0:
         mean = do("div", engine.reduce("sum", shifted, (1,), False), classes)
         target = do("add", do("mul", target, 1 - smoothing), do("mul", mean, smoothing))
-    logs = do("log", total.view(total.offset, total.shape[:1], total.strides[:1]))
+    logs = do("log", total.strided(total.offset, total.shape[:1], total.strides[:1]))
     losses = do("where", valid, do("sub", logs, target), math.nan)
     return cast(engine, losses, logits.dtype), cast(engine, do("div", powers, total), logits.dtype)
 
@@ -88,7 +88,7 @@ def nll_loss_grad(engine: Engine, grad: Tensor, followed: Tensor, factor: Tensor
 
 def _column(x: Tensor) -> Tensor:
     """A vector as a matrix of one column."""
-    return x.view(x.offset, (*x.shape, 1), (*x.strides, 1))
+    return x.strided(x.offset, (*x.shape, 1), (*x.strides, 1))
 
 
 def _check(function: str, rows: Tensor, labels: Tensor) -> None:

@@ -25,7 +25,7 @@ def pad(engine: Engine, x: Tensor, before: Shape, after: Shape, mode: str, value
         out = filled(engine, shape, value, x.dtype, x.memory_order())
         offset = out.offset + sum(n * stride for n, stride in zip(before, out.strides, strict=True))
         if x.numel():
-            engine.copy(x, out.view(offset, x.shape, out.strides))
+            engine.copy(x, out.strided(offset, x.shape, out.strides))
         return out
     for axis, counts in enumerate(zip(before, after, strict=True)):
         if any(counts):

@@ -106,4 +106,4 @@ def _fill(engine: Engine, out: Tensor, value: Value) -> None:
         return
     extra = out.ndim - value.ndim
     strides = [0 if n == 1 else stride for n, stride in zip(value.shape, value.strides, strict=True)]
-    engine.copy(value.view(value.offset, out.shape, (*[0] * extra, *strides)), out)
+    engine.copy(value.strided(value.offset, out.shape, (*[0] * extra, *strides)), out)

@@ -94,11 +94,11 @@ def resample(engine: Engine, x: Tensor, rows: WeightedPairs, columns: WeightedPa
         y = engine.gather(permuted(x, IMAGE_ORDER), (places[0], every, every, every))
         return permuted(engine.gather(y, (every, places[1], every, every)), (2, 0, 1, 3))
     x = engine.dense(x, IMAGE_ORDER)
-    y = engine.combine(x.view(x.offset, (1, h, w * n * c), (0, w * n * c, 1)), rows)
+    y = engine.combine(x.strided(x.offset, (1, h, w * n * c), (0, w * n * c, 1)), rows)
     height = y.shape[1]
-    y = engine.combine(y.view(y.offset, (height, w, n * c), (w * n * c, n * c, 1)), columns)
+    y = engine.combine(y.strided(y.offset, (height, w, n * c), (w * n * c, n * c, 1)), columns)
     width = y.shape[1]
-    return y.view(y.offset, (n, height, width, c), (c, width * n * c, n * c, 1))
+    return y.strided(y.offset, (n, height, width, c), (c, width * n * c, n * c, 1))
 
 
 def _sources(pairs: WeightedPairs) -> np.ndarray[Any, Any]:
@@ -110,16 +110,16 @@ def _repeated(engine: Engine, x: Tensor, rows: int, columns: int) -> Tensor:
     n, h, w, c = x.shape
     y = engine.empty((n, h * rows, w * columns, c), x.dtype, x.memory_order())
     image, down, across, channel = x.strides
-    pixels = x.view(x.offset, (n, h, 1, w, 1, c), (image, down, 0, across, 0, channel))
+    pixels = x.strided(x.offset, (n, h, 1, w, 1, c), (image, down, 0, across, 0, channel))
     image, down, across, channel = y.strides
     blocks = (image, down * rows, down, across * columns, across, channel)
-    engine.copy(pixels, y.view(y.offset, (n, h, rows, w, columns, c), blocks))
+    engine.copy(pixels, y.strided(y.offset, (n, h, rows, w, columns, c), blocks))
     return y
 
 
 def permuted(x: Tensor, order: Sequence[int]) -> Tensor:
     """A view with the axes in another order."""
-    return x.view(x.offset, tuple([x.shape[a] for a in order]), tuple([x.strides[a] for a in order]))
+    return x.strided(x.offset, tuple([x.shape[a] for a in order]), tuple([x.strides[a] for a in order]))
 
 
 def check_size(function: str, x: Tensor, size: tuple[int, int]) -> None:

@@ -40,7 +40,7 @@ def variance(
     var = engine.elementwise("div", squares, divisor)
     if not keepdims:
         kept = [axis for axis in range(x.ndim) if axis not in axes]
-        var = var.view(var.offset, tuple([x.shape[a] for a in kept]), tuple([var.strides[a] for a in kept]))
+        var = var.strided(var.offset, tuple([x.shape[a] for a in kept]), tuple([var.strides[a] for a in kept]))
     return var, engine.elementwise("add", mean, rest)
 
 

@@ -32,4 +32,4 @@ def _part(x: Tensor, first: tuple[int, int], steps: tuple[int, int], size: tuple
     """A view of some rows and columns of images (N, H, W, C), ``steps`` apart."""
     images, down, across, channels = x.strides
     strides = images, down * steps[0], across * steps[1], channels
-    return x.view(x.offset + first[0] * down + first[1] * across, (x.shape[0], *size, x.shape[3]), strides)
+    return x.strided(x.offset + first[0] * down + first[1] * across, (x.shape[0], *size, x.shape[3]), strides)

@@ -224,7 +224,7 @@ def repeated(x: Tensor, shape: Shape) -> Tensor:
     if missing < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[missing:], strict=True)):
         raise ShapeError(f"[copy] expected a source that broadcasts to {shape}, got {x.shape}")
     strides = [0 if n == 1 else stride for n, stride in zip(x.shape, x.strides, strict=True)]
-    return x if x.shape == shape else x.view(x.offset, shape, (*[0] * missing, *strides))
+    return x if x.shape == shape else x.strided(x.offset, shape, (*[0] * missing, *strides))
 
 
 # -- splitting into pieces ---------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def _with_axes(out: Tensor, axes: tuple[int, ...]) -> Tensor:
     for axis in axes:
         shape.insert(axis, 1)
         strides.insert(axis, 1)
-    return out.view(out.offset, tuple(shape), tuple(strides))
+    return out.strided(out.offset, tuple(shape), tuple(strides))
 
 
 def _accurate_sum(array: Array, axes: tuple[int, ...], out: Array) -> None:

@@ -61,7 +61,7 @@ class AttentionOperations(HostEngine):
         seen = _broadcast(state.mask, (*q.shape[:-1], k.shape[-2]))
         chunks = _gradient_sizes(q.shape, k.shape, v.shape[-1], q.dtype.itemsize, settings.causal)[1]
         parts = self.empty((chunks, *q.shape), q.dtype, (0, *(axis + 1 for axis in q.memory_order())))
-        dq = parts.view(0, q.shape, parts.strides[1:])
+        dq = parts.strided(0, q.shape, parts.strides[1:])
         dk, dv = self.empty_like(k), self.empty_like(v)
         layouts = _layouts(q, k, v, seen, y, dy, dq, dk, dv)
         sizes, places, tasks = _gradient_plan(layouts, settings.causal, parts.strides[0])

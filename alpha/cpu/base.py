@@ -105,7 +105,7 @@ class HostEngine(Engine):
 
     def flat(self, x: Tensor) -> Array:
         """A dense tensor's elements as they lie in memory."""
-        return self.array(x.view(x.offset, (x.numel(),), (1,)))
+        return self.array(x.strided(x.offset, (x.numel(),), (1,)))
 
     def launch(self, kernel: Callable[..., Any], *arguments: Any, tasks: int | None = None) -> Any:
         """Runs a compiled kernel on this engine's threads; returns the sum of what it returned to each.

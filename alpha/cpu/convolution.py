@@ -159,7 +159,7 @@ class ConvolutionOperations(HostEngine):
             part_dw = self.conv2d_weight_grad(part.of_inputs(x), part.of_outputs(dy), part.geometry, groups)
             macs += MACS["conv2d_weight_grad"]
             to = (dw.shape[0], dw.shape[1], 1, dw.shape[3])
-            self.copy(part_dw, dw.view(dw.offset + tap * dw.strides[2], to, dw.strides))
+            self.copy(part_dw, dw.strided(dw.offset + tap * dw.strides[2], to, dw.strides))
         MACS["conv2d_weight_grad"] = macs
         return dw
 
@@ -212,7 +212,7 @@ class ConvolutionOperations(HostEngine):
             return x
         row = x.shape[2] * pixel
         image = x.shape[1] * row + IMAGE_GAP_BYTES // item
-        out = self.empty((x.shape[0] * image,), x.dtype).view(0, x.shape, (image, row, pixel, 1))
+        out = self.empty((x.shape[0] * image,), x.dtype).strided(0, x.shape, (image, row, pixel, 1))
         if x.strides[1:] != out.strides[1:]:
             self.copy(x, out)
             return out
@@ -243,4 +243,4 @@ def _reaching(w: Tensor, geometry: Geometry) -> Tensor:
         return w
     rows, columns = geometry.rows.reaching, geometry.columns.reaching
     offset = w.offset + rows.start * w.strides[1] + columns.start * w.strides[2]
-    return w.view(offset, (w.shape[0], len(rows), len(columns), w.shape[3]), w.strides)
+    return w.strided(offset, (w.shape[0], len(rows), len(columns), w.shape[3]), w.strides)

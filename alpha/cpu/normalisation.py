@@ -276,7 +276,7 @@ class NormalisationOperations(HostEngine):
     def _rows(self, x: Tensor) -> Array:
         """A dense tensor as (rows, channels)."""
         channels = x.shape[-1]
-        return self.array(x.view(x.offset, (x.numel() // channels, channels), (channels, 1)))
+        return self.array(x.strided(x.offset, (x.numel() // channels, channels), (channels, 1)))
 
 
 def _is_small(x: Tensor, residual: Tensor | None = None, running: RunningStatistics | None = None) -> bool:

@@ -128,7 +128,7 @@ class ProductOperations(ArrayOperations):
             return self._dot(Tensor(a.storage, a.offset, x.shape, a.strides[:1] if trans else a.strides[1:], dtype), x)
         if a.strides[1] != 1:
             if a.strides[0] == 1:
-                a, trans = a.view(a.offset, a.shape[::-1], a.strides[::-1]), not trans
+                a, trans = a.strided(a.offset, a.shape[::-1], a.strides[::-1]), not trans
                 rows, columns = columns, rows
             else:
                 a = self.dense(a, (0, 1))

@@ -109,7 +109,7 @@ class ReductionOperations(ArrayOperations):
             return found
         plan = _plan(op, mean, (x.shape, x.strides, x.dtype), axes, keepdims)
         if plan.is_copy:
-            return self.copied(x).view(0, plan.shape, plan.strides)
+            return self.copied(x).strided(0, plan.shape, plan.strides)
         if plan.order is not None:
             return self._folded(op, mean, self.dense(x, plan.order), axes, keepdims)
         if plan.loop is None:

@@ -71,7 +71,7 @@ def placed(engine: Engine, array: Array, layout: str = "dense") -> Tensor:
     apart = np.zeros((*dense.shape, 2), dense.dtype)
     apart[..., 1] = dense
     tensor = engine.from_numpy(apart)
-    return tensor.view(tensor.offset + (1 if dense.size else 0), dense.shape, tensor.strides[:-1])
+    return tensor.strided(tensor.offset + (1 if dense.size else 0), dense.shape, tensor.strides[:-1])
 
 
 def expect(engine: Engine, found: Tensor, expected: Any, rtol: float | None = None, atol: float | None = None) -> None:

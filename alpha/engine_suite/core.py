@@ -78,7 +78,7 @@ def copies_convert(engine: Engine, source: str, target: str) -> None:
 def copies_broadcast_and_leave_the_rest(engine: Engine) -> None:
     whole, row = numbers(4, 6), numbers(3, seed=1)
     out = engine.from_numpy(whole)
-    part = out.view(out.offset + 7, (2, 3), (6, 2))  # rows 1 and 2, every second column from 1 on
+    part = out.strided(out.offset + 7, (2, 3), (6, 2))  # rows 1 and 2, every second column from 1 on
     engine.copy(engine.from_numpy(row), part)
     whole[1:3, 1:6:2] = row
     expect(engine, out, whole)
@@ -88,7 +88,7 @@ def copies_broadcast_and_leave_the_rest(engine: Engine) -> None:
 def tensors_are_filled(engine: Engine, dtype: str) -> None:
     whole = numbers(4, 6, dtype=dtype)
     out = engine.from_numpy(whole)
-    engine.fill(out.view(out.offset + 6, (2, 3), (6, 2)), 1)
+    engine.fill(out.strided(out.offset + 6, (2, 3), (6, 2)), 1)
     whole[1:3, ::2] = 1
     expect(engine, out, whole)
 

@@ -56,7 +56,7 @@ def concat(engine: Engine, dtype: str) -> None:
     for axis in range(3):
 
         def joined(place: Engine, x: Tensor, y: Tensor, axis: int = axis) -> Results:
-            part = y.view(y.offset, tuple(1 if a == axis else n for a, n in enumerate(y.shape)), y.strides)
+            part = y.strided(y.offset, tuple(1 if a == axis else n for a, n in enumerate(y.shape)), y.strides)
             return [place.concat([x, part, y], axis), place.concat([x, y], axis, (1, 2, 0)), place.concat([x], axis)]
 
         expect_same(engine, joined, x, y)
@@ -76,7 +76,7 @@ def stack(engine: Engine, dtype: str) -> None:
 @CHECKS.over(*NUMBERS)
 def flip(engine: Engine, dtype: str) -> None:
     def flipped(place: Engine, x: Tensor) -> Results:
-        part = x.view(x.offset, (2, 4, 2), x.strides)
+        part = x.strided(x.offset, (2, 4, 2), x.strides)
         return [place.flip(x, (0,)), place.flip(x, (1, 2)), place.flip(part, (0, 2)), place.flip(part, ())]
 
     expect_same(engine, flipped, numbers(3, 4, 2, dtype=dtype))
@@ -85,7 +85,7 @@ def flip(engine: Engine, dtype: str) -> None:
 @CHECKS.over(*NUMBERS)
 def copied(engine: Engine, dtype: str) -> None:
     def copies(place: Engine, x: Tensor) -> Results:
-        part = x.view(x.offset, (2, 4, 2), x.strides)
+        part = x.strided(x.offset, (2, 4, 2), x.strides)
         return [place.copied(x), place.copied(part), place.copied(x, (1, 2, 0)), place.copied(part, (2, 0, 1))]
 
     expect_same(engine, copies, numbers(3, 4, 2, dtype=dtype))

@@ -193,21 +193,23 @@ class Softmax(Function):
         return grad.engine.softmax_grad(grad, y, self.axis, self.log)
 
 
-def softmax(x: Tensor, dim: int = -1) -> Tensor:
-    """exp(x) / sum(exp(x)) along an axis, without overflow."""
+def softmax(x: Tensor, dim: int | None = None) -> Tensor:
+    """exp(x) / sum(exp(x)) along an axis, without overflow. ArgumentError where no axis is named."""
     found: Tensor | None = SOFTMAX.launch_outside(x, dim, False)
     return _along("softmax", x, dim, False) if found is None else found
 
 
-def log_softmax(x: Tensor, dim: int = -1) -> Tensor:
-    """x - log(sum(exp(x))) along an axis, without overflow."""
+def log_softmax(x: Tensor, dim: int | None = None) -> Tensor:
+    """x - log(sum(exp(x))) along an axis, without overflow. ArgumentError where no axis is named."""
     found: Tensor | None = SOFTMAX.launch_outside(x, dim, True)
     return _along("log_softmax", x, dim, True) if found is None else found
 
 
-def _along(function: str, x: Tensor, dim: int, log: bool) -> Tensor:
+def _along(function: str, x: Tensor, dim: int | None, log: bool) -> Tensor:
     """Softmax or its logarithm, whose launches get to know the axis as it was given."""
     check_float(function, x)
+    if dim is None:
+        raise ArgumentError(f"[{function}] expected dim, the axis to normalise along, got none: -1 is the last")
     axis = one_axis(function, dim, x.ndim)
     y = call(Softmax, x, axis, log)
     if not y.requires_grad:

@@ -290,23 +290,23 @@ def _filled(like: Tensor, shape: tuple[int, ...], bias: Tensor | None) -> Tensor
 
 def _slice(w: Tensor, tap: int) -> Tensor:
     """The filters of images at a tap of the depth; a view."""
-    return w.view(w.offset + tap * w.strides[1], (w.shape[0], *w.shape[2:]), (w.strides[0], *w.strides[2:]))
+    return w.strided(w.offset + tap * w.strides[1], (w.shape[0], *w.shape[2:]), (w.strides[0], *w.strides[2:]))
 
 
 def _depths(x: Tensor, depths: range) -> Tensor:
     """The volumes at some depths; a view."""
     shape = (x.shape[0], len(depths), *x.shape[2:])
     strides = (x.strides[0], x.strides[1] * depths.step, *x.strides[2:])
-    return x.view(x.offset + depths.start * x.strides[1], shape, strides)
+    return x.strided(x.offset + depths.start * x.strides[1], shape, strides)
 
 
 def _images(x: Tensor) -> Tensor:
     """The images of neighbouring depths, depth by depth, of volumes in their order; a view."""
     step = x.strides[0] if x.shape[0] > 1 else x.strides[1]
-    return x.view(x.offset, (x.shape[0] * x.shape[1], *x.shape[2:]), (step, *x.strides[2:]))
+    return x.strided(x.offset, (x.shape[0] * x.shape[1], *x.shape[2:]), (step, *x.strides[2:]))
 
 
 def _volumes(images: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Such images as volumes; a view."""
     step, *others = images.strides
-    return images.view(images.offset, shape, (step, shape[0] * step, *others))
+    return images.strided(images.offset, shape, (step, shape[0] * step, *others))

@@ -133,7 +133,7 @@ def arange(
             f"{described(last)}, {described(step)}"
         )
     whole = all(isinstance(n, int | np.integer) for n in (first, last, step))
-    kind = dtypes.as_dtype(dtype if dtype is not None else int if whole else float, "arange")
+    kind = dtypes.as_dtype(dtype if dtype is not None else int if whole else dtypes.default_float, "arange")
     if whole:
         count = max(0, -((int(first) - int(last)) // int(step)))
     else:

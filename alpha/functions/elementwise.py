@@ -480,7 +480,7 @@ def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
     if not dtypes.is_bool(mask.dtype):
         raise DtypeError(f"[where] expected a condition of bool, got {mask.dtype}: compare it first")
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
-        x = filled(mask.view(mask.offset, (), ()), x, common_dtype((x, y)))
+        x = filled(mask.strided(mask.offset, (), ()), x, common_dtype((x, y)))
     values = x, y
     dtype = common_dtype(values)
     broadcast_shape("where", mask, *values)

@@ -39,7 +39,7 @@ class Embedding(Function):
         whole = engine.full(self.shape, 0, grad.dtype, self.order)
         engine.scatter(whole, (index, _ROW), grad, True)
         if self.padding is not None:
-            row = whole.view(self.padding * whole.strides[0], self.shape[1:], whole.strides[1:])
+            row = whole.strided(self.padding * whole.strides[0], self.shape[1:], whole.strides[1:])
             engine.fill(row, 0)
         return whole
 

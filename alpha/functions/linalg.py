@@ -82,7 +82,9 @@ class Outer(Function):
 
 def _swapped(x: Tensor) -> Tensor:
     """A view with the last two axes exchanged."""
-    return x.view(x.offset, (*x.shape[:-2], x.shape[-1], x.shape[-2]), (*x.strides[:-2], x.strides[-1], x.strides[-2]))
+    return x.strided(
+        x.offset, (*x.shape[:-2], x.shape[-1], x.shape[-2]), (*x.strides[:-2], x.strides[-1], x.strides[-2])
+    )
 
 
 class Linear(Function):
@@ -142,12 +144,12 @@ class Linear(Function):
 
 def _only_row(x: Tensor) -> Tensor:
     """The vector that a matrix of one row holds; a view."""
-    return x.view(x.offset, x.shape[1:], x.strides[1:])
+    return x.strided(x.offset, x.shape[1:], x.strides[1:])
 
 
 def _row(x: Tensor) -> Tensor:
     """A vector as a matrix of one row; a view."""
-    return x.view(x.offset, (1, *x.shape), (x.shape[0], *x.strides))
+    return x.strided(x.offset, (1, *x.shape), (x.shape[0], *x.strides))
 
 
 def matmul(x: TensorLike, y: TensorLike) -> Tensor:

@@ -198,7 +198,7 @@ def sum_to(grad: Tensor, shape: Shape) -> Tensor:
     extra = grad.ndim - len(shape)
     axes = tuple(a for a in range(grad.ndim) if a < extra or (shape[a - extra] == 1 and grad.shape[a] != 1))
     reduced = grad.engine.reduce("sum", grad, axes, True) if axes else grad
-    return reduced.view(reduced.offset, reduced.shape[extra:], reduced.strides[extra:])
+    return reduced.strided(reduced.offset, reduced.shape[extra:], reduced.strides[extra:])
 
 
 def broadcast_view(x: Tensor, shape: Shape) -> Tensor:

@@ -155,26 +155,35 @@ class Prod(Function):
 
 
 def sum(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Sum over an axis, several, or all (None); of bools and integers int64."""
+    """Sum over an axis, several, or all (None, or as in PyTorch an empty list); of bools and integers int64."""
+    if type(dim) is tuple and not dim:
+        dim = None
     found: Tensor | None = _SUM.launch_outside(x, dim, keepdim)
     if found is not None:
         return found
     check_tensor("sum", x)
-    axes, kept = all_axes("sum", dim, x.ndim), flag("sum", "keepdim", keepdim)
+    axes, kept = _reduced("sum", dim, x.ndim), flag("sum", "keepdim", keepdim)
     return _known(_SUM, call(Sum, x, axes, kept), x, (dim, keepdim), (axes, kept))
 
 
 def mean(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Mean over an axis, several, or all (None); NaN of nothing. DtypeError unless float."""
+    """Mean over an axis, several, or all (None, or an empty list); NaN of nothing. DtypeError unless float."""
+    if type(dim) is tuple and not dim:
+        dim = None
     found: Tensor | None = _MEAN.launch_outside(x, dim, keepdim)
     if found is not None:
         return found
     check_float("mean", x)
-    axes, kept = all_axes("mean", dim, x.ndim), flag("mean", "keepdim", keepdim)
+    axes, kept = _reduced("mean", dim, x.ndim), flag("mean", "keepdim", keepdim)
     return _known(_MEAN, call(Mean, x, axes, kept), x, (dim, keepdim), (axes, kept))
 
 
 _SUM, _MEAN, _PROD, _NORM = (REDUCTIONS[op] for op in ("sum", "mean", "prod", "norm"))
+
+
+def _reduced(function: str, dim: Any, ndim: int) -> Axes:
+    """The axes to reduce over: all for an empty list, as in PyTorch."""
+    return all_axes(function, None if isinstance(dim, tuple | list) and not dim else dim, ndim)
 
 
 def _known(known: Launches, result: Tensor, x: Tensor, given: tuple[Any, Any], followed: tuple[Any, Any]) -> Tensor:
@@ -185,7 +194,9 @@ def _known(known: Launches, result: Tensor, x: Tensor, given: tuple[Any, Any], f
 
 
 def var(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
-    """Variance over an axis, several, or all: divided by n - 1, or by n unless ``unbiased``."""
+    """Variance over an axis, several, or all (None, or an empty list): by n - 1, or by n unless ``unbiased``."""
+    if type(dim) is tuple and not dim:
+        dim = None
     found = VARIANCE.launch_outside(x, dim, unbiased, keepdim)
     if found is not None:
         result: Tensor = found[0]
@@ -197,7 +208,7 @@ def _var(function: str, x: Tensor, dim: Any, unbiased: bool, keepdim: bool) -> T
     """The variance, whose launches get to know the arguments as they were given."""
     check_float(function, x)
     correction, kept = int(flag(function, "unbiased", unbiased)), flag(function, "keepdim", keepdim)
-    axes = all_axes(function, dim, x.ndim)
+    axes = _reduced(function, dim, x.ndim)
     result = call(Var, x, axes, correction, kept)
     if not result.requires_grad:
         x.storage.engine.alias(VARIANCE, (x, axes, correction, kept), VARIANCE, (x, dim, unbiased, keepdim))
@@ -206,6 +217,8 @@ def _var(function: str, x: Tensor, dim: Any, unbiased: bool, keepdim: bool) -> T
 
 def std(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
     """Square root of ``var``."""
+    if type(dim) is tuple and not dim:
+        dim = None
     found = VARIANCE.launch_outside(x, dim, unbiased, keepdim)
     if found is not None:
         return sqrt(found[0])
@@ -214,12 +227,14 @@ def std(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False
 
 
 def prod(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Product over an axis, several, or all; of bools and integers int64."""
+    """Product over an axis, several, or all (None, or an empty list); of bools and integers int64."""
+    if type(dim) is tuple and not dim:
+        dim = None
     found: Tensor | None = _PROD.launch_outside(x, dim, keepdim)
     if found is not None:
         return found
     check_tensor("prod", x)
-    axes, kept = all_axes("prod", dim, x.ndim), flag("prod", "keepdim", keepdim)
+    axes, kept = _reduced("prod", dim, x.ndim), flag("prod", "keepdim", keepdim)
     return _known(_PROD, call(Prod, x, axes, kept, dim is None), x, (dim, keepdim), (axes, kept))
 
 
@@ -282,7 +297,7 @@ class Chosen(Function):
         self.save(index)
         kept = (*index.shape[:axis], 1, *index.shape[axis:])
         out = x.engine.gather_along(x, _with_axis(index, kept, axis), axis)
-        return out if keepdims else out.view(out.offset, index.shape, _without(out.strides, axis))
+        return out if keepdims else out.strided(out.offset, index.shape, _without(out.strides, axis))
 
     def backward(self, grad: Tensor) -> Tensor:
         # The caller has these indices too, and may have written to them through an array.
@@ -299,7 +314,7 @@ class Chosen(Function):
 
 def _with_axis(x: Tensor, shape: Shape, axis: int) -> Tensor:
     """A view with an axis of length 1 more."""
-    return x.view(x.offset, shape, (*x.strides[:axis], 1, *x.strides[axis:]))
+    return x.strided(x.offset, shape, (*x.strides[:axis], 1, *x.strides[axis:]))
 
 
 def _without(values: Shape, axis: int) -> Shape:
@@ -363,21 +378,21 @@ def _arg(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     check_tensor(name, x)
     keepdim = flag(name, "keepdim", keepdim)
     if dim is None:
-        index = _arg_reduce(name, reshape(x.detach(), (-1,)) if x.numel() else x.view(0, (0,), (1,)), 0)
-        return index.view(index.offset, (1,) * x.ndim, (1,) * x.ndim) if keepdim else index
+        index = _arg_reduce(name, reshape(x.detach(), (-1,)) if x.numel() else x.strided(0, (0,), (1,)), 0)
+        return index.strided(index.offset, (1,) * x.ndim, (1,) * x.ndim) if keepdim else index
     axis = one_axis(name, dim, x.ndim)
     index = _arg_reduce(name, x, axis)
     return _keeping(index, x.shape, (axis,)) if keepdim else index
 
 
 def any(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Whether any element differs from 0, over an axis, several, or all."""
+    """Whether any element differs from 0, over an axis, several, or all; over an empty list of axes each by itself."""
     check_tensor("any", x)
     return x.storage.engine.reduce("any", x, all_axes("any", dim, x.ndim), flag("any", "keepdim", keepdim))
 
 
 def all(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Whether every element differs from 0, over an axis, several, or all."""
+    """Whether every element differs from 0, over an axis, several, or all; over an empty list each by itself."""
     check_tensor("all", x)
     return x.storage.engine.reduce("all", x, all_axes("all", dim, x.ndim), flag("all", "keepdim", keepdim))
 
@@ -458,7 +473,7 @@ def _shares(grad: Any, x: Any, y: Any) -> Any:
 
 def _dropped(x: Tensor, axes: Axes) -> Tensor:
     kept = [a for a in range(x.ndim) if a not in axes]
-    return x.view(x.offset, tuple(x.shape[a] for a in kept), tuple(x.strides[a] for a in kept))
+    return x.strided(x.offset, tuple(x.shape[a] for a in kept), tuple(x.strides[a] for a in kept))
 
 
 class EuclideanNorm(Function):
@@ -539,11 +554,14 @@ def _raised(x: Tensor, p: float) -> Tensor:
 
 
 def logsumexp(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """log(sum(exp(x))) over an axis, several, or all, without overflow; of bools and integers float32."""
+    """log(sum(exp(x))) over an axis, several, or all (None, or an empty list), without overflow.
+
+    Of bools and integers float32.
+    """
     check_tensor("logsumexp", x)
     x = x if dtypes.is_float(x.dtype) else cast(x, dtypes.default_float)
     keepdim = flag("logsumexp", "keepdim", keepdim)
-    axes = all_axes("logsumexp", dim, x.ndim)
+    axes = _reduced("logsumexp", dim, x.ndim)
     if not _count(x.shape, axes):
         left = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdim or a not in axes)
         return nothing(left, x, value=-math.inf)
@@ -551,18 +569,20 @@ def logsumexp(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
 
 
 def norm(x: Tensor, p: float = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Vector norm (sum(|x| ** p)) ** (1 / p) over an axis, several, or all.
+    """Vector norm (sum(|x| ** p)) ** (1 / p) over an axis, several, or all (None, or an empty list).
 
     ``p`` is any number: infinity gives the largest |x|, minus infinity the smallest, 0 the number of elements that
     differ from 0. ShapeError for no elements where p is negative or infinite: nothing is the least or the largest.
     """
+    if type(dim) is tuple and not dim:
+        dim = None
     if type(p) in (int, float) and p == 2:
         found: Tensor | None = _NORM.launch_outside(x, dim, keepdim)
         if found is not None:
             return found
     check_float("norm", x)
     p, kept = number("norm", "p", p), flag("norm", "keepdim", keepdim)
-    axes = all_axes("norm", dim, x.ndim)
+    axes = _reduced("norm", dim, x.ndim)
     if isinstance(p, bool) or not isinstance(p, int | float) or math.isnan(p):
         raise ArgumentError(f"[norm] expected p as a number (math.inf for the largest), got {p!r}")
     if p < 0 or p == math.inf:

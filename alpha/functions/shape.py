@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha import caches
+from alpha import caches, dtypes
 from alpha.arguments import Shape, all_axes, one_axis, shape_of
 from alpha.autograd import Function, enters_graph, view_of, views_of
 from alpha.composed import arrays
@@ -104,7 +104,7 @@ def _reshaped(x: Tensor, shape: Shape) -> Tensor:
         return Tensor(x.storage, x.offset, shape, strides, x.dtype)
     dense = x.engine.empty(x.shape, x.dtype)
     x.engine.copy(x, dense)
-    return dense.view(0, shape, dense_strides(shape))
+    return dense.strided(0, shape, dense_strides(shape))
 
 
 class Permute(Function):
@@ -152,7 +152,7 @@ class Split(Function):
     views = True
 
     def forward(self, x: Tensor, sizes: Shape, axis: int) -> tuple[Tensor, ...]:
-        self.sizes, self.axis, self.like = sizes, axis, x.view(0, x.shape, x.strides).memory_order()
+        self.sizes, self.axis, self.like = sizes, axis, x.strided(0, x.shape, x.strides).memory_order()
         return _cut(x, sizes, axis)
 
     def backward(self, *grads: Tensor | None) -> Tensor:
@@ -196,8 +196,44 @@ def reshape(x: Tensor, shape: Any) -> Tensor:
     """Another shape for the same elements in row-major order; one length may be -1. A view where strides allow it."""
     check_tensor("reshape", x)
     given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    wanted = (_with_unknown if _are_ints(given) else _with_unknown.__wrapped__)(x.shape, given)
+    wanted = (_with_unknown if _are_ints(given) else _with_unknown.__wrapped__)("reshape", x.shape, given)
     return x if wanted == x.shape else _seen_as(x, wanted)
+
+
+def view(x: Tensor, shape: Any) -> Tensor:
+    """The same memory under another shape, one length of which may be -1; or, given a dtype, its bits read as that.
+
+    ShapeError where no strides give the elements in row-major order: ``reshape`` then copies them. What is read as
+    another dtype is outside the graph; its last axis is as much longer or shorter as its numbers are smaller or larger.
+    """
+    check_tensor("view", x)
+    if not isinstance(shape, tuple | list | int | np.integer):
+        return _reinterpreted(x, dtypes.as_dtype(shape, "view"))
+    given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    wanted = (_with_unknown if _are_ints(given) else _with_unknown.__wrapped__)("view", x.shape, given)
+    strides = view_strides(x.shape, x.strides, wanted)
+    if strides is None:
+        raise ShapeError(
+            f"[view] expected a shape that fits the strides, got {wanted} for shape {x.shape} with strides "
+            f"{x.strides}: use .reshape, which copies"
+        )
+    return call(Reshape, x, wanted) if _in_graph(x) else view_of(x, x.offset, wanted, strides)
+
+
+def _reinterpreted(x: Tensor, dtype: np.dtype[Any]) -> Tensor:
+    """The bits of a tensor as numbers of another dtype."""
+    old, new = x.dtype.itemsize, dtype.itemsize
+    if old == new:
+        return Tensor(x.storage, x.offset, x.shape, x.strides, dtype)
+    places = (x.offset, *x.strides[:-1], *x.shape[-1:]) if new > old else ()
+    if not x.shape or x.strides[-1] != 1 or any(place * old % new for place in places):
+        raise ShapeError(
+            f"[view] expected a last axis that lies without gaps in whole numbers of {dtype}, got {x.dtype} of shape "
+            f"{x.shape} with strides {x.strides}: use .contiguous() or another dtype"
+        )
+    outer = [stride * old // new for stride in x.strides[:-1]]
+    shape = (*x.shape[:-1], x.shape[-1] * old // new)
+    return Tensor(x.storage, x.offset * old // new, shape, (*outer, 1), dtype)
 
 
 def _seen_as(x: Tensor, shape: Shape) -> Tensor:
@@ -217,15 +253,16 @@ def _are_ints(values: tuple[Any, ...]) -> bool:
 
 
 @lru_cache(maxsize=8192)
-def _with_unknown(old: Shape, shape: tuple[Any, ...]) -> Shape:
+def _with_unknown(function: str, old: Shape, shape: tuple[Any, ...]) -> Shape:
     """A shape in which one length may be -1, with the length that gives as many elements as the old shape has."""
-    known = shape_of("reshape", ([n for n in shape if not (isinstance(n, (int, np.integer)) and n == -1)],))
+    known = shape_of(function, ([n for n in shape if not (isinstance(n, (int, np.integer)) and n == -1)],))
     unknown = len(shape) - len(known)
     elements, count = math.prod(old), math.prod(known)
     fits = count == elements if unknown == 0 else count > 0 and elements % count == 0
     if unknown > 1 or not fits:
         raise ShapeError(
-            f"[reshape] expected a shape of {elements} elements with at most one -1, got {described(shape)} for {old}"
+            f"[{function}] expected a shape of {elements} elements with at most one -1, got {described(shape)} for "
+            f"{old}"
         )
     found = iter(known)
     return tuple(elements // count if isinstance(n, (int, np.integer)) and n == -1 else next(found) for n in shape)
@@ -486,7 +523,7 @@ class Tile(Function):
         else:
             once = engine.reduce("sum", self._split(grad), axes, False)
         dense = engine.dense(once, range(once.ndim))
-        return dense.view(dense.offset, self.given, dense_strides(self.given))
+        return dense.strided(dense.offset, self.given, dense_strides(self.given))
 
     def _added(self, grad: Tensor) -> Tensor:
         """The sum of the gradients of a few repeats, neighbours first."""

@@ -90,7 +90,7 @@ class TilesGradient(TileAlgorithm):
                     found = engine.empty((dw.shape[0], *size, dw.shape[3]), dw.dtype)
                     self._run_piece(engine, plan, call._replace(out=found), _Piece((row, column), size))
                     offset = dw.offset + row * dw.strides[1] + column * dw.strides[2]
-                    engine.copy(found, dw.view(offset, found.shape, dw.strides))
+                    engine.copy(found, dw.strided(offset, found.shape, dw.strides))
         return tables.leap_products(problem.geometry, problem.images) * problem.group_in * problem.out_channels
 
     def _run_piece(self, engine: DeviceEngine, plan: TilePlan, call: Call, piece: _Piece) -> None:
@@ -124,7 +124,7 @@ def _runs(engine: DeviceEngine, axis: Axis, first: int) -> Tensor:
     """What each tap of an axis meets, from a tap on."""
     table = engine.constant(("runs", axis), tables.by_tap(axis).array)
     shape = (table.shape[0] - first, *table.shape[1:])
-    return table.view(table.offset + first * table.strides[0], shape, table.strides)
+    return table.strided(table.offset + first * table.strides[0], shape, table.strides)
 
 
 @caches.kept

@@ -14,7 +14,7 @@ from alpha import functions as F
 from alpha.errors import ArgumentError, ShapeError
 from alpha.nn import init
 from alpha.nn.arguments import choice, empty_parameter, positive
-from alpha.nn.containers import Sequential
+from alpha.nn.containers import ModuleList, Sequential
 from alpha.nn.linear import Linear
 from alpha.nn.models import training
 from alpha.nn.models.mlp import ACTIVATIONS, MLP, check_sizes, copy_linear
@@ -197,10 +197,12 @@ class StackedDenoisingAutoencoder(Module):
         self.sizes = check_sizes(sizes, "StackedDenoisingAutoencoder")
         between = "sigmoid" if activation == "sigmoid" else "linear"
         outputs = (output, *[between] * (len(self.sizes) - 2))
-        self.layers = [
-            DenoisingAutoencoder(inputs, hidden, corruption, level, tied, activation, kind)
-            for inputs, hidden, kind in zip(self.sizes, self.sizes[1:], outputs, strict=False)
-        ]
+        self.layers = ModuleList(
+            [
+                DenoisingAutoencoder(inputs, hidden, corruption, level, tied, activation, kind)
+                for inputs, hidden, kind in zip(self.sizes, self.sizes[1:], outputs, strict=False)
+            ]
+        )
         self.fine_tuning: training.History = {}
 
     @property
@@ -219,7 +221,7 @@ class StackedDenoisingAutoencoder(Module):
 
     def _decode_upper(self, h: Tensor) -> Tensor:
         """Codes (n, sizes[-1]) to those of the lowest layer. What was restored is a code: it gets its activation."""
-        for layer in reversed(self.layers[1:]):
+        for layer in reversed(list(self.layers)[1:]):
             h = layer.decode(h) if layer.output == "sigmoid" else layer.activate(layer.decode_inputs(h))
         return h
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from alpha import Tensor, no_grad
+from alpha.nn.containers import ModuleList
 from alpha.nn.models import training
 from alpha.nn.models.mlp import MLP, check_sizes, copy_linear
 from alpha.nn.models.rbm import RBM
@@ -34,7 +35,7 @@ class DBN(Module):
         super().__init__()
         self.sizes = check_sizes(sizes, "DBN")
         pairs = zip(self.sizes, self.sizes[1:], strict=False)
-        self.rbms = [RBM(visible, hidden, k, persistent, chains) for visible, hidden in pairs]
+        self.rbms = ModuleList([RBM(visible, hidden, k, persistent, chains) for visible, hidden in pairs])
 
     @property
     def history(self) -> list[training.History]:

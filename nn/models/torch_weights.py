@@ -6,7 +6,6 @@ tensor                 PyTorch                       here
 convolution            (OC, IC/groups, FH, FW)       (OC, FH, FW, IC/groups)
 transposed             (IC, OC/groups, FH, FW)       (IC, FH, FW, OC/groups)
 linear behind Flatten  inputs ordered (C, H, W)      inputs ordered (H, W, C)
-num_batches_tracked    in each BatchNorm             where momentum is None
 =====================  ============================  ============================
 
 Filters of one and three axes have their channels in the same places. All else has one layout, but for two that are the
@@ -25,11 +24,11 @@ import numpy as np
 from alpha.errors import ArgumentError
 from alpha.nn import state
 from alpha.nn.conv import ConvNd
+from alpha.nn.linear import Linear
 from alpha.nn.module import Module
 
 Array = np.ndarray[Any, Any]
 Maps = Mapping[str, tuple[int, int]]
-_COUNTER = "num_batches_tracked"
 _FROM_OIHW = (0, 2, 3, 1)
 _TO_OIHW = (0, 3, 1, 2)
 
@@ -45,13 +44,14 @@ def from_torch(
             which linear layer sees flattened maps, and keys and shapes are checked. Without it every tensor of 4 or 5
             axes is a filter.
         flattened_maps: names of linear layers behind a Flatten, with height and width of the maps that were flattened:
-            ``{"classifier.0": (7, 7)}``.
+            ``{"classifier.0": (7, 7)}``; an empty dict where there is none.
 
-    Errors: with a module, CheckpointError as from ``load_state_dict``.
+    Errors: with a module, CheckpointError as from ``load_state_dict``; ArgumentError where a linear layer behind
+    convolutions has several times their channels as inputs, and ``flattened_maps`` does not tell whether those are
+    maps.
     """
     expected = module.state_dict() if module is not None else {}
-    given = {key: value for key, value in state_dict.items() if key in expected or not key.endswith(_COUNTER)}
-    arrays = {key: _to_array(key, value) for key, value in given.items()}
+    arrays = {key: _to_array(key, value) for key, value in state_dict.items()}
     filters = {key for key, array in arrays.items() if array.ndim in (4, 5)} if module is None else _filters(module)
     for key, array in arrays.items():
         if key in filters and array.ndim > 2:
@@ -61,6 +61,8 @@ def from_torch(
             maps = _split(key, arrays[key], height * width).reshape(len(arrays[key]), -1, height, width)
             arrays[key] = maps.transpose(_FROM_OIHW).reshape(arrays[key].shape)
     if module is not None:
+        if flattened_maps is None:
+            _check_flattened(module)
         state.check("from_torch", type(module).__name__, expected, arrays)
     return {key: np.array(array, order="C") for key, array in arrays.items()}
 
@@ -79,17 +81,12 @@ def to_torch(module: Module, *, flattened_maps: Maps | None = None) -> dict[str,
         if key in arrays:
             maps = _split(key, arrays[key], height * width).reshape(len(arrays[key]), height, width, -1)
             arrays[key] = maps.transpose(_TO_OIHW).reshape(arrays[key].shape)
-    counted: dict[str, Array] = {}
-    for key, array in arrays.items():
-        counted[key] = np.array(array, order="C")
-        counter = key.removesuffix("running_var") + _COUNTER
-        if key.endswith("running_var") and counter not in arrays:
-            counted[counter] = np.zeros((), np.int64)
+    dense: dict[str, Array] = {key: np.array(array, order="C") for key, array in arrays.items()}
     try:
         torch = importlib.import_module("torch")
     except ImportError:
-        return dict(counted)
-    return {key: torch.from_numpy(array) for key, array in counted.items()}
+        return dict(dense)
+    return {key: torch.from_numpy(array) for key, array in dense.items()}
 
 
 def _filters(module: Module) -> set[str]:
@@ -111,6 +108,23 @@ def _flattened(module: Module | None, given: Maps | None) -> dict[str, tuple[int
         for name, size in getattr(part, "flattened_maps", {}).items():
             sizes.setdefault(f"{path}.{name}".lstrip("."), size)
     return {f"{name}.weight": size for name, size in sizes.items()}
+
+
+def _check_flattened(module: Module) -> None:
+    """ArgumentError where a linear layer seems to see flattened maps that neither the caller nor the model names."""
+    known, channels, convolution = _flattened(module, None), 0, ""
+    for path, part in module.named_modules():
+        if isinstance(part, ConvNd) and part.axes > 1:
+            channels, convolution = part.out_channels, path
+        elif isinstance(part, Linear) and channels:
+            seen = f"{path}.weight".lstrip(".") in known
+            if not seen and part.in_features > channels and part.in_features % channels == 0:
+                raise ArgumentError(
+                    f"[from_torch] expected flattened_maps for {path}: its {part.in_features} inputs may be maps of "
+                    f"the {channels} channels of {convolution}, whose order differs; give "
+                    f"{{{path!r}: (height, width)}}, or {{}} if they are none"
+                )
+            channels = 0
 
 
 def _split(key: str, weight: Array, positions: int) -> Array:

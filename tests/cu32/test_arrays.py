@@ -56,7 +56,7 @@ def memory(rng: np.random.Generator, dtype: Any, positive: bool = False) -> Arra
 
 def both(cu32: Engine, values: Array, place: Place) -> tuple[Tensor, Tensor]:
     """The same tensor on the CPU engine and on the other."""
-    return tuple(engine.from_numpy(values).view(*place) for engine in (alpha.engine("cpu"), cu32))  # type: ignore[return-value]
+    return tuple(engine.from_numpy(values).strided(*place) for engine in (alpha.engine("cpu"), cu32))  # type: ignore[return-value]
 
 
 def host(x: Tensor) -> Array:
@@ -140,7 +140,7 @@ def test_into_an_operand(cu32: Engine, rng: np.random.Generator, name: str) -> N
     assert cpu.elementwise("mul", a, c, out=a) is a
     assert cu32.elementwise("mul", b, d, out=b) is b
     assert_same("mul", a, b)
-    whole = tuple(x.view(0, (MEMORY,), (1,)) for x in (a, b))
+    whole = tuple(x.strided(0, (MEMORY,), (1,)) for x in (a, b))
     assert_same("mul", *whole)  # and nothing beside it was written to
 
 
@@ -149,9 +149,9 @@ def test_into_memory_that_lies_across_an_operand(cu32: Engine, rng: np.random.Ge
     values = memory(rng, np.float32)
     for place in ((4, (100,), (1,)), (1, (50,), (2,)), (99, (100,), (-1,))):
         a, b = both(cu32, values, (0, (place[1]), (1,)))
-        cpu.elementwise("neg", a, out=a.view(*place))
-        cu32.elementwise("neg", b, out=b.view(*place))
-        assert_same("neg", a.view(0, (MEMORY,), (1,)), b.view(0, (MEMORY,), (1,)))
+        cpu.elementwise("neg", a, out=a.strided(*place))
+        cu32.elementwise("neg", b, out=b.strided(*place))
+        assert_same("neg", a.strided(0, (MEMORY,), (1,)), b.strided(0, (MEMORY,), (1,)))
 
 
 @pytest.mark.parametrize("target", ALL, ids=str)
@@ -168,7 +168,7 @@ def test_copies_convert(cu32: Engine, rng: np.random.Generator, source: np.dtype
             continue
         cpu.copy(a, c)
         cu32.copy(b, d)
-        assert_same("copy", c.view(0, (MEMORY,), (1,)), d.view(0, (MEMORY,), (1,)))
+        assert_same("copy", c.strided(0, (MEMORY,), (1,)), d.strided(0, (MEMORY,), (1,)))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.int64])
@@ -203,7 +203,7 @@ def test_fills(cu32: Engine, rng: np.random.Generator, dtype: np.dtype[Any], val
         a, b = both(cu32, memory(rng, dtype), place)
         cpu.fill(a, value)
         cu32.fill(b, value)
-        assert_same("fill", a.view(0, (MEMORY,), (1,)), b.view(0, (MEMORY,), (1,)))
+        assert_same("fill", a.strided(0, (MEMORY,), (1,)), b.strided(0, (MEMORY,), (1,)))
 
 
 def test_in_pieces(cu32: Engine, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +215,7 @@ def test_in_pieces(cu32: Engine, rng: np.random.Generator, monkeypatch: pytest.M
         assert_same("add", cpu.elementwise("add", a, c), cu32.elementwise("add", b, d))
         cpu.fill(a, 3.0)
         cu32.fill(b, 3.0)
-        assert_same("fill", a.view(0, (MEMORY,), (1,)), b.view(0, (MEMORY,), (1,)))
+        assert_same("fill", a.strided(0, (MEMORY,), (1,)), b.strided(0, (MEMORY,), (1,)))
 
 
 @pytest.mark.parametrize("op", ["eq", "ne", "lt", "le", "gt", "ge"])

@@ -28,7 +28,7 @@ def shifted(engine: Engine, array: Array) -> Tensor:
     """A tensor whose memory begins one element behind an aligned address."""
     longer = engine.from_numpy(np.concatenate([np.zeros(1, array.dtype), array.reshape(-1)]))
     strides = tuple(s // array.itemsize for s in np.ascontiguousarray(array).strides)
-    return longer.view(1, array.shape, strides)
+    return longer.strided(1, array.shape, strides)
 
 
 def statistics(x: Array) -> tuple[Array, Array]:
@@ -74,10 +74,12 @@ def test_every_tiling(cu32: Engine, rng: np.random.Generator, size: tuple[int, i
 def test_tensors_with_gaps_and_other_orders(cu32: Engine, rng: np.random.Generator) -> None:
     whole = rng.standard_normal((3, 8, 5, 12)).astype(np.float32)
     x = cu32.from_numpy(whole)
-    gaps = x.view(x.offset, (3, 4, 5, 6), (480, 120, 12, 2))  # every second row and channel
+    gaps = x.strided(x.offset, (3, 4, 5, 6), (480, 120, 12, 2))  # every second row and channel
     expected = whole[:, ::2, :, ::2]
     mean, inverse_std = statistics(expected.reshape(-1, 6))
-    turned = cu32.from_numpy(np.ascontiguousarray(expected.transpose(1, 2, 0, 3))).view(0, (3, 4, 5, 6), (6, 90, 18, 1))
+    turned = cu32.from_numpy(np.ascontiguousarray(expected.transpose(1, 2, 0, 3))).strided(
+        0, (3, 4, 5, 6), (6, 90, 18, 1)
+    )
     assert turned.is_contiguous(IMAGE_ORDER)
     for tensor in (gaps, turned):
         y, state = cu32.batch_norm(tensor, RunningStatistics(), EPS, Epilogue(), gaps)
@@ -91,7 +93,7 @@ def test_tensors_with_gaps_and_other_orders(cu32: Engine, rng: np.random.Generat
 def test_running_statistics_in_a_strided_view(cu32: Engine, rng: np.random.Generator) -> None:
     x = (rng.standard_normal((40, 5)) * 3 + 2).astype(np.float32)
     both = cu32.from_numpy(np.ones((5, 2), np.float32))
-    mean, var = both.view(0, (5,), (2,)), both.view(1, (5,), (2,))
+    mean, var = both.strided(0, (5,), (2,)), both.strided(1, (5,), (2,))
     before = both.version
     cu32.batch_norm(cu32.from_numpy(x), RunningStatistics(mean, var, 0.25), EPS, Epilogue(), None)
     assert both.version > before

@@ -102,7 +102,7 @@ def test_alignment_changes_no_bit(
     results = []
     for offset in (0, 1, 2, 3):
         room = cu32.from_numpy(np.zeros(len(start) + 8, dtype))
-        param = room.view(offset, start.shape, (1,))
+        param = room.strided(offset, start.shape, (1,))
         cu32.copy(cu32.from_numpy(start), param)
         param.requires_grad_()
         optimizer = getattr(optim, kind)([param], **options)

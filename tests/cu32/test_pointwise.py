@@ -167,10 +167,10 @@ def test_into_a_given_tensor(cu32: DeviceEngine, rng: np.random.Generator) -> No
         wanted = values.copy()
         view = np.lib.stride_tricks.as_strided(wanted.reshape(-1)[offset:], shape, [4 * step for step in strides])
         y = rng.standard_normal(shape).astype(np.float32)
-        whole = memory.view(0, shape, (shape[1], 1))
+        whole = memory.strided(0, shape, (shape[1], 1))
         plain = values.reshape(-1)[: shape[0] * shape[1]].reshape(shape)
         view[...] = plain - y
-        out = memory.view(offset, shape, strides)
+        out = memory.strided(offset, shape, strides)
         assert cu32.pointwise("test", program, (whole, cu32.from_numpy(y)), (), out)[0] is out
         np.testing.assert_array_equal(cu32.to_numpy(memory), wanted)
     narrow, wide = cu32.from_numpy(values[0]), cu32.empty((6, 8), alpha.float64)
@@ -297,7 +297,7 @@ def placed(engine: Engine, values: Array, layout: str) -> alpha.Tensor:
         "one number": ((), (), 7),
         "across": ((5, 12), (1, 5), 0),
     }[layout]
-    return x.view(offset, shape, strides)
+    return x.strided(offset, shape, strides)
 
 
 @needs_fma

@@ -107,7 +107,7 @@ def test_dropout_has_the_cpus_bits_wherever_tensors_lie(cu32: Engine, rng: np.ra
     cpu = alpha.engine("cpu")
     values = rng.standard_normal(4096).astype(dtype)
     for place, _ in PLACES.values():
-        here, there = (engine.from_numpy(values).view(*place) for engine in (cu32, cpu))
+        here, there = (engine.from_numpy(values).strided(*place) for engine in (cu32, cpu))
         for seed, offset in ((2**64 - 5, 2**32 - 20), (7, 2**63)):
             mine, theirs = (x.engine.dropout(x, 0.3, seed, offset) for x in (here, there))
             for one, other in zip(mine, theirs, strict=True):
@@ -131,11 +131,11 @@ def test_dropout_in_pieces(cu32: Engine, rng: np.random.Generator, monkeypatch: 
 def test_dropout_of_vectors_that_do_not_lie_on_16_bytes(cu32: Engine, rng: np.random.Generator) -> None:
     wide = cu32.from_numpy(rng.standard_normal(1000).astype(np.float32))
     for view in (
-        wide.view(1, (99,), (1,)),
-        wide.view(3, (4, 3, 8), (8, 32, 1)),
-        wide.view(4, (4, 3, 8), (9, 36, 1)),
-        wide.view(4, (4, 3, 8), (8, 40, 1)),
-        wide.view(0, (4, 3, 6), (6, 24, 1)),
+        wide.strided(1, (99,), (1,)),
+        wide.strided(3, (4, 3, 8), (8, 32, 1)),
+        wide.strided(4, (4, 3, 8), (9, 36, 1)),
+        wide.strided(4, (4, 3, 8), (8, 40, 1)),
+        wide.strided(0, (4, 3, 6), (6, 24, 1)),
     ):
         y, mask = cu32.dropout(view, 0.25, 5, 6)
         keep = random.uniforms(5, 6, view.numel()).reshape(view.shape) >= np.float32(0.25)

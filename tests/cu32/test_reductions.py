@@ -97,11 +97,11 @@ def views(cu32: Engine, x: Array) -> list[tuple[Tensor, Array]]:
     """A (6, 8, 10) array seen in ways that a kernel must follow: transposed, with gaps, backwards, repeated."""
     whole = cu32.from_numpy(x)
     return [
-        (whole.view(0, (10, 6, 8), (1, 80, 10)), x.transpose(2, 0, 1)),
-        (whole.view(10, (3, 4, 5), (160, 20, 2)), x[::2, 1::2, ::2]),
-        (whole.view(479, (6, 8, 10), (-80, -10, -1)), x[::-1, ::-1, ::-1]),
-        (whole.view(0, (6, 7, 10), (80, 0, 1)), np.broadcast_to(x[:, :1], (6, 7, 10))),
-        (whole.view(3, (6, 8, 10), (80, 10, 0)), np.broadcast_to(x[:, :, 3:4], (6, 8, 10))),
+        (whole.strided(0, (10, 6, 8), (1, 80, 10)), x.transpose(2, 0, 1)),
+        (whole.strided(10, (3, 4, 5), (160, 20, 2)), x[::2, 1::2, ::2]),
+        (whole.strided(479, (6, 8, 10), (-80, -10, -1)), x[::-1, ::-1, ::-1]),
+        (whole.strided(0, (6, 7, 10), (80, 0, 1)), np.broadcast_to(x[:, :1], (6, 7, 10))),
+        (whole.strided(3, (6, 8, 10), (80, 10, 0)), np.broadcast_to(x[:, :, 3:4], (6, 8, 10))),
     ]
 
 
@@ -209,7 +209,7 @@ def test_more_axes_than_a_kernel_walks_over(cu32: Engine, rng: np.random.Generat
     order = (1, 0, 3, 2, 5, 4, 7, 6)
     tensor = cu32.from_numpy(np.ascontiguousarray(x.transpose(order)))
     strides = tuple(tensor.strides[order.index(a)] for a in range(8))
-    turned = tensor.view(0, x.shape, strides)
+    turned = tensor.strided(0, x.shape, strides)
     for axis in (1, 6):
         np.testing.assert_allclose(cu32.to_numpy(cu32.cumsum(turned, axis)), x.cumsum(axis), rtol=1e-13, atol=1e-13)
         values, _ = cu32.sort(turned, axis)
@@ -230,7 +230,7 @@ def test_nothing_to_reduce(cu32: Engine) -> None:
 def test_views_of_nothing(cu32: Engine, shape: tuple[int, ...]) -> None:
     """Strides of empty views follow no order, so that no two of their axes need to merge."""
     whole = cu32.from_numpy(np.ones([n + 2 for n in shape]))
-    view = whole.view(0, shape, whole.strides)
+    view = whole.strided(0, shape, whole.strides)
     for axes in ((1,), (1, 2), (0, 2), tuple(range(len(shape)))):
         expected = np.ones(shape).sum(axes)
         found = cu32.to_numpy(cu32.reduce("sum", view, axes, False))

@@ -211,8 +211,8 @@ def test_tiles_take_the_place_of_vectors(
         results = [
             (fresh.gemv(a, b), m @ v),
             (fresh.gemv(a, c, trans=True), u @ m),
-            (fresh.matmul(c.view(0, (9, 1), (1, 1)), b.view(0, (1, 12), (12, 1))), np.outer(u, v)),
-            (fresh.matmul(b.view(0, (1, 12), (12, 1)), b.view(0, (12, 1), (1, 1))), [[v @ v]]),
+            (fresh.matmul(c.strided(0, (9, 1), (1, 1)), b.strided(0, (1, 12), (12, 1))), np.outer(u, v)),
+            (fresh.matmul(b.strided(0, (1, 12), (12, 1)), b.strided(0, (12, 1), (1, 1))), [[v @ v]]),
             (fresh.ger(c, b, 2.0), 2 * np.outer(u, v)),
             (fresh.ger(c, b, 2.0, a), m + 2 * np.outer(u, v)),
             (fresh.ger(c, b, 0.5, a, out=a), m + 0.5 * np.outer(u, v)),

@@ -92,7 +92,7 @@ class Met(NamedTuple):
 def of_tap(w: Tensor, tap: tuple[int, int]) -> Tensor:
     """The matrix (outputs, inputs) of a tap: a view."""
     offset = w.offset + tap[0] * w.strides[1] + tap[1] * w.strides[2]
-    return w.view(offset, (w.shape[0], w.shape[3]), (w.strides[0], w.strides[3]))
+    return w.strided(offset, (w.shape[0], w.shape[3]), (w.strides[0], w.strides[3]))
 
 
 def met(axis: Axis) -> list[tuple[range, range]]:

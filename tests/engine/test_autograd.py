@@ -13,7 +13,7 @@ import pytest
 import alpha
 import alpha.nn.functional as F
 from alpha.engine import Engine
-from alpha.errors import GraphError, ShapeError
+from alpha.errors import ArgumentError, GraphError, ShapeError
 from alpha.testing import assert_close
 from tests.engine.checks import gradcheck_on, sized
 
@@ -259,6 +259,52 @@ def test_no_grad(engine: Engine) -> None:
         assert not (x * 2).requires_grad
 
 
+def test_set_grad_enabled_as_a_call_holds_from_then_on() -> None:
+    seen = alpha.is_grad_enabled
+    try:
+        alpha.set_grad_enabled(False)
+        assert not seen()
+        with alpha.set_grad_enabled(True):
+            assert seen()
+        assert not seen()
+        alpha.set_grad_enabled(mode=True)
+        with alpha.no_grad():
+            alpha.set_grad_enabled(True)  # until the block ends
+            assert seen()
+            with alpha.set_grad_enabled(False):
+                assert not seen()
+            assert seen()
+        assert seen()
+        prepared = alpha.set_grad_enabled(False)
+        assert not seen()
+        with prepared:
+            assert not seen()
+        assert seen()
+    finally:
+        alpha.set_grad_enabled(True)
+    with pytest.raises(ArgumentError, match=r"\[set_grad_enabled\] expected mode as True or False, got"):
+        alpha.set_grad_enabled(np.ones(2))
+
+
+def test_modes_as_decorators_leave_the_mode_outside() -> None:
+    @alpha.no_grad
+    def bare() -> bool:
+        return alpha.is_grad_enabled()
+
+    @alpha.set_grad_enabled(False)
+    def switched() -> bool:
+        return alpha.is_grad_enabled()
+
+    @alpha.no_grad()
+    def values() -> Iterator[bool]:
+        yield alpha.is_grad_enabled()
+
+    with alpha.no_grad():
+        assert alpha.enable_grad(lambda: alpha.is_grad_enabled())()
+    assert not bare() and not switched() and alpha.is_grad_enabled()
+    assert [(inside, alpha.is_grad_enabled()) for inside in values()] == [(False, True)]
+
+
 def test_no_grad_is_a_threads_own(engine: Engine) -> None:
     seen = []
     with alpha.no_grad():
@@ -330,7 +376,7 @@ def test_memory_is_freed_without_the_garbage_collector(engine: Engine, with_back
     def step() -> None:
         h = w @ w
         h.retain_grad()
-        kept = h.softmax().relu()
+        kept = h.softmax(-1).relu()
         parts = kept.split(16)
         image = alpha.concat([p.T for p in parts], 1)[:, 2:]
         image = image * image

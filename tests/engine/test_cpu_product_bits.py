@@ -73,7 +73,7 @@ def test_products_of_batches(shape: tuple[int, int, int], dtype: str) -> None:
         x = rng.standard_normal((*first, depth, rows)).astype(dtype)
         y = rng.standard_normal((*second, depth, columns)).astype(dtype)
         a, b = engine.from_numpy(x), engine.from_numpy(y)
-        left = a.view(0, (*first, rows, depth), (*a.strides[:-2], a.strides[-1], a.strides[-2]))
+        left = a.strided(0, (*first, rows, depth), (*a.strides[:-2], a.strides[-1], a.strides[-2]))
         x = x.swapaxes(-1, -2)
         bound = (depth + 1) * np.finfo(dtype).eps * np.matmul(np.abs(x), np.abs(y))
         result = np.asarray(engine.matmul(left, b))

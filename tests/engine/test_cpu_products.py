@@ -53,12 +53,12 @@ def layouts(engine: CPUEngine, rng: np.random.Generator, shape: tuple[int, ...],
     if kind == 1:
         numbers = rng.standard_normal((*shape[:-2], shape[-1], shape[-2])).astype(dtype)
         x = engine.from_numpy(numbers)
-        return x.view(0, shape, (*x.strides[:-2], x.strides[-1], x.strides[-2]))
+        return x.strided(0, shape, (*x.strides[:-2], x.strides[-1], x.strides[-2]))
     if kind == 2:
         x = engine.from_numpy(rng.standard_normal((*shape[:-1], shape[-1] + 3)).astype(dtype))
-        return x.view(1, shape, x.strides)
+        return x.strided(1, shape, x.strides)
     x = engine.from_numpy(rng.standard_normal((*shape[:-1], 2 * shape[-1])).astype(dtype))
-    return x.view(0, shape, (*x.strides[:-1], 2))
+    return x.strided(0, shape, (*x.strides[:-1], 2))
 
 
 def random_shapes(rng: np.random.Generator) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -236,7 +236,7 @@ def test_rows_that_share_a_set_of_the_cache_are_copied(dtype: Any, shape: tuple[
     y = engine.from_numpy(rng.standard_normal((depth, columns)).astype(dtype))
     found = []
     for x in (engine.from_numpy(apart), colliding):
-        left = x.view(0, (rows, depth), x.strides)
+        left = x.strided(0, (rows, depth), x.strides)
         assert product_of(left, y).x_rows_collide == (x is colliding)
         with product_planner.use("tiles"):
             found.append(np.asarray(engine.matmul(left, y)))

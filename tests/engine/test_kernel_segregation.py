@@ -178,7 +178,7 @@ class Frame:
         if number is not None:
             held[GUARD:-GUARD] = number
         self._whole = engine.from_numpy(held)
-        self.result = self._whole.view(GUARD, shape, dense_strides(shape, IMAGE_ORDER))
+        self.result = self._whole.strided(GUARD, shape, dense_strides(shape, IMAGE_ORDER))
 
     def found(self) -> Array:
         """What was written into it; fails where a guard has changed, or an element still holds the mark."""
@@ -307,7 +307,7 @@ def test_the_counts_see_what_is_wrong(engine: Engine, monkeypatch: pytest.Monkey
 
     def outside(*given: Any, accumulate: Tensor | None = None) -> Tensor:
         made = right(*given, accumulate=accumulate)
-        engine.fill(made.view(made.offset + made.numel(), (1,), (1,)), 0)
+        engine.fill(made.strided(made.offset + made.numel(), (1,), (1,)), 0)
         return made
 
     for wrong, message in ((twice, "written .* times"), (nowhere, "not written"), (outside, "beside the result")):

@@ -289,22 +289,40 @@ def test_a_linear_layer_behind_flattened_maps_is_reordered(engine: Engine, rng: 
         np.testing.assert_allclose(np.asarray(ours(alpha.tensor(x, engine=engine))), expected, rtol=1e-12)
     for key, value in nn.models.to_torch(ours, flattened_maps=where).items():
         assert torch.equal(value, theirs.state_dict()[key])
+    with pytest.raises(ArgumentError, match=r"\[from_torch\] expected flattened_maps for 2: its 24 inputs may be maps"):
+        nn.models.from_torch(theirs.state_dict(), ours)
+    assert set(nn.models.from_torch(theirs.state_dict(), ours, flattened_maps={})) == set(ours.state_dict())
     with pytest.raises(ArgumentError, match=r"inputs are maps of 35 positions for 2\.weight, got shape \(5, 24\)"):
         nn.models.from_torch(theirs.state_dict(), ours, flattened_maps={"2": (5, 7)})
 
 
 @pytest.mark.needs("torch")
-def test_the_count_of_batches_is_kept_where_it_is_needed() -> None:
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_the_count_of_batches_is_kept(momentum: float | None) -> None:
     import torch
 
-    theirs = torch.nn.BatchNorm2d(3, momentum=None)
+    theirs = torch.nn.BatchNorm2d(3, momentum=momentum)
     theirs(torch.ones(2, 3, 4, 4))
-    ours = nn.BatchNorm2d(3, momentum=None)
-    ours.load_state_dict(nn.models.from_torch(theirs.state_dict(), ours))
+    ours = nn.BatchNorm2d(3, momentum=momentum)
+    ours(alpha.ones(2, 4, 4, 3))
+    assert int(ours.num_batches_tracked) == int(theirs.num_batches_tracked) == 1
+    ours.eval()(alpha.ones(2, 4, 4, 3))
+    theirs.train()(torch.ones(2, 3, 4, 4))
     assert int(ours.num_batches_tracked) == 1
-    assert int(nn.models.to_torch(ours)["num_batches_tracked"]) == 1
-    assert "num_batches_tracked" not in nn.models.from_torch(theirs.state_dict(), nn.BatchNorm2d(3))
-    assert "num_batches_tracked" not in nn.models.from_torch(theirs.state_dict())
+    ours.load_state_dict(nn.models.from_torch(theirs.state_dict(), ours))
+    assert int(ours.num_batches_tracked) == int(nn.models.to_torch(ours)["num_batches_tracked"]) == 2
+    assert int(nn.models.from_torch(theirs.state_dict())["num_batches_tracked"]) == 2
+
+
+def test_a_state_from_before_batches_were_counted_leaves_the_count() -> None:
+    net = nn.Sequential(nn.BatchNorm2d(3), nn.BatchNorm2d(3))
+    net(alpha.ones(2, 4, 4, 3))
+    state = net.state_dict()
+    older = {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")}
+    assert net.load_state_dict(older).missing_keys == []
+    assert int(net[0].num_batches_tracked) == 1
+    with pytest.raises(CheckpointError, match=r"missing: 1\.num_batches_tracked"):
+        net.load_state_dict({key: value for key, value in state.items() if key != "1.num_batches_tracked"})
 
 
 @pytest.mark.needs("torch")

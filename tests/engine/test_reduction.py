@@ -172,6 +172,28 @@ def test_any_and_all(engine: Engine) -> None:
     assert alpha.any(alpha.tensor([0.0, 2.0], engine=engine)).item() is True
 
 
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "std", "prod", "norm", "logsumexp"])
+def test_an_empty_list_of_axes_names_all(engine: Engine, name: str) -> None:
+    """As in PyTorch, and before as after a call has told the engine of no axes."""
+    x = alpha.tensor(np.arange(1.0, 7).reshape(2, 3), engine=engine)
+    function = getattr(alpha, name)
+    expected = function(x)
+    engine.reduce("sum", x, (), False)
+    for axes in ((), [], (), []):
+        found = function(x, dim=axes)
+        assert found.shape == () and found.item() == expected.item()
+        assert function(x, dim=axes, keepdim=True).shape == (1, 1)
+    leaf = alpha.tensor(np.arange(1.0, 7).reshape(2, 3), requires_grad=True, engine=engine)
+    function(leaf, dim=()).backward()
+    assert leaf.grad is not None and leaf.grad.shape == (2, 3)
+
+
+@pytest.mark.parametrize("name", ["any", "all"])
+def test_any_and_all_over_an_empty_list_of_axes_take_each_by_itself(engine: Engine, name: str) -> None:
+    x = alpha.tensor([[0.0, 2.0]], engine=engine)
+    assert getattr(alpha, name)(x, ()).tolist() == [[False, True]]
+
+
 @given(shape=array_shapes(min_dims=1, max_dims=3, max_side=5), descending=st.booleans(), data=st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_sort(engine: Engine, shape: tuple[int, ...], descending: bool, data: Any) -> None:

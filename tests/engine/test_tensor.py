@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,8 @@ def test_dtypes_of_new_tensors(engine: Engine) -> None:
     assert made(True) == made([True, False]) == "bool"
     assert made(np.zeros(2)) == "float64" and made(np.float64(1)) == "float64"
     assert made(np.zeros(2, np.uint8)) == "uint8" and made(np.zeros(2, np.int32)) == "int32"
-    assert made([1, 2], alpha.float32) == made([1, 2], float) == made([1, 2], "float32") == "float32"
-    assert made([1.5, 2], int) == "int64"
+    assert made([1, 2], alpha.float32) == made([1, 2], "float32") == "float32"
+    assert made([1.5, 2], int) == "int64" and made([1, 2], float) == "float64" and made([1, 0], bool) == "bool"
     assert made(alpha.tensor([1.0])) == "float32"
 
 
@@ -45,6 +46,72 @@ def test_what_makes_no_tensor(engine: Engine) -> None:
     assert (
         issubclass(DtypeError, TypeError) and issubclass(ShapeError, ValueError) and issubclass(ShapeError, AlphaError)
     )
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype"),
+    [
+        (300, "uint8"), ([1, -1], "uint8"), (np.int64(256), "uint8"), (2**40, "int32"), (math.nan, "int32"),
+        ([[math.inf]], "int64"), (9.3e18, "int64"), (2**63, "int64"), ([0.5, -1.0], "uint8"),
+    ],
+)  # fmt: skip
+def test_a_number_that_the_dtype_does_not_hold_is_refused(engine: Engine, data: Any, dtype: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"\[tensor\] expected numbers that {dtype} holds, -?\d+ to \d+, got "):
+        alpha.tensor(data, dtype, engine=engine)
+
+
+def test_numbers_at_the_limits_are_held_and_arrays_are_cast(engine: Engine) -> None:
+    for data, dtype, expected in (
+        ([0, 255, 255.9, -0.9], "uint8", [0, 255, 255, 0]),
+        ([-(2**63), 2**63 - 1], "int64", [-(2**63), 2**63 - 1]),
+        ([2, 0, math.nan], "bool", [True, False, True]),
+        (np.array([300, -1]), "uint8", [44, 255]),
+        (1e300, "float32", math.inf),
+    ):
+        assert alpha.tensor(data, dtype, engine=engine).tolist() == expected
+
+
+# -- views -------------------------------------------------------------------------------------------------------
+
+
+def test_view_gives_another_shape_to_the_same_memory(engine: Engine) -> None:
+    x = alpha.tensor(np.arange(24, dtype=np.float32).reshape(2, 3, 4), engine=engine)
+    for seen in (x.view(6, -1), x.view((6, 4)), x.view([6, 4]), x.permute(1, 0, 2).permute(1, 0, 2).view(6, 4)):
+        assert seen.shape == (6, 4) and seen.storage is x.storage
+        assert seen.tolist() == np.arange(24).reshape(6, 4).tolist()
+    x.view(-1).mul_(2)
+    assert x[1, 2, 3].item() == 46
+    assert x.view(2, 3, 4) is not x
+    for shape, message in (
+        ((5, 5), "expected a shape of 24 elements with at most one -1, got"),
+        ((-1, -1), "expected a shape of 24 elements with at most one -1, got"),
+    ):
+        with pytest.raises(ShapeError, match=rf"\[view\] {message}"):
+            x.view(shape)
+    with pytest.raises(ShapeError, match=r"\[view\] expected a shape that fits the strides, got \(24,\)"):
+        x.permute(2, 0, 1).view(24)
+
+
+def test_view_is_in_the_graph(engine: Engine) -> None:
+    x = alpha.ones(2, 3, requires_grad=True, engine=engine)
+    (x.view(3, 2) * alpha.tensor([1.0, 2.0], engine=engine)).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [[1, 2, 1], [2, 1, 2]]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "float32", "float64"])
+def test_view_reads_the_bits_as_another_dtype(engine: Engine, dtype: str) -> None:
+    values = np.arange(1, 25, dtype=np.float32).reshape(2, 3, 4)
+    for x, array in (
+        (alpha.tensor(values, engine=engine), values),
+        (alpha.tensor(values, engine=engine)[1:, ::2, 2:], values[1:, ::2, 2:]),
+    ):
+        seen = x.view(np.dtype(dtype))
+        assert seen.storage is x.storage and str(seen.dtype) == dtype
+        np.testing.assert_array_equal(np.asarray(seen), array.view(dtype))
+    with pytest.raises(ShapeError, match=r"\[view\] expected a last axis that lies without gaps in whole numbers"):
+        alpha.zeros(2, 3, engine=engine).view(alpha.float64)
+    with pytest.raises(ShapeError, match=r"\[view\] expected a last axis"):
+        alpha.zeros(2, 4, engine=engine).permute(1, 0).view(alpha.uint8)
 
 
 def test_the_data_is_copied(engine: Engine) -> None:

@@ -125,7 +125,7 @@ def test_bits_do_not_depend_on_threads_or_neighbours(rng: np.random.Generator, d
             room = engine.from_numpy(np.zeros(sum(sizes) + 3, dtype))
             starts = np.cumsum([3, *sizes])
             for row, start, n in zip(given, starts, sizes, strict=False):
-                moved = room.view(int(start), (n,), (1,))
+                moved = room.strided(int(start), (n,), (1,))
                 engine.copy(row[0], moved)
                 row[0] = moved
         for chosen in [[row] for row in given] if apart else [given]:

@@ -74,7 +74,7 @@ def test_steps_that_threads_share(name: str) -> None:
     """The CPU's loop goes over these by several threads; a copy of a parameter that is not dense goes back whole."""
     engine = CPUEngine(memory="64MB", threads=2)
     start = np.random.default_rng(1).standard_normal(FOUND + 5).astype(np.float32)
-    spread = engine.from_numpy(np.zeros(14, np.float32)).view(0, (7,), (2,))
+    spread = engine.from_numpy(np.zeros(14, np.float32)).strided(0, (7,), (2,))
 
     parameters = [x.requires_grad_() for x in (engine.from_numpy(start), spread)]
     optimizer = OPTIMIZERS[name](parameters)

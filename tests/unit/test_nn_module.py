@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections import OrderedDict
 from typing import Any
 
@@ -34,8 +35,10 @@ class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first = Scale()
-        self.row = [Scale(), (Scale(), [Scale()])]
-        self.table = {"left": Scale(), "right": nn.Parameter(np.zeros(3, np.float32))}
+        self.row = nn.ModuleList([Scale(), nn.Sequential(Scale(), nn.ModuleList([Scale()]))])
+        self.table = nn.ModuleDict({"left": Scale()})
+        self.weights = nn.ParameterDict({"right": alpha.zeros(3)})
+        self.hidden = [Scale(), {"below": nn.Parameter(np.zeros(4, np.float32))}]
         self.scale = nn.Parameter(np.zeros((), np.float32))
         self.number = 3
         self.nothing = None
@@ -48,27 +51,52 @@ def names(module: nn.Module) -> list[str]:
 # -- registration ------------------------------------------------------------------------------------------------
 
 
-def test_parts_in_attributes_lists_tuples_and_dicts_are_registered() -> None:
+def test_parts_are_attributes_and_those_in_plain_lists_and_dicts_are_none() -> None:
     net = Net()
     assert names(net) == [
-        "table.right",
         "scale",
         "first.weight",
         "row.0.weight",
         "row.1.0.weight",
         "row.1.1.0.weight",
         "table.left.weight",
+        "weights.right",
     ]
-    assert [name for name, _ in net.named_children()] == ["first", "row.0", "row.1.0", "row.1.1.0", "table.left"]
-    assert len(list(net.modules())) == 6
+    assert [name for name, _ in net.named_children()] == ["first", "row", "table", "weights"]
+    assert len(list(net.modules())) == 10
     assert next(net.named_modules()) == ("", net)
 
 
-def test_a_module_appended_later_to_a_plain_list_is_registered() -> None:
+def test_a_module_appended_later_to_a_list_is_registered() -> None:
     net = Net()
-    before = len(names(net))
     net.row.append(Scale())
-    assert names(net)[before - 1 :] == ["row.2.weight", "table.left.weight"]
+    assert "row.2.weight" in names(net)
+
+
+def test_lists_and_dicts_of_parameters() -> None:
+    row = nn.ParameterList([alpha.zeros(2), nn.Parameter([1.0])])
+    assert all(type(part) is nn.Parameter for part in row) and names(row) == ["0", "1"]
+    row.append(alpha.ones(3))
+    row.extend([alpha.ones(4)])
+    row[0] = alpha.ones(5)
+    assert [part.shape for part in row] == [(5,), (1,), (3,), (4,)] and len(row) == 4 and row[-1].shape == (4,)
+    assert isinstance(row[1:3], nn.ParameterList) and [part.shape for part in row[1:3]] == [(1,), (3,)]
+    del row[1]
+    assert names(row) == ["0", "1", "2"]
+    table = nn.ParameterDict({"a": alpha.zeros(2)})
+    table["b"] = alpha.ones(3)
+    table.update({"c": nn.Parameter([2.0])})
+    assert names(table) == ["a", "b", "c"] and "b" in table and table.pop("a").shape == (2,)
+    assert repr(table) == "ParameterDict((b): float32(3,), (c): float32(1,))"
+    for call, message in (
+        (lambda: nn.ParameterList([3]), r"[add_parameter] expected a Parameter for '0', got int"),
+        (lambda: row.append(nn.Linear(2, 2)), r"[add_parameter] expected a Parameter for '3', got Linear"),
+        (lambda: nn.ParameterDict([1]), r"[ParameterDict] expected a mapping of names to parameters, or pairs, got"),
+        (lambda: row[7], r"[ParameterList] expected an index within 3 parameters, got 7"),
+    ):
+        with pytest.raises((ArgumentError, IndexError), match=re.escape(message)):
+            call()
+    assert names(row) == ["0", "1", "2"]
 
 
 def test_shared_parts_come_once_but_are_saved_under_each_name() -> None:
@@ -87,11 +115,11 @@ def test_shared_parts_come_once_but_are_saved_under_each_name() -> None:
 def test_a_module_that_refers_to_its_parent_is_walked_once() -> None:
     net = Net()
     net.first.parent = net
-    assert len(list(net.modules())) == 6
+    assert len(list(net.modules())) == 10
     assert "first.parent.scale" not in net.state_dict()
     seen: list[nn.Module] = []
     net.apply(seen.append)
-    assert len(seen) == 6
+    assert len(seen) == 10
 
 
 def test_a_subclass_may_forget_super_init() -> None:
@@ -301,7 +329,7 @@ def test_to_a_dtype_changes_floats_in_place_with_their_gradients() -> None:
     assert layer.seen.dtype == alpha.int64 and layer.scratch.dtype == alpha.float64
     assert weight.requires_grad and weight.is_leaf
     assert layer.to("float32").weight.detach().numpy().tolist() == [1, 1]
-    assert layer.to(np.float64).to(float).weight.dtype == alpha.float32
+    assert layer.to(np.float32).to(float).weight.dtype == alpha.float64
 
 
 def test_to_the_own_engine_changes_nothing() -> None:

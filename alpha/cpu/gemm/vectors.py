@@ -47,9 +47,9 @@ def _multiplied(engine: HostEngine, x: Tensor, y: Tensor) -> Tensor:
     row = Tensor(x.storage, x.offset, (depth,), x.strides[1:], x.dtype)
     column = Tensor(y.storage, y.offset, (depth,), y.strides[:1], y.dtype)
     if columns == 1:
-        return engine.gemv(x, column).view(0, (rows, 1), (1, 1))
+        return engine.gemv(x, column).strided(0, (rows, 1), (1, 1))
     if rows == 1:
-        return engine.gemv(y, row, trans=True).view(0, (1, columns), (columns, 1))
+        return engine.gemv(y, row, trans=True).strided(0, (1, columns), (columns, 1))
     left = Tensor(x.storage, x.offset, (rows,), x.strides[:1], x.dtype)
     return engine.ger(left, Tensor(y.storage, y.offset, (columns,), y.strides[1:], y.dtype))
 

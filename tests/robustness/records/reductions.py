@@ -190,12 +190,12 @@ def _sorted(x: Any, dim: int = -1, descending: bool = False) -> Any:
     return np.take_along_axis(x, index, dim), index
 
 
-def _softmax(x: Any, dim: int = -1) -> Any:
+def _softmax(x: Any, dim: int) -> Any:
     shifted = np.exp(x - np.max(x, dim, keepdims=True)) if x.size else x
     return shifted / shifted.sum(dim, keepdims=True)
 
 
-def _log_softmax(x: Any, dim: int = -1) -> Any:
+def _log_softmax(x: Any, dim: int) -> Any:
     if not x.size:
         return x
     shifted = x - np.max(x, dim, keepdims=True)
