@@ -51,7 +51,7 @@ def _check_held(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> None:
     whole = np.trunc(array) if dtypes.is_float(array.dtype) else array
     beyond = ~((whole >= least) & (whole < most + 1))  # of NaN it is true
     if beyond.any():
+        found = described(array[beyond][0].item())
         raise ArgumentError(
-            f"[tensor] expected numbers that {dtype} holds, {least} to {most}, got {described(array[beyond][0].item())}: take "
-            "another dtype"
+            f"[tensor] expected numbers that {dtype} holds, {least} to {most}, got {found}: take another dtype"
         )

@@ -73,7 +73,7 @@ class SiLU(Module):
 
 
 class Softmax(Module):
-    """exp(x) / sum(exp(x)) along an axis. ArgumentError where none is named: what PyTorch guesses depends on the input."""
+    """exp(x) / sum(exp(x)) along an axis. ArgumentError where none is named."""
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()

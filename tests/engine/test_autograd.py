@@ -300,7 +300,7 @@ def test_modes_as_decorators_leave_the_mode_outside() -> None:
         yield alpha.is_grad_enabled()
 
     with alpha.no_grad():
-        assert alpha.enable_grad(lambda: alpha.is_grad_enabled())()
+        assert alpha.enable_grad(alpha.is_grad_enabled)()
     assert not bare() and not switched() and alpha.is_grad_enabled()
     assert [(inside, alpha.is_grad_enabled()) for inside in values()] == [(False, True)]
 
